@@ -1,0 +1,250 @@
+"""The paper's baseline `ar`: the same answer, written token by token by transformers' generate.
+
+It reads the very prompt of `tree` up to the opening brace, and must write keys, structure and values itself. What
+counts as a value is decided by the same rule as everywhere (values.py).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from transformers import StoppingCriteria, StoppingCriteriaList
+
+from hpd_core import models
+from hpd_core.config import EngineConfig
+from hpd_core.engine import ExtractionFuture, ExtractionMetrics, versions
+from hpd_core.errors import EngineError
+from hpd_core.prepare import PreparedPrompt, PromptBuilder
+from hpd_core.tokenization import SegmentTokenizer
+from hpd_core.types import CategorySchema, Record, RecordResult, Value
+from hpd_core.values import error_value, parse_value
+
+_KEY = re.compile(r'\s*("(?:[^"\\]|\\.)*")\s*:')
+
+
+class AutoregressiveBaseline:
+    """Plain batched autoregressive extraction; used like `Engine`. Log-probabilities are not reported."""
+
+    def __init__(self, model: Any, tokenizer: Any, config: EngineConfig | None = None) -> None:
+        """Takes a loaded model with an attention of transformers' own. `config.layout` is ignored."""
+        started = time.perf_counter()
+        self.config = (config or EngineConfig()).model_copy(update={"layout": "tree"})
+        self.model_id = self._source = str(getattr(model.config, "_name_or_path", "") or "")
+        self._model = model
+        self._segments = SegmentTokenizer(tokenizer)
+        self._builder = PromptBuilder(tokenizer, self.config, models.max_positions(model.config))
+        self._end_ids = models.end_of_text_ids(model)
+        size = model.get_output_embeddings().weight.shape[0]
+        tokens = tokenizer.convert_ids_to_tokens(list(range(min(size, len(tokenizer)))))
+        self._has_brace = torch.zeros(size, dtype=torch.bool)
+        self._has_brace[: len(tokens)] = torch.tensor([token is not None and "}" in token for token in tokens])
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hpd-ar")
+        self.load_seconds = time.perf_counter() - started
+
+    @classmethod
+    def from_pretrained(cls, model: str, config: EngineConfig | None = None) -> Self:
+        """Loads `model` as `Engine.from_pretrained` does.
+
+        Raises:
+            ModelError: it cannot be found or loaded; the message says why.
+        """
+        config = config or EngineConfig()
+        started = time.perf_counter()
+        tokenizer = models.load_tokenizer(model, config)
+        baseline = cls(models.load_model(model, config), tokenizer, config)
+        baseline.model_id = model
+        baseline._source = models.resolve_source(model)
+        baseline.load_seconds = time.perf_counter() - started
+        return baseline
+
+    def extract(
+        self,
+        records: Sequence[Record],
+        schemas: Mapping[str, CategorySchema],
+        document_ids: Sequence[Sequence[int]] | None = None,
+    ) -> list[RecordResult]:
+        """One result per record, in input order."""
+        return self.submit(records, schemas, document_ids).result()
+
+    def submit(
+        self,
+        records: Sequence[Record],
+        schemas: Mapping[str, CategorySchema],
+        document_ids: Sequence[Sequence[int]] | None = None,
+    ) -> ExtractionFuture:
+        """Queues the records; submissions run one after the other."""
+        future = ExtractionFuture()
+
+        def run() -> None:
+            try:
+                future.set_result(self._extract(records, schemas, document_ids, future.metrics))
+            except Exception as error:
+                failure = EngineError(f"generation failed: {type(error).__name__}: {error}")
+                failure.__cause__ = error
+                future.set_exception(failure)
+
+        self._executor.submit(run)
+        return future
+
+    def close(self) -> None:
+        """Waits for what is queued and ends the thread."""
+        self._executor.shutdown()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def describe(self) -> dict[str, Any]:
+        """As `Engine.describe`."""
+        return {
+            "model_id": self.model_id,
+            "model_revision": models.model_revision(self._model, self._source),
+            "adapter_revision": None,
+            "decoding": "ar",
+            "layout": "ar",
+            "dtype": str(self._model.dtype).removeprefix("torch."),
+            "quantization": self.config.quantization,
+            "device": str(self._model.device),
+            "device_name": models.device_name(self._model.device),
+            "prompt_hash": self.config.prompt.hash,
+            "versions": versions(),
+        }
+
+    def _extract(
+        self,
+        records: Sequence[Record],
+        schemas: Mapping[str, CategorySchema],
+        document_ids: Sequence[Sequence[int]] | None,
+        metrics: ExtractionMetrics,
+    ) -> list[RecordResult]:
+        prepared, refusals = self._builder.build(records, schemas, document_ids)
+        prepared.sort(key=lambda item: len(_trunk(item)))
+        results: dict[int, RecordResult] = {}
+        for first in range(0, len(prepared), self.config.max_prompts_per_cohort):
+            batch = prepared[first : first + self.config.max_prompts_per_cohort]
+            started = time.perf_counter()
+            answers = self._generate([_trunk(item) for item in batch], _answer_limit(batch), metrics)
+            metrics.busy_seconds += time.perf_counter() - started
+            for item, (ids, ended) in zip(batch, answers, strict=True):
+                number = item.slots[0].record
+                record = records[number]
+                values = self._values(schemas[record.category], ids, ended)
+                results[number] = RecordResult(record.id, record.category, values)
+                layout = item.prompt.layout
+                metrics.prefix_tokens_computed += layout.num_prefix_tokens
+                metrics.document_tokens += len(_trunk(item)) - layout.num_prefix_tokens
+        for number, refusal in refusals.items():
+            record = records[number]
+            schema = schemas.get(record.category)
+            values = {attribute.name: error_value() for attribute in schema.attributes} if schema else {}
+            results[number] = RecordResult(record.id, record.category, values, refusal.message, refusal.code)
+        metrics.num_records, metrics.num_errors = len(records), len(refusals)
+        return [results[number] for number in range(len(records))]
+
+    @torch.inference_mode()
+    def _generate(
+        self, prompts: list[list[int]], max_new_tokens: int, metrics: ExtractionMetrics
+    ) -> list[tuple[list[int], bool]]:
+        """Greedy answers as ids, and whether each ended by itself. Prompts are padded on the left."""
+        width = max(len(ids) for ids in prompts)
+        pad = self._end_ids[0] if self._end_ids else 0
+        ids = torch.tensor([[pad] * (width - len(prompt)) + prompt for prompt in prompts])
+        mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts])
+        stop = _ObjectClosed(self._segments, self._has_brace, width)
+        device = self._model.device
+        output = self._model.generate(
+            input_ids=ids.to(device),
+            attention_mask=mask.to(device),
+            do_sample=False,
+            max_new_tokens=max_new_tokens,
+            pad_token_id=pad,
+            eos_token_id=self._end_ids or None,
+            stopping_criteria=StoppingCriteriaList([stop]),
+        )
+        generated = output[:, width:].cpu().numpy()
+        metrics.num_steps += generated.shape[1]
+        answers = []
+        for row, closed_at in zip(generated, stop.closed_at(len(prompts)), strict=True):
+            length, ended = self._length(row, closed_at)
+            metrics.value_tokens += length
+            answers.append((row[:length].tolist(), ended))
+        return answers
+
+    def _length(self, row: npt.NDArray[np.int64], closed_at: int | None) -> tuple[int, bool]:
+        """Tokens of the answer, and whether it ended by itself."""
+        end = next((index for index, token in enumerate(row) if token in self._end_ids), None)
+        ends = [stop for stop in (closed_at, None if end is None else end + 1) if stop is not None]
+        return (min(ends), True) if ends else (len(row), False)
+
+    def _values(self, schema: CategorySchema, ids: list[int], ended: bool) -> dict[str, Value]:
+        """Reads the answer line by line; an attribute that the model left out is invalid, not absent."""
+        lines = self._segments.decode([ids])[0].split("\n")
+        attributes = {attribute.name: attribute for attribute in schema.attributes}
+        values: dict[str, Value] = {}
+        for index, line in enumerate(lines):
+            match = _KEY.match(line)
+            name = _decode_key(match.group(1)) if match else None
+            if match is None or name not in attributes or name in values:
+                continue
+            raw = line[match.end() :]
+            closed = ended or index < len(lines) - 1
+            num_tokens = len(self._segments.encode_text([raw])[0])
+            values[name] = parse_value(attributes[name], raw, closed=closed, num_tokens=num_tokens)
+        return {name: values.get(name) or Value(None, (), "invalid") for name in attributes}
+
+
+class _ObjectClosed(StoppingCriteria):  # type: ignore[misc]
+    """Ends a row when a line of its answer starts with the closing brace."""
+
+    def __init__(self, segments: SegmentTokenizer, has_brace: Tensor, prompt_length: int) -> None:
+        self._segments = segments
+        self._has_brace = has_brace
+        self._prompt_length = prompt_length
+        self._closed: dict[int, int] = {}
+
+    def __call__(self, input_ids: Tensor, scores: Tensor, **kwargs: Any) -> Tensor:
+        """bool [batch]: which rows are done."""
+        candidates = self._has_brace[input_ids[:, -1].cpu()].nonzero()[:, 0].tolist()
+        for row in candidates:
+            answer = input_ids[row, self._prompt_length :].tolist()
+            if row not in self._closed and "\n}" in "\n" + self._segments.decode([answer])[0]:
+                self._closed[row] = len(answer)
+        done = torch.zeros(len(input_ids), dtype=torch.bool, device=input_ids.device)
+        done[list(self._closed)] = True
+        return done
+
+    def closed_at(self, num_rows: int) -> list[int | None]:
+        """Per row, the answer's length when its object closed, or None."""
+        return [self._closed.get(row) for row in range(num_rows)]
+
+
+def _trunk(item: PreparedPrompt) -> list[int]:
+    """The prompt up to the first key."""
+    layout = item.prompt.layout
+    ids: list[int] = layout.token_ids[: layout.num_tokens - layout.num_key_tokens].tolist()
+    return ids
+
+
+def _answer_limit(batch: Sequence[PreparedPrompt]) -> int:
+    """Room for every key, every value at K_max, and the closing brace."""
+    layouts = [item.prompt.layout for item in batch]
+    return max(layout.num_key_tokens + int(layout.max_new_tokens.sum()) for layout in layouts) + 8
+
+
+def _decode_key(text: str) -> str | None:
+    try:
+        key = json.loads(text, strict=False)
+    except ValueError:
+        return None
+    return key if isinstance(key, str) else None

@@ -1,0 +1,430 @@
+"""A cohort: prompts that were admitted together, their KV cache and the state of their values.
+
+The cohort is the unit of attention. Its cache is one preallocated block per layer, [P, H_kv, capacity, D]; every
+prompt appends in memory in whatever order tokens come, and positions and scopes say who sees what (layout.py).
+Each step it says which tokens to feed (`next_input`) and takes back the tokens that were decoded (`accept`).
+No Python runs per token: all bookkeeping is on arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from hpd_core.attention import AttentionPlan
+from hpd_core.layout import PUBLIC, IntArray, Layout
+
+UNSEEN = 2**62
+"""The position of a cache column that holds nothing: later than every token's, so that nobody sees it."""
+
+UNUSED_FILL = 0.0
+"""What fresh cache holds. Must be finite (a masked NaN is still NaN); tests poison it with large numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheShape:
+    """What one token takes in the cache, the same for every layer."""
+
+    num_layers: int
+    num_kv_heads: int
+    key_size: int
+    value_size: int
+    dtype: torch.dtype
+    device: torch.device
+
+    def allocate(self, num_prompts: int, capacity: int) -> tuple[list[Tensor], list[Tensor]]:
+        """Keys and values per layer, [P, H_kv, capacity, D]."""
+
+        def block(size: int) -> list[Tensor]:
+            shape = (self.num_layers, num_prompts, self.num_kv_heads, capacity, size)
+            return list(torch.full(shape, UNUSED_FILL, dtype=self.dtype, device=self.device))
+
+        return block(self.key_size), block(self.value_size)
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixCache:
+    """Keys and values of a category's prefix, per layer [H_kv, L, D]."""
+
+    keys: Sequence[Tensor]
+    values: Sequence[Tensor]
+
+    @property
+    def num_tokens(self) -> int:
+        """L."""
+        return self.keys[0].shape[1]
+
+
+@dataclass(slots=True, eq=False)
+class Prompt:
+    """One prompt on its way through the decoder.
+
+    Attributes:
+        layout: its tokens; the first `layout.num_prefix_tokens` are the prefix named by `prefix_key`.
+        prefix_key: equal keys mean equal prefixes.
+        owner: whatever the caller wants to find again when the prompt is finished.
+        tokens, logprobs: after it is finished, per branch: generated ids (the closing one last) and their
+            log-probabilities. `closed[b]` is False where the value was cut at its limit.
+    """
+
+    layout: Layout
+    prefix_key: Any
+    owner: Any = None
+    tokens: list[list[int]] = field(default_factory=list)
+    logprobs: list[list[float]] = field(default_factory=list)
+    closed: list[bool] = field(default_factory=list)
+
+    @property
+    def num_own_tokens(self) -> int:
+        """Tokens behind the prefix."""
+        return self.layout.num_tokens - self.layout.num_prefix_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class CohortInput:
+    """What one cohort feeds in one step: t tokens, n of which decode.
+
+    Attributes:
+        token_ids, positions: int64 [t]
+        plan: for the attention.
+        logit_rows: int64 [n], index into the t tokens, of those whose next token is wanted.
+    """
+
+    token_ids: IntArray
+    positions: IntArray
+    plan: AttentionPlan
+    logit_rows: IntArray
+
+
+class Cohort:
+    """P prompts that run in lock-step, from prefill to their last value."""
+
+    def __init__(self, prompts: Sequence[Prompt], prefixes: Sequence[PrefixCache | None], shape: CacheShape) -> None:
+        """Copies each prompt's prefix into the cohort's cache; `prefixes[p]` is None for a prompt without."""
+        self.prompts = list(prompts)
+        self._shape = shape
+        own = [prompt.num_own_tokens for prompt in prompts]
+        self._own_lengths = np.array(own, dtype=np.int64)
+        width = max(own)
+        self._own_ids = self._own(width, lambda layout: layout.token_ids)
+        self._own_positions = self._own(width, lambda layout: layout.positions)
+        self._own_scopes = self._own(width, lambda layout: layout.scopes)
+        self._num_prefilled = 0  # columns of the own tokens that have been fed
+
+        num_branches = max(1, *(prompt.layout.num_branches for prompt in prompts))
+        shape_pb = (len(prompts), num_branches)
+        # End of each branch as a column of the own tokens; -1 where a prompt has fewer branches.
+        self._ends = self._branches(shape_pb, -1, lambda lay: lay.ends - lay.num_prefix_tokens)
+        self._end_positions = self._branches(shape_pb, 0, lambda lay: lay.positions[lay.ends])
+        self._value_scopes = self._branches(shape_pb, PUBLIC, lambda lay: lay.value_scopes)
+        self._limits = self._branches(shape_pb, 0, lambda lay: lay.max_new_tokens)
+        self._live = self._ends >= 0
+        self._closed = np.zeros(shape_pb, dtype=bool)
+        self._counts = np.zeros(shape_pb, dtype=np.int64)
+        self._tokens = np.zeros((*shape_pb, max(1, int(self._limits.max()))), dtype=np.int64)
+        self._logprobs = np.zeros(self._tokens.shape, dtype=np.float32)
+        self._decoding: tuple[IntArray, IntArray] = _no_pairs()
+
+        lengths = np.array([prefix.num_tokens if prefix else 0 for prefix in prefixes], dtype=np.int64)
+        self._used = lengths.copy()
+        self._retired = np.zeros(len(prompts), dtype=bool)  # finished; the row waits to be dropped
+        # Values are short as a rule: room for four tokens each; more grows the block.
+        self._allocate(int((lengths + self._own_lengths).max()) + 4 * num_branches)
+        self._copy_prefixes(prefixes)
+
+    def _own(self, width: int, pick: Any) -> IntArray:
+        padded = np.zeros((len(self.prompts), width), dtype=np.int64)
+        for row, prompt in enumerate(self.prompts):
+            tail = pick(prompt.layout)[prompt.layout.num_prefix_tokens :]
+            padded[row, : len(tail)] = tail
+        return padded
+
+    def _branches(self, shape: tuple[int, int], fill: int, pick: Any) -> IntArray:
+        padded = np.full(shape, fill, dtype=np.int64)
+        for row, prompt in enumerate(self.prompts):
+            padded[row, : prompt.layout.num_branches] = pick(prompt.layout)
+        return padded
+
+    def _allocate(self, capacity: int) -> None:
+        num_prompts = len(self.prompts)
+        self.keys, self.values = self._shape.allocate(num_prompts, capacity)
+        size = (num_prompts, capacity)
+        self._k_scopes = torch.full(size, PUBLIC, dtype=torch.int64, device=self._shape.device)
+        self._k_positions = torch.full(size, UNSEEN, dtype=torch.int64, device=self._shape.device)
+
+    def _copy_prefixes(self, prefixes: Sequence[PrefixCache | None]) -> None:
+        rows_of: dict[int, list[int]] = {}
+        for row, prefix in enumerate(prefixes):
+            if prefix is not None:
+                rows_of.setdefault(id(prefix), []).append(row)
+        for rows in rows_of.values():
+            prefix = prefixes[rows[0]]
+            assert prefix is not None
+            length = prefix.num_tokens
+            for block, source in ((self.keys, prefix.keys), (self.values, prefix.values)):
+                for layer, tensor in enumerate(source):
+                    block[layer][rows, :, :length] = tensor
+            self._k_positions[rows, :length] = torch.arange(length, device=self._shape.device)
+
+    # State, as the scheduler reads it.
+
+    @property
+    def num_prefill_tokens(self) -> int:
+        """Prompt tokens still to be fed."""
+        return int(np.maximum(self._own_lengths - self._num_prefilled, 0).sum())
+
+    @property
+    def num_live(self) -> int:
+        """Values that are not finished."""
+        return int(self._live.sum())
+
+    @property
+    def num_cached_tokens(self) -> int:
+        """Cache slots that the cohort occupies, padding included."""
+        return len(self.prompts) * int(self._k_positions.shape[1])
+
+    @property
+    def num_columns(self) -> int:
+        """Columns of the cache in use."""
+        return int(self._used.max())
+
+    @property
+    def is_finished(self) -> bool:
+        """Nothing left to feed or decode."""
+        return self.num_prefill_tokens == 0 and self.num_live == 0
+
+    # One step.
+
+    def next_input(self, start: int, max_prefill_tokens: int) -> CohortInput:
+        """The tokens of the next step: a part of the prompts while there is some, then one token per live value.
+
+        Args:
+            start: where the cohort's stretch of the packed row begins.
+            max_prefill_tokens: at most about so many prompt tokens (at least one column of them).
+        """
+        if self.num_prefill_tokens:
+            return self._prefill_input(start, max_prefill_tokens)
+        return self._decode_input(start)
+
+    def _prefill_input(self, start: int, max_tokens: int) -> CohortInput:
+        first = self._num_prefilled
+        per_column = (self._own_lengths[:, None] > np.arange(first, self._own_ids.shape[1])).sum(axis=0)
+        num_columns = max(1, int(np.searchsorted(np.cumsum(per_column), max_tokens, side="right")))
+        stop = min(first + num_columns, self._own_ids.shape[1])
+        self._num_prefilled = stop
+        prompts, columns = np.nonzero(self._own_lengths[:, None] > np.arange(first, stop))
+        columns = columns + first
+        token_of = np.full((len(self.prompts), stop - first), -1)
+        token_of[prompts, columns - first] = np.arange(len(prompts))
+
+        ended = (self._ends >= first) & (self._ends < stop)
+        self._decoding = _pairs(np.nonzero(ended))
+        rows, branches = self._decoding
+        return self._input(
+            start,
+            self._own_ids[prompts, columns],
+            self._own_positions[prompts, columns],
+            self._own_scopes[prompts, columns],
+            prompts,
+            columns - first,
+            token_of[rows, self._ends[rows, branches] - first],
+        )
+
+    def _decode_input(self, start: int) -> CohortInput:
+        rows, branches = self._decoding = _pairs(np.nonzero(self._live))
+        counts = self._counts[rows, branches]
+        first_of_row = np.searchsorted(rows, rows)  # rows are sorted: index of each prompt's first value
+        return self._input(
+            start,
+            self._tokens[rows, branches, counts - 1],
+            self._end_positions[rows, branches] + counts,
+            self._value_scopes[rows, branches],
+            rows,
+            np.arange(len(rows)) - first_of_row,
+            np.arange(len(rows)),
+        )
+
+    def _input(
+        self,
+        start: int,
+        token_ids: IntArray,
+        positions: IntArray,
+        scopes: IntArray,
+        prompts: IntArray,
+        ranks: IntArray,
+        logit_rows: IntArray,
+    ) -> CohortInput:
+        """`ranks[i]` numbers the tokens of one prompt from 0: their query row and the order in the cache."""
+        num_rows = int(ranks.max()) + 1
+        columns = self._used[prompts] + ranks
+        self._used = self._used + np.bincount(prompts, minlength=len(self.prompts))
+        self._reserve(self.num_columns)
+
+        shape = (len(self.prompts), num_rows)
+        flat = prompts * num_rows + ranks
+        rows = np.zeros(shape[0] * shape[1], dtype=np.int64)
+        q_scopes = np.full_like(rows, PUBLIC)
+        q_positions = np.zeros_like(rows)
+        rows[flat], q_scopes[flat], q_positions[flat] = np.arange(len(flat)), scopes, positions
+        device = self._shape.device
+
+        def put(array: IntArray) -> Tensor:
+            return torch.from_numpy(array).to(device, non_blocking=True)
+
+        kv_prompts, kv_columns = put(prompts), put(columns)
+        self._k_scopes[kv_prompts, kv_columns] = put(scopes)
+        self._k_positions[kv_prompts, kv_columns] = put(positions)
+        plan = AttentionPlan(
+            start=start,
+            stop=start + len(token_ids),
+            rows=put(rows),
+            unrows=put(flat),
+            kv_prompts=kv_prompts,
+            kv_columns=kv_columns,
+            q_scopes=put(q_scopes).view(shape),
+            q_positions=put(q_positions).view(shape),
+            k_scopes=self._k_scopes[:, : self.num_columns],
+            k_positions=self._k_positions[:, : self.num_columns],
+            keys=self.keys,
+            values=self.values,
+        )
+        return CohortInput(token_ids, positions, plan, logit_rows)
+
+    def _reserve(self, num_columns: int) -> None:
+        """Grows the cache by half when `num_columns` do not fit."""
+        capacity = self._k_positions.shape[1]
+        if num_columns > capacity:
+            old = (self.keys, self.values, self._k_scopes, self._k_positions)
+            self._allocate(max(num_columns, capacity + capacity // 2))
+            self._copy_columns(old, slice(None), capacity)
+
+    def _copy_columns(
+        self, source: tuple[list[Tensor], list[Tensor], Tensor, Tensor], rows: Any, num_columns: int
+    ) -> None:
+        keys, values, scopes, positions = source
+        for new, old in ((self.keys, keys), (self.values, values)):
+            for layer, tensor in enumerate(old):
+                new[layer][rows, :, :num_columns] = tensor[:, :, :num_columns]
+        self._k_scopes[rows, :num_columns] = scopes[:, :num_columns]
+        self._k_positions[rows, :num_columns] = positions[:, :num_columns]
+
+    def accept(self, tokens: IntArray, logprobs: npt.NDArray[np.float32], closing: npt.NDArray[np.bool_]) -> None:
+        """Takes the decoded tokens of this step, one per logit row, and ends the values that closed.
+
+        Args:
+            tokens: int64 [n]; logprobs: float32 [n].
+            closing: bool [vocabulary], the ids that end a value.
+        """
+        rows, branches = self._decoding
+        counts = self._counts[rows, branches]
+        self._tokens[rows, branches, counts] = tokens
+        self._logprobs[rows, branches, counts] = logprobs
+        self._counts[rows, branches] = counts + 1
+        closed = closing[tokens]
+        self._closed[rows, branches] = closed
+        self._live[rows, branches] = ~closed & (counts + 1 < self._limits[rows, branches])
+
+    # Between steps.
+
+    def retire(self) -> list[Prompt]:
+        """Takes out the finished prompts, with their values; shrinks the cohort when half of it is gone."""
+        if self.num_prefill_tokens:
+            return []
+        done = ~self._live.any(axis=1)
+        finished = []
+        for row in np.nonzero(done & ~self._retired)[0]:
+            self._write_back(int(row))
+            finished.append(self.prompts[row])
+        self._retired = done
+        if 2 * done.sum() >= len(done) and not done.all():
+            self._keep(np.nonzero(~done)[0])
+        return finished
+
+    def _write_back(self, row: int) -> None:
+        prompt = self.prompts[row]
+        for branch in range(prompt.layout.num_branches):
+            count = self._counts[row, branch]
+            prompt.tokens.append(self._tokens[row, branch, :count].tolist())
+            prompt.logprobs.append(self._logprobs[row, branch, :count].tolist())
+            prompt.closed.append(bool(self._closed[row, branch]))
+
+    def _keep(self, rows: IntArray) -> None:
+        self.prompts = [self.prompts[row] for row in rows]
+        for name in (*_PROMPT_ARRAYS, *_BRANCH_ARRAYS):
+            setattr(self, name, getattr(self, name)[rows])
+        self._decoding = _no_pairs()
+        index = torch.from_numpy(rows).to(self._shape.device)
+        columns = self.num_columns + self.num_live
+        columns = min(columns, self._k_positions.shape[1])
+        self.keys = [tensor[index, :, :columns] for tensor in self.keys]
+        self.values = [tensor[index, :, :columns] for tensor in self.values]
+        self._k_scopes = self._k_scopes[index, :columns]
+        self._k_positions = self._k_positions[index, :columns]
+
+    def take_prefixes(self) -> list[PrefixCache]:
+        """For a cohort of bare prefixes: the KV of each, when they are fed."""
+        return [
+            PrefixCache(
+                [tensor[row, :, :length].clone() for tensor in self.keys],
+                [tensor[row, :, :length].clone() for tensor in self.values],
+            )
+            for row, length in enumerate(self._own_lengths)
+        ]
+
+    @classmethod
+    def merge(cls, cohorts: Sequence[Cohort]) -> Cohort:
+        """One cohort out of several that are decoding, so that a long tail does not cost a call for each."""
+        merged = cls.__new__(cls)
+        merged._shape = cohorts[0]._shape
+        merged.prompts = [prompt for cohort in cohorts for prompt in cohort.prompts]
+        merged._num_prefilled = max(cohort._own_ids.shape[1] for cohort in cohorts)
+        merged._decoding = _no_pairs()
+        for name in (*_PROMPT_ARRAYS, *_BRANCH_ARRAYS):
+            setattr(merged, name, _stack([getattr(cohort, name) for cohort in cohorts]))
+        merged._allocate(merged.num_columns + merged.num_live)
+        first = 0
+        for cohort in cohorts:
+            rows = slice(first, first + len(cohort.prompts))
+            old = (cohort.keys, cohort.values, cohort._k_scopes, cohort._k_positions)
+            merged._copy_columns(old, rows, cohort.num_columns)
+            first = rows.stop
+        return merged
+
+
+_PROMPT_ARRAYS = ("_own_lengths", "_own_ids", "_own_positions", "_own_scopes", "_used", "_retired")
+_BRANCH_ARRAYS = (
+    "_ends",
+    "_end_positions",
+    "_value_scopes",
+    "_limits",
+    "_live",
+    "_closed",
+    "_counts",
+    "_tokens",
+    "_logprobs",
+)
+
+
+def _stack(arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """Rows of all `arrays`, padded with zeros (False) behind each axis but the first."""
+    width = tuple(np.max([array.shape[1:] for array in arrays], axis=0)) if arrays[0].ndim > 1 else ()
+    stacked = np.zeros((sum(len(array) for array in arrays), *width), dtype=arrays[0].dtype)
+    first = 0
+    for array in arrays:
+        stacked[(slice(first, first + len(array)), *(slice(size) for size in array.shape[1:]))] = array
+        first += len(array)
+    return stacked
+
+
+def _pairs(indices: tuple[Any, ...]) -> tuple[IntArray, IntArray]:
+    return indices[0], indices[1]
+
+
+def _no_pairs() -> tuple[IntArray, IntArray]:
+    return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)

@@ -1,0 +1,33 @@
+"""The engine's settings. Unknown keys are an error, never ignored."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from hpd_core.prompt import PromptTemplate
+
+LayoutName = Literal["tree", "stacked"]
+DTypeName = Literal["auto", "float32", "bfloat16", "float16"]
+Quantization = Literal["nf4", "int8"]
+
+
+class EngineConfig(BaseModel):
+    """How the engine decodes. Every field has a default that works on a laptop."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    layout: LayoutName = Field("tree", description="'tree' (ours, exact per product) or 'stacked' (the paper's)")
+    max_value_tokens: int = Field(30, ge=1, description="K_max: the most tokens a value may take")
+    stack_size: int = Field(6, ge=1, description="J: documents of one category in one prompt ('stacked' only)")
+    max_tokens_per_step: int = Field(4096, ge=1, description="tokens forwarded in one step, prefill and decode")
+    max_prompts_per_cohort: int = Field(32, ge=1, description="prompts that share one KV cache and one attention call")
+    max_cached_tokens: int = Field(262_144, ge=1, description="KV cache slots in use before admission waits")
+    max_cached_prefixes: int = Field(64, ge=1, description="category prefixes whose KV is kept (LRU)")
+    dtype: DTypeName = Field("auto", description="'auto': bfloat16 where the hardware has it, else float32")
+    device: str = Field("auto", description="'auto': cuda if there is one, else cpu")
+    attention: Literal["auto", "sdpa", "eager"] = Field("auto", description="'eager' where softcap or sinks need it")
+    quantization: Quantization | None = Field(None, description="bitsandbytes weights: 'nf4' or 'int8'")
+    trust_remote_code: bool = Field(False, description="run code that comes with a hub model")
+    prompt: PromptTemplate = Field(default_factory=PromptTemplate, description="the prompt's texts")

@@ -1,0 +1,132 @@
+"""The mechanism: one forward over a packed row. Knows prompts and branches, nothing of products."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from hpd_core.attention import PackedBatch
+from hpd_core.cohort import CacheShape, Cohort, CohortInput, Prompt
+from hpd_core.config import EngineConfig
+from hpd_core.errors import ModelError
+from hpd_core.scheduler import Scheduler
+
+_LOGIT_ROWS_AT_ONCE = 64
+"""Rows of logits that are reduced together; 64 x 49,152 in fp32 stay near the caches of a CPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """What one step did.
+
+    Attributes:
+        finished: prompts whose last value ended.
+        computed_prefixes: prefixes that were computed, as prompts without branches; their owner asked for them.
+        shares: per cohort that ran: its prompts and the number of tokens it fed.
+        seconds: wall time of the step.
+    """
+
+    finished: list[Prompt]
+    computed_prefixes: list[Prompt]
+    shares: list[tuple[list[Prompt], int]]
+    seconds: float
+
+
+class Decoder:
+    """Runs prompts to their end: `add` them, call `step` until `has_work` is False."""
+
+    def __init__(self, model: Any, closing: npt.NDArray[np.bool_], config: EngineConfig, shape: CacheShape) -> None:
+        self._model = model
+        self._closing = closing
+        self._config = config
+        self._shape = shape
+        self._eager = config.attention == "eager"
+        self._scheduler = Scheduler(config, lambda prompts, prefixes: Cohort(prompts, prefixes, shape))
+
+    def add(self, prompts: Iterable[Prompt]) -> None:
+        """Queues prompts; those added first run first."""
+        self._scheduler.add(prompts)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a step would do anything."""
+        return self._scheduler.has_work
+
+    def clear(self) -> None:
+        """Drops all prompts, after an error."""
+        self._scheduler.clear()
+
+    @torch.inference_mode()
+    def step(self) -> StepReport:
+        """Admits, feeds every running cohort in one forward, takes the new tokens, retires."""
+        started = time.perf_counter()
+        cohorts = self._scheduler.schedule()
+        inputs = self._gather(cohorts)
+        tokens, logprobs = self._forward(inputs)
+        self._scatter(cohorts, inputs, tokens, logprobs)
+        shares = [(list(cohort.prompts), len(fed.token_ids)) for cohort, fed in zip(cohorts, inputs, strict=True)]
+        finished, prefixes = self._scheduler.finish_step()
+        return StepReport(finished, prefixes, shares, time.perf_counter() - started)
+
+    def _gather(self, cohorts: list[Cohort]) -> list[CohortInput]:
+        inputs: list[CohortInput] = []
+        start = 0
+        for cohort in cohorts:
+            inputs.append(cohort.next_input(start, self._config.max_tokens_per_step))
+            start += len(inputs[-1].token_ids)
+        return inputs
+
+    def _forward(self, inputs: list[CohortInput]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+        """Next tokens and their log-probabilities, for all logit rows of all cohorts in order."""
+        device = self._shape.device
+        token_ids = torch.from_numpy(np.concatenate([item.token_ids for item in inputs])).to(device)
+        positions = torch.from_numpy(np.concatenate([item.positions for item in inputs])).to(device)
+        logit_rows = torch.from_numpy(np.concatenate([item.logit_rows + item.plan.start for item in inputs])).to(device)
+        batch = PackedBatch([item.plan for item in inputs], eager=self._eager)
+        output = self._model(
+            input_ids=token_ids[None],
+            position_ids=positions[None],
+            attention_mask=None,
+            use_cache=False,
+            logits_to_keep=logit_rows,
+            hpd_batch=batch,
+        )
+        if batch.num_calls != self._shape.num_layers:
+            raise ModelError(
+                f"{batch.num_calls} of the model's {self._shape.num_layers} layers went through transformers' "
+                f"attention interface; the others cannot be told which tokens see which"
+            )
+        return greedy(output.logits[0])
+
+    def _scatter(
+        self,
+        cohorts: list[Cohort],
+        inputs: list[CohortInput],
+        tokens: npt.NDArray[np.int64],
+        logprobs: npt.NDArray[np.float32],
+    ) -> None:
+        first = 0
+        for cohort, fed in zip(cohorts, inputs, strict=True):
+            last = first + len(fed.logit_rows)
+            cohort.accept(tokens[first:last], logprobs[first:last], self._closing)
+            first = last
+
+
+def greedy(logits: Tensor) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+    """The most likely token of each row and its log-probability (in fp32). logits: [n, vocabulary]."""
+    tokens = torch.empty(len(logits), dtype=torch.int64, device=logits.device)
+    logprobs = torch.empty(len(logits), dtype=torch.float32, device=logits.device)
+    for first in range(0, len(logits), _LOGIT_ROWS_AT_ONCE):
+        rows = slice(first, first + _LOGIT_ROWS_AT_ONCE)
+        block = logits[rows].float()
+        best = block.max(dim=-1)
+        tokens[rows] = best.indices
+        logprobs[rows] = best.values - block.logsumexp(dim=-1)
+    return tokens.cpu().numpy(), logprobs.cpu().numpy()

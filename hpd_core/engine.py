@@ -1,0 +1,317 @@
+"""The engine: records in, values out. Prompts are built in the caller's thread; one thread of ours decodes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Self
+
+from hpd_core import models
+from hpd_core.cohort import Prompt
+from hpd_core.config import EngineConfig
+from hpd_core.decoder import Decoder, StepReport
+from hpd_core.errors import EngineError
+from hpd_core.prepare import PreparedPrompt, PromptBuilder, Refusal, Slot
+from hpd_core.tokenization import SegmentTokenizer
+from hpd_core.types import Attribute, CategorySchema, ErrorCode, Record, RecordResult, Value
+from hpd_core.values import error_value, parse_value
+
+
+@dataclass(slots=True)
+class ExtractionMetrics:
+    """What one submission cost. Tokens are counted where they were forwarded.
+
+    `busy_seconds` is the engine's time, each step's split over the submissions in it by tokens forwarded.
+    """
+
+    num_records: int = 0
+    num_errors: int = 0
+    prefix_tokens_computed: int = 0
+    prefix_tokens_reused: int = 0
+    document_tokens: int = 0
+    key_tokens: int = 0
+    value_tokens: int = 0
+    num_steps: int = 0
+    busy_seconds: float = 0.0
+
+
+class ExtractionFuture(Future[list[RecordResult]]):
+    """The results of one `submit`, in input order; `metrics` is complete once they are there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.metrics = ExtractionMetrics()
+
+
+@dataclass(eq=False, slots=True)
+class _Submission:
+    """One caller's records on their way."""
+
+    records: Sequence[Record]
+    schemas: Mapping[str, CategorySchema]
+    refusals: dict[int, Refusal]
+    future: ExtractionFuture
+    num_open: int  # prompts that are not finished
+    finished: list[Prompt] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Owner:
+    """What a prompt belongs to."""
+
+    submission: _Submission
+    slots: list[Slot]
+
+
+class Engine:
+    """Extracts attribute values with a language model.
+
+    `extract` waits; `submit` returns a future, and the work of several callers shares the same steps. Both may be
+    called from any thread. Use as a context manager, or `close` it, to end its thread.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, config: EngineConfig | None = None) -> None:
+        """Takes an already loaded transformers model; its attention implementation is replaced.
+
+        Raises:
+            ModelError: the model cannot work with HPD; the message says why.
+        """
+        started = time.perf_counter()
+        self.config = config or EngineConfig()
+        models.attach(model)
+        self._model = model
+        self._source = str(getattr(model.config, "_name_or_path", "") or "")
+        self.model_id = self._source
+        self._segments = SegmentTokenizer(tokenizer)
+        self._builder = PromptBuilder(tokenizer, self.config, models.max_positions(model.config))
+        closing = self._segments.closing_tokens(model.get_output_embeddings().weight.shape[0])
+        closing[models.end_of_text_ids(model)] = True
+        self.closing_tokens = closing
+        self._decoder = Decoder(model, closing, self.config, models.cache_shape(model))
+        models.verify(model, self._decoder)
+
+        self._inbox: deque[tuple[_Submission, list[PreparedPrompt]]] = deque()
+        self._wake = threading.Condition()
+        self._closed = False
+        self._active: set[_Submission] = set()
+        self._thread: threading.Thread | None = None
+        self._finisher = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hpd-finish")
+        self.load_seconds = time.perf_counter() - started
+
+    @classmethod
+    def from_pretrained(cls, model: str, config: EngineConfig | None = None) -> Self:
+        """Loads `model`: a hub id, a local folder, or an embedded name ("smollm2").
+
+        Raises:
+            ModelError: it cannot be found, loaded or used; the message says why.
+        """
+        config = config or EngineConfig()
+        started = time.perf_counter()
+        tokenizer = models.load_tokenizer(model, config)
+        engine = cls(models.load_model(model, config), tokenizer, config)
+        engine.model_id = model
+        engine._source = models.resolve_source(model)
+        engine.load_seconds = time.perf_counter() - started
+        return engine
+
+    def extract(
+        self,
+        records: Sequence[Record],
+        schemas: Mapping[str, CategorySchema],
+        document_ids: Sequence[Sequence[int]] | None = None,
+    ) -> list[RecordResult]:
+        """One result per record, in input order. A record that cannot be taken has `error` set.
+
+        Raises:
+            EngineError: the engine itself failed; the cause is attached.
+        """
+        return self.submit(records, schemas, document_ids).result()
+
+    def submit(
+        self,
+        records: Sequence[Record],
+        schemas: Mapping[str, CategorySchema],
+        document_ids: Sequence[Sequence[int]] | None = None,
+    ) -> ExtractionFuture:
+        """Queues the records and returns at once.
+
+        Args:
+            records: what to extract from; ids need not be unique.
+            schemas: category -> schema.
+            document_ids: token ids of the documents, from `DocumentTokenizer.encode`, if already known.
+        """
+        future = ExtractionFuture()
+        prepared, refusals = self._builder.build(records, schemas, document_ids)
+        submission = _Submission(list(records), dict(schemas), refusals, future, len(prepared))
+        for item in prepared:
+            item.prompt.owner = _Owner(submission, item.slots)
+        with self._wake:
+            if self._closed:
+                raise EngineError("the engine is closed")
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="hpd-engine", daemon=True)
+                self._thread.start()
+            self._inbox.append((submission, prepared))
+            self._wake.notify()
+        return future
+
+    def close(self) -> None:
+        """Ends the engine's thread; what is not finished fails with EngineError."""
+        with self._wake:
+            self._closed = True
+            self._wake.notify()
+        if self._thread is not None:
+            self._thread.join()
+        self._finisher.shutdown()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def describe(self) -> dict[str, Any]:
+        """What answers depend on, for a manifest: model, layout, precision, prompt, versions."""
+        return {
+            "model_id": self.model_id,
+            "model_revision": models.model_revision(self._model, self._source),
+            "adapter_revision": None,
+            "decoding": "hpd",
+            "layout": self.config.layout,
+            "dtype": str(self._model.dtype).removeprefix("torch."),
+            "quantization": self.config.quantization,
+            "device": str(self._model.device),
+            "device_name": models.device_name(self._model.device),
+            "prompt_hash": self.config.prompt.hash,
+            "versions": versions(),
+        }
+
+    # The engine's thread.
+
+    def _run(self) -> None:
+        while self._take_submissions():
+            if not self._decoder.has_work:
+                continue
+            try:
+                self._account(self._decoder.step())
+            except Exception as error:
+                self._fail_all(error)
+        self._fail_all(EngineError("the engine was closed"))
+
+    def _take_submissions(self) -> bool:
+        """Moves new submissions to the decoder; sleeps while there is nothing to do. False: time to end."""
+        with self._wake:
+            while not (self._inbox or self._decoder.has_work or self._closed):
+                self._wake.wait()
+            arrived = list(self._inbox)
+            self._inbox.clear()
+            for submission, _ in arrived:
+                self._active.add(submission)
+            if self._closed:
+                return False
+        for submission, prepared in arrived:
+            if prepared:
+                self._decoder.add(item.prompt for item in prepared)
+            else:
+                self._finish(submission)
+        return True
+
+    def _account(self, report: StepReport) -> None:
+        """Splits the step's time by tokens, and hands finished submissions on."""
+        tokens: dict[_Submission, float] = {}
+        for prompts, num_tokens in report.shares:
+            owners = Counter(prompt.owner.submission for prompt in prompts)
+            for submission, count in owners.items():
+                share = num_tokens * count / len(prompts)
+                tokens[submission] = tokens.get(submission, 0.0) + share
+        total = sum(tokens.values())
+        for submission, share in tokens.items():
+            submission.future.metrics.busy_seconds += report.seconds * share / total
+            submission.future.metrics.num_steps += 1
+        for prompt in report.computed_prefixes:
+            prompt.owner.submission.future.metrics.prefix_tokens_computed += prompt.layout.num_tokens
+        for prompt in report.finished:
+            submission = prompt.owner.submission
+            submission.finished.append(prompt)
+            submission.num_open -= 1
+            if submission.num_open == 0:
+                self._finish(submission)
+
+    def _finish(self, submission: _Submission) -> None:
+        """Parsing needs no model: another thread does it while this one decodes on."""
+        self._active.discard(submission)
+        self._finisher.submit(self._resolve, submission)
+
+    def _resolve(self, submission: _Submission) -> None:
+        try:
+            submission.future.set_result(self._results(submission))
+        except Exception as error:
+            submission.future.set_exception(error)
+
+    def _fail_all(self, error: Exception) -> None:
+        self._decoder.clear()
+        for submission in self._active:
+            failure = EngineError(f"the engine failed while decoding: {type(error).__name__}: {error}")
+            failure.__cause__ = error
+            submission.future.set_exception(failure)
+        self._active.clear()
+
+    def _results(self, submission: _Submission) -> list[RecordResult]:
+        answers: dict[int, dict[str, Value]] = {}
+        metrics = submission.future.metrics
+        prefix_tokens = 0
+        for prompt in submission.finished:
+            texts = self._segments.decode(prompt.tokens)
+            for branch, slot in enumerate(prompt.owner.slots):
+                record = submission.records[slot.record]
+                attribute = submission.schemas[record.category].attributes[slot.attribute]
+                value = _value(attribute, prompt, branch, texts[branch])
+                answers.setdefault(slot.record, {})[attribute.name] = value
+                metrics.value_tokens += value.num_tokens
+            layout = prompt.layout
+            metrics.key_tokens += layout.num_key_tokens
+            metrics.document_tokens += prompt.num_own_tokens - layout.num_key_tokens
+            prefix_tokens += layout.num_prefix_tokens
+        metrics.num_records = len(submission.records)
+        metrics.num_errors = len(submission.refusals)
+        metrics.prefix_tokens_reused = max(0, prefix_tokens - metrics.prefix_tokens_computed)
+        return [_result(record, number, answers, submission) for number, record in enumerate(submission.records)]
+
+
+def _value(attribute: Attribute, prompt: Prompt, branch: int, text: str) -> Value:
+    logprobs = prompt.logprobs[branch]
+    return parse_value(
+        attribute,
+        text,
+        closed=prompt.closed[branch],
+        num_tokens=len(logprobs),
+        logprob_mean=sum(logprobs) / len(logprobs) if logprobs else None,
+        logprob_min=min(logprobs, default=None),
+    )
+
+
+def _result(
+    record: Record, number: int, answers: Mapping[int, dict[str, Value]], submission: _Submission
+) -> RecordResult:
+    refusal = submission.refusals.get(number)
+    if refusal is None:
+        return RecordResult(record.id, record.category, answers[number])
+    schema = submission.schemas.get(record.category)
+    values = {attribute.name: error_value() for attribute in schema.attributes} if schema else {}
+    return RecordResult(record.id, record.category, values, refusal.message, ErrorCode(refusal.code))
+
+
+def versions() -> dict[str, str]:
+    """Versions of what computes the answers."""
+    found = {}
+    for package in ("hpd", "torch", "transformers"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "source"
+    return found

@@ -1,0 +1,253 @@
+"""Layouts: for every token its position id and which other tokens it sees. Pure functions.
+
+A prompt is a *trunk* of tokens that everybody behind them sees, and *branches*: open ends from which values
+grow. One rule says what a token sees, for both layouts, for inference and for training:
+
+    q sees k   if  scope(k) is public or scope(k) == scope(q)
+               and position(k) <= position(q)
+               and step(k) <= step(q)
+               and position(q) - position(k) < window        (sliding-window layers only)
+
+`scope` is PUBLIC or the number of the branch that owns the token; `step` is 0 for what the prompt holds and k
+for the k-th token of a value (k from 1).
+
+`tree`: one document; each key and its value are private to their branch and continue the trunk's positions, so
+a value's chain is ordinary autoregressive decoding of trunk + key:
+
+    token      P  P  D  D  {  | "Brand":  "Nike"  ,  | "Color":  "red"
+    position   0  1  2  3  4  | 5  6      7  8    9  | 5  6      7  8
+    scope      .  .  .  .  .  | 0  0      0  0    0  | 1  1      1  1
+    step       0  0  0  0  0  | 0  0      1  2    3  | 0  0      1  2
+
+`stacked` (paper, section 4.3 and Algorithm 2): J documents, then one skeleton with all keys, all public; after
+each key a gap of K_max positions is left for its value. Here K_max = 3; s is a structure token (newline):
+
+    token      P  D  D  {  | "Brand":  s  "Color":  s  }  |  "Nike"  ,   "red"
+    position   0  1  2  3  | 4  5      9  10 11     15 16 |  6       7   12
+    scope      .  .  .  .  | .  .      .  .  .      .  .  |  .       .   .
+    step       0  0  0  0  | 0  0      0  0  0      0  0  |  1       2   1
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+PUBLIC = -1
+"""The scope of a token that is not private to one branch."""
+
+IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """An open end: the `tokens` before the value (the key), and the most tokens the value may take (K_max)."""
+
+    tokens: Sequence[int]
+    max_new_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The tokens of one prompt in memory order, values not yet included.
+
+    Attributes:
+        token_ids, positions, scopes: int64 [T]
+        ends: int64 [B], index into the T tokens of the last token before each value.
+        value_scopes: int64 [B], the scope of each value's tokens.
+        max_new_tokens: int64 [B]
+        num_prefix_tokens: the first tokens, which are the same for every prompt of the category.
+        num_key_tokens: tokens of the skeleton (keys and structure).
+    """
+
+    token_ids: IntArray
+    positions: IntArray
+    scopes: IntArray
+    ends: IntArray
+    value_scopes: IntArray
+    max_new_tokens: IntArray
+    num_prefix_tokens: int
+    num_key_tokens: int
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens in the prompt, the prefix included."""
+        return len(self.token_ids)
+
+    @property
+    def num_branches(self) -> int:
+        """Values to decode."""
+        return len(self.ends)
+
+    @property
+    def num_positions(self) -> int:
+        """Positions that the prompt needs when every value is as long as it may be."""
+        open_ends = self.positions[self.ends] + self.max_new_tokens if self.num_branches else self.positions[-1:]
+        return int(max(self.positions.max(), open_ends.max())) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class StackedObject:
+    """One document's part of a stacked skeleton: its opening, its keys, what closes it."""
+
+    header: Sequence[int]
+    branches: Sequence[Branch]
+    footer: Sequence[int]
+
+
+def tree_layout(prefix: Sequence[int], document: Sequence[int], branches: Sequence[Branch]) -> Layout:
+    """One document with private branches; see the module's first picture.
+
+    Args:
+        prefix: ids shared by the category's prompts.
+        document: ids of the document and of everything up to the first key.
+        branches: one per attribute.
+
+    Raises:
+        ValueError: a branch without tokens, or no trunk at all.
+    """
+    trunk = [*prefix, *document]
+    if not trunk:
+        raise ValueError("a layout needs at least one token before its branches")
+    lengths = _branch_lengths(branches)
+    start = len(trunk)
+    parts = [np.arange(start), *(np.arange(start, start + length) for length in lengths)]
+    scopes = [np.full(start, PUBLIC), *(np.full(length, b) for b, length in enumerate(lengths))]
+    return Layout(
+        token_ids=np.array([*trunk, *(token for branch in branches for token in branch.tokens)], dtype=np.int64),
+        positions=np.concatenate(parts),
+        scopes=np.concatenate(scopes),
+        ends=start + np.cumsum(lengths, dtype=np.int64) - 1,
+        value_scopes=np.arange(len(branches)),
+        max_new_tokens=np.array([branch.max_new_tokens for branch in branches], dtype=np.int64),
+        num_prefix_tokens=len(prefix),
+        num_key_tokens=sum(lengths),
+    )
+
+
+def stacked_layout(
+    prefix: Sequence[int],
+    documents: Sequence[int],
+    objects: Sequence[StackedObject],
+    separator: Sequence[int],
+) -> Layout:
+    """J documents in one prompt; see the module's second picture.
+
+    Algorithm 2 of the paper with its errata mended: the offset grows behind every one of the J x N keys, and
+    everything behind a key is shifted, structure tokens and the next document's header included.
+
+    Args:
+        prefix: ids shared by the category's prompts.
+        documents: ids of all J documents and of everything up to the skeleton.
+        objects: one per document.
+        separator: structure ids that stand behind each value's gap.
+    """
+    token_ids = [*prefix, *documents]
+    start = len(token_ids)
+    gaps = [0] * start  # positions skipped before each token
+    ends: list[int] = []
+    gap = 0
+    for item in objects:
+        for branch in item.branches:
+            _branch_lengths([branch])
+        segments = [(item.header, False)]
+        for branch in item.branches:
+            segments += [(branch.tokens, True), (separator, False)]
+        segments.append((item.footer, False))
+        branches = iter(item.branches)
+        for tokens, is_key in segments:
+            token_ids += tokens
+            gaps += [gap] * len(tokens)
+            if is_key:
+                ends.append(len(token_ids) - 1)
+                gap += next(branches).max_new_tokens
+    num_branches = len(ends)
+    return Layout(
+        token_ids=np.array(token_ids, dtype=np.int64),
+        positions=np.arange(len(token_ids)) + np.array(gaps, dtype=np.int64),
+        scopes=np.full(len(token_ids), PUBLIC),
+        ends=np.array(ends, dtype=np.int64),
+        value_scopes=np.full(num_branches, PUBLIC),
+        max_new_tokens=np.array([b.max_new_tokens for o in objects for b in o.branches], dtype=np.int64),
+        num_prefix_tokens=len(prefix),
+        num_key_tokens=len(token_ids) - start,
+    )
+
+
+def _branch_lengths(branches: Sequence[Branch]) -> list[int]:
+    lengths = [len(branch.tokens) for branch in branches]
+    if 0 in lengths:
+        raise ValueError("a branch needs at least one token: its last one predicts the value's first")
+    return lengths
+
+
+@dataclass(frozen=True, slots=True)
+class FilledLayout:
+    """A layout with its values: what is in memory when decoding has ended, and the targets for training.
+
+    All arrays are int64 [T']: the prompt's tokens, then every value's, branch by branch. `labels[i]` is the token
+    that token i must predict, or -100. The token that closes a value is a label only: it is never fed.
+    """
+
+    token_ids: IntArray
+    positions: IntArray
+    scopes: IntArray
+    steps: IntArray
+    labels: IntArray
+
+
+def fill_layout(layout: Layout, values: Sequence[Sequence[int]]) -> FilledLayout:
+    """Adds the values' tokens, each value with its closing token last (paper, section 4.4).
+
+    Raises:
+        ValueError: not one value per branch, or a value that is empty or longer than its branch allows.
+    """
+    if len(values) != layout.num_branches:
+        raise ValueError(f"{len(values)} values for {layout.num_branches} branches")
+    for value, limit in zip(values, layout.max_new_tokens, strict=True):
+        if not 1 <= len(value) <= limit:
+            raise ValueError(f"a value of {len(value)} tokens where 1 to {limit} are allowed")
+    labels = np.full(layout.num_tokens, -100, dtype=np.int64)
+    labels[layout.ends] = [value[0] for value in values]
+    fed = [np.asarray(value[:-1], dtype=np.int64) for value in values]
+    steps = [np.arange(1, len(tokens) + 1) for tokens in fed]
+    ends = layout.positions[layout.ends]
+    return FilledLayout(
+        token_ids=np.concatenate([layout.token_ids, *fed]),
+        positions=np.concatenate([layout.positions, *(end + k for end, k in zip(ends, steps, strict=True))]),
+        scopes=np.concatenate(
+            [layout.scopes, *(np.full(len(t), s) for t, s in zip(fed, layout.value_scopes, strict=True))]
+        ),
+        steps=np.concatenate([np.zeros(layout.num_tokens, dtype=np.int64), *steps]),
+        labels=np.concatenate([labels, *(np.asarray(value[1:], dtype=np.int64) for value in values)]),
+    )
+
+
+def attention_mask(filled: FilledLayout, window: int | None = None) -> npt.NDArray[np.bool_]:
+    """The mask of a filled layout, for training: bool [T', T'], row q is what token q sees."""
+    mask: npt.NDArray[np.bool_] = visible(
+        filled.scopes[:, None],
+        filled.positions[:, None],
+        filled.scopes[None, :],
+        filled.positions[None, :],
+        window,
+    )
+    return mask & (filled.steps[None, :] <= filled.steps[:, None])
+
+
+def visible(q_scope: Any, q_position: Any, k_scope: Any, k_position: Any, window: int | None = None) -> Any:
+    """The rule above for arrays or tensors that broadcast, the steps apart.
+
+    The engine needs no steps: in lock-step decoding a token of a later step does not exist yet.
+
+    Returns:
+        bool, of the broadcast shape.
+    """
+    seen = ((k_scope == PUBLIC) | (k_scope == q_scope)) & (k_position <= q_position)
+    if window is not None:
+        seen = seen & (q_position - k_position < window)
+    return seen

@@ -1,0 +1,254 @@
+"""Loading a model, and refusing at once what cannot work."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+from hpd_core.attention import ATTENTION_NAME, packed_attention
+from hpd_core.cohort import CacheShape, Prompt
+from hpd_core.config import EngineConfig
+from hpd_core.decoder import Decoder
+from hpd_core.embedded import EMBEDDED_MODELS, embedded_model_folder
+from hpd_core.errors import ModelError
+from hpd_core.layout import Branch, tree_layout
+
+_KNOWN_LAYER_TYPES = frozenset({"full_attention", "sliding_attention"})
+_CONTEXT_DEPENDENT_ROPE = frozenset({"longrope", "dynamic"})
+
+
+def resolve_source(model: str) -> str:
+    """A folder or hub id for transformers: embedded names become the folder of their weights."""
+    return str(embedded_model_folder(model)) if model in EMBEDDED_MODELS else model
+
+
+def load_tokenizer(model: str, config: EngineConfig) -> Any:
+    """Loads the tokenizer of `model`.
+
+    Raises:
+        ModelError: not found, or without a vocabulary we can use.
+    """
+    source = resolve_source(model)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=config.trust_remote_code)
+    except (OSError, ValueError) as error:
+        raise ModelError(_not_found(model, error)) from error
+    return tokenizer
+
+
+def load_model(model: str, config: EngineConfig) -> Any:
+    """Loads the weights of `model`, ready for `attach`: safetensors only, quantized if asked.
+
+    Raises:
+        ModelError: not found, not in safetensors, or quantization is not possible.
+    """
+    source = resolve_source(model)
+    device = resolve_device(config)
+    options: dict[str, Any] = {
+        "dtype": resolve_dtype(config, device),
+        "trust_remote_code": config.trust_remote_code,
+        "use_safetensors": True,
+    }
+    try:
+        model_config = AutoConfig.from_pretrained(source, trust_remote_code=config.trust_remote_code)
+        _refuse_unsupported(model_config)
+        if config.quantization:
+            options["quantization_config"] = _quantization(config.quantization, options["dtype"])
+            options["device_map"] = {"": device}
+        loaded = AutoModelForCausalLM.from_pretrained(source, config=model_config, **options)
+    except ModelError:
+        raise
+    except (OSError, ValueError, ImportError) as error:
+        raise ModelError(_not_found(model, error)) from error
+    return loaded.eval() if config.quantization else loaded.to(device).eval()
+
+
+def _not_found(model: str, error: Exception) -> str:
+    names = ", ".join(sorted(EMBEDDED_MODELS))
+    return (
+        f"cannot load the model {model!r}: {str(error).strip().splitlines()[0]} "
+        f"(a model is a local folder with safetensors weights, a hub id, or one of: {names})"
+    )
+
+
+def resolve_device(config: EngineConfig) -> torch.device:
+    """The device to run on; 'auto' is the GPU if there is one.
+
+    Raises:
+        ModelError: a CUDA device is asked for and there is none.
+    """
+    if config.device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = torch.device(config.device)
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ModelError(f"device {config.device!r} is not there: torch sees no CUDA device; use 'cpu' or 'auto'")
+    return device
+
+
+def resolve_dtype(config: EngineConfig, device: torch.device) -> torch.dtype:
+    """The dtype to compute in; 'auto' is bfloat16 where the hardware multiplies in it, else float32."""
+    if config.dtype != "auto":
+        dtype: torch.dtype = getattr(torch, config.dtype)
+        return dtype
+    if device.type == "cuda":
+        return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+    return torch.bfloat16 if torch.ops.mkldnn._is_mkldnn_bf16_supported() else torch.float32
+
+
+def device_name(device: torch.device) -> str:
+    """The GPU's name, or the number of CPU cores."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"cpu, {os.cpu_count()} cores"
+
+
+def _quantization(name: str, dtype: torch.dtype) -> Any:
+    try:
+        import bitsandbytes  # noqa: F401
+    except ImportError as error:
+        raise ModelError(f"quantization {name!r} needs bitsandbytes: pip install 'hpd[quantization]'") from error
+    if name == "nf4":
+        return transformers.BitsAndBytesConfig(
+            load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype
+        )
+    # With outlier columns picked per batch (threshold > 0), other products in the batch change an answer.
+    return transformers.BitsAndBytesConfig(load_in_8bit=True, llm_int8_threshold=0.0)
+
+
+def _refuse_unsupported(model_config: Any) -> None:
+    text_config = model_config.get_text_config()
+    kinds = set(getattr(text_config, "layer_types", None) or ()) - _KNOWN_LAYER_TYPES
+    if kinds:
+        raise ModelError(
+            f"{model_config.model_type} has layers of type {', '.join(sorted(kinds))}. HPD steers what each token sees "
+            f"through the attention mask; recurrent and chunked layers do not obey it. Use a model with plain "
+            f"(or sliding-window) attention in every layer"
+        )
+    if getattr(text_config, "is_encoder_decoder", False):
+        raise ModelError(f"{model_config.model_type} is an encoder-decoder model; HPD needs a decoder-only one")
+
+
+def attach(model: Any) -> None:
+    """Makes the model call our attention, and proves on a few tokens that it obeys positions and masks.
+
+    Raises:
+        ModelError: the model does not go through transformers' attention interface, or ignores what it is told.
+    """
+    _refuse_unsupported(model.config)
+    transformers.AttentionInterface.register(ATTENTION_NAME, packed_attention)
+    name = model.config.model_type
+    if not getattr(model, "_supports_attention_backend", False):
+        raise ModelError(
+            f"{name} models bypass transformers' attention interface, so their attention cannot be steered"
+        )
+    try:
+        model.set_attn_implementation(ATTENTION_NAME)
+    except ValueError as error:
+        raise ModelError(f"{name} models take no custom attention: {error}") from error
+
+
+def end_of_text_ids(model: Any) -> list[int]:
+    """The ids by which the model ends its answer."""
+    ids: set[int] = set()
+    for config in (model.generation_config, model.config.get_text_config()):
+        found = getattr(config, "eos_token_id", None)
+        ids.update(found if isinstance(found, list) else [] if found is None else [found])
+    return sorted(ids)
+
+
+def verify(model: Any, decoder: Decoder) -> None:
+    """Proves on a few tokens that the model obeys our masks and positions.
+
+    Two branches behind a shared trunk must be predicted as two ordinary causal forwards predict them, by the
+    model's own attention.
+
+    Raises:
+        ModelError: it does not obey.
+    """
+    trunk, branches = [3, 9, 4, 7, 5, 8], [[6, 3, 9], [4, 8]]
+    prompt = Prompt(tree_layout([], trunk, [Branch(tokens, 1) for tokens in branches]), None)
+    decoder.add([prompt])
+    try:
+        while decoder.has_work:
+            decoder.step()
+    except (TypeError, RuntimeError, KeyError) as error:
+        raise ModelError(f"{model.config.model_type} models do not work with steered attention: {error}") from error
+    tolerance = 1e-3 if model.dtype == torch.float32 else 0.3
+    with own_attention(model), torch.inference_mode():
+        for tokens, found, logprobs in zip(branches, prompt.tokens, prompt.logprobs, strict=True):
+            ids = torch.tensor([[*trunk, *tokens]], device=model.device)
+            logits = model(input_ids=ids, use_cache=False).logits[0, -1].float()
+            expected = logits.log_softmax(-1)[found[0]].item()
+            if not abs(expected - logprobs[0]) < tolerance:
+                raise ModelError(
+                    f"{model.config.model_type} models do not obey attention masks: a token has log-probability "
+                    f"{logprobs[0]:.4f} where an ordinary forward gives {expected:.4f}"
+                )
+
+
+@contextmanager
+def own_attention(model: Any) -> Iterator[None]:
+    """Gives the model back an attention of transformers' own, for as long as the block runs."""
+    model.set_attn_implementation("eager")
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(ATTENTION_NAME)
+
+
+def max_positions(model_config: Any) -> int | None:
+    """How many positions the model can use, or None if it does not say.
+
+    Rotary scalings that look at the longest row of the whole batch would let one long record change every other
+    record's answer; such models are held to the length up to which nothing is scaled.
+    """
+    config = model_config.get_text_config()
+    limit: int | None = getattr(config, "max_position_embeddings", None)
+    rope = getattr(config, "rope_parameters", None) or {}
+    variants = [rope] if "rope_type" in rope else [item for item in rope.values() if isinstance(item, dict)]
+    for parameters in variants:
+        if parameters.get("rope_type") in _CONTEXT_DEPENDENT_ROPE:
+            original = parameters.get("original_max_position_embeddings") or getattr(
+                config, "original_max_position_embeddings", None
+            )
+            if original:
+                limit = min(original, limit or original)
+    return limit
+
+
+def cache_shape(model: Any) -> CacheShape:
+    """What one token takes in the model's KV cache."""
+    config = model.config.get_text_config()
+    heads = config.num_attention_heads
+    size = getattr(config, "head_dim", None) or config.hidden_size // heads
+    return CacheShape(
+        num_layers=config.num_hidden_layers,
+        num_kv_heads=getattr(config, "num_key_value_heads", None) or heads,
+        key_size=size,
+        value_size=getattr(config, "v_head_dim", None) or size,
+        dtype=model.get_input_embeddings().weight.dtype,
+        device=model.device,
+    )
+
+
+def model_revision(model: Any, source: str) -> str | None:
+    """What names exactly these weights: the hub's commit, or a digest of a local folder's weight files."""
+    commit: str | None = getattr(model.config, "_commit_hash", None)
+    folder = Path(source)
+    if commit or not folder.is_dir():
+        return commit
+    digest = hashlib.sha256()
+    for path in sorted(folder.glob("*.safetensors")):
+        digest.update(f"{path.name} {path.stat().st_size}\n".encode())
+        with path.open("rb") as file:
+            while block := file.read(1 << 22):
+                digest.update(block)
+    return f"sha256:{digest.hexdigest()[:16]}"

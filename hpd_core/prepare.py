@@ -1,0 +1,209 @@
+"""From records and schemas to prompts: the thin layer between products and the decoder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from hpd_core import prompt as texts
+from hpd_core.cohort import Prompt
+from hpd_core.config import EngineConfig
+from hpd_core.layout import Branch, Layout, StackedObject, stacked_layout, tree_layout
+from hpd_core.prompt import Piece, render_document, render_frame, render_key
+from hpd_core.tokenization import SegmentTokenizer
+from hpd_core.types import CategorySchema, ErrorCode, Record
+
+
+@dataclass(frozen=True, slots=True)
+class CategoryTokens:
+    """The ids of everything in a prompt but the documents, for one category."""
+
+    schema: CategorySchema
+    prefix: list[int]
+    suffix: list[int]
+    branches: list[Branch]
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Which answer a branch gives: attribute number `attribute` of record number `record`."""
+
+    record: int
+    attribute: int
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedPrompt:
+    """A prompt and, per branch, the answer it gives."""
+
+    prompt: Prompt
+    slots: list[Slot]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a record gets no prompt."""
+
+    code: ErrorCode
+    message: str
+
+
+class DocumentTokenizer:
+    """Tokenizes documents without a model, so that it can be done elsewhere than where the accelerator is."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._segments = SegmentTokenizer(tokenizer)
+
+    @classmethod
+    def from_pretrained(cls, model: str, config: EngineConfig | None = None) -> Self:
+        """Loads the tokenizer only. `model` as in `Engine.from_pretrained`."""
+        from hpd_core.models import load_tokenizer
+
+        return cls(load_tokenizer(model, config or EngineConfig()))
+
+    def encode(self, records: Sequence[Record]) -> list[list[int]]:
+        """Token ids of each record's document."""
+        return self._segments.encode_text([render_document(record.fields) for record in records])
+
+
+class PromptBuilder:
+    """Builds prompts in the configured layout."""
+
+    def __init__(self, tokenizer: Any, config: EngineConfig, max_positions: int | None) -> None:
+        self._segments = SegmentTokenizer(tokenizer)
+        self._documents = DocumentTokenizer(tokenizer)
+        self._config = config
+        self._max_positions = max_positions
+        self._categories: dict[CategorySchema, CategoryTokens] = {}
+
+    def category_tokens(self, schema: CategorySchema) -> CategoryTokens:
+        """The category's ids; computed once per schema."""
+        if schema not in self._categories:
+            stacked = self._config.layout == "stacked"
+            frame = render_frame(self._config.prompt, schema, self._segments.tokenizer, stacked=stacked)
+            keys = self._segments.encode_text([render_key(attribute) for attribute in schema.attributes])
+            opening = [] if stacked else [Piece(texts.single_header(), True)]
+            self._categories[schema] = CategoryTokens(
+                schema=schema,
+                prefix=self._segments.encode_pieces(frame.prefix),
+                suffix=self._segments.encode_pieces([*frame.suffix, *opening]),
+                branches=[
+                    Branch(ids, attribute.max_value_tokens or self._config.max_value_tokens)
+                    for ids, attribute in zip(keys, schema.attributes, strict=True)
+                ],
+            )
+        return self._categories[schema]
+
+    def build(
+        self,
+        records: Sequence[Record],
+        schemas: Mapping[str, CategorySchema],
+        document_ids: Sequence[Sequence[int]] | None = None,
+    ) -> tuple[list[PreparedPrompt], dict[int, Refusal]]:
+        """Prompts for all records that can be taken, and the reasons for the others by record number.
+
+        The prompts of one category follow each other, short ones first: prompts that run together are then of
+        similar length. No answer depends on this order with `tree`; with `stacked`, documents are stacked in input
+        order, and only whole prompts are sorted.
+        """
+        if document_ids is None:
+            document_ids = self._documents.encode(records)
+        if len(document_ids) != len(records):
+            raise ValueError(f"{len(document_ids)} document_ids for {len(records)} records")
+        refusals: dict[int, Refusal] = {}
+        by_category: dict[str, list[int]] = {}
+        for number, record in enumerate(records):
+            if record.category not in schemas:
+                refusals[number] = Refusal(ErrorCode.NO_SCHEMA, _no_schema(record.category, schemas))
+            elif self._segments.has_control(document_ids[number]):
+                refusals[number] = Refusal(
+                    ErrorCode.CONTROL_TOKENS, "the text still holds control tokens after they were cut"
+                )
+            else:
+                by_category.setdefault(record.category, []).append(number)
+        prepared: list[PreparedPrompt] = []
+        for category, numbers in by_category.items():
+            tokens = self.category_tokens(schemas[category])
+            build = self._build_stacked if self._config.layout == "stacked" else self._build_tree
+            prompts = list(build(tokens, numbers, document_ids, refusals))
+            prepared += sorted(prompts, key=lambda item: item.prompt.layout.num_tokens)
+        return prepared, refusals
+
+    def _build_tree(
+        self,
+        tokens: CategoryTokens,
+        numbers: Sequence[int],
+        document_ids: Sequence[Sequence[int]],
+        refusals: dict[int, Refusal],
+    ) -> Iterator[PreparedPrompt]:
+        for number in numbers:
+            layout = tree_layout(tokens.prefix, [*document_ids[number], *tokens.suffix], tokens.branches)
+            if self._fits(layout):
+                yield _prepared(layout, tokens, [number])
+            else:
+                refusals[number] = self._too_long(layout, len(document_ids[number]))
+
+    def _build_stacked(
+        self,
+        tokens: CategoryTokens,
+        numbers: Sequence[int],
+        document_ids: Sequence[Sequence[int]],
+        refusals: dict[int, Refusal],
+    ) -> Iterator[PreparedPrompt]:
+        """J documents a prompt; fewer where the gaps would not fit the model's positions."""
+        rest = list(numbers)
+        while rest:
+            size = min(self._config.stack_size, len(rest))
+            while True:
+                layout = self._stack(tokens, [document_ids[number] for number in rest[:size]])
+                if self._fits(layout) or size == 1:
+                    break
+                size -= 1
+            if self._fits(layout):
+                yield _prepared(layout, tokens, rest[:size])
+            else:
+                refusals[rest[0]] = self._too_long(layout, len(document_ids[rest[0]]))
+            rest = rest[size:]
+
+    def _stack(self, tokens: CategoryTokens, documents: Sequence[Sequence[int]]) -> Layout:
+        text = self._segments.encode_trusted
+        shown: list[int] = []
+        objects: list[StackedObject] = []
+        for number, document in enumerate(documents, start=1):
+            shown += text(texts.stacked_document_header(number))
+            shown += document
+            shown += text(texts.stacked_document_separator())
+            objects.append(
+                StackedObject(
+                    text(texts.stacked_object_header(number)),
+                    tokens.branches,
+                    text(texts.stacked_object_footer()),
+                )
+            )
+        separator = text(texts.stacked_value_separator())
+        return stacked_layout(tokens.prefix, [*shown, *tokens.suffix], objects, separator)
+
+    def _fits(self, layout: Layout) -> bool:
+        return self._max_positions is None or layout.num_positions <= self._max_positions
+
+    def _too_long(self, layout: Layout, num_document_tokens: int) -> Refusal:
+        excess = layout.num_positions - (self._max_positions or 0)
+        room = max(0, num_document_tokens - excess)
+        return Refusal(
+            ErrorCode.TOO_LONG,
+            f"the document has {num_document_tokens} tokens; the model's {self._max_positions} positions leave room "
+            f"for {room} beside the instruction, the keys and the values. Shorten the text, ask for fewer "
+            f"attributes or use a model with a longer context",
+        )
+
+
+def _prepared(layout: Layout, tokens: CategoryTokens, numbers: Sequence[int]) -> PreparedPrompt:
+    slots = [Slot(number, a) for number in numbers for a in range(len(tokens.branches))]
+    return PreparedPrompt(Prompt(layout, tuple(tokens.prefix)), slots)
+
+
+def _no_schema(category: str, schemas: Mapping[str, CategorySchema]) -> str:
+    known = ", ".join(repr(name) for name in sorted(schemas)[:5])
+    more = f" and {len(schemas) - 5} more" if len(schemas) > 5 else ""
+    return f"no schema for category {category!r}; there are schemas for {known}{more}"

@@ -1,0 +1,175 @@
+"""The oracles: what exact decoding is, written plainly and slowly.
+
+They share no code with layouts, cohorts or attention. `tree`'s oracle decodes one value at a time with an ordinary
+causal forward over the tokens it may see, no cache, no batch, default positions. `stacked`'s runs all values of
+one prompt in lock-step, with a mask written pair by pair from section 4.3 and 4.4 of the paper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceValue:
+    """One decoded value.
+
+    Attributes:
+        tokens: generated ids, the closing one last if `closed`.
+        logits: float32, one [vocabulary] row per token.
+    """
+
+    tokens: list[int]
+    logits: list[Tensor]
+    closed: bool
+
+    def margin(self, index: int) -> float:
+        """How far the best token is before the second, in standard deviations of the logits."""
+        row = self.logits[index]
+        best = row.topk(2).values
+        return float((best[0] - best[1]) / row.std())
+
+
+@torch.inference_mode()
+def decode_chain(
+    model: Any,
+    ids: Sequence[int],
+    max_new_tokens: int,
+    closing: npt.NDArray[np.bool_],
+    forced: Sequence[int] | None = None,
+) -> ReferenceValue:
+    """One value of the `tree` layout: greedy decoding behind prefix + document + key.
+
+    Args:
+        model: with an attention of transformers' own.
+        ids: everything the value sees, in order.
+        forced: feed these tokens in place of the model's own choices (teacher forcing); their choices are still
+            reported in `logits`.
+    """
+    chain = list(ids)
+    tokens: list[int] = []
+    logits: list[Tensor] = []
+    while len(tokens) < max_new_tokens:
+        row = model(input_ids=torch.tensor([chain], device=model.device), use_cache=False).logits[0, -1].float()
+        token = int(row.argmax()) if forced is None else forced[len(tokens)]
+        tokens.append(token)
+        logits.append(row)
+        if closing[token]:
+            return ReferenceValue(tokens, logits, True)
+        if forced is not None and len(tokens) == len(forced):
+            break
+        chain.append(token)
+    return ReferenceValue(tokens, logits, False)
+
+
+@dataclass(frozen=True, slots=True)
+class StackedSkeleton:
+    """A stacked prompt: the ids before the skeleton, then its parts in order; a key is followed by a value."""
+
+    prompt: Sequence[int]
+    parts: Sequence[tuple[Sequence[int], bool]]  # (ids, is_key)
+
+
+@torch.inference_mode()
+def decode_stacked(
+    model: Any,
+    skeleton: StackedSkeleton,
+    max_new_tokens: Sequence[int],
+    closing: npt.NDArray[np.bool_],
+    forced: Sequence[Sequence[int]] | None = None,
+) -> list[ReferenceValue]:
+    """All values of one stacked prompt, in lock-step: at step t every open value gets its t-th token.
+
+    Args:
+        max_new_tokens: per key, K_max: also the gap behind it.
+        forced: per key, tokens to feed in place of the model's own choices.
+    """
+    ids: list[int] = list(skeleton.prompt)
+    positions: list[int] = list(range(len(ids)))
+    next_position = len(ids)
+    ends: list[int] = []  # index in memory of the token before each value
+    for part, is_key in skeleton.parts:
+        for token in part:
+            ids.append(token)
+            positions.append(next_position)
+            next_position += 1
+        if is_key:
+            next_position += max_new_tokens[len(ends)]
+            ends.append(len(ids) - 1)
+
+    steps = [0] * len(ids)
+    last = list(ends)
+    tokens: list[list[int]] = [[] for _ in ends]
+    logits: list[list[Tensor]] = [[] for _ in ends]
+    closed = [False] * len(ends)
+    alive = list(range(len(ends)))
+    while alive:
+        rows = _forward_by_position(model, ids, positions, steps)
+        still: list[int] = []
+        appended: list[tuple[int, int]] = []
+        for n in alive:
+            row = rows[last[n]]
+            token = int(row.argmax()) if forced is None else forced[n][len(tokens[n])]
+            tokens[n].append(token)
+            logits[n].append(row)
+            closed[n] = bool(closing[token])
+            spent = max_new_tokens[n] if forced is None else len(forced[n])
+            if not closed[n] and len(tokens[n]) < spent:
+                still.append(n)
+                appended.append((n, token))
+        for n, token in appended:
+            ids.append(token)
+            positions.append(positions[ends[n]] + len(tokens[n]))
+            steps.append(len(tokens[n]))
+            last[n] = len(ids) - 1
+        alive = still
+    return [ReferenceValue(t, row, c) for t, row, c in zip(tokens, logits, closed, strict=True)]
+
+
+def _forward_by_position(model: Any, ids: Sequence[int], positions: Sequence[int], steps: Sequence[int]) -> Tensor:
+    """Logits [T, vocabulary] under the mask that is causal in position order, written pair by pair.
+
+    The whole prompt is forwarded anew at every step. So that each token sees now what it saw when it was fed, a token
+    of a later step is hidden from it even if it stands earlier in position order (section 4.4: k' <= k).
+    """
+    config = model.config.get_text_config()
+    count = len(ids)
+    masks: dict[int | None, Tensor] = {}
+    windows = _windows(config)
+    for window in set(windows.values()):
+        mask = torch.full((count, count), torch.finfo(torch.float32).min)
+        for q in range(count):
+            for k in range(count):
+                causal = positions[k] <= positions[q]
+                existed = steps[k] <= steps[q]
+                near = window is None or positions[q] - positions[k] < window
+                if causal and existed and near:
+                    mask[q, k] = 0.0
+        masks[window] = mask[None, None].to(model.dtype)
+    mask_argument: Any = {kind: masks[window] for kind, window in windows.items()}
+    if len(mask_argument) == 1:
+        mask_argument = next(iter(mask_argument.values()))
+    output = model(
+        input_ids=torch.tensor([ids]),
+        position_ids=torch.tensor([positions]),
+        attention_mask=mask_argument,
+        use_cache=False,
+    )
+    rows: Tensor = output.logits[0].float()
+    return rows
+
+
+def _windows(config: Any) -> dict[str, int | None]:
+    """Attention window per kind of layer."""
+    window = getattr(config, "sliding_window", None)
+    kinds = set(getattr(config, "layer_types", None) or ())
+    if kinds:
+        return {kind: window if kind == "sliding_attention" else None for kind in kinds}
+    return {"full_attention": window}

@@ -1,0 +1,126 @@
+"""Policy: which prompts run next, and which prefixes are kept. It never touches a tensor's content."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable
+from itertools import islice
+from typing import Any
+
+from hpd_core.cohort import Cohort, PrefixCache, Prompt
+from hpd_core.config import EngineConfig
+from hpd_core.layout import Layout, tree_layout
+
+MakeCohort = Callable[[list[Prompt], list[PrefixCache | None]], Cohort]
+
+
+class Scheduler:
+    """Admits waiting prompts in order, as cohorts, under the step's token budget and the cache's size.
+
+    A prompt whose prefix is not cached waits one step while the prefix is computed beside other work. What was
+    submitted first runs first; callers who sort by length get cohorts with little padding.
+    """
+
+    def __init__(self, config: EngineConfig, make_cohort: MakeCohort) -> None:
+        self._config = config
+        self._make_cohort = make_cohort
+        self._waiting: deque[Prompt] = deque()
+        self._prefixes: OrderedDict[Any, PrefixCache] = OrderedDict()  # least recently used first
+        self._prefix_cohort: Cohort | None = None
+        self.running: list[Cohort] = []
+
+    def add(self, prompts: Iterable[Prompt]) -> None:
+        """Queues prompts behind those that wait."""
+        self._waiting.extend(prompts)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a step would do anything."""
+        return bool(self._waiting or self.running)
+
+    def clear(self) -> None:
+        """Drops everything that waits or runs; cached prefixes stay."""
+        self._waiting.clear()
+        self.running.clear()
+        self._prefix_cohort = None
+
+    def schedule(self) -> list[Cohort]:
+        """The cohorts of the next step, new ones included; an uncached prefix comes as a cohort of its own."""
+        budget = self._config.max_tokens_per_step
+        load = sum(cohort.num_prefill_tokens or cohort.num_live for cohort in self.running)
+        # A new cohort is worth its overhead only with enough room to fill it.
+        if self._waiting and (not self.running or load <= budget // 2):
+            self._admit(budget - load)
+        return [self._prefix_cohort, *self.running] if self._prefix_cohort else list(self.running)
+
+    def _admit(self, max_tokens: int) -> None:
+        prompts: list[Prompt] = []
+        prefixes: list[PrefixCache | None] = []
+        missing: dict[Any, Prompt] = {}
+        num_tokens = 0
+        num_cached = sum(cohort.num_cached_tokens for cohort in self.running)
+        for prompt in islice(self._waiting, self._config.max_prompts_per_cohort):
+            has_prefix = prompt.layout.num_prefix_tokens > 0
+            uncached = has_prefix and prompt.prefix_key not in self._prefixes
+            if uncached and len(missing) < self._config.max_cached_prefixes:
+                missing.setdefault(prompt.prefix_key, prompt)
+            if missing:
+                continue  # prompts run in order: those behind one that waits for its prefix wait with it
+            num_tokens += prompt.num_own_tokens
+            num_cached += prompt.layout.num_tokens
+            alone = not prompts and not self.running
+            if (num_tokens > max_tokens or num_cached > self._config.max_cached_tokens) and not alone:
+                break
+            prompts.append(prompt)
+            if has_prefix:
+                self._prefixes.move_to_end(prompt.prefix_key)
+            prefixes.append(self._prefixes[prompt.prefix_key] if has_prefix else None)
+        for _ in prompts:
+            self._waiting.popleft()
+        if prompts:
+            self.running.append(self._make_cohort(prompts, prefixes))
+        if missing and self._prefix_cohort is None:
+            bare = [Prompt(_prefix_layout(item.layout), key, item.owner) for key, item in missing.items()]
+            self._prefix_cohort = self._make_cohort(bare, [None] * len(bare))
+
+    def finish_step(self) -> tuple[list[Prompt], list[Prompt]]:
+        """After a step: caches computed prefixes, retires finished prompts and merges what has become small.
+
+        Returns:
+            The finished prompts, and the prefixes (as prompts without branches) that are cached now.
+        """
+        computed: list[Prompt] = []
+        if self._prefix_cohort and self._prefix_cohort.is_finished:
+            for prompt, prefix in zip(self._prefix_cohort.prompts, self._prefix_cohort.take_prefixes(), strict=True):
+                computed.append(prompt)
+                self._prefixes[prompt.prefix_key] = prefix
+                if len(self._prefixes) > self._config.max_cached_prefixes:
+                    self._prefixes.popitem(last=False)
+            self._prefix_cohort = None
+        finished = [prompt for cohort in self.running for prompt in cohort.retire()]
+        self.running = self._merge([cohort for cohort in self.running if not cohort.is_finished])
+        return finished, computed
+
+    def _merge(self, cohorts: list[Cohort]) -> list[Cohort]:
+        """Merges decoding cohorts that together fit one: each has shrunk to half, or is a small rest."""
+        limit = self._config.max_prompts_per_cohort
+        merged = [cohort for cohort in cohorts if cohort.num_prefill_tokens]
+        small = sorted(
+            (cohort for cohort in cohorts if not cohort.num_prefill_tokens),
+            key=lambda cohort: cohort.num_columns,
+        )
+        group: list[Cohort] = []
+        for cohort in small:
+            size = sum(len(member.prompts) for member in group) + len(cohort.prompts)
+            # Columns are padded to the longest, so very different lengths stay apart.
+            if group and (size > limit or cohort.num_columns > 2 * group[0].num_columns):
+                merged.append(Cohort.merge(group) if len(group) > 1 else group[0])
+                group = []
+            group.append(cohort)
+        if group:
+            merged.append(Cohort.merge(group) if len(group) > 1 else group[0])
+        return merged
+
+
+def _prefix_layout(layout: Layout) -> Layout:
+    return tree_layout([], layout.token_ids[: layout.num_prefix_tokens].tolist(), [])

@@ -1,0 +1,108 @@
+"""From text to ids and back. Catalog text can never become a control token."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hpd_core.prompt import Piece
+
+
+class SegmentTokenizer:
+    """Tokenizes the pieces of a prompt apart and joins them as ids.
+
+    Untrusted text is cut inside every control token that is written out in it ("<|im_end|>" becomes "<" and
+    "|im_end|>"), so the tokenizer sees ordinary characters only. Whitespace-only added tokens (some vocabularies
+    have runs of spaces) are no control tokens.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.tokenizer = tokenizer
+        added = {token.content: index for index, token in tokenizer.added_tokens_decoder.items()}
+        # A byte-fallback or space run is text; everything else that is matched as a whole steers the model.
+        self.control_tokens = {text: index for text, index in added.items() if text.strip()}
+        self._control_ids = frozenset(self.control_tokens.values()) | frozenset(tokenizer.all_special_ids)
+        literals = sorted((re.escape(text) for text in self.control_tokens), key=len, reverse=True)
+        self._control_pattern = re.compile("|".join(literals)) if literals else None
+
+    def encode_pieces(self, pieces: Iterable[Piece]) -> list[int]:
+        """The ids of `pieces`, one after the other."""
+        ids: list[int] = []
+        for piece in pieces:
+            ids += self.encode_trusted(piece.text) if piece.trusted else self.encode_text([piece.text])[0]
+        return ids
+
+    def encode_trusted(self, text: str) -> list[int]:
+        """The ids of a text of ours; control tokens in it count."""
+        return self._encode([text])[0] if text else []
+
+    def encode_text(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of foreign texts, one list per text, free of control tokens."""
+        pieces: list[str] = []
+        counts: list[int] = []
+        for text in texts:
+            parts = self.split_control(text)
+            pieces += parts
+            counts.append(len(parts))
+        encoded = iter(self._encode(pieces) if pieces else [])
+        return [[index for _ in range(count) for index in next(encoded)] for count in counts]
+
+    def has_control(self, ids: Iterable[int]) -> bool:
+        """Whether a control token is among `ids`."""
+        return not self._control_ids.isdisjoint(ids)
+
+    def split_control(self, text: str) -> list[str]:
+        """`text` in parts, none of which contains a control token's text; joined they are `text` again."""
+        if not text:
+            return []
+        if self._control_pattern is None:
+            return [text]
+        parts: list[str] = []
+        rest = text
+        while match := self._control_pattern.search(rest):
+            cut = match.start() + 1
+            parts.append(rest[:cut])
+            rest = rest[cut:]
+        if rest:
+            parts.append(rest)
+        return parts
+
+    def decode(self, sequences: Sequence[Sequence[int]]) -> list[str]:
+        """The texts of generated ids; control tokens are left out, spaces are kept as they are."""
+        return [
+            self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+            for ids in sequences
+        ]
+
+    def closing_tokens(self, vocab_size: int) -> npt.NDArray[np.bool_]:
+        """Which ids end a value: those whose text holds a newline (paper, 4.3.4), and the end-of-text ids.
+
+        After an end-of-text token a model's output is undefined, so it ends a value as well.
+
+        Args:
+            vocab_size: rows of the logits; may exceed the tokenizer's own vocabulary (padding).
+
+        Returns:
+            bool [vocab_size]
+        """
+        closing = np.zeros(vocab_size, dtype=bool)
+        size = min(vocab_size, len(self.tokenizer))
+        tokens = self.tokenizer.convert_ids_to_tokens(list(range(size)))
+        # NOTE: decoding one id at a time is slow for 250,000 ids. A newline can only be in a token that shows it,
+        # in the byte-level alphabet ("Ċ") or as a byte token; those candidates are decoded to be sure.
+        candidates = [
+            index
+            for index, token in enumerate(tokens)
+            if token is not None and ("\n" in token or "Ċ" in token or token == "<0x0A>")
+        ]
+        for index in candidates:
+            closing[index] = "\n" in self.tokenizer.decode([index], clean_up_tokenization_spaces=False)
+        return closing
+
+    def _encode(self, texts: list[str]) -> list[list[int]]:
+        ids: list[list[int]] = self.tokenizer(texts, add_special_tokens=False)["input_ids"]
+        return ids

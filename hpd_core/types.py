@@ -1,0 +1,159 @@
+"""The public data model: what goes into the engine and what comes out.
+
+Records and schemas are plain data, independent of torch. Everything here is immutable and picklable, so
+that it travels between processes unchanged.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+AttributeType = Literal["string", "number", "boolean", "enum"]
+ValueStatus = Literal["value", "absent", "truncated", "invalid", "error"]
+
+
+class ErrorCode(StrEnum):
+    """Why a record came back without values (`RecordResult.error_code`)."""
+
+    NO_SCHEMA = "no_schema"
+    TOO_LONG = "too_long"
+    CONTROL_TOKENS = "control_tokens"
+    ENGINE = "engine"
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Attribute(_Frozen):
+    """One attribute to extract.
+
+    `values` lists what an enum may hold. `unit` is the unit a number is wanted in, shown to the model.
+    `multiple` asks for a JSON array. `max_value_tokens` overrides the engine's K_max for this attribute
+    (for an array it counts the whole array).
+    """
+
+    name: str = Field(min_length=1)
+    description: str | None = None
+    type: AttributeType = "string"
+    values: tuple[str, ...] | None = None
+    unit: str | None = None
+    multiple: bool = False
+    max_value_tokens: int | None = Field(default=None, ge=1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _accept_lists(cls, data: Any) -> Any:
+        # YAML and JSON know lists only; strict mode would refuse them where a tuple is declared.
+        if isinstance(data, dict) and isinstance(data.get("values"), list):
+            return {**data, "values": tuple(data["values"])}
+        return data
+
+    @model_validator(mode="after")
+    def _check_enum(self) -> Self:
+        if self.type == "enum" and not self.values:
+            raise ValueError(f"attribute {self.name!r} is an enum and needs a non-empty list 'values'")
+        if self.type != "enum" and self.values is not None:
+            raise ValueError(f"attribute {self.name!r} lists 'values' but its type is {self.type!r}, not 'enum'")
+        if self.values and len(set(self.values)) != len(self.values):
+            raise ValueError(f"attribute {self.name!r} lists a value twice")
+        return self
+
+
+class CategorySchema(_Frozen):
+    """The attributes of one category, in the order in which they are asked for."""
+
+    category: str
+    attributes: tuple[Attribute, ...] = Field(min_length=1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _accept_lists(cls, data: Any) -> Any:
+        if isinstance(data, dict) and isinstance(data.get("attributes"), list):
+            return {**data, "attributes": tuple(data["attributes"])}
+        return data
+
+    @model_validator(mode="after")
+    def _check_names(self) -> Self:
+        seen: set[str] = set()
+        for attribute in self.attributes:
+            if attribute.name in seen:
+                raise ValueError(f"category {self.category!r} has the attribute {attribute.name!r} twice")
+            seen.add(attribute.name)
+        return self
+
+    @property
+    def hash(self) -> str:
+        """A short content hash: equal schemas have equal hashes, in every process."""
+        return content_hash(self.model_dump(mode="json"))
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One product (or any document). The order of `fields` is their order in the prompt."""
+
+    id: str
+    category: str
+    fields: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Where a value stands in the record: code-point offsets into the original field."""
+
+    field: str
+    start: int
+    end: int
+    text: str
+    match: Literal["exact", "folded", "fuzzy"]
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """The answer for one attribute.
+
+    Attributes:
+        text: the value as text when `status` is "value", else None. Several items are joined by "; ".
+        items: the single values; several only for `multiple` attributes, empty unless `status` is "value".
+        status: "value"; "absent" (the model said null: an answer); "truncated" (cut at K_max); "invalid" (no
+            complete JSON value, wrong type or outside the enum); "error" (the record was not decoded).
+        raw: the text that the model wrote for this value, up to the first newline.
+        num_tokens: number of generated tokens, the closing one included.
+        num_dropped: characters after the first complete JSON value that were dropped (a comma apart).
+        logprob_mean, logprob_min: over the generated tokens, natural logarithm; None if there are none.
+        evidence: where the value stands in the record; empty until grounding has run.
+    """
+
+    text: str | None
+    items: tuple[str, ...]
+    status: ValueStatus
+    raw: str = ""
+    num_tokens: int = 0
+    num_dropped: int = 0
+    logprob_mean: float | None = None
+    logprob_min: float | None = None
+    evidence: tuple[Evidence, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RecordResult:
+    """All answers for one record. With `error` set, every value has the status "error"."""
+
+    id: str
+    category: str
+    values: Mapping[str, Value] = field(default_factory=dict)
+    error: str | None = None
+    error_code: ErrorCode | None = None
+
+
+def content_hash(data: Any) -> str:
+    """16 hex digits of the SHA-256 of `data` as canonical JSON."""
+    text = json.dumps(data, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
