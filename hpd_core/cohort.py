@@ -134,8 +134,7 @@ class Cohort:
         lengths = np.array([prefix.num_tokens if prefix else 0 for prefix in prefixes], dtype=np.int64)
         self._used = lengths.copy()
         self._retired = np.zeros(len(prompts), dtype=bool)  # finished; the row waits to be dropped
-        # Values are short as a rule: room for four tokens each; more grows the block.
-        self._allocate(int((lengths + self._own_lengths).max()) + 4 * num_branches)
+        self._allocate(int((lengths + self._own_lengths).max()) + self._room())
         self._copy_prefixes(prefixes)
 
     def _own(self, width: int, pick: Any) -> IntArray:
@@ -157,6 +156,10 @@ class Cohort:
         size = (num_prompts, capacity)
         self._k_scopes = torch.full(size, PUBLIC, dtype=torch.int64, device=self._shape.device)
         self._k_positions = torch.full(size, UNSEEN, dtype=torch.int64, device=self._shape.device)
+
+    def _room(self) -> int:
+        """Free columns worth having: values are short as a rule, and a longer one grows the block."""
+        return 4 * self._ends.shape[1]
 
     def _copy_prefixes(self, prefixes: Sequence[PrefixCache | None]) -> None:
         rows_of: dict[int, list[int]] = {}
@@ -360,8 +363,7 @@ class Cohort:
             setattr(self, name, getattr(self, name)[rows])
         self._decoding = _no_pairs()
         index = torch.from_numpy(rows).to(self._shape.device)
-        columns = self.num_columns + self.num_live
-        columns = min(columns, self._k_positions.shape[1])
+        columns = min(self.num_columns + self._room(), self._k_positions.shape[1])
         self.keys = [tensor[index, :, :columns] for tensor in self.keys]
         self.values = [tensor[index, :, :columns] for tensor in self.values]
         self._k_scopes = self._k_scopes[index, :columns]
@@ -387,7 +389,7 @@ class Cohort:
         merged._decoding = _no_pairs()
         for name in (*_PROMPT_ARRAYS, *_BRANCH_ARRAYS):
             setattr(merged, name, _stack([getattr(cohort, name) for cohort in cohorts]))
-        merged._allocate(merged.num_columns + merged.num_live)
+        merged._allocate(merged.num_columns + merged._room())
         first = 0
         for cohort in cohorts:
             rows = slice(first, first + len(cohort.prompts))

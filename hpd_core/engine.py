@@ -93,7 +93,7 @@ class Engine:
         closing[models.end_of_text_ids(model)] = True
         self.closing_tokens = closing
         self._decoder = Decoder(model, closing, self.config, models.cache_shape(model))
-        models.verify(model, self._decoder)
+        models.verify(model, tokenizer, self._decoder)
 
         self._inbox: deque[tuple[_Submission, list[PreparedPrompt]]] = deque()
         self._wake = threading.Condition()

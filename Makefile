@@ -1,0 +1,43 @@
+# make demo    extract the sample catalog with the embedded model, on a local Ray
+# make test    the whole suite, but for what takes many minutes (make soak)
+# Both set up their own environment in .venv first.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check soak results clean
+
+help:
+	@sed -n 's/^# //p' Makefile
+
+$(INSTALLED): requirements.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit("HPD needs Python 3.11 or newer; name one: make PYTHON=python3.12 ..." if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --requirement requirements.txt
+	$(BIN)/python -m pip install --quiet --no-deps --editable .
+	@touch $(INSTALLED)
+
+setup: $(INSTALLED)
+
+demo: $(INSTALLED)
+	@rm -rf runs/demo
+	$(BIN)/python pipelines/extract.py --config configs/demo.yaml
+	$(BIN)/python pipelines/evaluate.py runs/demo --gold sample/gold.jsonl
+
+test: $(INSTALLED)
+	$(BIN)/python -m pytest -m "not soak"
+	@echo "Tests that take many minutes (kill -9, real models of other families) run with: make soak"
+
+check: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+soak: $(INSTALLED)
+	$(BIN)/python -m pytest -m soak
+
+clean:
+	rm -rf $(VENV) runs build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,15 @@
+"""Fixtures for all tests: a tiny model folder that loads in a moment and answers with valid and invalid values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.tiny_model import build_tiny_model
+
+
+@pytest.fixture(scope="session")
+def tiny_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a tiny Llama (random weights, safetensors) and a byte-level tokenizer with a chat template."""
+    return build_tiny_model(tmp_path_factory.mktemp("tiny-model"))

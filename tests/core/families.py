@@ -1,0 +1,68 @@
+"""Tiny random models of every family that the engine claims, in fp32."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import transformers as tf
+
+VOCABULARY = 160
+_COMMON: dict[str, Any] = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 48,
+    "intermediate_size": 64,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 4096,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "tie_word_embeddings": False,
+    # Wide initial weights: with the usual 0.02 a tiny model predicts nearly the same everywhere.
+    "initializer_range": 0.3,
+}
+_WINDOW = 7
+
+
+def _gemma_types(count: int) -> list[str]:
+    return ["full_attention" if layer % 2 else "sliding_attention" for layer in range(count)]
+
+
+_CONFIGS: dict[str, Any] = {
+    "llama": lambda: tf.LlamaConfig(**_COMMON),
+    "qwen2": lambda: tf.Qwen2Config(**_COMMON),
+    "qwen3": lambda: tf.Qwen3Config(**_COMMON, head_dim=16),
+    "mistral": lambda: tf.MistralConfig(**_COMMON, sliding_window=_WINDOW),
+    "phi3": lambda: tf.Phi3Config(**_COMMON, sliding_window=None),
+    "gemma2": lambda: tf.Gemma2Config(
+        **_COMMON, head_dim=12, sliding_window=_WINDOW, query_pre_attn_scalar=12, layer_types=_gemma_types(3)
+    ),
+    "gemma3": lambda: tf.Gemma3TextConfig(
+        **_COMMON, head_dim=12, sliding_window=_WINDOW, query_pre_attn_scalar=12, layer_types=_gemma_types(3)
+    ),
+    "olmo2": lambda: tf.Olmo2Config(**_COMMON),
+    "granite": lambda: tf.GraniteConfig(**_COMMON, attention_multiplier=0.2, logits_scaling=2.0),
+    "qwen3_moe": lambda: tf.Qwen3MoeConfig(
+        **_COMMON, head_dim=16, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32, decoder_sparse_step=1
+    ),
+    "gpt_neox": lambda: tf.GPTNeoXConfig(**{k: v for k, v in _COMMON.items() if k != "num_key_value_heads"}),
+    "gpt_oss": lambda: tf.GptOssConfig(
+        **_COMMON, head_dim=16, num_local_experts=4, num_experts_per_tok=2, sliding_window=_WINDOW
+    ),
+}
+FAMILIES = tuple(_CONFIGS)
+
+
+def build_model(family: str, seed: int = 0) -> Any:
+    """A fresh model; equal seeds give equal weights."""
+    torch.manual_seed(seed)
+    config = _CONFIGS[family]()
+    config._experts_implementation = "eager"
+    model = tf.AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager")
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("sinks"):
+                parameter.normal_()
+    return model.eval()

@@ -1,0 +1,140 @@
+"""What the exactness tests share: random prompts, the oracle's answers, the comparison rule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hpd_core.cohort import Prompt
+from hpd_core.config import EngineConfig
+from hpd_core.decoder import Decoder
+from hpd_core.layout import Branch, StackedObject, stacked_layout, tree_layout
+from hpd_core.models import attach, cache_shape
+from hpd_core.reference import ReferenceValue, StackedSkeleton, decode_chain, decode_stacked
+
+from .families import VOCABULARY
+
+NEAR_TIE = 1e-4
+LOGPROB_TOLERANCE = 2e-3
+
+
+def random_closing(rng: np.random.Generator, share: float = 0.15) -> npt.NDArray[np.bool_]:
+    """Which ids end a value: a random part of the vocabulary, so that values have all lengths."""
+    return rng.random(VOCABULARY) < share
+
+
+def random_ids(rng: np.random.Generator, low: int, high: int) -> list[int]:
+    return rng.integers(3, VOCABULARY, size=int(rng.integers(low, high + 1))).tolist()
+
+
+@dataclass
+class TreeCase:
+    """One record of the tree layout."""
+
+    prefix: list[int]
+    document: list[int]
+    branches: list[Branch]
+
+    def prompt(self) -> Prompt:
+        return Prompt(tree_layout(self.prefix, self.document, self.branches), tuple(self.prefix))
+
+    def expected(self, model: Any, closing: npt.NDArray[np.bool_]) -> list[ReferenceValue]:
+        trunk = [*self.prefix, *self.document]
+        return [decode_chain(model, [*trunk, *b.tokens], b.max_new_tokens, closing) for b in self.branches]
+
+    def forced(self, model: Any, closing: npt.NDArray[np.bool_], tokens: list[list[int]]) -> list[ReferenceValue]:
+        trunk = [*self.prefix, *self.document]
+        return [
+            decode_chain(model, [*trunk, *b.tokens], b.max_new_tokens, closing, forced=t)
+            for b, t in zip(self.branches, tokens, strict=True)
+        ]
+
+
+@dataclass
+class StackedCase:
+    """One prompt of the stacked layout."""
+
+    prefix: list[int]
+    documents: list[int]
+    objects: list[StackedObject]
+    separator: list[int]
+
+    def prompt(self) -> Prompt:
+        layout = stacked_layout(self.prefix, self.documents, self.objects, self.separator)
+        return Prompt(layout, tuple(self.prefix))
+
+    def _oracle(
+        self, model: Any, closing: npt.NDArray[np.bool_], forced: list[list[int]] | None
+    ) -> list[ReferenceValue]:
+        parts: list[tuple[Sequence[int], bool]] = []
+        limits: list[int] = []
+        for item in self.objects:
+            parts.append((item.header, False))
+            for branch in item.branches:
+                parts += [(branch.tokens, True), (self.separator, False)]
+                limits.append(branch.max_new_tokens)
+            parts.append((item.footer, False))
+        skeleton = StackedSkeleton([*self.prefix, *self.documents], parts)
+        return decode_stacked(model, skeleton, limits, closing, forced)
+
+    def expected(self, model: Any, closing: npt.NDArray[np.bool_]) -> list[ReferenceValue]:
+        return self._oracle(model, closing, None)
+
+    def forced(self, model: Any, closing: npt.NDArray[np.bool_], tokens: list[list[int]]) -> list[ReferenceValue]:
+        return self._oracle(model, closing, tokens)
+
+
+Case = TreeCase | StackedCase
+
+
+def random_branches(rng: np.random.Generator, count: int, k_max: int) -> list[Branch]:
+    return [Branch(random_ids(rng, 1, 3), int(rng.integers(1, k_max + 1))) for _ in range(count)]
+
+
+def random_case(
+    rng: np.random.Generator, layout: str, prefixes: list[list[int]], branches: int, k_max: int, document: int = 20
+) -> Case:
+    prefix = prefixes[int(rng.integers(len(prefixes)))]
+    if layout == "tree":
+        own = random_ids(rng, 0 if prefix else 1, document)
+        return TreeCase(prefix, own, random_branches(rng, branches, k_max))
+    objects = [
+        StackedObject(random_ids(rng, 1, 3), random_branches(rng, branches, k_max), random_ids(rng, 0, 2))
+        for _ in range(int(rng.integers(1, 4)))
+    ]
+    return StackedCase(prefix, random_ids(rng, 1, document), objects, random_ids(rng, 0, 2))
+
+
+def decode(model: Any, cases: Sequence[Case], closing: npt.NDArray[np.bool_], config: EngineConfig) -> list[Prompt]:
+    """The engine's answers. `model` gets our attention."""
+    attach(model)
+    decoder = Decoder(model, closing, config, cache_shape(model))
+    prompts = [case.prompt() for case in cases]
+    decoder.add(prompts)
+    finished = []
+    while decoder.has_work:
+        finished += decoder.step().finished
+    assert sorted(map(id, finished)) == sorted(map(id, prompts)), "a prompt is lost or comes twice"
+    return prompts
+
+
+def assert_equals_oracle(model: Any, case: Case, prompt: Prompt, closing: npt.NDArray[np.bool_]) -> None:
+    """Token for token, unless the oracle itself was at a near-tie; then teacher-forced on our tokens."""
+    expected = case.expected(model, closing)
+    if [value.tokens for value in expected] != prompt.tokens:
+        expected = case.forced(model, closing, prompt.tokens)
+        for value, tokens in zip(expected, prompt.tokens, strict=True):
+            for index, token in enumerate(tokens):
+                row = value.logits[index]
+                behind = float((row.max() - row[token]) / row.std())
+                assert behind <= NEAR_TIE, f"token {index} is {token}, {behind:.2e} deviations behind the oracle's"
+    for branch, value in enumerate(expected):
+        assert prompt.closed[branch] == value.closed
+        assert len(prompt.logprobs[branch]) == len(value.tokens)
+        for index, token in enumerate(value.tokens):
+            oracle = float(value.logits[index].log_softmax(-1)[token])
+            assert abs(prompt.logprobs[branch][index] - oracle) < LOGPROB_TOLERANCE

@@ -1,0 +1,105 @@
+"""The law of the project: the engine decodes what the oracles decode, token for token, in fp32."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hpd_core import cohort
+from hpd_core.config import EngineConfig
+
+from .families import FAMILIES, build_model
+from .helpers import assert_equals_oracle, decode, random_case, random_closing, random_ids
+
+LAYOUTS = ("tree", "stacked")
+
+
+@pytest.fixture
+def poison(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cache that holds nothing is full of large numbers: whoever reads it is found out."""
+    monkeypatch.setattr(cohort, "UNUSED_FILL", 1e4)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.usefixtures("poison")
+def test_family_equals_oracle(family: str, layout: str) -> None:
+    rng = np.random.default_rng(7)
+    closing = random_closing(rng)
+    prefixes = [random_ids(rng, 9, 14), random_ids(rng, 3, 5)]
+    cases = [random_case(rng, layout, prefixes, branches=4, k_max=6) for _ in range(6)]
+    config = EngineConfig(max_prompts_per_cohort=4, max_tokens_per_step=64)
+    prompts = decode(build_model(family), cases, closing, config)
+    oracle = build_model(family)
+    for case, prompt in zip(cases, prompts, strict=True):
+        assert_equals_oracle(oracle, case, prompt, closing)
+
+
+@st.composite
+def engine_configs(draw: st.DrawFn) -> EngineConfig:
+    return EngineConfig(
+        max_tokens_per_step=draw(st.sampled_from([1, 5, 17, 64, 300, 4096])),
+        max_prompts_per_cohort=draw(st.sampled_from([1, 2, 3, 8, 32])),
+        max_cached_tokens=draw(st.sampled_from([1, 200, 100_000])),
+        max_cached_prefixes=draw(st.sampled_from([1, 2, 64])),
+        attention=draw(st.sampled_from(["auto", "eager"])),
+    )
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    layout=st.sampled_from(LAYOUTS),
+    family=st.sampled_from(["llama", "gemma3", "mistral"]),
+    num_cases=st.integers(1, 12),
+    branches=st.sampled_from([1, 2, 5, 16]),
+    k_max=st.sampled_from([1, 3, 9]),
+    num_prefixes=st.integers(1, 4),
+    config=engine_configs(),
+)
+@pytest.mark.usefixtures("poison")
+def test_any_schedule_equals_oracle(
+    seed: int,
+    layout: str,
+    family: str,
+    num_cases: int,
+    branches: int,
+    k_max: int,
+    num_prefixes: int,
+    config: EngineConfig,
+) -> None:
+    """Records in any number and order, any budget, any cohort size, prefixes evicted or shared or empty."""
+    rng = np.random.default_rng(seed)
+    closing = random_closing(rng, share=float(rng.choice([0.02, 0.2, 0.6])))
+    prefixes = [random_ids(rng, 0, 12) for _ in range(num_prefixes)]
+    cases = [random_case(rng, layout, prefixes, branches, k_max) for _ in range(num_cases)]
+    prompts = decode(build_model(family), cases, closing, config)
+    oracle = build_model(family)
+    for index in {0, num_cases // 2, num_cases - 1}:
+        assert_equals_oracle(oracle, cases[index], prompts[index], closing)
+
+
+def test_tree_answer_is_the_same_alone_and_among_hundreds() -> None:
+    rng = np.random.default_rng(3)
+    closing = random_closing(rng)
+    prefixes = [random_ids(rng, 5, 9) for _ in range(7)]
+    cases = [random_case(rng, "tree", prefixes, branches=5, k_max=8) for _ in range(300)]
+    model = build_model("qwen3")
+    together = decode(model, cases, closing, EngineConfig(max_tokens_per_step=512))
+    for index in range(0, 300, 29):
+        alone = decode(model, [cases[index]], closing, EngineConfig())[0]
+        assert alone.tokens == together[index].tokens
+        np.testing.assert_allclose(
+            np.concatenate(alone.logprobs), np.concatenate(together[index].logprobs), atol=1e-4
+        )
+
+
+def test_long_document_is_prefilled_in_chunks() -> None:
+    rng = np.random.default_rng(11)
+    closing = random_closing(rng)
+    case = random_case(rng, "tree", [random_ids(rng, 40, 60)], branches=3, k_max=6, document=1500)
+    config = EngineConfig(max_tokens_per_step=128)
+    prompts = decode(build_model("llama"), [case], closing, config)
+    assert_equals_oracle(build_model("llama"), case, prompts[0], closing)
