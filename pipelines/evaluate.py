@@ -1,0 +1,230 @@
+"""Scores a run against gold values and compares it with another run.
+
+    python pipelines/evaluate.py out/demo --gold sample/gold.jsonl
+    python pipelines/evaluate.py out/tree --gold oa-mine.test.jsonl --baseline out/ar --by-attribute --json
+
+Reads a finished run's `products`, `attributes` and `dead_letter` tables; run and gold file may be local paths
+or any fsspec URI. What is counted, and how, is in scoring.py and docs/evaluation.md. Exit code: 0 evaluated,
+2 usage (no such file, a folder that is no run, gold that does not belong to the run).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Annotated
+
+if not __package__:
+    # Started as a file: Python has put this folder on the path, the checkout around it is needed.
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from pipelines.errors import UsageError
+from pipelines.evaluation import (
+    AttributeScore,
+    CategoryScore,
+    Disagreement,
+    Evaluation,
+    RunComparison,
+    evaluate_run,
+)
+from pipelines.scoring import Comparison, Counts, Estimate, Judgement, Outcome
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+_MAX_NAMES = 5  # products named in a line
+_MAX_WORST = 10  # attributes in the table of the worst
+_MAX_DISAGREEMENTS = 10
+_OUTCOMES = [outcome.name for outcome in Outcome]
+_MISTAKES = (Outcome.VW, Outcome.NV, Outcome.VN)  # in the order in which examples are picked
+
+
+def _print_evaluation(console: Console, evaluation: Evaluation, by_attribute: bool) -> None:
+    for note in evaluation.notes:
+        console.print(f"NOTE: {note}", style="bold yellow")
+    console.print(
+        f"{evaluation.run} against {evaluation.gold}: {evaluation.num_products} products, "
+        f"{evaluation.exact.counts.num_labels} labelled attributes"
+    )
+    if evaluation.dead_lettered:
+        named = ", ".join(evaluation.dead_lettered[:_MAX_NAMES])
+        more = ", ..." if len(evaluation.dead_lettered) > _MAX_NAMES else ""
+        console.print(f"dead-lettered, scored as errors: {len(evaluation.dead_lettered)} ({named}{more})")
+    statuses = ", ".join(f"{status} {number}" for status, number in evaluation.statuses.items())
+    console.print(f"answers for labelled attributes: {statuses or 'none'}")
+    console.print(_overall_table(evaluation))
+    console.print(_outcome_table(evaluation))
+    console.print(_category_table(evaluation))
+    console.print(_attribute_table(evaluation) if by_attribute else _worst_table(evaluation))
+    if evaluation.comparison is not None:
+        _print_comparison(console, evaluation.comparison, by_attribute)
+
+
+def _overall_table(evaluation: Evaluation) -> Table:
+    table = _table("Scores, with 95% intervals", ["", "precision", "recall", "F1"], [])
+    for card in evaluation.scores:
+        for name, rates in (("micro", card.micro), ("macro", card.macro)):
+            cells = map(_with_interval, (rates.precision, rates.recall, rates.f1))
+            table.add_row(f"{card.comparison} {name}", *cells)
+    return table
+
+
+def _outcome_table(evaluation: Evaluation) -> Table:
+    table = _table("Outcomes", [""], [*_OUTCOMES, "labels", "hallucination rate"])
+    for card in evaluation.scores:
+        rate = "-" if card.hallucination_rate is None else f"{card.hallucination_rate:.3f}"
+        counts = (*card.counts.as_tuple(), card.counts.num_labels)
+        table.add_row(card.comparison, *map(str, counts), rate)
+    return table
+
+
+def _category_table(evaluation: Evaluation) -> Table:
+    table = _table("By category", ["category"], ["precision", "recall", *_f1_columns(evaluation), *_OUTCOMES])
+    for cards in zip(*(card.by_category for card in evaluation.scores), strict=True):
+        table.add_row(cards[0].category, *_score_cells(cards))
+    return table
+
+
+def _attribute_table(evaluation: Evaluation) -> Table:
+    columns = ["precision", "recall", *_f1_columns(evaluation), *_OUTCOMES]
+    table = _table("By attribute", ["category", "attribute"], columns)
+    pairs = zip(*(card.by_attribute for card in evaluation.scores), strict=True)
+    for cards in sorted(pairs, key=lambda cards: (cards[0].category, cards[0].attribute)):
+        table.add_row(cards[0].category, cards[0].attribute, *_score_cells(cards))
+    return table
+
+
+def _worst_table(evaluation: Evaluation) -> Table:
+    """The attributes with the most mistakes under the exact comparison, with an example each."""
+    table = _table("Most mistakes", ["category", "attribute"], ["F1", "mistakes", "of"])
+    table.add_column("for example: gold")
+    table.add_column("answer")
+    ranked = sorted(
+        evaluation.exact.by_attribute,
+        key=lambda score: (-_num_mistakes(score.counts), score.rates.f1, score.category, score.attribute),
+    )
+    examples = _examples(evaluation.judgements)
+    for score in ranked[:_MAX_WORST]:
+        if not _num_mistakes(score.counts):
+            break
+        example = examples[score.category, score.attribute]
+        table.add_row(
+            score.category,
+            score.attribute,
+            f"{score.rates.f1:.3f}",
+            str(_num_mistakes(score.counts)),
+            str(score.counts.num_labels),
+            str(example.gold),
+            str(example.answer),
+        )
+    return table
+
+
+def _examples(judgements: Iterable[Judgement]) -> dict[tuple[str, str], Judgement]:
+    """The most telling mistake of every attribute: a wrong value before a made-up before a missed one."""
+    examples: dict[tuple[str, str], Judgement] = {}
+    for judgement in judgements:
+        if judgement.outcome not in _MISTAKES:
+            continue
+        pair = (judgement.category, judgement.attribute)
+        known = examples.get(pair)
+        if known is None or _MISTAKES.index(judgement.outcome) < _MISTAKES.index(known.outcome):
+            examples[pair] = judgement
+    return examples
+
+
+def _print_comparison(console: Console, comparison: RunComparison, by_attribute: bool) -> None:
+    agreement = comparison.agreement
+    console.print(
+        f"Against {comparison.baseline}, {comparison.num_products} products: {agreement.num_identical} of "
+        f"{agreement.num_answers} answers identical ({comparison.share:.2%})"
+    )
+    differences = _table("Micro F1", [""], ["run", "baseline", "difference"])
+    for each in comparison.differences:
+        values = (f"{each.f1:.3f}", f"{each.baseline_f1:.3f}", _with_interval(each.difference, sign=True))
+        differences.add_row(each.comparison, *values)
+    console.print(differences)
+    shares = _table("Agreement by attribute", ["category", "attribute"], ["identical", "of", "share"])
+    ranked = sorted(comparison.by_attribute, key=lambda each: (each.share, each.category, each.attribute))
+    for each_share in ranked if by_attribute else ranked[:_MAX_WORST]:
+        counts = (each_share.agreement.num_identical, each_share.agreement.num_answers)
+        shares.add_row(each_share.category, each_share.attribute, *map(str, counts), f"{each_share.share:.1%}")
+    console.print(shares)
+    if comparison.disagreements:
+        title = f"Disagreements, {min(_MAX_DISAGREEMENTS, len(comparison.disagreements))} of "
+        table = _table(
+            title + str(len(comparison.disagreements)),
+            ["product", "attribute", "gold", "run", "baseline"],
+            [],
+        )
+        for found in _spread(comparison.disagreements, _MAX_DISAGREEMENTS):
+            gold = "(no label)" if found.gold is None else found.gold
+            table.add_row(found.product, found.attribute, gold, found.answer, found.baseline_answer)
+        console.print(table)
+
+
+def _table(title: str, texts: Sequence[str], numbers: Sequence[str]) -> Table:
+    table = Table(title=title, title_justify="left")
+    for name in texts:
+        table.add_column(name)
+    for name in numbers:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
+
+
+def _f1_columns(evaluation: Evaluation) -> list[str]:
+    return ["F1", *(f"{card.comparison} F1" for card in evaluation.scores[1:])]
+
+
+def _score_cells(cards: Sequence[CategoryScore | AttributeScore]) -> list[str]:
+    exact = cards[0]
+    rates = [exact.rates.precision, exact.rates.recall, *(card.rates.f1 for card in cards)]
+    return [*(f"{rate:.3f}" for rate in rates), *map(str, exact.counts.as_tuple())]
+
+
+def _with_interval(estimate: Estimate, sign: bool = False) -> str:
+    form = "+.3f" if sign else ".3f"
+    return f"{estimate.value:{form}} [{estimate.low:{form}}, {estimate.high:{form}}]"
+
+
+def _num_mistakes(counts: Counts) -> int:
+    return counts.nv + counts.vn + counts.vw
+
+
+def _spread(disagreements: Sequence[Disagreement], limit: int) -> list[Disagreement]:
+    """At most `limit` members, evenly from the whole list: the first ones would be of one category."""
+    step = max(1, len(disagreements) / limit)
+    return [disagreements[int(position * step)] for position in range(min(limit, len(disagreements)))]
+
+
+@app.command()
+def evaluate(
+    run: Annotated[str, typer.Argument(help="Output folder of a run, local or any fsspec URI.")],
+    gold: Annotated[str, typer.Option(help="Gold file: ours or ExtractGPT's JSON Lines.")],
+    baseline: Annotated[str | None, typer.Option(help="Another run to compare with.")] = None,
+    comparison: Annotated[
+        Comparison, typer.Option(help="'folded' adds scores that ignore case and white space.")
+    ] = Comparison.EXACT,
+    by_attribute: Annotated[bool, typer.Option("--by-attribute", help="Print every attribute.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="End with one line of JSON.")] = False,
+) -> None:
+    """Score a run against gold values, and compare it with another run."""
+    try:
+        evaluation = evaluate_run(run, gold, baseline=baseline, comparison=comparison)
+    except UsageError as error:
+        typer.echo(f"Error: {error}", err=True)
+        raise typer.Exit(2) from error
+    # Product text is data: brackets in it are no markup. Without a terminal, tables are not squeezed to 80.
+    console = Console(markup=False, highlight=False, emoji=False, width=None if sys.stdout.isatty() else 140)
+    _print_evaluation(console, evaluation, by_attribute)
+    if as_json:
+        typer.echo(json.dumps(evaluation.summary(), ensure_ascii=False))
+
+
+if __name__ == "__main__":
+    app()

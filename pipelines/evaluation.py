@@ -1,0 +1,324 @@
+"""Scores of a run against gold values, with intervals, and its comparison with another run, as data."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pipelines import scoring
+from pipelines.errors import UsageError
+from pipelines.gold import GoldProduct, read_gold
+from pipelines.runs import RunProduct, read_run
+from pipelines.scoring import (
+    Agreement,
+    Answer,
+    Comparison,
+    Counts,
+    Estimate,
+    Judgement,
+    RateEstimates,
+    Rates,
+)
+
+_MAX_NAMES = 5  # products named in a note
+
+
+@dataclass(frozen=True, slots=True)
+class AttributeScore:
+    """Counts and rates of one attribute of one category."""
+
+    category: str
+    attribute: str
+    counts: Counts
+    rates: Rates
+
+
+@dataclass(frozen=True, slots=True)
+class CategoryScore:
+    """Counts and (micro) rates of one category."""
+
+    category: str
+    counts: Counts
+    rates: Rates
+
+
+@dataclass(frozen=True, slots=True)
+class Scorecard:
+    """All scores of one run under one comparison."""
+
+    comparison: Comparison
+    counts: Counts
+    hallucination_rate: float | None
+    micro: RateEstimates
+    macro: RateEstimates
+    by_category: tuple[CategoryScore, ...]
+    by_attribute: tuple[AttributeScore, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Micro F1 of the run and of the baseline on the same products; the interval is a paired one."""
+
+    comparison: Comparison
+    f1: float
+    baseline_f1: float
+    difference: Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class AttributeAgreement:
+    """Agreement on one attribute of one category."""
+
+    category: str
+    attribute: str
+    agreement: Agreement
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """An attribute of a product that the two runs answer differently; `gold` is None if it has no label."""
+
+    product: str
+    category: str
+    attribute: str
+    gold: str | None
+    answer: str
+    baseline_answer: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunComparison:
+    """A run beside a baseline, on the gold products that both have.
+
+    Agreement counts every attribute that either run was asked, labelled or not.
+    """
+
+    baseline: str
+    num_products: int
+    agreement: Agreement
+    share: float
+    by_attribute: tuple[AttributeAgreement, ...]
+    differences: tuple[Difference, ...]
+    disagreements: tuple[Disagreement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The result of `evaluate_run`.
+
+    Attributes:
+        num_gold_products: products in the gold file.
+        num_products: those that the run has, dead-lettered ones included; only they are scored.
+        dead_lettered: names of the products that the run gave up; every label of theirs counts as no answer.
+        not_in_run: names of the gold products that the run never saw (`--limit`, or not finished).
+        statuses: number of labelled attributes by the status of their answer.
+        scores: the exact scorecard, then the folded one if it was asked for.
+        judgements: every labelled attribute with its outcome under the exact comparison.
+        notes: what a reader must know before trusting the numbers.
+    """
+
+    run: str
+    gold: str
+    num_gold_products: int
+    num_products: int
+    dead_lettered: tuple[str, ...]
+    not_in_run: tuple[str, ...]
+    statuses: Mapping[str, int]
+    scores: tuple[Scorecard, ...]
+    comparison: RunComparison | None
+    notes: tuple[str, ...]
+    judgements: tuple[Judgement, ...] = field(repr=False)
+
+    @property
+    def exact(self) -> Scorecard:
+        """The scores as ExtractGPT counts them."""
+        return self.scores[0]
+
+    def summary(self) -> dict[str, Any]:
+        """Everything but the single judgements and disagreements, as plain data for JSON."""
+        data = dataclasses.asdict(dataclasses.replace(self, judgements=()))
+        del data["judgements"]
+        if data["comparison"] is not None:
+            del data["comparison"]["disagreements"]
+        return data
+
+
+def evaluate_run(
+    run: str,
+    gold: str,
+    *,
+    baseline: str | None = None,
+    comparison: Comparison = Comparison.EXACT,
+    num_resamples: int = scoring.NUM_RESAMPLES,
+    seed: int = scoring.SEED,
+) -> Evaluation:
+    """Scores the run in the folder `run` against the gold file `gold`.
+
+    Args:
+        run: output folder of a run, local or any fsspec URI.
+        gold: gold file in either layout of gold.py.
+        baseline: another run's folder to compare with.
+        comparison: "exact" scores exactly; "folded" adds a second, folded scorecard beside the exact one.
+        num_resamples: bootstrap resamples of every interval.
+        seed: of the bootstrap.
+
+    Raises:
+        UsageError: a file or folder is missing, unreadable or not what it should be, or the gold file does
+            not belong to the run.
+    """
+    gold_products = read_gold(gold)
+    products, notes = read_run(run, gold_products, gold)
+    comparisons = list(dict.fromkeys([Comparison.EXACT, comparison]))
+    evaluated = sorted(products)
+    judged = {each: _judge(evaluated, gold_products, products, each) for each in comparisons}
+    not_in_run = tuple(product.name for index, product in enumerate(gold_products) if index not in products)
+    if not_in_run:
+        notes.insert(0, _missing_note(run, len(gold_products), not_in_run))
+    compared = None
+    if baseline is not None:
+        baseline_products, baseline_notes = read_run(baseline, gold_products, gold)
+        notes += baseline_notes
+        compared = _compare(baseline, gold_products, products, baseline_products, comparisons, num_resamples, seed)
+        if compared.num_products < len(evaluated):
+            notes.append(
+                f"{baseline} has {compared.num_products} of the {len(evaluated)} products evaluated here; "
+                "the comparison of the two runs is on those alone"
+            )
+    exact = judged[Comparison.EXACT]
+    return Evaluation(
+        run=run,
+        gold=gold,
+        num_gold_products=len(gold_products),
+        num_products=len(evaluated),
+        dead_lettered=tuple(gold_products[index].name for index in evaluated if products[index].dead_lettered),
+        not_in_run=not_in_run,
+        statuses=scoring.count_statuses(judgement.answer for judgement in exact),
+        scores=tuple(
+            _scorecard(each, judgements, len(evaluated), num_resamples, seed) for each, judgements in judged.items()
+        ),
+        comparison=compared,
+        notes=tuple(notes),
+        judgements=tuple(exact),
+    )
+
+
+def _missing_note(run: str, num_gold: int, missing: Sequence[str]) -> str:
+    named = ", ".join(missing[:_MAX_NAMES]) + (", ..." if len(missing) > _MAX_NAMES else "")
+    return (
+        f"{len(missing)} of {num_gold} gold products are not in {run} (run with --limit, or not finished): "
+        f"{named}. Only the {num_gold - len(missing)} products that the run has are scored"
+    )
+
+
+def _judge(
+    indexes: Sequence[int],
+    gold: Sequence[GoldProduct],
+    products: Mapping[int, RunProduct],
+    comparison: Comparison,
+) -> list[Judgement]:
+    judgements = []
+    for position, index in enumerate(indexes):
+        for attribute, value in gold[index].values.items():
+            answer = products[index].answer(attribute)
+            outcome = scoring.judge(value, answer, comparison)
+            judgements.append(Judgement(position, gold[index].category, attribute, value, answer, outcome))
+    return judgements
+
+
+def _scorecard(
+    comparison: Comparison, judgements: Sequence[Judgement], num_products: int, num_resamples: int, seed: int
+) -> Scorecard:
+    by_pair = scoring.count_by_pair(judgements)
+    by_category: dict[str, Counts] = {}
+    for (category, _), counts in by_pair.items():
+        by_category[category] = by_category.get(category, Counts()) + counts
+    total = sum(by_pair.values(), Counts())
+    resamples = scoring.bootstrap(judgements, num_products, num_resamples=num_resamples, seed=seed)
+    return Scorecard(
+        comparison=comparison,
+        counts=total,
+        hallucination_rate=total.hallucination_rate,
+        micro=scoring.estimate_rates(total.rates, resamples.micro),
+        macro=scoring.estimate_rates(scoring.macro_rates(by_pair.values()), resamples.macro),
+        by_category=tuple(CategoryScore(name, counts, counts.rates) for name, counts in by_category.items()),
+        by_attribute=tuple(AttributeScore(*pair, counts, counts.rates) for pair, counts in by_pair.items()),
+    )
+
+
+def _compare(
+    baseline: str,
+    gold: Sequence[GoldProduct],
+    products: Mapping[int, RunProduct],
+    baseline_products: Mapping[int, RunProduct],
+    comparisons: Sequence[Comparison],
+    num_resamples: int,
+    seed: int,
+) -> RunComparison:
+    common = sorted(products.keys() & baseline_products.keys())
+    if not common:
+        raise UsageError(f"no gold product is in both runs, so {baseline} cannot be compared with")
+    answers: dict[tuple[str, str], list[tuple[Answer, Answer]]] = {}
+    disagreements = []
+    for index in common:
+        first, second, labelled = products[index], baseline_products[index], gold[index]
+        for attribute in dict.fromkeys([*first.answers, *second.answers]):
+            pair = (first.answer(attribute), second.answer(attribute))
+            answers.setdefault((labelled.category, attribute), []).append(pair)
+            if pair[0] != pair[1]:
+                value = labelled.values.get(attribute)
+                disagreements.append(
+                    Disagreement(
+                        labelled.name,
+                        labelled.category,
+                        attribute,
+                        None if value is None else str(value),
+                        str(pair[0]),
+                        str(pair[1]),
+                    )
+                )
+    by_attribute = {pair: scoring.agreement(pairs) for pair, pairs in answers.items()}
+    total = scoring.agreement(pair for pairs in answers.values() for pair in pairs)
+    return RunComparison(
+        baseline=baseline,
+        num_products=len(common),
+        agreement=total,
+        share=total.share,
+        by_attribute=tuple(
+            AttributeAgreement(*pair, agreement, agreement.share) for pair, agreement in by_attribute.items()
+        ),
+        differences=tuple(
+            _difference(
+                comparison,
+                _judge(common, gold, products, comparison),
+                _judge(common, gold, baseline_products, comparison),
+                len(common),
+                num_resamples,
+                seed,
+            )
+            for comparison in comparisons
+        ),
+        disagreements=tuple(disagreements),
+    )
+
+
+def _difference(
+    comparison: Comparison,
+    first: Sequence[Judgement],
+    second: Sequence[Judgement],
+    num_products: int,
+    num_resamples: int,
+    seed: int,
+) -> Difference:
+    f1, baseline_f1 = (
+        scoring.count(judgement.outcome for judgement in judgements).rates.f1 for judgements in (first, second)
+    )
+    # The same seed and number of products draw the same products for both: the bootstrap is a paired one.
+    samples, baseline_samples = (
+        scoring.bootstrap(judgements, num_products, num_resamples=num_resamples, seed=seed).micro[:, 2]
+        for judgements in (first, second)
+    )
+    difference = scoring.estimate(f1 - baseline_f1, samples - baseline_samples)
+    return Difference(comparison, f1, baseline_f1, difference)
