@@ -159,7 +159,7 @@ class Cohort:
 
     def _room(self) -> int:
         """Free columns worth having: values are short as a rule, and a longer one grows the block."""
-        return 4 * self._ends.shape[1]
+        return 4 * int(self._ends.shape[1])
 
     def _copy_prefixes(self, prefixes: Sequence[PrefixCache | None]) -> None:
         rows_of: dict[int, list[int]] = {}
@@ -339,7 +339,7 @@ class Cohort:
         """Takes out the finished prompts, with their values; shrinks the cohort when half of it is gone."""
         if self.num_prefill_tokens:
             return []
-        done = ~self._live.any(axis=1)
+        done: npt.NDArray[np.bool_] = np.logical_not(self._live.any(axis=1))
         finished = []
         for row in np.nonzero(done & ~self._retired)[0]:
             self._write_back(int(row))

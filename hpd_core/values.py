@@ -32,7 +32,8 @@ def parse_value(
     Args:
         attribute: what was asked.
         raw: the generated text, the closing token's text included.
-        closed: whether the value ended by itself; if not, it was cut at K_max and is "truncated".
+        closed: whether the line ended by itself; if not, it was cut at K_max. A value that was complete before
+            the cut is whole; one that the cut may have shortened is "truncated".
     """
     line = raw.split("\n", 1)[0]
     common: dict[str, Any] = {
@@ -41,13 +42,14 @@ def parse_value(
         "logprob_mean": logprob_mean,
         "logprob_min": logprob_min,
     }
-    if not closed:
-        return Value(None, (), "truncated", **common)
     text = line.strip()
     try:
         answer, end = json.JSONDecoder(parse_float=_Literal, parse_int=_Literal, strict=False).raw_decode(text)
     except (ValueError, RecursionError):
-        return Value(None, (), "invalid", **common)
+        return Value(None, (), "invalid" if closed else "truncated", **common)
+    if not closed and end == len(text) and isinstance(answer, _Literal):
+        # Quotes and brackets end a string or a list; a number at the cut might have had more digits.
+        return Value(None, (), "truncated", **common)
     common["num_dropped"] = len(text[end:].strip().removeprefix(",").strip())
     items = _items(attribute, answer)
     if items is None:
