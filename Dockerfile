@@ -1,0 +1,20 @@
+# The image for GPU workers and the head of a Ray cluster. Weights are fetched at build time, never at run time.
+#
+#   docker build -t hpd .
+#
+# The base carries Ray, Python 3.11 and CUDA; its tag must match the `ray` version in requirements.txt.
+ARG BASE=rayproject/ray:2.60.0-py311-cu128
+FROM ${BASE}
+
+WORKDIR /home/ray/hpd
+COPY --chown=ray:users requirements.txt pyproject.toml README.md LICENSE ./
+RUN pip install --no-cache-dir --requirement requirements.txt
+
+COPY --chown=ray:users hpd_core hpd_core
+COPY --chown=ray:users pipelines pipelines
+COPY --chown=ray:users configs configs
+COPY --chown=ray:users sample sample
+RUN pip install --no-cache-dir --no-deps --editable . \
+    && python -c "from hpd_core.embedded import embedded_model_folder; embedded_model_folder('smollm2')"
+
+CMD ["python", "pipelines/extract.py", "--config", "configs/demo.yaml"]
