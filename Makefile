@@ -24,8 +24,7 @@ setup: $(INSTALLED)
 
 demo: $(INSTALLED)
 	@rm -rf runs/demo
-	$(BIN)/python pipelines/extract.py --config configs/demo.yaml
-	$(BIN)/python pipelines/evaluate.py runs/demo --gold sample/gold.jsonl
+	$(BIN)/python pipelines/extract.py --config configs/demo.yaml --show 8
 
 test: $(INSTALLED)
 	$(BIN)/python -m pytest -m "not soak"

@@ -35,11 +35,12 @@ class AutoregressiveBaseline:
     """Plain batched autoregressive extraction; used like `Engine`. Log-probabilities are not reported."""
 
     def __init__(self, model: Any, tokenizer: Any, config: EngineConfig | None = None) -> None:
-        """Takes a loaded model with an attention of transformers' own. `config.layout` is ignored."""
+        """Takes a loaded model, for itself; it gets an attention of transformers' own. `config.layout` is ignored."""
         started = time.perf_counter()
         self.config = (config or EngineConfig()).model_copy(update={"layout": "tree"})
         self.model_id = self._source = str(getattr(model.config, "_name_or_path", "") or "")
         self._model = model
+        models.use_own_attention(model)
         self._segments = SegmentTokenizer(tokenizer)
         self._builder = PromptBuilder(tokenizer, self.config, models.max_positions(model.config))
         self._end_ids = models.end_of_text_ids(model)
@@ -83,6 +84,7 @@ class AutoregressiveBaseline:
     ) -> ExtractionFuture:
         """Queues the records; submissions run one after the other."""
         future = ExtractionFuture()
+        future.set_running_or_notify_cancel()
 
         def run() -> None:
             try:
@@ -92,7 +94,10 @@ class AutoregressiveBaseline:
                 failure.__cause__ = error
                 future.set_exception(failure)
 
-        self._executor.submit(run)
+        try:
+            self._executor.submit(run)
+        except RuntimeError as error:
+            raise EngineError("the baseline is closed") from error
         return future
 
     def close(self) -> None:

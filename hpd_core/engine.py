@@ -76,10 +76,11 @@ class Engine:
     """
 
     def __init__(self, model: Any, tokenizer: Any, config: EngineConfig | None = None) -> None:
-        """Takes an already loaded transformers model; its attention implementation is replaced.
+        """Takes an already loaded transformers model, for itself: its attention implementation is replaced.
 
         Raises:
             ModelError: the model cannot work with HPD; the message says why.
+            PromptError: the tokenizer's chat template does not take the configured messages.
         """
         started = time.perf_counter()
         self.config = config or EngineConfig()
@@ -90,7 +91,7 @@ class Engine:
         self._segments = SegmentTokenizer(tokenizer)
         self._builder = PromptBuilder(tokenizer, self.config, models.max_positions(model.config))
         closing = self._segments.closing_tokens(model.get_output_embeddings().weight.shape[0])
-        closing[models.end_of_text_ids(model)] = True
+        closing[[index for index in models.end_of_text_ids(model) if index < len(closing)]] = True
         self.closing_tokens = closing
         self._decoder = Decoder(model, closing, self.config, models.cache_shape(model))
         models.verify(model, tokenizer, self._decoder)
@@ -138,7 +139,7 @@ class Engine:
         schemas: Mapping[str, CategorySchema],
         document_ids: Sequence[Sequence[int]] | None = None,
     ) -> ExtractionFuture:
-        """Queues the records and returns at once.
+        """Queues the records and returns at once. A callback of the future must not wait for the engine.
 
         Args:
             records: what to extract from; ids need not be unique.
@@ -146,6 +147,8 @@ class Engine:
             document_ids: token ids of the documents, from `DocumentTokenizer.encode`, if already known.
         """
         future = ExtractionFuture()
+        # Work is shared with others, so it cannot be called back.
+        future.set_running_or_notify_cancel()
         prepared, refusals = self._builder.build(records, schemas, document_ids)
         submission = _Submission(list(records), dict(schemas), refusals, future, len(prepared))
         for item in prepared:

@@ -27,7 +27,13 @@ _CONTEXT_DEPENDENT_ROPE = frozenset({"longrope", "dynamic"})
 
 def resolve_source(model: str) -> str:
     """A folder or hub id for transformers: embedded names become the folder of their weights."""
-    return str(embedded_model_folder(model)) if model in EMBEDDED_MODELS else model
+    if model in EMBEDDED_MODELS:
+        return str(embedded_model_folder(model))
+    looks_like_path = model.startswith((".", "/", "~")) or os.sep * 2 in model
+    folder = Path(model).expanduser()
+    if looks_like_path and not folder.is_dir():
+        raise ModelError(_not_found(model, FileNotFoundError("there is no such folder")))
+    return str(folder) if folder.is_dir() else model
 
 
 def load_tokenizer(model: str, config: EngineConfig) -> Any:
@@ -73,8 +79,9 @@ def load_model(model: str, config: EngineConfig) -> Any:
 
 def _not_found(model: str, error: Exception) -> str:
     names = ", ".join(sorted(EMBEDDED_MODELS))
+    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
     return (
-        f"cannot load the model {model!r}: {str(error).strip().splitlines()[0]} "
+        f"cannot load the model {model!r}: {reason} "
         f"(a model is a local folder with safetensors weights, a hub id, or one of: {names})"
     )
 
@@ -87,7 +94,10 @@ def resolve_device(config: EngineConfig) -> torch.device:
     """
     if config.device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    device = torch.device(config.device)
+    try:
+        device = torch.device(config.device)
+    except RuntimeError as error:
+        raise ModelError(f"no such device: {config.device!r}; use 'auto', 'cpu', 'cuda' or 'cuda:1'") from error
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ModelError(f"device {config.device!r} is not there: torch sees no CUDA device; use 'cpu' or 'auto'")
     return device
@@ -199,12 +209,17 @@ def verify(model: Any, tokenizer: Any, decoder: Decoder) -> None:
 _PROBE = ("The red bicycle has two wheels and", " a comfortable saddle made of brown", " one bright lamp that")
 
 
-@contextmanager
-def own_attention(model: Any) -> Iterator[None]:
-    """Gives the model back an attention of transformers' own, for as long as the block runs."""
+def use_own_attention(model: Any) -> None:
+    """Sets the fastest attention of transformers' own that the model takes."""
     softcap = getattr(model.config.get_text_config(), "attn_logit_softcapping", None)
     plain = "sdpa" if getattr(model, "_supports_sdpa", False) and softcap is None else "eager"
     model.set_attn_implementation(plain)
+
+
+@contextmanager
+def own_attention(model: Any) -> Iterator[None]:
+    """Gives the model back an attention of transformers' own, for as long as the block runs."""
+    use_own_attention(model)
     try:
         yield
     finally:

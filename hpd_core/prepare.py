@@ -10,7 +10,7 @@ from hpd_core import prompt as texts
 from hpd_core.cohort import Prompt
 from hpd_core.config import EngineConfig
 from hpd_core.layout import Branch, Layout, StackedObject, stacked_layout, tree_layout
-from hpd_core.prompt import Piece, render_document, render_frame, render_key
+from hpd_core.prompt import Piece, check_chat_template, render_document, render_frame, render_key
 from hpd_core.tokenization import SegmentTokenizer
 from hpd_core.types import CategorySchema, ErrorCode, Record
 
@@ -75,6 +75,7 @@ class PromptBuilder:
         self._documents = DocumentTokenizer(tokenizer)
         self._config = config
         self._max_positions = max_positions
+        check_chat_template(config.prompt, tokenizer)
         self._categories: dict[CategorySchema, CategoryTokens] = {}
 
     def category_tokens(self, schema: CategorySchema) -> CategoryTokens:
@@ -107,13 +108,18 @@ class PromptBuilder:
         similar length. No answer depends on this order with `tree`; with `stacked`, documents are stacked in input
         order, and only whole prompts are sorted.
         """
+        refusals = {number: problem for number, record in enumerate(records) if (problem := _not_text(record))}
         if document_ids is None:
-            document_ids = self._documents.encode(records)
+            taken = [number for number in range(len(records)) if number not in refusals]
+            encoded = self._documents.encode([records[number] for number in taken])
+            ids_of = dict(zip(taken, encoded, strict=True))
+            document_ids = [ids_of.get(number, []) for number in range(len(records))]
         if len(document_ids) != len(records):
             raise ValueError(f"{len(document_ids)} document_ids for {len(records)} records")
-        refusals: dict[int, Refusal] = {}
         by_category: dict[str, list[int]] = {}
         for number, record in enumerate(records):
+            if number in refusals:
+                continue
             if record.category not in schemas:
                 refusals[number] = Refusal(ErrorCode.NO_SCHEMA, _no_schema(record.category, schemas))
             elif self._segments.has_control(document_ids[number]):
@@ -196,6 +202,21 @@ class PromptBuilder:
             f"for {room} beside the instruction, the keys and the values. Shorten the text, ask for fewer "
             f"attributes or use a model with a longer context",
         )
+
+
+def _not_text(record: Record) -> Refusal | None:
+    """What is wrong with fields that no tokenizer takes."""
+    for name, text in record.fields.items():
+        if not isinstance(text, str):
+            return Refusal(ErrorCode.NOT_TEXT, f"field {name!r} is {type(text).__name__}, not text")
+        try:
+            name.encode()
+            text.encode()
+        except UnicodeEncodeError as error:
+            return Refusal(
+                ErrorCode.NOT_TEXT, f"field {name!r} holds half of a surrogate pair at character {error.start}"
+            )
+    return None
 
 
 def _prepared(layout: Layout, tokens: CategoryTokens, numbers: Sequence[int]) -> PreparedPrompt:

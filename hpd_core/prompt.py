@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
+from jinja2 import TemplateError
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from hpd_core.errors import PromptError
@@ -113,6 +114,15 @@ def render_frame(template: PromptTemplate, schema: CategorySchema, tokenizer: An
     return Frame(prefix=prefix, suffix=(Piece(after + tail, True),))
 
 
+def check_chat_template(template: PromptTemplate, tokenizer: Any) -> None:
+    """Finds out before any work whether the tokenizer's chat template takes our messages.
+
+    Raises:
+        PromptError: it does not; the message says why.
+    """
+    _chat_wrapping(template, tokenizer)
+
+
 def _chat_wrapping(template: PromptTemplate, tokenizer: Any) -> tuple[str, str]:
     has_template = bool(getattr(tokenizer, "chat_template", None))
     if template.chat == "never" or (template.chat == "auto" and not has_template):
@@ -124,7 +134,12 @@ def _chat_wrapping(template: PromptTemplate, tokenizer: Any) -> tuple[str, str]:
     messages = [{"role": "user", "content": marker}]
     if template.system:
         messages.insert(0, {"role": "system", "content": template.system})
-    text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, enable_thinking=False)
+    try:
+        text = tokenizer.apply_chat_template(
+            messages, tokenize=False, add_generation_prompt=True, enable_thinking=False
+        )
+    except TemplateError as error:
+        raise PromptError(f"the tokenizer's chat template refuses our messages: {error}") from error
     if text.count(marker) != 1:
         raise PromptError("the tokenizer's chat template does not show the user's message exactly once")
     head, tail = text.split(marker)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from hpd_core.errors import PromptError
 from hpd_core.prompt import Piece
 
 
@@ -26,14 +27,26 @@ class SegmentTokenizer:
         # A byte-fallback or space run is text; everything else that is matched as a whole steers the model.
         self.control_tokens = {text: index for text, index in added.items() if text.strip()}
         self._control_ids = frozenset(self.control_tokens.values()) | frozenset(tokenizer.all_special_ids)
+        # An unknown character is no command.
+        self._control_ids -= {tokenizer.unk_token_id}
         literals = sorted((re.escape(text) for text in self.control_tokens), key=len, reverse=True)
         self._control_pattern = re.compile("|".join(literals)) if literals else None
 
     def encode_pieces(self, pieces: Iterable[Piece]) -> list[int]:
-        """The ids of `pieces`, one after the other."""
+        """The ids of `pieces`, one after the other.
+
+        Raises:
+            PromptError: a piece that is not trusted becomes a control token whatever we do.
+        """
         ids: list[int] = []
         for piece in pieces:
-            ids += self.encode_trusted(piece.text) if piece.trusted else self.encode_text([piece.text])[0]
+            if piece.trusted:
+                ids += self.encode_trusted(piece.text)
+                continue
+            text_ids = self.encode_text([piece.text])[0]
+            if self.has_control(text_ids):
+                raise PromptError(f"the tokenizer makes control tokens of the schema's text {piece.text[:80]!r}")
+            ids += text_ids
         return ids
 
     def encode_trusted(self, text: str) -> list[int]:

@@ -25,6 +25,7 @@ class ErrorCode(StrEnum):
     NO_SCHEMA = "no_schema"
     TOO_LONG = "too_long"
     CONTROL_TOKENS = "control_tokens"
+    NOT_TEXT = "not_text"
     ENGINE = "engine"
 
 

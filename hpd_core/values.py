@@ -16,6 +16,7 @@ from hpd_core.types import Attribute, Value
 _ABSENT_WORDS = frozenset({"n/a", "null"})
 _BOOLEANS = {"true": "true", "yes": "true", "false": "false", "no": "false"}
 _ITEM_SEPARATOR = "; "
+_NUMBER_ENDS = frozenset(" \t,]}")
 
 
 def parse_value(
@@ -47,7 +48,7 @@ def parse_value(
         answer, end = json.JSONDecoder(parse_float=_Literal, parse_int=_Literal, strict=False).raw_decode(text)
     except (ValueError, RecursionError):
         return Value(None, (), "invalid" if closed else "truncated", **common)
-    if not closed and end == len(text) and isinstance(answer, _Literal):
+    if not closed and isinstance(answer, _Literal) and text[end : end + 1] not in _NUMBER_ENDS:
         # Quotes and brackets end a string or a list; a number at the cut might have had more digits.
         return Value(None, (), "truncated", **common)
     common["num_dropped"] = len(text[end:].strip().removeprefix(",").strip())
@@ -86,6 +87,8 @@ def _item(attribute: Attribute, answer: Any) -> str | None:
         text = "true" if answer else "false"
     elif isinstance(answer, str):
         text = answer.strip()
+        if not _is_encodable(text):
+            return None
     else:
         return None
     if text.casefold() in _ABSENT_WORDS:
@@ -100,6 +103,15 @@ def _item(attribute: Attribute, answer: Any) -> str | None:
     if attribute.type == "enum":
         return _member(text, attribute.values or ())
     return str(text)
+
+
+def _is_encodable(text: str) -> bool:
+    """False for half a surrogate pair, which an escape like \\ud83d makes and no file can hold."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _number(text: str, unit: str | None) -> str | None:

@@ -37,10 +37,10 @@ _CONFIGS: dict[str, Any] = {
     "mistral": lambda: tf.MistralConfig(**_COMMON, sliding_window=_WINDOW),
     "phi3": lambda: tf.Phi3Config(**_COMMON, sliding_window=None),
     "gemma2": lambda: tf.Gemma2Config(
-        **_COMMON, head_dim=12, sliding_window=_WINDOW, query_pre_attn_scalar=12, layer_types=_gemma_types(3)
+        **_COMMON, head_dim=12, sliding_window=_WINDOW, query_pre_attn_scalar=7, layer_types=_gemma_types(3)
     ),
     "gemma3": lambda: tf.Gemma3TextConfig(
-        **_COMMON, head_dim=12, sliding_window=_WINDOW, query_pre_attn_scalar=12, layer_types=_gemma_types(3)
+        **_COMMON, head_dim=12, sliding_window=_WINDOW, query_pre_attn_scalar=7, layer_types=_gemma_types(3)
     ),
     "olmo2": lambda: tf.Olmo2Config(**_COMMON),
     "granite": lambda: tf.GraniteConfig(**_COMMON, attention_multiplier=0.2, logits_scaling=2.0),

@@ -134,6 +134,8 @@ def assert_equals_oracle(model: Any, case: Case, prompt: Prompt, closing: npt.ND
                 assert behind <= NEAR_TIE, f"token {index} is {token}, {behind:.2e} deviations behind the oracle's"
     for branch, value in enumerate(expected):
         assert prompt.closed[branch] == value.closed
+        if not value.closed:
+            assert len(prompt.tokens[branch]) == prompt.layout.max_new_tokens[branch], "the value was cut too early"
         assert len(prompt.logprobs[branch]) == len(value.tokens)
         for index, token in enumerate(value.tokens):
             oracle = float(value.logits[index].log_softmax(-1)[token])

@@ -91,9 +91,7 @@ def test_tree_answer_is_the_same_alone_and_among_hundreds() -> None:
     for index in range(0, 300, 29):
         alone = decode(model, [cases[index]], closing, EngineConfig())[0]
         assert alone.tokens == together[index].tokens
-        np.testing.assert_allclose(
-            np.concatenate(alone.logprobs), np.concatenate(together[index].logprobs), atol=1e-4
-        )
+        np.testing.assert_allclose(np.concatenate(alone.logprobs), np.concatenate(together[index].logprobs), atol=1e-4)
 
 
 def test_long_document_is_prefilled_in_chunks() -> None:

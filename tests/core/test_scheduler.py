@@ -1,0 +1,175 @@
+"""What runs when: budgets, cohorts, the prefix cache. Answers do not depend on it; memory and speed do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from hpd_core.cohort import Cohort, Prompt
+from hpd_core.config import EngineConfig
+from hpd_core.decoder import Decoder, StepReport
+from hpd_core.layout import Branch, tree_layout
+from hpd_core.models import attach, cache_shape
+
+from .families import VOCABULARY, build_model
+from .helpers import TreeCase, assert_equals_oracle, decode, random_case, random_closing, random_ids
+
+NEVER = np.zeros(VOCABULARY, dtype=bool)
+LLAMA = build_model("llama")
+attach(LLAMA)
+
+
+def run(prompts: list[Prompt], **options: Any) -> list[StepReport]:
+    decoder = Decoder(LLAMA, NEVER, EngineConfig(**options), cache_shape(LLAMA))
+    decoder.add(prompts)
+    reports = []
+    while decoder.has_work:
+        reports.append(decoder.step())
+    return reports
+
+
+def prompt(length: int, limits: list[int], prefix: list[int] | None = None, seed: int = 0) -> Prompt:
+    rng = np.random.default_rng([seed, length])
+    own = random_ids(rng, length, length)
+    branches = [Branch(random_ids(rng, 2, 2), limit) for limit in limits]
+    return Prompt(tree_layout(prefix or [], own, branches), tuple(prefix or []))
+
+
+@pytest.mark.parametrize("layout", ["tree", "stacked"])
+@pytest.mark.parametrize("budget", [7, 4096])
+def test_a_value_that_does_not_close_takes_exactly_its_limit(layout: str, budget: int) -> None:
+    rng = np.random.default_rng(2)
+    cases = [random_case(rng, layout, [random_ids(rng, 3, 6)], branches=5, k_max=7) for _ in range(5)]
+    config = EngineConfig(max_tokens_per_step=budget)
+    for item in decode(build_model("llama"), cases, NEVER, config):
+        assert [len(tokens) for tokens in item.tokens] == item.layout.max_new_tokens.tolist()
+        assert [len(logprobs) for logprobs in item.logprobs] == item.layout.max_new_tokens.tolist()
+        assert item.closed == [False] * item.layout.num_branches
+
+
+@pytest.mark.parametrize("layout", ["tree", "stacked"])
+def test_a_value_that_closes_at_its_limit_is_closed(layout: str) -> None:
+    rng = np.random.default_rng(2)
+    case = random_case(rng, layout, [[]], branches=4, k_max=1)
+    item = decode(build_model("llama"), [case], ~NEVER, EngineConfig())[0]
+    assert item.closed == [True] * item.layout.num_branches
+    assert all(len(tokens) == 1 for tokens in item.tokens)
+
+
+@pytest.mark.parametrize("family", ["granite", "gemma3", "gpt_oss", "qwen3"])
+@pytest.mark.parametrize("layout", ["tree", "stacked"])
+def test_eager_attention_equals_the_oracle(family: str, layout: str) -> None:
+    """Granite scales its scores by a number of its own."""
+    rng = np.random.default_rng(4)
+    closing = random_closing(rng)
+    cases = [random_case(rng, layout, [random_ids(rng, 3, 6)], branches=3, k_max=5) for _ in range(3)]
+    prompts = decode(build_model(family), cases, closing, EngineConfig(attention="eager"))
+    oracle = build_model(family)
+    for case, item in zip(cases, prompts, strict=True):
+        assert_equals_oracle(oracle, case, item, closing)
+
+
+@torch.inference_mode()
+def test_merging_many_cohorts_at_different_steps() -> None:
+    rng = np.random.default_rng(9)
+    closing = random_closing(rng, share=0.05)
+    decoder = Decoder(LLAMA, closing, EngineConfig(), cache_shape(LLAMA))
+    groups = [
+        [TreeCase([], random_ids(rng, 3, 20), [Branch(random_ids(rng, 1, 3), 12) for _ in range(count)])]
+        * (1 + count % 2)
+        for count in (1, 4, 2, 3, 5)
+    ]
+    prompts = [[case.prompt() for case in group] for group in groups]
+    cohorts = [Cohort(group, [None] * len(group), cache_shape(LLAMA)) for group in prompts]
+
+    def step(running: list[Cohort]) -> None:
+        inputs = decoder._gather(running)
+        decoder._scatter(running, inputs, *decoder._forward(inputs))
+
+    for index, cohort in enumerate(cohorts):
+        for _ in range(1 + index % 3):
+            step([cohort])
+        cohort.retire()
+    merged = Cohort.merge([cohort for cohort in cohorts if not cohort.is_finished])
+    while not merged.is_finished:
+        step([merged])
+        merged.retire()
+    oracle = build_model("llama")
+    for group, items in zip(groups, prompts, strict=True):
+        for case, item in zip(group, items, strict=True):
+            assert_equals_oracle(oracle, case, item, closing)
+
+
+def test_a_step_keeps_to_its_budget() -> None:
+    reports = run([prompt(300, [2]), prompt(200, [2], seed=1)], max_tokens_per_step=32)
+    fed = [sum(tokens for _, tokens in report.shares) for report in reports]
+    assert max(fed) <= 32 + 2, "a column of two prompts may exceed it"
+    assert len(reports) >= 500 / 34
+
+
+def test_a_cohort_has_no_more_prompts_than_allowed() -> None:
+    reports = run([prompt(5, [3], seed=n) for n in range(20)], max_prompts_per_cohort=3)
+    assert max(len(prompts) for report in reports for prompts, _ in report.shares) == 3
+
+
+def test_admission_waits_while_the_cache_is_full() -> None:
+    """Columns behind a prompt are room for its values; it is the prompts' own tokens that wait."""
+    items = [prompt(30, [4], seed=n) for n in range(6)]
+    running = [sum(len(prompts) for prompts, _ in report.shares) for report in run(items, max_cached_tokens=70)]
+    assert max(running) == 2
+    running = [sum(len(prompts) for prompts, _ in report.shares) for report in run(items[:3], max_cached_tokens=1)]
+    assert max(running) == 1
+    assert len(run([prompt(30, [4], seed=n) for n in range(6)])) < 10
+
+
+def test_finished_values_take_no_part_in_a_step() -> None:
+    reports = run([prompt(5, [1, 3, 6]), prompt(5, [2], seed=1)])
+    assert [sum(tokens for _, tokens in report.shares) for report in reports] == [18, 3, 2, 1, 1, 1]
+
+
+def test_small_rests_are_merged() -> None:
+    limits = [2, 2, 12, 12]
+    items = [prompt(6, [limits[n % 4]], seed=n) for n in range(8)]
+    reports = run(items, max_prompts_per_cohort=4)
+    assert max(len(report.shares) for report in reports) == 2
+    assert [len(report.shares) for report in reports[-6:]] == [1] * 6
+
+
+def test_a_prefix_is_computed_once() -> None:
+    rng = np.random.default_rng(1)
+    first, second = random_ids(rng, 6, 6), random_ids(rng, 6, 6)
+    items = [prompt(4, [2], prefix=(first, second)[n % 2], seed=n) for n in range(10)]
+    computed = [item.prefix_key for report in run(items) for item in report.computed_prefixes]
+    assert sorted(computed) == sorted([tuple(first), tuple(second)])
+
+
+def test_the_least_recently_used_prefix_goes_first() -> None:
+    rng = np.random.default_rng(1)
+    a, b, c = (random_ids(rng, 6, 6) for _ in range(3))
+    decoder = Decoder(LLAMA, NEVER, EngineConfig(max_cached_prefixes=2), cache_shape(LLAMA))
+    computed = []
+    for prefix in (a, b, a, c, a, b):
+        decoder.add([prompt(4, [2], prefix=prefix)])
+        reports = []
+        while decoder.has_work:
+            reports.append(decoder.step())
+        computed.append([item.prefix_key for report in reports for item in report.computed_prefixes])
+    assert computed == [[tuple(a)], [tuple(b)], [], [tuple(c)], [], [tuple(b)]]
+
+
+def test_clear_drops_everything_but_the_prefixes() -> None:
+    rng = np.random.default_rng(1)
+    prefix = random_ids(rng, 6, 6)
+    decoder = Decoder(LLAMA, NEVER, EngineConfig(), cache_shape(LLAMA))
+    decoder.add([prompt(4, [5], prefix=prefix), prompt(9, [5])])
+    decoder.step()
+    decoder.step()
+    decoder.clear()
+    assert not decoder.has_work
+    decoder.add([prompt(4, [5], prefix=prefix)])
+    reports = [decoder.step() for _ in range(5)]
+    assert not decoder.has_work
+    assert [item for report in reports for item in report.computed_prefixes] == []
