@@ -1,0 +1,104 @@
+"""Starting or joining Ray, quietly, and telling its failures apart."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.exceptions import RayError, RayTaskError
+
+from pipelines.config import ActorConfig
+from pipelines.errors import RunError, UsageError
+
+_ROOT = Path(__file__).resolve().parent.parent
+_CORE_LOG_LEVEL = "RAY_BACKEND_LOG_LEVEL"
+
+
+@contextmanager
+def ray_cluster(actors: ActorConfig) -> Iterator[None]:
+    """A Ray that is there for the block: the one already joined, the one at RAY_ADDRESS (`ray job submit` sets
+    it), else a local one that ends with the block."""
+    _quiet()
+    if ray.is_initialized():
+        yield
+        return
+    # Ray's C++ core writes to the driver's stderr, past `logging`: a warning for every actor that may restart.
+    os.environ.setdefault(_CORE_LOG_LEVEL, "fatal")
+    common: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if os.environ.get("RAY_ADDRESS"):
+        with _held_back_stderr():
+            ray.init(**common)
+    else:
+        # The pool, and at least one CPU for reading and writing beside it, even on the smallest machine.
+        num_cpus = max(os.cpu_count() or 1, math.ceil(actors.max * actors.num_cpus) + 1)
+        # Workers do not start in our folder with our path: without this they would not find this checkout.
+        path = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
+        environment = {"env_vars": {"PYTHONPATH": path, _CORE_LOG_LEVEL: "info"}}
+        with _held_back_stderr():
+            ray.init("local", num_cpus=num_cpus, include_dashboard=False, runtime_env=environment, **common)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+@contextmanager
+def _held_back_stderr() -> Iterator[None]:
+    """Keeps from the terminal what processes write while Ray starts, unless it does not start."""
+    sys.stderr.flush()
+    terminal = os.dup(2)
+    with tempfile.TemporaryFile() as held:
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            held.seek(0)
+            os.write(terminal, held.read())
+            raise
+        finally:
+            os.dup2(terminal, 2)
+            os.close(terminal)
+
+
+def _quiet() -> None:
+    # Our own progress is the one to watch; Ray's details stay in its log files.
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = False
+    context.print_on_execution_start = False
+    for name in ("ray", "ray.data"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
+def num_gpus_per_actor(actors: ActorConfig) -> float:
+    """What an actor reserves: as configured, or one GPU where the cluster has any."""
+    if actors.num_gpus is not None:
+        return actors.num_gpus
+    resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    return 1.0 if resources.get("GPU", 0) >= 1 else 0.0
+
+
+def explain(error: BaseException) -> Exception | None:
+    """The `UsageError` or `RunError` behind what Ray raised; None if it is a bug of ours."""
+    seen: list[BaseException] = []
+    cause: BaseException | None = error
+    while cause is not None and cause not in seen:
+        seen.append(cause)
+        if isinstance(cause, (UsageError, RunError)):
+            return type(cause)(str(cause.args[0]) if cause.args else str(cause))
+        if isinstance(cause, OSError) and cause.errno is not None and not isinstance(cause, RayError):
+            return RunError(str(cause))  # a full disk, no permission, no network
+        following = cause.cause if isinstance(cause, RayTaskError) else cause.__cause__
+        cause = following if isinstance(following, BaseException) else None
+    system = [cause for cause in seen if isinstance(cause, RayError) and not isinstance(cause, RayTaskError)]
+    if system:
+        lines = str(system[-1]).strip().splitlines()
+        return RunError(f"Ray stopped the run: {lines[0] if lines else type(system[-1]).__name__}")
+    return None

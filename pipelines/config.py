@@ -1,0 +1,153 @@
+"""The configuration of an extraction job: one YAML file, checked before anything starts.
+
+`JobConfig` is the reference: every key, its default and what it means. Unknown keys are refused.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from hpd_core import EngineConfig
+from hpd_core.types import content_hash
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class InputConfig(_Section):
+    """Where the catalog is and which of its columns the job reads."""
+
+    path: tuple[str, ...] = Field(description="a file, a folder, a glob, or a list of them; local or any fsspec URI")
+    format: Literal["auto", "parquet", "jsonl"] = Field("auto", description="'auto': by the file's ending")
+    id: str | None = Field(None, description="column with the product id; without it: '<file name>:<row>'")
+    category: str = Field("category", description="column that names the product's category")
+    fields: dict[str, str] = Field(
+        min_length=1, description="name in the prompt -> column, in the prompt's order; a list if both are equal"
+    )
+    list_separator: str = Field("\n", description="joins the items of a list column into one text")
+
+    @field_validator("path", mode="before")
+    @classmethod
+    def _accept_one_path(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else value
+
+    @field_validator("path", mode="after")
+    @classmethod
+    def _check_paths(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if not value or not all(value):
+            raise ValueError("at least one path is needed")
+        return value
+
+    @field_validator("fields", mode="before")
+    @classmethod
+    def _accept_list(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            value = [value]
+        if isinstance(value, list):
+            if len(set(map(str, value))) != len(value):
+                raise ValueError("a column is listed twice")
+            return {name: name for name in value}
+        return value
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Every mapped column, once each."""
+        named = [self.id] if self.id is not None else []
+        return tuple(dict.fromkeys([*named, self.category, *self.fields.values()]))
+
+
+class ShardConfig(_Section):
+    """How the catalog is cut. A shard is the unit of work, of commit and of retry."""
+
+    target_tokens: int = Field(
+        200_000, ge=1, description="estimated tokens in a full shard: about a minute of GPU work"
+    )
+    max_bytes: int = Field(32 * 2**20, ge=1, description="cap on a shard's input bytes")
+    max_rows: int = Field(50_000, ge=1, description="cap on a shard's rows")
+    ramp: tuple[float, ...] = Field(
+        (0.25, 0.5), description="sizes of the first shards relative to the target; the last ones shrink likewise"
+    )
+
+    @field_validator("ramp")
+    @classmethod
+    def _check_ramp(cls, value: tuple[float, ...]) -> tuple[float, ...]:
+        if not all(0 < factor <= 1 for factor in value):
+            raise ValueError("every factor must be above 0 and at most 1")
+        return value
+
+
+class ActorConfig(_Section):
+    """The pool of engines: between `min` and `max` actors, each with one engine."""
+
+    min: int = Field(1, ge=1, description="actors kept from the start")
+    max: int = Field(1, ge=1, description="actors at most")
+    num_gpus: float | None = Field(None, ge=0, description="GPUs of an actor; by default 1 if the cluster has any")
+    num_cpus: float = Field(1, gt=0, description="CPUs that Ray reserves for an actor")
+    num_threads: int | None = Field(None, ge=1, description="torch threads; by default the node's CPUs / actors.max")
+    max_in_flight: int = Field(2, ge=1, description="shards that an actor has in its engine at once")
+
+    @model_validator(mode="after")
+    def _check_range(self) -> ActorConfig:
+        if self.min > self.max:
+            raise ValueError(f"min ({self.min}) must not be above max ({self.max})")
+        return self
+
+
+class RetryConfig(_Section):
+    """Every retry is finite. What fails to the end is a dead letter, never a hang."""
+
+    max_attempts: int = Field(3, ge=1, description="times a shard is decoded in one session before it is given up")
+    max_actor_restarts: int = Field(20, ge=0, description="times one actor may die and come back before the run stops")
+    max_task_retries: int = Field(3, ge=0, description="times Ray repeats a prepare or finish task of a dead worker")
+
+
+class JobConfig(_Section):
+    """One extraction job."""
+
+    run_id: str | None = Field(None, pattern=r"^[\w.-]+$", description="name of the run; by default made from the time")
+    input: InputConfig
+    schemas: str = Field(description="YAML file with the attributes of every category")
+    output: str = Field(description="folder of this run, and of no other; local or any fsspec URI")
+    model: str = Field("smollm2", description="hub id, local folder, or an embedded model's name")
+    decoding: Literal["hpd", "ar"] = Field("hpd", description="'hpd', or 'ar': the plain autoregressive baseline")
+    engine: EngineConfig = Field(default_factory=EngineConfig, description="how the engine decodes")
+    shards: ShardConfig = Field(default_factory=ShardConfig)
+    actors: ActorConfig = Field(default_factory=ActorConfig)
+    retries: RetryConfig = Field(default_factory=RetryConfig)
+    max_dead_letter_share: float = Field(
+        0.0, ge=0, le=1, description="share of dead-lettered rows above which the exit code is 3"
+    )
+    log_seconds: float = Field(10, gt=0, description="seconds between log lines without a terminal")
+
+    @model_validator(mode="after")
+    def _check_paths(self) -> JobConfig:
+        for name in ("schemas", "output", "model"):
+            if not getattr(self, name).strip():
+                raise ValueError(f"{name} must not be empty")
+        return self
+
+
+# What cannot change a result, only where it goes, how fast it comes, or how it is judged.
+_FREE_SECTIONS = ("run_id", "output", "schemas", "shards", "actors", "retries", "max_dead_letter_share", "log_seconds")
+_FREE_ENGINE_KEYS = ("max_tokens_per_step", "max_prompts_per_cohort", "max_cached_tokens", "max_cached_prefixes")
+
+
+def result_config(config: JobConfig) -> dict[str, Any]:
+    """The part of the configuration that decides results, as plain data. A resume must not change it.
+
+    The schema *file name* is not in it: the plan records the schemas' content hash instead.
+    """
+    data = config.model_dump(mode="json", exclude=set(_FREE_SECTIONS))
+    for key in _FREE_ENGINE_KEYS:
+        data["engine"].pop(key, None)
+    # The order of the fields is their order in the prompt; a hash does not see the order of a mapping.
+    data["input"]["fields"] = [list(field) for field in config.input.fields.items()]
+    return data
+
+
+def config_hash(config: JobConfig) -> str:
+    """Equal for two configurations that give the same results on the same input."""
+    return content_hash(result_config(config))

@@ -1,0 +1,94 @@
+"""From a YAML file and `--set key=value` to a checked `JobConfig`, with messages that name the way out."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Sequence
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from pipelines.config import JobConfig
+from pipelines.errors import UsageError
+from pipelines.yaml_files import load_yaml, parse_yaml
+
+
+def load_config(path: str, overrides: Sequence[str] = ()) -> JobConfig:
+    """The job in the YAML file at `path`, changed by `overrides` (`key=value`, dotted keys, values in YAML).
+
+    Raises `UsageError` on anything that is not exactly a job.
+    """
+    document = load_yaml(path)
+    if document is None:
+        raise UsageError(f"{path} is empty")
+    if not isinstance(document, dict):
+        raise UsageError(f"{path}: a mapping of keys is needed, not a {type(document).__name__}")
+    for override in overrides:
+        _apply(document, override)
+    return parse_config(document, path)
+
+
+def parse_config(document: dict[str, Any], name: str) -> JobConfig:
+    """Checks plain data; `name` stands for the file in messages."""
+    try:
+        return JobConfig.model_validate(document)
+    except ValidationError as error:
+        problems = "\n".join(f"  {_describe(problem)}" for problem in error.errors())
+        raise UsageError(f"{name} is not a valid job configuration:\n{problems}") from error
+
+
+def _apply(document: dict[str, Any], override: str) -> None:
+    key, separator, text = override.partition("=")
+    if not separator or not key.strip():
+        raise UsageError(f"--set {override!r}: write it as key=value, e.g. --set engine.layout=stacked")
+    *parents, leaf = key.strip().split(".")
+    target = document
+    for index, parent in enumerate(parents):
+        child = target.setdefault(parent, {})
+        if child is None:
+            child = target[parent] = {}
+        if not isinstance(child, dict):
+            place = ".".join(parents[: index + 1])
+            raise UsageError(f"--set {override!r}: {place!r} is not a mapping in the configuration file")
+        target = child
+    target[leaf] = parse_yaml(text, f"--set {override!r}")
+
+
+def _describe(problem: Any) -> str:
+    location = [str(part) for part in problem["loc"]]
+    key = ".".join(location) or "configuration"
+    if problem["type"] == "extra_forbidden":
+        return f"unknown key {key!r}; {_hint(location)}"
+    if problem["type"] == "missing":
+        return f"{key!r} is missing"
+    message = str(problem["msg"]).removeprefix("Value error, ")
+    value = problem["input"]
+    shown = f" (got {value!r})" if isinstance(value, (str, int, float, bool, type(None))) else ""
+    return f"{key!r}: {message}{shown}"
+
+
+def _hint(location: list[str]) -> str:
+    *parents, leaf = location
+    siblings = {key.rsplit(".", 1)[-1]: key for key in known_keys() if key.split(".")[:-1] == parents}
+    if near := difflib.get_close_matches(leaf, siblings, n=1):
+        return f"did you mean {siblings[near[0]]!r}?"
+    elsewhere = [key for key in known_keys() if key.rsplit(".", 1)[-1] == leaf]
+    if elsewhere:
+        return f"did you mean {elsewhere[0]!r}?"
+    return f"known keys here: {', '.join(siblings)}"
+
+
+def known_keys(model: type[BaseModel] = JobConfig, prefix: str = "") -> Iterator[str]:
+    """Every dotted key of the configuration."""
+    for name, field in model.model_fields.items():
+        yield prefix + name
+        section = _section(field.annotation)
+        if section is not None:
+            yield from known_keys(section, f"{prefix}{name}.")
+
+
+def _section(annotation: Any) -> type[BaseModel] | None:
+    for candidate in (annotation, *get_args(annotation)):
+        if isinstance(candidate, type) and issubclass(candidate, BaseModel):
+            return candidate
+    return None

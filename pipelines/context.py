@@ -1,0 +1,99 @@
+"""What every stage of a run knows, shipped once to every process; and what travels from stage to stage."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hpd_core import CategorySchema, Record, RecordResult
+from pipelines.config import JobConfig
+from pipelines.folders import Folder
+from pipelines.ledger import Ledger
+from pipelines.planning import Shard
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRef:
+    """An input file: `name` as the user wrote it, `uri` for a process in another working directory."""
+
+    name: str
+    uri: str
+    format: str
+
+
+@dataclass(frozen=True)
+class JobContext:
+    """The job, the same in every process."""
+
+    config: JobConfig
+    schemas: Mapping[str, CategorySchema]
+    schema_hash: str
+    run_id: str
+    session: str
+    output: Folder
+    files: Sequence[SourceRef]
+    num_threads: int | None = None
+
+    @property
+    def ledger(self) -> Ledger:
+        """The run's books, as seen from this session."""
+        return Ledger(self.output, self.session)
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRecord:
+    """A record that goes to the engine, and where it came from."""
+
+    file: int
+    row: int
+    record: Record
+    input_hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeadRow:
+    """A row that will not be extracted, and why."""
+
+    file: int
+    row: int
+    product_id: str | None
+    category: str | None
+    stage: str
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedShard:
+    """A shard that was read, checked, grouped by category and tokenized. `document_ids` go with `records`."""
+
+    shard: Shard
+    records: Sequence[PreparedRecord]
+    document_ids: Sequence[Sequence[int]]
+    dead: Sequence[DeadRow]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedShard:
+    """A shard with its answers, in the order of `prepared.records`; none if it was given up (`failure`)."""
+
+    prepared: PreparedShard
+    results: Sequence[RecordResult]
+    failure: str | None
+    attempt_id: str
+    num_attempts: int
+    engine: Mapping[str, Any]
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+
+
+def pack(message: Shard | PreparedShard | DecodedShard) -> bytes:
+    """A message as one cell of a dataset row. It never leaves the run's own processes."""
+    return pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
+
+
+def unpack(data: bytes) -> Any:
+    """The message in a cell written by `pack`."""
+    return pickle.loads(data)

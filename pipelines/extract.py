@@ -1,0 +1,92 @@
+"""Extracts attribute values from a catalog.
+
+    python pipelines/extract.py --config configs/demo.yaml
+    python pipelines/extract.py --config job.yaml --set engine.layout=stacked --limit 1000 --dry-run
+    ray job submit --address http://head:8265 --working-dir . -- python pipelines/extract.py --config job.yaml
+
+Exit codes: 0 clean; 1 stopped before the end, run it again to continue; 2 wrong usage, configuration or
+input; 3 finished, but with more dead-lettered rows than the configuration allows, or counts that do not add up.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+if not __package__:
+    # Started as a file: Python has put this folder on the path, the checkout around it is needed.
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)
+
+import typer
+from rich.console import Console
+
+from pipelines.errors import RunError, UsageError
+from pipelines.summary import EXIT_CLEAN, EXIT_STOPPED, EXIT_USAGE
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+
+@app.command(help=__doc__.split("\n\n", maxsplit=1)[0] if __doc__ else None)
+def extract(
+    config: Annotated[str, typer.Option(help="the job's YAML file")],
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="change a key of the file; may be repeated")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="only the first N rows of the catalog")] = None,
+    run_id: Annotated[str | None, typer.Option(help="name of the run")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="check and plan, start nothing")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="totals as JSON in the last line of stdout")] = False,
+    show: Annotated[int, typer.Option(min=0, help="print the attributes of N products at the end")] = 0,
+) -> None:
+    """Runs the job and exits with its code."""
+    console = Console(stderr=as_json)
+    changes = [*(overrides or []), *([f"run_id={json.dumps(run_id)}"] if run_id is not None else [])]
+    try:
+        code = _run(console, config, changes, limit, dry_run, as_json, show)
+    except UsageError as error:
+        _complain(f"Error: {error}")
+        code = EXIT_USAGE
+    except RunError as error:
+        _complain(f"Stopped: {error}\nRun the same command again to continue.")
+        code = EXIT_STOPPED
+    except KeyboardInterrupt:
+        _complain("Interrupted. Run the same command again to continue.")
+        code = 130
+    raise typer.Exit(code)
+
+
+def _run(
+    console: Console, config: str, changes: list[str], limit: int | None, dry_run: bool, as_json: bool, show: int
+) -> int:
+    # Imported here: `--help` and wrong options answer at once, without torch.
+    from pipelines import summary
+    from pipelines.census import count_categories
+    from pipelines.config_file import load_config
+    from pipelines.job import plan_job, run_job
+    from pipelines.preview import preview_table
+
+    job = plan_job(load_config(config, changes), limit)
+    if dry_run:
+        categories = count_categories(job.plan, job.config.input)
+        summary.print_plan(console, job, categories)
+        answer, code = summary.plan_json(job, categories), EXIT_CLEAN
+    else:
+        outcome = run_job(job, console)
+        code = summary.exit_code(outcome, job.config.max_dead_letter_share)
+        if show and (table := preview_table(job.output, show)) is not None:
+            console.print(table)
+        summary.print_outcome(console, job, outcome)
+        answer = summary.outcome_json(job, outcome, code)
+    if as_json:
+        print(json.dumps(answer, ensure_ascii=False))
+    return code
+
+
+def _complain(message: str) -> None:
+    print(message, file=sys.stderr)
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,207 @@
+"""Stage 3, on CPUs: from answers to the four tables of a shard. The last stage, commit, is `Ledger.commit`."""
+
+from __future__ import annotations
+
+import datetime
+import logging
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from hpd_core import RecordResult, Value
+from pipelines.context import DeadRow, DecodedShard, JobContext, PreparedRecord
+from pipelines.errors import RunError
+from pipelines.readers import original_rows
+from pipelines.tables import to_table
+
+logger = logging.getLogger(__name__)
+
+Row = dict[str, Any]
+
+_TOKEN_METRICS = ("prefix_tokens_computed", "prefix_tokens_reused", "document_tokens", "key_tokens", "value_tokens")
+# What a run's manifest sums over its shards.
+SUMMED_METRICS = (*_TOKEN_METRICS, "num_steps", "busy_seconds", "load_seconds", "retries")
+
+
+def finish_shard(decoded: DecodedShard, job: JobContext) -> tuple[dict[str, pa.Table], dict[str, Any]]:
+    """The shard's tables, and its facts for the manifest. Rows stand in the catalog's order."""
+    started = datetime.datetime.now(datetime.UTC)
+    answered, dead = _split(decoded)
+    attributes = [row for record, result in answered for row in _attribute_rows(record, result, decoded, job)]
+    products = [_product_row(record, result, decoded, job) for record, result in answered]
+    dead_letters = _dead_letter_rows(dead, decoded, job)
+
+    num_rows = decoded.prepared.shard.num_rows
+    if len(products) + len(dead_letters) != num_rows:
+        raise RuntimeError(
+            f"shard {decoded.prepared.shard.id}: {num_rows} rows in, {len(products)} products and "
+            f"{len(dead_letters)} dead letters out"
+        )
+    counts = {
+        "rows": num_rows,
+        "products": len(products),
+        "dead_letters": len(dead_letters),
+        "statuses": Counter(value.status for _, result in answered for value in result.values.values()),
+        "reasons": Counter(row.code for row in dead),
+    }
+    metrics = _metrics_row(decoded, job, counts, started)
+    tables = {
+        "attributes": to_table("attributes", attributes),
+        "products": to_table("products", products),
+        "dead_letter": to_table("dead_letter", dead_letters),
+        "metrics": to_table("metrics", [metrics]),
+    }
+    facts = {
+        "run_id": job.run_id,
+        "counts": counts,
+        "metrics": {name: metrics[name] for name in SUMMED_METRICS},
+        "engine": dict(decoded.engine),
+    }
+    return tables, facts
+
+
+def _split(decoded: DecodedShard) -> tuple[list[tuple[PreparedRecord, RecordResult]], list[DeadRow]]:
+    dead = list(decoded.prepared.dead)
+    if decoded.failure is not None:
+        dead += [_dead(record, "shard_failed", decoded.failure) for record in decoded.prepared.records]
+        return [], sorted(dead, key=lambda row: (row.file, row.row))
+    answered = []
+    for record, result in zip(decoded.prepared.records, decoded.results, strict=True):
+        if result.error is None:
+            answered.append((record, result))
+        else:
+            dead.append(_dead(record, str(result.error_code or "engine"), result.error))
+    answered.sort(key=lambda pair: (pair[0].file, pair[0].row))
+    return answered, sorted(dead, key=lambda row: (row.file, row.row))
+
+
+def _dead(record: PreparedRecord, code: str, message: str) -> DeadRow:
+    return DeadRow(record.file, record.row, record.record.id, record.record.category, "decode", code, message)
+
+
+def _provenance(record: PreparedRecord, decoded: DecodedShard, job: JobContext) -> Row:
+    engine = decoded.engine
+    return {
+        "run_id": job.run_id,
+        "source_file": job.files[record.file].name,
+        "source_row": record.row,
+        "product_id": record.record.id,
+        "category": record.record.category,
+        "model_id": engine["model_id"],
+        "model_revision": engine["model_revision"],
+        "adapter_revision": engine["adapter_revision"],
+        "schema_hash": job.schemas[record.record.category].hash,
+        "prompt_hash": engine["prompt_hash"],
+        "layout": engine["layout"],
+        "input_hash": record.input_hash,
+    }
+
+
+def _attribute_rows(
+    record: PreparedRecord, result: RecordResult, decoded: DecodedShard, job: JobContext
+) -> Iterator[Row]:
+    provenance = _provenance(record, decoded, job)
+    for attribute, value in result.values.items():
+        for index, text in enumerate(_raw_texts(value)):
+            yield provenance | {
+                "attribute": attribute,
+                "value_index": index,
+                "value_raw": text,
+                "status": value.status,
+                "evidence": [_evidence_row(evidence) for evidence in value.evidence] or None,
+                "num_tokens": value.num_tokens,
+                "num_dropped": value.num_dropped,
+                "logprob_mean": value.logprob_mean,
+                "logprob_min": value.logprob_min,
+            }
+
+
+def _raw_texts(value: Value) -> tuple[str | None, ...]:
+    if value.status == "value":
+        return value.items
+    # What the model wrote is kept where it is no answer; where the answer is "not stated" there is nothing.
+    return (None,) if value.status == "absent" else (value.raw or None,)
+
+
+def _evidence_row(evidence: Any) -> Row:
+    return {name: getattr(evidence, name) for name in ("field", "start", "end", "text", "match")}
+
+
+def _product_row(record: PreparedRecord, result: RecordResult, decoded: DecodedShard, job: JobContext) -> Row:
+    statuses = Counter(value.status for value in result.values.values())
+    return _provenance(record, decoded, job) | {
+        "values": [(name, value.text) for name, value in result.values.items()],
+        **{f"num_{status}": statuses[status] for status in ("value", "absent", "truncated", "invalid", "error")},
+    }
+
+
+def _dead_letter_rows(dead: list[DeadRow], decoded: DecodedShard, job: JobContext) -> list[Row]:
+    originals = _originals(dead, decoded, job)
+    return [
+        {
+            "run_id": job.run_id,
+            "source_file": job.files[row.file].name,
+            "source_row": row.row,
+            "product_id": row.product_id,
+            "category": row.category,
+            "stage": row.stage,
+            "error_code": row.code,
+            "error": row.message,
+            "row_json": originals.get((row.file, row.row)),
+            "attempts": decoded.num_attempts,
+        }
+        for row in dead
+    ]
+
+
+def _originals(dead: list[DeadRow], decoded: DecodedShard, job: JobContext) -> dict[tuple[int, int], str]:
+    """The dead rows as JSON. They are few, so they are read again here instead of carried through the stages."""
+    numbers = defaultdict(set)
+    for row in dead:
+        if row.code != "unreadable":
+            numbers[row.file].add(row.row)
+    found: dict[tuple[int, int], str] = {}
+    for piece in decoded.prepared.shard.pieces:
+        wanted = {number for number in numbers[piece.file] if piece.start <= number < piece.stop}
+        if not wanted:
+            continue
+        source = job.files[piece.file]
+        try:
+            rows = original_rows(source.uri, source.format, piece, wanted)
+        except RunError as error:
+            logger.warning("%s: dead-lettered rows cannot be read again: %s", source.name, error)
+            continue
+        found |= {(piece.file, number): text for number, text in rows.items()}
+    return found
+
+
+def _metrics_row(decoded: DecodedShard, job: JobContext, counts: Mapping[str, Any], started: datetime.datetime) -> Row:
+    measured, shard, now = decoded.metrics, decoded.prepared.shard, datetime.datetime.now(datetime.UTC)
+    wall = float(measured.get("wall_seconds", 0.0))
+    before = datetime.timedelta(seconds=decoded.prepared.seconds + wall)
+    return {
+        "run_id": job.run_id,
+        "shard": shard.id,
+        "attempt_id": decoded.attempt_id,
+        "retries": decoded.num_attempts - 1,
+        "num_rows": shard.num_rows,
+        "num_products": counts["products"],
+        "num_dead_letters": counts["dead_letters"],
+        "num_values": sum(counts["statuses"].values()),
+        "estimated_tokens": shard.estimated_tokens,
+        **{name: measured.get(name, 0) for name in (*_TOKEN_METRICS, "num_steps")},
+        "started_at": started - before,
+        "finished_at": now,
+        "prepare_seconds": decoded.prepared.seconds,
+        "busy_seconds": measured.get("busy_seconds", 0.0),
+        "load_seconds": measured.get("load_seconds", 0.0),
+        "wall_seconds": wall,
+        "idle_seconds": measured.get("idle_seconds"),
+        "finish_seconds": (now - started).total_seconds(),
+        "device": decoded.engine["device"],
+        "gpu_type": decoded.engine.get("device_name") if decoded.engine["device"] != "cpu" else None,
+        "node_id": decoded.engine.get("node_id"),
+        "actor_id": decoded.engine.get("actor_id"),
+    }

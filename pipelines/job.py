@@ -1,0 +1,213 @@
+"""A run from its plan to its manifest. The command line is `pipelines/extract.py`."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import platform
+import secrets
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from fsspec.implementations.local import LocalFileSystem
+from rich.console import Console
+
+from hpd_core import CategorySchema, DocumentTokenizer, HPDError
+from pipelines.config import JobConfig
+from pipelines.context import JobContext, SourceRef
+from pipelines.errors import RunError, UsageError
+from pipelines.folders import Folder, open_filesystem
+from pipelines.ledger import Ledger
+from pipelines.plan import PLAN_NAME, Plan, check_resume, find_plan, make_plan
+from pipelines.progress import show_progress
+from pipelines.schemas import load_schemas
+from pipelines.sources import scan_sources
+from pipelines.totals import Totals
+
+_MANIFEST_READERS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended.
+
+    Attributes:
+        was_finished: nothing was left to do.
+        seconds: wall time of this session's work; 0 if there was none.
+        products_per_second: of this session, loading included; None if there was none.
+        discrepancy: what does not add up; None if everything does.
+    """
+
+    plan: Plan
+    totals: Totals
+    was_finished: bool = False
+    seconds: float = 0.0
+    products_per_second: float | None = None
+    discrepancy: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedJob:
+    """A job that is checked and planned; nothing has been written for a new one."""
+
+    config: JobConfig
+    schemas: dict[str, CategorySchema]
+    output: Folder
+    plan: Plan
+    is_new: bool
+
+
+def plan_job(config: JobConfig, limit: int | None = None) -> PlannedJob:
+    """Checks everything that can be checked before any work. Raises `UsageError`."""
+    schemas = load_schemas(config.schemas)
+    output = Folder(config.output)
+    stored = find_plan(output)
+    fresh = make_plan(config, schemas, scan_sources(config.input), limit)
+    if stored is None:
+        return PlannedJob(config, schemas, output, fresh, is_new=True)
+    check_resume(stored, fresh, config, output)
+    return PlannedJob(config, schemas, output, stored, is_new=False)
+
+
+def run_job(job: PlannedJob, console: Console) -> Outcome:
+    """Does what is left of the run. Raises `UsageError`, or `RunError` if a rerun has to continue it."""
+    ledger = Ledger(job.output, session=secrets.token_hex(4))
+    if (manifest := ledger.finished()) is not None:
+        return Outcome(job.plan, Totals.from_dict(manifest["totals"]), was_finished=True)
+    _check_model(job.config)
+    job = _store_plan(job)
+
+    totals = Totals()
+    for shard in _manifests(ledger, sorted(ledger.committed())):
+        totals.add(shard)
+    if totals.shards:
+        console.print(f"Continuing run {job.plan.run_id}: {totals.rows:,} of {job.plan.num_rows:,} rows are done.")
+    with show_progress(console, totals, job.plan.num_rows, job.config.log_seconds) as speed:
+        if totals.shards < len(job.plan.shards):
+            _decode_pending(job, ledger, totals)
+        pace = speed.products_per_second
+        seconds = speed.elapsed
+    return _finish(job, ledger, seconds, pace)
+
+
+def _check_model(config: JobConfig) -> None:
+    """Finds (and downloads) the tokenizer here, so that a wrong name costs seconds and not a cluster."""
+    try:
+        DocumentTokenizer.from_pretrained(config.model, config.engine)
+    except HPDError as error:
+        raise UsageError(f"model {config.model!r}: {error}") from error
+
+
+def _store_plan(job: PlannedJob) -> PlannedJob:
+    try:
+        if not job.is_new or job.output.create(PLAN_NAME, job.plan.to_json()):
+            return job
+    except OSError as error:
+        raise UsageError(f"cannot write to output folder {job.output.uri}: {error}") from error
+    # Another driver was faster with the same folder: work on its plan, if it is the same work.
+    stored = find_plan(job.output)
+    if stored is None:
+        raise RunError(f"the plan in {job.output.uri} has vanished")
+    check_resume(stored, job.plan, job.config, job.output)
+    return PlannedJob(job.config, job.schemas, job.output, stored, is_new=False)
+
+
+def _decode_pending(job: PlannedJob, ledger: Ledger, totals: Totals) -> None:
+    # Ray takes seconds to import: runs that are refused or finished do without.
+    from pipelines.cluster import explain, num_gpus_per_actor, ray_cluster
+    from pipelines.stages import build_dataset
+
+    context = _context(job, ledger)
+    with ray_cluster(job.config.actors):
+        num_gpus = num_gpus_per_actor(job.config.actors)
+        while True:
+            committed = ledger.committed()
+            pending = [shard for shard in job.plan.shards if shard.id not in committed]
+            if not pending:
+                return
+            try:
+                for row in build_dataset(pending, context, num_gpus).iter_rows():
+                    totals.add(json.loads(row["summary"]))
+            except Exception as error:
+                explained = explain(error)
+                if explained is None:
+                    raise
+                # Actors that have died too often end a round. As long as rounds commit shards, go on.
+                if isinstance(explained, UsageError) or ledger.committed() == committed:
+                    raise explained from error
+
+
+def _context(job: PlannedJob, ledger: Ledger) -> JobContext:
+    files = [SourceRef(file.name, _absolute(file.name), file.format) for file in job.plan.files]
+    threads = job.config.actors.num_threads or max(1, (os.cpu_count() or 1) // job.config.actors.max)
+    return JobContext(
+        config=job.config,
+        schemas=job.schemas,
+        schema_hash=job.plan.schema_hash,
+        run_id=job.plan.run_id,
+        session=ledger.session,
+        output=job.output,
+        files=files,
+        num_threads=threads,
+    )
+
+
+def _absolute(name: str) -> str:
+    filesystem, path = open_filesystem(name)
+    return path if isinstance(filesystem, LocalFileSystem) else name
+
+
+def _finish(job: PlannedJob, ledger: Ledger, seconds: float, pace: float | None) -> Outcome:
+    """Publishes what a killed session left behind, adds up and declares the run finished."""
+    manifests = _manifests(ledger, sorted(ledger.committed()))
+    for manifest in ledger.unpublished(manifests):
+        ledger.publish(manifest)
+    totals = Totals()
+    for manifest in manifests:
+        totals.add(manifest)
+    discrepancy = totals.discrepancy(len(job.plan.shards), job.plan.num_rows)
+    if discrepancy is None:
+        ledger.finish(_run_manifest(job, ledger, totals))
+    return Outcome(job.plan, totals, seconds=seconds, products_per_second=pace, discrepancy=discrepancy)
+
+
+def _run_manifest(job: PlannedJob, ledger: Ledger, totals: Totals) -> dict[str, Any]:
+    plan, engine = job.plan, ledger.engine()
+    return {
+        "run_id": plan.run_id,
+        "created_at": plan.created_at,
+        "finished_at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "config": job.config.model_dump(mode="json"),
+        "config_hash": plan.config_hash,
+        "limit": plan.limit,
+        "schema_hash": plan.schema_hash,
+        "schema_hashes": {category: schema.hash for category, schema in job.schemas.items()},
+        "prompt_hash": engine.get("prompt_hash"),
+        "model_id": engine.get("model_id"),
+        "model_revision": engine.get("model_revision"),
+        "adapter_revision": engine.get("adapter_revision"),
+        "engine": engine,
+        "versions": {
+            "python": platform.python_version(),
+            **{name: _version(name) for name in ("ray", "pyarrow")},
+            **engine.get("versions", {}),
+        },
+        "input": [{"name": file.name, "size": file.size, "fingerprint": file.fingerprint} for file in plan.files],
+        "totals": totals.to_dict(),
+    }
+
+
+def _manifests(ledger: Ledger, shards: Sequence[int]) -> list[dict[str, Any]]:
+    with ThreadPoolExecutor(_MANIFEST_READERS) as pool:
+        return list(pool.map(ledger.manifest, shards))
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

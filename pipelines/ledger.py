@@ -1,0 +1,170 @@
+"""What is done and what was tried, kept in the output folder: a run can always be continued from it alone.
+
+_plan.json                                 the plan, before any work
+_engine.json                               what the first engine is: the others must be the same
+_attempts/<shard>/<attempt>.json           a decode was begun; the session it belongs to
+_attempts/<shard>/<attempt>.error.json     ... and failed with this message
+_parts/<table>/<shard>-<attempt>.parquet   rows of one attempt; garbage unless a manifest names them
+_shards/<shard>.json                       the shard is committed: the first to write it wins
+<table>/part-<shard>.parquet               published: committed rows, under one name for ever
+manifest.json                              the run is finished
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines.errors import RunError, UsageError
+from pipelines.folders import Folder
+
+MANIFEST_NAME = "manifest.json"
+_ENGINE_NAME = "_engine.json"
+# Two engines whose descriptions agree here give the same answers.
+_ENGINE_IDENTITY = (
+    "model_id",
+    "model_revision",
+    "adapter_revision",
+    "decoding",
+    "layout",
+    "dtype",
+    "quantization",
+    "prompt_hash",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One try at decoding a shard.
+
+    Attributes:
+        number: counts from 1 over all sessions.
+        number_in_session: counts from 1 since the job was last started.
+        last_error: what the latest failed try of this session reported; None if its process died silently.
+    """
+
+    id: str
+    number: int
+    number_in_session: int
+    last_error: str | None
+
+
+class Ledger:
+    """The run's books. `session` names one start of the job: only tries of the same session count as failures
+    of the shard, because those before ended with the job itself."""
+
+    def __init__(self, folder: Folder, session: str) -> None:
+        self.folder = folder
+        self.session = session
+
+    def is_committed(self, shard: int) -> bool:
+        """Whether some attempt at the shard has won."""
+        return self.folder.exists(_manifest_name(shard))
+
+    def committed(self) -> set[int]:
+        """Every committed shard."""
+        return {int(name.removesuffix(".json")) for name in self.folder.list("_shards")}
+
+    def manifest(self, shard: int) -> dict[str, Any]:
+        """The manifest of a committed shard."""
+        manifest = self.folder.read_json(_manifest_name(shard))
+        if not isinstance(manifest, dict):
+            raise RunError(f"{self.folder.describe(_manifest_name(shard))} is missing or no manifest")
+        return manifest
+
+    def begin_attempt(self, shard: int) -> Attempt:
+        """Puts a new try on record before it starts, so that one that kills its process counts as well."""
+        folder = f"_attempts/{shard:06d}"
+        names = self.folder.list(folder)
+        begun = [name for name in names if not name.endswith(".error.json")]
+        mine = [name for name in begun if f"-{self.session}-" in name]
+        errors = [name for name in names if name.endswith(".error.json") and f"-{self.session}-" in name]
+        attempt = f"{len(begun) + 1:03d}-{self.session}-{uuid.uuid4().hex[:8]}"
+        self.folder.write(f"{folder}/{attempt}.json", b"{}")
+        last_error = self.folder.read_json(f"{folder}/{errors[-1]}")["error"] if errors else None
+        return Attempt(attempt, len(begun) + 1, len(mine) + 1, last_error)
+
+    def fail_attempt(self, shard: int, attempt: Attempt, error: str) -> None:
+        """Puts the reason on record."""
+        name = f"_attempts/{shard:06d}/{attempt.id}.error.json"
+        self.folder.write(name, json.dumps({"error": error}).encode())
+
+    def commit(self, shard: int, attempt_id: str, tables: Mapping[str, pa.Table], facts: Mapping[str, Any]) -> None:
+        """Writes the parts, then the manifest, unless another attempt was first; then publishes the winner's."""
+        token = f"{shard:06d}-{attempt_id}-{uuid.uuid4().hex[:8]}"
+        parts = {name: self._write_part(name, shard, token, table) for name, table in tables.items()}
+        manifest = {"shard": shard, "attempt_id": attempt_id, "tables": parts, **facts}
+        self.folder.create(_manifest_name(shard), json.dumps(manifest, ensure_ascii=False).encode())
+        self.publish(self.manifest(shard))
+
+    def publish(self, manifest: Mapping[str, Any]) -> None:
+        """Puts a committed shard's parts into the public folders. May be repeated, by anyone, at any time."""
+        for part in manifest["tables"].values():
+            try:
+                self.folder.copy(part["part"], part["public"])
+            except FileNotFoundError:
+                # Cleaned up by a run that had finished: then it has published the same part.
+                if not self.folder.exists(part["public"]):
+                    raise
+
+    def unpublished(self, manifests: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        """Those manifests of which some part is not in its public folder."""
+        tables = {table for manifest in manifests for table in manifest["tables"]}
+        there = {f"{table}/{name}" for table in tables for name in self.folder.list(table)}
+        return [m for m in manifests if any(part["public"] not in there for part in m["tables"].values())]
+
+    def check_engine(self, description: Mapping[str, Any]) -> None:
+        """Refuses an engine that would answer differently from the one that the run began with.
+
+        Raises `UsageError` naming the difference.
+        """
+        mine = {key: description.get(key) for key in _ENGINE_IDENTITY}
+        if self.folder.create(_ENGINE_NAME, json.dumps(dict(description), ensure_ascii=False).encode()):
+            return
+        theirs = self.folder.read_json(_ENGINE_NAME) or {}
+        for key, value in mine.items():
+            if theirs.get(key) != value:
+                raise UsageError(
+                    f"{self.folder.uri} was begun with {key} {theirs.get(key)!r}, this engine has {value!r}: "
+                    "their answers would differ; set it in the configuration or use another output folder"
+                )
+
+    def engine(self) -> dict[str, Any]:
+        """The description of the run's engine; empty before the first one has started."""
+        return self.folder.read_json(_ENGINE_NAME) or {}
+
+    def finish(self, manifest: Mapping[str, Any]) -> None:
+        """Declares the run finished and removes what only the way there needed."""
+        self.folder.write(MANIFEST_NAME, json.dumps(manifest, indent=2, ensure_ascii=False).encode())
+        self.folder.remove("_parts")
+
+    def finished(self) -> dict[str, Any] | None:
+        """The manifest of a finished run, else None."""
+        manifest: dict[str, Any] | None = self.folder.read_json(MANIFEST_NAME)
+        return manifest
+
+    def _write_part(self, name: str, shard: int, token: str, table: pa.Table) -> dict[str, Any]:
+        buffer = io.BytesIO()
+        pq.write_table(table, buffer, compression="zstd")
+        data = buffer.getvalue()
+        part = f"_parts/{name}/{token}.parquet"
+        self.folder.write(part, data)
+        return {
+            "part": part,
+            "public": f"{name}/part-{shard:06d}.parquet",
+            "num_rows": table.num_rows,
+            "num_bytes": len(data),
+            "sha256": hashlib.sha256(data).hexdigest(),
+        }
+
+
+def _manifest_name(shard: int) -> str:
+    return f"_shards/{shard:06d}.json"

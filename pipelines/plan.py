@@ -1,0 +1,144 @@
+"""The plan of a run: written before any work, the one thing a resume goes by."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from hpd_core import CategorySchema
+from pipelines.config import JobConfig, config_hash, result_config
+from pipelines.errors import UsageError
+from pipelines.folders import Folder
+from pipelines.planning import Piece, Shard, plan_shards, tokens_per_row
+from pipelines.schemas import schemas_hash
+from pipelines.sources import SourceFile
+
+PLAN_NAME = "_plan.json"
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFile:
+    """An input file as the plan remembers it."""
+
+    name: str
+    format: str
+    size: int
+    fingerprint: str
+    num_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run does, in full.
+
+    Attributes:
+        result_config: the part of the configuration that decides results; a resume must not change it.
+        limit: only the first rows of the catalog are taken; None for all.
+    """
+
+    run_id: str
+    created_at: str
+    result_config: Mapping[str, Any]
+    config_hash: str
+    schema_hash: str
+    limit: int | None
+    files: Sequence[PlannedFile]
+    shards: Sequence[Shard]
+
+    @property
+    def num_rows(self) -> int:
+        """Rows that the run takes in."""
+        return sum(shard.num_rows for shard in self.shards)
+
+    @property
+    def estimated_tokens(self) -> int:
+        """Tokens of all shards, roughly."""
+        return sum(shard.estimated_tokens for shard in self.shards)
+
+    def to_json(self) -> bytes:
+        """The plan as stored."""
+        return json.dumps({"version": _VERSION, **asdict(self)}, ensure_ascii=False).encode()
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any], place: str) -> Plan:
+        """Reads a stored plan. Raises `UsageError` if another version of the project wrote it."""
+        if data.get("version") != _VERSION:
+            raise UsageError(f"{place} was written by another version of this project; use another output folder")
+        shards = [
+            Shard(**{**shard, "pieces": tuple(Piece(**piece) for piece in shard["pieces"])}) for shard in data["shards"]
+        ]
+        files = [PlannedFile(**file) for file in data["files"]]
+        return cls(**{**{key: data[key] for key in data if key != "version"}, "files": files, "shards": shards})
+
+
+def make_plan(
+    config: JobConfig, schemas: Mapping[str, CategorySchema], files: Sequence[SourceFile], limit: int | None
+) -> Plan:
+    """A new plan; nothing is written."""
+    return Plan(
+        run_id=config.run_id or _new_run_id(),
+        created_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        result_config=result_config(config),
+        config_hash=config_hash(config),
+        schema_hash=schemas_hash(schemas),
+        limit=limit,
+        files=[PlannedFile(file.name, file.format, file.size, file.fingerprint, file.num_rows) for file in files],
+        shards=plan_shards(files, config.shards, tokens_per_row(schemas), config.actors.max, limit),
+    )
+
+
+def find_plan(output: Folder) -> Plan | None:
+    """The plan in the output folder, or None if the folder is empty or missing.
+
+    Raises `UsageError` if something else than a run lies there.
+    """
+    output.require()
+    data = output.read_json(PLAN_NAME)
+    if data is not None:
+        return Plan.from_json(data, output.describe(PLAN_NAME))
+    if not output.is_empty():
+        raise UsageError(f"output folder {output.uri} is not empty and holds no run ({PLAN_NAME}); use another")
+    return None
+
+
+def check_resume(old: Plan, new: Plan, config: JobConfig, output: Folder) -> None:
+    """Raises `UsageError`, naming the difference, unless `new` asks for the same work as the stored `old`."""
+    place = f"output folder {output.uri} belongs to run {old.run_id!r}"
+    way_out = "use another output folder, or put it back to continue"
+    if config.run_id is not None and config.run_id != old.run_id:
+        raise UsageError(f"{place}, not {config.run_id!r}; use another output folder, or drop the run id to continue")
+    if old.config_hash != new.config_hash:
+        changes = "; ".join(_differences(old.result_config, new.result_config))
+        raise UsageError(f"{place}, which has another configuration: {changes}. {way_out[0].upper()}{way_out[1:]}")
+    if old.schema_hash != new.schema_hash:
+        raise UsageError(f"{place}, and the schemas in {config.schemas} have changed since; {way_out}")
+    if old.limit != new.limit:
+        raise UsageError(f"{place}, which has --limit {old.limit}, not {new.limit}; {way_out}")
+    if list(old.files) != list(new.files):
+        changes = "; ".join(_file_differences(old.files, new.files)[:3])
+        raise UsageError(f"{place}, and the input has changed since: {changes}; {way_out}")
+
+
+def _new_run_id() -> str:
+    return f"{datetime.datetime.now(datetime.UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+
+
+def _differences(old: Any, new: Any, key: str = "") -> list[str]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        keys = dict.fromkeys([*old, *new])
+        pairs = ((f"{key}.{name}".lstrip("."), old.get(name), new.get(name)) for name in keys)
+        return [line for name, before, after in pairs if before != after for line in _differences(before, after, name)]
+    return [f"{key}: {old!r} -> {new!r}"]
+
+
+def _file_differences(old: Sequence[PlannedFile], new: Sequence[PlannedFile]) -> list[str]:
+    before, after = {file.name: file for file in old}, {file.name: file for file in new}
+    gone = [f"{name} is gone" for name in before if name not in after]
+    added = [f"{name} is new" for name in after if name not in before]
+    changed = [f"{name} has changed" for name in before if name in after and before[name] != after[name]]
+    return changed + gone + added or ["the order of the files has changed"]

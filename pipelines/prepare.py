@@ -1,0 +1,72 @@
+"""Stage 1, on CPUs: read a shard, turn rows into records or dead letters, group by category, tokenize."""
+
+from __future__ import annotations
+
+import functools
+import time
+
+from hpd_core import DocumentTokenizer, EngineConfig, Record
+from hpd_core.types import content_hash
+from pipelines.context import DeadRow, JobContext, PreparedRecord, PreparedShard
+from pipelines.planning import Shard
+from pipelines.readers import SourceRow, read_piece
+from pipelines.rows import Refusal, to_record
+
+
+def prepare_shard(shard: Shard, job: JobContext) -> PreparedShard:
+    """Reads and checks the shard. Every one of its rows is in `records` or in `dead` of the answer."""
+    started = time.perf_counter()
+    records: list[PreparedRecord] = []
+    dead: list[DeadRow] = []
+    for piece in shard.pieces:
+        source = job.files[piece.file]
+        for row in read_piece(source.uri, source.format, piece, job.config.input.columns):
+            outcome = _take(row, piece.file, job)
+            if isinstance(outcome, DeadRow):
+                dead.append(outcome)
+            else:
+                records.append(outcome)
+    # Stable, so rows of one category stay in the catalog's order: the engine shares their prefix.
+    records.sort(key=lambda prepared: prepared.record.category)
+    tokenizer = _document_tokenizer(job.config.model, job.config.engine)
+    document_ids = tokenizer.encode([prepared.record for prepared in records])
+    return PreparedShard(shard, records, document_ids, dead, time.perf_counter() - started)
+
+
+def input_hash(record: Record) -> str:
+    """Equal for records that the model sees alike: their category and their fields, in order."""
+    return content_hash([record.category, list(record.fields.items())])
+
+
+def _take(row: SourceRow, file: int, job: JobContext) -> PreparedRecord | DeadRow:
+    config = job.config.input
+    if row.values is None:
+        return _refuse(file, row.number, row.problem or Refusal("unreadable", "the row could not be read"))
+    stem = job.files[file].name.rsplit("/", 1)[-1].rsplit(".", 1)[0]
+    record = to_record(row.values, f"{stem}:{row.number}", config, job.schemas)
+    if isinstance(record, Record):
+        return PreparedRecord(file, row.number, record, input_hash(record))
+    product_id, category = row.values.get(config.id or ""), row.values.get(config.category)
+    return _refuse(
+        file,
+        row.number,
+        record,
+        product_id=None if product_id is None else str(product_id),
+        category=category if isinstance(category, str) else None,
+    )
+
+
+def _refuse(
+    file: int, number: int, refusal: Refusal, product_id: str | None = None, category: str | None = None
+) -> DeadRow:
+    return DeadRow(file, number, product_id, category, "prepare", refusal.code, refusal.message)
+
+
+@functools.lru_cache(maxsize=2)
+def _cached_tokenizer(model: str, engine: str) -> DocumentTokenizer:
+    return DocumentTokenizer.from_pretrained(model, EngineConfig.model_validate_json(engine))
+
+
+def _document_tokenizer(model: str, engine: EngineConfig) -> DocumentTokenizer:
+    # Configurations are compared by their text: a worker process keeps its tokenizer from shard to shard.
+    return _cached_tokenizer(model, engine.model_dump_json())

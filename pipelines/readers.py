@@ -1,0 +1,119 @@
+"""Reading the rows of a shard, and reading back those that became dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines.errors import RunError
+from pipelines.folders import open_filesystem
+from pipelines.planning import Piece
+from pipelines.rows import Refusal, parse_line, row_json
+
+_BATCH_ROWS = 4096
+
+
+class SourceRow(NamedTuple):
+    """A row as it was read; `values` is None, with the `problem`, where no row could be read.
+
+    `raw` is the line itself, for JSONL only.
+    """
+
+    number: int
+    values: dict[str, Any] | None
+    problem: Refusal | None = None
+    raw: bytes | None = None
+
+
+def read_piece(uri: str, file_format: str, piece: Piece, columns: Sequence[str] | None) -> Iterator[SourceRow]:
+    """The rows of `piece`, in order; Parquet reads only `columns` (None: all). Damaged data is a row with a
+    problem. Raises `RunError` if the file cannot be read or has other rows than the plan says.
+    """
+    count = 0
+    try:
+        for row in _read_parquet(uri, piece, columns) if file_format == "parquet" else _read_jsonl(uri, piece):
+            count += 1
+            yield row
+    except (OSError, pa.ArrowException) as error:
+        raise RunError(f"cannot read {uri}: {error}") from error
+    if count != piece.num_rows:
+        raise RunError(f"{uri} has changed during the run: rows {piece.start} to {piece.stop} are no longer all there")
+
+
+def original_rows(uri: str, file_format: str, piece: Piece, numbers: Iterable[int]) -> dict[int, str]:
+    """The whole rows with the given numbers as JSON text; a broken line as it stands. Raises as `read_piece`."""
+    wanted = set(numbers)
+    found = {}
+    for row in read_piece(uri, file_format, piece, columns=None):
+        if row.number not in wanted:
+            continue
+        if row.raw is not None:
+            found[row.number] = row.raw.decode("utf-8", errors="replace").strip()
+        elif row.values is not None:
+            found[row.number] = row_json(row.values)
+    return found
+
+
+def _read_parquet(uri: str, piece: Piece, columns: Sequence[str] | None) -> Iterator[SourceRow]:
+    filesystem, path = open_filesystem(uri)
+    names = list(columns) if columns is not None else None
+    with filesystem.open(path, "rb") as file:
+        parquet = pq.ParquetFile(file, pre_buffer=True)
+        start = 0
+        for group in range(parquet.metadata.num_row_groups):
+            stop = start + parquet.metadata.row_group(group).num_rows
+            if start < piece.stop and stop > piece.start:
+                yield from _read_row_group(parquet, group, start, stop, piece, names)
+            start = stop
+
+
+def _read_row_group(
+    parquet: pq.ParquetFile, group: int, start: int, stop: int, piece: Piece, columns: list[str] | None
+) -> Iterator[SourceRow]:
+    """The piece's rows in one row group, which holds rows [start, stop)."""
+    number = start
+    try:
+        for batch in parquet.iter_batches(_BATCH_ROWS, row_groups=[group], columns=columns):
+            first, last = max(piece.start - number, 0), min(piece.stop - number, batch.num_rows)
+            if first < last:
+                yield from _to_rows(batch.slice(first, last - first), number + first)
+            number += batch.num_rows
+            if number >= piece.stop:
+                return
+    except (OSError, pa.ArrowException) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # the file system's trouble, not the data's
+        # Damaged data stays damaged: what could not be read is lost for this run, and accounted for.
+        refusal = Refusal("unreadable", f"the file is damaged in row group {group}: {error}")
+        for unread in range(max(number, piece.start), min(stop, piece.stop)):
+            yield SourceRow(unread, None, refusal)
+
+
+def _to_rows(batch: pa.RecordBatch, first: int) -> Iterator[SourceRow]:
+    try:
+        rows = batch.to_pylist()
+    except (ValueError, OverflowError):
+        # Some value is none that Python can hold: text that is not UTF-8, a date after the year 9999.
+        yield from (_to_row(batch.slice(offset, 1), first + offset) for offset in range(batch.num_rows))
+        return
+    yield from (SourceRow(first + offset, values) for offset, values in enumerate(rows))
+
+
+def _to_row(batch: pa.RecordBatch, number: int) -> SourceRow:
+    try:
+        return SourceRow(number, batch.to_pylist()[0])
+    except (ValueError, OverflowError) as error:
+        return SourceRow(number, None, Refusal("unreadable", f"a value cannot be read: {error}"))
+
+
+def _read_jsonl(uri: str, piece: Piece) -> Iterator[SourceRow]:
+    filesystem, path = open_filesystem(uri)
+    data = filesystem.cat_file(path, start=piece.byte_start, end=piece.byte_stop)
+    for offset, line in enumerate(data.removesuffix(b"\n").split(b"\n")):
+        if line.strip():
+            parsed = parse_line(line)
+            problem = None if parsed.problem is None else Refusal("broken_line", parsed.problem)
+            yield SourceRow(piece.start + offset, parsed.row, problem, line)

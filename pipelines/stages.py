@@ -1,0 +1,121 @@
+"""The stages as Ray Data runs them: one shard is one dataset row, and a row is one block.
+
+    spec -> prepare (tasks) -> decode (actors) -> finish and commit (tasks) -> counts
+
+Each stage looks first whether the shard is committed already, by another attempt or another driver.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from typing import Any
+
+import pyarrow as pa
+import ray.data
+from ray.util.annotations import RayDeprecationWarning
+
+from pipelines.context import JobContext, pack, unpack
+from pipelines.decode import Decoder
+from pipelines.errors import UsageError
+from pipelines.finish import finish_shard
+from pipelines.planning import Shard
+from pipelines.prepare import prepare_shard
+
+# A payload column is empty once its shard is committed.
+_BLOCK = pa.schema([("shard", pa.int64()), ("payload", pa.large_binary())])
+
+
+def build_dataset(shards: list[Shard], job: JobContext, num_gpus: float) -> ray.data.Dataset:
+    """The lazy pipeline over `shards`; each row it gives is a committed shard with its counts."""
+    config = job.config
+    task: dict[str, Any] = {
+        "batch_size": 1,
+        "batch_format": "pyarrow",
+        "num_cpus": 0.5,
+        "max_retries": config.retries.max_task_retries,
+        "fn_kwargs": {"job": job},
+    }
+    pool = ray.data.ActorPoolStrategy(
+        min_size=config.actors.min,
+        max_size=config.actors.max,
+        max_tasks_in_flight_per_actor=config.actors.max_in_flight * 2,
+        max_concurrent_calls_per_actor=config.actors.max_in_flight,
+        enable_true_multi_threading=True,
+    )
+    actor: dict[str, Any] = {
+        "batch_size": 1,
+        "batch_format": "pyarrow",
+        "compute": pool,
+        "num_gpus": num_gpus,
+        "num_cpus": config.actors.num_cpus,
+        "max_restarts": config.retries.max_actor_restarts,
+        # An actor that dies takes every shard in it along, and sends each back for another try.
+        "max_task_retries": config.retries.max_actor_restarts,
+        "fn_constructor_kwargs": {"job": job},
+    }
+    specs = [_wrap(shard.id, pack(shard)) for shard in shards]
+    dataset: Any = ray.data.from_arrow(specs)
+    with warnings.catch_warnings():
+        # Ray 2.60 has no named parameters yet for the numbers of retries and restarts.
+        warnings.simplefilter("ignore", RayDeprecationWarning)
+        pipeline: ray.data.Dataset = (
+            dataset.map_batches(prepare, **task).map_batches(Decode, **actor).map_batches(finish, **task)
+        )
+        return pipeline
+
+
+def prepare(batch: pa.Table, job: JobContext) -> pa.Table:
+    """Stage 1 on one shard."""
+    shard, payload = _unwrap(batch)
+    return _wrap(shard, b"" if job.ledger.is_committed(shard) else pack(prepare_shard(unpack(payload), job)))
+
+
+class Decode:
+    """Stage 2: an actor. What is wrong with its engine is raised where Ray shows it to the driver: in a call."""
+
+    def __init__(self, job: JobContext) -> None:
+        self._job = job
+        self._problem: UsageError | None = None
+        try:
+            self._decoder = Decoder(job)
+        except UsageError as error:
+            self._problem = error
+
+    def __call__(self, batch: pa.Table) -> pa.Table:
+        """Decodes one shard; called by several threads at once."""
+        if self._problem is not None:
+            raise self._problem
+        shard, payload = _unwrap(batch)
+        if not payload or self._job.ledger.is_committed(shard):
+            return _wrap(shard, b"")
+        return _wrap(shard, pack(self._decoder.decode(unpack(payload))))
+
+    def __del__(self) -> None:
+        """Called by Ray when the actor ends in peace."""
+        if self._problem is None and hasattr(self, "_decoder"):
+            self._decoder.close()
+
+
+def finish(batch: pa.Table, job: JobContext) -> pa.Table:
+    """Stages 3 and 4 on one shard: make its tables and commit them."""
+    shard, payload = _unwrap(batch)
+    ledger = job.ledger
+    if payload and not ledger.is_committed(shard):
+        decoded = unpack(payload)
+        tables, facts = finish_shard(decoded, job)
+        ledger.commit(shard, decoded.attempt_id, tables, facts)
+    manifest = ledger.manifest(shard)
+    summary = {"counts": manifest["counts"], "metrics": manifest["metrics"]}
+    return pa.table({"shard": [shard], "summary": [json.dumps(summary)]})
+
+
+def _unwrap(batch: pa.Table) -> tuple[int, bytes]:
+    if batch.num_rows != 1:
+        raise RuntimeError(f"a batch must be one shard, Ray Data gave {batch.num_rows}")
+    row: dict[str, Any] = batch.to_pylist()[0]
+    return row["shard"], row["payload"]
+
+
+def _wrap(shard: int, payload: bytes) -> pa.Table:
+    return pa.Table.from_pylist([{"shard": shard, "payload": payload}], schema=_BLOCK)

@@ -1,0 +1,69 @@
+"""Counts of a run, summed over shards, and whether they add up."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(slots=True)
+class Totals:
+    """What became of the rows. `statuses` counts attribute values, `reasons` counts dead letters by code,
+    `metrics` sums tokens, steps and seconds."""
+
+    shards: int = 0
+    rows: int = 0
+    products: int = 0
+    dead_letters: int = 0
+    statuses: Counter[str] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
+    metrics: Counter[str] = field(default_factory=Counter)
+
+    def add(self, manifest: Mapping[str, Any]) -> None:
+        """Takes in one committed shard."""
+        counts = manifest["counts"]
+        self.shards += 1
+        self.rows += counts["rows"]
+        self.products += counts["products"]
+        self.dead_letters += counts["dead_letters"]
+        self.statuses.update(counts["statuses"])
+        self.reasons.update(counts["reasons"])
+        self.metrics.update(manifest["metrics"])
+
+    @property
+    def dead_letter_share(self) -> float:
+        """Dead-lettered rows by all rows."""
+        return self.dead_letters / self.rows if self.rows else 0.0
+
+    def discrepancy(self, planned_shards: int, planned_rows: int) -> str | None:
+        """What does not add up: in = extracted + dead-lettered, and all that was planned. None if all does."""
+        if self.shards != planned_shards:
+            return f"{planned_shards} shards were planned, {self.shards} are committed"
+        if self.rows != planned_rows:
+            return f"{planned_rows} rows were planned, {self.rows} went in"
+        if self.rows != self.products + self.dead_letters:
+            return f"{self.rows} rows went in, {self.products} products and {self.dead_letters} dead letters came out"
+        return None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for the manifest and for machines."""
+        return {
+            "shards": self.shards,
+            "rows": self.rows,
+            "products": self.products,
+            "dead_letters": self.dead_letters,
+            "statuses": dict(self.statuses),
+            "reasons": dict(self.reasons),
+            "metrics": dict(self.metrics),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Totals:
+        """The opposite of `to_dict`."""
+        totals = cls(data["shards"], data["rows"], data["products"], data["dead_letters"])
+        totals.statuses.update(data["statuses"])
+        totals.reasons.update(data["reasons"])
+        totals.metrics.update(data["metrics"])
+        return totals

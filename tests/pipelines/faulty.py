@@ -1,0 +1,77 @@
+"""Decode actors with something wrong, or something measured. In a module of their own: Ray's workers import it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from hpd_core import Record
+from pipelines.context import JobContext
+from pipelines.decode import Decoder
+from pipelines.stages import Decode
+
+
+class _Engine:
+    """Passes everything on to a real engine, after `before`."""
+
+    def __init__(self, engine: Any, before: Any) -> None:
+        self._engine = engine
+        self._before = before
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    def submit(self, records: Sequence[Record], *arguments: Any) -> Any:
+        self._before(records)
+        return self._engine.submit(records, *arguments)
+
+
+class _WrappedDecode(Decode):
+    def __init__(self, job: JobContext) -> None:
+        super().__init__(job)
+        self._decoder._engine = _Engine(self._decoder._engine, self.before)  # type: ignore[assignment]
+
+    def before(self, records: Sequence[Record]) -> None:
+        raise NotImplementedError
+
+
+class DyingDecode(_WrappedDecode):
+    """The process is killed as soon as a certain record comes."""
+
+    def before(self, records: Sequence[Record]) -> None:
+        if any(record.fields["title"] == "poison" for record in records):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class OnceFailingDecode(_WrappedDecode):
+    """The engine raises once in the life of the actor."""
+
+    has_failed = False
+
+    def before(self, records: Sequence[Record]) -> None:
+        if not self.has_failed:
+            self.has_failed = True
+            raise RuntimeError("boom")
+
+
+class MeasuringDecode(_WrappedDecode):
+    """Leaves behind how many shards were in the engine together."""
+
+    def before(self, records: Sequence[Record]) -> None:
+        time.sleep(0.2)
+        self._job.output.write(f"_seen/{self._decoder._gate.num_inside}", b"")
+
+
+class StillbornDecode(Decode):
+    """Every process of the actor dies in its first call."""
+
+    def __call__(self, batch: Any) -> Any:
+        if self._problem is None:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().__call__(batch)
+
+
+__all__ = ["Decoder", "DyingDecode", "MeasuringDecode", "OnceFailingDecode", "StillbornDecode"]

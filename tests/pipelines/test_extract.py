@@ -1,0 +1,252 @@
+"""Whole runs on a local Ray with a tiny model."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow.parquet as pq
+import pytest
+
+from hpd_core import Engine, EngineConfig, Record
+from pipelines import stages
+from pipelines.context import JobContext
+from pipelines.errors import RunError
+from pipelines.schemas import load_schemas
+from pipelines.tables import TABLES
+from tests.pipelines import faulty
+from tests.pipelines.conftest import Workplace, product, products, read_table
+
+pytestmark = pytest.mark.usefixtures("shared_ray")
+
+BAD_ROWS: list[Any] = [
+    product(100, id=None),
+    product(101, category=None),
+    product(102, category="Hats"),
+    product(103, title={"en": "x"}),
+    product(104, title=None, bullets=[]),
+    '{"id": "p105", "category"',
+]
+
+
+def test_a_run_gives_what_the_engine_gives_and_accounts_for_every_row(workplace: Workplace) -> None:
+    good = products(20)
+    rows = [*good[:10], *BAD_ROWS, product(0), *good[10:]]
+    path = workplace.write_jsonl("c.jsonl", rows)
+    outcome = workplace.run()
+    output = workplace.folder / "out"
+
+    assert outcome.discrepancy is None
+    assert (outcome.totals.rows, outcome.totals.products, outcome.totals.dead_letters) == (27, 21, 6)
+    assert len(outcome.plan.shards) > 2
+    tables = {name: read_table(output, name) for name in TABLES}
+    for name, schema in TABLES.items():
+        for part in (output / name).glob("*.parquet"):
+            assert pq.read_schema(part).equals(schema, check_metadata=False), part
+
+    # Rows are known by their place: the doubled id is two products.
+    assert [row["source_row"] for row in tables["products"]] == [*range(10), *range(16, 27)]
+    assert {row["source_file"] for row in tables["products"]} == {str(path)}
+    assert tables["products"][0]["input_hash"] == tables["products"][10]["input_hash"]
+    assert tables["products"][0]["values"] == tables["products"][10]["values"]
+
+    dead = {row["source_row"]: row for row in tables["dead_letter"]}
+    codes = {number: row["error_code"] for number, row in dead.items()}
+    assert codes == {
+        10: "null_id",
+        11: "null_category",
+        12: "no_schema",
+        13: "wrong_type",
+        14: "no_text",
+        15: "broken_line",
+    }
+    assert json.loads(dead[12]["row_json"]) == BAD_ROWS[2]
+    assert dead[15]["row_json"] == BAD_ROWS[5]
+    assert dead[11]["product_id"] == "p101"
+    assert {row["stage"] for row in dead.values()} == {"prepare"}
+
+    # The answers are those of the engine alone.
+    schemas = load_schemas(workplace.document()["schemas"])
+    records = [
+        Record(row["id"], row["category"], {"title": row["title"], "bullets": "\n".join(row["bullets"])})
+        for row in good
+    ]
+    with Engine.from_pretrained(
+        str(workplace.model), EngineConfig.model_validate(workplace.document()["engine"])
+    ) as engine:
+        results = {result.id: result for result in engine.extract(records, schemas)}
+        description = engine.describe()
+    for row in tables["products"]:
+        values = results[row["product_id"]].values
+        assert dict(row["values"]) == {name: value.text for name, value in values.items()}
+        assert row["num_absent"] == sum(value.status == "absent" for value in values.values())
+    for row in tables["attributes"]:
+        value = results[row["product_id"]].values[row["attribute"]]
+        expected = value.items[row["value_index"]] if value.status == "value" else value.raw or None
+        assert row["value_raw"] == (None if value.status == "absent" else expected)
+        assert row["status"] == value.status
+        assert row["logprob_mean"] == pytest.approx(value.logprob_mean, abs=1e-4)
+        assert row["prompt_hash"] == description["prompt_hash"]
+    num_rows = sum(max(1, len(v.items)) for result in results.values() for v in result.values.values())
+    first = results["p0"]
+    assert len(tables["attributes"]) == num_rows + sum(max(1, len(v.items)) for v in first.values.values())
+
+    metrics = tables["metrics"]
+    assert [row["shard"] for row in sorted(metrics, key=lambda row: row["shard"])] == list(range(len(metrics)))
+    assert sum(row["num_rows"] for row in metrics) == 27
+    assert sum(row["load_seconds"] > 0 for row in metrics) == 1, "the load is counted once"
+    assert all(row["busy_seconds"] > 0 and row["value_tokens"] > 0 for row in metrics if row["num_products"])
+    assert all(row["started_at"] < row["finished_at"] for row in metrics)
+
+    manifest = json.loads((output / "manifest.json").read_text())
+    assert manifest["totals"]["products"] == 21
+    assert manifest["config_hash"] == outcome.plan.config_hash
+    assert manifest["config"]["engine"]["max_value_tokens"] == 6
+    assert manifest["versions"]["ray"]
+    assert not (output / "_parts").exists()
+    count = duckdb.sql(f"select count(*) from '{output}/attributes/*.parquet'").fetchall()
+    assert count == [(len(tables["attributes"]),)]
+
+
+def test_parquet_folders_and_ids_from_the_place_of_a_row(workplace: Workplace) -> None:
+    workplace.write_parquet("a.parquet", products(5), row_group_size=2)
+    workplace.write_parquet("deep/b.parquet", products(4, start=5))
+    outcome = workplace.run(limit=7, input={"path": str(workplace.catalog), "fields": {"name": "title"}})
+    assert outcome.totals.products == 7
+    rows = read_table(workplace.folder / "out", "products")
+    assert [row["product_id"] for row in rows] == ["a:0", "a:1", "a:2", "a:3", "a:4", "b:0", "b:1"]
+
+
+def test_the_baseline_runs_in_the_same_job(workplace: Workplace) -> None:
+    workplace.write_parquet("a.parquet", products(4))
+    outcome = workplace.run(decoding="ar")
+    assert outcome.totals.products == 4
+    assert {row["layout"] for row in read_table(workplace.folder / "out", "attributes")} == {"ar"}
+
+
+def test_records_that_the_engine_refuses_are_dead_letters(workplace: Workplace) -> None:
+    workplace.write_parquet("a.parquet", [product(0), product(1, title="long " * 20_000), product(2)])
+    outcome = workplace.run()
+    assert (outcome.totals.products, dict(outcome.totals.reasons)) == (2, {"too_long": 1})
+    (dead,) = read_table(workplace.folder / "out", "dead_letter")
+    assert (dead["stage"], dead["source_row"], dead["product_id"]) == ("decode", 1, "p1")
+    assert json.loads(dead["row_json"])["title"].startswith("long long")
+
+
+def test_a_damaged_page_costs_its_rows_only(workplace: Workplace) -> None:
+    path = workplace.write_parquet("a.parquet", products(600), row_group_size=200)
+    group = pq.ParquetFile(path).metadata.row_group(1)
+    column = next(group.column(i) for i in range(group.num_columns) if group.column(i).path_in_schema == "title")
+    data = bytearray(path.read_bytes())
+    start = column.dictionary_page_offset or column.data_page_offset
+    data[start : start + 40] = b"\xff" * 40
+    path.write_bytes(data)
+    outcome = workplace.run(
+        shards={"target_tokens": 12_000, "ramp": []}, engine={"max_value_tokens": 1, "device": "cpu"}
+    )
+    assert outcome.discrepancy is None
+    assert dict(outcome.totals.reasons) == {"unreadable": outcome.totals.dead_letters}
+    dead = read_table(workplace.folder / "out", "dead_letter")
+    assert [row["source_row"] for row in dead] == list(range(200, 400))
+    assert all("the file is damaged in row group 1" in row["error"] for row in dead)
+
+
+def test_an_actor_has_two_shards_in_its_engine_at_once(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
+    workplace.write_parquet("a.parquet", products(30))
+    monkeypatch.setattr(stages, "Decode", faulty.MeasuringDecode)
+    outcome = workplace.run(shards={"target_tokens": 200, "ramp": []})
+    assert len(outcome.plan.shards) >= 6
+    seen = [int(path.name) for path in (workplace.folder / "out/_seen").iterdir()]
+    assert max(seen) == 2
+
+
+def test_a_shard_that_kills_its_process_ends_as_dead_letters_and_takes_no_other_along(
+    workplace: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = products(16)
+    rows[5]["title"] = "poison"
+    workplace.write_parquet("a.parquet", rows)
+    monkeypatch.setattr(stages, "Decode", faulty.DyingDecode)
+    outcome = workplace.run(retries={"max_attempts": 2})
+    poisoned = next(s for s in outcome.plan.shards if s.pieces[0].start <= 5 < s.pieces[0].stop)
+    assert outcome.discrepancy is None
+    assert dict(outcome.totals.reasons) == {"shard_failed": poisoned.num_rows}
+    assert outcome.totals.products == 16 - poisoned.num_rows
+    dead = read_table(workplace.folder / "out", "dead_letter")
+    assert {row["error"] for row in dead} == {
+        "given up after 2 attempts; the last: the process died while it decoded the shard"
+    }
+    assert all(json.loads(row["row_json"])["id"] for row in dead)
+    assert {row["attempts"] for row in dead} == {3}
+
+
+def test_an_engine_that_fails_once_is_tried_again(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
+    workplace.write_parquet("a.parquet", products(8))
+    monkeypatch.setattr(stages, "Decode", faulty.OnceFailingDecode)
+    outcome = workplace.run()
+    assert (outcome.totals.products, outcome.totals.dead_letters) == (8, 0)
+    retries = [row["retries"] for row in read_table(workplace.folder / "out", "metrics")]
+    assert max(retries) >= 1
+
+
+def test_an_actor_that_dies_over_and_over_stops_the_run_and_a_rerun_continues_it(
+    workplace: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workplace.write_parquet("a.parquet", products(4))
+    with monkeypatch.context() as patch:
+        patch.setattr(stages, "Decode", faulty.StillbornDecode)
+        with pytest.raises(RunError, match="Ray stopped the run: "):
+            workplace.run(retries={"max_actor_restarts": 0})
+    assert workplace.run().totals.products == 4
+
+
+def test_a_rerun_of_a_finished_run_changes_nothing(workplace: Workplace) -> None:
+    workplace.write_parquet("a.parquet", products(3))
+    workplace.run()
+    output = workplace.folder / "out"
+    before = {path: path.stat().st_mtime_ns for path in output.rglob("*")}
+    outcome = workplace.run()
+    assert outcome.was_finished
+    assert outcome.totals.products == 3
+    assert {path: path.stat().st_mtime_ns for path in output.rglob("*")} == before
+
+
+def test_two_drivers_on_one_folder_do_the_work_once(workplace: Workplace) -> None:
+    workplace.write_parquet("a.parquet", products(12))
+    outcomes, errors = [], []
+
+    def drive() -> None:
+        try:
+            # Half a CPU each, or the two actors leave none for the stages around them.
+            outcomes.append(workplace.run(actors={"num_cpus": 0.5}))
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=drive) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+        time.sleep(0.5)
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert [outcome.totals.products for outcome in outcomes] == [12, 12]
+    assert len(read_table(workplace.folder / "out", "products")) == 12
+
+
+def test_the_context_travels(workplace: Workplace) -> None:
+    import pickle
+
+    from pipelines.job import _context, plan_job
+    from pipelines.ledger import Ledger
+
+    workplace.write_parquet("a.parquet", products(1))
+    job = plan_job(workplace.config())
+    context = _context(job, Ledger(job.output, "s"))
+    copy: JobContext = pickle.loads(pickle.dumps(context))
+    assert copy.config == context.config
+    assert copy.files == context.files
+    assert Path(copy.output.absolute_uri) == workplace.folder / "out"

@@ -1,0 +1,161 @@
+"""The commit protocol, without Ray: attempts may crash anywhere, race each other, and be repeated."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pipelines.errors import UsageError
+from pipelines.folders import Folder
+from pipelines.ledger import Ledger
+
+TABLES = ("attributes", "products")
+
+
+class CrashError(Exception):
+    """The process dies here."""
+
+
+class CrashingFolder(Folder):
+    """Dies before the n-th change."""
+
+    def __init__(self, uri: str, changes_left: int) -> None:
+        super().__init__(uri)
+        self.changes_left = changes_left
+
+    def _count(self) -> None:
+        if self.changes_left == 0:
+            raise CrashError
+        self.changes_left -= 1
+
+    def write(self, name: str, data: bytes) -> None:
+        self._count()
+        super().write(name, data)
+
+    def create(self, name: str, data: bytes) -> bool:
+        self._count()
+        return super().create(name, data)
+
+    def copy(self, source: str, target: str) -> None:
+        self._count()
+        super().copy(source, target)
+
+
+def tables(shard: int, attempt: str) -> dict[str, pa.Table]:
+    return {name: pa.table({"shard": [shard], "attempt": [attempt]}) for name in TABLES}
+
+
+def commit(ledger: Ledger, shard: int, attempt: str) -> None:
+    ledger.commit(shard, attempt, tables(shard, attempt), {"counts": {}})
+
+
+def published(folder: Path) -> dict[int, list[str]]:
+    """Shard -> the attempts that its rows come from, one per table."""
+    found: dict[int, list[str]] = {}
+    for name in TABLES:
+        for path in sorted(folder.glob(f"{name}/*.parquet")):
+            for row in pq.read_table(path).to_pylist():
+                found.setdefault(row["shard"], []).append(row["attempt"])
+    return found
+
+
+def recover(ledger: Ledger) -> None:
+    """What the driver does at the end of every session."""
+    manifests = [ledger.manifest(shard) for shard in ledger.committed()]
+    for manifest in ledger.unpublished(manifests):
+        ledger.publish(manifest)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
+@given(crashes=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 8)), max_size=8))
+def test_rows_are_published_once_and_whole_wherever_attempts_die(
+    tmp_path_factory: pytest.TempPathFactory, crashes: list[tuple[int, int]]
+) -> None:
+    folder = tmp_path_factory.mktemp("run")
+    for number, (shard, changes) in enumerate(crashes):
+        with contextlib.suppress(CrashError):
+            commit(Ledger(CrashingFolder(str(folder), changes), "s"), shard, f"attempt{number}")
+        ledger = Ledger(Folder(str(folder)), "s")
+        # What a reader sees between two attempts is committed, always, and never two versions of a shard.
+        for seen, attempts in published(folder).items():
+            assert ledger.is_committed(seen)
+            assert set(attempts) == {ledger.manifest(seen)["attempt_id"]}
+    ledger = Ledger(Folder(str(folder)), "s")
+    for shard in range(3):
+        commit(ledger, shard, "last")
+    recover(ledger)
+    final = published(folder)
+    assert sorted(final) == [0, 1, 2]
+    assert all(len(attempts) == len(TABLES) and len(set(attempts)) == 1 for attempts in final.values())
+
+
+def test_the_first_attempt_wins_and_the_second_publishes_the_first_ones_rows(tmp_path: Path) -> None:
+    folder = Folder(str(tmp_path))
+    commit(Ledger(folder, "s"), 3, "first")
+    (tmp_path / "attributes/part-000003.parquet").unlink()
+    commit(Ledger(folder, "t"), 3, "second")
+    assert published(tmp_path) == {3: ["first", "first"]}
+    manifest = Ledger(folder, "s").manifest(3)
+    part = manifest["tables"]["products"]
+    assert (part["public"], part["num_rows"]) == ("products/part-000003.parquet", 1)
+
+
+def test_unpublished_finds_a_shard_with_any_missing_part(tmp_path: Path) -> None:
+    ledger = Ledger(Folder(str(tmp_path)), "s")
+    commit(ledger, 0, "a")
+    commit(ledger, 1, "a")
+    manifests = [ledger.manifest(0), ledger.manifest(1)]
+    assert ledger.unpublished(manifests) == []
+    (tmp_path / "products/part-000001.parquet").unlink()
+    assert ledger.unpublished(manifests) == [manifests[1]]
+
+
+def test_publishing_again_after_the_parts_are_cleaned_up_is_harmless(tmp_path: Path) -> None:
+    ledger = Ledger(Folder(str(tmp_path)), "s")
+    commit(ledger, 0, "a")
+    ledger.finish({"done": True})
+    ledger.publish(ledger.manifest(0))
+    assert published(tmp_path) == {0: ["a", "a"]}
+    assert ledger.finished() == {"done": True}
+    assert not (tmp_path / "_parts").exists()
+    (tmp_path / "products/part-000000.parquet").unlink()
+    with pytest.raises(FileNotFoundError):
+        ledger.publish(ledger.manifest(0))
+
+
+def test_attempts_count_over_sessions_and_errors_are_remembered_within_one(tmp_path: Path) -> None:
+    first = Ledger(Folder(str(tmp_path)), "aaaa")
+    one = first.begin_attempt(5)
+    assert (one.number, one.number_in_session, one.last_error) == (1, 1, None)
+    first.fail_attempt(5, one, "RuntimeError: boom")
+    two = first.begin_attempt(5)
+    assert (two.number, two.number_in_session, two.last_error) == (2, 2, "RuntimeError: boom")
+    again = Ledger(Folder(str(tmp_path)), "bbbb").begin_attempt(5)
+    assert (again.number, again.number_in_session, again.last_error) == (3, 1, None)
+    assert Ledger(Folder(str(tmp_path)), "aaaa").begin_attempt(6).number == 1
+
+
+ENGINE: dict[str, Any] = {"model_id": "m", "dtype": "float32", "layout": "tree", "device": "cpu"}
+
+
+@pytest.mark.parametrize(
+    ("change", "is_fine"), [({}, True), ({"device": "cuda"}, True), ({"dtype": "bfloat16"}, False)]
+)
+def test_all_engines_of_a_run_must_answer_alike(tmp_path: Path, change: dict[str, Any], is_fine: bool) -> None:
+    ledger = Ledger(Folder(str(tmp_path)), "s")
+    ledger.check_engine(ENGINE)
+    check: Callable[[], None] = lambda: ledger.check_engine(ENGINE | change)  # noqa: E731
+    if is_fine:
+        check()
+    else:
+        with pytest.raises(UsageError, match="was begun with dtype 'float32', this engine has 'bfloat16'"):
+            check()
+    assert ledger.engine() == ENGINE
