@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check soak results clean
+.PHONY: help setup demo test check soak clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -28,7 +28,7 @@ demo: $(INSTALLED)
 
 test: $(INSTALLED)
 	$(BIN)/python -m pytest -m "not soak"
-	@echo "Tests that take many minutes (kill -9, real models of other families) run with: make soak"
+	@echo "What takes many minutes (whole runs of real models against the oracle) is run by: make soak"
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .

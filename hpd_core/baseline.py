@@ -1,7 +1,8 @@
 """The paper's baseline `ar`: the same answer, written token by token by transformers' generate.
 
 It reads the very prompt of `tree` up to the opening brace, and must write keys, structure and values itself. What
-counts as a value is decided by the same rule as everywhere (values.py).
+counts as a value is decided by the same rule as everywhere (values.py). K_max bounds the answer as a whole, as if
+every value took it; a single value may be longer.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from hpd_core import models
 from hpd_core.config import EngineConfig
 from hpd_core.engine import ExtractionFuture, ExtractionMetrics, versions
 from hpd_core.errors import EngineError
-from hpd_core.prepare import PreparedPrompt, PromptBuilder
+from hpd_core.prepare import PreparedPrompt, PromptBuilder, Refusal
 from hpd_core.tokenization import SegmentTokenizer
-from hpd_core.types import CategorySchema, Record, RecordResult, Value
+from hpd_core.types import CategorySchema, ErrorCode, Record, RecordResult, Value
 from hpd_core.values import error_value, parse_value
 
 _KEY = re.compile(r'\s*("(?:[^"\\]|\\.)*")\s*:')
@@ -42,7 +43,8 @@ class AutoregressiveBaseline:
         self._model = model
         models.use_own_attention(model)
         self._segments = SegmentTokenizer(tokenizer)
-        self._builder = PromptBuilder(tokenizer, self.config, models.max_positions(model.config))
+        self._max_positions = models.max_positions(model.config)
+        self._builder = PromptBuilder(tokenizer, self.config, self._max_positions)
         self._end_ids = models.end_of_text_ids(model)
         size = model.get_output_embeddings().weight.shape[0]
         tokens = tokenizer.convert_ids_to_tokens(list(range(min(size, len(tokenizer)))))
@@ -133,7 +135,15 @@ class AutoregressiveBaseline:
         document_ids: Sequence[Sequence[int]] | None,
         metrics: ExtractionMetrics,
     ) -> list[RecordResult]:
-        prepared, refusals = self._builder.build(records, schemas, document_ids)
+        built, refusals = self._builder.build(records, schemas, document_ids)
+        prepared = [item for item in built if self._fits(item)]
+        for item in built:
+            if not self._fits(item):
+                needed = len(_trunk(item)) + _answer_limit([item])
+                refusals[item.slots[0].record] = Refusal(
+                    ErrorCode.TOO_LONG,
+                    f"prompt and answer may take {needed} tokens, the model has {self._max_positions} positions",
+                )
         prepared.sort(key=lambda item: len(_trunk(item)))
         results: dict[int, RecordResult] = {}
         for first in range(0, len(prepared), self.config.max_prompts_per_cohort):
@@ -156,6 +166,10 @@ class AutoregressiveBaseline:
             results[number] = RecordResult(record.id, record.category, values, refusal.message, refusal.code)
         metrics.num_records, metrics.num_errors = len(records), len(refusals)
         return [results[number] for number in range(len(records))]
+
+    def _fits(self, item: PreparedPrompt) -> bool:
+        """Keys and values stand in a row here, so that the answer needs more positions than in `tree`."""
+        return self._max_positions is None or len(_trunk(item)) + _answer_limit([item]) <= self._max_positions
 
     @torch.inference_mode()
     def _generate(

@@ -94,12 +94,16 @@ class CohortInput:
         token_ids, positions: int64 [t]
         plan: for the attention.
         logit_rows: int64 [n], index into the t tokens, of those whose next token is wanted.
+        prompts: the cohort's P prompts as they were when the step began.
+        tokens_per_prompt: int64 [P], how many of the t tokens are each prompt's.
     """
 
     token_ids: IntArray
     positions: IntArray
     plan: AttentionPlan
     logit_rows: IntArray
+    prompts: list[Prompt]
+    tokens_per_prompt: IntArray
 
 
 class Cohort:
@@ -266,7 +270,8 @@ class Cohort:
         """`ranks[i]` numbers the tokens of one prompt from 0: their query row and the order in the cache."""
         num_rows = int(ranks.max()) + 1
         columns = self._used[prompts] + ranks
-        self._used = self._used + np.bincount(prompts, minlength=len(self.prompts))
+        tokens_per_prompt = np.bincount(prompts, minlength=len(self.prompts))
+        self._used = self._used + tokens_per_prompt
         self._reserve(self.num_columns)
 
         shape = (len(self.prompts), num_rows)
@@ -297,7 +302,7 @@ class Cohort:
             keys=self.keys,
             values=self.values,
         )
-        return CohortInput(token_ids, positions, plan, logit_rows)
+        return CohortInput(token_ids, positions, plan, logit_rows, list(self.prompts), tokens_per_prompt)
 
     def _reserve(self, num_columns: int) -> None:
         """Grows the cache by half when `num_columns` do not fit."""

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
+from itertools import chain
 from typing import Any, Self
 
 from hpd_core import models
@@ -226,15 +227,12 @@ class Engine:
 
     def _account(self, report: StepReport) -> None:
         """Splits the step's time by tokens, and hands finished submissions on."""
-        tokens: dict[_Submission, float] = {}
-        for prompts, num_tokens in report.shares:
-            owners = Counter(prompt.owner.submission for prompt in prompts)
-            for submission, count in owners.items():
-                share = num_tokens * count / len(prompts)
-                tokens[submission] = tokens.get(submission, 0.0) + share
-        total = sum(tokens.values())
-        for submission, share in tokens.items():
-            submission.future.metrics.busy_seconds += report.seconds * share / total
+        tokens: Counter[_Submission] = Counter()
+        for prompt, count in chain.from_iterable(report.cohorts):
+            tokens[prompt.owner.submission] += count
+        total = tokens.total()
+        for submission, count in tokens.items():
+            submission.future.metrics.busy_seconds += report.seconds * count / total
             submission.future.metrics.num_steps += 1
         for prompt in report.computed_prefixes:
             prompt.owner.submission.future.metrics.prefix_tokens_computed += prompt.layout.num_tokens

@@ -22,6 +22,7 @@ from hpd_core.errors import ModelError
 from hpd_core.layout import Branch, tree_layout
 
 _KNOWN_LAYER_TYPES = frozenset({"full_attention", "sliding_attention"})
+_DECISIVE_FILES = ("*.safetensors", "config.json", "tokenizer*", "*.jinja", "*.model", "vocab*", "merges.txt")
 _CONTEXT_DEPENDENT_ROPE = frozenset({"longrope", "dynamic"})
 
 
@@ -110,7 +111,9 @@ def resolve_dtype(config: EngineConfig, device: torch.device) -> torch.dtype:
         return dtype
     if device.type == "cuda":
         return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
-    return torch.bfloat16 if torch.ops.mkldnn._is_mkldnn_bf16_supported() else torch.float32
+    mkldnn: Any = torch.backends.mkldnn
+    has_bf16 = mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    return torch.bfloat16 if has_bf16 else torch.float32
 
 
 def device_name(device: torch.device) -> str:
@@ -147,10 +150,10 @@ def _refuse_unsupported(model_config: Any) -> None:
 
 
 def attach(model: Any) -> None:
-    """Makes the model call our attention, and proves on a few tokens that it obeys positions and masks.
+    """Makes the model call our attention (`verify` proves that it obeys).
 
     Raises:
-        ModelError: the model does not go through transformers' attention interface, or ignores what it is told.
+        ModelError: the model does not go through transformers' attention interface.
     """
     _refuse_unsupported(model.config)
     transformers.AttentionInterface.register(ATTENTION_NAME, packed_attention)
@@ -262,13 +265,13 @@ def cache_shape(model: Any) -> CacheShape:
 
 
 def model_revision(model: Any, source: str) -> str | None:
-    """What names exactly these weights: the hub's commit, or a digest of a local folder's weight files."""
+    """What names exactly this model: the hub's commit, or a digest of a local folder's weights and tokenizer."""
     commit: str | None = getattr(model.config, "_commit_hash", None)
     folder = Path(source)
     if commit or not folder.is_dir():
         return commit
     digest = hashlib.sha256()
-    for path in sorted(folder.glob("*.safetensors")):
+    for path in sorted(path for pattern in _DECISIVE_FILES for path in folder.glob(pattern)):
         digest.update(f"{path.name} {path.stat().st_size}\n".encode())
         with path.open("rb") as file:
             while block := file.read(1 << 22):

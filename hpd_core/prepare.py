@@ -9,6 +9,7 @@ from typing import Any, Self
 from hpd_core import prompt as texts
 from hpd_core.cohort import Prompt
 from hpd_core.config import EngineConfig
+from hpd_core.errors import PromptError
 from hpd_core.layout import Branch, Layout, StackedObject, stacked_layout, tree_layout
 from hpd_core.prompt import Piece, check_chat_template, render_document, render_frame, render_key
 from hpd_core.tokenization import SegmentTokenizer
@@ -19,8 +20,7 @@ from hpd_core.types import CategorySchema, ErrorCode, Record
 class CategoryTokens:
     """The ids of everything in a prompt but the documents, for one category."""
 
-    schema: CategorySchema
-    prefix: list[int]
+    prefix: tuple[int, ...]
     suffix: list[int]
     branches: list[Branch]
 
@@ -83,11 +83,10 @@ class PromptBuilder:
         if schema not in self._categories:
             stacked = self._config.layout == "stacked"
             frame = render_frame(self._config.prompt, schema, self._segments.tokenizer, stacked=stacked)
-            keys = self._segments.encode_text([render_key(attribute) for attribute in schema.attributes])
+            keys = self._segments.encode_schema_text([render_key(attribute) for attribute in schema.attributes])
             opening = [] if stacked else [Piece(texts.single_header(), True)]
             self._categories[schema] = CategoryTokens(
-                schema=schema,
-                prefix=self._segments.encode_pieces(frame.prefix),
+                prefix=tuple(self._segments.encode_pieces(frame.prefix)),
                 suffix=self._segments.encode_pieces([*frame.suffix, *opening]),
                 branches=[
                     Branch(ids, attribute.max_value_tokens or self._config.max_value_tokens)
@@ -130,7 +129,11 @@ class PromptBuilder:
                 by_category.setdefault(record.category, []).append(number)
         prepared: list[PreparedPrompt] = []
         for category, numbers in by_category.items():
-            tokens = self.category_tokens(schemas[category])
+            try:
+                tokens = self.category_tokens(schemas[category])
+            except PromptError as error:
+                refusals.update((number, Refusal(ErrorCode.CONTROL_TOKENS, str(error))) for number in numbers)
+                continue
             build = self._build_stacked if self._config.layout == "stacked" else self._build_tree
             prompts = list(build(tokens, numbers, document_ids, refusals))
             prepared += sorted(prompts, key=lambda item: item.prompt.layout.num_tokens)
@@ -221,7 +224,7 @@ def _not_text(record: Record) -> Refusal | None:
 
 def _prepared(layout: Layout, tokens: CategoryTokens, numbers: Sequence[int]) -> PreparedPrompt:
     slots = [Slot(number, a) for number in numbers for a in range(len(tokens.branches))]
-    return PreparedPrompt(Prompt(layout, tuple(tokens.prefix)), slots)
+    return PreparedPrompt(Prompt(layout, tokens.prefix), slots)
 
 
 def _no_schema(category: str, schemas: Mapping[str, CategorySchema]) -> str:

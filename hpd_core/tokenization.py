@@ -43,11 +43,20 @@ class SegmentTokenizer:
             if piece.trusted:
                 ids += self.encode_trusted(piece.text)
                 continue
-            text_ids = self.encode_text([piece.text])[0]
-            if self.has_control(text_ids):
-                raise PromptError(f"the tokenizer makes control tokens of the schema's text {piece.text[:80]!r}")
-            ids += text_ids
+            ids += self.encode_schema_text([piece.text])[0]
         return ids
+
+    def encode_schema_text(self, texts: Sequence[str]) -> list[list[int]]:
+        """As `encode_text`, for texts of a schema.
+
+        Raises:
+            PromptError: a text becomes a control token whatever we do.
+        """
+        encoded = self.encode_text(texts)
+        for text, ids in zip(texts, encoded, strict=True):
+            if self.has_control(ids):
+                raise PromptError(f"the tokenizer makes control tokens of the schema's text {text[:80]!r}")
+        return encoded
 
     def encode_trusted(self, text: str) -> list[int]:
         """The ids of a text of ours; control tokens in it count."""

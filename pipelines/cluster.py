@@ -15,6 +15,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayError, RayTaskError
 
+from hpd_core import HPDError
 from pipelines.config import ActorConfig
 from pipelines.errors import RunError, UsageError
 
@@ -85,12 +86,35 @@ def num_gpus_per_actor(actors: ActorConfig) -> float:
     return 1.0 if resources.get("GPU", 0) >= 1 else 0.0
 
 
+def resource_note(actors: ActorConfig) -> str | None:
+    """What to tell the user where the cluster, as it is now, cannot hold the engines or leaves no CPU beside them.
+
+    Only a note: on a cluster that grows, nodes may be on their way.
+    """
+    resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    if (actors.num_gpus or 0) * actors.min > resources.get("GPU", 0.0):
+        return (
+            f"Note: actors.min x actors.num_gpus = {(actors.num_gpus or 0) * actors.min:g} GPUs are wanted, the "
+            f"cluster has {resources.get('GPU', 0.0):g} now. If it does not grow, the job waits for ever."
+        )
+    num_cpus = resources.get("CPU", 0.0)
+    reserved = actors.max * actors.num_cpus
+    if num_cpus == 0 or reserved <= num_cpus - 0.5:
+        return None
+    return (
+        f"Note: actors.max x actors.num_cpus = {reserved:g} reserves all {num_cpus:g} CPUs of the cluster as it is "
+        f"now. Reading and writing need one too: if the cluster does not grow, the job waits for ever."
+    )
+
+
 def explain(error: BaseException) -> Exception | None:
     """The `UsageError` or `RunError` behind what Ray raised; None if it is a bug of ours."""
     seen: list[BaseException] = []
     cause: BaseException | None = error
     while cause is not None and cause not in seen:
         seen.append(cause)
+        if isinstance(cause, HPDError):
+            return RunError(str(cause))
         if isinstance(cause, (UsageError, RunError)):
             return type(cause)(str(cause.args[0]) if cause.args else str(cause))
         if isinstance(cause, OSError) and cause.errno is not None and not isinstance(cause, RayError):

@@ -34,7 +34,6 @@ class JobContext:
     session: str
     output: Folder
     files: Sequence[SourceRef]
-    num_threads: int | None = None
 
     @property
     def ledger(self) -> Ledger:
@@ -89,7 +88,7 @@ class DecodedShard:
     metrics: Mapping[str, Any] = field(default_factory=dict)
 
 
-def pack(message: Shard | PreparedShard | DecodedShard) -> bytes:
+def pack(message: object) -> bytes:
     """A message as one cell of a dataset row. It never leaves the run's own processes."""
     return pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
 

@@ -4,15 +4,17 @@ Ray Data calls an actor from `actors.max_in_flight` threads. Each thread hands i
 and waits, so the hardware does not drain between shards.
 
 A shard that fails is tried again, alone and in a fresh engine, so that it takes no neighbour down and none
-takes it down. Each try is on record before it begins: one that kills the process counts as well.
+takes it down. Each try is on record before it begins, so one that kills the process counts as well; one that
+only waited for its turn while another killed the process does not.
 """
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import ray
@@ -34,6 +36,11 @@ def load_engine(config: JobConfig) -> Engine | AutoregressiveBaseline:
     return kind.from_pretrained(config.model, config.engine)
 
 
+def _num_cpus() -> int:
+    """CPUs of this node that the process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 class Decoder:
     """One engine and the shards that go through it. Safe to call from several threads."""
 
@@ -43,8 +50,9 @@ class Decoder:
         self._ledger = job.ledger
         self._gate = Gate()
         self._has_failed = False
-        if job.num_threads is not None:
-            torch.set_num_threads(job.num_threads)
+        # Ray gives its workers one OpenMP thread per reserved CPU; an engine without a GPU wants its share of the node.
+        actors = job.config.actors
+        torch.set_num_threads(actors.num_threads or max(1, _num_cpus() // actors.max))
         self._load()
 
     def _load(self) -> None:
@@ -59,7 +67,7 @@ class Decoder:
     def decode(self, prepared: PreparedShard) -> DecodedShard:
         """The shard with its answers, or with the reason why it was given up. Never raises for its content."""
         while True:
-            attempt = self._ledger.begin_attempt(prepared.shard.id)
+            attempt = self._ledger.next_attempt(prepared.shard.id)
             if attempt.number_in_session > self._job.config.retries.max_attempts:
                 return self._give_up(prepared, attempt)
             try:
@@ -73,6 +81,7 @@ class Decoder:
         started = time.perf_counter()
         suspect = attempt.number_in_session > 1 or self._has_failed
         with self._gate.hold(alone=suspect) as idle_seconds:
+            self._ledger.begin_attempt(prepared.shard.id, attempt)
             if suspect and self._has_failed:
                 self._reload()
             records = [record.record for record in prepared.records]
@@ -92,7 +101,8 @@ class Decoder:
     def _give_up(self, prepared: PreparedShard, attempt: Attempt) -> DecodedShard:
         reason = attempt.last_error or "the process died while it decoded the shard"
         tries = attempt.number_in_session - 1
-        return self._decoded(prepared, [], f"given up after {tries} attempts; the last: {reason}", attempt, {})
+        last = replace(attempt, number=attempt.number - 1)  # this one is not made
+        return self._decoded(prepared, [], f"given up after {tries} attempts; the last: {reason}", last, {})
 
     def _decoded(
         self, prepared: PreparedShard, results: Any, failure: str | None, attempt: Attempt, metrics: dict[str, Any]
@@ -106,6 +116,11 @@ class Decoder:
         dead as long as the process), the process ends and Ray starts another."""
         try:
             self._engine.close()
+            # Two models at once may be more than the device holds.
+            del self._engine
+            gc.collect()
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
             self._load()
         except Exception:
             logger.exception("the engine does not start again; the process ends and Ray replaces it")

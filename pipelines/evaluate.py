@@ -34,6 +34,7 @@ from pipelines.evaluation import (
     evaluate_run,
 )
 from pipelines.scoring import Comparison, Counts, Estimate, Judgement, Outcome
+from pipelines.terminal import SafeTable
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -169,7 +170,7 @@ def _print_comparison(console: Console, comparison: RunComparison, by_attribute:
 
 
 def _table(title: str, texts: Sequence[str], numbers: Sequence[str]) -> Table:
-    table = Table(title=title, title_justify="left")
+    table = SafeTable(title=title, title_justify="left")
     for name in texts:
         table.add_column(name)
     for name in numbers:

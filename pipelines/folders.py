@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import uuid
+from contextlib import suppress
 from typing import Any
 
 import fsspec
@@ -80,10 +81,8 @@ class Folder:
             raise UsageError(f"{self.uri} is a file, a folder is needed")
 
     def is_empty(self) -> bool:
-        """Whether nothing at all lies in the folder (or the folder does not exist)."""
-        if not self._fs.exists(self._root):
-            return True
-        return not self._fs.ls(self._root, detail=False)
+        """Whether nothing lies in the folder (or it does not exist), half-written files of a killed start apart."""
+        return not self.list("")
 
     def list(self, folder: str) -> list[str]:
         """Names of the objects directly in a sub-folder, sorted; without half-written ones."""
@@ -127,6 +126,9 @@ class Folder:
         temporary = self._temporary(target)
         self._link(self.path(source), temporary, remove_source=False)
         os.replace(self.path(temporary), self.path(target))
+        # Where both names were links to one file already, rename does nothing and leaves the temporary one behind.
+        with suppress(FileNotFoundError):
+            os.unlink(self.path(temporary))
 
     def remove(self, folder: str) -> None:
         """Removes a sub-folder with everything in it, if it is there."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import json
-import os
 import platform
 import secrets
 from collections.abc import Sequence
@@ -88,7 +87,7 @@ def run_job(job: PlannedJob, console: Console) -> Outcome:
         console.print(f"Continuing run {job.plan.run_id}: {totals.rows:,} of {job.plan.num_rows:,} rows are done.")
     with show_progress(console, totals, job.plan.num_rows, job.config.log_seconds) as speed:
         if totals.shards < len(job.plan.shards):
-            _decode_pending(job, ledger, totals)
+            _decode_pending(job, ledger, totals, console)
         pace = speed.products_per_second
         seconds = speed.elapsed
     return _finish(job, ledger, seconds, pace)
@@ -116,14 +115,16 @@ def _store_plan(job: PlannedJob) -> PlannedJob:
     return PlannedJob(job.config, job.schemas, job.output, stored, is_new=False)
 
 
-def _decode_pending(job: PlannedJob, ledger: Ledger, totals: Totals) -> None:
+def _decode_pending(job: PlannedJob, ledger: Ledger, totals: Totals, console: Console) -> None:
     # Ray takes seconds to import: runs that are refused or finished do without.
-    from pipelines.cluster import explain, num_gpus_per_actor, ray_cluster
+    from pipelines.cluster import explain, num_gpus_per_actor, ray_cluster, resource_note
     from pipelines.stages import build_dataset
 
     context = _context(job, ledger)
     with ray_cluster(job.config.actors):
         num_gpus = num_gpus_per_actor(job.config.actors)
+        if (note := resource_note(job.config.actors)) is not None:
+            console.print(note)
         while True:
             committed = ledger.committed()
             pending = [shard for shard in job.plan.shards if shard.id not in committed]
@@ -143,7 +144,6 @@ def _decode_pending(job: PlannedJob, ledger: Ledger, totals: Totals) -> None:
 
 def _context(job: PlannedJob, ledger: Ledger) -> JobContext:
     files = [SourceRef(file.name, _absolute(file.name), file.format) for file in job.plan.files]
-    threads = job.config.actors.num_threads or max(1, (os.cpu_count() or 1) // job.config.actors.max)
     return JobContext(
         config=job.config,
         schemas=job.schemas,
@@ -152,7 +152,6 @@ def _context(job: PlannedJob, ledger: Ledger) -> JobContext:
         session=ledger.session,
         output=job.output,
         files=files,
-        num_threads=threads,
     )
 
 

@@ -17,6 +17,7 @@ import io
 import json
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,17 +81,20 @@ class Ledger:
             raise RunError(f"{self.folder.describe(_manifest_name(shard))} is missing or no manifest")
         return manifest
 
-    def begin_attempt(self, shard: int) -> Attempt:
-        """Puts a new try on record before it starts, so that one that kills its process counts as well."""
+    def next_attempt(self, shard: int) -> Attempt:
+        """What the next try at the shard will be called; nothing is put on record yet."""
         folder = f"_attempts/{shard:06d}"
         names = self.folder.list(folder)
         begun = [name for name in names if not name.endswith(".error.json")]
         mine = [name for name in begun if f"-{self.session}-" in name]
         errors = [name for name in names if name.endswith(".error.json") and f"-{self.session}-" in name]
         attempt = f"{len(begun) + 1:03d}-{self.session}-{uuid.uuid4().hex[:8]}"
-        self.folder.write(f"{folder}/{attempt}.json", b"{}")
         last_error = self.folder.read_json(f"{folder}/{errors[-1]}")["error"] if errors else None
         return Attempt(attempt, len(begun) + 1, len(mine) + 1, last_error)
+
+    def begin_attempt(self, shard: int, attempt: Attempt) -> None:
+        """Puts a try on record before it starts, so that one that kills its process counts as well."""
+        self.folder.write(f"_attempts/{shard:06d}/{attempt.id}.json", b"{}")
 
     def fail_attempt(self, shard: int, attempt: Attempt, error: str) -> None:
         """Puts the reason on record."""
@@ -144,7 +148,9 @@ class Ledger:
     def finish(self, manifest: Mapping[str, Any]) -> None:
         """Declares the run finished and removes what only the way there needed."""
         self.folder.write(MANIFEST_NAME, json.dumps(manifest, indent=2, ensure_ascii=False).encode())
-        self.folder.remove("_parts")
+        # Another driver may still be writing a part there: then its next clean-up takes the rest.
+        with suppress(OSError):
+            self.folder.remove("_parts")
 
     def finished(self) -> dict[str, Any] | None:
         """The manifest of a finished run, else None."""

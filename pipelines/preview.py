@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pipelines.folders import Folder
+from pipelines.terminal import printable
 
 _PARTS_READ = 8
 _MAX_TEXT = 60
@@ -39,9 +40,9 @@ def preview_table(output: Folder, num_products: int) -> Table | None:
         product = _identity(row)
         if before not in (None, product):
             table.add_section()
-        label = Text(f"{row['product_id']}\n{row['category']}") if product != before else Text("")
+        label = Text(printable(f"{row['product_id']}\n{row['category']}")) if product != before else Text("")
         attribute = row["attribute"] if row["value_index"] == 0 else ""
-        table.add_row(label, Text(attribute), _value(row), _probability(row["logprob_mean"]))
+        table.add_row(label, Text(printable(attribute)), _value(row), _probability(row["logprob_mean"]))
         before = product
     return table
 
@@ -68,7 +69,7 @@ def _identity(row: dict[str, Any]) -> tuple[str, int]:
 def _value(row: dict[str, Any]) -> Text:
     if row["status"] == "absent":
         return Text("not stated", style="dim")
-    text = row["value_raw"] or ""
+    text = printable(row["value_raw"] or "")
     short = text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 1]}…"
     return Text(short) if row["status"] == "value" else Text(f"{row['status']}: {short}", style="yellow")
 

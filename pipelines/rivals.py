@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, StoppingCriteria, StoppingCriteriaList
 
+from hpd_core.cohort import UNSEEN
 from hpd_core.layout import PUBLIC, Layout, visible
-
-UNSEEN = 2**62
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """The stages as Ray Data runs them: one shard is one dataset row, and a row is one block.
 
-    spec -> prepare (tasks) -> decode (actors) -> finish and commit (tasks) -> counts
+    spec -> prepare (tasks) -> decode (actors) -> finish (tasks) -> commit (tasks) -> counts
 
 Each stage looks first whether the shard is committed already, by another attempt or another driver.
 """
@@ -60,7 +60,10 @@ def build_dataset(shards: list[Shard], job: JobContext, num_gpus: float) -> ray.
         # Ray 2.60 has no named parameters yet for the numbers of retries and restarts.
         warnings.simplefilter("ignore", RayDeprecationWarning)
         pipeline: ray.data.Dataset = (
-            dataset.map_batches(prepare, **task).map_batches(Decode, **actor).map_batches(finish, **task)
+            dataset.map_batches(prepare, **task)
+            .map_batches(Decode, **actor)
+            .map_batches(finish, **task)
+            .map_batches(commit, **task)
         )
         return pipeline
 
@@ -98,13 +101,21 @@ class Decode:
 
 
 def finish(batch: pa.Table, job: JobContext) -> pa.Table:
-    """Stages 3 and 4 on one shard: make its tables and commit them."""
+    """Stage 3 on one shard: its answers become tables."""
+    shard, payload = _unwrap(batch)
+    if not payload or job.ledger.is_committed(shard):
+        return _wrap(shard, b"")
+    decoded = unpack(payload)
+    return _wrap(shard, pack((decoded.attempt_id, *finish_shard(decoded, job))))
+
+
+def commit(batch: pa.Table, job: JobContext) -> pa.Table:
+    """Stage 4 on one shard: its tables become part of the run, unless another attempt was first."""
     shard, payload = _unwrap(batch)
     ledger = job.ledger
     if payload and not ledger.is_committed(shard):
-        decoded = unpack(payload)
-        tables, facts = finish_shard(decoded, job)
-        ledger.commit(shard, decoded.attempt_id, tables, facts)
+        attempt_id, tables, facts = unpack(payload)
+        ledger.commit(shard, attempt_id, tables, facts)
     manifest = ledger.manifest(shard)
     summary = {"counts": manifest["counts"], "metrics": manifest["metrics"]}
     return pa.table({"shard": [shard], "summary": [json.dumps(summary)]})

@@ -9,6 +9,7 @@ from rich.console import Console
 from pipelines.job import Outcome, PlannedJob
 from pipelines.progress import describe_counts, format_seconds
 from pipelines.tables import TABLES
+from pipelines.terminal import printable
 
 EXIT_CLEAN = 0
 EXIT_STOPPED = 1
@@ -78,7 +79,7 @@ def print_plan(console: Console, job: PlannedJob, categories: dict[str, int]) ->
     for name, count in sorted(categories.items(), key=lambda item: (-item[1], item[0])):
         schema = job.schemas.get(name)
         note = f"{len(schema.attributes)} attributes" if schema else "no schema: will be dead-lettered"
-        console.print(f"    {name or '(none)':{width}}  {count:>9,}  {note}", highlight=False, markup=False)
+        console.print(f"    {printable(name) or '(none)':{width}}  {count:>9,}  {note}", highlight=False, markup=False)
 
 
 def plan_json(job: PlannedJob, categories: dict[str, int]) -> dict[str, Any]:

@@ -5,8 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.tiny_model import build_tiny_model
+
+# A slow machine is no failure.
+settings.register_profile("hpd", deadline=None)
+settings.load_profile("hpd")
 
 
 @pytest.fixture(scope="session")

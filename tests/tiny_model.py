@@ -1,20 +1,23 @@
-"""Builds a tiny random model whose answers are worth parsing.
+"""A tiny random model whose answers are worth parsing: they differ from prompt to prompt and show every status.
 
-Random weights never write JSON. Here the output rows of a few tokens are made large, so that the model often
-closes a value, says null, or writes a short string: every status occurs, in a way that depends on the prompt.
+Random weights never write JSON. Here some tokens of the vocabulary are whole answers, and their output rows are
+large, so that they often win. Hidden size 64 is what 4-bit and 8-bit weights need.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+ANSWERS = [' "red",\n', ' "blue",\n', " null,\n", " 42,\n", " true,\n", ' ["a", "b"],\n', ' "x" and more\n']
 SPECIAL_TOKENS = ["<|pad|>", "<|im_start|>", "<|im_end|>"]
 _CORPUS = [
-    'Extract attributes from a product. Answer with JSON: one object with a key for each attribute.\n{\n"Brand": "red",',
+    "Extract attributes from a product. Answer with JSON: one object with a key for each attribute.\n{\n"
+    '"Brand": "red",',
     '"Brand": null,\n"Colour": "blue",\n"Size": "42",\n"Material": null,\n"Pack": "small",\n"Weight": 12,\n',
     "title: Velor running shoe red 42\ndescription: light and soft, for men and women\nProduct: Attributes: list",
 ]
@@ -42,28 +45,38 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     return wrapped
 
 
-def build_tiny_model(folder: Path, seed: int = 0) -> Path:
-    """Writes model and tokenizer to `folder` in transformers' format; returns it."""
+def answering_tokenizer() -> Any:
     tokenizer = build_tokenizer()
-    torch.manual_seed(seed)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=48,
-        intermediate_size=96,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=4096,
-        pad_token_id=0,
-        bos_token_id=None,
-        eos_token_id=2,
-        tie_word_embeddings=False,
-        initializer_range=0.3,
-    )
-    model = LlamaForCausalLM(config).to(torch.float32).eval()
+    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in ANSWERS])
+    return tokenizer
+
+
+def answering_model(tokenizer: Any, **options: Any) -> Any:
+    torch.manual_seed(0)
+    settings: dict[str, Any] = {
+        "vocab_size": len(tokenizer),
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 2048,
+        "pad_token_id": 0,
+        "bos_token_id": None,
+        "eos_token_id": 2,
+        "tie_word_embeddings": False,
+        "initializer_range": 0.2,
+    }
+    model = LlamaForCausalLM(LlamaConfig(**{**settings, **options})).to(torch.float32).eval()
     with torch.no_grad():
-        for text, factor in (("\n", 3.0), (' "', 2.5), ('",', 2.5), (" null", 2.5), ("red", 1.6), ("blue", 1.6)):
-            model.lm_head.weight[tokenizer(text)["input_ids"][0]] *= factor
-    model.save_pretrained(folder)
+        model.lm_head.weight[-len(ANSWERS) :] *= 1.75
+        model.lm_head.weight[tokenizer.convert_tokens_to_ids(" null,\n")] *= 1.3
+    return model
+
+
+def build_tiny_model(folder: Path) -> Path:
+    """Writes model and tokenizer to `folder` in transformers' format."""
+    tokenizer = answering_tokenizer()
+    answering_model(tokenizer).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder

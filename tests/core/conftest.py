@@ -11,8 +11,6 @@ from hpd_core.embedded import embedded_model_folder
 from hpd_core.errors import ModelError
 from tests.tiny_model import build_tokenizer
 
-from .talking import build_talking_model
-
 
 @pytest.fixture(scope="session")
 def tiny_tokenizer() -> Any:
@@ -26,8 +24,3 @@ def smollm2_dir() -> Path:
         return embedded_model_folder("smollm2")
     except ModelError as error:
         pytest.skip(f"no embedded model here: {error}")
-
-
-@pytest.fixture(scope="session")
-def talking_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_talking_model(tmp_path_factory.mktemp("talking-model"))

@@ -21,8 +21,9 @@ from hpd_core import (
     Record,
     Value,
 )
+from tests.tiny_model import answering_model, answering_tokenizer
 
-from .talking import SCHEMAS, products, talking_model, talking_tokenizer
+from .products import SCHEMAS, products
 
 CONFIG = EngineConfig(device="cpu", dtype="float32", max_value_tokens=8)
 SCHEMA = CategorySchema(
@@ -63,8 +64,8 @@ class Script:
 
 @pytest.fixture
 def baseline() -> Iterator[AutoregressiveBaseline]:
-    tokenizer = talking_tokenizer()
-    with AutoregressiveBaseline(talking_model(tokenizer), tokenizer, CONFIG) as baseline:
+    tokenizer = answering_tokenizer()
+    with AutoregressiveBaseline(answering_model(tokenizer), tokenizer, CONFIG) as baseline:
         yield baseline
 
 
@@ -203,8 +204,8 @@ def test_it_reads_the_prompt_of_tree_up_to_the_first_key(baseline: Autoregressiv
     baseline._generate = keeping  # type: ignore[method-assign]
     record = products(1)[0]
     baseline.extract([record], SCHEMAS)
-    tokenizer = talking_tokenizer()
-    with Engine(talking_model(tokenizer), tokenizer, CONFIG) as engine:
+    tokenizer = answering_tokenizer()
+    with Engine(answering_model(tokenizer), tokenizer, CONFIG) as engine:
         layout = engine._builder.build([record], SCHEMAS)[0][0].prompt.layout
     assert prompts == [layout.token_ids[layout.scopes < 0].tolist()]
     assert tokenizer.decode(prompts[0]).endswith("assistant\n{\n")
@@ -237,18 +238,18 @@ def test_a_failure_is_an_engine_error_and_the_next_call_works(baseline: Autoregr
 
 
 def test_submit_after_close_is_an_engine_error() -> None:
-    tokenizer = talking_tokenizer()
-    baseline = AutoregressiveBaseline(talking_model(tokenizer), tokenizer, CONFIG)
+    tokenizer = answering_tokenizer()
+    baseline = AutoregressiveBaseline(answering_model(tokenizer), tokenizer, CONFIG)
     baseline.close()
     with pytest.raises(EngineError, match="closed"):
         baseline.submit(products(1), SCHEMAS)
 
 
-def test_from_pretrained_and_describe(talking_dir: Path) -> None:
+def test_from_pretrained_and_describe(tiny_model_dir: Path) -> None:
     config = CONFIG.model_copy(update={"layout": "stacked"})
-    with AutoregressiveBaseline.from_pretrained(str(talking_dir), config) as baseline:
+    with AutoregressiveBaseline.from_pretrained(str(tiny_model_dir), config) as baseline:
         found = baseline.describe()
-        assert (found["decoding"], found["layout"], found["model_id"]) == ("ar", "ar", str(talking_dir))
-        with Engine.from_pretrained(str(talking_dir), config) as engine:
+        assert (found["decoding"], found["layout"], found["model_id"]) == ("ar", "ar", str(tiny_model_dir))
+        with Engine.from_pretrained(str(tiny_model_dir), config) as engine:
             assert set(found) == set(engine.describe())
             assert found["model_revision"] == engine.describe()["model_revision"]

@@ -19,7 +19,7 @@ from hpd_core.models import load_model, load_tokenizer
 from hpd_core.prepare import PromptBuilder
 from hpd_core.reference import decode_chain
 
-from .talking import SCHEMAS, products
+from .products import SCHEMAS, products
 
 PARTS = [b"first part of the weights, ", b"second part"]
 

@@ -52,7 +52,7 @@ def engine_configs(draw: st.DrawFn) -> EngineConfig:
 @given(
     seed=st.integers(0, 2**32 - 1),
     layout=st.sampled_from(LAYOUTS),
-    family=st.sampled_from(["llama", "gemma3", "mistral"]),
+    family=st.sampled_from(FAMILIES),
     num_cases=st.integers(1, 12),
     branches=st.sampled_from([1, 2, 5, 16]),
     k_max=st.sampled_from([1, 3, 9]),

@@ -16,10 +16,11 @@ import transformers as tf
 from hpd_core import Engine, EngineConfig, ErrorCode, ModelError, Record
 from hpd_core.models import load_model, load_tokenizer, max_positions
 from hpd_core.prepare import PromptBuilder
+from tests.tiny_model import answering_model, answering_tokenizer
 
 from .families import VOCABULARY
 from .helpers import assert_equals_oracle, decode, random_case, random_closing, random_ids
-from .talking import SCHEMAS, products, talking_model, talking_tokenizer
+from .products import SCHEMAS, products
 
 CPU = {"device": "cpu", "dtype": "float32"}
 _SMALL: dict[str, Any] = {
@@ -40,7 +41,7 @@ def save(folder: Path, config: Any, *, weights: bool) -> str:
         tf.AutoModelForCausalLM.from_config(config).save_pretrained(folder)
     else:
         config.save_pretrained(folder)
-    talking_tokenizer().save_pretrained(folder)
+    answering_tokenizer().save_pretrained(folder)
     return str(folder)
 
 
@@ -84,7 +85,7 @@ def test_a_model_that_is_bidirectional_is_refused() -> None:
     torch.manual_seed(0)
     config = tf.BertConfig(**{k: v for k, v in _SMALL.items() if k != "num_key_value_heads"}, initializer_range=0.3)
     with pytest.raises(ModelError):
-        Engine(tf.BertLMHeadModel(config).eval(), talking_tokenizer(), EngineConfig(**CPU))
+        Engine(tf.BertLMHeadModel(config).eval(), answering_tokenizer(), EngineConfig(**CPU))
 
 
 def test_keys_and_values_of_different_size_work_or_are_refused() -> None:
@@ -105,12 +106,12 @@ def test_keys_and_values_of_different_size_work_or_are_refused() -> None:
     model = tf.AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
     # Working is as good as a refusal that names the family.
     with contextlib.suppress(ModelError):
-        Engine(model, talking_tokenizer(), EngineConfig(**CPU)).close()
+        Engine(model, answering_tokenizer(), EngineConfig(**CPU)).close()
 
 
 def test_a_layer_that_forgets_the_mask_is_found_out() -> None:
     """The proof at load compares with ordinary forwards; here the model ignores the positions it is given."""
-    model = talking_model(talking_tokenizer())
+    model = answering_model(answering_tokenizer())
     forward = model.forward
 
     def without_positions(*args: Any, position_ids: Any = None, **options: Any) -> Any:
@@ -118,7 +119,7 @@ def test_a_layer_that_forgets_the_mask_is_found_out() -> None:
 
     model.forward = without_positions
     with pytest.raises(ModelError, match="llama"):
-        Engine(model, talking_tokenizer(), EngineConfig(**CPU))
+        Engine(model, answering_tokenizer(), EngineConfig(**CPU))
 
 
 # Where the model comes from.
@@ -135,16 +136,16 @@ def test_a_folder_without_a_model(tmp_path: Path) -> None:
 
 
 def test_pickled_weights_are_not_loaded(tmp_path: Path) -> None:
-    model = talking_model(talking_tokenizer())
+    model = answering_model(answering_tokenizer())
     model.config.save_pretrained(tmp_path)
-    talking_tokenizer().save_pretrained(tmp_path)
+    answering_tokenizer().save_pretrained(tmp_path)
     torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
     with pytest.raises(ModelError, match="safetensors"):
         Engine.from_pretrained(str(tmp_path), EngineConfig(**CPU))
 
 
 def test_code_that_comes_with_a_model_does_not_run(tmp_path: Path) -> None:
-    folder = Path(save(tmp_path / "model", talking_model(talking_tokenizer()).config, weights=True))
+    folder = Path(save(tmp_path / "model", answering_model(answering_tokenizer()).config, weights=True))
     witness = tmp_path / "it-ran"
     code = f"from pathlib import Path\nPath({str(witness)!r}).touch()\n"
     code += "from transformers import LlamaConfig as C, LlamaForCausalLM as M\nclass OwnC(C):\n    model_type='own'\n"
@@ -157,10 +158,10 @@ def test_code_that_comes_with_a_model_does_not_run(tmp_path: Path) -> None:
     assert not witness.exists()
 
 
-def test_code_that_would_replace_known_classes_does_not_run(tmp_path: Path, talking_dir: Path) -> None:
+def test_code_that_would_replace_known_classes_does_not_run(tmp_path: Path, tiny_model_dir: Path) -> None:
     """transformers prefers such code as soon as it is trusted; untrusted, its own classes load the model."""
     folder, witness = tmp_path / "model", tmp_path / "it-ran"
-    shutil.copytree(talking_dir, folder)
+    shutil.copytree(tiny_model_dir, folder)
     code = f"from pathlib import Path\nPath({str(witness)!r}).touch()\n"
     code += "from transformers import LlamaForCausalLM as OwnM, PreTrainedTokenizerFast as OwnT\n"
     (folder / "own.py").write_text(code)
@@ -176,11 +177,11 @@ def test_code_that_would_replace_known_classes_does_not_run(tmp_path: Path, talk
 
 
 @pytest.mark.parametrize("device", ["cuda", "tpu", "gpu:0", "cpu0", ""])
-def test_devices_that_are_not_there_are_refused(device: str, talking_dir: Path) -> None:
+def test_devices_that_are_not_there_are_refused(device: str, tiny_model_dir: Path) -> None:
     if device == "cuda" and torch.cuda.is_available():
         pytest.skip("there is a CUDA device")
     with pytest.raises(ModelError, match="device"):
-        Engine.from_pretrained(str(talking_dir), EngineConfig(device=device))
+        Engine.from_pretrained(str(tiny_model_dir), EngineConfig(device=device))
 
 
 # How far a model's positions reach.
@@ -268,7 +269,7 @@ def test_learned_positions_equal_the_oracle_in_tree(family: str) -> None:
 @pytest.mark.parametrize("family", LEARNED)
 def test_learned_positions_bound_what_is_taken(family: str) -> None:
     """`stacked` needs positions for its gaps; `tree` takes longer documents with the same model."""
-    tokenizer = talking_tokenizer()
+    tokenizer = answering_tokenizer()
     records = [Record("1", "Shoes", {"t": "Velor red 42"})]
     tree = PromptBuilder(tokenizer, EngineConfig(), None).build(records, SCHEMAS)[0][0]
     positions = tree.prompt.layout.num_positions
@@ -283,8 +284,8 @@ def test_learned_positions_bound_what_is_taken(family: str) -> None:
 
 def test_end_of_text_ids_outside_the_vocabulary_are_no_raw_error() -> None:
     """Configs of cut vocabularies keep the old ids; transformers only warns."""
-    model = talking_model(talking_tokenizer(), eos_token_id=[2, 50256])
-    Engine(model, talking_tokenizer(), EngineConfig(**CPU)).close()
+    model = answering_model(answering_tokenizer(), eos_token_id=[2, 50256])
+    Engine(model, answering_tokenizer(), EngineConfig(**CPU)).close()
 
 
 # Precision.
@@ -292,8 +293,8 @@ def test_end_of_text_ids_outside_the_vocabulary_are_no_raw_error() -> None:
 
 @pytest.mark.parametrize("layout", ["tree", "stacked"])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "auto"])
-def test_half_precision_runs(dtype: Any, layout: Any, talking_dir: Path) -> None:
-    with Engine.from_pretrained(str(talking_dir), EngineConfig(dtype=dtype, device="cpu", layout=layout)) as engine:
+def test_half_precision_runs(dtype: Any, layout: Any, tiny_model_dir: Path) -> None:
+    with Engine.from_pretrained(str(tiny_model_dir), EngineConfig(dtype=dtype, device="cpu", layout=layout)) as engine:
         results = engine.extract(products(10), SCHEMAS)
         assert dtype in ("auto", engine.describe()["dtype"])
     values = [value for result in results for value in result.values.values()]
@@ -302,10 +303,10 @@ def test_half_precision_runs(dtype: Any, layout: Any, talking_dir: Path) -> None
 
 
 @pytest.mark.parametrize("quantization", ["nf4", "int8"])
-def test_quantized_weights_run_and_products_do_not_touch_each_other(quantization: Any, talking_dir: Path) -> None:
+def test_quantized_weights_run_and_products_do_not_touch_each_other(quantization: Any, tiny_model_dir: Path) -> None:
     pytest.importorskip("bitsandbytes")
     config = EngineConfig(**CPU, quantization=quantization, max_value_tokens=8)
-    model = load_model(str(talking_dir), config)
+    model = load_model(str(tiny_model_dir), config)
     kinds = {type(module).__name__ for module in model.modules()}
     assert {"nf4": "Linear4bit", "int8": "Linear8bitLt"}[quantization] in kinds
     for module in model.modules():
@@ -314,7 +315,7 @@ def test_quantized_weights_run_and_products_do_not_touch_each_other(quantization
     # An outlier in one row: with a threshold it would change how all rows are computed.
     records = products(8)
     loud = Record("loud", "Shoes", {"t": "red " * 200 + "!" * 50})
-    with Engine(model, load_tokenizer(str(talking_dir), config), config) as engine:
+    with Engine(model, load_tokenizer(str(tiny_model_dir), config), config) as engine:
         assert engine.describe()["quantization"] == quantization
         among = engine.extract([loud, *records, loud], SCHEMAS)[1:-1]
         alone = [engine.extract([record], SCHEMAS)[0] for record in records]
@@ -324,8 +325,8 @@ def test_quantized_weights_run_and_products_do_not_touch_each_other(quantization
 
 
 def test_quantization_without_bitsandbytes_says_what_to_install(
-    talking_dir: Path, monkeypatch: pytest.MonkeyPatch
+    tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "bitsandbytes", None)
     with pytest.raises(ModelError, match=r"hpd\[quantization\]"):
-        load_model(str(talking_dir), EngineConfig(**CPU, quantization="nf4"))
+        load_model(str(tiny_model_dir), EngineConfig(**CPU, quantization="nf4"))

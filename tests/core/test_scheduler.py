@@ -103,39 +103,45 @@ def test_merging_many_cohorts_at_different_steps() -> None:
             assert_equals_oracle(oracle, case, item, closing)
 
 
+def num_tokens(report: StepReport) -> int:
+    return sum(count for cohort in report.cohorts for _, count in cohort)
+
+
 def test_a_step_keeps_to_its_budget() -> None:
     reports = run([prompt(300, [2]), prompt(200, [2], seed=1)], max_tokens_per_step=32)
-    fed = [sum(tokens for _, tokens in report.shares) for report in reports]
+    fed = [num_tokens(report) for report in reports]
     assert max(fed) <= 32 + 2, "a column of two prompts may exceed it"
     assert len(reports) >= 500 / 34
 
 
 def test_a_cohort_has_no_more_prompts_than_allowed() -> None:
     reports = run([prompt(5, [3], seed=n) for n in range(20)], max_prompts_per_cohort=3)
-    assert max(len(prompts) for report in reports for prompts, _ in report.shares) == 3
+    assert max(len(cohort) for report in reports for cohort in report.cohorts) == 3
 
 
 def test_admission_waits_while_the_cache_is_full() -> None:
     """Columns behind a prompt are room for its values; it is the prompts' own tokens that wait."""
     items = [prompt(30, [4], seed=n) for n in range(6)]
-    running = [sum(len(prompts) for prompts, _ in report.shares) for report in run(items, max_cached_tokens=70)]
+    running = [sum(map(len, report.cohorts)) for report in run(items, max_cached_tokens=70)]
     assert max(running) == 2
-    running = [sum(len(prompts) for prompts, _ in report.shares) for report in run(items[:3], max_cached_tokens=1)]
+    running = [sum(map(len, report.cohorts)) for report in run(items[:3], max_cached_tokens=1)]
     assert max(running) == 1
     assert len(run([prompt(30, [4], seed=n) for n in range(6)])) < 10
 
 
 def test_finished_values_take_no_part_in_a_step() -> None:
     reports = run([prompt(5, [1, 3, 6]), prompt(5, [2], seed=1)])
-    assert [sum(tokens for _, tokens in report.shares) for report in reports] == [18, 3, 2, 1, 1, 1]
+    assert [num_tokens(report) for report in reports] == [18, 3, 2, 1, 1, 1]
+    second = [sum(count for item, count in report.cohorts[0] if item.layout.num_branches == 1) for report in reports]
+    assert second[2:] == [0] * 4, "a finished prompt is charged for tokens of the others"
 
 
 def test_small_rests_are_merged() -> None:
     limits = [2, 2, 12, 12]
     items = [prompt(6, [limits[n % 4]], seed=n) for n in range(8)]
     reports = run(items, max_prompts_per_cohort=4)
-    assert max(len(report.shares) for report in reports) == 2
-    assert [len(report.shares) for report in reports[-6:]] == [1] * 6
+    assert max(len(report.cohorts) for report in reports) == 2
+    assert [len(report.cohorts) for report in reports[-6:]] == [1] * 6
 
 
 def test_a_prefix_is_computed_once() -> None:

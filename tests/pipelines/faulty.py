@@ -39,10 +39,11 @@ class _WrappedDecode(Decode):
 
 
 class DyingDecode(_WrappedDecode):
-    """The process is killed as soon as a certain record comes."""
+    """The process is killed when a certain record comes, after others have had time to queue up behind it."""
 
     def before(self, records: Sequence[Record]) -> None:
         if any(record.fields["title"] == "poison" for record in records):
+            time.sleep(1)
             os.kill(os.getpid(), signal.SIGKILL)
 
 

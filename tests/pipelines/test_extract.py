@@ -168,11 +168,11 @@ def test_a_shard_that_kills_its_process_ends_as_dead_letters_and_takes_no_other_
     workplace: Workplace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = products(16)
-    rows[5]["title"] = "poison"
+    rows[0]["title"] = "poison"
     workplace.write_parquet("a.parquet", rows)
     monkeypatch.setattr(stages, "Decode", faulty.DyingDecode)
     outcome = workplace.run(retries={"max_attempts": 2})
-    poisoned = next(s for s in outcome.plan.shards if s.pieces[0].start <= 5 < s.pieces[0].stop)
+    poisoned = next(s for s in outcome.plan.shards if s.pieces[0].start == 0)
     assert outcome.discrepancy is None
     assert dict(outcome.totals.reasons) == {"shard_failed": poisoned.num_rows}
     assert outcome.totals.products == 16 - poisoned.num_rows
@@ -181,7 +181,7 @@ def test_a_shard_that_kills_its_process_ends_as_dead_letters_and_takes_no_other_
         "given up after 2 attempts; the last: the process died while it decoded the shard"
     }
     assert all(json.loads(row["row_json"])["id"] for row in dead)
-    assert {row["attempts"] for row in dead} == {3}
+    assert {row["attempts"] for row in dead} == {2}
 
 
 def test_an_engine_that_fails_once_is_tried_again(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,6 +79,14 @@ def test_a_local_folder_is_the_same_from_another_working_directory(
     assert folder.describe("x") == "out/x"
 
 
+def test_a_half_written_file_of_a_killed_start_does_not_make_a_folder_a_foreign_one(tmp_path: Path) -> None:
+    assert Folder(str(tmp_path / "new")).is_empty()
+    (tmp_path / "._plan.json.0123.tmp").write_bytes(b"{")
+    assert Folder(str(tmp_path)).is_empty()
+    (tmp_path / "notes.txt").write_bytes(b"mine")
+    assert not Folder(str(tmp_path)).is_empty()
+
+
 def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(UsageError, match="is a file, a folder is needed"):

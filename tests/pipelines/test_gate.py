@@ -44,12 +44,12 @@ def test_idle_time_goes_to_the_one_that_ends_it() -> None:
     with gate.hold(alone=False) as first:
         with gate.hold(alone=False) as second:
             pass
-        time.sleep(0.05)
+        time.sleep(0.5)
     with gate.hold(alone=True) as third:
         pass
     assert first >= 0.02
     assert second == 0.0
-    assert third < 0.04
+    assert third < 0.5, "time with a holder inside is not idle"
 
 
 def test_a_holder_that_raises_leaves() -> None:

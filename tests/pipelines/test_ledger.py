@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from pipelines.errors import UsageError
 from pipelines.folders import Folder
-from pipelines.ledger import Ledger
+from pipelines.ledger import Attempt, Ledger
 
 TABLES = ("attributes", "products")
 
@@ -103,6 +103,7 @@ def test_the_first_attempt_wins_and_the_second_publishes_the_first_ones_rows(tmp
     (tmp_path / "attributes/part-000003.parquet").unlink()
     commit(Ledger(folder, "t"), 3, "second")
     assert published(tmp_path) == {3: ["first", "first"]}
+    assert not list(tmp_path.rglob(".*")), "publishing what is published leaves a temporary file behind"
     manifest = Ledger(folder, "s").manifest(3)
     part = manifest["tables"]["products"]
     assert (part["public"], part["num_rows"]) == ("products/part-000003.parquet", 1)
@@ -133,14 +134,26 @@ def test_publishing_again_after_the_parts_are_cleaned_up_is_harmless(tmp_path: P
 
 def test_attempts_count_over_sessions_and_errors_are_remembered_within_one(tmp_path: Path) -> None:
     first = Ledger(Folder(str(tmp_path)), "aaaa")
-    one = first.begin_attempt(5)
+    one = begin(first, 5)
     assert (one.number, one.number_in_session, one.last_error) == (1, 1, None)
     first.fail_attempt(5, one, "RuntimeError: boom")
-    two = first.begin_attempt(5)
+    two = begin(first, 5)
     assert (two.number, two.number_in_session, two.last_error) == (2, 2, "RuntimeError: boom")
-    again = Ledger(Folder(str(tmp_path)), "bbbb").begin_attempt(5)
+    again = begin(Ledger(Folder(str(tmp_path)), "bbbb"), 5)
     assert (again.number, again.number_in_session, again.last_error) == (3, 1, None)
-    assert Ledger(Folder(str(tmp_path)), "aaaa").begin_attempt(6).number == 1
+    assert begin(Ledger(Folder(str(tmp_path)), "aaaa"), 6).number == 1
+
+
+def test_a_try_that_only_waited_is_not_on_record(tmp_path: Path) -> None:
+    ledger = Ledger(Folder(str(tmp_path)), "aaaa")
+    ledger.next_attempt(5)
+    assert ledger.next_attempt(5).number == 1
+
+
+def begin(ledger: Ledger, shard: int) -> Attempt:
+    attempt = ledger.next_attempt(shard)
+    ledger.begin_attempt(shard, attempt)
+    return attempt
 
 
 ENGINE: dict[str, Any] = {"model_id": "m", "dtype": "float32", "layout": "tree", "device": "cpu"}

@@ -1,0 +1,22 @@
+"""Catalog text on a terminal: characters that would steer the terminal are shown as "�"."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.table import Table
+
+_STEERING = {code: "\ufffd" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
+
+
+def printable(text: str) -> str:
+    """`text` without control characters (an escape sequence in a title could rewrite the screen)."""
+    return text.translate(_STEERING)
+
+
+class SafeTable(Table):
+    """A table whose cells may come from a catalog."""
+
+    def add_row(self, *cells: Any, **options: Any) -> None:
+        """As rich's, with every text cell made printable."""
+        super().add_row(*(printable(cell) if isinstance(cell, str) else cell for cell in cells), **options)

@@ -1,0 +1,45 @@
+"""What only a GPU can show. Skipped, with the reason, where there is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from hpd_core import Engine, EngineConfig
+from tests.core.families import build_model
+from tests.core.helpers import assert_equals_oracle, decode, random_case, random_closing, random_ids
+from tests.core.products import SCHEMAS, products
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine"),
+]
+
+
+@pytest.mark.parametrize("layout", ["tree", "stacked"])
+@pytest.mark.parametrize("family", ["llama", "qwen3", "gemma2", "gemma3", "mistral"])
+def test_fp32_on_the_gpu_equals_the_oracle_on_the_cpu(
+    family: str, layout: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", False)
+    rng = np.random.default_rng(5)
+    closing = random_closing(rng)
+    prefixes = [random_ids(rng, 4, 12)]
+    cases = [random_case(rng, layout, prefixes, branches=5, k_max=6) for _ in range(8)]
+    prompts = decode(build_model(family).cuda(), cases, closing, EngineConfig(max_tokens_per_step=96))
+    oracle = build_model(family)
+    for case, prompt in zip(cases, prompts, strict=True):
+        assert_equals_oracle(oracle, case, prompt, closing)
+
+
+@pytest.mark.parametrize("settings", [{"dtype": "bfloat16"}, {"dtype": "float16"}, {"quantization": "nf4"}])
+def test_other_precisions_answer_every_record(tiny_model_dir: Path, settings: dict[str, str]) -> None:
+    config = EngineConfig(device="cuda", max_value_tokens=8, **settings)
+    records = products(50)
+    with Engine.from_pretrained(str(tiny_model_dir), config) as engine:
+        results = engine.extract(records, SCHEMAS)
+    assert [result.id for result in results] == [record.id for record in records]
+    assert not any(result.error for result in results)
