@@ -22,12 +22,12 @@ from transformers import StoppingCriteria, StoppingCriteriaList
 
 from hpd_core import models
 from hpd_core.config import EngineConfig
-from hpd_core.engine import ExtractionFuture, ExtractionMetrics, versions
+from hpd_core.engine import ExtractionFuture, ExtractionMetrics, describe, refused_result
 from hpd_core.errors import EngineError
 from hpd_core.prepare import PreparedPrompt, PromptBuilder, Refusal
 from hpd_core.tokenization import SegmentTokenizer
 from hpd_core.types import CategorySchema, ErrorCode, Record, RecordResult, Value
-from hpd_core.values import error_value, parse_value
+from hpd_core.values import parse_value
 
 _KEY = re.compile(r'\s*("(?:[^"\\]|\\.)*")\s*:')
 
@@ -114,19 +114,7 @@ class AutoregressiveBaseline:
 
     def describe(self) -> dict[str, Any]:
         """As `Engine.describe`."""
-        return {
-            "model_id": self.model_id,
-            "model_revision": models.model_revision(self._model, self._source),
-            "adapter_revision": None,
-            "decoding": "ar",
-            "layout": "ar",
-            "dtype": str(self._model.dtype).removeprefix("torch."),
-            "quantization": self.config.quantization,
-            "device": str(self._model.device),
-            "device_name": models.device_name(self._model.device),
-            "prompt_hash": self.config.prompt.hash,
-            "versions": versions(),
-        }
+        return describe(self._model, self.model_id, self._source, self.config, "ar", "ar")
 
     def _extract(
         self,
@@ -161,9 +149,7 @@ class AutoregressiveBaseline:
                 metrics.document_tokens += len(_trunk(item)) - layout.num_prefix_tokens
         for number, refusal in refusals.items():
             record = records[number]
-            schema = schemas.get(record.category)
-            values = {attribute.name: error_value() for attribute in schema.attributes} if schema else {}
-            results[number] = RecordResult(record.id, record.category, values, refusal.message, refusal.code)
+            results[number] = refused_result(record, refusal, schemas.get(record.category))
         metrics.num_records, metrics.num_errors = len(records), len(refusals)
         return [results[number] for number in range(len(records))]
 

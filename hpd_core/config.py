@@ -27,7 +27,7 @@ class EngineConfig(BaseModel):
     max_cached_prefixes: int = Field(64, ge=1, description="category prefixes whose KV is kept (LRU)")
     dtype: DTypeName = Field("auto", description="'auto': bfloat16 where the hardware has it, else float32")
     device: str = Field("auto", description="'auto': cuda if there is one, else cpu")
-    attention: Literal["auto", "sdpa", "eager"] = Field("auto", description="'eager' where softcap or sinks need it")
+    attention: Literal["auto", "eager"] = Field("auto", description="'auto': eager only where softcap or sinks need it")
     quantization: Quantization | None = Field(None, description="bitsandbytes weights: 'nf4' or 'int8'")
     trust_remote_code: bool = Field(False, description="run code that comes with a hub model")
     prompt: PromptTemplate = Field(default_factory=PromptTemplate, description="the prompt's texts")

@@ -19,7 +19,7 @@ from hpd_core.decoder import Decoder, StepReport
 from hpd_core.errors import EngineError
 from hpd_core.prepare import PreparedPrompt, PromptBuilder, Refusal, Slot
 from hpd_core.tokenization import SegmentTokenizer
-from hpd_core.types import Attribute, CategorySchema, ErrorCode, Record, RecordResult, Value
+from hpd_core.types import Attribute, CategorySchema, Record, RecordResult, Value
 from hpd_core.values import error_value, parse_value
 
 
@@ -181,19 +181,7 @@ class Engine:
 
     def describe(self) -> dict[str, Any]:
         """What answers depend on, for a manifest: model, layout, precision, prompt, versions."""
-        return {
-            "model_id": self.model_id,
-            "model_revision": models.model_revision(self._model, self._source),
-            "adapter_revision": None,
-            "decoding": "hpd",
-            "layout": self.config.layout,
-            "dtype": str(self._model.dtype).removeprefix("torch."),
-            "quantization": self.config.quantization,
-            "device": str(self._model.device),
-            "device_name": models.device_name(self._model.device),
-            "prompt_hash": self.config.prompt.hash,
-            "versions": versions(),
-        }
+        return describe(self._model, self.model_id, self._source, self.config, "hpd", self.config.layout)
 
     # The engine's thread.
 
@@ -302,9 +290,32 @@ def _result(
     refusal = submission.refusals.get(number)
     if refusal is None:
         return RecordResult(record.id, record.category, answers[number])
-    schema = submission.schemas.get(record.category)
+    return refused_result(record, refusal, submission.schemas.get(record.category))
+
+
+def refused_result(record: Record, refusal: Refusal, schema: CategorySchema | None) -> RecordResult:
+    """What comes back for a record that was not decoded: every attribute with the status "error"."""
     values = {attribute.name: error_value() for attribute in schema.attributes} if schema else {}
-    return RecordResult(record.id, record.category, values, refusal.message, ErrorCode(refusal.code))
+    return RecordResult(record.id, record.category, values, refusal.message, refusal.code)
+
+
+def describe(
+    model: Any, model_id: str, source: str, config: EngineConfig, decoding: str, layout: str
+) -> dict[str, Any]:
+    """What answers depend on: model, decoding, precision, prompt, versions."""
+    return {
+        "model_id": model_id,
+        "model_revision": models.model_revision(model, source),
+        "adapter_revision": None,
+        "decoding": decoding,
+        "layout": layout,
+        "dtype": str(model.dtype).removeprefix("torch."),
+        "quantization": config.quantization,
+        "device": str(model.device),
+        "device_name": models.device_name(model.device),
+        "prompt_hash": config.prompt.hash,
+        "versions": versions(),
+    }
 
 
 def versions() -> dict[str, str]:
