@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self
@@ -193,19 +194,30 @@ class AutoregressiveBaseline:
         return (min(ends), True) if ends else (len(row), False)
 
     def _values(self, schema: CategorySchema, ids: list[int], ended: bool) -> dict[str, Value]:
-        """Reads the answer line by line; an attribute that the model left out is invalid, not absent."""
+        """Reads the answer line by line; an attribute that the model left out is invalid, not absent.
+
+        A model that must write the keys itself rarely writes them to the letter ("shoe_type" for "Shoe type"):
+        where no line has the very key, one that is equal when folded counts, if it is equal to one attribute only.
+        """
         lines = self._segments.decode([ids])[0].split("\n")
         attributes = {attribute.name: attribute for attribute in schema.attributes}
-        values: dict[str, Value] = {}
+        counts = Counter(_fold(name) for name in attributes)
+        folded = {_fold(name): name for name in attributes if counts[_fold(name)] == 1}
+        literal: dict[str, Value] = {}
+        similar: dict[str, Value] = {}
         for index, line in enumerate(lines):
             match = _KEY.match(line)
-            name = _decode_key(match.group(1)) if match else None
-            if match is None or name not in attributes or name in values:
+            key = _decode_key(match.group(1)) if match else None
+            if match is None or key is None:
+                continue
+            found, name = (literal, key) if key in attributes else (similar, folded.get(_fold(key)))
+            if name is None or name in found:
                 continue
             raw = line[match.end() :]
             closed = ended or index < len(lines) - 1
             num_tokens = len(self._segments.encode_text([raw])[0])
-            values[name] = parse_value(attributes[name], raw, closed=closed, num_tokens=num_tokens)
+            found[name] = parse_value(attributes[name], raw, closed=closed, num_tokens=num_tokens)
+        values = similar | literal
         return {name: values.get(name) or Value(None, (), "invalid") for name in attributes}
 
 
@@ -245,6 +257,10 @@ def _answer_limit(batch: Sequence[PreparedPrompt]) -> int:
     """Room for every key, every value at K_max, and the closing brace."""
     layouts = [item.prompt.layout for item in batch]
     return max(layout.num_key_tokens + int(layout.max_new_tokens.sum()) for layout in layouts) + 8
+
+
+def _fold(key: str) -> str:
+    return " ".join(re.split(r"[\W_]+", key.casefold())).strip()
 
 
 def _decode_key(text: str) -> str | None:

@@ -114,7 +114,7 @@ def test_the_first_of_two_equal_keys_wins(baseline: AutoregressiveBaseline) -> N
 
 
 def test_keys_that_nobody_asked_for_are_passed_over(baseline: AutoregressiveBaseline) -> None:
-    found = one(baseline, '"Colour": "red",\nBrand: "x"\n"brand": "y",\n"Brand": "Nike",\n}\n')
+    found = one(baseline, '"Flavour": "red",\nBrand: "x"\n"brand": "y",\n"Brand": "Nike",\n}\n')
     assert found["Brand"] == ("value", "Nike")
 
 
@@ -253,3 +253,20 @@ def test_from_pretrained_and_describe(tiny_model_dir: Path) -> None:
         with Engine.from_pretrained(str(tiny_model_dir), config) as engine:
             assert set(found) == set(engine.describe())
             assert found["model_revision"] == engine.describe()["model_revision"]
+
+
+def test_keys_that_the_model_spells_its_own_way_count() -> None:
+    schema = CategorySchema(
+        category="Shoes",
+        attributes=(Attribute(name="Shoe type"), Attribute(name="Colour"), Attribute(name="colour")),
+    )
+    tokenizer = answering_tokenizer()
+    with AutoregressiveBaseline(answering_model(tokenizer), tokenizer, CONFIG) as baseline:
+        text = '"shoe_type": "boot",\n"COLOUR": "red",\n"colour": "blue"\n}'
+        values = baseline._values(schema, tokenizer(text)["input_ids"], True)
+    assert {name: value.text for name, value in values.items()} == {
+        "Shoe type": "boot",
+        "Colour": None,
+        "colour": "blue",
+    }
+    assert values["Colour"].status == "invalid", "COLOUR may be either of two attributes"
