@@ -158,3 +158,12 @@ def content_hash(data: Any) -> str:
     """16 hex digits of the SHA-256 of `data` as canonical JSON."""
     text = json.dumps(data, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def is_encodable(text: str) -> bool:
+    """False for half a surrogate pair, which an escape like \\ud83d makes and no file can hold."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -10,7 +10,7 @@ import json
 import math
 from typing import Any
 
-from hpd_core.types import Attribute, Value
+from hpd_core.types import Attribute, Value, is_encodable
 
 # Placeholders by which models and data sets say "not stated" in words; they are never passed on as a value.
 _ABSENT_WORDS = frozenset({"n/a", "null"})
@@ -87,7 +87,7 @@ def _item(attribute: Attribute, answer: Any) -> str | None:
         text = "true" if answer else "false"
     elif isinstance(answer, str):
         text = answer.strip()
-        if not _is_encodable(text):
+        if not is_encodable(text):
             return None
     else:
         return None
@@ -103,15 +103,6 @@ def _item(attribute: Attribute, answer: Any) -> str | None:
     if attribute.type == "enum":
         return _member(text, attribute.values or ())
     return str(text)
-
-
-def _is_encodable(text: str) -> bool:
-    """False for half a surrogate pair, which an escape like \\ud83d makes and no file can hold."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _number(text: str, unit: str | None) -> str | None:

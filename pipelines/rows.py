@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from hpd_core import CategorySchema, Record
+from hpd_core.types import is_encodable
 from pipelines.config import InputConfig
 from pipelines.errors import UsageError
 
@@ -64,7 +65,7 @@ def to_record(
                 "wrong_type", f"column {config.id!r}: text or a whole number is needed, not {_json_type(raw_id)}"
             )
         product_id = str(raw_id)
-        if not _is_encodable(product_id):
+        if not is_encodable(product_id):
             return Refusal("wrong_type", f"column {config.id!r} {_HALF_PAIR}")
 
     category = row.get(config.category)
@@ -81,7 +82,7 @@ def to_record(
         if text is None:
             kind = _json_type(row[column])
             return Refusal("wrong_type", f"column {column!r}: text, a number or a list of them is needed, not {kind}")
-        if not _is_encodable(text):
+        if not is_encodable(text):
             return Refusal("wrong_type", f"column {column!r} {_HALF_PAIR}")
         fields[name] = text
     if not any(text.strip() for text in fields.values()):
@@ -116,7 +117,7 @@ def field_text(value: Any, separator: str) -> str | None:
 def row_json(row: Mapping[str, Any]) -> str:
     """The row as JSON text; what JSON cannot say (dates, bytes) is written as text."""
     text = json.dumps(row, ensure_ascii=False, default=str)
-    return text if _is_encodable(text) else json.dumps(row, default=str)
+    return text if is_encodable(text) else json.dumps(row, default=str)
 
 
 def check_column_types(config: InputConfig, schema: pa.Schema, name: str) -> None:
@@ -158,14 +159,6 @@ def _is_list(kind: pa.DataType) -> bool:
 
 def _is_binary(kind: pa.DataType) -> bool:
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind))
-
-
-def _is_encodable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _json_type(value: Any) -> str:
