@@ -125,10 +125,13 @@ class AutoregressiveBaseline:
         metrics: ExtractionMetrics,
     ) -> list[RecordResult]:
         built, refusals = self._builder.build(records, schemas, document_ids)
-        prepared = [item for item in built if self._fits(item)]
+        prepared: list[PreparedPrompt] = []
         for item in built:
-            if not self._fits(item):
-                needed = len(_trunk(item)) + _answer_limit([item])
+            # Keys and values stand in a row here, so that the answer needs more positions than in `tree`.
+            needed = len(_trunk(item)) + _answer_limit([item])
+            if self._max_positions is None or needed <= self._max_positions:
+                prepared.append(item)
+            else:
                 refusals[item.slots[0].record] = Refusal(
                     ErrorCode.TOO_LONG,
                     f"prompt and answer may take {needed} tokens, the model has {self._max_positions} positions",
@@ -153,10 +156,6 @@ class AutoregressiveBaseline:
             results[number] = refused_result(record, refusal, schemas.get(record.category))
         metrics.num_records, metrics.num_errors = len(records), len(refusals)
         return [results[number] for number in range(len(records))]
-
-    def _fits(self, item: PreparedPrompt) -> bool:
-        """Keys and values stand in a row here, so that the answer needs more positions than in `tree`."""
-        return self._max_positions is None or len(_trunk(item)) + _answer_limit([item]) <= self._max_positions
 
     @torch.inference_mode()
     def _generate(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Self
 
 from hpd_core import prompt as texts
@@ -77,6 +78,8 @@ class PromptBuilder:
         self._max_positions = max_positions
         check_chat_template(config.prompt, tokenizer)
         self._categories: dict[CategorySchema, CategoryTokens] = {}
+        # The structure of stacked prompts is the same few texts over and over.
+        self._encode_structure = cache(self._segments.encode_trusted)
 
     def category_tokens(self, schema: CategorySchema) -> CategoryTokens:
         """The category's ids; computed once per schema."""
@@ -176,7 +179,7 @@ class PromptBuilder:
             rest = rest[size:]
 
     def _stack(self, tokens: CategoryTokens, documents: Sequence[Sequence[int]]) -> Layout:
-        text = self._segments.encode_trusted
+        text = self._encode_structure
         shown: list[int] = []
         objects: list[StackedObject] = []
         for number, document in enumerate(documents, start=1):

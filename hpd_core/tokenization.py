@@ -40,10 +40,7 @@ class SegmentTokenizer:
         """
         ids: list[int] = []
         for piece in pieces:
-            if piece.trusted:
-                ids += self.encode_trusted(piece.text)
-                continue
-            ids += self.encode_schema_text([piece.text])[0]
+            ids += self.encode_trusted(piece.text) if piece.trusted else self.encode_schema_text([piece.text])[0]
         return ids
 
     def encode_schema_text(self, texts: Sequence[str]) -> list[list[int]]:

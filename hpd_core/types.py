@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -90,7 +91,7 @@ class CategorySchema(_Frozen):
             seen.add(attribute.name)
         return self
 
-    @property
+    @cached_property
     def hash(self) -> str:
         """A short content hash: equal schemas have equal hashes, in every process."""
         return content_hash(self.model_dump(mode="json"))
