@@ -157,7 +157,7 @@ def main() -> int:
     options = parser.parse_args()
     console = Console(stderr=True)
     try:
-        job = load_config(options.config, options.set)
+        job = load_config(JobConfig, options.config, options.set)
         tokenizer = models.load_tokenizer(job.model, job.engine)
         workload = Workload(tokenizer, job, options.gold, options.limit)
         model = models.load_model(job.model, job.engine)

@@ -1,22 +1,23 @@
-"""From a YAML file and `--set key=value` to a checked `JobConfig`, with messages that name the way out."""
+"""From a YAML file and `--set key=value` to a checked configuration, with messages that name the way out."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Sequence
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from pipelines.config import JobConfig
 from pipelines.errors import UsageError
 from pipelines.yaml_files import load_yaml, parse_yaml
 
+Config = TypeVar("Config", bound=BaseModel)
 
-def load_config(path: str, overrides: Sequence[str] = ()) -> JobConfig:
-    """The job in the YAML file at `path`, changed by `overrides` (`key=value`, dotted keys, values in YAML).
 
-    Raises `UsageError` on anything that is not exactly a job.
+def load_config(model: type[Config], path: str, overrides: Sequence[str] = ()) -> Config:
+    """The `model` in the YAML file at `path`, changed by `overrides` (`key=value`, dotted keys, values in YAML).
+
+    Raises `UsageError` on anything that is not exactly such a configuration.
     """
     document = load_yaml(path)
     if document is None:
@@ -25,16 +26,16 @@ def load_config(path: str, overrides: Sequence[str] = ()) -> JobConfig:
         raise UsageError(f"{path}: a mapping of keys is needed, not a {type(document).__name__}")
     for override in overrides:
         _apply(document, override)
-    return parse_config(document, path)
+    return parse_config(model, document, path)
 
 
-def parse_config(document: dict[str, Any], name: str) -> JobConfig:
+def parse_config(model: type[Config], document: dict[str, Any], name: str) -> Config:
     """Checks plain data; `name` stands for the file in messages."""
     try:
-        return JobConfig.model_validate(document)
+        return model.model_validate(document)
     except ValidationError as error:
-        problems = "\n".join(f"  {_describe(problem)}" for problem in error.errors())
-        raise UsageError(f"{name} is not a valid job configuration:\n{problems}") from error
+        problems = "\n".join(f"  {_describe(problem, model)}" for problem in error.errors())
+        raise UsageError(f"{name} is not a valid configuration:\n{problems}") from error
 
 
 def _apply(document: dict[str, Any], override: str) -> None:
@@ -54,11 +55,11 @@ def _apply(document: dict[str, Any], override: str) -> None:
     target[leaf] = parse_yaml(text, f"--set {override!r}")
 
 
-def _describe(problem: Any) -> str:
+def _describe(problem: Any, model: type[BaseModel]) -> str:
     location = [str(part) for part in problem["loc"]]
     key = ".".join(location) or "configuration"
     if problem["type"] == "extra_forbidden":
-        return f"unknown key {key!r}; {_hint(location)}"
+        return f"unknown key {key!r}; {_hint(location, model)}"
     if problem["type"] == "missing":
         return f"{key!r} is missing"
     message = str(problem["msg"]).removeprefix("Value error, ")
@@ -67,18 +68,19 @@ def _describe(problem: Any) -> str:
     return f"{key!r}: {message}{shown}"
 
 
-def _hint(location: list[str]) -> str:
+def _hint(location: list[str], model: type[BaseModel]) -> str:
     *parents, leaf = location
-    siblings = {key.rsplit(".", 1)[-1]: key for key in known_keys() if key.split(".")[:-1] == parents}
+    known = list(known_keys(model))
+    siblings = {key.rsplit(".", 1)[-1]: key for key in known if key.split(".")[:-1] == parents}
     if near := difflib.get_close_matches(leaf, siblings, n=1):
         return f"did you mean {siblings[near[0]]!r}?"
-    elsewhere = [key for key in known_keys() if key.rsplit(".", 1)[-1] == leaf]
+    elsewhere = [key for key in known if key.rsplit(".", 1)[-1] == leaf]
     if elsewhere:
         return f"did you mean {elsewhere[0]!r}?"
     return f"known keys here: {', '.join(siblings)}"
 
 
-def known_keys(model: type[BaseModel] = JobConfig, prefix: str = "") -> Iterator[str]:
+def known_keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
     """Every dotted key of the configuration."""
     for name, field in model.model_fields.items():
         yield prefix + name

@@ -63,11 +63,12 @@ def _run(
     # Imported here: `--help` and wrong options answer at once, without torch.
     from pipelines import summary
     from pipelines.census import count_categories
+    from pipelines.config import JobConfig
     from pipelines.config_file import load_config
     from pipelines.job import plan_job, run_job
     from pipelines.preview import preview_table
 
-    job = plan_job(load_config(config, changes), limit)
+    job = plan_job(load_config(JobConfig, config, changes), limit)
     if dry_run:
         categories = count_categories(job.plan, job.config.input)
         summary.print_plan(console, job, categories)

@@ -91,7 +91,7 @@ class Workplace:
         return document | self.changes | changes
 
     def config(self, **changes: Any) -> JobConfig:
-        return parse_config(self.document(**changes), "job.yaml")
+        return parse_config(JobConfig, self.document(**changes), "job.yaml")
 
     def write_config(self, **changes: Any) -> Path:
         path = self.folder / "job.yaml"

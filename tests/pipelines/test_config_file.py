@@ -24,7 +24,7 @@ def write(folder: Path, document: Any) -> str:
 
 
 def load(folder: Path, document: Any, *overrides: str) -> JobConfig:
-    return load_config(write(folder, document), overrides)
+    return load_config(JobConfig, write(folder, document), overrides)
 
 
 def test_a_minimal_file_is_a_whole_job(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_fields_may_rename_columns_and_keep_their_order(tmp_path: Path) -> None:
     document = MINIMAL | {"input": {"path": "c.jsonl", "fields": fields}}
     path = tmp_path / "job.yaml"
     path.write_text(yaml.safe_dump(document, sort_keys=False))
-    assert list(load_config(str(path)).input.fields.items()) == list(fields.items())
+    assert list(load_config(JobConfig, str(path)).input.fields.items()) == list(fields.items())
 
 
 @pytest.mark.parametrize(
@@ -111,21 +111,21 @@ def test_several_problems_are_told_at_once(tmp_path: Path) -> None:
 def test_yaml_errors_name_file_and_line(tmp_path: Path, text: str, message: str) -> None:
     path = write(tmp_path, text)
     with pytest.raises(UsageError) as caught:
-        load_config(path)
+        load_config(JobConfig, path)
     assert str(caught.value).startswith(path)
     assert message in str(caught.value)
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no such file"):
-        load_config(str(tmp_path / "nothing.yaml"))
+        load_config(JobConfig, str(tmp_path / "nothing.yaml"))
     with pytest.raises(UsageError, match="is a folder"):
-        load_config(str(tmp_path))
+        load_config(JobConfig, str(tmp_path))
     with pytest.raises(UsageError, match="cannot read nosuchprotocol://x"):
-        load_config("nosuchprotocol://x")
+        load_config(JobConfig, "nosuchprotocol://x")
     (tmp_path / "latin.yaml").write_bytes(b"model: \xe9\n")
     with pytest.raises(UsageError, match="not UTF-8"):
-        load_config(str(tmp_path / "latin.yaml"))
+        load_config(JobConfig, str(tmp_path / "latin.yaml"))
 
 
 def test_the_hash_follows_what_decides_results(tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_the_order_of_fields_decides_results(tmp_path: Path) -> None:
 
 def test_every_key_is_described() -> None:
     undescribed = {"input", "shards", "actors", "retries"}
-    keys = set(known_keys())
+    keys = set(known_keys(JobConfig))
     assert {"engine.prompt.instruction", "input.fields", "retries.max_attempts"} <= keys
     for section in JobConfig.model_fields.items():
         name, field = section
@@ -156,4 +156,4 @@ def test_every_key_is_described() -> None:
 
 @pytest.mark.parametrize("path", sorted(Path("configs").glob("*.yaml")), ids=lambda path: path.name)
 def test_the_shipped_configurations_are_valid(path: Path) -> None:
-    load_config(str(path))
+    load_config(JobConfig, str(path))
