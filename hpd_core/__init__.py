@@ -10,8 +10,9 @@ print(engine.extract([record], {"Shoes": schema})[0].values["Brand"].text)
 
 from hpd_core.baseline import AutoregressiveBaseline
 from hpd_core.config import EngineConfig
-from hpd_core.engine import Engine, ExtractionFuture, ExtractionMetrics
+from hpd_core.engine import Engine
 from hpd_core.errors import EngineError, HPDError, ModelError, PromptError
+from hpd_core.extractor import ExtractionFuture, ExtractionMetrics
 from hpd_core.prepare import DocumentTokenizer
 from hpd_core.prompt import PromptTemplate
 from hpd_core.types import Attribute, CategorySchema, ErrorCode, Evidence, Record, RecordResult, Value

@@ -119,14 +119,14 @@ def packed_attention(
         num_prompts, num_columns = plan.k_positions.shape
         keys, values = keys[:, :, :num_columns], values[:, :, :num_columns]
         bias = plan.bias(sliding_window, q.shape[1] // keys.shape[1], q.dtype)
-        folded = _fold(q[span][plan.rows], num_prompts, keys.shape[1])
-        attend: Callable[..., Tensor] = _eager if eager else _sdpa
+        folded = fold(q[span][plan.rows], num_prompts, keys.shape[1])
+        attend: Callable[..., Tensor] = eager_attention if eager else sdpa_attention
         attended = attend(folded, keys, values, bias, scale, softcap=softcap, sinks=s_aux)
-        out[span] = _unfold(attended, q.shape[1])[plan.unrows]
+        out[span] = unfold(attended, q.shape[1])[plan.unrows]
     return out[None], None
 
 
-def _fold(rows: Tensor, num_prompts: int, num_kv_heads: int) -> Tensor:
+def fold(rows: Tensor, num_prompts: int, num_kv_heads: int) -> Tensor:
     """[P * R, H, D] -> [P, H_kv, R * G, D]: rows of one prompt, and heads of one KV head, in one matrix."""
     num_rows = rows.shape[0] // num_prompts
     group = rows.shape[1] // num_kv_heads
@@ -134,19 +134,20 @@ def _fold(rows: Tensor, num_prompts: int, num_kv_heads: int) -> Tensor:
     return split.transpose(1, 2).reshape(num_prompts, num_kv_heads, num_rows * group, -1)
 
 
-def _unfold(folded: Tensor, num_heads: int) -> Tensor:
-    """[P, H_kv, R * G, D_v] -> [P * R, H, D_v], the inverse of `_fold`."""
+def unfold(folded: Tensor, num_heads: int) -> Tensor:
+    """[P, H_kv, R * G, D_v] -> [P * R, H, D_v], the inverse of `fold`."""
     num_prompts, num_kv_heads, _, size = folded.shape
     group = num_heads // num_kv_heads
     split = folded.view(num_prompts, num_kv_heads, -1, group, size)
     return split.transpose(1, 2).reshape(-1, num_heads, size)
 
 
-def _sdpa(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float, **_: Any) -> Tensor:
+def sdpa_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float, **_: Any) -> Tensor:
+    """torch's fused attention. q: [P, H_kv, R * G, D]; k, v: [P, H_kv, C, D]; bias: [P, 1, R * G, C]."""
     return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=scale)
 
 
-def _eager(
+def eager_attention(
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -156,6 +157,7 @@ def _eager(
     softcap: float | None,
     sinks: Tensor | None,
 ) -> Tensor:
+    """The same step by step, with logit softcap (Gemma 2) and sinks (gpt-oss)."""
     scores = torch.matmul(q, k.transpose(2, 3)).float() * scale  # [P, H_kv, R * G, C]
     if softcap is not None:
         scores = torch.tanh(scores / softcap) * softcap

@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +23,8 @@ from transformers import StoppingCriteria, StoppingCriteriaList
 
 from hpd_core import models
 from hpd_core.config import EngineConfig
-from hpd_core.engine import ExtractionFuture, ExtractionMetrics, describe, refused_result
 from hpd_core.errors import EngineError
+from hpd_core.extractor import ExtractionFuture, ExtractionMetrics, Extractor, Weights, refused_result
 from hpd_core.prepare import PreparedPrompt, PromptBuilder, Refusal
 from hpd_core.tokenization import SegmentTokenizer
 from hpd_core.types import CategorySchema, ErrorCode, Record, RecordResult, Value
@@ -33,15 +33,16 @@ from hpd_core.values import parse_value
 _KEY = re.compile(r'\s*("(?:[^"\\]|\\.)*")\s*:')
 
 
-class AutoregressiveBaseline:
+class AutoregressiveBaseline(Extractor):
     """Plain batched autoregressive extraction; used like `Engine`. Log-probabilities are not reported."""
+
+    decoding = "ar"
 
     def __init__(self, model: Any, tokenizer: Any, config: EngineConfig | None = None) -> None:
         """Takes a loaded model, for itself; it gets an attention of transformers' own. `config.layout` is ignored."""
         started = time.perf_counter()
         self.config = (config or EngineConfig()).model_copy(update={"layout": "tree"})
-        self.model_id = self._source = str(getattr(model.config, "_name_or_path", "") or "")
-        self._model = model
+        self._weights = Weights.of(model)
         models.use_own_attention(model)
         self._segments = SegmentTokenizer(tokenizer)
         self._max_positions = models.max_positions(model.config)
@@ -54,30 +55,10 @@ class AutoregressiveBaseline:
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hpd-ar")
         self.load_seconds = time.perf_counter() - started
 
-    @classmethod
-    def from_pretrained(cls, model: str, config: EngineConfig | None = None) -> Self:
-        """Loads `model` as `Engine.from_pretrained` does.
-
-        Raises:
-            ModelError: it cannot be found or loaded; the message says why.
-        """
-        config = config or EngineConfig()
-        started = time.perf_counter()
-        tokenizer = models.load_tokenizer(model, config)
-        baseline = cls(models.load_model(model, config), tokenizer, config)
-        baseline.model_id = model
-        baseline._source = models.resolve_source(model)
-        baseline.load_seconds = time.perf_counter() - started
-        return baseline
-
-    def extract(
-        self,
-        records: Sequence[Record],
-        schemas: Mapping[str, CategorySchema],
-        document_ids: Sequence[Sequence[int]] | None = None,
-    ) -> list[RecordResult]:
-        """One result per record, in input order."""
-        return self.submit(records, schemas, document_ids).result()
+    @property
+    def layout(self) -> str:
+        """'ar': there is one prompt per product, and the answer follows it."""
+        return "ar"
 
     def submit(
         self,
@@ -106,16 +87,6 @@ class AutoregressiveBaseline:
     def close(self) -> None:
         """Waits for what is queued and ends the thread."""
         self._executor.shutdown()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def describe(self) -> dict[str, Any]:
-        """As `Engine.describe`."""
-        return describe(self._model, self.model_id, self._source, self.config, "ar", "ar")
 
     def _extract(
         self,
@@ -167,8 +138,8 @@ class AutoregressiveBaseline:
         ids = torch.tensor([[pad] * (width - len(prompt)) + prompt for prompt in prompts])
         mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts])
         stop = _ObjectClosed(self._segments, self._has_brace, width)
-        device = self._model.device
-        output = self._model.generate(
+        device = self._weights.model.device
+        output = self._weights.model.generate(
             input_ids=ids.to(device),
             attention_mask=mask.to(device),
             do_sample=False,

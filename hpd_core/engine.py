@@ -6,47 +6,21 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
-from typing import Any, Self
+from typing import Any
 
 from hpd_core import models
 from hpd_core.cohort import Prompt
 from hpd_core.config import EngineConfig
 from hpd_core.decoder import Decoder, StepReport
 from hpd_core.errors import EngineError
+from hpd_core.extractor import ExtractionFuture, Extractor, Weights, refused_result
 from hpd_core.prepare import PreparedPrompt, PromptBuilder, Refusal, Slot
 from hpd_core.tokenization import SegmentTokenizer
 from hpd_core.types import Attribute, CategorySchema, Record, RecordResult, Value
-from hpd_core.values import error_value, parse_value
-
-
-@dataclass(slots=True)
-class ExtractionMetrics:
-    """What one submission cost. Tokens are counted where they were forwarded.
-
-    `busy_seconds` is the engine's time, each step's split over the submissions in it by tokens forwarded.
-    """
-
-    num_records: int = 0
-    num_errors: int = 0
-    prefix_tokens_computed: int = 0
-    prefix_tokens_reused: int = 0
-    document_tokens: int = 0
-    key_tokens: int = 0
-    value_tokens: int = 0
-    num_steps: int = 0
-    busy_seconds: float = 0.0
-
-
-class ExtractionFuture(Future[list[RecordResult]]):
-    """The results of one `submit`, in input order; `metrics` is complete once they are there."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.metrics = ExtractionMetrics()
+from hpd_core.values import parse_value
 
 
 @dataclass(eq=False, slots=True)
@@ -69,12 +43,14 @@ class _Owner:
     slots: list[Slot]
 
 
-class Engine:
+class Engine(Extractor):
     """Extracts attribute values with a language model.
 
     `extract` waits; `submit` returns a future, and the work of several callers shares the same steps. Both may be
     called from any thread. Use as a context manager, or `close` it, to end its thread.
     """
+
+    decoding = "hpd"
 
     def __init__(self, model: Any, tokenizer: Any, config: EngineConfig | None = None) -> None:
         """Takes an already loaded transformers model, for itself: its attention implementation is replaced.
@@ -86,9 +62,7 @@ class Engine:
         started = time.perf_counter()
         self.config = config or EngineConfig()
         models.attach(model)
-        self._model = model
-        self._source = str(getattr(model.config, "_name_or_path", "") or "")
-        self.model_id = self._source
+        self._weights = Weights.of(model)
         self._segments = SegmentTokenizer(tokenizer)
         self._builder = PromptBuilder(tokenizer, self.config, models.max_positions(model.config))
         closing = self._segments.closing_tokens(model.get_output_embeddings().weight.shape[0])
@@ -105,34 +79,10 @@ class Engine:
         self._finisher = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hpd-finish")
         self.load_seconds = time.perf_counter() - started
 
-    @classmethod
-    def from_pretrained(cls, model: str, config: EngineConfig | None = None) -> Self:
-        """Loads `model`: a hub id, a local folder, or an embedded name ("smollm2").
-
-        Raises:
-            ModelError: it cannot be found, loaded or used; the message says why.
-        """
-        config = config or EngineConfig()
-        started = time.perf_counter()
-        tokenizer = models.load_tokenizer(model, config)
-        engine = cls(models.load_model(model, config), tokenizer, config)
-        engine.model_id = model
-        engine._source = models.resolve_source(model)
-        engine.load_seconds = time.perf_counter() - started
-        return engine
-
-    def extract(
-        self,
-        records: Sequence[Record],
-        schemas: Mapping[str, CategorySchema],
-        document_ids: Sequence[Sequence[int]] | None = None,
-    ) -> list[RecordResult]:
-        """One result per record, in input order. A record that cannot be taken has `error` set.
-
-        Raises:
-            EngineError: the engine itself failed; the cause is attached.
-        """
-        return self.submit(records, schemas, document_ids).result()
+    @property
+    def layout(self) -> str:
+        """'tree' or 'stacked'."""
+        return self.config.layout
 
     def submit(
         self,
@@ -172,16 +122,6 @@ class Engine:
         if self._thread is not None:
             self._thread.join()
         self._finisher.shutdown()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def describe(self) -> dict[str, Any]:
-        """What answers depend on, for a manifest: model, layout, precision, prompt, versions."""
-        return describe(self._model, self.model_id, self._source, self.config, "hpd", self.config.layout)
 
     # The engine's thread.
 
@@ -291,39 +231,3 @@ def _result(
     if refusal is None:
         return RecordResult(record.id, record.category, answers[number])
     return refused_result(record, refusal, submission.schemas.get(record.category))
-
-
-def refused_result(record: Record, refusal: Refusal, schema: CategorySchema | None) -> RecordResult:
-    """What comes back for a record that was not decoded: every attribute with the status "error"."""
-    values = {attribute.name: error_value() for attribute in schema.attributes} if schema else {}
-    return RecordResult(record.id, record.category, values, refusal.message, refusal.code)
-
-
-def describe(
-    model: Any, model_id: str, source: str, config: EngineConfig, decoding: str, layout: str
-) -> dict[str, Any]:
-    """What answers depend on: model, decoding, precision, prompt, versions."""
-    return {
-        "model_id": model_id,
-        "model_revision": models.model_revision(model, source),
-        "adapter_revision": None,
-        "decoding": decoding,
-        "layout": layout,
-        "dtype": str(model.dtype).removeprefix("torch."),
-        "quantization": config.quantization,
-        "device": str(model.device),
-        "device_name": models.device_name(model.device),
-        "prompt_hash": config.prompt.hash,
-        "versions": versions(),
-    }
-
-
-def versions() -> dict[str, str]:
-    """Versions of what computes the answers."""
-    found = {}
-    for package in ("hpd", "torch", "transformers"):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = "source"
-    return found

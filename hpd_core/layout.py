@@ -200,19 +200,29 @@ class FilledLayout:
     labels: IntArray
 
 
-def fill_layout(layout: Layout, values: Sequence[Sequence[int]]) -> FilledLayout:
+def fill_layout(
+    layout: Layout, values: Sequence[Sequence[int]], targets: Sequence[Sequence[int]] | None = None
+) -> FilledLayout:
     """Adds the values' tokens, each value with its closing token last (paper, section 4.4).
+
+    Args:
+        values: ids per branch.
+        targets: per branch, what is to be learned in place of each of its ids; by default the ids themselves. -100
+            where nothing is.
 
     Raises:
         ValueError: not one value per branch, or a value that is empty or longer than its branch allows.
     """
+    targets = values if targets is None else targets
+    if [len(value) for value in values] != [len(target) for target in targets]:
+        raise ValueError("values and targets differ in length")
     if len(values) != layout.num_branches:
         raise ValueError(f"{len(values)} values for {layout.num_branches} branches")
     for value, limit in zip(values, layout.max_new_tokens, strict=True):
         if not 1 <= len(value) <= limit:
             raise ValueError(f"a value of {len(value)} tokens where 1 to {limit} are allowed")
     labels = np.full(layout.num_tokens, -100, dtype=np.int64)
-    labels[layout.ends] = [value[0] for value in values]
+    labels[layout.ends] = [target[0] for target in targets]
     fed = [np.asarray(value[:-1], dtype=np.int64) for value in values]
     steps = [np.arange(1, len(tokens) + 1) for tokens in fed]
     ends = layout.positions[layout.ends]
@@ -223,7 +233,7 @@ def fill_layout(layout: Layout, values: Sequence[Sequence[int]]) -> FilledLayout
             [layout.scopes, *(np.full(len(t), s) for t, s in zip(fed, layout.value_scopes, strict=True))]
         ),
         steps=np.concatenate([np.zeros(layout.num_tokens, dtype=np.int64), *steps]),
-        labels=np.concatenate([labels, *(np.asarray(value[1:], dtype=np.int64) for value in values)]),
+        labels=np.concatenate([labels, *(np.asarray(target[1:], dtype=np.int64) for target in targets)]),
     )
 
 

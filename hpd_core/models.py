@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -270,8 +270,13 @@ def model_revision(model: Any, source: str) -> str | None:
     folder = Path(source)
     if commit or not folder.is_dir():
         return commit
+    return files_digest(sorted(path for pattern in _DECISIVE_FILES for path in folder.glob(pattern)))
+
+
+def files_digest(paths: Iterable[Path]) -> str:
+    """A short name for the files' names and contents, in the order given."""
     digest = hashlib.sha256()
-    for path in sorted(path for pattern in _DECISIVE_FILES for path in folder.glob(pattern)):
+    for path in paths:
         digest.update(f"{path.name} {path.stat().st_size}\n".encode())
         with path.open("rb") as file:
             while block := file.read(1 << 22):

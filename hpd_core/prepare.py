@@ -150,8 +150,8 @@ class PromptBuilder:
         refusals: dict[int, Refusal],
     ) -> Iterator[PreparedPrompt]:
         for number in numbers:
-            layout = tree_layout(tokens.prefix, [*document_ids[number], *tokens.suffix], tokens.branches)
-            if self._fits(layout):
+            layout = self.tree(tokens, document_ids[number])
+            if self.fits(layout):
                 yield _prepared(layout, tokens, [number])
             else:
                 refusals[number] = self._too_long(layout, len(document_ids[number]))
@@ -168,17 +168,22 @@ class PromptBuilder:
         while rest:
             size = min(self._config.stack_size, len(rest))
             while True:
-                layout = self._stack(tokens, [document_ids[number] for number in rest[:size]])
-                if self._fits(layout) or size == 1:
+                layout = self.stack(tokens, [document_ids[number] for number in rest[:size]])
+                if self.fits(layout) or size == 1:
                     break
                 size -= 1
-            if self._fits(layout):
+            if self.fits(layout):
                 yield _prepared(layout, tokens, rest[:size])
             else:
                 refusals[rest[0]] = self._too_long(layout, len(document_ids[rest[0]]))
             rest = rest[size:]
 
-    def _stack(self, tokens: CategoryTokens, documents: Sequence[Sequence[int]]) -> Layout:
+    def tree(self, tokens: CategoryTokens, document: Sequence[int]) -> Layout:
+        """The `tree` layout of one document."""
+        return tree_layout(tokens.prefix, [*document, *tokens.suffix], tokens.branches)
+
+    def stack(self, tokens: CategoryTokens, documents: Sequence[Sequence[int]]) -> Layout:
+        """The `stacked` layout of J documents."""
         text = self._encode_structure
         shown: list[int] = []
         objects: list[StackedObject] = []
@@ -196,7 +201,8 @@ class PromptBuilder:
         separator = text(texts.stacked_value_separator())
         return stacked_layout(tokens.prefix, [*shown, *tokens.suffix], objects, separator)
 
-    def _fits(self, layout: Layout) -> bool:
+    def fits(self, layout: Layout) -> bool:
+        """Whether the model has positions for the prompt and its longest values."""
         return self._max_positions is None or layout.num_positions <= self._max_positions
 
     def _too_long(self, layout: Layout, num_document_tokens: int) -> Refusal:

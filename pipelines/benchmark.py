@@ -14,7 +14,7 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from rich.table import Table
 
 from hpd_core import CategorySchema, EngineConfig, HPDError, Record, models
 from hpd_core.decoder import Decoder
-from hpd_core.engine import versions
+from hpd_core.extractor import versions
 from hpd_core.prepare import PreparedPrompt, PromptBuilder
 from hpd_core.prompt import render_answer_line
 from hpd_core.tokenization import SegmentTokenizer
@@ -35,12 +35,9 @@ from pipelines.config import JobConfig
 from pipelines.config_file import load_config
 from pipelines.errors import UsageError
 from pipelines.gold import GoldProduct, read_gold
-from pipelines.planning import Piece
-from pipelines.readers import read_piece
+from pipelines.records import read_records
 from pipelines.rivals import ForcedRecord, run_generate, run_naive_hpd
-from pipelines.rows import to_record
 from pipelines.schemas import load_schemas
-from pipelines.sources import scan_sources
 
 
 class Workload:
@@ -55,7 +52,9 @@ class Workload:
         self.records: list[Record] = []
         self.lengths: list[list[int]] = []
         segments = SegmentTokenizer(tokenizer)
-        for row, record in _records(job, self.schemas):
+        for row, record in read_records(job.input, self.schemas):
+            if not isinstance(record, Record):
+                continue
             product = by_id.get(record.id) or by_row.get(row)
             if product is not None and (limit is None or len(self.records) < limit):
                 lines = _answer_lines(product, self.schemas[record.category])
@@ -79,18 +78,6 @@ class Workload:
         """The same records for the rivals."""
         prepared = self.prompts(model_config, EngineConfig())
         return [ForcedRecord(item.prompt.layout, item.prompt.layout.max_new_tokens.tolist()) for item in prepared]
-
-
-def _records(job: JobConfig, schemas: dict[str, CategorySchema]) -> Iterator[tuple[int, Record]]:
-    """(row number, record) of every row of the job's input that becomes a record."""
-    for index, source in enumerate(scan_sources(job.input)):
-        piece = Piece(index, 0, len(source.segments), source.num_rows, 0, source.size)
-        if source.format == "parquet":
-            piece = Piece(index, 0, source.num_rows, source.num_rows)
-        for row in read_piece(source.name, source.format, piece, job.input.columns):
-            record = to_record(row.values or {}, str(row.number), job.input, schemas)
-            if isinstance(record, Record):
-                yield row.number, record
 
 
 def _answer_lines(product: GoldProduct, schema: CategorySchema) -> list[str]:

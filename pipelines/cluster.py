@@ -24,9 +24,9 @@ _CORE_LOG_LEVEL = "RAY_BACKEND_LOG_LEVEL"
 
 
 @contextmanager
-def ray_cluster(actors: ActorConfig) -> Iterator[None]:
+def ray_cluster(reserved_cpus: float) -> Iterator[None]:
     """A Ray that is there for the block: the one already joined, the one at RAY_ADDRESS (`ray job submit` sets
-    it), else a local one that ends with the block."""
+    it), else a local one that ends with the block. `reserved_cpus`: what the job's long-lived actors hold."""
     _quiet()
     if ray.is_initialized():
         yield
@@ -38,8 +38,8 @@ def ray_cluster(actors: ActorConfig) -> Iterator[None]:
         with _held_back_stderr():
             ray.init(**common)
     else:
-        # The pool, and at least one CPU for reading and writing beside it, even on the smallest machine.
-        num_cpus = max(os.cpu_count() or 1, math.ceil(actors.max * actors.num_cpus) + 1)
+        # The actors, and at least one CPU for reading and writing beside them, even on the smallest machine.
+        num_cpus = max(os.cpu_count() or 1, math.ceil(reserved_cpus) + 1)
         # Workers do not start in our folder with our path: without this they would not find this checkout.
         path = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
         environment = {"env_vars": {"PYTHONPATH": path, _CORE_LOG_LEVEL: "info"}}
@@ -74,7 +74,9 @@ def _quiet() -> None:
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
     context.print_on_execution_start = False
-    for name in ("ray", "ray.data"):
+    # What a stage raises is to be told apart; Ray's own exception around it does not carry it over to the driver.
+    context.raise_original_map_exception = True
+    for name in ("ray", "ray.data", "ray.train"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
 

@@ -112,6 +112,7 @@ class JobConfig(_Section):
     schemas: str = Field(description="YAML file with the attributes of every category")
     output: str = Field(description="folder of this run, and of no other; local or any fsspec URI")
     model: str = Field("smollm2", description="hub id, local folder, or an embedded model's name")
+    adapter: str | None = Field(None, description="LoRA adapter in peft's format: local folder, fsspec URI or hub id")
     decoding: Literal["hpd", "ar"] = Field("hpd", description="'hpd', or 'ar': the plain autoregressive baseline")
     engine: EngineConfig = Field(default_factory=EngineConfig, description="how the engine decodes")
     shards: ShardConfig = Field(default_factory=ShardConfig)
@@ -124,8 +125,9 @@ class JobConfig(_Section):
 
     @model_validator(mode="after")
     def _check_paths(self) -> JobConfig:
-        for name in ("schemas", "output", "model"):
-            if not getattr(self, name).strip():
+        for name in ("schemas", "output", "model", "adapter"):
+            value = getattr(self, name)
+            if value is not None and not value.strip():
                 raise ValueError(f"{name} must not be empty")
         return self
 
@@ -143,6 +145,9 @@ def result_config(config: JobConfig) -> dict[str, Any]:
     data = config.model_dump(mode="json", exclude=set(_FREE_SECTIONS))
     for key in _FREE_ENGINE_KEYS:
         data["engine"].pop(key, None)
+    if config.adapter is None:
+        # Runs that were planned before there were adapters can still be continued.
+        del data["adapter"]
     # The order of the fields is their order in the prompt; a hash does not see the order of a mapping.
     data["input"]["fields"] = [list(field) for field in config.input.fields.items()]
     return data

@@ -56,10 +56,10 @@ def _apply(document: dict[str, Any], override: str) -> None:
 
 
 def _describe(problem: Any, model: type[BaseModel]) -> str:
-    location = [str(part) for part in problem["loc"]]
+    location, section = _locate(problem["loc"], model)
     key = ".".join(location) or "configuration"
     if problem["type"] == "extra_forbidden":
-        return f"unknown key {key!r}; {_hint(location, model)}"
+        return f"unknown key {key!r}; {_hint(location, section, model)}"
     if problem["type"] == "missing":
         return f"{key!r} is missing"
     message = str(problem["msg"]).removeprefix("Value error, ")
@@ -68,13 +68,32 @@ def _describe(problem: Any, model: type[BaseModel]) -> str:
     return f"{key!r}: {message}{shown}"
 
 
-def _hint(location: list[str], model: type[BaseModel]) -> str:
+def _locate(parts: Sequence[int | str], model: type[BaseModel]) -> tuple[list[str], type[BaseModel] | None]:
+    """The keys as the file has them, and the section that the last of them stands in.
+
+    Where sections are alternatives, told apart by their `kind`, pydantic adds the kind of the one it tried.
+    """
+    location: list[str] = []
+    sections, holder = [model], None
+    for part in parts:
+        if len(sections) > 1:
+            sections = [section for section in sections if part in get_args(section.model_fields["kind"].annotation)]
+            continue
+        location.append(str(part))
+        holder = sections[0] if sections else None
+        field = holder.model_fields.get(str(part)) if holder is not None else None
+        sections = _sections(field.annotation) if field is not None else []
+    return location, holder
+
+
+def _hint(location: list[str], section: type[BaseModel] | None, model: type[BaseModel]) -> str:
     *parents, leaf = location
-    known = list(known_keys(model))
-    siblings = {key.rsplit(".", 1)[-1]: key for key in known if key.split(".")[:-1] == parents}
+    siblings = list(section.model_fields) if section is not None else []
     if near := difflib.get_close_matches(leaf, siblings, n=1):
-        return f"did you mean {siblings[near[0]]!r}?"
-    elsewhere = [key for key in known if key.rsplit(".", 1)[-1] == leaf]
+        return f"did you mean {'.'.join([*parents, near[0]])!r}?"
+    elsewhere = [key for key in known_keys(model) if key.rsplit(".", 1)[-1] == leaf]
+    if ".".join(location) in elsewhere:
+        return f"it belongs to another {'.'.join([*parents, 'kind'])!r}"
     if elsewhere:
         return f"did you mean {elsewhere[0]!r}?"
     return f"known keys here: {', '.join(siblings)}"
@@ -84,13 +103,10 @@ def known_keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
     """Every dotted key of the configuration."""
     for name, field in model.model_fields.items():
         yield prefix + name
-        section = _section(field.annotation)
-        if section is not None:
+        for section in _sections(field.annotation):
             yield from known_keys(section, f"{prefix}{name}.")
 
 
-def _section(annotation: Any) -> type[BaseModel] | None:
-    for candidate in (annotation, *get_args(annotation)):
-        if isinstance(candidate, type) and issubclass(candidate, BaseModel):
-            return candidate
-    return None
+def _sections(annotation: Any) -> list[type[BaseModel]]:
+    candidates = (annotation, *get_args(annotation))
+    return [item for item in candidates if isinstance(item, type) and issubclass(item, BaseModel)]

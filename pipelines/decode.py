@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 def load_engine(config: JobConfig) -> Engine | AutoregressiveBaseline:
     """The decoder that the job asks for. Raises `HPDError` with a message for the user."""
     kind = AutoregressiveBaseline if config.decoding == "ar" else Engine
-    return kind.from_pretrained(config.model, config.engine)
+    return kind.from_pretrained(config.model, config.engine, config.adapter)
 
 
 def _num_cpus() -> int:

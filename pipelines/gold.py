@@ -54,12 +54,15 @@ class GoldProduct:
         row: 0-based line number in the file.
         product_id: None in ExtractGPT's layout; such a product is matched by `row`.
         values: the labelled attributes only.
+        fields: the product's own text, field name -> text, where the line holds it (`"input": {...}`); what
+            pipelines/label.py writes does.
     """
 
     row: int
     product_id: str | None
     category: str
     values: Mapping[str, GoldValue]
+    fields: Mapping[str, str] | None = None
 
     @property
     def name(self) -> str:
@@ -124,8 +127,19 @@ def _parse_line(line: bytes, row: int, place: str) -> GoldProduct:
             _text(entry, "product_id", place),
             category,
             {name: _from_forms(forms, _key(place, "values", name)) for name, forms in values.items()},
+            _fields(entry, place),
         )
     raise UsageError(f"{place}: neither 'values' (our layout) nor 'target_scores' (ExtractGPT's)")
+
+
+def _fields(entry: Mapping[str, Any], place: str) -> Mapping[str, str] | None:
+    if "input" not in entry:
+        return None
+    fields = _mapping(entry, "input", place)
+    for name, text in fields.items():
+        if not isinstance(text, str):
+            raise UsageError(f"{_key(place, 'input', name)}: text is needed, not {_kind(text)}")
+    return fields
 
 
 def _from_scores(scores: Any, place: str) -> GoldValue:

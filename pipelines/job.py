@@ -10,12 +10,14 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 from fsspec.implementations.local import LocalFileSystem
 from rich.console import Console
 
 from hpd_core import CategorySchema, DocumentTokenizer, HPDError
+from hpd_core.adapters import open_adapter
 from pipelines.config import JobConfig
 from pipelines.context import JobContext, SourceRef
 from pipelines.errors import RunError, UsageError
@@ -39,6 +41,7 @@ class Outcome:
         seconds: wall time of this session's work; 0 if there was none.
         products_per_second: of this session, loading included; None if there was none.
         discrepancy: what does not add up; None if everything does.
+        notes: what the user should know about the settings.
     """
 
     plan: Plan
@@ -47,6 +50,7 @@ class Outcome:
     seconds: float = 0.0
     products_per_second: float | None = None
     discrepancy: str | None = None
+    notes: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +80,8 @@ def run_job(job: PlannedJob, console: Console) -> Outcome:
     """Does what is left of the run. Raises `UsageError`, or `RunError` if a rerun has to continue it."""
     ledger = Ledger(job.output, session=secrets.token_hex(4))
     if (manifest := ledger.finished()) is not None:
-        return Outcome(job.plan, Totals.from_dict(manifest["totals"]), was_finished=True)
+        totals = Totals.from_dict(manifest["totals"])
+        return Outcome(job.plan, totals, was_finished=True, notes=manifest.get("notes", ()))
     _check_model(job.config)
     job = _store_plan(job)
 
@@ -94,11 +99,17 @@ def run_job(job: PlannedJob, console: Console) -> Outcome:
 
 
 def _check_model(config: JobConfig) -> None:
-    """Finds (and downloads) the tokenizer here, so that a wrong name costs seconds and not a cluster."""
+    """Finds (and downloads) tokenizer and adapter here, so that a wrong name costs seconds and not a cluster."""
     try:
         DocumentTokenizer.from_pretrained(config.model, config.engine)
     except HPDError as error:
         raise UsageError(f"model {config.model!r}: {error}") from error
+    if config.adapter is not None:
+        try:
+            with open_adapter(config.adapter):
+                pass
+        except HPDError as error:
+            raise UsageError(str(error)) from error
 
 
 def _store_plan(job: PlannedJob) -> PlannedJob:
@@ -121,7 +132,7 @@ def _decode_pending(job: PlannedJob, ledger: Ledger, totals: Totals, console: Co
     from pipelines.stages import build_dataset
 
     context = _context(job, ledger)
-    with ray_cluster(job.config.actors):
+    with ray_cluster(job.config.actors.max * job.config.actors.num_cpus):
         num_gpus = num_gpus_per_actor(job.config.actors)
         if (note := resource_note(job.config.actors)) is not None:
             console.print(note)
@@ -144,8 +155,12 @@ def _decode_pending(job: PlannedJob, ledger: Ledger, totals: Totals, console: Co
 
 def _context(job: PlannedJob, ledger: Ledger) -> JobContext:
     files = [SourceRef(file.name, _absolute(file.name), file.format) for file in job.plan.files]
+    config = job.config
+    if config.adapter is not None and (folder := Path(config.adapter).expanduser()).is_dir():
+        # Actors may work in another directory.
+        config = config.model_copy(update={"adapter": str(folder.absolute())})
     return JobContext(
-        config=job.config,
+        config=config,
         schemas=job.schemas,
         schema_hash=job.plan.schema_hash,
         run_id=job.plan.run_id,
@@ -171,7 +186,14 @@ def _finish(job: PlannedJob, ledger: Ledger, seconds: float, pace: float | None)
     discrepancy = totals.discrepancy(len(job.plan.shards), job.plan.num_rows)
     if discrepancy is None:
         ledger.finish(_run_manifest(job, ledger, totals))
-    return Outcome(job.plan, totals, seconds=seconds, products_per_second=pace, discrepancy=discrepancy)
+    return Outcome(
+        job.plan,
+        totals,
+        seconds=seconds,
+        products_per_second=pace,
+        discrepancy=discrepancy,
+        notes=ledger.engine().get("notes", ()),
+    )
 
 
 def _run_manifest(job: PlannedJob, ledger: Ledger, totals: Totals) -> dict[str, Any]:
@@ -188,7 +210,9 @@ def _run_manifest(job: PlannedJob, ledger: Ledger, totals: Totals) -> dict[str, 
         "prompt_hash": engine.get("prompt_hash"),
         "model_id": engine.get("model_id"),
         "model_revision": engine.get("model_revision"),
+        "adapter_id": job.config.adapter,
         "adapter_revision": engine.get("adapter_revision"),
+        "notes": engine.get("notes", []),
         "engine": engine,
         "versions": {
             "python": platform.python_version(),

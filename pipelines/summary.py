@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 
 from pipelines.job import Outcome, PlannedJob
 from pipelines.progress import describe_counts, format_seconds
@@ -43,6 +44,8 @@ def print_outcome(console: Console, job: PlannedJob, outcome: Outcome) -> None:
     console.print(f"  dead letters {describe_counts(totals.reasons)}", highlight=False)
     for table in TABLES:
         console.print(f"  {table:12} {job.output.describe(table)}/*.parquet", highlight=False, soft_wrap=True)
+    for note in outcome.notes:
+        console.print(f"[bold yellow]Note:[/] {escape(note)}", highlight=False, soft_wrap=True)
     if outcome.discrepancy is not None:
         console.print(f"[bold red]The counts do not add up:[/] {outcome.discrepancy}", highlight=False)
     elif totals.dead_letter_share > allowed:
@@ -63,6 +66,7 @@ def outcome_json(job: PlannedJob, outcome: Outcome, code: int) -> dict[str, Any]
         "seconds": round(outcome.seconds, 3),
         "products_per_second": outcome.products_per_second,
         "discrepancy": outcome.discrepancy,
+        "notes": list(outcome.notes),
         **outcome.totals.to_dict(),
     }
 

@@ -76,7 +76,7 @@ def extract(
     script = Script(texts, baseline._segments.tokenizer)
     if ended:
         script._ids = lambda prompt: [*Script._ids(script, prompt), 2]  # type: ignore[method-assign]
-    baseline._model.generate = script
+    baseline._weights.model.generate = script
     records = [Record(word, "c", {"t": f"{word} " * (n + 1)}) for n, word in enumerate(texts)]
     future = baseline.submit(records, {"c": SCHEMA})
     results = future.result(60)
@@ -229,11 +229,11 @@ def test_a_failure_is_an_engine_error_and_the_next_call_works(baseline: Autoregr
     def fail(**_: Any) -> Any:
         raise RuntimeError("out of memory, as it were")
 
-    baseline._model.generate = fail
+    baseline._weights.model.generate = fail
     with pytest.raises(EngineError, match="out of memory") as caught:
         baseline.extract(products(1), SCHEMAS)
     assert isinstance(caught.value.__cause__, RuntimeError)
-    del baseline._model.generate
+    del baseline._weights.model.generate
     assert baseline.extract(products(1), SCHEMAS)[0].error is None
 
 

@@ -1,0 +1,203 @@
+"""What the engine and the autoregressive baseline have in common: loading, names, results of refused records."""
+
+from __future__ import annotations
+
+import logging
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, ClassVar, Self
+
+from hpd_core import models
+from hpd_core.adapters import Adapter, add_adapter, open_adapter
+from hpd_core.config import EngineConfig
+from hpd_core.prepare import Refusal
+from hpd_core.types import CategorySchema, Record, RecordResult
+from hpd_core.values import error_value
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class ExtractionMetrics:
+    """What one submission cost. Tokens are counted where they were forwarded.
+
+    `busy_seconds` is the engine's time, each step's split over the submissions in it by tokens forwarded.
+    """
+
+    num_records: int = 0
+    num_errors: int = 0
+    prefix_tokens_computed: int = 0
+    prefix_tokens_reused: int = 0
+    document_tokens: int = 0
+    key_tokens: int = 0
+    value_tokens: int = 0
+    num_steps: int = 0
+    busy_seconds: float = 0.0
+
+
+class ExtractionFuture(Future[list[RecordResult]]):
+    """The results of one `submit`, in input order; `metrics` is complete once they are there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.metrics = ExtractionMetrics()
+
+
+@dataclass(eq=False)
+class Weights:
+    """A loaded model and what names it.
+
+    Attributes:
+        source: the folder or hub id it came from.
+        adapter: what was put into it; its files may be gone.
+    """
+
+    model: Any
+    model_id: str
+    source: str
+    adapter: Adapter | None = None
+
+    @classmethod
+    def of(cls, model: Any) -> Weights:
+        """The names of a model that somebody else has loaded."""
+        name = str(getattr(model.config, "_name_or_path", "") or "")
+        return cls(model, name, name)
+
+    @classmethod
+    def load(cls, model: str, config: EngineConfig, adapter: str | None) -> Weights:
+        """Loads `model` and puts `adapter` into it. Raises ModelError."""
+        with ExitStack() as stack:
+            # Before the weights: what is wrong with an adapter's files is said within seconds.
+            opened = None if adapter is None else stack.enter_context(open_adapter(adapter))
+            weights = cls(models.load_model(model, config), model, models.resolve_source(model), opened)
+            if opened is not None:
+                add_adapter(weights.model, opened, weights.revision)
+        return weights
+
+    @cached_property
+    def revision(self) -> str | None:
+        """What names exactly the model, without the adapter."""
+        return models.model_revision(self.model, self.source)
+
+
+class Extractor(ABC):
+    """Extracts attribute values with a language model. Use as a context manager, or `close` it."""
+
+    decoding: ClassVar[str]
+    config: EngineConfig
+    load_seconds: float
+    _weights: Weights
+
+    @abstractmethod
+    def __init__(self, model: Any, tokenizer: Any, config: EngineConfig | None = None) -> None: ...
+
+    @classmethod
+    def from_pretrained(cls, model: str, config: EngineConfig | None = None, adapter: str | None = None) -> Self:
+        """Loads `model`: a hub id, a local folder, or an embedded name ("smollm2").
+
+        Args:
+            adapter: a LoRA adapter in peft's format to put into it: a local folder, an fsspec URI or a hub id.
+
+        Raises:
+            ModelError: one of them cannot be found, loaded or used; the message says why.
+        """
+        config = config or EngineConfig()
+        started = time.perf_counter()
+        tokenizer = models.load_tokenizer(model, config)
+        weights = Weights.load(model, config, adapter)
+        extractor = cls(weights.model, tokenizer, config)
+        extractor._weights = weights
+        extractor.load_seconds = time.perf_counter() - started
+        for note in extractor.notes:
+            logger.warning("%s: %s", adapter, note)
+        return extractor
+
+    @property
+    def model_id(self) -> str:
+        """The model as the user named it."""
+        return self._weights.model_id
+
+    @property
+    @abstractmethod
+    def layout(self) -> str:
+        """The layout of prompts and answers."""
+
+    @property
+    def notes(self) -> list[str]:
+        """What a user should know about this combination of settings."""
+        adapter = self._weights.adapter
+        return adapter.notes(self.layout, self.config.prompt.hash) if adapter else []
+
+    def extract(
+        self,
+        records: Sequence[Record],
+        schemas: Mapping[str, CategorySchema],
+        document_ids: Sequence[Sequence[int]] | None = None,
+    ) -> list[RecordResult]:
+        """One result per record, in input order. A record that cannot be taken has `error` set.
+
+        Raises:
+            EngineError: decoding itself failed; the cause is attached.
+        """
+        return self.submit(records, schemas, document_ids).result()
+
+    @abstractmethod
+    def submit(
+        self,
+        records: Sequence[Record],
+        schemas: Mapping[str, CategorySchema],
+        document_ids: Sequence[Sequence[int]] | None = None,
+    ) -> ExtractionFuture:
+        """Queues the records and returns at once."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Ends its thread."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def describe(self) -> dict[str, Any]:
+        """What answers depend on, for a manifest: model, adapter, layout, precision, prompt, versions."""
+        model, adapter = self._weights.model, self._weights.adapter
+        return {
+            "model_id": self.model_id,
+            "model_revision": self._weights.revision,
+            "adapter_id": adapter.id if adapter else None,
+            "adapter_revision": adapter.revision if adapter else None,
+            "decoding": self.decoding,
+            "layout": self.layout,
+            "dtype": str(model.dtype).removeprefix("torch."),
+            "quantization": self.config.quantization,
+            "device": str(model.device),
+            "device_name": models.device_name(model.device),
+            "prompt_hash": self.config.prompt.hash,
+            "notes": self.notes,
+            "versions": versions(),
+        }
+
+
+def refused_result(record: Record, refusal: Refusal, schema: CategorySchema | None) -> RecordResult:
+    """What comes back for a record that was not decoded: every attribute with the status "error"."""
+    values = {attribute.name: error_value() for attribute in schema.attributes} if schema else {}
+    return RecordResult(record.id, record.category, values, refusal.message, refusal.code)
+
+
+def versions() -> dict[str, str]:
+    """Versions of what computes the answers."""
+    found = {}
+    for package in ("hpd", "torch", "transformers"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "source"
+    return found

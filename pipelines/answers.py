@@ -1,0 +1,185 @@
+"""From what a teacher wrote to labels: read leniently, judged strictly, every problem counted by its kind.
+
+A value is judged by the student's own rule (`hpd_core.values`), so a label is something the student can be right
+about. What cannot be used is left out of the labels: not labelled is not the same as absent.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from hpd_core import Attribute, CategorySchema, Value
+from hpd_core.values import parse_value
+from pipelines.gold import ABSENT_WORDS
+from pipelines.scoring import fold
+
+# None: looked, and absent. A list of texts: the forms of one value. A list of lists: several values.
+GoldForms = list[str] | list[list[str]] | None
+
+# Words for "nothing" that the student's rule takes for a value, and gold.py refuses or nobody wants to train on.
+_PLACEHOLDERS = ABSENT_WORDS | {"-", "–", "—"}
+_THOUGHTS = re.compile(r"\A.*</think>", re.DOTALL)
+_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
+_MAX_CANDIDATES = 100  # places where an object may begin, so that an answer full of braces costs no minutes
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """The usable labels of one product.
+
+    Attributes:
+        values: by attribute, in the schema's order; without those that are not labelled.
+        problems: what was wrong with the answer, by kind.
+        not_in_text: attributes with a value that does not stand in the product text.
+    """
+
+    values: dict[str, GoldForms]
+    problems: Counter[str]
+    not_in_text: tuple[str, ...]
+
+
+class _Object(dict[str, Any]):
+    """A JSON object that remembers which keys were written twice; the first of them counts."""
+
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        super().__init__(reversed(pairs))
+        self.num_doubled = len(pairs) - len(self)
+
+
+# Numbers stay as they were written: 1.50 is not 1.5.
+_DECODER = json.JSONDecoder(object_pairs_hook=_Object, parse_float=str, parse_int=str, parse_constant=str, strict=False)
+
+
+def read_answer(schema: CategorySchema, text: str) -> tuple[dict[str, Value], Counter[str]] | None:
+    """The values in a teacher's answer, by attribute, and what was wrong with its keys. None: it holds no JSON object.
+
+    Fences, thoughts and words around the object are skipped. A key that is equal to one attribute's name but for
+    case and punctuation counts as that attribute.
+    """
+    answer = _find_object(schema, text)
+    if answer is None:
+        return None
+    values: dict[str, Value] = {}
+    problems = Counter({"doubled_key": answer.num_doubled})
+    attributes = {attribute.name: attribute for attribute in schema.attributes}
+    spelled = _unique_spellings(attributes)
+    # Keys that are right to the letter come first: a misspelled one never takes their place.
+    for key in sorted(answer, key=lambda key: key not in attributes):
+        name = key if key in attributes else spelled.get(_spelling(key))
+        if name is None or name in values:
+            problems["unknown_key"] += 1
+            continue
+        problems["misspelled_key"] += name != key
+        values[name] = parse_value(attributes[name], json.dumps(answer[key]), closed=True)
+    problems["missing_key"] = len(attributes) - len(values)
+    return values, +problems
+
+
+def judge(
+    schema: CategorySchema, values: Mapping[str, Value], fields: Mapping[str, str], *, require_evidence: bool
+) -> Labels:
+    """The labels among a product's answers; `values` may lack attributes, they are not labelled then."""
+    problems: Counter[str] = Counter()
+    labels: dict[str, GoldForms] = {}
+    not_in_text: list[str] = []
+    document = _Document("\n".join(fields.values()))
+    for attribute in schema.attributes:
+        value = values.get(attribute.name)
+        if value is None:
+            continue
+        if value.status not in ("value", "absent"):
+            problems[_problem(attribute, value)] += 1
+            continue
+        items = [_as_json(attribute, item) for item in value.items if item.strip() not in _PLACEHOLDERS]
+        problems["placeholder"] += len(value.items) - len(items)
+        if not all(document.holds(attribute, item) for item in items):
+            problems["not_in_text"] += 1
+            not_in_text.append(attribute.name)
+            if require_evidence:
+                continue
+        labels[attribute.name] = ([[item] for item in items] if attribute.multiple else items) or None
+    return Labels(labels, +problems, tuple(not_in_text))
+
+
+class _Document:
+    """The product text, made ready for looking values up in it."""
+
+    def __init__(self, text: str) -> None:
+        self._folded = fold(text)
+        self._numbers = {number for match in _NUMBER.findall(text) for number in _readings(match)}
+
+    def holds(self, attribute: Attribute, item: str) -> bool:
+        """Whether the item stands in the text. Enums and truth values are conclusions: they need not."""
+        if attribute.type == "number":
+            return abs(float(item)) in self._numbers
+        return attribute.type != "string" or fold(item) in self._folded
+
+
+def _readings(digits: str) -> set[float]:
+    """1,500 is fifteen hundred or one and a half, as the catalog's language has it."""
+    readings = set()
+    for text in (digits.replace(",", ""), digits.replace(".", "").replace(",", "."), digits.replace(",", ".")):
+        if text.count(".") <= 1:
+            readings.add(float(text))
+    return readings
+
+
+def _problem(attribute: Attribute, value: Value) -> str:
+    if value.status == "invalid" and value.raw:
+        is_text = value.raw.startswith(("[", '"') if attribute.multiple else '"')
+        return "not_in_enum" if attribute.type == "enum" and is_text else "wrong_type"
+    return value.status
+
+
+def _as_json(attribute: Attribute, item: str) -> str:
+    """A number such as ".5" or "007" as JSON writes it: the student is trained on JSON."""
+    if attribute.type != "number":
+        return item
+    try:
+        json.loads(item)
+    except ValueError:
+        return format(Decimal(item), "f")
+    return item
+
+
+def _find_object(schema: CategorySchema, text: str) -> _Object | None:
+    """The object in `text` that has the most of the schema's keys; the first of several."""
+    text = _THOUGHTS.sub("", text)
+    names = {_spelling(attribute.name) for attribute in schema.attributes}
+    best: tuple[int, _Object] | None = None
+    start = text.find("{")
+    for _ in range(_MAX_CANDIDATES):
+        if start < 0:
+            break
+        end = start + 1
+        try:
+            candidate, end = _DECODER.raw_decode(text, start)
+        except (ValueError, RecursionError):
+            pass
+        else:
+            known = _count_known(candidate, names)
+            while not known and len(candidate) == 1 and isinstance(inner := next(iter(candidate.values())), _Object):
+                candidate, known = inner, _count_known(inner, names)  # {"product": {...}}
+            if best is None or known > best[0]:
+                best = known, candidate
+        start = text.find("{", end)
+    return best[1] if best is not None else None
+
+
+def _count_known(candidate: _Object, names: set[str]) -> int:
+    return sum(_spelling(key) in names for key in candidate)
+
+
+def _unique_spellings(attributes: Mapping[str, Attribute]) -> dict[str, str]:
+    counts = Counter(_spelling(name) for name in attributes)
+    return {_spelling(name): name for name in attributes if counts[_spelling(name)] == 1}
+
+
+def _spelling(key: str) -> str:
+    return " ".join(re.split(r"[\W_]+", key.casefold())).strip()

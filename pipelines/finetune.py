@@ -1,0 +1,59 @@
+"""Fine-tunes a model for hyper-parallel decoding.
+
+    python pipelines/finetune.py --config configs/finetune.yaml
+    python pipelines/finetune.py --config configs/finetune.yaml --set layout=stacked --set optimizer.epochs=5
+
+Run the same command again to continue a run that was stopped. Exit codes: 0 finished; 1 stopped before the end, run
+it again to continue; 2 wrong usage, configuration or data.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+if not __package__:
+    # Started as a file: Python has put this folder on the path, the checkout around it is needed.
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)
+
+import typer
+from rich.console import Console
+
+from pipelines.errors import RunError, UsageError
+
+EXIT_STOPPED, EXIT_USAGE = 1, 2
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+
+@app.command(help=__doc__.split("\n\n", maxsplit=1)[0] if __doc__ else None)
+def finetune(
+    config: Annotated[str, typer.Option(help="the fine-tuning's YAML file")],
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="change a key of the file; may be repeated")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="read and check the data, start nothing")] = False,
+) -> None:
+    """Runs the fine-tuning and exits with its code."""
+    console = Console(markup=False, highlight=False, emoji=False, soft_wrap=True)
+    try:
+        # Imported here: `--help` and wrong options answer at once, without torch.
+        from pipelines.config_file import load_config
+        from pipelines.training.config import FinetuneConfig
+        from pipelines.training.run import run_finetuning
+
+        run_finetuning(load_config(FinetuneConfig, config, overrides or []), console, dry_run=dry_run)
+    except UsageError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        raise typer.Exit(EXIT_USAGE) from error
+    except RunError as error:
+        print(f"Stopped: {error}\nRun the same command again to continue.", file=sys.stderr)
+        raise typer.Exit(EXIT_STOPPED) from error
+    except KeyboardInterrupt as error:
+        print("Interrupted. Run the same command again to continue.", file=sys.stderr)
+        raise typer.Exit(130) from error
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,288 @@
+"""A teacher behind an OpenAI-compatible endpoint, asked by the `openai` package, whose retries and waits are used.
+
+A failure is one of three: it ends the run (no such model, no money), it says nothing about the product (a timeout:
+asked again by a rerun), or it is about the product (the text is too long, the answer is useless).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
+from typing import Any, Self
+
+import openai
+from openai import AsyncOpenAI, DefaultAsyncHttpxClient
+
+from hpd_core import CategorySchema, Record
+from pipelines.answers import judge, read_answer
+from pipelines.errors import RunError, UsageError
+from pipelines.label_config import OpenAITeacherConfig
+from pipelines.pacing import Budget, BudgetReached, Pace
+from pipelines.questions import Message, asked_again, product_messages, prompt_hash, response_format
+from pipelines.teachers import Usage, Verdict
+
+_MAX_SHOWN_MESSAGE = 300
+# The package waits up to 8 seconds between two tries, and up to 120 if the endpoint names a time.
+_BACKOFF_SECONDS, _RETRY_AFTER_SECONDS = 10, 130
+_MESSAGE_TOKENS = 16  # what a chat template adds to a message, with room to spare
+
+# The deadline of the request that this task has under way.
+_deadline: ContextVar[asyncio.Timeout | None] = ContextVar("_deadline", default=None)
+
+
+class _Failure(Exception):  # noqa: N818 - becomes a verdict, never a message of its own
+    """Why a request brought no answer."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class OpenAITeacher:
+    """Asks for one product a request."""
+
+    batch_size = 1
+
+    def __init__(
+        self,
+        config: OpenAITeacherConfig,
+        schemas: Mapping[str, CategorySchema],
+        *,
+        require_evidence: bool,
+        spent: float = 0.0,
+    ) -> None:
+        """Connects to nothing yet; `spent` are the dollars of earlier sessions.
+
+        Raises `UsageError` if the key is not in the environment.
+        """
+        self.num_workers = config.max_concurrency
+        self.faults: Counter[str] = Counter()
+        self._config, self._schemas, self._require_evidence = config, schemas, require_evidence
+        self._key = _api_key(config)
+        self._mode = "json_object" if config.json_mode == "auto" else config.json_mode
+        self._has_answered = False
+        self._pace, self._budget = Pace(config.requests_per_minute), Budget(config.max_cost_usd, spent)
+        self._client = AsyncOpenAI(
+            api_key=self._key,
+            base_url=config.base_url,
+            timeout=config.timeout_seconds,
+            max_retries=config.max_retries,
+            http_client=DefaultAsyncHttpxClient(
+                event_hooks={"request": [self._before_request], "response": [self._after_headers]}
+            ),
+        )
+
+    async def __aenter__(self) -> Self:
+        """Asks for the list of models, which costs nothing. Endpoints without such a list are taken as they are."""
+        config = self._config
+        try:
+            async with asyncio.timeout(config.timeout_seconds):
+                await self._client.with_options(max_retries=0).models.list()
+        except (openai.APITimeoutError, TimeoutError) as error:
+            await self._client.close()
+            raise UsageError(
+                f"{config.base_url} does not answer within {config.timeout_seconds:g} s; nothing was asked"
+            ) from error
+        except openai.APIConnectionError as error:
+            await self._client.close()
+            cause = self._shorten(str(error.__cause__ or error))
+            raise UsageError(f"cannot reach {config.base_url}: {cause}; is the server running?") from error
+        except openai.AuthenticationError as error:
+            await self._client.close()
+            raise self._ending(error) from error
+        except (openai.OpenAIError, ValueError):
+            pass
+        self.faults.clear()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._client.close()
+
+    def provenance(self, category: str) -> dict[str, Any]:
+        """As `Teacher.provenance`."""
+        return {
+            "teacher": self._config.model,
+            "kind": self._config.kind,
+            "base_url": self._config.base_url,
+            "prompt_hash": prompt_hash(self._config),
+            "schema_hash": self._schemas[category].hash,
+        }
+
+    async def label(self, records: Sequence[Record]) -> list[Verdict]:
+        """As `Teacher.label`; may run many times at once. Raises `BudgetReached` where no money is left to ask."""
+        return [await self._label(record) for record in records]
+
+    async def _label(self, record: Record) -> Verdict:
+        """Asks until an answer is of use, at most `answer_attempts` times."""
+        schema = self._schemas[record.category]
+        question = messages = product_messages(self._config, schema, record)
+        tally, problems = _Tally(self._config), Counter[str]()
+        reason, message, raw, attempts = "no_completion", "", "", 0
+        for attempt in range(1, self._config.answer_attempts + 1):
+            try:
+                completion = await self._ask(messages, schema, tally)
+            except BudgetReached:
+                if attempt == 1:
+                    raise
+                break
+            except _Failure as failure:
+                # What was read before stays with the product: it may say why.
+                return Verdict(None, tally.usage, attempt, failure.reason, str(failure), raw, problems)
+            attempts = attempt
+            raw, declined, is_cut = _content(completion)
+            if declined:
+                return Verdict(None, tally.usage, attempts, "declined", "the teacher declined to answer", declined)
+            answer = read_answer(schema, raw)
+            if answer is not None:
+                values, problems = answer
+                labels = judge(schema, values, record.fields, require_evidence=self._require_evidence)
+                problems = problems + labels.problems
+                if labels.values:
+                    return Verdict(labels, tally.usage, attempts, problems=problems)
+            reason, message = _useless(raw, is_cut, found=answer is not None, limit=self._config.max_output_tokens)
+            messages = asked_again(question, raw, message)
+        return Verdict(None, tally.usage, attempts, reason, message, raw, problems)
+
+    async def _ask(self, messages: list[Message], schema: CategorySchema, tally: _Tally) -> Any:
+        """The completion, whatever it looks like; counted."""
+        config = self._config
+        most_input = sum(len(message["content"].encode()) + _MESSAGE_TOKENS for message in messages)
+        async with self._budget.reserve(config.cost(most_input, config.max_output_tokens) or 0.0):
+            completion = await self._send(messages, schema)
+            self._has_answered = True
+            cost = tally.add(completion)
+            if cost is None and config.max_cost_usd is not None:
+                raise RunError(
+                    f"{config.base_url} does not say how many tokens an answer took, so that max_cost_usd cannot be "
+                    "held; leave it out to go on"
+                )
+            self._budget.spend(cost or 0.0)
+        return completion
+
+    async def _send(self, messages: list[Message], schema: CategorySchema) -> Any:
+        config, mode = self._config, self._mode
+        request: dict[str, Any] = {"model": config.model, "messages": messages}
+        request[config.token_limit_key] = config.max_output_tokens
+        if config.temperature is not None:
+            request["temperature"] = config.temperature
+        if shape := response_format(mode, schema):
+            request["response_format"] = shape
+        try:
+            async with asyncio.timeout(None) as deadline:
+                token = _deadline.set(deadline)
+                try:
+                    return await self._client.chat.completions.create(**request, extra_body=config.request)
+                finally:
+                    _deadline.reset(token)
+        except (openai.APITimeoutError, TimeoutError) as error:
+            raise _Failure("timeout", f"no answer within {config.timeout_seconds:g} s") from error
+        except openai.APIConnectionError as error:
+            raise _Failure("unreachable", self._shorten(str(error.__cause__ or error))) from error
+        except openai.APIStatusError as error:
+            if config.json_mode == "auto" and mode != "off" and "response_format" in str(error):
+                self._mode = "off"
+                return await self._send(messages, schema)
+            raise self._failure(error) from error
+        except ValueError as error:
+            raise _Failure("server_error", f"the endpoint's answer is not JSON: {error}") from error
+
+    def _failure(self, error: openai.APIStatusError) -> Exception:
+        status, message = error.status_code, self._shorten(str(error))
+        if status in (401, 402, 404) or (status == 403 and not self._has_answered):
+            return self._ending(error)
+        if status == 429:
+            if error.code == "insufficient_quota":
+                return RunError(f"{self._config.base_url}: no quota is left: {message}")
+            return _Failure("rate_limited", message)
+        return _Failure("server_error" if status >= 500 or status in (408, 409) else "refused", message)
+
+    def _ending(self, error: openai.APIStatusError) -> UsageError:
+        config, status = self._config, error.status_code
+        name = config.api_key_env
+        advice = {
+            401: f"check the key in {name}" if name else "name the variable with the key in teacher.api_key_env",
+            404: f"check teacher.base_url and teacher.model ({config.model!r})",
+        }.get(status, "check the account")
+        return UsageError(f"{config.base_url} answers {status}: {self._shorten(str(error))}; {advice}")
+
+    def _shorten(self, message: str) -> str:
+        # Some endpoints repeat the key they were sent.
+        text = " ".join(message.replace(self._key, "***").split())
+        return text if len(text) <= _MAX_SHOWN_MESSAGE else text[:_MAX_SHOWN_MESSAGE] + "..."
+
+    async def _before_request(self, _: Any) -> None:
+        """Runs before every try, retries included. A trickle of bytes must not outlive the timeout, so the whole try
+        has a deadline beside the package's own, which is for each read.
+        """
+        _set_deadline(None)
+        await self._pace.wait()
+        _set_deadline(self._config.timeout_seconds + _BACKOFF_SECONDS)
+
+    async def _after_headers(self, response: Any) -> None:
+        if response.status_code >= 400:
+            self.faults[str(response.status_code)] += 1
+            _set_deadline(self._config.timeout_seconds + _RETRY_AFTER_SECONDS)
+
+
+class _Tally:
+    """The tokens and dollars of one product."""
+
+    def __init__(self, config: OpenAITeacherConfig) -> None:
+        self._config = config
+        self.usage = Usage()
+
+    def add(self, completion: Any) -> float | None:
+        """Counts one answer; its cost, or None if it cannot be known."""
+        usage = getattr(completion, "usage", None)
+        read, written = getattr(usage, "prompt_tokens", None), getattr(usage, "completion_tokens", None)
+        if not isinstance(read, int) or not isinstance(written, int):
+            return None
+        cost, before = self._config.cost(read, written), self.usage
+        self.usage = Usage(
+            (before.input_tokens or 0) + read,
+            (before.output_tokens or 0) + written,
+            None if cost is None else (before.cost_usd or 0.0) + cost,
+        )
+        return cost
+
+
+def _set_deadline(seconds: float | None) -> None:
+    if (deadline := _deadline.get()) is not None:
+        deadline.reschedule(None if seconds is None else asyncio.get_running_loop().time() + seconds)
+
+
+def _api_key(config: OpenAITeacherConfig) -> str:
+    if config.api_key_env is None:
+        return "no-key"  # the package wants one; servers without accounts do not read it
+    key = os.environ.get(config.api_key_env, "").strip()
+    if not key:
+        raise UsageError(f"teacher.api_key_env: the environment variable {config.api_key_env} is not set")
+    return key
+
+
+def _content(completion: Any) -> tuple[str, str, bool]:
+    """Text, refusal and whether the text was cut. Endpoints send all kinds of things: nothing is taken for granted."""
+    if isinstance(completion, str):
+        return completion, "", False
+    choices = getattr(completion, "choices", None)
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    message, finish = getattr(choice, "message", None), getattr(choice, "finish_reason", None)
+    content, refusal = getattr(message, "content", None), getattr(message, "refusal", None)
+    if finish == "content_filter" and not refusal:
+        refusal = content if isinstance(content, str) and content else "content filter"
+    text = content if isinstance(content, str) else ""
+    return text, refusal if isinstance(refusal, str) else "", finish == "length"
+
+
+def _useless(raw: str, is_cut: bool, *, found: bool, limit: int) -> tuple[str, str]:
+    """Reason and message, the message for people and for the teacher."""
+    if not raw.strip():
+        return "no_completion", "it is empty"
+    if found:
+        return "no_labels", "its JSON object has no usable value for any attribute"
+    if is_cut:
+        return "cut_off", f"it was cut at {limit} tokens and holds no complete JSON object"
+    return "not_json", "it holds no complete JSON object"

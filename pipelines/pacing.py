@@ -1,0 +1,63 @@
+"""How fast and how far a paid endpoint is asked: requests a minute, dollars in all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+
+class BudgetReached(Exception):  # noqa: N818 - it is an end, not an error
+    """The next request might cost more than is left."""
+
+
+class Pace:
+    """Starts at most so many requests a minute, evenly spaced."""
+
+    def __init__(self, per_minute: float | None) -> None:
+        self._interval = 60 / per_minute if per_minute else 0.0
+        self._next = 0.0
+
+    async def wait(self) -> None:
+        """Returns when the next request may start."""
+        now = asyncio.get_running_loop().time()
+        start = max(now, self._next)
+        self._next = start + self._interval
+        if start > now:
+            await asyncio.sleep(start - now)
+
+
+class Budget:
+    """Dollars that may be spent. A request reserves the most that it can cost before it is sent."""
+
+    def __init__(self, limit: float | None, spent: float) -> None:
+        self._limit = limit
+        self._spent = spent
+        self._reserved: list[float] = []  # one for each request under way; a running sum would keep rounding errors
+        self._changed = asyncio.Condition()
+
+    @asynccontextmanager
+    async def reserve(self, most: float) -> AsyncIterator[None]:
+        """Holds `most` for the time of a request; waits for requests under way if they may leave enough.
+
+        Raises `BudgetReached` where nothing under way could.
+        """
+        if self._limit is None:
+            yield
+            return
+        async with self._changed:
+            while self._spent + sum(self._reserved) + most > self._limit:
+                if not self._reserved:
+                    raise BudgetReached(f"${self._spent:.4f} are spent and the next request may cost up to ${most:.4f}")
+                await self._changed.wait()
+            self._reserved.append(most)
+        try:
+            yield
+        finally:
+            self._reserved.remove(most)
+            async with self._changed:
+                self._changed.notify_all()
+
+    def spend(self, cost: float) -> None:
+        """Counts what a request did cost."""
+        self._spent += cost

@@ -1,0 +1,116 @@
+"""What labels products: the interface, the verdict on a product, and the model itself as its own teacher."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, Self
+
+from hpd_core import AutoregressiveBaseline, CategorySchema, EngineError, HPDError, Record, RecordResult
+from pipelines.answers import Labels, judge
+from pipelines.errors import RunError, UsageError
+from pipelines.label_config import SelfTeacherConfig
+
+# The teacher could not be had: nothing is said about the product, a rerun asks again by itself.
+UNANSWERED = frozenset({"timeout", "unreachable", "rate_limited", "server_error"})
+# The teacher did answer, and the answer is of no use (`--retry-rejected` asks again).
+USELESS = frozenset({"not_json", "cut_off", "no_labels", "no_completion", "declined", "refused"})
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a product took, all requests for it together. None: the teacher does not say."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cost_usd: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of one product: labels, or the reason why there are none with what the teacher wrote."""
+
+    labels: Labels | None
+    usage: Usage
+    attempts: int = 1
+    reason: str | None = None
+    message: str = ""
+    raw: str = ""
+    problems: Counter[str] = field(default_factory=Counter)
+
+
+class Teacher(Protocol):
+    """Labels products. One that takes single products may be asked for several at the same time."""
+
+    batch_size: int
+    num_workers: int
+    faults: Counter[str]
+
+    async def __aenter__(self) -> Self:
+        """Makes sure that it can be asked. Raises `UsageError` if not."""
+        ...
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+    async def label(self, records: Sequence[Record]) -> list[Verdict]:
+        """One verdict a record. Raises `UsageError` or `RunError` where asking on makes no sense."""
+        ...
+
+    def provenance(self, category: str) -> dict[str, Any]:
+        """What a line says about where its labels come from."""
+        ...
+
+
+class SelfTeacher:
+    """The model's own answers by plain autoregressive decoding, for self-supervision."""
+
+    num_workers = 1
+
+    def __init__(
+        self, config: SelfTeacherConfig, schemas: Mapping[str, CategorySchema], *, require_evidence: bool
+    ) -> None:
+        """Loads the model. Raises `UsageError` if it cannot."""
+        self.batch_size = config.engine.max_prompts_per_cohort
+        self.faults: Counter[str] = Counter()
+        self._config, self._schemas, self._require_evidence = config, schemas, require_evidence
+        try:
+            self._model = AutoregressiveBaseline.from_pretrained(config.model, config.engine)
+        except HPDError as error:
+            raise UsageError(f"teacher.model: {error}") from error
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._model.close()
+
+    async def label(self, records: Sequence[Record]) -> list[Verdict]:
+        """As `Teacher.label`; one call at a time."""
+        try:
+            results = await asyncio.to_thread(self._model.extract, records, self._schemas)
+        except EngineError as error:
+            raise RunError(f"the teacher's decoding failed: {error}") from error
+        return [self._verdict(record, result) for record, result in zip(records, results, strict=True)]
+
+    def provenance(self, category: str) -> dict[str, Any]:
+        """As `Teacher.provenance`."""
+        return {
+            "teacher": self._config.model,
+            "kind": self._config.kind,
+            "prompt_hash": self._config.engine.prompt.hash,
+            "schema_hash": self._schemas[category].hash,
+        }
+
+    def _verdict(self, record: Record, result: RecordResult) -> Verdict:
+        if result.error is not None:
+            reason = result.error_code.value if result.error_code is not None else "engine"
+            return Verdict(None, Usage(), reason=reason, message=result.error)
+        schema = self._schemas[record.category]
+        labels = judge(schema, result.values, record.fields, require_evidence=self._require_evidence)
+        usage = Usage(output_tokens=sum(value.num_tokens for value in result.values.values()))
+        if labels.values:
+            return Verdict(labels, usage, problems=labels.problems)
+        raw = "\n".join(f"{name}: {value.raw}" for name, value in result.values.items())
+        return Verdict(None, usage, 1, "no_labels", "no attribute has a usable answer", raw, labels.problems)

@@ -1,0 +1,1 @@
+"""Fine-tuning: gold files to examples, examples to steps, steps to an adapter."""

@@ -1,0 +1,245 @@
+"""From gold files to labelled products: what is taught, what is not, and why not. Nothing is dropped unseen."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hpd_core import CategorySchema, Record
+from hpd_core.examples import ExampleBuilder
+from hpd_core.types import Attribute
+from pipelines.errors import UsageError
+from pipelines.gold import GoldProduct, GoldValue, read_gold
+from pipelines.records import read_records
+from pipelines.schemas import load_schemas
+from pipelines.scoring import fold
+from pipelines.training.config import DatasetConfig, LabelConfig
+
+_MAX_EXAMPLES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A labelled product.
+
+    Attributes:
+        gold: as the gold file has it; what validation scores against.
+        answers: attribute -> items, or None for one that somebody found absent.
+        assumed_absent: attributes that nobody labelled and that are taken for absent.
+    """
+
+    record: Record
+    schema: CategorySchema
+    gold: GoldProduct
+    answers: Mapping[str, Sequence[str] | None]
+    assumed_absent: Sequence[str]
+
+    @property
+    def fingerprint(self) -> int:
+        """A number from the product's text: equal texts are on one side of any split."""
+        text = json.dumps([self.record.category, list(self.record.fields.values())])
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
+
+
+@dataclass
+class DataReport:
+    """Counts of everything that was read, and examples of what is not taught."""
+
+    products: int = 0
+    values: int = 0
+    absent: int = 0
+    assumed_absent: int = 0
+    unlabelled_not_taught: int = 0
+    not_taught: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, list[str]] = field(default_factory=dict)
+
+    def leave_out(self, reason: str, example: str) -> None:
+        """Counts one label or product that is not taught."""
+        self.not_taught[reason] += 1
+        self.examples.setdefault(reason, [])
+        if len(self.examples[reason]) < _MAX_EXAMPLES:
+            self.examples[reason].append(example)
+
+    def lines(self) -> Iterator[str]:
+        """The report for a person."""
+        yield (
+            f"{self.products:,} products; taught: {self.values:,} values, {self.absent:,} labelled absent, "
+            f"{self.assumed_absent:,} unlabelled and taken for absent; {self.unlabelled_not_taught:,} unlabelled ones "
+            f"are not taught"
+        )
+        for reason, number in self.not_taught.most_common():
+            yield f"left out, {reason}: {number:,} (e.g. {'; '.join(self.examples[reason])})"
+
+
+def load_products(
+    datasets: Iterable[DatasetConfig], labels: LabelConfig, builder: ExampleBuilder
+) -> tuple[list[Product], DataReport]:
+    """All labelled products of all datasets.
+
+    Raises `UsageError` for files that cannot be read or do not belong together, and for attributes that the schema
+    does not have (unless they are to be skipped).
+    """
+    report = DataReport()
+    products: list[Product] = []
+    for dataset in datasets:
+        schemas = load_schemas(dataset.schemas)
+        pairs = list(_pairs(dataset, schemas, report))
+        known = _known_values(gold for _, gold in pairs)
+        for record, gold in pairs:
+            schema = schemas[gold.category]
+            _check_attributes(dataset, schema, gold, labels, report)
+            products.append(_label(record, schema, gold, labels, builder, known, report))
+    report.products = len(products)
+    if not products:
+        raise UsageError("the datasets hold no product to train on")
+    return products, report
+
+
+def _pairs(
+    dataset: DatasetConfig, schemas: Mapping[str, CategorySchema], report: DataReport
+) -> Iterator[tuple[Record, GoldProduct]]:
+    """Every product of the gold file with its record."""
+    gold = read_gold(dataset.gold)
+    for product in gold:
+        if product.category not in schemas:
+            raise UsageError(
+                f"{dataset.gold}, line {product.row + 1}: {dataset.schemas} has no category {product.category!r}"
+            )
+    if dataset.input is None:
+        yield from _self_contained(dataset.gold, gold, report)
+        return
+    by_id = {product.product_id: product for product in gold if product.product_id is not None}
+    by_row = {product.row: product for product in gold if product.product_id is None}
+    found: set[int] = set()
+    for row, record in read_records(dataset.input, schemas):
+        if not isinstance(record, Record):
+            if row in by_row:
+                found.add(row)
+                report.leave_out("the record cannot be used", f"row {row}: {record.message}")
+            continue
+        match = by_id.get(record.id) or by_row.get(row)
+        if match is None or match.row in found:
+            continue
+        if match.category != record.category:
+            raise UsageError(
+                f"{dataset.gold}, line {match.row + 1}: category {match.category!r}, but the catalog says "
+                f"{record.category!r} for {record.id!r}; do the two files belong together?"
+            )
+        found.add(match.row)
+        yield record, match
+    for product in gold:
+        if product.row not in found:
+            report.leave_out("the catalog has no such product", product.name)
+
+
+def _self_contained(path: str, gold: Sequence[GoldProduct], report: DataReport) -> Iterator[tuple[Record, GoldProduct]]:
+    for product in gold:
+        if product.fields is None:
+            raise UsageError(
+                f"{path}, line {product.row + 1}: no 'input' with the product's fields; name the catalog in 'input' of "
+                f"the dataset"
+            )
+        if any(text.strip() for text in product.fields.values()):
+            yield Record(product.name, product.category, product.fields), product
+        else:
+            report.leave_out("the record cannot be used", f"{product.name}: every field is empty")
+
+
+def _known_values(products: Iterable[GoldProduct]) -> dict[tuple[str, str], re.Pattern[str]]:
+    """Per category and attribute, a pattern that finds any of its gold values as whole words in folded text."""
+    forms: dict[tuple[str, str], set[str]] = {}
+    for product in products:
+        for name, value in product.values.items():
+            forms.setdefault((product.category, name), set()).update(
+                fold(form) for item in value.items for form in item
+            )
+    return {
+        pair: re.compile(r"(?<!\w)(?:" + "|".join(re.escape(text) for text in sorted(texts)) + r")(?!\w)")
+        for pair, texts in forms.items()
+        if texts
+    }
+
+
+def _check_attributes(
+    dataset: DatasetConfig, schema: CategorySchema, gold: GoldProduct, labels: LabelConfig, report: DataReport
+) -> None:
+    names = {attribute.name for attribute in schema.attributes}
+    for name in gold.values:
+        if name in names:
+            continue
+        if labels.unknown_attributes == "refuse":
+            raise UsageError(
+                f"{dataset.gold}, line {gold.row + 1}: category {gold.category!r} has no attribute {name!r} in "
+                f"{dataset.schemas}. Add it there, or set labels.unknown_attributes: skip"
+            )
+        report.leave_out("not in the schema", f"{gold.category} > {name}")
+
+
+def _label(
+    record: Record,
+    schema: CategorySchema,
+    gold: GoldProduct,
+    labels: LabelConfig,
+    builder: ExampleBuilder,
+    known: Mapping[tuple[str, str], re.Pattern[str]],
+    report: DataReport,
+) -> Product:
+    text = "\n".join(record.fields.values())
+    folded = fold(text)
+    answers: dict[str, Sequence[str] | None] = {}
+    assumed: list[str] = []
+    for attribute in schema.attributes:
+        place = f"{gold.name}, {attribute.name}"
+        value = gold.values.get(attribute.name)
+        if value is None:
+            pattern = known.get((gold.category, attribute.name))
+            is_open = labels.unlabelled == "absent_unless_known" and pattern is not None and pattern.search(folded)
+            if labels.unlabelled == "untaught" or is_open:
+                report.unlabelled_not_taught += 1
+            else:
+                assumed.append(attribute.name)
+                report.assumed_absent += 1
+        elif value.is_absent:
+            answers[attribute.name] = None
+            report.absent += 1
+        else:
+            items = [_preferred(forms, text) for forms in value.items]
+            problem = _problem(attribute, value, items, builder)
+            if problem:
+                report.leave_out(problem, f"{place}: {value}")
+            else:
+                answers[attribute.name] = items
+                report.values += 1
+    return Product(record, schema, gold, answers, assumed)
+
+
+def _preferred(forms: Sequence[str], text: str) -> str:
+    """Of several accepted forms, the one that can be copied."""
+    return next((form for form in forms if form in text), forms[0])
+
+
+def _problem(attribute: Attribute, value: GoldValue, items: Sequence[str], builder: ExampleBuilder) -> str | None:
+    """Why a value cannot be taught."""
+    if len(value.items) > 1 and not attribute.multiple:
+        return "several values where the schema has one"
+    for item in items:
+        if attribute.type == "boolean" and item not in ("true", "false"):
+            return "not true or false"
+        if attribute.type == "number" and not _is_number(item):
+            return "not a number"
+        if attribute.values is not None and item not in attribute.values:
+            return "not one of the schema's values"
+    if len(builder.value_ids(attribute, items)) > builder.max_value_tokens(attribute):
+        return "longer than K_max"
+    return None
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), (int, float)) and text not in ("true", "false")
+    except ValueError:
+        return False

@@ -1,0 +1,195 @@
+"""The driver of a fine-tuning: checks everything that can be checked early, then hands over to Ray Train."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.train import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
+from ray.train.torch import TorchTrainer
+from ray.util.queue import Empty, Queue
+from rich.console import Console
+
+from hpd_core import HPDError, models
+from hpd_core.examples import ExampleBuilder
+from pipelines.cluster import explain, ray_cluster
+from pipelines.config import InputConfig
+from pipelines.errors import RunError, UsageError
+from pipelines.folders import Folder
+from pipelines.training.config import DatasetConfig, FinetuneConfig
+from pipelines.training.data import load_products
+from pipelines.training.loop import CURVE_FILE, MODEL_FOLDER, RESULT_FILE, train_worker
+from pipelines.training.validation import split_products
+
+CONFIG_FILE = "config.json"
+_CHECKPOINTS = "_checkpoints"
+
+
+def run_finetuning(config: FinetuneConfig, console: Console, *, dry_run: bool = False) -> None:
+    """Runs the fine-tuning to its end, or continues it.
+
+    Raises `UsageError` for what the user can mend before it starts, `RunError` for what stopped it on the way.
+    """
+    config = _with_absolute_paths(config)
+    output = Folder(config.output)
+    output.require()
+    _check_same_run(config, output)
+    _check_data(config, console if dry_run else None)
+    if dry_run:
+        return
+    if output.exists(RESULT_FILE):
+        console.print("finished already; nothing to do")
+    else:
+        if not output.exists(CONFIG_FILE):
+            record = {"hash": config.hash, "config": config.model_dump(mode="json")}
+            output.write(CONFIG_FILE, json.dumps(record, indent=1).encode())
+        _train(config, output, console)
+    _print_result(config, output, console)
+
+
+def _train(config: FinetuneConfig, output: Folder, console: Console) -> None:
+    scaling = config.scaling
+    try:
+        with ray_cluster(scaling.num_workers * scaling.num_cpus):
+            num_gpus = ray.cluster_resources().get("GPU", 0)  # type: ignore[no-untyped-call]
+            use_gpu = num_gpus >= scaling.num_workers if scaling.use_gpu is None else scaling.use_gpu
+            threads = scaling.num_threads or max(1, len(os.sched_getaffinity(0)) // scaling.num_workers)
+            with _printed(console) as lines:
+                TorchTrainer(
+                    train_worker,
+                    train_loop_config={
+                        "config": config,
+                        "output": output.absolute_uri,
+                        "num_threads": None if use_gpu else threads,
+                        "lines": lines,
+                    },
+                    scaling_config=ScalingConfig(
+                        num_workers=scaling.num_workers,
+                        use_gpu=use_gpu,
+                        resources_per_worker={"CPU": scaling.num_cpus, **({"GPU": 1} if use_gpu else {})},
+                    ),
+                    run_config=RunConfig(
+                        name=_CHECKPOINTS,
+                        storage_path=output.absolute_uri,
+                        checkpoint_config=CheckpointConfig(num_to_keep=1),
+                        failure_config=FailureConfig(max_failures=scaling.max_failures),
+                    ),
+                ).fit()
+    except Exception as error:
+        explained = _explain(error)
+        if explained is None:
+            raise
+        raise explained from error
+
+
+def _explain(error: BaseException) -> Exception | None:
+    # Ray Train keeps the workers' own errors in a field of its own.
+    for failure in getattr(error, "worker_failures", {}).values():
+        if (found := explain(failure)) is not None:
+            return found
+        if isinstance(getattr(failure, "cause", failure), FloatingPointError):
+            return RunError(str(getattr(failure, "cause", failure)))
+    return explain(error)
+
+
+@contextmanager
+def _printed(console: Console) -> Iterator[Queue]:
+    """A queue whose lines are printed as they come, for as long as the block runs."""
+    queue = Queue(actor_options={"num_cpus": 0})
+    done = threading.Event()
+
+    def print_lines() -> None:
+        while True:
+            is_last = done.is_set()
+            try:
+                while True:
+                    console.print(queue.get(timeout=0.5))
+            except Empty:
+                if is_last:
+                    return
+
+    thread = threading.Thread(target=print_lines, name="finetune-lines", daemon=True)
+    thread.start()
+    try:
+        yield queue
+    finally:
+        done.set()
+        thread.join()
+        queue.shutdown()
+
+
+def _check_same_run(config: FinetuneConfig, output: Folder) -> None:
+    known = output.read_json(CONFIG_FILE)
+    if known is not None and known["hash"] != config.hash:
+        changed = _differences(known["config"], config.model_dump(mode="json"))
+        raise UsageError(
+            f"{config.output} holds a run of another configuration ({', '.join(changed)} changed). Continue it with "
+            f"its own, or choose another output"
+        )
+
+
+def _differences(old: Any, new: Any, place: str = "") -> list[str]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        keys = dict.fromkeys([*old, *new])
+        return [item for key in keys for item in _differences(old.get(key), new.get(key), f"{place}.{key}")]
+    return [] if old == new else [place.removeprefix(".")]
+
+
+def _check_data(config: FinetuneConfig, console: Console | None) -> None:
+    """Reads all data as the workers will; wrong data is found before a cluster is asked for anything."""
+    try:
+        tokenizer = models.load_tokenizer(config.model, config.engine)
+        builder = ExampleBuilder(tokenizer, config.engine, config.layout, None)
+        products, report = load_products(config.datasets, config.labels, builder)
+    except HPDError as error:
+        raise UsageError(str(error)) from error
+    training, validation = split_products(products, config.validation.share)
+    if not training:
+        raise UsageError("no product is left to train on: validation.share takes them all")
+    if console is not None:
+        for line in report.lines():
+            console.print(line)
+        console.print(f"{len(training):,} products to train on, {len(validation):,} for validation")
+
+
+def _with_absolute_paths(config: FinetuneConfig) -> FinetuneConfig:
+    """Workers run in folders of their own."""
+    datasets = tuple(_absolute_dataset(dataset) for dataset in config.datasets)
+    model = _absolute(config.model) if Path(config.model).expanduser().is_dir() else config.model
+    adapter = (
+        _absolute(config.adapter) if config.adapter and Path(config.adapter).expanduser().is_dir() else config.adapter
+    )
+    update = {"datasets": datasets, "output": _absolute(config.output), "model": model, "adapter": adapter}
+    return config.model_copy(update=update)
+
+
+def _absolute_dataset(dataset: DatasetConfig) -> DatasetConfig:
+    catalog: InputConfig | None = dataset.input
+    if catalog is not None:
+        catalog = catalog.model_copy(update={"path": tuple(_absolute(path) for path in catalog.path)})
+    update = {"gold": _absolute(dataset.gold), "schemas": _absolute(dataset.schemas), "input": catalog}
+    return dataset.model_copy(update=update)
+
+
+def _absolute(path: str) -> str:
+    return path if "://" in path else str(Path(path).expanduser().absolute())
+
+
+def _print_result(config: FinetuneConfig, output: Folder, console: Console) -> None:
+    result = output.read_json(RESULT_FILE)
+    if result is None:
+        raise RunError("the run ended without a result")
+    score = "" if result["best_f1"] < 0 else f"; validation F1 {result['best_f1']:.3f}"
+    what = "adapter" if config.method == "lora" else "model"
+    console.print(f"best weights: step {result['best_step']} of {result['num_steps']}{score}")
+    console.print(f"  {what:11}{output.describe(MODEL_FOLDER)}")
+    console.print(f"  loss curve {output.describe(CURVE_FILE)}")
+    use = "adapter" if config.method == "lora" else "model"
+    settings = {"tree": "", "stacked": " --set engine.layout=stacked", "ar": " --set decoding=ar"}[config.layout]
+    console.print(f"to use it: pipelines/extract.py --set {use}={output.describe(MODEL_FOLDER)}{settings}")

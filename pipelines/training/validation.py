@@ -1,0 +1,86 @@
+"""Validation by real decoding: the engine itself answers, the scorer itself counts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from hpd_core import AutoregressiveBaseline, Engine
+from hpd_core.training import attach_training
+from pipelines.scoring import Answer, Counts, count, judge
+from pipelines.training.config import FinetuneConfig
+from pipelines.training.data import Product
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationScore:
+    """Scores over the validation products (see scoring.py).
+
+    `num_answered` counts attributes that nobody labelled and that got a value: not wrong for sure, but suspicious.
+    """
+
+    precision: float
+    recall: float
+    f1: float
+    hallucination_rate: float | None
+    num_products: int
+    num_unlabelled: int
+    num_answered: int
+    products_per_second: float
+
+    def as_metrics(self) -> dict[str, Any]:
+        """Plain data for the log."""
+        return asdict(self)
+
+
+def split_products(products: Sequence[Product], share: float) -> tuple[list[Product], list[Product]]:
+    """(for training, for validation); equal texts are on one side, and a product's side never changes."""
+    border = int(share * 2**64)
+    training = [product for product in products if product.fingerprint >= border]
+    return training, [product for product in products if product.fingerprint < border]
+
+
+def choose(products: Sequence[Product], limit: int) -> list[Product]:
+    """At most `limit` products, always the same ones, in no order of theirs."""
+    return sorted(products, key=lambda product: product.fingerprint)[:limit]
+
+
+def validate(model: Any, tokenizer: Any, products: Sequence[Product], config: FinetuneConfig) -> ValidationScore:
+    """Decodes the products with the model as it is now. The model is left ready to be trained on."""
+    model.eval()
+    # Two datasets may call two categories alike: here a category's name is its schema's hash.
+    schemas = {product.schema.hash: product.schema for product in products}
+    records = [replace(product.record, category=product.schema.hash) for product in products]
+    started = time.perf_counter()
+    counts = Counts()
+    num_unlabelled = num_answered = 0
+    layout = "stacked" if config.layout == "stacked" else "tree"
+    engine_config = config.engine.model_copy(update={"layout": layout})
+    kind = AutoregressiveBaseline if config.layout == "ar" else Engine
+    try:
+        with kind(model, tokenizer, engine_config) as engine:
+            results = engine.extract(records, schemas)
+        for product, result in zip(products, results, strict=True):
+            answers = {name: Answer(value.status, value.items) for name, value in result.values.items()}
+            missing = Answer("not_asked")
+            counts += count(judge(gold, answers.get(name, missing)) for name, gold in product.gold.values.items())
+            others = [answer for name, answer in answers.items() if name not in product.gold.values]
+            num_unlabelled += len(others)
+            num_answered += sum(answer.status == "value" for answer in others)
+    finally:
+        attach_training(model)
+        model.train()
+    seconds = time.perf_counter() - started
+    rates = counts.rates
+    return ValidationScore(
+        rates.precision,
+        rates.recall,
+        rates.f1,
+        counts.hallucination_rate,
+        len(products),
+        num_unlabelled,
+        num_answered,
+        len(products) / seconds,
+    )

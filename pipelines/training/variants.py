@@ -1,0 +1,173 @@
+"""Variants of a category's schema and of its products' texts, so that an adapter learns to read schemas.
+
+A model that has only seen ten fixed lists of free-text attributes answers any list as if it were one of those. A
+variant asks the same product other questions whose answers follow from its labels:
+
+    order       attributes in another order, some left out, some with a description (examples of values)
+    number      "Capacity: 12 oz" -> {type: number, unit: oz}: 12
+    enum        "Gender: Women's" -> {type: enum, values: [...]}: Women's
+    boolean     "Material: Leather" -> {name: Leather, type: boolean}: true; another material: false; none: null
+    list        "Color: Black/White" -> {multiple: true}: ["Black", "White"]
+    text        the title cut in two fields, between two labelled values
+
+Everything is drawn from the given generator.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from hpd_core import Attribute, CategorySchema, Record
+
+Items = Sequence[str] | None
+UNTAUGHT = "untaught"
+"""What a question's `convert` returns where the label does not tell the answer."""
+
+_QUANTITY = re.compile(r"(\d+(?:\.\d+)?)\s*([^\d\s]\D{0,14})")
+_SEPARATORS = re.compile(r"\s*(?:/|,|&|\band\b)\s*")
+_MIN_COUNT = 3  # times a value must occur to be asked for
+_KEPT, _DESCRIBED, _CUT = 0.85, 0.2, 0.5  # shares: attributes kept, with a description, texts cut in two
+_FIELD_NAMES = (("title", "description"), ("title", "bullets"), ("name", "details"), ("title", "features"))
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """An attribute to ask for, and how its answer follows from the label of attribute `source`."""
+
+    attribute: Attribute
+    source: str
+    convert: Callable[[Items], Items | str]
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One way of asking a category."""
+
+    schema: CategorySchema
+    questions: Sequence[Question]
+
+    def answers(self, labels: Mapping[str, Items]) -> dict[str, Items]:
+        """The variant's answers for a product; attributes that its labels do not decide are missing."""
+        found: dict[str, Items] = {}
+        for question in self.questions:
+            if question.source in labels:
+                answer = question.convert(labels[question.source])
+                if not isinstance(answer, str):
+                    found[question.attribute.name] = answer
+        return found
+
+
+def draw_variant(schema: CategorySchema, values: Mapping[str, Counter[str]], generator: random.Random) -> Variant:
+    """A variant of `schema`; `values` counts the values of every attribute of the category."""
+    questions: list[Question] = []
+    names: set[str] = set()
+    attributes = [attribute for attribute in schema.attributes if generator.random() < _KEPT]
+    for attribute in attributes or schema.attributes[:1]:
+        question = _ask(attribute, values.get(attribute.name, Counter()), generator)
+        if question.attribute.name not in names:
+            names.add(question.attribute.name)
+            questions.append(question)
+    generator.shuffle(questions)
+    asked = tuple(question.attribute for question in questions)
+    return Variant(CategorySchema(category=schema.category, attributes=asked), questions)
+
+
+def _ask(attribute: Attribute, values: Counter[str], generator: random.Random) -> Question:
+    plain = Question(attribute, attribute.name, lambda items: items)
+    if attribute.type != "string" or attribute.multiple or not values:
+        return plain
+    kinds = [_as_number, _as_enum, _as_boolean, _as_list]
+    kind = generator.choice([None, None, *kinds])
+    question = kind(attribute, values, generator) if kind is not None else None
+    if question is not None:
+        return question
+    if generator.random() < _DESCRIBED:
+        examples = generator.sample(sorted(values), min(2, len(values)))
+        described = attribute.model_copy(update={"description": f"for example {', '.join(examples)}"})
+        return Question(described, attribute.name, plain.convert)
+    return plain
+
+
+def _as_number(attribute: Attribute, values: Counter[str], generator: random.Random) -> Question | None:
+    units: Counter[str] = Counter()
+    for value, count in values.items():
+        if match := _QUANTITY.fullmatch(value):
+            units[match.group(2).strip()] += count
+    common = [unit for unit, count in units.items() if count >= _MIN_COUNT]
+    if not common:
+        return None
+    unit = generator.choice(common)
+
+    def convert(items: Items) -> Items | str:
+        if items is None:
+            return None
+        match = _QUANTITY.fullmatch(items[0])
+        if match is None or match.group(2).strip() != unit:
+            return UNTAUGHT
+        return [json.dumps(float(match.group(1)) if "." in match.group(1) else int(match.group(1)))]
+
+    asked = Attribute(name=attribute.name, type="number", unit=unit, max_value_tokens=attribute.max_value_tokens)
+    return Question(asked, attribute.name, convert)
+
+
+def _as_enum(attribute: Attribute, values: Counter[str], generator: random.Random) -> Question | None:
+    common = [value for value, count in values.items() if count >= _MIN_COUNT]
+    if len(common) < 3:
+        return None
+    chosen = generator.sample(common, min(len(common), generator.randint(3, 8)))
+
+    def convert(items: Items) -> Items | str:
+        return items if items is None or items[0] in chosen else UNTAUGHT
+
+    asked = Attribute(
+        name=attribute.name, type="enum", values=tuple(chosen), max_value_tokens=attribute.max_value_tokens
+    )
+    return Question(asked, attribute.name, convert)
+
+
+def _as_boolean(attribute: Attribute, values: Counter[str], generator: random.Random) -> Question | None:
+    common = [value for value, count in values.items() if count >= _MIN_COUNT and re.fullmatch(r"[^\d]{3,20}", value)]
+    if not common:
+        return None
+    value = generator.choice(common)
+
+    def convert(items: Items) -> Items | str:
+        return None if items is None else ["true" if items[0] == value else "false"]
+
+    return Question(Attribute(name=value, type="boolean"), attribute.name, convert)
+
+
+def _as_list(attribute: Attribute, values: Counter[str], generator: random.Random) -> Question | None:
+    def convert(items: Items) -> Items | str:
+        if items is None:
+            return None
+        parts = [part for part in _SEPARATORS.split(items[0]) if part.strip()]
+        return parts if all(len(part) > 2 for part in parts) else list(items)
+
+    asked = attribute.model_copy(update={"multiple": True})
+    return Question(asked, attribute.name, convert)
+
+
+def draw_text(record: Record, labels: Mapping[str, Items], generator: random.Random) -> Record:
+    """The record with its text in one or two fields; a labelled value is never cut."""
+    if len(record.fields) != 1 or generator.random() >= _CUT:
+        return record
+    (text,) = record.fields.values()
+    spans = [_span(text, item) for items in labels.values() for item in items or ()]
+    places = [match.start() for match in re.finditer(r"\s", text.strip())]
+    places = [place for place in places if not any(start <= place < stop for start, stop in spans)]
+    if not places:
+        return record
+    place = generator.choice(places)
+    first, second = generator.choice(_FIELD_NAMES)
+    return Record(record.id, record.category, {first: text[:place], second: text[place + 1 :]})
+
+
+def _span(text: str, item: str) -> tuple[int, int]:
+    start = text.find(item)
+    return (start, start + len(item)) if start >= 0 else (0, 0)

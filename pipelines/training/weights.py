@@ -1,0 +1,156 @@
+"""What is trained: an adapter or all weights, with float32 copies that the optimizer works on.
+
+Half-precision weights cannot take small updates (bfloat16 has 8 bits of mantissa), so the optimizer adds to a
+float32 copy, and the model's own weights are its rounded image.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model, prepare_model_for_kbit_training
+
+from hpd_core import models
+from hpd_core.adapters import AdapterRecord, open_adapter
+from pipelines.training.config import FinetuneConfig, OptimizerConfig
+
+_STATE = "training_state.pt"
+
+
+class TrainedModel:
+    """A loaded model and the part of it that learns."""
+
+    def __init__(self, config: FinetuneConfig) -> None:
+        """Loads the model. Raises `HPDError` with a message for the user."""
+        self.config = config
+        self.tokenizer = models.load_tokenizer(config.model, config.engine)
+        self.model: Any = models.load_model(config.model, config.engine)
+        self.revision = models.model_revision(self.model, models.resolve_source(config.model))
+        self._peft: Any = None
+        torch.manual_seed(config.seed)
+        if config.adapter:
+            with open_adapter(config.adapter) as adapter:
+                self._peft = PeftModel.from_pretrained(
+                    self.model, adapter.folder, is_trainable=True, autocast_adapter_dtype=False
+                )
+            self._name_base()
+        elif config.method == "lora":
+            if config.engine.quantization:
+                self.model = prepare_model_for_kbit_training(self.model, use_gradient_checkpointing=False)  # type: ignore[no-untyped-call]
+            lora = config.lora
+            modules = lora.target_modules if isinstance(lora.target_modules, str) else list(lora.target_modules)
+            self._peft = get_peft_model(
+                self.model,
+                LoraConfig(
+                    r=lora.rank,
+                    lora_alpha=lora.alpha,  # type: ignore[arg-type]
+                    lora_dropout=lora.dropout,
+                    target_modules=modules,
+                    task_type="CAUSAL_LM",
+                ),
+                autocast_adapter_dtype=False,
+            )
+            self._name_base()
+        if config.optimizer.gradient_checkpointing:
+            self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+            self.model.enable_input_require_grads()
+
+    def _name_base(self) -> None:
+        # The adapter belongs to a model, not to the folder in which this machine keeps it.
+        self._peft.peft_config["default"].base_model_name_or_path = self.config.model
+
+    @property
+    def parameters(self) -> list[torch.nn.Parameter]:
+        """Those that are trained."""
+        return [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+
+    def save(self, folder: Path) -> None:
+        """Writes what inference needs: an adapter in peft's format, or the whole model."""
+        folder.mkdir(parents=True, exist_ok=True)
+        if self._peft is not None:
+            self._peft.save_pretrained(folder)
+            (folder / "README.md").unlink(missing_ok=True)  # peft's empty form; the card is written by a person
+        else:
+            self.model.save_pretrained(folder)
+            self.tokenizer.save_pretrained(folder)
+        engine = self.config.engine
+        AdapterRecord(
+            base_model=self.config.model,
+            base_revision=self.revision,
+            layout=self.config.layout,
+            prompt_hash=engine.prompt.hash,
+            max_value_tokens=engine.max_value_tokens,
+            stack_size=engine.stack_size,
+        ).write(folder)
+
+
+class MasterWeights:
+    """AdamW over float32 copies of half-precision parameters, with warm-up and cosine decay."""
+
+    def __init__(self, parameters: list[torch.nn.Parameter], config: OptimizerConfig, num_steps: int) -> None:
+        self._parameters = parameters
+        self._config = config
+        self._num_steps = num_steps
+        self._masters = [parameter.detach().clone().float().requires_grad_() for parameter in parameters]
+        self._optimizer = torch.optim.AdamW(
+            self._masters, lr=config.learning_rate, betas=config.betas, weight_decay=config.weight_decay
+        )
+
+    def learning_rate(self, step: int) -> float:
+        """Of step `step` (from 0)."""
+        warmup = max(1, round(self._config.warmup_share * self._num_steps))
+        if step < warmup:
+            return self._config.learning_rate * (step + 1) / warmup
+        progress = min(1.0, (step - warmup) / max(1, self._num_steps - warmup))
+        floor = self._config.final_learning_rate_share
+        return self._config.learning_rate * (floor + (1 - floor) * (1 + math.cos(math.pi * progress)) / 2)
+
+    @torch.no_grad()
+    def step(self, number: int) -> float:
+        """Applies the parameters' gradients, clears them and returns their norm before clipping."""
+        for master, parameter in zip(self._masters, self._parameters, strict=True):
+            master.grad = None if parameter.grad is None else parameter.grad.float()
+            parameter.grad = None
+        norm = torch.nn.utils.clip_grad_norm_(self._masters, self._config.max_gradient_norm)
+        for group in self._optimizer.param_groups:
+            group["lr"] = self.learning_rate(number)
+        self._optimizer.step()
+        self._round()
+        return float(norm)
+
+    def state(self) -> dict[str, Any]:
+        """For `load`."""
+        return {"masters": [master.detach() for master in self._masters], "optimizer": self._optimizer.state_dict()}
+
+    @torch.no_grad()
+    def load(self, state: dict[str, Any]) -> None:
+        """Continues from `state`; the model's weights follow."""
+        for master, saved in zip(self._masters, state["masters"], strict=True):
+            master.copy_(saved)
+        self._optimizer.load_state_dict(state["optimizer"])
+        self._round()
+
+    def _round(self) -> None:
+        for master, parameter in zip(self._masters, self._parameters, strict=True):
+            parameter.copy_(master)
+
+
+def save_state(folder: Path, weights: MasterWeights, progress: dict[str, Any], best: Path) -> None:
+    """One checkpoint: the optimizer's state, where the run stands, and the best weights so far."""
+    torch.save({"weights": weights.state(), "progress": progress}, folder / _STATE)
+    if best.exists():
+        shutil.copytree(best, folder / "best")
+
+
+def load_state(folder: Path, weights: MasterWeights, best: Path) -> dict[str, Any]:
+    """The progress saved by `save_state`; weights and best ones are put back."""
+    state: dict[str, Any] = torch.load(folder / _STATE, map_location="cpu", weights_only=True)
+    weights.load(state["weights"])
+    if (folder / "best").exists():
+        shutil.copytree(folder / "best", best, dirs_exist_ok=True)
+    progress: dict[str, Any] = state["progress"]
+    return progress

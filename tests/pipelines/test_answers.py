@@ -1,0 +1,147 @@
+"""Answers are read leniently and judged strictly, and every problem is counted."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpd_core import Attribute, CategorySchema
+from pipelines.answers import Labels, judge, read_answer
+
+SCHEMA = CategorySchema(
+    category="Coffee",
+    attributes=(
+        Attribute(name="Brand"),
+        Attribute(name="Roast level", type="enum", values=("light", "dark")),
+        Attribute(name="Weight", type="number", unit="g"),
+        Attribute(name="Organic", type="boolean"),
+        Attribute(name="Notes", multiple=True),
+    ),
+)
+FIELDS = {"title": "Acme  Kaffee, 1.500 g", "text": "Notes of Plum and COCOA; 12,5 bar"}
+ANSWER = {"Brand": "Acme", "Roast level": "dark", "Weight": 1500, "Organic": True, "Notes": ["plum", "Cocoa"]}
+LABELS = {
+    "Brand": ["Acme"],
+    "Roast level": ["dark"],
+    "Weight": ["1500"],
+    "Organic": ["true"],
+    "Notes": [["plum"], ["Cocoa"]],
+}
+
+
+def labels(answer: Any, *, require_evidence: bool = False) -> Labels:
+    found = read_answer(SCHEMA, answer if isinstance(answer, str) else json.dumps(answer))
+    assert found is not None
+    values, problems = found
+    judged = judge(SCHEMA, values, FIELDS, require_evidence=require_evidence)
+    return Labels(judged.values, problems + judged.problems, judged.not_in_text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps(ANSWER),
+        f"```json\n{json.dumps(ANSWER, indent=2)}\n```",
+        f"Sure! Here it is: {json.dumps(ANSWER)} Anything else?",
+        f"<think>Perhaps {{}} or {json.dumps({'Brand': 'Other'})}?</think>{json.dumps(ANSWER)}",
+        f"An example is {{'Brand': ...}}, yours is {json.dumps(ANSWER)}",
+        f'{{"Brand": "Acme"}} was too short. {json.dumps(ANSWER)}',
+        json.dumps([ANSWER]),
+        json.dumps({"1": ANSWER}),
+        json.dumps({"product": {"attributes": ANSWER}}),
+    ],
+)
+def test_the_object_is_found_wherever_it_stands(text: str) -> None:
+    assert labels(text) == Labels(LABELS, labels(ANSWER).problems, ())
+    assert not labels(text).problems
+
+
+@pytest.mark.parametrize("text", ["", "no", "null", "[]", "{", '{"Brand": "Acme"', "{Brand: Acme}", "{" * 5000])
+def test_no_object(text: str) -> None:
+    assert read_answer(SCHEMA, text) is None
+
+
+@given(st.text(alphabet='{}[]":,a1\\ \n', max_size=60))
+def test_any_text_is_survived(text: str) -> None:
+    found = read_answer(SCHEMA, text)
+    assert found is None or judge(SCHEMA, found[0], FIELDS, require_evidence=True) is not None
+
+
+def test_deep_nesting_is_survived() -> None:
+    read_answer(SCHEMA, '{"Brand": ' + "[" * 50_000)
+    read_answer(SCHEMA, '{"a": ' * 20_000)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"Roast level": "medium"}, "not_in_enum"),
+        ({"Roast level": 3}, "not_in_enum"),
+        ({"Roast level": {"is": "dark"}}, "wrong_type"),
+        ({"Weight": "heavy"}, "wrong_type"),
+        ({"Weight": [1500]}, "wrong_type"),
+        ({"Organic": "perhaps"}, "wrong_type"),
+        ({"Brand": ["Acme"]}, "wrong_type"),
+        ({"Brand": ""}, "wrong_type"),
+        ({"Brand": "\ud83d"}, "wrong_type"),
+        ({"Notes": [["plum"]]}, "wrong_type"),
+    ],
+)
+def test_what_cannot_be_a_label_is_left_out_and_counted(change: dict[str, Any], problem: str) -> None:
+    (name,) = change
+    judged = labels(ANSWER | change)
+    assert judged.values == {key: value for key, value in LABELS.items() if key != name}
+    assert judged.problems == {problem: 1}
+
+
+def test_absent_is_a_label_and_missing_is_none() -> None:
+    judged = labels({"Brand": None, "Notes": [], "Weight": "n/a"})
+    assert judged.values == {"Brand": None, "Weight": None, "Notes": None}
+    assert judged.problems == {"missing_key": 2}
+
+
+def test_placeholders_are_absent_but_counted() -> None:
+    judged = labels(ANSWER | {"Brand": "None", "Notes": ["-", "plum"]})
+    assert judged.values["Brand"] is None
+    assert judged.values["Notes"] == [["plum"]]
+    assert judged.problems == {"placeholder": 2}
+
+
+def test_keys() -> None:
+    answer = '{"brand": "Wrong", "Brand": "Acme", "Brand": "Later", "roast_level": "dark", "Price": 3}'
+    judged = labels(answer)
+    assert judged.values == {"Brand": ["Acme"], "Roast level": ["dark"]}
+    assert judged.problems == {"doubled_key": 1, "misspelled_key": 1, "unknown_key": 2, "missing_key": 3}
+
+
+@pytest.mark.parametrize(("written", "item"), [("1.50", "1.50"), ('"1500 g"', "1500"), ('".5"', "0.5"), ('"007"', "7")])
+def test_numbers_stay_as_written_but_are_json(written: str, item: str) -> None:
+    assert labels(f'{{"Weight": {written}}}').values == {"Weight": [item]}
+
+
+@pytest.mark.parametrize(
+    ("change", "in_text"),
+    [
+        ({"Brand": "acme kaffee"}, True),
+        ({"Brand": "Acne"}, False),
+        ({"Weight": 1500}, True),
+        ({"Weight": 1.5}, True),
+        ({"Weight": 12.5}, True),
+        ({"Weight": 15}, False),
+        ({"Notes": ["plum", "fig"]}, False),
+        ({"Roast level": "light"}, True),
+        ({"Organic": False}, True),
+        ({"Brand": None}, True),
+    ],
+)
+def test_evidence(change: dict[str, Any], in_text: bool) -> None:
+    (name,) = change
+    kept = labels(ANSWER | change)
+    assert name in kept.values
+    assert kept.not_in_text == (() if in_text else (name,))
+    assert kept.problems == ({} if in_text else {"not_in_text": 1})
+    assert (name in labels(ANSWER | change, require_evidence=True).values) is in_text

@@ -1,0 +1,220 @@
+"""Whole fine-tunings of a tiny model, through the command and Ray Train."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from rich.console import Console
+from safetensors.torch import load_file
+
+from hpd_core import AutoregressiveBaseline, Engine, EngineConfig, Record
+from pipelines.config_file import parse_config
+from pipelines.errors import RunError, UsageError
+from pipelines.schemas import load_schemas
+from pipelines.training.config import FinetuneConfig
+from pipelines.training.run import run_finetuning
+
+ROOT = Path(__file__).parents[2]
+COLOURS = ("red", "blue")
+
+
+class Training:
+    """A gold file from which a tiny model can learn which of two colours a text names, or that it names none."""
+
+    def __init__(self, folder: Path, model: Path) -> None:
+        self.folder = folder
+        self.document: dict[str, Any] = {
+            "model": str(model),
+            "datasets": [{"gold": str(folder / "gold.jsonl"), "schemas": str(folder / "schemas.yaml")}],
+            "output": str(folder / "out"),
+            "engine": {"dtype": "float32", "device": "cpu", "max_value_tokens": 8, "stack_size": 2},
+            "optimizer": {"epochs": 8, "learning_rate": 0.01, "documents_per_step": 8, "max_tokens_per_pack": 900},
+            "lora": {"rank": 8, "alpha": 16},
+            "validation": {"share": 0.2, "max_products": 16, "evaluations_per_epoch": 0.5},
+            "scaling": {"num_threads": 1},
+            "log_seconds": 0.2,
+        }
+        (folder / "schemas.yaml").write_text(yaml.safe_dump({"categories": {"Shoes": ["Colour"]}}))
+        lines = [self.line(number) for number in range(80)]
+        (folder / "gold.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    @staticmethod
+    def line(number: int) -> dict[str, Any]:
+        colour = [*COLOURS, None][number % 3]
+        text = f"{colour or 'soft'} item {number}"
+        values = {"Colour": [colour] if colour else None}
+        return {"product_id": str(number), "category": "Shoes", "input": {"title": text}, "values": values}
+
+    def config(self, **changes: Any) -> FinetuneConfig:
+        return parse_config(FinetuneConfig, self.document | changes, "finetune.yaml")
+
+    def run(self, **changes: Any) -> str:
+        """Runs in this process, on the shared Ray, and returns what was printed."""
+        text = io.StringIO()
+        run_finetuning(self.config(**changes), Console(file=text, width=300))
+        return text.getvalue()
+
+    def result(self, output: str = "out") -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.folder / output / "result.json").read_text())
+        return found
+
+
+@pytest.fixture
+def training(tmp_path: Path, tiny_model_dir: Path) -> Training:
+    return Training(tmp_path, tiny_model_dir)
+
+
+@pytest.mark.usefixtures("shared_ray")
+@pytest.mark.parametrize("layout", ["tree", "stacked", "ar"])
+def test_what_was_learned_is_what_is_answered(training: Training, layout: str) -> None:
+    text = training.run(layout=layout)
+    result = training.result()
+    assert result["best_f1"] > 0.9, text
+    assert "80 products; taught: 54 values, 26 labelled absent" in text
+    assert "tokens right" in text
+    log = [json.loads(line) for line in (training.folder / "out/log.jsonl").read_text().splitlines()]
+    losses = [entry["loss"] for entry in log if "loss" in entry]
+    assert losses[-1] < losses[0] / 2
+    assert any("validation" in entry for entry in log)
+    assert b"<svg" in (training.folder / "out/curve.svg").read_bytes()
+    assert str(training.folder) not in (training.folder / "out/model/adapter_config.json").read_text().replace(
+        str(training.document["model"]), ""
+    )
+    # The adapter, loaded as an extraction job loads it, on products that it has never seen.
+    records = [Record(str(n), "Shoes", self_text) for n in range(200, 212) for self_text in [training.line(n)["input"]]]
+    config = EngineConfig(**training.document["engine"], layout="stacked" if layout == "stacked" else "tree")
+    kind: Any = AutoregressiveBaseline if layout == "ar" else Engine
+    with kind.from_pretrained(training.document["model"], config, adapter=str(training.folder / "out/model")) as engine:
+        results = engine.extract(records, load_schemas(str(training.folder / "schemas.yaml")))
+    expected = [training.line(n)["values"]["Colour"] for n in range(200, 212)]
+    right = sum(list(r.values["Colour"].items) == (e or []) for r, e in zip(results, expected, strict=True))
+    assert right >= 10, [r.values["Colour"] for r in results]
+    assert "finished already" in training.run(layout=layout)
+
+
+@pytest.mark.usefixtures("shared_ray")
+def test_full_fine_tuning_writes_a_model(training: Training) -> None:
+    text = training.run(method="full", optimizer=training.document["optimizer"] | {"learning_rate": 0.003})
+    assert training.result()["best_f1"] > 0.9, text
+    with Engine.from_pretrained(str(training.folder / "out/model"), EngineConfig(dtype="float32")) as engine:
+        schemas = load_schemas(str(training.folder / "schemas.yaml"))
+        (result,) = engine.extract([Record("1", "Shoes", {"title": "blue item 500"})], schemas)
+    assert result.values["Colour"].items == ("blue",)
+
+
+@pytest.mark.usefixtures("shared_ray")
+def test_two_workers_learn_what_one_learns(training: Training) -> None:
+    """The same data, the same number of steps: gradients are averaged over the workers, losses over all targets."""
+    optimizer = training.document["optimizer"] | {"epochs": 1, "max_gradient_norm": 1e6}
+    validation = {"share": 0.2, "max_products": 4}
+    options: dict[str, Any] = {"optimizer": optimizer, "validation": validation}
+    training.run(**options)
+    scaling = {"num_workers": 2, "num_cpus": 0.5, "num_threads": 1}
+    training.run(**options, scaling=scaling, output=str(training.folder / "two"))
+    one = load_file(training.folder / "out/model/adapter_model.safetensors")
+    two = load_file(training.folder / "two/model/adapter_model.safetensors")
+    assert training.result()["num_steps"] == training.result("two")["num_steps"]
+    for name, tensor in one.items():
+        torch.testing.assert_close(two[name], tensor, atol=2e-3, rtol=1e-2)
+
+
+@pytest.mark.usefixtures("shared_ray")
+def test_an_adapter_can_be_continued(training: Training) -> None:
+    training.run()
+    first = str(training.folder / "out/model")
+    optimizer = training.document["optimizer"] | {"epochs": 0.2, "learning_rate": 1e-5}
+    training.run(adapter=first, optimizer=optimizer, output=str(training.folder / "more"))
+    assert training.result("more")["best_f1"] == pytest.approx(training.result()["best_f1"], abs=0.1)
+    old, new = (
+        load_file(Path(folder) / "adapter_model.safetensors") for folder in (first, training.folder / "more/model")
+    )
+    moved = max((old[name] - new[name]).abs().max().item() for name in old)
+    assert 0 < moved < 1e-3
+
+
+@pytest.mark.usefixtures("shared_ray")
+def test_training_stops_when_validation_no_longer_improves(training: Training) -> None:
+    optimizer = training.document["optimizer"] | {"learning_rate": 1e-12, "epochs": 50}
+    validation = {"share": 0.2, "max_products": 4, "evaluations_per_epoch": 1, "patience": 2}
+    training.run(optimizer=optimizer, validation=validation)
+    result = training.result()
+    steps_per_epoch = result["num_steps"] / 50
+    assert result["step"] == pytest.approx(3 * steps_per_epoch, abs=1)
+    assert result["best_step"] == pytest.approx(steps_per_epoch, abs=1)
+
+
+@pytest.mark.usefixtures("shared_ray")
+def test_a_diverging_run_says_so(training: Training) -> None:
+    optimizer = training.document["optimizer"] | {"learning_rate": 1e30, "max_gradient_norm": 1e30}
+    with pytest.raises(RunError, match=r"not finite at step \d+: lower optimizer.learning_rate"):
+        training.run(optimizer=optimizer, scaling={"max_failures": 0})
+
+
+def test_wrong_use(training: Training) -> None:
+    gold = training.folder / "gold.jsonl"
+    with pytest.raises(UsageError, match="takes them all"):
+        training.run(validation={"share": 0.999999})
+    with pytest.raises(UsageError, match="cannot load the model"):
+        training.run(model="/no/such/folder")
+    with pytest.raises(UsageError, match=r"engine.layout is decided by 'layout'"):
+        training.config(engine={"layout": "tree"})
+    with pytest.raises(UsageError, match=r"unknown key 'optimizer.epoch'; did you mean 'optimizer.epochs'"):
+        training.config(optimizer={"epoch": 1})
+    gold.write_text(json.dumps(training.line(0) | {"values": {"Weight": ["1"]}}) + "\n")
+    with pytest.raises(UsageError, match="no attribute 'Weight'"):
+        training.run()
+    assert not (training.folder / "out").exists(), "nothing was started"
+
+
+def command(training: Training, **changes: Any) -> list[str]:
+    path = training.folder / "finetune.yaml"
+    path.write_text(yaml.safe_dump(training.document | changes))
+    return [sys.executable, "pipelines/finetune.py", "--config", str(path)]
+
+
+def test_a_killed_run_continues_and_ends_with_the_same_weights(training: Training) -> None:
+    optimizer = training.document["optimizer"] | {"epochs": 20}
+    options = {"optimizer": optimizer, "checkpoint_minutes": 0.001, "log_seconds": 0.1}
+    undisturbed = command(training, **options, output=str(training.folder / "undisturbed"))
+    done = subprocess.run(undisturbed, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+    log = training.folder / "out/log.jsonl"
+    driver = subprocess.Popen(
+        command(training, **options), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    deadline = time.monotonic() + 200
+    try:
+        while not log.exists() or json.loads(log.read_text().splitlines()[-1])["step"] < 20:
+            assert driver.poll() is None, driver.communicate()[0]
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    finally:
+        os.kill(driver.pid, signal.SIGKILL)
+        driver.wait()
+    assert not (training.folder / "out/result.json").exists(), "the kill came too late to test anything"
+
+    other = command(training, **options | {"optimizer": optimizer | {"learning_rate": 0.5}})
+    refused = subprocess.run(other, cwd=ROOT, capture_output=True, text=True, timeout=200)
+    assert refused.returncode == 2
+    assert "another configuration (optimizer.learning_rate changed)" in refused.stderr
+
+    again = subprocess.run(command(training, **options), cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert again.returncode == 0, again.stderr
+    assert "continues at step" in again.stdout
+    expected = load_file(training.folder / "undisturbed/model/adapter_model.safetensors")
+    found = load_file(training.folder / "out/model/adapter_model.safetensors")
+    assert training.result()["best_step"] == training.result("undisturbed")["best_step"]
+    for name, tensor in expected.items():
+        torch.testing.assert_close(found[name], tensor, atol=1e-6, rtol=1e-5)

@@ -1,0 +1,320 @@
+"""From gold files to labelled products, steps and variants; nothing here needs a model."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hpd_core import Attribute, CategorySchema, DocumentTokenizer, EngineConfig, Record
+from hpd_core.examples import Example, ExampleBuilder
+from pipelines.errors import UsageError
+from pipelines.gold import GoldProduct, GoldValue
+from pipelines.training.config import DatasetConfig, FinetuneConfig, LabelConfig
+from pipelines.training.data import DataReport, Product, load_products
+from pipelines.training.steps import StepPlanner
+from pipelines.training.validation import choose, split_products
+from pipelines.training.variants import draw_text, draw_variant
+from tests.tiny_model import build_tokenizer
+
+TOKENIZER = build_tokenizer()
+SCHEMAS = {
+    "categories": {
+        "Shoes": ["Brand", "Colour", {"name": "Size", "type": "number"}, {"name": "Vegan", "type": "boolean"}],
+        "Coffee": [{"name": "Roast", "type": "enum", "values": ["dark", "light"]}, "Brand"],
+    }
+}
+
+
+def gold_line(number: int, category: str, text: str, values: dict[str, Any]) -> dict[str, Any]:
+    return {"product_id": str(number), "category": category, "input": {"title": text}, "values": values}
+
+
+class Files:
+    """Gold and schema files in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "schemas.yaml").write_text(yaml.safe_dump(SCHEMAS, sort_keys=False))
+
+    def dataset(self, lines: list[dict[str, Any]], **options: Any) -> DatasetConfig:
+        path = self.folder / "gold.jsonl"
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        return DatasetConfig(gold=str(path), schemas=str(self.folder / "schemas.yaml"), **options)
+
+    def load(self, lines: list[dict[str, Any]], k_max: int = 30, **labels: Any) -> tuple[list[Product], DataReport]:
+        builder = ExampleBuilder(TOKENIZER, EngineConfig(max_value_tokens=k_max), "tree", None)
+        return load_products([self.dataset(lines)], LabelConfig(**labels), builder)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    return Files(tmp_path)
+
+
+def test_labels_become_answers(files: Files) -> None:
+    lines = [gold_line(1, "Shoes", "Velor red 42", {"Brand": ["Velors", "Velor"], "Size": ["42"], "Vegan": None})]
+    (product,), report = files.load(lines)
+    # Of two accepted forms, the one that stands in the text is taught.
+    assert product.answers == {"Brand": ["Velor"], "Size": ["42"], "Vegan": None}
+    assert product.assumed_absent == ["Colour"]
+    assert (report.products, report.values, report.absent, report.assumed_absent) == (1, 2, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("policy", "assumed", "open_"), [("absent_unless_known", [], 1), ("absent", ["Colour"], 0), ("untaught", [], 1)]
+)
+def test_unlabelled_attributes(files: Files, policy: str, assumed: list[str], open_: int) -> None:
+    """'red' is a known colour and stands in the second product's text, where nobody labelled a colour."""
+    lines = [
+        gold_line(1, "Shoes", "Velor red", {"Brand": ["Velor"], "Colour": ["RED"], "Size": None, "Vegan": None}),
+        gold_line(2, "Shoes", "Red Velor", {"Brand": ["Velor"], "Size": None, "Vegan": None}),
+    ]
+    products, report = files.load(lines, unlabelled=policy)
+    assert products[1].assumed_absent == assumed
+    assert report.unlabelled_not_taught == open_
+
+
+def test_a_known_value_counts_as_whole_words_only(files: Files) -> None:
+    lines = [
+        gold_line(1, "Coffee", "dark beans", {"Roast": ["dark"], "Brand": None}),
+        gold_line(2, "Coffee", "darkest beans", {"Brand": None}),
+    ]
+    assert files.load(lines)[0][1].assumed_absent == ["Roast"]
+
+
+def test_what_is_left_out_is_counted_and_named(files: Files) -> None:
+    lines = [
+        gold_line(1, "Shoes", "Velor", {"Brand": ["a very long value that no gap can hold"], "Size": ["about 42"]}),
+        gold_line(2, "Shoes", "Velor", {"Vegan": ["yes"], "Colour": [["red"], ["blue"]]}),
+        gold_line(3, "Coffee", "beans", {"Roast": ["medium"]}),
+        gold_line(4, "Coffee", " ", {"Roast": ["dark"]}),
+    ]
+    products, report = files.load(lines, k_max=12)
+    assert [product.answers for product in products] == [{}, {}, {}]
+    assert report.not_taught == {
+        "longer than K_max": 1,
+        "not a number": 1,
+        "not true or false": 1,
+        "several values where the schema has one": 1,
+        "not one of the schema's values": 1,
+        "the record cannot be used": 1,
+    }
+    text = "\n".join(report.lines())
+    assert "longer than K_max: 1 (e.g. 1, Brand: a very long value" in text
+    assert "4: every field is empty" in text
+
+
+def test_attributes_that_the_schema_does_not_have(files: Files) -> None:
+    lines = [gold_line(1, "Coffee", "beans", {"Brand": ["x"]}), gold_line(2, "Coffee", "beans", {"Colour": ["red"]})]
+    with pytest.raises(UsageError, match=r"line 2: category 'Coffee' has no attribute 'Colour'.*unknown_attributes"):
+        files.load(lines)
+    _, report = files.load(lines, unknown_attributes="skip")
+    assert report.not_taught == {"not in the schema": 1}
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (gold_line(1, "Tea", "x", {}), "line 1: .* has no category 'Tea'"),
+        (gold_line(1, "Coffee", "x", {"Brand": [""]}), "line 1: 'values' > 'Brand': an accepted form is empty"),
+        ({"product_id": "1", "category": "Coffee", "values": {}}, "line 1: no 'input'"),
+        (gold_line(1, "Coffee", "x", {}) | {"input": {"title": 3}}, "line 1: 'input' > 'title': text is needed"),
+    ],
+)
+def test_bad_gold(files: Files, line: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        files.load([line])
+
+
+def test_gold_with_a_catalog_of_its_own(files: Files, tmp_path: Path) -> None:
+    catalog = tmp_path / "catalog.jsonl"
+    rows = [{"sku": "2", "kind": "Coffee", "name": "dark beans"}, {"sku": "1", "kind": "Coffee", "name": "Velor"}]
+    catalog.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    lines: list[dict[str, Any]] = [
+        {"product_id": str(n), "category": "Coffee", "values": {"Brand": None}} for n in (1, 2, 3)
+    ]
+    source = {"path": str(catalog), "id": "sku", "category": "kind", "fields": {"title": "name"}}
+    dataset = files.dataset(lines, input=source)
+    builder = ExampleBuilder(TOKENIZER, EngineConfig(), "tree", None)
+    products, report = load_products([dataset], LabelConfig(), builder)
+    assert [(p.record.id, dict(p.record.fields)) for p in products] == [
+        ("2", {"title": "dark beans"}),
+        ("1", {"title": "Velor"}),
+    ]
+    assert report.not_taught == {"the catalog has no such product": 1}
+    rows[0]["kind"] = "Shoes"
+    catalog.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(UsageError, match="do the two files belong together"):
+        load_products([dataset], LabelConfig(), builder)
+
+
+def test_extractgpt_rows_are_their_own_catalog(files: Files) -> None:
+    lines = [
+        {"input": "Velor red", "category": "Shoes", "target_scores": {"Colour": {"red": 1}, "Brand": {"n/a": 1}}},
+        {"input": "Velor 42", "category": "Shoes", "target_scores": {"Brand": {"Velor": 1}}},
+    ]
+    source = {"path": str(files.folder / "gold.jsonl"), "fields": {"title": "input"}}
+    builder = ExampleBuilder(TOKENIZER, EngineConfig(), "tree", None)
+    products, _ = load_products([files.dataset(lines, input=source)], LabelConfig(), builder)
+    assert [product.answers for product in products] == [{"Colour": ["red"], "Brand": None}, {"Brand": ["Velor"]}]
+
+
+def make_products(count: int, seed: int = 0) -> list[Product]:
+    rng = random.Random(seed)
+    products = []
+    for number in range(count):
+        category = rng.choice(["A", "B", "C"])
+        schema = CategorySchema(category=category, attributes=(Attribute(name=f"{category}1"), Attribute(name="Other")))
+        text = " ".join(rng.choice(["red", "velor", "soft", "42"]) for _ in range(rng.randint(1, 30)))
+        record = Record(str(number), category, {"title": f"{text} #{number}"})
+        gold = GoldProduct(number, str(number), category, {f"{category}1": GoldValue(((f"v{number}",),))})
+        products.append(Product(record, schema, gold, {f"{category}1": [f"v{number}"]}, ["Other"]))
+    return products
+
+
+def make_planner(products: list[Product], **options: Any) -> StepPlanner:
+    document = {"datasets": [{"gold": "g", "schemas": "s"}], "output": "o", "engine": {"stack_size": 4}} | options
+    config = FinetuneConfig.model_validate(document)
+    builder = ExampleBuilder(TOKENIZER, config.engine, config.layout, 4096)
+    return StepPlanner(products, DocumentTokenizer(TOKENIZER), builder, config)
+
+
+def examples_of(planner: StepPlanner, epoch: int) -> list[Example]:
+    return [e for step in planner.epoch(epoch) for packs in step.packs for pack in packs for e in pack]
+
+
+@settings(max_examples=20)
+@given(
+    st.integers(1, 60),
+    st.sampled_from(["tree", "stacked", "ar"]),
+    st.integers(1, 3),
+    st.integers(64, 900),
+    st.integers(1, 30),
+    st.sampled_from([0.0, 0.5]),
+)
+def test_an_epoch_has_every_product_once(
+    count: int, layout: str, workers: int, budget: int, documents: int, variants: float
+) -> None:
+    products = make_products(count)
+    optimizer = {"max_tokens_per_pack": budget, "documents_per_step": documents}
+    options = {"layout": layout, "optimizer": optimizer, "scaling": {"num_workers": workers}}
+    planner = make_planner(products, **options, labels={"variants": variants})
+    steps = planner.epoch(0)
+    packs = [pack for step in steps for packs in step.packs for pack in packs if pack]
+    assert sum(example.num_documents for pack in packs for example in pack) == count
+    assert planner.num_too_long == 0
+    for pack in packs:
+        assert len({tuple(e.filled.token_ids[: e.num_prefix_tokens].tolist()) for e in pack}) == 1, "one prefix"
+        padded = pack[0].num_prefix_tokens + len(pack) * max(example.num_own_tokens for example in pack)
+        assert len(pack) == 1 or padded <= budget
+    for step in steps:
+        assert len(step.packs) == workers
+        assert len({len(packs) for packs in step.packs}) == 1, "workers meet as often"
+        examples = [example for packs in step.packs for pack in packs for example in pack]
+        assert step.num_targets == sum(example.num_targets for example in examples)
+        assert step.num_documents == sum(example.num_documents for example in examples)
+    assert all(step.num_documents >= documents for step in steps[:-1])
+    shown = Counter(
+        number
+        for example in examples_of(planner, 1)
+        for number in re.findall(r"#(\d+)", TOKENIZER.decode(example.filled.token_ids))
+    )
+    assert shown == {str(number): 1 for number in range(count)}
+
+
+def test_epochs_differ_but_are_drawn_from_the_seed() -> None:
+    products = make_products(40)
+
+    def order(seed: int, epoch: int) -> list[Any]:
+        planner = make_planner(products, seed=seed)
+        return [example.filled.token_ids.tolist() for example in examples_of(planner, epoch)]
+
+    assert order(0, 0) == order(0, 0)
+    assert order(0, 0) != order(0, 1)
+    assert order(0, 0) != order(1, 0)
+
+
+def test_assumed_absents_are_drawn_anew_each_epoch() -> None:
+    planner = make_planner(make_products(60), labels={"absent_share": 0.5})
+    nulls = len(TOKENIZER(" null,\n")["input_ids"])
+    full = sum(example.num_targets for example in examples_of(make_planner(make_products(60)), 0))
+    taught = [sum(example.num_targets for example in examples_of(planner, epoch)) for epoch in range(4)]
+    counts = [60 - (full - targets) / nulls for targets in taught]
+    assert all(15 < count < 45 for count in counts), counts
+    assert len(set(counts)) > 1
+
+
+def test_equal_texts_are_on_one_side_of_the_split() -> None:
+    products = make_products(200)
+    again = [
+        Product(Record(f"again {p.record.id}", p.record.category, p.record.fields), p.schema, p.gold, {}, [])
+        for p in products
+    ]
+    training, validation = split_products([*products, *again], 0.2)
+    assert {p.fingerprint for p in training}.isdisjoint(p.fingerprint for p in validation)
+    assert 40 <= len(validation) <= 130
+    distinct = split_products(products, 0.2)[1]
+    assert choose(distinct, 10) == choose(list(reversed(distinct)), 10)
+    assert split_products(products, 0.0) == (products, [])
+
+
+SCHEMA = CategorySchema(
+    category="Coffee",
+    attributes=(Attribute(name="Roast"), Attribute(name="Weight"), Attribute(name="Flavour"), Attribute(name="Brand")),
+)
+LABELS: dict[str, Any] = {"Roast": ["dark"], "Weight": ["12 oz"], "Flavour": ["Mocha/Vanilla"], "Brand": None}
+VALUES = {
+    "Roast": Counter({"dark": 9, "light": 5, "medium": 4}),
+    "Weight": Counter({"12 oz": 5, "2.5 oz": 3, "1 kg": 1}),
+    "Flavour": Counter({"Mocha/Vanilla": 3}),
+}
+
+
+@given(st.integers(0, 2000))
+def test_variants_ask_what_the_labels_answer(seed: int) -> None:
+    variant = draw_variant(SCHEMA, VALUES, random.Random(seed))
+    answers = variant.answers(LABELS)
+    attributes = {attribute.name: attribute for attribute in variant.schema.attributes}
+    assert len(attributes) == len(variant.questions)
+    for question in variant.questions:
+        attribute, source = question.attribute, LABELS[question.source]
+        answer = answers.get(attribute.name, "missing")
+        if source is None:
+            assert answer is None, "absent stays absent, however it is asked"
+        elif attribute.type == "number":
+            assert (attribute.unit, answer) == ("oz", ["12"])
+        elif attribute.type == "boolean":
+            assert answer == [{True: "true", False: "false"}[attribute.name == source[0]]]
+        elif attribute.type == "enum":
+            assert answer == (source if source[0] in (attribute.values or ()) else "missing")
+        elif attribute.multiple and question.source == "Flavour":
+            assert answer == ["Mocha", "Vanilla"]
+        else:
+            assert answer == source
+
+
+def test_every_kind_of_variant_occurs() -> None:
+    kinds: Counter[str] = Counter()
+    for seed in range(200):
+        for attribute in draw_variant(SCHEMA, VALUES, random.Random(seed)).schema.attributes:
+            kinds["list" if attribute.multiple else "described" if attribute.description else attribute.type] += 1
+    assert set(kinds) == {"string", "number", "enum", "boolean", "list", "described"}
+
+
+@given(st.integers(0, 500))
+def test_a_cut_text_keeps_its_words_and_values(seed: int) -> None:
+    record = Record("1", "Coffee", {"title": "Velor dark roast ground coffee 12 oz"})
+    labels = {"Roast": ["dark roast"], "Weight": ["12 oz"]}
+    cut = draw_text(record, labels, random.Random(seed))
+    assert " ".join(cut.fields.values()) == record.fields["title"]
+    for items in labels.values():
+        assert any(items[0] in text for text in cut.fields.values())
