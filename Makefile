@@ -1,4 +1,4 @@
-# make demo    extract the sample catalog with the embedded model, on a local Ray
+# make demo    extract the sample catalog with the embedded model, on a local Ray, and score the answers
 # make test    the whole suite, but for what takes many minutes (make soak)
 # Both set up their own environment in .venv first.
 
@@ -25,6 +25,7 @@ setup: $(INSTALLED)
 demo: $(INSTALLED)
 	@rm -rf runs/demo
 	$(BIN)/python pipelines/extract.py --config configs/demo.yaml --show 8
+	$(BIN)/python pipelines/evaluate.py runs/demo --gold sample/gold.jsonl --brief
 
 test: $(INSTALLED)
 	$(BIN)/python -m pytest -m "not soak"

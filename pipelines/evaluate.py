@@ -58,12 +58,31 @@ def _print_evaluation(console: Console, evaluation: Evaluation, by_attribute: bo
         console.print(f"dead-lettered, scored as errors: {len(evaluation.dead_lettered)} ({named}{more})")
     statuses = ", ".join(f"{status} {number}" for status, number in evaluation.statuses.items())
     console.print(f"answers for labelled attributes: {statuses or 'none'}")
+    unlabelled = evaluation.unlabelled
+    if unlabelled.num_asked:
+        console.print(
+            f"attributes that nobody labelled, not judged: {unlabelled.num_asked} asked, {unlabelled.num_values} got a "
+            f"value ({unlabelled.num_values / unlabelled.num_asked:.1%})"
+        )
     console.print(_overall_table(evaluation))
     console.print(_outcome_table(evaluation))
     console.print(_category_table(evaluation))
     console.print(_attribute_table(evaluation) if by_attribute else _worst_table(evaluation))
     if evaluation.comparison is not None:
         _print_comparison(console, evaluation.comparison, by_attribute)
+
+
+def _print_brief(console: Console, evaluation: Evaluation) -> None:
+    """Two lines for the end of another command's output."""
+    for note in evaluation.notes:
+        console.print(f"NOTE: {note}", style="bold yellow")
+    score = evaluation.exact
+    labels = f"{score.counts.num_labels:,} labelled attributes"
+    console.print(f"Against {evaluation.gold}: {evaluation.num_products} products, {labels}, exact match")
+    rate = score.hallucination_rate
+    made_up = "" if rate is None else f"; {rate:.1%} of the absent ones got a value"
+    precision, recall, f1 = score.micro.precision.value, score.micro.recall.value, _with_interval(score.micro.f1)
+    console.print(f"  precision {precision:.3f}, recall {recall:.3f}, F1 {f1}{made_up}")
 
 
 def _overall_table(evaluation: Evaluation) -> Table:
@@ -212,6 +231,7 @@ def evaluate(
         Comparison, typer.Option(help="'folded' adds scores that ignore case and white space.")
     ] = Comparison.EXACT,
     by_attribute: Annotated[bool, typer.Option("--by-attribute", help="Print every attribute.")] = False,
+    brief: Annotated[bool, typer.Option("--brief", help="Print two lines, no tables.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="End with one line of JSON.")] = False,
 ) -> None:
     """Score a run against gold values, and compare it with another run."""
@@ -222,7 +242,10 @@ def evaluate(
         raise typer.Exit(2) from error
     # Product text is data: brackets in it are no markup. Without a terminal, tables are not squeezed to 80.
     console = Console(markup=False, highlight=False, emoji=False, width=None if sys.stdout.isatty() else 140)
-    _print_evaluation(console, evaluation, by_attribute)
+    if brief:
+        _print_brief(console, evaluation)
+    else:
+        _print_evaluation(console, evaluation, by_attribute)
     if as_json:
         typer.echo(json.dumps(evaluation.summary(), ensure_ascii=False))
 

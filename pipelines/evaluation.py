@@ -106,6 +106,17 @@ class RunComparison:
 
 
 @dataclass(frozen=True, slots=True)
+class Unlabelled:
+    """Attributes that the run was asked for and that nobody labelled: neither right nor wrong, only counted.
+
+    Where a gold file labels what is there and nothing else (OA-Mine), a value here is often made up, but not surely.
+    """
+
+    num_asked: int
+    num_values: int
+
+
+@dataclass(frozen=True, slots=True)
 class Evaluation:
     """The result of `evaluate_run`.
 
@@ -115,6 +126,7 @@ class Evaluation:
         dead_lettered: names of the products that the run gave up; every label of theirs counts as no answer.
         not_in_run: names of the gold products that the run never saw (`--limit`, or not finished).
         statuses: number of labelled attributes by the status of their answer.
+        unlabelled: what was answered where there is no label.
         scores: the exact scorecard, then the folded one if it was asked for.
         judgements: every labelled attribute with its outcome under the exact comparison.
         notes: what a reader must know before trusting the numbers.
@@ -127,6 +139,7 @@ class Evaluation:
     dead_lettered: tuple[str, ...]
     not_in_run: tuple[str, ...]
     statuses: Mapping[str, int]
+    unlabelled: Unlabelled
     scores: tuple[Scorecard, ...]
     comparison: RunComparison | None
     notes: tuple[str, ...]
@@ -196,6 +209,7 @@ def evaluate_run(
         dead_lettered=tuple(gold_products[index].name for index in evaluated if products[index].dead_lettered),
         not_in_run=not_in_run,
         statuses=scoring.count_statuses(judgement.answer for judgement in exact),
+        unlabelled=_count_unlabelled(evaluated, gold_products, products),
         scores=tuple(
             _scorecard(each, judgements, len(evaluated), num_resamples, seed) for each, judgements in judged.items()
         ),
@@ -226,6 +240,18 @@ def _judge(
             outcome = scoring.judge(value, answer, comparison)
             judgements.append(Judgement(position, gold[index].category, attribute, value, answer, outcome))
     return judgements
+
+
+def _count_unlabelled(
+    indexes: Sequence[int], gold: Sequence[GoldProduct], products: Mapping[int, RunProduct]
+) -> Unlabelled:
+    statuses = [
+        answer.status
+        for index in indexes
+        for attribute, answer in products[index].answers.items()
+        if attribute not in gold[index].values
+    ]
+    return Unlabelled(len(statuses), statuses.count("value"))
 
 
 def _scorecard(

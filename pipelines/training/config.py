@@ -29,7 +29,7 @@ class DatasetConfig(_Section):
     )
 
 
-class LabelConfig(_Section):
+class LabelPolicy(_Section):
     """What is made of the labels."""
 
     unlabelled: Literal["absent_unless_known", "absent", "untaught"] = Field(
@@ -105,7 +105,7 @@ class FinetuneConfig(_Section):
     engine: EngineConfig = Field(
         default_factory=EngineConfig, description="as in the extraction job; stack_size is the largest J of 'stacked'"
     )
-    labels: LabelConfig = Field(default_factory=LabelConfig)
+    labels: LabelPolicy = Field(default_factory=LabelPolicy)
     lora: LoraSettings = Field(default_factory=LoraSettings)
     optimizer: OptimizerConfig = Field(default_factory=OptimizerConfig)
     validation: ValidationConfig = Field(default_factory=ValidationConfig)

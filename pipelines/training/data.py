@@ -17,7 +17,7 @@ from pipelines.gold import GoldProduct, GoldValue, read_gold
 from pipelines.records import read_records
 from pipelines.schemas import load_schemas
 from pipelines.scoring import fold
-from pipelines.training.config import DatasetConfig, LabelConfig
+from pipelines.training.config import DatasetConfig, LabelPolicy
 
 _MAX_EXAMPLES = 3
 
@@ -76,7 +76,7 @@ class DataReport:
 
 
 def load_products(
-    datasets: Iterable[DatasetConfig], labels: LabelConfig, builder: ExampleBuilder
+    datasets: Iterable[DatasetConfig], labels: LabelPolicy, builder: ExampleBuilder
 ) -> tuple[list[Product], DataReport]:
     """All labelled products of all datasets.
 
@@ -165,7 +165,7 @@ def _known_values(products: Iterable[GoldProduct]) -> dict[tuple[str, str], re.P
 
 
 def _check_attributes(
-    dataset: DatasetConfig, schema: CategorySchema, gold: GoldProduct, labels: LabelConfig, report: DataReport
+    dataset: DatasetConfig, schema: CategorySchema, gold: GoldProduct, labels: LabelPolicy, report: DataReport
 ) -> None:
     names = {attribute.name for attribute in schema.attributes}
     for name in gold.values:
@@ -183,7 +183,7 @@ def _label(
     record: Record,
     schema: CategorySchema,
     gold: GoldProduct,
-    labels: LabelConfig,
+    labels: LabelPolicy,
     builder: ExampleBuilder,
     known: Mapping[tuple[str, str], re.Pattern[str]],
     report: DataReport,

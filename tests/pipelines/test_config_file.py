@@ -11,6 +11,7 @@ from pipelines.config import JobConfig, config_hash
 from pipelines.config_file import known_keys, load_config
 from pipelines.errors import UsageError
 from pipelines.label_config import LabelConfig
+from pipelines.training.config import FinetuneConfig
 
 MINIMAL: dict[str, Any] = {
     "input": {"path": "catalog.parquet", "fields": ["title"]},
@@ -156,7 +157,11 @@ def test_every_key_is_described() -> None:
         assert field.description or name in undescribed, name
 
 
-OTHER_CONFIGURATIONS: dict[str, type[BaseModel]] = {"label.yaml": LabelConfig}
+OTHER_CONFIGURATIONS: dict[str, type[BaseModel]] = {
+    "label.yaml": LabelConfig,
+    "finetune.yaml": FinetuneConfig,
+    "finetune-extractgpt.yaml": FinetuneConfig,
+}
 
 
 @pytest.mark.parametrize("path", sorted(Path("configs").glob("*.yaml")), ids=lambda path: path.name)

@@ -130,6 +130,7 @@ def test_scores_by_hand_in_our_layout(tmp_path: Path) -> None:
     }
     assert [score.counts for score in evaluation.exact.by_category] == [evaluation.exact.counts]
     assert evaluation.statuses == {"value": 5, "absent": 1, "invalid": 1}
+    assert (evaluation.unlabelled.num_asked, evaluation.unlabelled.num_values) == (1, 1)
     assert evaluation.notes == evaluation.dead_lettered == evaluation.not_in_run == ()
     assert (evaluation.num_products, evaluation.num_gold_products) == (3, 3)
 
@@ -353,6 +354,17 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
         timeout=120,
         env={**os.environ, "PYTHONPATH": "", "PYTHONIOENCODING": "utf-8"},
     )
+
+
+def test_the_command_can_be_brief(tmp_path: Path) -> None:
+    gold = write_gold(tmp_path / "gold.jsonl", {"Brand": ["Acme"], "Roast": None}, {"Brand": ["Cup"], "Roast": None})
+    run = write_run(tmp_path / "run", [{"Brand": "Mug", "Roast": "dark"}, {"Brand": "Cup", "Roast": ABSENT}])
+    done = command(run, "--gold", gold, "--brief")
+    assert done.returncode == 0, done.stderr
+    first, second = done.stdout.splitlines()
+    assert first.endswith("2 products, 4 labelled attributes, exact match")
+    assert second.startswith("  precision 0.333, recall 0.500, F1 0.400 [")
+    assert second.endswith("]; 50.0% of the absent ones got a value")
 
 
 def test_the_command_prints_tables_and_ends_with_json(tmp_path: Path) -> None:

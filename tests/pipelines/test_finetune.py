@@ -52,7 +52,7 @@ class Training:
     @staticmethod
     def line(number: int) -> dict[str, Any]:
         colour = [*COLOURS, None][number % 3]
-        text = f"{colour or 'soft'} item {number}"
+        text = f"{colour or 'soft'} item {number * 7 % 50}"
         values = {"Colour": [colour] if colour else None}
         return {"product_id": str(number), "category": "Shoes", "input": {"title": text}, "values": values}
 
@@ -109,7 +109,7 @@ def test_full_fine_tuning_writes_a_model(training: Training) -> None:
     assert training.result()["best_f1"] > 0.9, text
     with Engine.from_pretrained(str(training.folder / "out/model"), EngineConfig(dtype="float32")) as engine:
         schemas = load_schemas(str(training.folder / "schemas.yaml"))
-        (result,) = engine.extract([Record("1", "Shoes", {"title": "blue item 500"})], schemas)
+        (result,) = engine.extract([Record("1", "Shoes", {"title": "blue item 31"})], schemas)
     assert result.values["Colour"].items == ("blue",)
 
 
@@ -184,8 +184,8 @@ def command(training: Training, **changes: Any) -> list[str]:
 
 
 def test_a_killed_run_continues_and_ends_with_the_same_weights(training: Training) -> None:
-    optimizer = training.document["optimizer"] | {"epochs": 20}
-    options = {"optimizer": optimizer, "checkpoint_minutes": 0.001, "log_seconds": 0.1}
+    optimizer = training.document["optimizer"] | {"epochs": 10}
+    options = {"optimizer": optimizer, "checkpoint_minutes": 0.01, "log_seconds": 0.1}
     undisturbed = command(training, **options, output=str(training.folder / "undisturbed"))
     done = subprocess.run(undisturbed, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
@@ -196,7 +196,7 @@ def test_a_killed_run_continues_and_ends_with_the_same_weights(training: Trainin
     )
     deadline = time.monotonic() + 200
     try:
-        while not log.exists() or json.loads(log.read_text().splitlines()[-1])["step"] < 20:
+        while not log.exists() or json.loads(log.read_text().splitlines()[-1])["step"] < 8:
             assert driver.poll() is None, driver.communicate()[0]
             assert time.monotonic() < deadline
             time.sleep(0.05)

@@ -18,7 +18,7 @@ from hpd_core import Attribute, CategorySchema, DocumentTokenizer, EngineConfig,
 from hpd_core.examples import Example, ExampleBuilder
 from pipelines.errors import UsageError
 from pipelines.gold import GoldProduct, GoldValue
-from pipelines.training.config import DatasetConfig, FinetuneConfig, LabelConfig
+from pipelines.training.config import DatasetConfig, FinetuneConfig, LabelPolicy
 from pipelines.training.data import DataReport, Product, load_products
 from pipelines.training.steps import StepPlanner
 from pipelines.training.validation import choose, split_products
@@ -52,7 +52,7 @@ class Files:
 
     def load(self, lines: list[dict[str, Any]], k_max: int = 30, **labels: Any) -> tuple[list[Product], DataReport]:
         builder = ExampleBuilder(TOKENIZER, EngineConfig(max_value_tokens=k_max), "tree", None)
-        return load_products([self.dataset(lines)], LabelConfig(**labels), builder)
+        return load_products([self.dataset(lines)], LabelPolicy(**labels), builder)
 
 
 @pytest.fixture
@@ -145,7 +145,7 @@ def test_gold_with_a_catalog_of_its_own(files: Files, tmp_path: Path) -> None:
     source = {"path": str(catalog), "id": "sku", "category": "kind", "fields": {"title": "name"}}
     dataset = files.dataset(lines, input=source)
     builder = ExampleBuilder(TOKENIZER, EngineConfig(), "tree", None)
-    products, report = load_products([dataset], LabelConfig(), builder)
+    products, report = load_products([dataset], LabelPolicy(), builder)
     assert [(p.record.id, dict(p.record.fields)) for p in products] == [
         ("2", {"title": "dark beans"}),
         ("1", {"title": "Velor"}),
@@ -154,7 +154,7 @@ def test_gold_with_a_catalog_of_its_own(files: Files, tmp_path: Path) -> None:
     rows[0]["kind"] = "Shoes"
     catalog.write_text("".join(json.dumps(row) + "\n" for row in rows))
     with pytest.raises(UsageError, match="do the two files belong together"):
-        load_products([dataset], LabelConfig(), builder)
+        load_products([dataset], LabelPolicy(), builder)
 
 
 def test_extractgpt_rows_are_their_own_catalog(files: Files) -> None:
@@ -164,7 +164,7 @@ def test_extractgpt_rows_are_their_own_catalog(files: Files) -> None:
     ]
     source = {"path": str(files.folder / "gold.jsonl"), "fields": {"title": "input"}}
     builder = ExampleBuilder(TOKENIZER, EngineConfig(), "tree", None)
-    products, _ = load_products([files.dataset(lines, input=source)], LabelConfig(), builder)
+    products, _ = load_products([files.dataset(lines, input=source)], LabelPolicy(), builder)
     assert [product.answers for product in products] == [{"Colour": ["red"], "Brand": None}, {"Brand": ["Velor"]}]
 
 

@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# Measures what docs/results.md reports about fine-tuned models: trains one adapter a layout and seed on both training
+# sets, then answers and scores both test sets with it.
+#
+#   docs/reproduce-finetuning.sh DATA OUT "tree ar stacked" "0 1" [python]
+#
+# DATA holds {oa-mine,ae-110k}.{train,test}.jsonl as published by ExtractGPT. Every part is resumable: what is finished
+# is not repeated, what was killed continues.
+set -euo pipefail
+data=$(realpath "$1") layouts=$3 seeds=$4 python=${5:-.venv/bin/python}
+mkdir -p "$2"
+out=$(realpath "$2")
+cd "$(dirname "$0")/.."
+
+for name in oa-mine ae-110k; do
+    test -e "$out/$name.yaml" || "$python" pipelines/schema.py import "$data/$name.train.jsonl" --out "$out/$name.yaml"
+done
+datasets="[{gold: $data/oa-mine.train.jsonl, schemas: $out/oa-mine.yaml,
+            input: {path: $data/oa-mine.train.jsonl, fields: {title: input}}},
+           {gold: $data/ae-110k.train.jsonl, schemas: $out/ae-110k.yaml,
+            input: {path: $data/ae-110k.train.jsonl, fields: {title: input}}}]"
+
+score() { # label, settings
+    for name in oa-mine ae-110k; do
+        "$python" pipelines/extract.py --config configs/extractgpt.yaml --set "input.path=$data/$name.test.jsonl" \
+            --set "schemas=$out/$name.yaml" --set "output=$out/$name-$1" "${@:2}"
+        "$python" pipelines/evaluate.py "$out/$name-$1" --gold "$data/$name.test.jsonl" --comparison folded --json \
+            >"$out/$name-$1.txt"
+    done
+}
+
+for seed in $seeds; do
+    for layout in $layouts; do
+        "$python" pipelines/finetune.py --config configs/finetune-extractgpt.yaml --set "datasets=$datasets" \
+            --set "layout=$layout" --set "seed=$seed" --set "output=$out/$layout-$seed"
+        adapter="adapter=$out/$layout-$seed/model"
+        case $layout in
+            tree) score "tree-$seed" --set "$adapter" ;;
+            ar) score "ar-$seed" --set "$adapter" --set decoding=ar ;;
+            stacked)
+                score "stacked-1-$seed" --set "$adapter" --set engine.layout=stacked --set engine.stack_size=1
+                score "stacked-6-$seed" --set "$adapter" --set engine.layout=stacked
+                ;;
+        esac
+    done
+done
