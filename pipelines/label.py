@@ -62,17 +62,17 @@ def _run(
     console: Console, config_path: str, changes: list[str], limit: int | None, retry_rejected: bool, as_json: bool
 ) -> int:
     # Imported here: `--help` and wrong options answer at once, without torch.
-    from pipelines import label_report
     from pipelines.config_file import load_config
-    from pipelines.label_config import LabelConfig
-    from pipelines.labelling import run_labelling
+    from pipelines.labelling import report
+    from pipelines.labelling.config import LabelConfig
+    from pipelines.labelling.job import run_labelling
 
     config = load_config(LabelConfig, config_path, changes)
     outcome = run_labelling(config, console, limit=limit, retry_rejected=retry_rejected)
-    label_report.print_outcome(console, config, outcome)
+    report.print_outcome(console, config, outcome)
     if as_json:
-        print(json.dumps(label_report.outcome_json(config, outcome), ensure_ascii=False))
-    return label_report.exit_code(outcome)
+        print(json.dumps(report.outcome_json(config, outcome), ensure_ascii=False))
+    return report.exit_code(outcome)
 
 
 if __name__ == "__main__":

@@ -56,7 +56,6 @@ class Trainer:
     """One worker's part of a run. Rank 0 also validates, logs and saves."""
 
     def __init__(self, config: FinetuneConfig, output: Folder, scratch: Path, say: Callable[[str], None]) -> None:
-        self._config = config
         self._output = output
         self._best = scratch / "best"
         self._scratch = scratch
@@ -64,6 +63,11 @@ class Trainer:
         context = ray.train.get_context()
         self._rank, self._num_workers = context.get_world_rank(), context.get_world_size()
 
+        if config.engine.device == "auto":
+            # The workers of a node see all its GPUs; Ray Train says which one is whose.
+            device = str(ray.train.torch.get_device())
+            config = config.model_copy(update={"engine": config.engine.model_copy(update={"device": device})})
+        self._config = config
         self._trained = TrainedModel(config)
         model = self._trained.model
         attach_training(model)

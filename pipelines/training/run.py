@@ -18,6 +18,7 @@ from rich.console import Console
 
 from hpd_core import HPDError, models
 from hpd_core.examples import ExampleBuilder
+from hpd_core.types import content_hash
 from pipelines.cluster import explain, ray_cluster
 from pipelines.config import InputConfig
 from pipelines.errors import RunError, UsageError
@@ -39,15 +40,15 @@ def run_finetuning(config: FinetuneConfig, console: Console, *, dry_run: bool = 
     config = _with_absolute_paths(config)
     output = Folder(config.output)
     output.require()
-    _check_same_run(config, output)
-    _check_data(config, console if dry_run else None)
+    data_hash = _check_data(config, console if dry_run else None)
+    _check_same_run(config, data_hash, output)
     if dry_run:
         return
     if output.exists(RESULT_FILE):
         console.print("finished already; nothing to do")
     else:
         if not output.exists(CONFIG_FILE):
-            record = {"hash": config.hash, "config": config.model_dump(mode="json")}
+            record = {"hash": config.hash, "data_hash": data_hash, "config": config.model_dump(mode="json")}
             output.write(CONFIG_FILE, json.dumps(record, indent=1).encode())
         _train(config, output, console)
     _print_result(config, output, console)
@@ -124,9 +125,15 @@ def _printed(console: Console) -> Iterator[Queue]:
         queue.shutdown()
 
 
-def _check_same_run(config: FinetuneConfig, output: Folder) -> None:
+def _check_same_run(config: FinetuneConfig, data_hash: str, output: Folder) -> None:
     known = output.read_json(CONFIG_FILE)
-    if known is not None and known["hash"] != config.hash:
+    if known is None:
+        return
+    if known["data_hash"] != data_hash:
+        raise UsageError(
+            f"the data have changed since the run in {config.output} began; choose another output to train on them"
+        )
+    if known["hash"] != config.hash:
         changed = _differences(known["config"], config.model_dump(mode="json"))
         raise UsageError(
             f"{config.output} holds a run of another configuration ({', '.join(changed)} changed). Continue it with "
@@ -141,8 +148,11 @@ def _differences(old: Any, new: Any, place: str = "") -> list[str]:
     return [] if old == new else [place.removeprefix(".")]
 
 
-def _check_data(config: FinetuneConfig, console: Console | None) -> None:
-    """Reads all data as the workers will; wrong data is found before a cluster is asked for anything."""
+def _check_data(config: FinetuneConfig, console: Console | None) -> str:
+    """Reads all data as the workers will; wrong data is found before a cluster is asked for anything.
+
+    Returns a hash of everything that is taught.
+    """
     try:
         tokenizer = models.load_tokenizer(config.model, config.engine)
         builder = ExampleBuilder(tokenizer, config.engine, config.layout, None)
@@ -156,6 +166,8 @@ def _check_data(config: FinetuneConfig, console: Console | None) -> None:
         for line in report.lines():
             console.print(line)
         console.print(f"{len(training):,} products to train on, {len(validation):,} for validation")
+    taught = [[product.fingerprint, dict(product.answers), list(product.assumed_absent)] for product in products]
+    return content_hash(taught)
 
 
 def _with_absolute_paths(config: FinetuneConfig) -> FinetuneConfig:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpd_core import Attribute, CategorySchema
-from pipelines.answers import Labels, judge, read_answer
+from pipelines.labelling.answers import Labels, judge, read_answer
 
 SCHEMA = CategorySchema(
     category="Coffee",

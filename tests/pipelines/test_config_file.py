@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from pipelines.config import JobConfig, config_hash
 from pipelines.config_file import known_keys, load_config
 from pipelines.errors import UsageError
-from pipelines.label_config import LabelConfig
+from pipelines.labelling.config import LabelConfig
 from pipelines.training.config import FinetuneConfig
 
 MINIMAL: dict[str, Any] = {

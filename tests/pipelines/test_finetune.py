@@ -101,6 +101,10 @@ def test_what_was_learned_is_what_is_answered(training: Training, layout: str) -
     right = sum(list(r.values["Colour"].items) == (e or []) for r, e in zip(results, expected, strict=True))
     assert right >= 10, [r.values["Colour"] for r in results]
     assert "finished already" in training.run(layout=layout)
+    with (training.folder / "gold.jsonl").open("a") as file:
+        file.write(json.dumps(training.line(99)) + "\n")
+    with pytest.raises(UsageError, match="the data have changed"):
+        training.run(layout=layout)
 
 
 @pytest.mark.usefixtures("shared_ray")

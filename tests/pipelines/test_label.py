@@ -22,8 +22,8 @@ from hpd_core import CategorySchema, Record
 from hpd_core.prompt import render_attribute, render_document
 from pipelines.gold import GoldValue, read_gold
 from pipelines.label import app
-from pipelines.label_config import OpenAITeacherConfig
-from pipelines.questions import product_messages
+from pipelines.labelling.config import OpenAITeacherConfig
+from pipelines.labelling.questions import product_messages
 from pipelines.schemas import parse_schemas
 from tests.pipelines.conftest import SCHEMAS, Workplace, product, products
 from tests.pipelines.served_teacher import (
@@ -345,7 +345,7 @@ def test_timeouts_are_rejections_that_a_rerun_asks_again(labelling: Labelling) -
 
 def test_a_trickle_of_bytes_is_no_answer(labelling: Labelling, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every byte comes in time, the answer never does."""
-    monkeypatch.setattr("pipelines.openai_teacher._BACKOFF_SECONDS", 0.5)
+    monkeypatch.setattr("pipelines.labelling.openai_teacher._BACKOFF_SECONDS", 0.5)
     with TroubleMaker(lambda request, _: Reply(right_answer(request).body, trickle=0.1)) as server:
         started = time.monotonic()
         result = labelling.ask(server.url, "--limit", "1", "--json", teacher={"timeout_seconds": 0.5})

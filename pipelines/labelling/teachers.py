@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
 
 from hpd_core import AutoregressiveBaseline, CategorySchema, EngineError, HPDError, Record, RecordResult
-from pipelines.answers import Labels, judge
 from pipelines.errors import RunError, UsageError
-from pipelines.label_config import SelfTeacherConfig
+from pipelines.labelling.answers import Labels, judge
+from pipelines.labelling.config import SelfTeacherConfig
 
 # The teacher could not be had: nothing is said about the product, a rerun asks again by itself.
 UNANSWERED = frozenset({"timeout", "unreachable", "rate_limited", "server_error"})

@@ -7,7 +7,7 @@ from typing import Any
 from hpd_core import Attribute, CategorySchema, Record
 from hpd_core.prompt import render_attribute, render_document
 from hpd_core.types import content_hash
-from pipelines.label_config import OpenAITeacherConfig
+from pipelines.labelling.config import OpenAITeacherConfig
 
 _MAX_SHOWN_ANSWER = 2000  # characters of a useless answer that are shown to the teacher again
 

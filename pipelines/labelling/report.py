@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
-from pipelines.label_files import LabelFiles, LabelTotals
+from pipelines.labelling.files import LabelFiles, LabelTotals
 from pipelines.progress import describe_counts, format_seconds
 
 if TYPE_CHECKING:
-    from pipelines.label_config import LabelConfig
-    from pipelines.labelling import LabelOutcome
+    from pipelines.labelling.config import LabelConfig
+    from pipelines.labelling.job import LabelOutcome
 
 EXIT_CLEAN = 0
 EXIT_INCOMPLETE = 3

@@ -14,15 +14,15 @@ from rich.console import Console
 
 from hpd_core import CategorySchema, Record
 from pipelines.errors import RunError, UsageError
-from pipelines.label_config import LabelConfig, OpenAITeacherConfig
-from pipelines.label_files import LabelFiles, LabelTotals, RowKey
-from pipelines.label_report import LabelProgress
-from pipelines.label_rows import ChosenRows
-from pipelines.pacing import BudgetReached
+from pipelines.labelling.config import LabelConfig, OpenAITeacherConfig
+from pipelines.labelling.files import LabelFiles, LabelTotals, RowKey
+from pipelines.labelling.pacing import BudgetReached
+from pipelines.labelling.report import LabelProgress
+from pipelines.labelling.rows import ChosenRows
+from pipelines.labelling.teachers import UNANSWERED, USELESS, SelfTeacher, Teacher, Verdict
 from pipelines.rows import Refusal, to_record
 from pipelines.schemas import load_schemas, schemas_hash
 from pipelines.sources import SourceFile, scan_sources
-from pipelines.teachers import UNANSWERED, USELESS, SelfTeacher, Teacher, Verdict
 
 # Refused questions before any answer that show the configuration to be wrong, not the products.
 _MAX_REFUSED_AT_START = 3
@@ -283,7 +283,7 @@ def _teacher(config: LabelConfig, schemas: Mapping[str, CategorySchema], totals:
     if not isinstance(config.teacher, OpenAITeacherConfig):
         return SelfTeacher(config.teacher, schemas, require_evidence=config.require_evidence)
     try:
-        from pipelines.openai_teacher import OpenAITeacher
+        from pipelines.labelling.openai_teacher import OpenAITeacher
     except ImportError as error:
         raise UsageError(f'teacher.kind "openai" needs a package: pip install "openai>=3" ({error})') from error
     return OpenAITeacher(

@@ -17,12 +17,12 @@ import openai
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
 from hpd_core import CategorySchema, Record
-from pipelines.answers import judge, read_answer
 from pipelines.errors import RunError, UsageError
-from pipelines.label_config import OpenAITeacherConfig
-from pipelines.pacing import Budget, BudgetReached, Pace
-from pipelines.questions import Message, asked_again, product_messages, prompt_hash, response_format
-from pipelines.teachers import Usage, Verdict
+from pipelines.labelling.answers import judge, read_answer
+from pipelines.labelling.config import OpenAITeacherConfig
+from pipelines.labelling.pacing import Budget, BudgetReached, Pace
+from pipelines.labelling.questions import Message, asked_again, product_messages, prompt_hash, response_format
+from pipelines.labelling.teachers import Usage, Verdict
 
 _MAX_SHOWN_MESSAGE = 300
 # The package waits up to 8 seconds between two tries, and up to 120 if the endpoint names a time.

@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
 from pipelines.config import ShardConfig
-from pipelines.label_config import LabelConfig
+from pipelines.labelling.config import LabelConfig
 from pipelines.planning import plan_shards
 from pipelines.readers import SourceRow, read_piece
 from pipelines.sources import SourceFile

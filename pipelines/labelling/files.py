@@ -21,8 +21,8 @@ from hpd_core import CategorySchema, Record
 from hpd_core.types import is_encodable
 from pipelines.errors import UsageError
 from pipelines.folders import Folder
+from pipelines.labelling.teachers import Verdict
 from pipelines.rows import Refusal
-from pipelines.teachers import Verdict
 
 _MAX_RAW = 20_000  # characters of a useless answer that are kept
 
