@@ -127,13 +127,19 @@ class Adapter:
     settings: Mapping[str, Any]
     record: AdapterRecord | None
 
-    def notes(self, layout: str, prompt_hash: str) -> list[str]:
+    def notes(self, layout: str, prompt_hash: str, max_value_tokens: int) -> list[str]:
         """What to tell a user who decodes otherwise than the adapter was trained for: answers may be worse."""
         if self.record is None:
             return []
         notes = []
         if self.record.layout != layout:
             notes.append(f"the adapter was trained for layout {self.record.layout!r}, this run uses {layout!r}")
+        if layout == "stacked" and self.record.max_value_tokens != max_value_tokens:
+            # The gaps are K_max wide: another one moves every position behind the first key.
+            notes.append(
+                f"the adapter was trained with max_value_tokens {self.record.max_value_tokens}, this run uses "
+                f"{max_value_tokens}"
+            )
         if self.record.prompt_hash != prompt_hash:
             notes.append(
                 f"the adapter was trained with the prompt {self.record.prompt_hash}, this run uses {prompt_hash}"
@@ -235,13 +241,7 @@ def add_adapter(model: Any, adapter: Adapter, base_revision: str | None, merge: 
     Raises:
         ModelError: peft is missing, the adapter was trained on other weights, or not all of it fits the model.
     """
-    record = adapter.record
-    if record is not None and record.base_revision is not None and record.base_revision != base_revision:
-        raise _refusal(
-            adapter.id,
-            f"it was trained on {record.base_model} with revision {record.base_revision}, this model has revision "
-            f"{base_revision}; load the model that it was trained on, or train it on this one",
-        )
+    check_base(adapter, base_revision)
     quantized = bool(getattr(model, "is_quantized", False))
     if merge and quantized:
         raise _refusal(adapter.id, "it cannot be merged into quantized weights; leave it beside them")
@@ -251,18 +251,48 @@ def add_adapter(model: Any, adapter: Adapter, base_revision: str | None, merge: 
     model.eval()
 
 
+def check_base(adapter: Adapter, base_revision: str | None) -> None:
+    """Raises `ModelError` if the adapter is known to have been trained on another model."""
+    record = adapter.record
+    if record is not None and record.base_revision is not None and record.base_revision != base_revision:
+        raise _refusal(
+            adapter.id,
+            f"it was trained on {record.base_model} with revision {record.base_revision}, this model has revision "
+            f"{base_revision}; load the model that it was trained on, or train it on this one",
+        )
+
+
+def lora_settings(adapter: Adapter) -> dict[str, Any]:
+    """The adapter's shape, as keywords of peft's LoraConfig."""
+    return {key: adapter.settings[key] for key in _SHAPE_SETTINGS if key in adapter.settings}
+
+
 def _inject(model: Any, adapter: Adapter) -> None:
     """Puts LoRA layers with the adapter's weights, in float32, around the model's layers."""
     try:
-        from peft import LoraConfig, inject_adapter_in_model, set_peft_model_state_dict
+        from peft import LoraConfig, inject_adapter_in_model
         from peft.tuners.tuners_utils import cast_adapter_dtype
     except ImportError as error:
         raise ModelError("an adapter needs the package 'peft': pip install 'hpd[adapters]'") from error
-    weights = _read_weights(adapter)
-    shape = {key: adapter.settings[key] for key in _SHAPE_SETTINGS if key in adapter.settings}
+    config = LoraConfig(**lora_settings(adapter), task_type="CAUSAL_LM", inference_mode=True)
     try:
-        inject_adapter_in_model(LoraConfig(**shape, task_type="CAUSAL_LM", inference_mode=True), model)
+        inject_adapter_in_model(config, model)
         cast_adapter_dtype(model, "default")
+    except (ValueError, RuntimeError, TypeError) as error:
+        raise _misfit(adapter, model, _first_line(error)) from error
+    load_weights(model, adapter)
+
+
+def load_weights(model: Any, adapter: Adapter) -> None:
+    """Puts the adapter's weights into the LoRA layers of `model` (a peft model, or one with injected layers).
+
+    Raises:
+        ModelError: a weight finds no layer, or a layer no weight.
+    """
+    from peft import set_peft_model_state_dict
+
+    weights = _read_weights(adapter)
+    try:
         result: Any = set_peft_model_state_dict(model, weights)
     except (ValueError, RuntimeError, TypeError) as error:
         raise _misfit(adapter, model, _first_line(error)) from error

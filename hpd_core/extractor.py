@@ -132,7 +132,7 @@ class Extractor(ABC):
     def notes(self) -> list[str]:
         """What a user should know about this combination of settings."""
         adapter = self._weights.adapter
-        return adapter.notes(self.layout, self.config.prompt.hash) if adapter else []
+        return adapter.notes(self.layout, self.config.prompt.hash, self.config.max_value_tokens) if adapter else []
 
     def extract(
         self,

@@ -17,7 +17,7 @@ from hpd_core.attention import ATTENTION_NAME, packed_attention
 from hpd_core.cohort import CacheShape, Prompt
 from hpd_core.config import EngineConfig
 from hpd_core.decoder import Decoder
-from hpd_core.embedded import EMBEDDED_MODELS, embedded_model_folder
+from hpd_core.embedded import EMBEDDED_MODELS, embedded_model_folder, embedded_revision
 from hpd_core.errors import ModelError
 from hpd_core.layout import Branch, tree_layout
 
@@ -265,11 +265,14 @@ def cache_shape(model: Any) -> CacheShape:
 
 
 def model_revision(model: Any, source: str) -> str | None:
-    """What names exactly this model: the hub's commit, or a digest of a local folder's weights and tokenizer."""
+    """What names exactly this model: the hub's commit, the digest of an embedded model, or one of a folder's files."""
     commit: str | None = getattr(model.config, "_commit_hash", None)
     folder = Path(source)
     if commit or not folder.is_dir():
         return commit
+    embedded = embedded_revision(folder)
+    if embedded is not None:
+        return embedded
     return files_digest(sorted(path for pattern in _DECISIVE_FILES for path in folder.glob(pattern)))
 
 

@@ -268,7 +268,7 @@ class _CrossEntropy(torch.autograd.Function):
         """logits: [N, V]; targets: int64 [N]. Returns a scalar."""
         gradient = torch.empty_like(logits)
         total = torch.zeros((), dtype=torch.float32, device=logits.device)
-        at_once = _LOSS_ROWS_AT_ONCE.get(logits.device.type, len(logits))
+        at_once = _LOSS_ROWS_AT_ONCE.get(logits.device.type, 256)
         for first in range(0, len(logits), max(1, at_once)):
             rows = slice(first, first + at_once)
             block = logits[rows].float()
@@ -291,4 +291,4 @@ class _CrossEntropy(torch.autograd.Function):
         return gradient * gradients[0].to(gradient.dtype), None, None
 
 
-_LOSS_ROWS_AT_ONCE = {"cpu": 32}
+_LOSS_ROWS_AT_ONCE = {"cpu": 32, "cuda": 2048}

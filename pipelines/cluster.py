@@ -80,6 +80,11 @@ def _quiet() -> None:
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
+def num_cpus() -> int:
+    """CPUs of this node that the process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def num_gpus_per_actor(actors: ActorConfig) -> float:
     """What an actor reserves: as configured, or one GPU where the cluster has any."""
     if actors.num_gpus is not None:

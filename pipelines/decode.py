@@ -21,6 +21,7 @@ import ray
 import torch
 
 from hpd_core import AutoregressiveBaseline, Engine, HPDError
+from pipelines.cluster import num_cpus
 from pipelines.config import JobConfig
 from pipelines.context import DecodedShard, JobContext, PreparedShard
 from pipelines.errors import UsageError
@@ -36,11 +37,6 @@ def load_engine(config: JobConfig) -> Engine | AutoregressiveBaseline:
     return kind.from_pretrained(config.model, config.engine, config.adapter)
 
 
-def _num_cpus() -> int:
-    """CPUs of this node that the process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 class Decoder:
     """One engine and the shards that go through it. Safe to call from several threads."""
 
@@ -52,7 +48,7 @@ class Decoder:
         self._has_failed = False
         # Ray gives its workers one OpenMP thread per reserved CPU; an engine without a GPU wants its share of the node.
         actors = job.config.actors
-        torch.set_num_threads(actors.num_threads or max(1, _num_cpus() // actors.max))
+        torch.set_num_threads(actors.num_threads or max(1, num_cpus() // actors.max))
         self._load()
 
     def _load(self) -> None:

@@ -21,6 +21,7 @@ from typing import Any
 
 import fsspec
 
+from hpd_core.types import is_encodable
 from pipelines.errors import UsageError
 
 # What ExtractGPT's data and scoring read as "no value".
@@ -139,6 +140,8 @@ def _fields(entry: Mapping[str, Any], place: str) -> Mapping[str, str] | None:
     for name, text in fields.items():
         if not isinstance(text, str):
             raise UsageError(f"{_key(place, 'input', name)}: text is needed, not {_kind(text)}")
+        if not is_encodable(text):
+            raise UsageError(f"{_key(place, 'input', name)}: holds half a surrogate pair, which is no text")
     return fields
 
 
@@ -177,6 +180,8 @@ def _accepted(forms: list[Any], place: str) -> tuple[str, ...]:
     for form in forms:
         if not isinstance(form, str):
             raise UsageError(f"{place}: an accepted form must be text, not {_kind(form)}: {form!r}")
+        if not is_encodable(form):
+            raise UsageError(f"{place}: an accepted form holds half a surrogate pair, which is no text")
         if not form.strip():
             raise UsageError(f"{place}: an accepted form is empty")
         if form.strip() in ABSENT_WORDS:

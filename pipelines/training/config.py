@@ -96,7 +96,7 @@ class FinetuneConfig(_Section):
     """One fine-tuning."""
 
     datasets: tuple[DatasetConfig, ...] = Field(min_length=1)
-    output: str = Field(min_length=1, description="folder of this run, and of no other; local or any fsspec URI")
+    output: str = Field(min_length=1, description="folder of this run, and of no other; local or s3://...")
     model: str = Field("smollm2", min_length=1, description="hub id, local folder, or an embedded model's name")
     adapter: str | None = Field(None, description="folder of an adapter to continue from; decides the adapter's shape")
     layout: TrainedLayout = Field("tree", description="'tree', 'stacked' or 'ar': what the model is to decode with")

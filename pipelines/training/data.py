@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,7 +12,9 @@ from dataclasses import dataclass, field
 
 from hpd_core import CategorySchema, Record
 from hpd_core.examples import ExampleBuilder
+from hpd_core.prompt import render_answer_line
 from hpd_core.types import Attribute
+from hpd_core.values import parse_value
 from pipelines.errors import UsageError
 from pipelines.gold import GoldProduct, GoldValue, read_gold
 from pipelines.records import read_records
@@ -40,9 +43,19 @@ class Product:
 
     @property
     def fingerprint(self) -> int:
-        """A number from the product's text: equal texts are on one side of any split."""
-        text = json.dumps([self.record.category, list(self.record.fields.values())])
-        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
+        """A number from the product's text, see `fingerprint`."""
+        return fingerprint(self.record)
+
+
+def fingerprint(record: Record) -> int:
+    """A number below 2**64 from the record's folded text: texts that read alike are on one side of any split."""
+    text = json.dumps([record.category, [fold(text) for text in record.fields.values()]])
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
+
+
+def is_held_out(record: Record, share: float) -> bool:
+    """Whether the record is for validation. Depends on its text and the share alone."""
+    return fingerprint(record) < int(share * 2**64)
 
 
 @dataclass
@@ -76,9 +89,9 @@ class DataReport:
 
 
 def load_products(
-    datasets: Iterable[DatasetConfig], labels: LabelPolicy, builder: ExampleBuilder
+    datasets: Iterable[DatasetConfig], labels: LabelPolicy, builder: ExampleBuilder, validation_share: float = 0.0
 ) -> tuple[list[Product], DataReport]:
-    """All labelled products of all datasets.
+    """All labelled products of all datasets, those for validation included.
 
     Raises `UsageError` for files that cannot be read or do not belong together, and for attributes that the schema
     does not have (unless they are to be skipped).
@@ -88,7 +101,8 @@ def load_products(
     for dataset in datasets:
         schemas = load_schemas(dataset.schemas)
         pairs = list(_pairs(dataset, schemas, report))
-        known = _known_values(gold for _, gold in pairs)
+        # What validation products are labelled with must not decide what is taught.
+        known = _known_values(gold for record, gold in pairs if not is_held_out(record, validation_share))
         for record, gold in pairs:
             schema = schemas[gold.category]
             _check_attributes(dataset, schema, gold, labels, report)
@@ -219,7 +233,7 @@ def _label(
 
 def _preferred(forms: Sequence[str], text: str) -> str:
     """Of several accepted forms, the one that can be copied."""
-    return next((form for form in forms if form in text), forms[0])
+    return next((form for form in forms if re.search(rf"(?<!\w){re.escape(form)}(?!\w)", text)), forms[0])
 
 
 def _problem(attribute: Attribute, value: GoldValue, items: Sequence[str], builder: ExampleBuilder) -> str | None:
@@ -230,9 +244,13 @@ def _problem(attribute: Attribute, value: GoldValue, items: Sequence[str], build
         if attribute.type == "boolean" and item not in ("true", "false"):
             return "not true or false"
         if attribute.type == "number" and not _is_number(item):
-            return "not a number"
+            return "not a number in JSON's form"
         if attribute.values is not None and item not in attribute.values:
             return "not one of the schema's values"
+    line = render_answer_line(attribute, items)
+    read = parse_value(attribute, line.removesuffix("\n"), closed=True, num_tokens=1)
+    if read.status != "value" or read.items != tuple(items):
+        return "written as JSON it does not read back as it is"
     if len(builder.value_ids(attribute, items)) > builder.max_value_tokens(attribute):
         return "longer than K_max"
     return None
@@ -240,6 +258,7 @@ def _problem(attribute: Attribute, value: GoldValue, items: Sequence[str], build
 
 def _is_number(text: str) -> bool:
     try:
-        return isinstance(json.loads(text), (int, float)) and text not in ("true", "false")
+        number = json.loads(text, parse_constant=float)
     except ValueError:
         return False
+    return isinstance(number, (int, float)) and not isinstance(number, bool) and math.isfinite(number)

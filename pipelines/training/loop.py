@@ -20,9 +20,10 @@ import ray.train.torch
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from hpd_core import DocumentTokenizer, models
+from hpd_core import DocumentTokenizer, HPDError, models
 from hpd_core.examples import ExampleBuilder
 from hpd_core.training import attach_training, collate, forward_loss
+from pipelines.errors import RunError, UsageError
 from pipelines.folders import Folder
 from pipelines.training.config import FinetuneConfig
 from pipelines.training.curve import draw_curve
@@ -48,8 +49,16 @@ def train_worker(settings: dict[str, Any]) -> None:
     if settings["num_threads"]:
         torch.set_num_threads(settings["num_threads"])
     config: FinetuneConfig = settings["config"]
-    with tempfile.TemporaryDirectory() as scratch:
-        Trainer(config, Folder(settings["output"]), Path(scratch), settings["lines"].put).run()
+    try:
+        with tempfile.TemporaryDirectory() as scratch:
+            Trainer(config, Folder(settings["output"]), Path(scratch), settings["lines"].put).run()
+    except (HPDError, UsageError) as error:
+        # It would be the same again: no failure to Ray Train, which would start anew, but one for the driver.
+        settings["lines"].put(UsageError(str(error)))
+    except torch.OutOfMemoryError as error:
+        message = f"out of memory: lower optimizer.max_tokens_per_pack ({config.optimizer.max_tokens_per_pack})"
+        settings["lines"].put(UsageError(f"{message} or set optimizer.gradient_checkpointing, in another output"))
+        raise RunError(message) from error
 
 
 class Trainer:
@@ -74,14 +83,15 @@ class Trainer:
         self._wrapped = self._wrap(model)
         max_positions = models.max_positions(model.config)
         builder = ExampleBuilder(self._trained.tokenizer, config.engine, config.layout, max_positions)
-        products, report = load_products(config.datasets, config.labels, builder)
-        training, validation = split_products(products, config.validation.share)
+        share = config.validation.share
+        products, report = load_products(config.datasets, config.labels, builder, share)
+        training, validation = split_products(products, share)
         self._validation = choose(validation, config.validation.max_products)
         documents = DocumentTokenizer(self._trained.tokenizer)
         self._planner = StepPlanner(training, documents, builder, config)
         self._steps_per_epoch = len(self._planner.epoch(0))
         if not self._steps_per_epoch:
-            raise ValueError("nothing to train on: no product fits the model's positions")
+            raise UsageError("nothing to train on: no product fits the model's positions")
         self._num_steps = max(1, round(config.optimizer.epochs * self._steps_per_epoch))
         self._weights = MasterWeights(self._trained.parameters, config.optimizer, self._num_steps)
         self._progress: dict[str, Any] = {
@@ -118,6 +128,7 @@ class Trainer:
             if number % evaluate_every == 0 or is_last:
                 self._validate()
                 saved = self._checkpoint()
+                meter.restart()
             elif self._all_agree(time.monotonic() - saved > 60 * self._config.checkpoint_minutes):
                 saved = self._checkpoint()
         self._finish()
@@ -128,9 +139,11 @@ class Trainer:
         devices = [model.device] if model.device.type == "cuda" else None
         return DistributedDataParallel(model, device_ids=devices)
 
-    def _train(self, step: Step, number: int) -> tuple[float, int]:
-        """One optimizer step. Returns the summed loss and the number of right predictions of this worker."""
+    def _train(self, step: Step, number: int) -> tuple[float, int, float]:
+        """One optimizer step. Returns this worker's summed loss and right predictions, and the gradient's norm."""
         device = self._trained.model.device
+        # Dropout of a step is the same, however often the run was stopped before.
+        torch.manual_seed(hash((self._config.seed, number, self._rank)))
         packs = step.packs[self._rank]
         total_loss, num_right = 0.0, 0
         for index, pack in enumerate(packs):
@@ -147,8 +160,11 @@ class Trainer:
                 num_right += int(right)
         norm = self._weights.step(number)
         if not math.isfinite(norm):
-            raise FloatingPointError(f"the gradient is not finite at step {number}: lower optimizer.learning_rate")
-        return total_loss, num_right
+            raise UsageError(
+                f"the gradient is not finite at step {number}: the training has diverged. Lower "
+                f"optimizer.learning_rate, in another output"
+            )
+        return total_loss, num_right, norm
 
     def _validate(self) -> None:
         """Rank 0 decodes; the others meet it at the next checkpoint."""
@@ -257,16 +273,18 @@ class Meter:
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._clear()
+        self.restart()
 
-    def _clear(self) -> None:
+    def restart(self) -> None:
+        """Forgets what was added; validation is no training."""
         self._started = time.monotonic()
-        self._loss, self._right, self._targets, self._documents = 0.0, 0, 0, 0
+        self._loss, self._right, self._targets, self._documents, self._norm = 0.0, 0, 0, 0, 0.0
 
-    def add(self, step: Step, loss: float, num_right: int) -> None:
+    def add(self, step: Step, loss: float, num_right: int, norm: float) -> None:
         """One step, this worker's part of it."""
         self._loss += loss
         self._right += num_right
+        self._norm = norm
         self._targets += sum(example.num_targets for pack in step.packs[0] for example in pack)
         self._documents += step.num_documents
 
@@ -281,7 +299,8 @@ class Meter:
         answer = {
             "loss": self._loss / max(1, self._targets),
             "accuracy": self._right / max(1, self._targets),
+            "gradient_norm": self._norm,
             "documents_per_second": self._documents / seconds,
         }
-        self._clear()
+        self.restart()
         return answer

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,9 +16,10 @@ from ray.util.queue import Empty, Queue
 from rich.console import Console
 
 from hpd_core import HPDError, models
+from hpd_core.adapters import open_adapter
 from hpd_core.examples import ExampleBuilder
 from hpd_core.types import content_hash
-from pipelines.cluster import explain, ray_cluster
+from pipelines.cluster import explain, num_cpus, ray_cluster
 from pipelines.config import InputConfig
 from pipelines.errors import RunError, UsageError
 from pipelines.folders import Folder
@@ -58,10 +58,9 @@ def _train(config: FinetuneConfig, output: Folder, console: Console) -> None:
     scaling = config.scaling
     try:
         with ray_cluster(scaling.num_workers * scaling.num_cpus):
-            num_gpus = ray.cluster_resources().get("GPU", 0)  # type: ignore[no-untyped-call]
-            use_gpu = num_gpus >= scaling.num_workers if scaling.use_gpu is None else scaling.use_gpu
-            threads = scaling.num_threads or max(1, len(os.sched_getaffinity(0)) // scaling.num_workers)
-            with _printed(console) as lines:
+            use_gpu = _decide_device(config, console)
+            threads = scaling.num_threads or max(1, num_cpus() // scaling.num_workers)
+            with _printed(console) as (lines, failures):
                 TorchTrainer(
                     train_worker,
                     train_loop_config={
@@ -82,6 +81,8 @@ def _train(config: FinetuneConfig, output: Folder, console: Console) -> None:
                         failure_config=FailureConfig(max_failures=scaling.max_failures),
                     ),
                 ).fit()
+            if failures:
+                raise failures[0]
     except Exception as error:
         explained = _explain(error)
         if explained is None:
@@ -89,20 +90,39 @@ def _train(config: FinetuneConfig, output: Folder, console: Console) -> None:
         raise explained from error
 
 
+def _decide_device(config: FinetuneConfig, console: Console) -> bool:
+    """Whether workers get a GPU each; a note where the cluster, as it is now, cannot hold them."""
+    scaling = config.scaling
+    resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    num_gpus, workers = resources.get("GPU", 0), scaling.num_workers
+    use_gpu = scaling.use_gpu
+    if use_gpu is None:
+        use_gpu = num_gpus >= workers and not config.engine.device.startswith("cpu")
+    if not use_gpu and num_gpus and scaling.use_gpu is None and not config.engine.device.startswith("cpu"):
+        console.print(f"Note: {num_gpus:g} GPUs for {workers} workers: training on CPUs. Lower scaling.num_workers.")
+    short = (use_gpu and num_gpus < workers) or resources.get("CPU", 0) < workers * scaling.num_cpus
+    if short:
+        wanted = f"{scaling.num_cpus:g} CPUs{' and a GPU' if use_gpu else ''}"
+        console.print(
+            f"Note: {workers} workers want {wanted} each; the cluster has "
+            f"{resources.get('CPU', 0):g} CPUs and {num_gpus:g} GPUs now. If it does not grow, this waits for ever."
+        )
+    return use_gpu
+
+
 def _explain(error: BaseException) -> Exception | None:
     # Ray Train keeps the workers' own errors in a field of its own.
     for failure in getattr(error, "worker_failures", {}).values():
         if (found := explain(failure)) is not None:
             return found
-        if isinstance(getattr(failure, "cause", failure), FloatingPointError):
-            return RunError(str(getattr(failure, "cause", failure)))
     return explain(error)
 
 
 @contextmanager
-def _printed(console: Console) -> Iterator[Queue]:
-    """A queue whose lines are printed as they come, for as long as the block runs."""
+def _printed(console: Console) -> Iterator[tuple[Queue, list[UsageError]]]:
+    """A queue whose lines are printed as they come, for as long as the block runs; errors in it are collected."""
     queue = Queue(actor_options={"num_cpus": 0})
+    failures: list[UsageError] = []
     done = threading.Event()
 
     def print_lines() -> None:
@@ -110,7 +130,11 @@ def _printed(console: Console) -> Iterator[Queue]:
             is_last = done.is_set()
             try:
                 while True:
-                    console.print(queue.get(timeout=0.5))
+                    line = queue.get(timeout=0.5)
+                    if isinstance(line, UsageError):
+                        failures.append(line)
+                    else:
+                        console.print(line)
             except Empty:
                 if is_last:
                     return
@@ -118,7 +142,7 @@ def _printed(console: Console) -> Iterator[Queue]:
     thread = threading.Thread(target=print_lines, name="finetune-lines", daemon=True)
     thread.start()
     try:
-        yield queue
+        yield queue, failures
     finally:
         done.set()
         thread.join()
@@ -156,7 +180,8 @@ def _check_data(config: FinetuneConfig, console: Console | None) -> str:
     try:
         tokenizer = models.load_tokenizer(config.model, config.engine)
         builder = ExampleBuilder(tokenizer, config.engine, config.layout, None)
-        products, report = load_products(config.datasets, config.labels, builder)
+        products, report = load_products(config.datasets, config.labels, builder, config.validation.share)
+        start = _adapter_revision(config)
     except HPDError as error:
         raise UsageError(str(error)) from error
     training, validation = split_products(products, config.validation.share)
@@ -166,8 +191,18 @@ def _check_data(config: FinetuneConfig, console: Console | None) -> str:
         for line in report.lines():
             console.print(line)
         console.print(f"{len(training):,} products to train on, {len(validation):,} for validation")
-    taught = [[product.fingerprint, dict(product.answers), list(product.assumed_absent)] for product in products]
-    return content_hash(taught)
+    taught = [
+        [list(product.record.fields.items()), product.schema.hash, dict(product.answers), list(product.assumed_absent)]
+        for product in products
+    ]
+    return content_hash([taught, start])
+
+
+def _adapter_revision(config: FinetuneConfig) -> str | None:
+    if config.adapter is None:
+        return None
+    with open_adapter(config.adapter) as adapter:
+        return adapter.revision
 
 
 def _with_absolute_paths(config: FinetuneConfig) -> FinetuneConfig:

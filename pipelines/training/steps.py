@@ -88,6 +88,8 @@ class StepPlanner:
     def _cut(self, examples: Sequence[Example]) -> Iterator[Pack]:
         """Packs of similar length within the token budget."""
         budget = self._config.optimizer.max_tokens_per_pack
+        # A step has a pack for every worker at least.
+        most = math.ceil(self._config.optimizer.documents_per_step / self._config.scaling.num_workers)
         mean = sum(example.num_own_tokens for example in examples) / max(1, len(examples))
         window = max(1, _PACKS_PER_WINDOW * int(budget / max(1.0, mean)))
         for start in range(0, len(examples), window):
@@ -95,7 +97,8 @@ class StepPlanner:
             for example in sorted(examples[start : start + window], key=lambda item: item.num_own_tokens):
                 # Sorted, so that this example is the longest of its pack, and every row is padded to it.
                 tokens = example.num_prefix_tokens + (len(pack) + 1) * example.num_own_tokens
-                if pack and tokens > budget:
+                num_documents = sum(item.num_documents for item in pack) + example.num_documents
+                if pack and (tokens > budget or num_documents > most):
                     yield pack
                     pack = []
                 pack.append(example)
@@ -112,8 +115,14 @@ class StepPlanner:
             if not any(document.answers for document in documents):
                 continue
             example = self._builder.build(schema, documents)
+            while example is None and len(documents) > 1:
+                # As the engine does: fewer documents where the gaps do not fit. The rest comes next.
+                rest.insert(0, chosen.pop())
+                documents.pop()
+                taught = any(document.answers for document in documents)
+                example = self._builder.build(schema, documents) if taught else None
             if example is None:
-                self.num_too_long += len(chosen)
+                self.num_too_long += 1
             else:
                 yield example
 

@@ -11,7 +11,7 @@ from hpd_core import AutoregressiveBaseline, Engine
 from hpd_core.training import attach_training
 from pipelines.scoring import Answer, Counts, count, judge
 from pipelines.training.config import FinetuneConfig
-from pipelines.training.data import Product
+from pipelines.training.data import Product, is_held_out
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +37,9 @@ class ValidationScore:
 
 def split_products(products: Sequence[Product], share: float) -> tuple[list[Product], list[Product]]:
     """(for training, for validation); equal texts are on one side, and a product's side never changes."""
-    border = int(share * 2**64)
-    training = [product for product in products if product.fingerprint >= border]
-    return training, [product for product in products if product.fingerprint < border]
+    held_out = [is_held_out(product.record, share) for product in products]
+    training = [product for product, held in zip(products, held_out, strict=True) if not held]
+    return training, [product for product, held in zip(products, held_out, strict=True) if held]
 
 
 def choose(products: Sequence[Product], limit: int) -> list[Product]:

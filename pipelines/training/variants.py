@@ -6,7 +6,7 @@ variant asks the same product other questions whose answers follow from its labe
     order       attributes in another order, some left out, some with a description (examples of values)
     number      "Capacity: 12 oz" -> {type: number, unit: oz}: 12
     enum        "Gender: Women's" -> {type: enum, values: [...]}: Women's
-    boolean     "Material: Leather" -> {name: Leather, type: boolean}: true; another material: false; none: null
+    boolean     "Material: Leather" -> {name: Leather, type: boolean}: true; another: at times false; none: null
     list        "Color: Black/White" -> {multiple: true}: ["Black", "White"]
     text        the title cut in two fields, between two labelled values
 
@@ -23,15 +23,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hpd_core import Attribute, CategorySchema, Record
+from pipelines.scoring import fold
 
 Items = Sequence[str] | None
 UNTAUGHT = "untaught"
 """What a question's `convert` returns where the label does not tell the answer."""
 
 _QUANTITY = re.compile(r"(\d+(?:\.\d+)?)\s*([^\d\s]\D{0,14})")
-_SEPARATORS = re.compile(r"\s*(?:/|,|&|\band\b)\s*")
+_SEPARATORS = re.compile(r"\s*[/,]\s*")
 _MIN_COUNT = 3  # times a value must occur to be asked for
 _KEPT, _DESCRIBED, _CUT = 0.85, 0.2, 0.5  # shares: attributes kept, with a description, texts cut in two
+_FALSE = 0.25  # share of the boolean questions that teach false
 _FIELD_NAMES = (("title", "description"), ("title", "bullets"), ("name", "details"), ("title", "features"))
 
 
@@ -135,9 +137,14 @@ def _as_boolean(attribute: Attribute, values: Counter[str], generator: random.Ra
     if not common:
         return None
     value = generator.choice(common)
+    # Seldom: another value rules this one out, but a listing rarely denies what it could have stated.
+    teaches_false = generator.random() < _FALSE
 
     def convert(items: Items) -> Items | str:
-        return None if items is None else ["true" if items[0] == value else "false"]
+        if items is None or items[0] == value:
+            return None if items is None else ["true"]
+        # "Genuine Leather" is leather, too, perhaps.
+        return ["false"] if teaches_false and fold(value) not in fold(items[0]) else UNTAUGHT
 
     return Question(Attribute(name=value, type="boolean"), attribute.name, convert)
 
@@ -146,8 +153,9 @@ def _as_list(attribute: Attribute, values: Counter[str], generator: random.Rando
     def convert(items: Items) -> Items | str:
         if items is None:
             return None
-        parts = [part for part in _SEPARATORS.split(items[0]) if part.strip()]
-        return parts if all(len(part) > 2 for part in parts) else list(items)
+        parts = [part.strip() for part in _SEPARATORS.split(items[0])]
+        is_list = len(set(parts)) == len(parts) > 1 and all(len(part) > 2 for part in parts)
+        return parts if is_list else list(items)
 
     asked = attribute.model_copy(update={"multiple": True})
     return Question(asked, attribute.name, convert)
@@ -157,17 +165,13 @@ def draw_text(record: Record, labels: Mapping[str, Items], generator: random.Ran
     """The record with its text in one or two fields; a labelled value is never cut."""
     if len(record.fields) != 1 or generator.random() >= _CUT:
         return record
-    (text,) = record.fields.values()
-    spans = [_span(text, item) for items in labels.values() for item in items or ()]
-    places = [match.start() for match in re.finditer(r"\s", text.strip())]
+    text = next(iter(record.fields.values())).strip()
+    items = [item for items in labels.values() for item in items or ()]
+    spans = [match.span() for item in items for match in re.finditer(re.escape(item), text)]
+    places = [match.start() for match in re.finditer(r"\s", text)]
     places = [place for place in places if not any(start <= place < stop for start, stop in spans)]
     if not places:
         return record
     place = generator.choice(places)
     first, second = generator.choice(_FIELD_NAMES)
     return Record(record.id, record.category, {first: text[:place], second: text[place + 1 :]})
-
-
-def _span(text: str, item: str) -> tuple[int, int]:
-    start = text.find(item)
-    return (start, start + len(item)) if start >= 0 else (0, 0)

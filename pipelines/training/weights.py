@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from peft import LoraConfig, PeftModel, get_peft_model, prepare_model_for_kbit_training
+from peft import LoraConfig, get_peft_model
 
-from hpd_core import models
-from hpd_core.adapters import AdapterRecord, open_adapter
+from hpd_core import ModelError, models
+from hpd_core.adapters import Adapter, AdapterRecord, check_base, load_weights, lora_settings, open_adapter
 from pipelines.training.config import FinetuneConfig, OptimizerConfig
 
 _STATE = "training_state.pt"
@@ -30,38 +30,39 @@ class TrainedModel:
         self.tokenizer = models.load_tokenizer(config.model, config.engine)
         self.model: Any = models.load_model(config.model, config.engine)
         self.revision = models.model_revision(self.model, models.resolve_source(config.model))
+        if self.model.dtype == torch.float16:
+            raise ModelError("float16 gradients underflow; set engine.dtype: bfloat16 or float32")
         self._peft: Any = None
         torch.manual_seed(config.seed)
         if config.adapter:
             with open_adapter(config.adapter) as adapter:
-                self._peft = PeftModel.from_pretrained(
-                    self.model, adapter.folder, is_trainable=True, autocast_adapter_dtype=False
-                )
-            self._name_base()
+                check_base(adapter, self.revision)
+                self._add_lora(lora_settings(adapter), adapter)
         elif config.method == "lora":
-            if config.engine.quantization:
-                self.model = prepare_model_for_kbit_training(self.model, use_gradient_checkpointing=False)  # type: ignore[no-untyped-call]
             lora = config.lora
             modules = lora.target_modules if isinstance(lora.target_modules, str) else list(lora.target_modules)
-            self._peft = get_peft_model(
-                self.model,
-                LoraConfig(
-                    r=lora.rank,
-                    lora_alpha=lora.alpha,  # type: ignore[arg-type]
-                    lora_dropout=lora.dropout,
-                    target_modules=modules,
-                    task_type="CAUSAL_LM",
-                ),
-                autocast_adapter_dtype=False,
-            )
-            self._name_base()
+            shape = {"r": lora.rank, "lora_alpha": lora.alpha, "target_modules": modules}
+            self._add_lora(shape | {"lora_dropout": lora.dropout}, None)
         if config.optimizer.gradient_checkpointing:
             self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
             self.model.enable_input_require_grads()
+        self.model.train()
 
-    def _name_base(self) -> None:
-        # The adapter belongs to a model, not to the folder in which this machine keeps it.
-        self._peft.peft_config["default"].base_model_name_or_path = self.config.model
+    def _add_lora(self, settings: dict[str, Any], adapter: Adapter | None) -> None:
+        try:
+            shape = LoraConfig(**settings, task_type="CAUSAL_LM")
+            self._peft = get_peft_model(self.model, shape, autocast_adapter_dtype=False)
+        except (ValueError, RuntimeError, TypeError) as error:
+            raise ModelError(f"the adapter does not fit the model: {error}") from error
+        if adapter is not None:
+            load_weights(self._peft, adapter)
+        self._peft.peft_config["default"].base_model_name_or_path = self._base_name
+
+    @property
+    def _base_name(self) -> str:
+        """The adapter belongs to a model, not to the folder in which this machine keeps it."""
+        path = Path(self.config.model)
+        return path.name if path.is_dir() else self.config.model
 
     @property
     def parameters(self) -> list[torch.nn.Parameter]:
@@ -72,14 +73,15 @@ class TrainedModel:
         """Writes what inference needs: an adapter in peft's format, or the whole model."""
         folder.mkdir(parents=True, exist_ok=True)
         if self._peft is not None:
-            self._peft.save_pretrained(folder)
+            # The base's embeddings are not the adapter's (and asking for them would ask the hub).
+            self._peft.save_pretrained(folder, save_embedding_layers=False)
             (folder / "README.md").unlink(missing_ok=True)  # peft's empty form; the card is written by a person
         else:
             self.model.save_pretrained(folder)
             self.tokenizer.save_pretrained(folder)
         engine = self.config.engine
         AdapterRecord(
-            base_model=self.config.model,
+            base_model=self._base_name,
             base_revision=self.revision,
             layout=self.config.layout,
             prompt_hash=engine.prompt.hash,
