@@ -154,6 +154,8 @@ def _from_scores(scores: Any, place: str) -> GoldValue:
             raise UsageError(f"{place}: the score of {form!r} is {score!r}, only 1 is known")
         if not form.strip():
             raise UsageError(f"{place}: an accepted form is empty")
+        if not is_encodable(form):
+            raise UsageError(f"{place}: an accepted form holds half a surrogate pair, which is no text")
     forms = list(scores)
     if forms[0] == "n/a":
         return GoldValue(())

@@ -119,6 +119,8 @@ class FinetuneConfig(_Section):
             raise ValueError("engine.layout is decided by 'layout' here; remove it")
         if self.engine.quantization and self.method == "full":
             raise ValueError("quantized weights cannot be trained in full; use method: lora")
+        if self.scaling.num_workers > 1 and self.engine.device not in ("auto", "cpu"):
+            raise ValueError("engine.device names one device for several workers; leave it at 'auto'")
         if self.adapter and self.method == "full":
             raise ValueError("an adapter is continued with method: lora")
         return self

@@ -20,6 +20,7 @@ from pipelines.gold import GoldProduct, GoldValue, read_gold
 from pipelines.records import read_records
 from pipelines.schemas import load_schemas
 from pipelines.scoring import fold
+from pipelines.sources import list_files
 from pipelines.training.config import DatasetConfig, LabelPolicy
 
 _MAX_EXAMPLES = 3
@@ -105,6 +106,7 @@ def load_products(
         known = _known_values(gold for record, gold in pairs if not is_held_out(record, validation_share))
         for record, gold in pairs:
             schema = schemas[gold.category]
+            _check_room(dataset, schema, builder)
             _check_attributes(dataset, schema, gold, labels, report)
             products.append(_label(record, schema, gold, labels, builder, known, report))
     report.products = len(products)
@@ -128,6 +130,8 @@ def _pairs(
         return
     by_id = {product.product_id: product for product in gold if product.product_id is not None}
     by_row = {product.row: product for product in gold if product.product_id is None}
+    if by_row and sum(len(list_files(path, dataset.input.format)) for path in dataset.input.path) > 1:
+        raise UsageError(f"{dataset.gold} has no product ids; it belongs to one catalog file, not to several")
     found: set[int] = set()
     for row, record in read_records(dataset.input, schemas):
         if not isinstance(record, Record):
@@ -176,6 +180,16 @@ def _known_values(products: Iterable[GoldProduct]) -> dict[tuple[str, str], re.P
         for pair, texts in forms.items()
         if texts
     }
+
+
+def _check_room(dataset: DatasetConfig, schema: CategorySchema, builder: ExampleBuilder) -> None:
+    for attribute in schema.attributes:
+        needed = len(builder.value_ids(attribute, None))
+        if needed > builder.max_value_tokens(attribute):
+            raise UsageError(
+                f"{dataset.schemas}: category {schema.category!r}, attribute {attribute.name!r}: max_value_tokens is "
+                f"{builder.max_value_tokens(attribute)}, null alone takes {needed}"
+            )
 
 
 def _check_attributes(

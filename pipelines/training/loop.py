@@ -20,7 +20,7 @@ import ray.train.torch
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from hpd_core import DocumentTokenizer, HPDError, models
+from hpd_core import DocumentTokenizer, ModelError, PromptError, models
 from hpd_core.examples import ExampleBuilder
 from hpd_core.training import attach_training, collate, forward_loss
 from pipelines.errors import RunError, UsageError
@@ -52,13 +52,17 @@ def train_worker(settings: dict[str, Any]) -> None:
     try:
         with tempfile.TemporaryDirectory() as scratch:
             Trainer(config, Folder(settings["output"]), Path(scratch), settings["lines"].put).run()
-    except (HPDError, UsageError) as error:
-        # It would be the same again: no failure to Ray Train, which would start anew, but one for the driver.
+    except (ModelError, PromptError, UsageError) as error:
+        # It would be the same again. Alone, a worker ends without a failure, so that Ray Train does not start anew;
+        # among others it must fail, or they would wait for it.
         settings["lines"].put(UsageError(str(error)))
+        if ray.train.get_context().get_world_size() > 1:
+            raise
     except torch.OutOfMemoryError as error:
-        message = f"out of memory: lower optimizer.max_tokens_per_pack ({config.optimizer.max_tokens_per_pack})"
-        settings["lines"].put(UsageError(f"{message} or set optimizer.gradient_checkpointing, in another output"))
-        raise RunError(message) from error
+        raise RunError(
+            f"out of memory. If it happens again: lower optimizer.max_tokens_per_pack (now "
+            f"{config.optimizer.max_tokens_per_pack}) or set optimizer.gradient_checkpointing, in another output"
+        ) from error
 
 
 class Trainer:
@@ -101,6 +105,7 @@ class Trainer:
             "bad": 0,
             "log": [],
             "seconds": 0.0,
+            "revision": self._trained.revision,
         }
         self._resume()
         self._say_start(training, len(validation), report.lines())
@@ -212,6 +217,11 @@ class Trainer:
             return
         with checkpoint.as_directory() as folder:
             self._progress = load_state(Path(folder), self._weights, self._best)
+        if self._progress["revision"] != self._trained.revision:
+            raise UsageError(
+                f"the model has changed since this run began (revision {self._progress['revision']}, now "
+                f"{self._trained.revision}); choose another output"
+            )
 
     def _finish(self) -> None:
         """Rank 0 puts the best weights and the log where the user looks for them."""

@@ -56,11 +56,12 @@ def run_finetuning(config: FinetuneConfig, console: Console, *, dry_run: bool = 
 
 def _train(config: FinetuneConfig, output: Folder, console: Console) -> None:
     scaling = config.scaling
+    failures: list[UsageError] = []
     try:
         with ray_cluster(scaling.num_workers * scaling.num_cpus):
             use_gpu = _decide_device(config, console)
             threads = scaling.num_threads or max(1, num_cpus() // scaling.num_workers)
-            with _printed(console) as (lines, failures):
+            with _printed(console, failures) as lines:
                 TorchTrainer(
                     train_worker,
                     train_loop_config={
@@ -81,9 +82,11 @@ def _train(config: FinetuneConfig, output: Folder, console: Console) -> None:
                         failure_config=FailureConfig(max_failures=scaling.max_failures),
                     ),
                 ).fit()
-            if failures:
+            if failures and not output.exists(RESULT_FILE):
                 raise failures[0]
     except Exception as error:
+        if failures:
+            raise failures[0] from error
         explained = _explain(error)
         if explained is None:
             raise
@@ -119,10 +122,9 @@ def _explain(error: BaseException) -> Exception | None:
 
 
 @contextmanager
-def _printed(console: Console) -> Iterator[tuple[Queue, list[UsageError]]]:
-    """A queue whose lines are printed as they come, for as long as the block runs; errors in it are collected."""
+def _printed(console: Console, failures: list[UsageError]) -> Iterator[Queue]:
+    """A queue whose lines are printed as they come, for as long as the block runs; errors in it go to `failures`."""
     queue = Queue(actor_options={"num_cpus": 0})
-    failures: list[UsageError] = []
     done = threading.Event()
 
     def print_lines() -> None:
@@ -142,7 +144,7 @@ def _printed(console: Console) -> Iterator[tuple[Queue, list[UsageError]]]:
     thread = threading.Thread(target=print_lines, name="finetune-lines", daemon=True)
     thread.start()
     try:
-        yield queue, failures
+        yield queue
     finally:
         done.set()
         thread.join()
@@ -187,6 +189,11 @@ def _check_data(config: FinetuneConfig, console: Console | None) -> str:
     training, validation = split_products(products, config.validation.share)
     if not training:
         raise UsageError("no product is left to train on: validation.share takes them all")
+    if config.validation.share and not validation:
+        raise UsageError(
+            f"{len(products)} products are too few for validation.share {config.validation.share:g}: none is held out. "
+            f"Raise it, or set it to 0 to train without validation"
+        )
     if console is not None:
         for line in report.lines():
             console.print(line)
@@ -239,4 +246,6 @@ def _print_result(config: FinetuneConfig, output: Folder, console: Console) -> N
     console.print(f"  loss curve {output.describe(CURVE_FILE)}")
     use = "adapter" if config.method == "lora" else "model"
     settings = {"tree": "", "stacked": " --set engine.layout=stacked", "ar": " --set decoding=ar"}[config.layout]
-    console.print(f"to use it: pipelines/extract.py --set {use}={output.describe(MODEL_FOLDER)}{settings}")
+    console.print(
+        f"to use it: pipelines/extract.py --config JOB.yaml --set {use}={output.describe(MODEL_FOLDER)}{settings}"
+    )

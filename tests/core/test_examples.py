@@ -63,6 +63,31 @@ def test_the_prompt_is_the_engines(tokenizer: Any, layout: TrainedLayout) -> Non
 
 
 @pytest.mark.parametrize("layout", ["tree", "stacked"])
+def test_every_answer_stands_at_its_own_document_and_key(tokenizer: Any, layout: TrainedLayout) -> None:
+    """Following the labels from the end of a key gives the answer that the engine would read for that slot."""
+    count = 3 if layout == "stacked" else 1
+    answers = [
+        {"Brand": [f"Velor{n}"], "Size": [str(40 + n)], "Colour": ["red", f"blue{n}"], "Vegan": ["true"]}
+        for n in range(count)
+    ]
+    example = build(tokenizer, layout, *answers)
+    engine = PromptBuilder(tokenizer, CONFIG.model_copy(update={"layout": layout}), 4096)
+    (prepared,), _ = engine.build(RECORDS[:count], {"Shoes": SCHEMA})
+    filled, size = example.filled, prepared.prompt.layout.num_tokens
+    next_value = size
+    for slot, end in zip(prepared.slots, prepared.prompt.layout.ends, strict=True):
+        ids = [int(filled.labels[end])]
+        while "\n" not in tokenizer.decode([ids[-1]]):
+            assert filled.token_ids[next_value] == ids[-1]
+            ids.append(int(filled.labels[next_value]))
+            next_value += 1
+        attribute = SCHEMA.attributes[slot.attribute]
+        value = parse_value(attribute, tokenizer.decode(ids), closed=True, num_tokens=len(ids))
+        assert list(value.items) == answers[slot.record][attribute.name]
+    assert next_value == len(filled.token_ids)
+
+
+@pytest.mark.parametrize("layout", ["tree", "stacked"])
 def test_what_is_learned_reads_back_as_the_answers(tokenizer: Any, layout: TrainedLayout) -> None:
     example = build(tokenizer, layout, ANSWERS)
     builder = ExampleBuilder(tokenizer, CONFIG, layout, 4096)
