@@ -9,6 +9,7 @@ it again to continue; 2 wrong usage, configuration or data.
 
 from __future__ import annotations
 
+import logging
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -37,6 +38,8 @@ def finetune(
 ) -> None:
     """Runs the fine-tuning and exits with its code."""
     console = Console(markup=False, highlight=False, emoji=False, soft_wrap=True)
+    # peft imports bitsandbytes, which warns of a missing kernel that only 4-bit weights on CPUs would use.
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     try:
         # Imported here: `--help` and wrong options answer at once, without torch.
         from pipelines.config_file import load_config

@@ -155,7 +155,7 @@ def _check_same_run(config: FinetuneConfig, data_hash: str, output: Folder) -> N
     known = output.read_json(CONFIG_FILE)
     if known is None:
         return
-    if known["data_hash"] != data_hash:
+    if known.get("data_hash") != data_hash:
         raise UsageError(
             f"the data have changed since the run in {config.output} began; choose another output to train on them"
         )
