@@ -119,12 +119,13 @@ class SelfTeacherConfig(_Section):
 
     kind: Literal["self"]
     model: str = Field("smollm2", min_length=1, description="hub id, local folder, or an embedded model's name")
+    adapter: str | None = Field(None, description="peft adapter for it: local folder, any fsspec URI, or a hub id")
     engine: EngineConfig = Field(default_factory=EngineConfig, description="how it decodes; the layout is ignored")
 
     def result_config(self) -> dict[str, Any]:
         """What decides the labels."""
         engine = self.engine.model_dump(mode="json", include=set(_DECODING_KEYS))
-        return {"kind": self.kind, "model": self.model, "engine": engine}
+        return {"kind": self.kind, "model": self.model, "adapter": self.adapter, "engine": engine}
 
 
 class LabelConfig(_Section):

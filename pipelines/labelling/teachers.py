@@ -76,7 +76,7 @@ class SelfTeacher:
         self.faults: Counter[str] = Counter()
         self._config, self._schemas, self._require_evidence = config, schemas, require_evidence
         try:
-            self._model = AutoregressiveBaseline.from_pretrained(config.model, config.engine)
+            self._model = AutoregressiveBaseline.from_pretrained(config.model, config.engine, config.adapter)
         except HPDError as error:
             raise UsageError(f"teacher.model: {error}") from error
 
