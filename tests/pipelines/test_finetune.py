@@ -83,6 +83,7 @@ def training(tmp_path: Path, tiny_model_dir: Path) -> Training:
 def test_what_was_learned_is_what_is_answered(training: Training, layout: str) -> None:
     # With two documents in a prompt a model this small does not learn which is which.
     training.document["engine"]["stack_size"] = 1
+    training.document["optimizer"]["epochs"] = 20 if layout == "stacked" else 8
     text = training.run(layout=layout)
     result = training.result()
     assert result["best_f1"] > 0.9, text
