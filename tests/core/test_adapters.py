@@ -320,12 +320,13 @@ def test_another_layout_or_prompt_is_a_note(
     RECORD.model_copy(update={"prompt_hash": "abc"}).write(adapter)
     layout_note = "the adapter was trained for layout 'tree', this run uses"
     config = EngineConfig(**CPU, layout="stacked")
+    gap_note = "the adapter was trained with max_value_tokens 30, this run uses 8"
     prompt_note = f"the adapter was trained with the prompt abc, this run uses {config.prompt.hash}"
     with (
         caplog.at_level(logging.WARNING, "hpd_core"),
         Engine.from_pretrained(str(tiny_model_dir), config, adapter=str(adapter)) as engine,
     ):
-        assert engine.describe()["notes"] == [f"{layout_note} 'stacked'", prompt_note]
+        assert engine.describe()["notes"] == [f"{layout_note} 'stacked'", gap_note, prompt_note]
     assert [record.getMessage() for record in caplog.records] == [
         f"{adapter}: {note}" for note in engine.describe()["notes"]
     ]
@@ -345,7 +346,7 @@ def refusal(adapter: Path | str, base: Any) -> str:
     return message
 
 
-@pytest.mark.parametrize("name", ["/no/such/folder", "adapters", "a/b/c"])
+@pytest.mark.parametrize("name", ["/no/such/folder", "nothing", "a/b/c"])
 def test_a_missing_folder(name: str) -> None:
     with pytest.raises(ModelError, match=f"cannot use the adapter '{name}': no such folder; .* hub id"):
         use(None, Path(name))

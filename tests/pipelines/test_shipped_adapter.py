@@ -55,7 +55,7 @@ def test_it_extracts() -> None:
             Attribute(name="Brand"),
             Attribute(name="Color"),
             Attribute(name="Pack size"),
-            Attribute(name="Wool type"),
+            Attribute(name="Gender"),
         ),
     )
     record = Record("1", "Headlamps", {"title": "Petzl Tikka Headlamp, Black, Pack of 2"})
@@ -65,6 +65,6 @@ def test_it_extracts() -> None:
         "Brand": "Petzl",
         "Color": "Black",
         "Pack size": "Pack of 2",
-        "Wool type": None,
+        "Gender": None,
     }
-    assert result.values["Wool type"].status == "absent"
+    assert result.values["Gender"].status == "absent"
