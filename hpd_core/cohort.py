@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from hpd_core.attention import AttentionPlan
-from hpd_core.layout import PUBLIC, IntArray, Layout
+from hpd_core.layout import FREE, PUBLIC, IntArray, Layout
 
 UNSEEN = 2**62
 """The position of a cache column that holds nothing: later than every token's, so that nobody sees it."""
@@ -87,6 +87,25 @@ class Prompt:
 
 
 @dataclass(frozen=True, slots=True)
+class Chosen:
+    """The tokens that a step decoded.
+
+    Attributes:
+        tokens: int64 [n]
+        logprobs: float32 [n], natural logarithm of the model's own probability, constraints or not.
+        states: int64 [n], what the values may go on with behind them.
+    """
+
+    tokens: IntArray
+    logprobs: npt.NDArray[np.float32]
+    states: IntArray
+
+    def __getitem__(self, rows: slice) -> Chosen:
+        """A stretch of them."""
+        return Chosen(self.tokens[rows], self.logprobs[rows], self.states[rows])
+
+
+@dataclass(frozen=True, slots=True)
 class CohortInput:
     """What one cohort feeds in one step: t tokens, n of which decode.
 
@@ -94,6 +113,7 @@ class CohortInput:
         token_ids, positions: int64 [t]
         plan: for the attention.
         logit_rows: int64 [n], index into the t tokens, of those whose next token is wanted.
+        states: int64 [n], what each of them may go on with (constraints.py).
         prompts: the cohort's P prompts as they were when the step began.
         tokens_per_prompt: int64 [P], how many of the t tokens are each prompt's.
     """
@@ -102,6 +122,7 @@ class CohortInput:
     positions: IntArray
     plan: AttentionPlan
     logit_rows: IntArray
+    states: IntArray
     prompts: list[Prompt]
     tokens_per_prompt: IntArray
 
@@ -128,6 +149,7 @@ class Cohort:
         self._end_positions = self._branches(shape_pb, 0, lambda lay: lay.positions[lay.ends])
         self._value_scopes = self._branches(shape_pb, PUBLIC, lambda lay: lay.value_scopes)
         self._limits = self._branches(shape_pb, 0, lambda lay: lay.max_new_tokens)
+        self._states = self._branches(shape_pb, FREE, lambda lay: lay.states)
         self._live = self._ends >= 0
         self._closed = np.zeros(shape_pb, dtype=bool)
         self._counts = np.zeros(shape_pb, dtype=np.int64)
@@ -302,7 +324,8 @@ class Cohort:
             keys=self.keys,
             values=self.values,
         )
-        return CohortInput(token_ids, positions, plan, logit_rows, list(self.prompts), tokens_per_prompt)
+        states = self._states[self._decoding]
+        return CohortInput(token_ids, positions, plan, logit_rows, states, list(self.prompts), tokens_per_prompt)
 
     def _reserve(self, num_columns: int) -> None:
         """Grows the cache by half when `num_columns` do not fit."""
@@ -322,18 +345,20 @@ class Cohort:
         self._k_scopes[rows, :num_columns] = scopes[:, :num_columns]
         self._k_positions[rows, :num_columns] = positions[:, :num_columns]
 
-    def accept(self, tokens: IntArray, logprobs: npt.NDArray[np.float32], closing: npt.NDArray[np.bool_]) -> None:
+    def accept(self, chosen: Chosen, closing: npt.NDArray[np.bool_]) -> None:
         """Takes the decoded tokens of this step, one per logit row, and ends the values that closed.
 
         Args:
-            tokens: int64 [n]; logprobs: float32 [n].
+            chosen: n tokens.
             closing: bool [vocabulary], the ids that end a value.
         """
         rows, branches = self._decoding
+        tokens, logprobs = chosen.tokens, chosen.logprobs
         counts = self._counts[rows, branches]
         self._tokens[rows, branches, counts] = tokens
         self._logprobs[rows, branches, counts] = logprobs
         self._counts[rows, branches] = counts + 1
+        self._states[rows, branches] = chosen.states
         closed = closing[tokens]
         self._closed[rows, branches] = closed
         self._live[rows, branches] = ~closed & (counts + 1 < self._limits[rows, branches])
@@ -410,6 +435,7 @@ _BRANCH_ARRAYS = (
     "_end_positions",
     "_value_scopes",
     "_limits",
+    "_states",
     "_live",
     "_closed",
     "_counts",

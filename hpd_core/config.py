@@ -28,6 +28,9 @@ class EngineConfig(BaseModel):
     dtype: DTypeName = Field("auto", description="'auto': bfloat16 where the hardware has it, else float32")
     device: str = Field("auto", description="'auto': cuda if there is one, else cpu")
     attention: Literal["auto", "eager"] = Field("auto", description="'auto': eager only where softcap or sinks need it")
+    constrain_values: bool = Field(
+        True, description="numbers, booleans and enums can only be answered in their type, or null"
+    )
     quantization: Quantization | None = Field(None, description="bitsandbytes weights: 'nf4' or 'int8'")
     trust_remote_code: bool = Field(False, description="run code that comes with a hub model")
     prompt: PromptTemplate = Field(default_factory=PromptTemplate, description="the prompt's texts")

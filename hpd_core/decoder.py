@@ -13,9 +13,11 @@ import torch
 from torch import Tensor
 
 from hpd_core.attention import PackedBatch
-from hpd_core.cohort import CacheShape, Cohort, CohortInput, Prompt
+from hpd_core.cohort import CacheShape, Chosen, Cohort, CohortInput, Prompt
 from hpd_core.config import EngineConfig
+from hpd_core.constraints import StateTable
 from hpd_core.errors import ModelError
+from hpd_core.layout import FREE, IntArray
 from hpd_core.scheduler import Scheduler
 
 _LOGIT_ROWS_AT_ONCE = {"cpu": 64, "cuda": 4096}
@@ -42,11 +44,20 @@ class StepReport:
 class Decoder:
     """Runs prompts to their end: `add` them, call `step` until `has_work` is False."""
 
-    def __init__(self, model: Any, closing: npt.NDArray[np.bool_], config: EngineConfig, shape: CacheShape) -> None:
+    def __init__(
+        self,
+        model: Any,
+        closing: npt.NDArray[np.bool_],
+        config: EngineConfig,
+        shape: CacheShape,
+        constraints: StateTable | None = None,
+    ) -> None:
+        """`constraints`: whose states the prompts' values begin with, if there are any but FREE."""
         self._model = model
         self._closing = closing
         self._config = config
         self._shape = shape
+        self._constraints = constraints
         self._eager = config.attention == "eager"
         self._scheduler = Scheduler(config, lambda prompts, prefixes: Cohort(prompts, prefixes, shape))
 
@@ -69,8 +80,7 @@ class Decoder:
         started = time.perf_counter()
         cohorts = self._scheduler.schedule()
         inputs = self._gather(cohorts)
-        tokens, logprobs = self._forward(inputs)
-        self._scatter(cohorts, inputs, tokens, logprobs)
+        self._scatter(cohorts, inputs, self._forward(inputs))
         counts = [list(zip(fed.prompts, fed.tokens_per_prompt.tolist(), strict=True)) for fed in inputs]
         shares = [[(prompt, count) for prompt, count in cohort if count] for cohort in counts]
         finished, prefixes = self._scheduler.finish_step()
@@ -84,8 +94,8 @@ class Decoder:
             start += len(inputs[-1].token_ids)
         return inputs
 
-    def _forward(self, inputs: list[CohortInput]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-        """Next tokens and their log-probabilities, for all logit rows of all cohorts in order."""
+    def _forward(self, inputs: list[CohortInput]) -> Chosen:
+        """The next tokens, for all logit rows of all cohorts in order."""
         device = self._shape.device
         token_ids = torch.from_numpy(np.concatenate([item.token_ids for item in inputs])).to(device)
         positions = torch.from_numpy(np.concatenate([item.positions for item in inputs])).to(device)
@@ -104,31 +114,40 @@ class Decoder:
                 f"{batch.num_calls} of the model's {self._shape.num_layers} layers went through transformers' "
                 f"attention interface; the others cannot be told which tokens see which"
             )
-        return greedy(output.logits[0])
+        return greedy(output.logits[0], np.concatenate([item.states for item in inputs]), self._constraints)
 
-    def _scatter(
-        self,
-        cohorts: list[Cohort],
-        inputs: list[CohortInput],
-        tokens: npt.NDArray[np.int64],
-        logprobs: npt.NDArray[np.float32],
-    ) -> None:
+    def _scatter(self, cohorts: list[Cohort], inputs: list[CohortInput], chosen: Chosen) -> None:
         first = 0
         for cohort, fed in zip(cohorts, inputs, strict=True):
             last = first + len(fed.logit_rows)
-            cohort.accept(tokens[first:last], logprobs[first:last], self._closing)
+            cohort.accept(chosen[first:last], self._closing)
             first = last
 
 
-def greedy(logits: Tensor) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-    """The most likely token of each row and its log-probability (in fp32). logits: [n, vocabulary]."""
+def greedy(logits: Tensor, states: IntArray, constraints: StateTable | None = None) -> Chosen:
+    """The most likely token of each row, among those that its state allows.
+
+    Args:
+        logits: [n, vocabulary]
+        states: int64 [n], states of `constraints`, or FREE.
+    """
     tokens = torch.empty(len(logits), dtype=torch.int64, device=logits.device)
-    logprobs = torch.empty(len(logits), dtype=torch.float32, device=logits.device)
+    scores = torch.empty(len(logits), dtype=torch.float32, device=logits.device)
+    normalizers = torch.empty_like(scores)
     at_once = _LOGIT_ROWS_AT_ONCE.get(logits.device.type, 4096)
     for first in range(0, len(logits), at_once):
         rows = slice(first, first + at_once)
         block = logits[rows].float()
         best = block.max(dim=-1)
-        tokens[rows] = best.indices
-        logprobs[rows] = best.values - block.logsumexp(dim=-1)
-    return tokens.cpu().numpy(), logprobs.cpu().numpy()
+        tokens[rows], scores[rows] = best.indices, best.values
+        normalizers[rows] = block.logsumexp(dim=-1)
+    behind = np.full(len(logits), FREE)
+    bound = np.nonzero(states != FREE)[0]
+    if constraints is not None and len(bound):
+        ids, states_behind = constraints.choices(states[bound])
+        allowed, bound_rows = torch.from_numpy(ids).to(logits.device), torch.from_numpy(bound).to(logits.device)
+        best = logits[bound_rows[:, None], allowed].float().max(dim=-1)
+        tokens[bound_rows] = allowed.gather(1, best.indices[:, None])[:, 0]
+        scores[bound_rows] = best.values
+        behind[bound] = np.take_along_axis(states_behind, best.indices.cpu().numpy()[:, None], axis=1)[:, 0]
+    return Chosen(tokens.cpu().numpy(), (scores - normalizers).cpu().numpy(), behind)

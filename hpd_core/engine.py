@@ -14,6 +14,7 @@ from typing import Any
 from hpd_core import models
 from hpd_core.cohort import Prompt
 from hpd_core.config import EngineConfig
+from hpd_core.constraints import Constraints
 from hpd_core.decoder import Decoder, StepReport
 from hpd_core.errors import EngineError
 from hpd_core.extractor import ExtractionFuture, Extractor, Weights, refused_result
@@ -64,11 +65,13 @@ class Engine(Extractor):
         models.attach(model)
         self._weights = Weights.of(model)
         self._segments = SegmentTokenizer(tokenizer)
-        self._builder = PromptBuilder(tokenizer, self.config, models.max_positions(model.config))
+        constraints = Constraints(tokenizer)
+        used = constraints if self.config.constrain_values else None
+        self._builder = PromptBuilder(tokenizer, self.config, models.max_positions(model.config), used)
         closing = self._segments.closing_tokens(model.get_output_embeddings().weight.shape[0])
         closing[[index for index in models.end_of_text_ids(model) if index < len(closing)]] = True
         self.closing_tokens = closing
-        self._decoder = Decoder(model, closing, self.config, models.cache_shape(model))
+        self._decoder = Decoder(model, closing, self.config, models.cache_shape(model), constraints.table)
         models.verify(model, tokenizer, self._decoder)
 
         self._inbox: deque[tuple[_Submission, list[PreparedPrompt]]] = deque()

@@ -40,15 +40,22 @@ import numpy.typing as npt
 PUBLIC = -1
 """The scope of a token that is not private to one branch."""
 
+FREE = -1
+"""The state of a value that may be anything (see constraints.py)."""
+
 IntArray = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """An open end: the `tokens` before the value (the key), and the most tokens the value may take (K_max)."""
+    """An open end: the `tokens` before the value (the key), and the most tokens the value may take (K_max).
+
+    `state` is the one in which the value's constraint begins.
+    """
 
     tokens: Sequence[int]
     max_new_tokens: int
+    state: int = FREE
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +67,7 @@ class Layout:
         ends: int64 [B], index into the T tokens of the last token before each value.
         value_scopes: int64 [B], the scope of each value's tokens.
         max_new_tokens: int64 [B]
+        states: int64 [B], where each value's constraint begins.
         num_prefix_tokens: the first tokens, which are the same for every prompt of the category.
         num_key_tokens: tokens of the skeleton (keys and structure).
     """
@@ -70,6 +78,7 @@ class Layout:
     ends: IntArray
     value_scopes: IntArray
     max_new_tokens: IntArray
+    states: IntArray
     num_prefix_tokens: int
     num_key_tokens: int
 
@@ -124,6 +133,7 @@ def tree_layout(prefix: Sequence[int], document: Sequence[int], branches: Sequen
         ends=start + np.cumsum(lengths, dtype=np.int64) - 1,
         value_scopes=np.arange(len(branches)),
         max_new_tokens=np.array([branch.max_new_tokens for branch in branches], dtype=np.int64),
+        states=np.array([branch.state for branch in branches], dtype=np.int64),
         num_prefix_tokens=len(prefix),
         num_key_tokens=sum(lengths),
     )
@@ -173,6 +183,7 @@ def stacked_layout(
         ends=np.array(ends, dtype=np.int64),
         value_scopes=np.full(num_branches, PUBLIC),
         max_new_tokens=np.array([b.max_new_tokens for o in objects for b in o.branches], dtype=np.int64),
+        states=np.array([b.state for o in objects for b in o.branches], dtype=np.int64),
         num_prefix_tokens=len(prefix),
         num_key_tokens=len(token_ids) - start,
     )

@@ -10,8 +10,9 @@ from typing import Any, Self
 from hpd_core import prompt as texts
 from hpd_core.cohort import Prompt
 from hpd_core.config import EngineConfig
+from hpd_core.constraints import Constraints
 from hpd_core.errors import PromptError
-from hpd_core.layout import Branch, Layout, StackedObject, stacked_layout, tree_layout
+from hpd_core.layout import FREE, Branch, Layout, StackedObject, stacked_layout, tree_layout
 from hpd_core.prompt import Piece, check_chat_template, render_document, render_frame, render_key
 from hpd_core.tokenization import SegmentTokenizer
 from hpd_core.types import CategorySchema, ErrorCode, Record
@@ -71,8 +72,16 @@ class DocumentTokenizer:
 class PromptBuilder:
     """Builds prompts in the configured layout."""
 
-    def __init__(self, tokenizer: Any, config: EngineConfig, max_positions: int | None) -> None:
+    def __init__(
+        self,
+        tokenizer: Any,
+        config: EngineConfig,
+        max_positions: int | None,
+        constraints: Constraints | None = None,
+    ) -> None:
+        """`constraints`: states for typed values; without it every value may be anything."""
         self._segments = SegmentTokenizer(tokenizer)
+        self._constraints = constraints
         self._documents = DocumentTokenizer(tokenizer)
         self._config = config
         self._max_positions = max_positions
@@ -92,7 +101,11 @@ class PromptBuilder:
                 prefix=tuple(self._segments.encode_pieces(frame.prefix)),
                 suffix=self._segments.encode_pieces([*frame.suffix, *opening]),
                 branches=[
-                    Branch(ids, attribute.max_value_tokens or self._config.max_value_tokens)
+                    Branch(
+                        ids,
+                        attribute.max_value_tokens or self._config.max_value_tokens,
+                        FREE if self._constraints is None else self._constraints.start(attribute),
+                    )
                     for ids, attribute in zip(keys, schema.attributes, strict=True)
                 ],
             )

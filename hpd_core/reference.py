@@ -7,7 +7,7 @@ one prompt in lock-step, with a mask written pair by pair from section 4.3 and 4
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+Choices = Callable[[Sequence[int]], Collection[int] | None]
+"""From a value's tokens so far to the tokens that it may go on with; None: any."""
+
 
 @dataclass(frozen=True, slots=True)
 class ReferenceValue:
@@ -23,11 +26,13 @@ class ReferenceValue:
 
     Attributes:
         tokens: generated ids, the closing one last if `closed`.
-        logits: float32, one [vocabulary] row per token.
+        logits: float32, one [vocabulary] row per token; -inf where the token was not allowed.
+        normalizers: the logarithm of each row's sum of exponentials, tokens that were not allowed included.
     """
 
     tokens: list[int]
     logits: list[Tensor]
+    normalizers: list[float]
     closed: bool
 
     def margin(self, index: int) -> float:
@@ -44,6 +49,7 @@ def decode_chain(
     max_new_tokens: int,
     closing: npt.NDArray[np.bool_],
     forced: Sequence[int] | None = None,
+    choices: Choices | None = None,
 ) -> ReferenceValue:
     """One value of the `tree` layout: greedy decoding behind prefix + document + key.
 
@@ -52,21 +58,35 @@ def decode_chain(
         ids: everything the value sees, in order.
         forced: feed these tokens in place of the model's own choices (teacher forcing); their choices are still
             reported in `logits`.
+        choices: the value's constraint.
     """
     chain = list(ids)
     tokens: list[int] = []
     logits: list[Tensor] = []
+    normalizers: list[float] = []
     while len(tokens) < max_new_tokens:
         row = model(input_ids=torch.tensor([chain], device=model.device), use_cache=False).logits[0, -1].float()
+        normalizers.append(float(row.logsumexp(-1)))
+        row = _allow(row, choices, tokens)
         token = int(row.argmax()) if forced is None else forced[len(tokens)]
         tokens.append(token)
         logits.append(row)
         if closing[token]:
-            return ReferenceValue(tokens, logits, True)
+            return ReferenceValue(tokens, logits, normalizers, True)
         if forced is not None and len(tokens) == len(forced):
             break
         chain.append(token)
-    return ReferenceValue(tokens, logits, False)
+    return ReferenceValue(tokens, logits, normalizers, False)
+
+
+def _allow(row: Tensor, choices: Choices | None, tokens: Sequence[int]) -> Tensor:
+    allowed = None if choices is None else choices(tokens)
+    if allowed is None:
+        return row
+    masked = torch.full_like(row, -torch.inf)
+    for token in allowed:
+        masked[token] = row[token]
+    return masked
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +104,14 @@ def decode_stacked(
     max_new_tokens: Sequence[int],
     closing: npt.NDArray[np.bool_],
     forced: Sequence[Sequence[int]] | None = None,
+    choices: Sequence[Choices] | None = None,
 ) -> list[ReferenceValue]:
     """All values of one stacked prompt, in lock-step: at step t every open value gets its t-th token.
 
     Args:
         max_new_tokens: per key, K_max: also the gap behind it.
         forced: per key, tokens to feed in place of the model's own choices.
+        choices: per key, the value's constraint.
     """
     ids: list[int] = list(skeleton.prompt)
     positions: list[int] = list(range(len(ids)))
@@ -108,6 +130,7 @@ def decode_stacked(
     last = list(ends)
     tokens: list[list[int]] = [[] for _ in ends]
     logits: list[list[Tensor]] = [[] for _ in ends]
+    normalizers: list[list[float]] = [[] for _ in ends]
     closed = [False] * len(ends)
     alive = list(range(len(ends)))
     while alive:
@@ -115,7 +138,8 @@ def decode_stacked(
         still: list[int] = []
         appended: list[tuple[int, int]] = []
         for n in alive:
-            row = rows[last[n]]
+            normalizers[n].append(float(rows[last[n]].logsumexp(-1)))
+            row = _allow(rows[last[n]], None if choices is None else choices[n], tokens[n])
             token = int(row.argmax()) if forced is None else forced[n][len(tokens[n])]
             tokens[n].append(token)
             logits[n].append(row)
@@ -130,7 +154,7 @@ def decode_stacked(
             steps.append(len(tokens[n]))
             last[n] = len(ids) - 1
         alive = still
-    return [ReferenceValue(t, row, c) for t, row, c in zip(tokens, logits, closed, strict=True)]
+    return [ReferenceValue(*value) for value in zip(tokens, logits, normalizers, closed, strict=True)]
 
 
 def _forward_by_position(model: Any, ids: Sequence[int], positions: Sequence[int], steps: Sequence[int]) -> Tensor:

@@ -21,7 +21,8 @@ from hpd_core import DocumentTokenizer
 from hpd_core.examples import Example, ExampleBuilder, LabelledDocument
 from pipelines.training.config import FinetuneConfig
 from pipelines.training.data import Product
-from pipelines.training.variants import Variant, draw_text, draw_variant
+from pipelines.training.retelling import retell
+from pipelines.training.variants import Variant, draw_variant
 
 # Packs are cut from windows of so many packs, sorted by length: little padding, yet no fixed neighbours.
 _PACKS_PER_WINDOW = 8
@@ -130,12 +131,11 @@ class StepPlanner:
         product = self._products[number]
         share = self._config.labels.absent_share
         drawn = {name: None for name in product.assumed_absent if generator.random() < share}
-        labels: dict[str, Sequence[str] | None] = {**drawn, **product.answers}
         if variant is None:
-            return LabelledDocument(self._ids[number], labels)
-        record = draw_text(product.record, product.answers, generator)
-        ids = self._ids[number] if record is product.record else self._documents.encode([record])[0]
-        return LabelledDocument(ids, self._fitting(variant, variant.answers(labels)))
+            return LabelledDocument(self._ids[number], {**drawn, **product.answers})
+        record, labels = retell(product.record, product.answers, generator)
+        answers = variant.answers({**drawn, **labels})
+        return LabelledDocument(self._documents.encode([record])[0], self._fitting(variant, answers))
 
     def _fitting(
         self, variant: Variant, answers: Mapping[str, Sequence[str] | None]

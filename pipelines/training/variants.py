@@ -1,4 +1,4 @@
-"""Variants of a category's schema and of its products' texts, so that an adapter learns to read schemas.
+"""Variants of a category's schema, so that an adapter learns to read schemas. (retelling.py varies the texts.)
 
 A model that has only seen ten fixed lists of free-text attributes answers any list as if it were one of those. A
 variant asks the same product other questions whose answers follow from its labels:
@@ -8,7 +8,6 @@ variant asks the same product other questions whose answers follow from its labe
     enum        "Gender: Women's" -> {type: enum, values: [...]}: Women's
     boolean     "Material: Leather" -> {name: Leather, type: boolean}: true; another: at times false; none: null
     list        "Color: Black/White" -> {multiple: true}: ["Black", "White"]
-    text        the title cut in two fields, between two labelled values
 
 Everything is drawn from the given generator.
 """
@@ -22,19 +21,19 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from hpd_core import Attribute, CategorySchema, Record
+from hpd_core import Attribute, CategorySchema
 from pipelines.scoring import fold
 
 Items = Sequence[str] | None
 UNTAUGHT = "untaught"
 """What a question's `convert` returns where the label does not tell the answer."""
 
-_QUANTITY = re.compile(r"(\d+(?:\.\d+)?)\s*([^\d\s]\D{0,14})")
+QUANTITY = re.compile(r"(\d+(?:\.\d+)?)\s*([^\d\s]\D{0,14})")
+"""A number with its unit, "12 oz"."""
 _SEPARATORS = re.compile(r"\s*[/,]\s*")
 _MIN_COUNT = 3  # times a value must occur to be asked for
-_KEPT, _DESCRIBED, _CUT = 0.85, 0.2, 0.5  # shares: attributes kept, with a description, texts cut in two
+_KEPT, _DESCRIBED = 0.85, 0.2  # shares: attributes kept, with a description
 _FALSE = 0.25  # share of the boolean questions that teach false
-_FIELD_NAMES = (("title", "description"), ("title", "bullets"), ("name", "details"), ("title", "features"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +97,7 @@ def _ask(attribute: Attribute, values: Counter[str], generator: random.Random) -
 def _as_number(attribute: Attribute, values: Counter[str], generator: random.Random) -> Question | None:
     units: Counter[str] = Counter()
     for value, count in values.items():
-        if match := _QUANTITY.fullmatch(value):
+        if match := QUANTITY.fullmatch(value):
             units[match.group(2).strip()] += count
     common = [unit for unit, count in units.items() if count >= _MIN_COUNT]
     if not common:
@@ -108,7 +107,7 @@ def _as_number(attribute: Attribute, values: Counter[str], generator: random.Ran
     def convert(items: Items) -> Items | str:
         if items is None:
             return None
-        match = _QUANTITY.fullmatch(items[0])
+        match = QUANTITY.fullmatch(items[0])
         if match is None or match.group(2).strip() != unit:
             return UNTAUGHT
         return [json.dumps(float(match.group(1)) if "." in match.group(1) else int(match.group(1)))]
@@ -159,19 +158,3 @@ def _as_list(attribute: Attribute, values: Counter[str], generator: random.Rando
 
     asked = attribute.model_copy(update={"multiple": True})
     return Question(asked, attribute.name, convert)
-
-
-def draw_text(record: Record, labels: Mapping[str, Items], generator: random.Random) -> Record:
-    """The record with its text in one or two fields; a labelled value is never cut."""
-    if len(record.fields) != 1 or generator.random() >= _CUT:
-        return record
-    text = next(iter(record.fields.values())).strip()
-    items = [item for items in labels.values() for item in items or ()]
-    spans = [match.span() for item in items for match in re.finditer(re.escape(item), text)]
-    places = [match.start() for match in re.finditer(r"\s", text)]
-    places = [place for place in places if not any(start <= place < stop for start, stop in spans)]
-    if not places:
-        return record
-    place = generator.choice(places)
-    first, second = generator.choice(_FIELD_NAMES)
-    return Record(record.id, record.category, {first: text[:place], second: text[place + 1 :]})

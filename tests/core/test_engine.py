@@ -33,6 +33,7 @@ from hpd_core.prompt import render_document, render_key
 from hpd_core.reference import ReferenceValue, StackedSkeleton, decode_chain, decode_stacked
 from tests.tiny_model import answering_model, answering_tokenizer
 
+from .constrained import text_choices
 from .products import SCHEMAS, SHOES, products
 
 TIMEOUT = 60
@@ -149,7 +150,9 @@ def test_tree_from_text_to_value_is_what_the_oracle_writes(tree: Engine) -> None
         ]
         for attribute in schema.attributes:
             chain = [*trunk, *ids(render_key(attribute))]
-            raw, num_tokens, closed = _value(decode_chain(model, chain, K_MAX, tree.closing_tokens), tokenizer)
+            allowed = text_choices(attribute, tokenizer)
+            reference = decode_chain(model, chain, K_MAX, tree.closing_tokens, choices=allowed)
+            raw, num_tokens, closed = _value(reference, tokenizer)
             value = result.values[attribute.name]
             assert (value.raw, value.num_tokens, value.status != "truncated") == (raw, num_tokens, closed)
 
@@ -177,9 +180,9 @@ def test_stacked_from_text_to_value_is_what_the_oracle_writes(tiny_model_dir: Pa
         parts.append((ids("},\n"), False))
     prompt += ids(after + "<|im_end|>\n<|im_start|>assistant\n")
     limits = [K_MAX] * 3 * len(SHOES.attributes)
-    expected = [
-        _value(value, tokenizer) for value in decode_stacked(model, StackedSkeleton(prompt, parts), limits, closing)
-    ]
+    allowed = [text_choices(attribute, tokenizer) for _ in records for attribute in SHOES.attributes]
+    skeleton = StackedSkeleton(prompt, parts)
+    expected = [_value(value, tokenizer) for value in decode_stacked(model, skeleton, limits, closing, choices=allowed)]
     found = [(v.raw, v.num_tokens, v.status != "truncated") for result in results for v in result.values.values()]
     assert found == expected
 

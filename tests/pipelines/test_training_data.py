@@ -20,9 +20,10 @@ from pipelines.errors import UsageError
 from pipelines.gold import GoldProduct, GoldValue
 from pipelines.training.config import DatasetConfig, FinetuneConfig, LabelPolicy
 from pipelines.training.data import DataReport, Product, is_held_out, load_products
+from pipelines.training.retelling import retell
 from pipelines.training.steps import StepPlanner
 from pipelines.training.validation import choose, split_products
-from pipelines.training.variants import draw_text, draw_variant
+from pipelines.training.variants import draw_variant
 from tests.tiny_model import build_tokenizer
 
 TOKENIZER = build_tokenizer()
@@ -342,12 +343,48 @@ def test_every_kind_of_variant_occurs() -> None:
     assert set(kinds) == {"string", "number", "enum", "boolean", "list", "described"}
 
 
-@given(st.integers(0, 500))
-def test_a_cut_text_keeps_its_words_and_values(seed: int) -> None:
-    record = Record("1", "Coffee", {"title": " Velor dark roast ground coffee 12 oz, dark roast"})
+@given(st.integers(0, 2000))
+def test_a_retold_product_still_says_what_its_labels_say(seed: int) -> None:
+    record = Record("1", "Coffee", {"title": " Velor dark roast ground coffee 12 oz, dark roast, 2.50 kg"})
+    labels = {"Roast": ["dark roast"], "Weight": ["12 oz"], "Brand": ["Velor"], "Grade": None, "Parcel": ["2.50 kg"]}
+    told, answers = retell(record, labels, random.Random(seed))
+    assert (told.id, told.category, list(answers)) == ("1", "Coffee", list(labels))
+    for name, items in answers.items():
+        if items is None:
+            assert labels[name] is None
+            continue
+        assert any(items[0] in text for text in told.fields.values())
+        if name in ("Weight", "Parcel"):
+            number, unit = items[0].split()
+            assert unit == labels[name][0].split()[1]
+            assert float(number) > 0
+            assert len(number.partition(".")[2]) == (2 if name == "Parcel" else 0)
+        else:
+            assert items == labels[name]
+    assert "".join(told.fields.values()).count("dark roast") >= 2, "what stands there twice is never taken away"
+    assert all(text == text.strip() and text for text in told.fields.values())
+
+
+def test_products_are_retold_in_every_way() -> None:
+    record = Record("1", "Coffee", {"title": "Velor dark roast coffee 12 oz"})
     labels = {"Roast": ["dark roast"], "Weight": ["12 oz"]}
-    cut = draw_text(record, labels, random.Random(seed))
-    assert " ".join(cut.fields.values()).strip() == record.fields["title"].strip()
-    assert "".join(cut.fields.values()).count("dark roast") == 2
-    for items in labels.values():
-        assert any(items[0] in text for text in cut.fields.values())
+    seen = [retell(record, labels, random.Random(seed)) for seed in range(300)]
+    assert {len(told.fields) for told, _ in seen} == {1, 2}
+    assert len({answers["Weight"][0] for _, answers in seen if answers["Weight"]}) > 20
+    titles = [next(iter(told.fields.values())) for told, _ in seen]
+    assert any("dark roast" not in title and "Velor" in title and "coffee" in title for title in titles)
+    assert record.fields == {"title": "Velor dark roast coffee 12 oz"}
+    assert labels == {"Roast": ["dark roast"], "Weight": ["12 oz"]}
+
+
+def test_a_quantity_inside_another_value_keeps_its_number() -> None:
+    record = Record("1", "Coffee", {"title": "Velor Club 12 oz Blend"})
+    labels = {"Name": ["Club 12 oz Blend"], "Weight": ["12 oz"]}
+    for seed in range(100):
+        assert retell(record, labels, random.Random(seed))[1] == labels
+
+
+def test_a_product_of_several_fields_is_left_as_it_is() -> None:
+    record = Record("1", "Coffee", {"title": "Velor 12 oz", "text": "ground"})
+    for seed in range(50):
+        assert retell(record, {"Weight": ["12 oz"]}, random.Random(seed)) == (record, {"Weight": ["12 oz"]})

@@ -1,0 +1,47 @@
+"""Constraints said another way: a regular expression a type, matched against the text so far, token by token."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import regex
+
+from hpd_core import Attribute
+from hpd_core.reference import Choices
+
+
+def answer_pattern(attribute: Attribute) -> regex.Pattern[str] | None:
+    """What a whole answer looks like, newline included."""
+    if attribute.type == "string":
+        return None
+    item = {
+        "boolean": "true|false",
+        "number": r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?",
+        "enum": "|".join(regex.escape(json.dumps(value, ensure_ascii=False)) for value in attribute.values or ()),
+    }[attribute.type]
+    value = rf"\[(?:(?:{item})(?:, (?:{item}))*)?\]" if attribute.multiple else item
+    return regex.compile(rf" {{0,2}}(?:null|{value}),?\n")
+
+
+def text_choices(attribute: Attribute, tokenizer: Any) -> Choices:
+    """The tokens after which the text is still the beginning of an answer. For ASCII answers."""
+    pattern = answer_pattern(attribute)
+    vocabulary = _vocabulary(tokenizer)
+
+    def allowed(tokens: Sequence[int]) -> list[int] | None:
+        if pattern is None:
+            return None
+        text = "".join(vocabulary[token] for token in tokens)
+        return [t for t, written in vocabulary.items() if written and pattern.fullmatch(text + written, partial=True)]
+
+    return allowed
+
+
+@cache
+def _vocabulary(tokenizer: Any) -> dict[int, str]:
+    """Per token that is no control token, the text that it adds."""
+    controls = set(tokenizer.all_special_ids) | set(tokenizer.added_tokens_decoder)
+    return {token: tokenizer.decode([token]) for token in range(len(tokenizer)) if token not in controls}
