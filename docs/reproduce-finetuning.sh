@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures what docs/results.md reports about fine-tuned models: trains one adapter a layout and seed on both training
+# Measures what docs/results.md reports about fine-tuned models: trains one model a layout and seed on both training
 # sets, then answers and scores both test sets with it.
 #
 #   docs/reproduce-finetuning.sh DATA OUT "tree ar stacked" "0 1" [python]
@@ -33,13 +33,13 @@ for seed in $seeds; do
     for layout in $layouts; do
         "$python" pipelines/finetune.py --config configs/finetune-extractgpt.yaml --set "datasets=$datasets" \
             --set "layout=$layout" --set "seed=$seed" --set "output=$out/$layout-$seed"
-        adapter="adapter=$out/$layout-$seed/model"
+        model="model=$out/$layout-$seed/model"
         case $layout in
-            tree) score "tree-$seed" --set "$adapter" ;;
-            ar) score "ar-$seed" --set "$adapter" --set decoding=ar ;;
+            tree) score "tree-$seed" --set "$model" ;;
+            ar) score "ar-$seed" --set "$model" --set decoding=ar ;;
             stacked)
-                score "stacked-1-$seed" --set "$adapter" --set engine.layout=stacked --set engine.stack_size=1
-                score "stacked-6-$seed" --set "$adapter" --set engine.layout=stacked
+                score "stacked-1-$seed" --set "$model" --set engine.layout=stacked --set engine.stack_size=1
+                score "stacked-6-$seed" --set "$model" --set engine.layout=stacked
                 ;;
         esac
     done
