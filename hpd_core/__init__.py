@@ -13,6 +13,7 @@ from hpd_core.config import EngineConfig
 from hpd_core.engine import Engine
 from hpd_core.errors import EngineError, HPDError, ModelError, PromptError
 from hpd_core.extractor import ExtractionFuture, ExtractionMetrics
+from hpd_core.grounding import ground
 from hpd_core.prepare import DocumentTokenizer
 from hpd_core.prompt import PromptTemplate
 from hpd_core.types import Attribute, CategorySchema, ErrorCode, Evidence, Record, RecordResult, Value
@@ -36,4 +37,5 @@ __all__ = [
     "Record",
     "RecordResult",
     "Value",
+    "ground",
 ]

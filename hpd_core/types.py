@@ -17,6 +17,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 AttributeType = Literal["string", "number", "boolean", "enum"]
+MatchKind = Literal["exact", "folded", "fuzzy"]
 ValueStatus = Literal["value", "absent", "truncated", "invalid", "error"]
 
 
@@ -114,7 +115,7 @@ class Evidence:
     start: int
     end: int
     text: str
-    match: Literal["exact", "folded", "fuzzy"]
+    match: MatchKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +131,7 @@ class Value:
         num_tokens: number of generated tokens, the closing one included.
         num_dropped: characters after the first complete JSON value that were dropped (a comma apart).
         logprob_mean, logprob_min: over the generated tokens, natural logarithm; None if there are none.
-        evidence: where the value stands in the record; empty until grounding has run.
+        evidence: per item, where it stands in the record; empty until `ground` has run.
     """
 
     text: str | None
@@ -141,7 +142,7 @@ class Value:
     num_dropped: int = 0
     logprob_mean: float | None = None
     logprob_min: float | None = None
-    evidence: tuple[Evidence, ...] = ()
+    evidence: tuple[tuple[Evidence, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

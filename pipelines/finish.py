@@ -5,16 +5,16 @@ from __future__ import annotations
 import datetime
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from hpd_core import RecordResult, Value
+from hpd_core import Evidence, RecordResult, Value, ground
 from pipelines.context import DeadRow, DecodedShard, JobContext, PreparedRecord
 from pipelines.errors import RunError
 from pipelines.readers import original_rows
-from pipelines.tables import to_table
+from pipelines.tables import EVIDENCE, to_table
 
 logger = logging.getLogger(__name__)
 
@@ -103,14 +103,16 @@ def _attribute_rows(
     record: PreparedRecord, result: RecordResult, decoded: DecodedShard, job: JobContext
 ) -> Iterator[Row]:
     provenance = _provenance(record, decoded, job)
-    for attribute, value in result.values.items():
+    grounded = ground(record.record, job.schemas[result.category], result)
+    for attribute, value in grounded.values.items():
         for index, text in enumerate(_raw_texts(value)):
             yield provenance | {
                 "attribute": attribute,
                 "value_index": index,
                 "value_raw": text,
                 "status": value.status,
-                "evidence": [_evidence_row(evidence) for evidence in value.evidence] or None,
+                # Empty: the value stands nowhere in the text. Null: there is no value to look for.
+                "evidence": _evidence_rows(value.evidence[index]) if value.status == "value" else None,
                 "num_tokens": value.num_tokens,
                 "num_dropped": value.num_dropped,
                 "logprob_mean": value.logprob_mean,
@@ -125,8 +127,8 @@ def _raw_texts(value: Value) -> tuple[str | None, ...]:
     return (None,) if value.status == "absent" else (value.raw or None,)
 
 
-def _evidence_row(evidence: Any) -> Row:
-    return {name: getattr(evidence, name) for name in ("field", "start", "end", "text", "match")}
+def _evidence_rows(places: Sequence[Evidence]) -> list[Row]:
+    return [{name: getattr(place, name) for name in EVIDENCE.names} for place in places]
 
 
 def _product_row(record: PreparedRecord, result: RecordResult, decoded: DecodedShard, job: JobContext) -> Row:

@@ -26,7 +26,7 @@ def preview_table(output: Folder, num_products: int) -> Table | None:
         return None
     chosen = {_identity(product): index for index, product in enumerate(products)}
     columns = ["source_file", "source_row", "product_id", "category", "attribute", "value_index"]
-    rows = _read(output, "attributes", [*columns, "value_raw", "status", "logprob_mean"])
+    rows = _read(output, "attributes", [*columns, "value_raw", "status", "logprob_mean", "evidence"])
     rows = [row for row in rows if _identity(row) in chosen]
     rows.sort(key=lambda row: chosen[_identity(row)])  # stable: attributes stay in the schema's order
 
@@ -34,6 +34,7 @@ def preview_table(output: Folder, num_products: int) -> Table | None:
     table.add_column("product")
     table.add_column("attribute")
     table.add_column("value", overflow="fold")
+    table.add_column("found in")
     table.add_column("probability", justify="right")
     before = None
     for row in rows:
@@ -42,7 +43,8 @@ def preview_table(output: Folder, num_products: int) -> Table | None:
             table.add_section()
         label = Text(printable(f"{row['product_id']}\n{row['category']}")) if product != before else Text("")
         attribute = row["attribute"] if row["value_index"] == 0 else ""
-        table.add_row(label, Text(printable(attribute)), _value(row), _probability(row["logprob_mean"]))
+        cells = (_value(row), _places(row), _probability(row["logprob_mean"]))
+        table.add_row(label, Text(printable(attribute)), *cells)
         before = product
     return table
 
@@ -72,6 +74,12 @@ def _value(row: dict[str, Any]) -> Text:
     text = printable(row["value_raw"] or "")
     short = text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 1]}…"
     return Text(short) if row["status"] == "value" else Text(f"{row['status']}: {short}", style="yellow")
+
+
+def _places(row: dict[str, Any]) -> Text:
+    """The fields that the value stands in."""
+    names = dict.fromkeys(place["field"] for place in row["evidence"] or ())
+    return Text(printable(", ".join(names)))
 
 
 def _probability(logprob_mean: float | None) -> str:

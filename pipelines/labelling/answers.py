@@ -15,9 +15,9 @@ from decimal import Decimal
 from typing import Any
 
 from hpd_core import Attribute, CategorySchema, Value
+from hpd_core.grounding import Grounder
 from hpd_core.values import parse_value
 from pipelines.gold import ABSENT_WORDS
-from pipelines.scoring import fold
 
 # None: looked, and absent. A list of texts: the forms of one value. A list of lists: several values.
 GoldForms = list[str] | list[list[str]] | None
@@ -25,7 +25,6 @@ GoldForms = list[str] | list[list[str]] | None
 # Words for "nothing" that the student's rule takes for a value, and gold.py refuses or nobody wants to train on.
 _PLACEHOLDERS = ABSENT_WORDS | {"-", "–", "—"}
 _THOUGHTS = re.compile(r"\A.*</think>", re.DOTALL)
-_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 _MAX_CANDIDATES = 100  # places where an object may begin, so that an answer full of braces costs no minutes
 
 
@@ -88,7 +87,7 @@ def judge(
     problems: Counter[str] = Counter()
     labels: dict[str, GoldForms] = {}
     not_in_text: list[str] = []
-    document = _Document("\n".join(fields.values()))
+    grounder = Grounder(fields)
     for attribute in schema.attributes:
         value = values.get(attribute.name)
         if value is None:
@@ -98,7 +97,7 @@ def judge(
             continue
         items = [_as_json(attribute, item) for item in value.items if item.strip() not in _PLACEHOLDERS]
         problems["placeholder"] += len(value.items) - len(items)
-        if not all(document.holds(attribute, item) for item in items):
+        if not all(_stands_in(grounder, attribute, item) for item in items):
             problems["not_in_text"] += 1
             not_in_text.append(attribute.name)
             if require_evidence:
@@ -107,27 +106,11 @@ def judge(
     return Labels(labels, +problems, tuple(not_in_text))
 
 
-class _Document:
-    """The product text, made ready for looking values up in it."""
-
-    def __init__(self, text: str) -> None:
-        self._folded = fold(text)
-        self._numbers = {number for match in _NUMBER.findall(text) for number in _readings(match)}
-
-    def holds(self, attribute: Attribute, item: str) -> bool:
-        """Whether the item stands in the text. Enums and truth values are conclusions: they need not."""
-        if attribute.type == "number":
-            return abs(float(item)) in self._numbers
-        return attribute.type != "string" or fold(item) in self._folded
-
-
-def _readings(digits: str) -> set[float]:
-    """1,500 is fifteen hundred or one and a half, as the catalog's language has it."""
-    readings = set()
-    for text in (digits.replace(",", ""), digits.replace(".", "").replace(",", "."), digits.replace(",", ".")):
-        if text.count(".") <= 1:
-            readings.add(float(text))
-    return readings
+def _stands_in(grounder: Grounder, attribute: Attribute, item: str) -> bool:
+    """Whether the item stands in the text. Enums and truth values are conclusions: they need not."""
+    if attribute.type in ("enum", "boolean"):
+        return True
+    return any(place.match != "fuzzy" for place in grounder.find(attribute, item))
 
 
 def _problem(attribute: Attribute, value: Value) -> str:

@@ -91,6 +91,12 @@ def test_a_run_gives_what_the_engine_gives_and_accounts_for_every_row(workplace:
         assert row["status"] == value.status
         assert row["logprob_mean"] == pytest.approx(value.logprob_mean, abs=1e-4)
         assert row["prompt_hash"] == description["prompt_hash"]
+        assert (row["evidence"] is None) == (value.status != "value")
+        fields = next(record.fields for record in records if record.id == row["product_id"])
+        for place in row["evidence"] or ():
+            assert fields[place["field"]][place["start"] : place["end"]] == place["text"]
+    assert any(row["evidence"] for row in tables["attributes"]), "some values stand in the text"
+    assert any(row["evidence"] == [] for row in tables["attributes"]), "and some do not"
     num_rows = sum(max(1, len(v.items)) for result in results.values() for v in result.values.values())
     first = results["p0"]
     assert len(tables["attributes"]) == num_rows + sum(max(1, len(v.items)) for v in first.values.values())

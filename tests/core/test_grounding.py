@@ -1,0 +1,174 @@
+"""Evidence: the places of values in the text they were read from."""
+
+from __future__ import annotations
+
+import unicodedata
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hpd_core import Attribute, CategorySchema, Record, RecordResult, Value, ground
+from hpd_core.grounding import MAX_PLACES, Grounder
+
+TEXT = Attribute(name="a")
+NUMBER = Attribute(name="n", type="number")
+
+
+def places(item: str, *texts: str, attribute: Attribute = TEXT) -> list[tuple[str, str, str]]:
+    """(field, text, kind) of every place; the fields are called f0, f1, ..."""
+    fields = {f"f{index}": text for index, text in enumerate(texts)}
+    found = Grounder(fields).find(attribute, item)
+    for place in found:
+        assert fields[place.field][place.start : place.end] == place.text
+    return [(place.field, place.text, place.match) for place in found]
+
+
+@pytest.mark.parametrize(
+    ("item", "text", "expected", "kind"),
+    [
+        ("red", "A red, coloured bag", ["red"], "exact"),
+        ("red", "red and red", ["red", "red"], "exact"),
+        ("Red", "a RED bag", ["RED"], "folded"),
+        ("12oz", "12OZ can", ["12OZ"], "folded"),
+        ("STRASSE", "Große Straße 4", ["Straße"], "folded"),
+        ("dark  roast", "dark\nroast", ["dark\nroast"], "folded"),
+        ("full width", "ｆｕｌｌ　ｗｉｄｔｈ", ["ｆｕｌｌ　ｗｉｄｔｈ"], "folded"),
+        ("½", "1⁄2 cup", ["1⁄2"], "folded"),
+        ("Men's", "Men’s shoe", ["Men’s"], "folded"),
+        ("5-pack", "a 5–pack", ["5–pack"], "folded"),
+        ("Crème", "CRE\u0300ME brûlée", ["CRE\u0300ME"], "folded"),
+        ("각", "\u1100\u1161\u11a8", ["\u1100\u1161\u11a8"], "folded"),
+        ("ﬁne", "fine wool", ["fine"], "folded"),
+        ("nonstick", "a non-stick pan", ["non-stick"], "fuzzy"),
+        ("non stick", "a nonstick pan", ["nonstick"], "fuzzy"),
+        ("12 oz", "one 12oz can", ["12oz"], "fuzzy"),
+        ("12 oz", "one 12oz can, 12 oz net", ["12 oz"], "exact"),
+        ("shoe", "two shoes", ["shoes"], "fuzzy"),
+        ("creme", "die Crème", ["Crème"], "fuzzy"),
+        ("stainless steel lid", "a lid of stainless steel", ["lid of stainless steel"], "fuzzy"),
+        ("genuine cow leather strap", "a leather strap, genuine, cow", ["leather strap, genuine, cow"], "fuzzy"),
+        ("ステンレス", "ステンレス製ボトル", ["ステンレス"], "exact"),
+        ("红色", "鲜红色的包", ["红色"], "exact"),
+        ("สีแดง", "กระเป๋าสีแดงใหม่", ["สีแดง"], "exact"),
+        ("красный", "КРАСНЫЙ шарф", ["КРАСНЫЙ"], "folded"),
+        ("अदरक", "अदरक चाय", ["अदरक"], "exact"),
+    ],
+)
+def test_found(item: str, text: str, expected: list[str], kind: str) -> None:
+    assert places(item, text) == [("f0", found, kind) for found in expected]
+
+
+@pytest.mark.parametrize(
+    ("item", "text"),
+    [
+        ("red", "coloured, bored"),
+        ("red", "blue"),
+        ("2 oz", "12 oz"),
+        ("27", "an 1276 case"),
+        ("light blue", "light, airy, thin, wide and blue"),
+        ("cat", "cats" * 3),
+        ("42", "43"),
+        ("", "anything"),
+        (" ", "any thing"),
+        ("---", "a - b"),
+        ("word " * 40, "some words"),
+    ],
+)
+def test_not_found(item: str, text: str) -> None:
+    assert places(item, text) == []
+
+
+@pytest.mark.parametrize(
+    ("item", "text", "expected"),
+    [
+        ("1500", "1,500 rpm", [("1,500", "folded")]),
+        ("1500", "1.500 U/min", [("1.500", "folded")]),
+        ("1500", "1500 rpm, 1,500", [("1500", "exact")]),
+        ("1.5", "1,5 kg", [("1,5", "folded")]),
+        ("1.5", "1.50 kg", [("1.50", "folded")]),
+        ("1.5", "15 kg, 1.5.2", []),
+        ("125", "12.5", []),
+        ("1234567.5", "1.234.567,5 and 1,234,567.5", [("1.234.567,5", "folded"), ("1,234,567.5", "folded")]),
+        ("-5", "down to −5 °C", [("−5", "folded")]),
+        ("5", "3-5 days", [("5", "exact")]),
+        ("12", "12oz", [("12", "exact")]),
+        ("27", "E27 socket", []),
+        ("3", "3.0", [("3.0", "folded")]),
+        ("20", "20 % or 20.", [("20", "exact"), ("20", "exact")]),
+    ],
+)
+def test_numbers(item: str, text: str, expected: list[tuple[str, str]]) -> None:
+    assert [(found, kind) for _, found, kind in places(item, text, attribute=NUMBER)] == expected
+
+
+def test_strict_beats_lenient_over_all_fields() -> None:
+    assert places("red", "RED", "a red one", "red") == [("f1", "red", "exact"), ("f2", "red", "exact")]
+
+
+def test_a_boolean_is_a_conclusion() -> None:
+    assert places("true", "true", attribute=Attribute(name="b", type="boolean")) == []
+
+
+def test_hostile_texts_are_bounded() -> None:
+    assert len(places("red", "red " * 10_000)) == MAX_PLACES
+    assert len(places("Red", "rEd " * 10_000)) == MAX_PLACES
+    assert places("a b c d", "a " * 20_000) == []
+
+
+words = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+
+
+@settings(max_examples=300, deadline=None)
+@given(before=words, item=words, after=words)
+def test_any_value_between_spaces_is_found_where_it_stands(before: str, item: str, after: str) -> None:
+    text = f"{before} {item} {after}"
+    found = Grounder({"f": text}).find(TEXT, item)
+    if item.strip():
+        assert found
+        assert all(place.match == "exact" for place in found)
+    for place in found:
+        assert text[place.start : place.end] == place.text
+
+
+@settings(max_examples=300, deadline=None)
+@given(text=st.text(max_size=60), item=st.text(min_size=1, max_size=12))
+def test_places_are_in_the_text_and_do_not_overlap(text: str, item: str) -> None:
+    found = Grounder({"f": text}).find(TEXT, item)
+    assert len({place.match for place in found}) <= 1
+    for place in found:
+        assert 0 <= place.start < place.end <= len(text)
+        assert text[place.start : place.end] == place.text
+    for left, right in pairwise(found):
+        assert left.end <= right.start
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    item=st.text(st.characters(categories=["Lu", "Ll", "Nd"]), min_size=1, max_size=10).filter(
+        # Unicode has no way back for a few letters: the capital of the Turkish ı is I.
+        lambda text: (
+            unicodedata.normalize("NFKD", text).upper().casefold() == unicodedata.normalize("NFKD", text).casefold()
+        )
+    )
+)
+def test_case_and_normal_form_do_not_hide_a_value(item: str) -> None:
+    for form in ("NFC", "NFD", "NFKC", "NFKD"):
+        text = f"x, {unicodedata.normalize(form, item).upper()}, y"
+        assert Grounder({"f": text}).find(TEXT, item)
+
+
+def test_a_result_is_grounded_item_by_item() -> None:
+    schema = CategorySchema(category="Tea", attributes=(TEXT, Attribute(name="m", multiple=True), NUMBER))
+    record = Record("1", "Tea", {"title": "green tea, mint", "text": "20 bags of mint"})
+    values = {
+        "a": Value("black", ("black",), "value"),
+        "m": Value("mint; ginger", ("mint", "ginger"), "value"),
+        "n": Value(None, (), "absent"),
+    }
+    grounded = ground(record, schema, RecordResult("1", "Tea", values)).values
+    assert grounded["a"].evidence == ((),)
+    assert [[place.field for place in found] for found in grounded["m"].evidence] == [["title", "text"], []]
+    assert grounded["n"].evidence == ()
+    assert (grounded["m"].text, grounded["m"].status) == ("mint; ginger", "value")
