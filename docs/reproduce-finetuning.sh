@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Measures what docs/results.md reports about fine-tuned models: trains one model a layout and seed on both training
-# sets, then answers and scores both test sets with it.
+# sets, then answers and scores both test sets with it, and compares with `ar`.
 #
 #   docs/reproduce-finetuning.sh DATA OUT "tree ar stacked" "0 1" [python]
 #
@@ -42,5 +42,17 @@ for seed in $seeds; do
                 score "stacked-6-$seed" --set "$model" --set engine.layout=stacked
                 ;;
         esac
+    done
+done
+
+# Each against `ar`: the difference, paired over products, and answers that differ.
+for seed in $seeds; do
+    for label in tree stacked-1 stacked-6; do
+        for name in oa-mine ae-110k; do
+            run="$out/$name-$label-$seed" baseline="$out/$name-ar-$seed"
+            test -e "$run.txt" && test -e "$baseline.txt" || continue
+            "$python" pipelines/evaluate.py "$run" --gold "$data/$name.test.jsonl" --baseline "$baseline" \
+                >"$run-against-ar.txt"
+        done
     done
 done

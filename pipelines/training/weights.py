@@ -98,8 +98,9 @@ class MasterWeights:
         self._config = config
         self._num_steps = num_steps
         self._masters = [parameter.detach().clone().float().requires_grad_() for parameter in parameters]
+        # Fused: one pass over the weights. With `method: full` the update is a good part of a step on a CPU.
         self._optimizer = torch.optim.AdamW(
-            self._masters, lr=config.learning_rate, betas=config.betas, weight_decay=config.weight_decay
+            self._masters, lr=config.learning_rate, betas=config.betas, weight_decay=config.weight_decay, fused=True
         )
 
     def learning_rate(self, step: int) -> float:
