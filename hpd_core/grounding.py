@@ -18,7 +18,7 @@ import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -63,14 +63,11 @@ class Grounder:
         """The places of one item, in the order of the fields; at most MAX_PLACES."""
         if attribute.type == "boolean" or not item.strip():
             return ()
-        tries: Sequence[tuple[MatchKind, str]] = (("exact", "exact"), ("folded", "folded"), ("fuzzy", "fuzzy"))
-        if attribute.type == "number":
-            tries = (("exact", "number"), ("folded", "equal_number"))
-        for kind, method in tries:
+        for kind, look_up in _NUMBER_TRIES if attribute.type == "number" else _TEXT_TRIES:
             found = [
                 Evidence(field.name, start, end, field.text[start:end], kind)
                 for field in self._fields
-                for start, end in getattr(field, method)(item)
+                for start, end in look_up(field, item)
             ]
             if found:
                 return tuple(found[:MAX_PLACES])
@@ -135,6 +132,11 @@ class _Field:
         """Places of a number of the same worth."""
         wanted = float(item)
         return (span for text, span in self._numbers if wanted in _worths(text))
+
+
+_Tries = Sequence[tuple[MatchKind, Callable[[_Field, str], Iterator[_Span]]]]
+_TEXT_TRIES: _Tries = (("exact", _Field.exact), ("folded", _Field.folded), ("fuzzy", _Field.fuzzy))
+_NUMBER_TRIES: _Tries = (("exact", _Field.number), ("folded", _Field.equal_number))
 
 
 def _fold(text: str) -> _Folded:

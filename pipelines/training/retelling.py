@@ -1,6 +1,8 @@
 """The same product told in another way, so that an adapter learns more than short titles.
 
-    numbers     "Chips 12 oz", Weight "12 oz"  ->  "Chips 7 oz", Weight "7 oz"
+    numbers     "Chips 12 oz", Weight "12 oz"  ->  "Chips 7 oz", Weight "7 oz"; amounts of a few units only, for 3M and
+                7 For All Mankind are no quantities, and only where every label stands in the text, so that none is
+                a conclusion from the number
     details     some of the labelled values listed in a second field; the title keeps them or not
     cut         the title cut in two fields, between two labelled values
 
@@ -11,29 +13,39 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
-from hpd_core import Record
+from hpd_core import CategorySchema, Record
 from pipelines.training.variants import QUANTITY, Items
 
 _RENUMBERED, _DETAILED, _MOVED, _CUT = 0.5, 0.4, 0.5, 0.5
 """Shares: quantities that change; texts with details; listed values that leave the title; other texts that are cut."""
 _FIELD_NAMES = (("title", "description"), ("title", "bullets"), ("name", "details"), ("title", "features"))
-_LINES = ("{name}: {value}", "{name} - {value}", "{value}", "{name} {value}", "{name}: {value}.")
+_UNITS = re.compile(
+    r"(?:fl\.? ?)?oz|ounces?|lbs?|pounds?|k?g|mg|grams?|ml|lit(?:er|re)s?|gallons?|count|ct|packs?|pcs|pieces|bags|"
+    r"capsules|tablets|softgels|gummies|loads|inch(?:es)?|[cm]m|feet|ft|watts?|volts?|mah|hours?|minutes?|months?|years?",
+    re.IGNORECASE,
+)
+_NAMED_LINES = ("{name}: {value}", "{name} - {value}", "{name} {value}", "{name}: {value}.")
+_LINES = (*_NAMED_LINES, "{value}")
 _JOINTS = ("\n", "; ", " | ", ", ")
 
 
-def retell(record: Record, labels: Mapping[str, Items], generator: random.Random) -> tuple[Record, dict[str, Items]]:
+def retell(
+    record: Record, schema: CategorySchema, labels: Mapping[str, Items], generator: random.Random
+) -> tuple[Record, dict[str, Items]]:
     """The record in other words, and its labels. Records of several fields are left as they are."""
     told = dict(labels)
     if len(record.fields) != 1:
         return record, told
     text = next(iter(record.fields.values())).strip()
-    for name in labels:
-        text = _renumber(text, told, name, generator)
+    free = {attribute.name for attribute in schema.attributes if attribute.type == "string"}
+    if all(_places(item, text) for item in _items(told)):
+        for name in filter(free.__contains__, labels):
+            text = _renumber(text, told, name, generator)
     chance = generator.random()
     if chance < _DETAILED:
-        fields = _detail(text, told, generator)
+        fields = _detail(text, told, free, generator)
     elif chance < _DETAILED + (1 - _DETAILED) * _CUT:
         fields = _cut(text, told, generator)
     else:
@@ -56,7 +68,7 @@ def _stands_alone(value: str, text: str, others: Sequence[str]) -> bool:
     return all(stop <= first or start >= last for start, stop in spans)
 
 
-def _items(labels: Mapping[str, Items], but: str) -> list[str]:
+def _items(labels: Mapping[str, Items], but: str | None = None) -> list[str]:
     return [item for name, items in labels.items() if name != but for item in items or ()]
 
 
@@ -64,7 +76,7 @@ def _renumber(text: str, labels: dict[str, Items], name: str, generator: random.
     """Gives the quantity that attribute `name` is labelled with another number, in text and label."""
     items = labels[name]
     match = QUANTITY.fullmatch(items[0]) if items and len(items) == 1 else None
-    if match is None or generator.random() >= _RENUMBERED:
+    if match is None or not _UNITS.fullmatch(match.group(2).strip()) or generator.random() >= _RENUMBERED:
         return text
     value = match.group()
     if not _stands_alone(value, text, _items(labels, name)):
@@ -82,18 +94,19 @@ def _other_number(number: str, generator: random.Random) -> str:
     return f"{generator.uniform(1, largest):.{decimals}f}"
 
 
-def _detail(text: str, labels: Mapping[str, Items], generator: random.Random) -> dict[str, str]:
-    """Lists some of the values in a second field."""
+def _detail(text: str, labels: Mapping[str, Items], free: Set[str], generator: random.Random) -> dict[str, str]:
+    """Lists some of the values in a second field; only the strings among them (`free`) speak for themselves."""
     stated = [name for name, items in labels.items() if items]
     if not stated:
         return {"title": text}
     chosen = generator.sample(stated, generator.randint(1, len(stated)))
-    line = generator.choice(_LINES)
+    line = generator.choice(_LINES if free.issuperset(chosen) else _NAMED_LINES)
     lines = []
     for name in chosen:
         items = labels[name] or ()
         lines.append(line.format(name=name, value=", ".join(items)))
-        if len(items) == 1 and generator.random() < _MOVED and _stands_alone(items[0], text, _items(labels, name)):
+        is_movable = name in free and len(items) == 1 and generator.random() < _MOVED
+        if is_movable and _stands_alone(items[0], text, _items(labels, name)):
             [(first, last)] = _places(items[0], text)
             shorter = f"{text[:first].rstrip()} {text[last:].lstrip()}".strip()
             text = shorter if shorter.strip(" ,-|/") else text
@@ -103,7 +116,7 @@ def _detail(text: str, labels: Mapping[str, Items], generator: random.Random) ->
 
 def _cut(text: str, labels: Mapping[str, Items], generator: random.Random) -> dict[str, str]:
     """Two fields; a labelled value is never cut."""
-    spans = [match.span() for item in _items(labels, "") for match in re.finditer(re.escape(item), text)]
+    spans = [match.span() for item in _items(labels) for match in re.finditer(re.escape(item), text)]
     places = [match.start() for match in re.finditer(r"\s", text)]
     places = [place for place in places if not any(start <= place < stop for start, stop in spans)]
     if not places:

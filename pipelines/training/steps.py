@@ -133,7 +133,7 @@ class StepPlanner:
         drawn = {name: None for name in product.assumed_absent if generator.random() < share}
         if variant is None:
             return LabelledDocument(self._ids[number], {**drawn, **product.answers})
-        record, labels = retell(product.record, product.answers, generator)
+        record, labels = retell(product.record, product.schema, product.answers, generator)
         answers = variant.answers({**drawn, **labels})
         return LabelledDocument(self._documents.encode([record])[0], self._fitting(variant, answers))
 
