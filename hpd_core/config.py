@@ -29,7 +29,8 @@ class EngineConfig(BaseModel):
     device: str = Field("auto", description="'auto': cuda if there is one, else cpu")
     attention: Literal["auto", "eager"] = Field("auto", description="'auto': eager only where softcap or sinks need it")
     constrain_values: bool = Field(
-        True, description="numbers, booleans and enums can only be answered in their type, or null"
+        True,
+        description="numbers, booleans and enums are answered in their type or null, if the tokenizer can write it",
     )
     quantization: Quantization | None = Field(None, description="bitsandbytes weights: 'nf4' or 'int8'")
     trust_remote_code: bool = Field(False, description="run code that comes with a hub model")

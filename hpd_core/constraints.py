@@ -116,14 +116,17 @@ class TokenBytes:
         beginnings: of the bytes that some token writes, all that are shorter.
     """
 
-    def __init__(self, tokenizer: Any) -> None:
+    def __init__(self, tokenizer: Any, vocab_size: int) -> None:
+        """`vocab_size`: columns of the logits; a tokenizer may know more tokens than the model."""
         segments = SegmentTokenizer(tokenizer)
+        special = frozenset(tokenizer.all_special_ids)
         backend = getattr(tokenizer, "backend_tokenizer", None)
         decoder = json.dumps(json.loads(backend.to_str())["decoder"]) if backend is not None else ""
         alphabet = {text: byte for byte, text in bytes_to_unicode().items()} if '"ByteLevel"' in decoder else None
         self.ids: dict[bytes, list[int]] = {}
-        for index, token in enumerate(tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))):
-            text = None if token is None or segments.has_control([index]) else _token_bytes(token, alphabet)
+        for index, token in enumerate(tokenizer.convert_ids_to_tokens(list(range(min(vocab_size, len(tokenizer)))))):
+            is_text = token is not None and index not in special and not segments.has_control([index])
+            text = _token_bytes(token, alphabet) if is_text else None
             if text:
                 self.ids.setdefault(text, []).append(index)
         self.beginnings = frozenset(text[:size] for text in self.ids for size in range(1, len(text)))
@@ -199,9 +202,11 @@ def _grown(array: IntArray, size: int) -> IntArray:
 class Constraints:
     """The constraints of all attributes seen so far, for one tokenizer. Thread-safe; grows with the schemas."""
 
-    def __init__(self, tokenizer: Any) -> None:
+    def __init__(self, tokenizer: Any, vocab_size: int) -> None:
+        """`vocab_size`: columns of the logits."""
         self.table = StateTable()
         self._tokenizer = tokenizer
+        self._vocab_size = vocab_size
         self._segments = SegmentTokenizer(tokenizer)
         self._tokens: TokenBytes | None = None
         self._starts: dict[Any, int] = {}
@@ -223,7 +228,7 @@ class Constraints:
         automaton = value_automaton(attribute)
         if automaton is None:
             return FREE
-        self._tokens = self._tokens or TokenBytes(self._tokenizer)
+        self._tokens = self._tokens or TokenBytes(self._tokenizer, self._vocab_size)
         states = compile_automaton(automaton, self._tokens)
         answers = self._segments.encode_text([render_answer_line(attribute, items) for items in _examples(attribute)])
         if not states or not all(_accepts(states, answer) for answer in answers):
@@ -244,14 +249,14 @@ def _accepts(states: Sequence[Mapping[int, int]], tokens: Sequence[int]) -> bool
     state: int | None = 0
     for token in tokens:
         state = None if state is None else states[state].get(token)
-    return state is not None
+    return state == len(states) - 1
 
 
 def compile_automaton(automaton: Automaton, tokens: TokenBytes) -> list[dict[int, int]]:
-    """Per state, the state behind each token; state 0 is the start. Empty if no token leads from start to end.
+    """Per state, the state behind each token; state 0 is the start, the last one is the end.
 
-    From every state there is a way to the end. The end itself is a state whose only way is any token to itself, so
-    that no state is without choices.
+    From every state there is a way to the end; no states at all if there is none from the start. The end's only way is
+    any token to itself, so that no state is without choices.
     """
     ways: dict[int, dict[int, int]] = {}
     todo = [0]
@@ -260,15 +265,22 @@ def compile_automaton(automaton: Automaton, tokens: TokenBytes) -> list[dict[int
         if node not in ways:
             ways[node] = _steps(automaton, node, tokens)
             todo += ways[node].values()
+    before: dict[int, list[int]] = {}
+    for node, after in ways.items():
+        for behind in after.values():
+            before.setdefault(behind, []).append(node)
     end = next(node for node, after in enumerate(automaton) if not after)
     alive = {end}
-    while grown := {node for node, after in ways.items() if node not in alive and not alive.isdisjoint(after.values())}:
-        alive |= grown
+    todo = [end]
+    while todo:
+        found = set(before.get(todo.pop(), ())) - alive
+        alive |= found
+        todo += found
     if 0 not in alive:
         return []
-    order = {node: number for number, node in enumerate(sorted(alive & ways.keys()))}
+    order = {node: number for number, node in enumerate([*sorted(alive - {end}), end])}
     states = [{token: order[behind] for token, behind in ways[node].items() if behind in alive} for node in order]
-    states[order[end]] = {next(iter(states[0])): order[end]}
+    states[-1] = {next(iter(states[0])): order[end]}
     return states
 
 

@@ -65,10 +65,11 @@ class Engine(Extractor):
         models.attach(model)
         self._weights = Weights.of(model)
         self._segments = SegmentTokenizer(tokenizer)
-        constraints = Constraints(tokenizer)
+        vocab_size = model.get_output_embeddings().weight.shape[0]
+        constraints = Constraints(tokenizer, vocab_size)
         used = constraints if self.config.constrain_values else None
         self._builder = PromptBuilder(tokenizer, self.config, models.max_positions(model.config), used)
-        closing = self._segments.closing_tokens(model.get_output_embeddings().weight.shape[0])
+        closing = self._segments.closing_tokens(vocab_size)
         closing[[index for index in models.end_of_text_ids(model) if index < len(closing)]] = True
         self.closing_tokens = closing
         self._decoder = Decoder(model, closing, self.config, models.cache_shape(model), constraints.table)

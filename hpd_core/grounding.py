@@ -7,8 +7,9 @@ Three tries, from strict to lenient; the first that finds something gives all it
     fuzzy    its words, without accents: joined or split ("non-stick", "nonstick"), or most of them together, inflected
              ("shoe", "shoes") or not
 
-A word is never found inside a longer one, except in scripts that are written without spaces. Numbers are found by
-what they are worth: 1500 stands in "1,500" and in "1.500". A boolean is a conclusion and has no place of its own.
+A word is never found inside a longer one ("12" in "B12"; "12oz" is two words), nor a number in another one ("5 oz" in
+"1.5 oz"), except in scripts that are written without spaces. A `number` is found by what it is worth: 1500 stands in
+"1,500" and in "1.500". A boolean is a conclusion and has no place of its own.
 Offsets are code points into the original field.
 """
 
@@ -18,7 +19,7 @@ import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -30,8 +31,10 @@ MAX_PLACES = 16
 _ENOUGH_WORDS = 0.75  # share of a value's words that must stand together
 _MAX_WORDS = 32  # a longer value is no attribute value but a paragraph; it is looked up literally only
 _SLACK = 2  # foreign words that may stand between a value's own
-_WORD = re.compile(r"[^\W_]+")
-_NUMBER = re.compile(r"(?<![\w.,])[-−]?\d+(?:[.,]\d+)*")
+# Not behind letters (E27), but behind the x of 12x24.
+_NUMBER = re.compile(r"(?:(?<![\w.,])|(?<=\d[xX×*]))(?:\d+(?:[.,]\d+)*|[.,]\d+)")
+_DIGITS = re.compile(r"\d+")
+_SIGNS = ("™", "®", "©", "℠")  # they stand at words, not in them; NFKC would make letters of some
 # No spaces between words: kana, CJK ideographs, Thai, Lao, Myanmar, Khmer.
 _UNSPACED = re.compile(
     r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
@@ -82,11 +85,6 @@ class _Folded:
     starts: Sequence[int]
     ends: Sequence[int]
 
-    def original(self, span: _Span) -> _Span:
-        """From folded to original offsets."""
-        first, last = span
-        return self.starts[first], self.ends[last - 1]
-
 
 class _Field:
     """One field, made ready step by step: most values are found as they are."""
@@ -102,11 +100,19 @@ class _Field:
     @cached_property
     def _words(self) -> list[tuple[str, _Span]]:
         """Folded words without accents, and their folded offsets."""
-        return [(_bare(match.group()), match.span()) for match in _WORD.finditer(self._folded.text)]
+        text = self._folded.text
+        return [(_bare(text[start:end]), (start, end)) for start, end in _words(text)]
 
     @cached_property
     def _numbers(self) -> list[tuple[str, _Span]]:
-        return [(match.group(), match.span()) for match in _NUMBER.finditer(self.text)]
+        """Numbers without sign; the parts of what is no number as a whole ("1,5,10")."""
+        found: list[tuple[str, _Span]] = []
+        for match in _NUMBER.finditer(self.text):
+            if any(True for _ in _worths(match.group())):
+                found.append((match.group(), match.span()))
+            else:
+                found += ((part.group(), part.span()) for part in _DIGITS.finditer(self.text, *match.span()))
+        return found
 
     def exact(self, item: str) -> Iterator[_Span]:
         """Places of the very letters."""
@@ -114,24 +120,43 @@ class _Field:
 
     def folded(self, item: str) -> Iterator[_Span]:
         """Places of the folded letters."""
-        return map(self._folded.original, _places(_fold(item).text, self._folded.text))
+        return self._original(_places(_fold(item).text, self._folded.text))
 
     def fuzzy(self, item: str) -> Iterator[_Span]:
         """Places of its words."""
-        wanted = [_bare(match.group()) for match in _WORD.finditer(_fold(item).text)]
+        text = _fold(item).text
+        wanted = [_bare(text[start:end]) for start, end in _words(text)]
         if not 0 < len(wanted) <= _MAX_WORDS:
             return iter(())
         spans = list(_joined(wanted, self._words)) or list(_together(wanted, self._words))
-        return map(self._folded.original, spans)
+        return self._original(spans)
 
     def number(self, item: str) -> Iterator[_Span]:
         """Places of a number as it is written."""
-        return (span for text, span in self._numbers if text == item)
+        return self._signed(item, "-", (span for text, span in self._numbers if text == item.removeprefix("-")))
 
     def equal_number(self, item: str) -> Iterator[_Span]:
         """Places of a number of the same worth."""
-        wanted = float(item)
-        return (span for text, span in self._numbers if wanted in _worths(text))
+        wanted = abs(float(item))
+        return self._signed(item, "-−", (span for text, span in self._numbers if wanted in _worths(text)))
+
+    def _signed(self, item: str, minus: str, spans: Iterable[_Span]) -> Iterator[_Span]:
+        """For a negative number the places with a minus; for others all, as a dash is often only a dash."""
+        for start, end in spans:
+            if not item.startswith("-"):
+                yield start, end
+            elif start > 0 and self.text[start - 1] in minus:
+                yield start - 1, end
+
+    def _original(self, spans: Iterable[_Span]) -> Iterator[_Span]:
+        """From folded to original offsets; what begins or ends inside of a character ("2" in "½") is left out."""
+        starts, ends = self._folded.starts, self._folded.ends
+        for first, last in spans:
+            is_cut = (first > 0 and starts[first - 1] == starts[first]) or (
+                last < len(ends) and ends[last] == ends[last - 1]
+            )
+            if not is_cut:
+                yield starts[first], ends[last - 1]
 
 
 _Tries = Sequence[tuple[MatchKind, Callable[[_Field, str], Iterator[_Span]]]]
@@ -145,6 +170,8 @@ def _fold(text: str) -> _Folded:
     starts: list[int] = []
     ends: list[int] = []
     for start, end in _clusters(text):
+        if text[start:end] in _SIGNS:
+            continue
         letters = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text[start:end]).casefold())
         for letter in letters.translate(_ALIKE):
             if letter.isspace():
@@ -176,8 +203,24 @@ def _bare(word: str) -> str:
 
 
 def _is_mark(letter: str) -> bool:
-    # Vowels and finals of decomposed Hangul compose with what stands before them, too.
-    return unicodedata.combining(letter) > 0 or "\u1160" <= letter <= "\u11ff"
+    # Vowels and finals of decomposed Hangul, and half-width kana's voicing, compose with what stands before them.
+    return unicodedata.category(letter).startswith("M") or "\u1160" <= letter <= "\u11ff" or letter in "\uff9e\uff9f"
+
+
+def _words(text: str) -> Iterator[_Span]:
+    """Runs of letters and digits with their marks; "1.5" is one."""
+    start: int | None = None
+    for index, letter in enumerate(text):
+        is_decimal = (
+            letter in ".," and text[max(0, index - 1) : index].isdigit() and text[index + 1 : index + 2].isdigit()
+        )
+        if letter.isalnum() or (start is not None and (is_decimal or _is_mark(letter))):
+            start = index if start is None else start
+        elif start is not None:
+            yield start, index
+            start = None
+    if start is not None:
+        yield start, len(text)
 
 
 def _places(wanted: str, text: str) -> Iterator[_Span]:
@@ -187,15 +230,24 @@ def _places(wanted: str, text: str) -> Iterator[_Span]:
     start = text.find(wanted)
     while start >= 0:
         end = start + len(wanted)
-        is_whole = not _joins(text[start - 1 : start], wanted[0]) and not _joins(wanted[-1], text[end : end + 1])
+        is_whole = not _joins(text, start) and not _joins(text, end)
         if is_whole:
             yield start, end
         start = text.find(wanted, end if is_whole else start + 1)
 
 
-def _joins(left: str, right: str) -> bool:
-    """Whether two neighbours belong to one word: both letters or both digits, of a script with spaces."""
-    if not (left.isalnum() and right.isalnum()) or left.isdigit() != right.isdigit():
+def _joins(text: str, place: int) -> bool:
+    """Whether the characters on both sides of `place` belong to one word or number."""
+    if not 0 < place < len(text):
+        return False
+    left, right = text[place - 1], text[place]
+    if _is_mark(right):
+        return True
+    if left.isdigit() and right in ".,":
+        return text[place + 1 : place + 2].isdigit()
+    if left in ".," and right.isdigit():
+        return text[place - 2 : place - 1].isdigit() if place > 1 else False
+    if not (left.isalnum() or _is_mark(left)) or not right.isalnum() or (left.isdigit() and not right.isdigit()):
         return False
     return not (_UNSPACED.match(left) or _UNSPACED.match(right))
 
@@ -203,19 +255,17 @@ def _joins(left: str, right: str) -> bool:
 def _joined(wanted: Sequence[str], words: Sequence[tuple[str, _Span]]) -> Iterator[_Span]:
     """Stretches of words that read like the wanted ones without the spaces between them."""
     letters = "".join(wanted)
-    last_end = 0
-    for index, (_, (start, _)) in enumerate(words):
-        if start < last_end:
-            continue
-        text = ""
-        for word, (_, end) in words[index:]:
-            text += word
-            if not letters.startswith(text):
-                break
-            if text == letters:
-                yield start, end
-                last_end = end
-                break
+    first = 0
+    while first < len(words):
+        text, last = "", first
+        while last < len(words) and len(text) < len(letters) and letters.startswith(text):
+            text += words[last][0]
+            last += 1
+        if text == letters:
+            yield words[first][1][0], words[last - 1][1][1]
+            first = last
+        else:
+            first += 1
 
 
 def _together(wanted: Sequence[str], words: Sequence[tuple[str, _Span]]) -> Iterator[_Span]:
@@ -234,7 +284,9 @@ def _together(wanted: Sequence[str], words: Sequence[tuple[str, _Span]]) -> Iter
             item = matches[last]
             if item is not None and left[item]:
                 left[item] -= 1
-                if len(wanted) - left.total() >= needed:
+                # A number is no word among others: "size 10" is not "size 12".
+                has_numbers = not any(count and any(map(str.isdigit, item)) for item, count in left.items())
+                if has_numbers and len(wanted) - left.total() >= needed:
                     found.append((left.total() - len(wanted), last + 1 - first, first))
     best = min(found)[0] if found else 0
     last_end = 0
@@ -245,26 +297,25 @@ def _together(wanted: Sequence[str], words: Sequence[tuple[str, _Span]]) -> Iter
 
 
 def _alike(item: str, word: str) -> bool:
-    """The same word, or an inflection: all but two letters are the same beginning, four at least."""
-    if item == word:
-        return True
+    """The same word, or one is the other with an ending of one or two letters."""
     short, long = sorted((item, word), key=len)
-    size = max(4, len(long) - 2)
-    return short[:size] == long[:size] and len(short) >= size and not any(map(str.isdigit, item + word))
+    is_inflected = len(short) >= 4 and len(long) - len(short) <= 2 and long.startswith(short)
+    return item == word or (is_inflected and long.isalpha())
 
 
 def _worths(text: str) -> Iterator[float]:
-    """What a written number may be worth: 1,500 is fifteen hundred here and one and a half there."""
-    sign, digits = (-1.0, text[1:]) if text[0] in "-−" else (1.0, text)
-    whole, *groups = re.split("[.,]", digits)
-    separators = {letter for letter in digits if letter in ".,"}
+    """What a number without sign may be worth: 1,500 is fifteen hundred here and one and a half there."""
+    whole, *groups = re.split("[.,]", text)
     if not groups:
-        yield sign * float(whole)
+        yield float(whole)
         return
-    are_thousands = len(whole) <= 3 and all(len(group) == 3 for group in groups)
-    if len(separators) == 1 and are_thousands:
-        yield sign * float(whole + "".join(groups))
+    separators = {letter for letter in text if letter in ".,"}
+    if len(separators) == 1 and _are_thousands(whole, groups):
+        yield float(whole + "".join(groups))
     *groups, decimals = groups
-    are_thousands = len(whole) <= 3 and all(len(group) == 3 for group in groups)
-    if not groups or (are_thousands and digits.count(digits[-len(decimals) - 1]) == 1):
-        yield sign * float(f"{whole}{''.join(groups)}.{decimals}")
+    if not groups or (_are_thousands(whole, groups) and text.count(text[-len(decimals) - 1]) == 1):
+        yield float(f"{whole}{''.join(groups)}.{decimals}")
+
+
+def _are_thousands(whole: str, groups: Sequence[str]) -> bool:
+    return 0 < len(whole) <= 3 and all(len(group) == 3 for group in groups)

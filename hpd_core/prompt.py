@@ -19,6 +19,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Literal, Self
 
 from jinja2 import TemplateError
@@ -215,19 +216,14 @@ def render_answer_line(attribute: Attribute, items: Sequence[str] | None) -> str
 
     `items` None is null. Used for training targets, forced answers and tests.
     """
-    return " " + json.dumps(_answer(attribute, items), ensure_ascii=False) + ",\n"
-
-
-def _answer(attribute: Attribute, items: Sequence[str] | None) -> Any:
     if items is None:
-        return None
+        return " null,\n"
     literals = [_literal(attribute, item) for item in items]
-    return literals if attribute.multiple else literals[0]
+    return f" [{', '.join(literals)}],\n" if attribute.multiple else f" {literals[0]},\n"
 
 
-def _literal(attribute: Attribute, item: str) -> Any:
+def _literal(attribute: Attribute, item: str) -> str:
     if attribute.type == "number":
-        return json.loads(item)
-    if attribute.type == "boolean":
-        return item == "true"
-    return item
+        # As it is written in the text as a rule: 1.50 stays 1.50, and no exponent.
+        return format(Decimal(item), "f")
+    return item if attribute.type == "boolean" else json.dumps(item, ensure_ascii=False)

@@ -26,20 +26,27 @@ class ReferenceValue:
 
     Attributes:
         tokens: generated ids, the closing one last if `closed`.
-        logits: float32, one [vocabulary] row per token; -inf where the token was not allowed.
-        normalizers: the logarithm of each row's sum of exponentials, tokens that were not allowed included.
+        logits: float32, one [vocabulary] row per token, constraints or not.
+        allowed: per token, the ids that were allowed; None: any.
     """
 
     tokens: list[int]
     logits: list[Tensor]
-    normalizers: list[float]
+    allowed: list[Collection[int] | None]
     closed: bool
 
     def margin(self, index: int) -> float:
-        """How far the best token is before the second, in standard deviations of the logits."""
-        row = self.logits[index]
-        best = row.topk(2).values
-        return float((best[0] - best[1]) / row.std())
+        """How far the best allowed token is before the second, in standard deviations of the logits."""
+        row, allowed = self.logits[index], self.allowed[index]
+        ranked = (row if allowed is None else row[sorted(allowed)]).sort(descending=True).values
+        return float((ranked[0] - ranked[1]) / row.std()) if len(ranked) > 1 else float("inf")
+
+    def behind(self, index: int, token: int) -> float:
+        """How far `token` is behind the best allowed one, in standard deviations; infinite if it is not allowed."""
+        row, allowed = self.logits[index], self.allowed[index]
+        if allowed is not None and token not in allowed:
+            return float("inf")
+        return float((row[_best(row, allowed)] - row[token]) / row.std())
 
 
 @torch.inference_mode()
@@ -63,30 +70,23 @@ def decode_chain(
     chain = list(ids)
     tokens: list[int] = []
     logits: list[Tensor] = []
-    normalizers: list[float] = []
+    allowed: list[Collection[int] | None] = []
     while len(tokens) < max_new_tokens:
         row = model(input_ids=torch.tensor([chain], device=model.device), use_cache=False).logits[0, -1].float()
-        normalizers.append(float(row.logsumexp(-1)))
-        row = _allow(row, choices, tokens)
-        token = int(row.argmax()) if forced is None else forced[len(tokens)]
+        allowed.append(None if choices is None else choices(tokens))
+        token = _best(row, allowed[-1]) if forced is None else forced[len(tokens)]
         tokens.append(token)
         logits.append(row)
         if closing[token]:
-            return ReferenceValue(tokens, logits, normalizers, True)
+            return ReferenceValue(tokens, logits, allowed, True)
         if forced is not None and len(tokens) == len(forced):
             break
         chain.append(token)
-    return ReferenceValue(tokens, logits, normalizers, False)
+    return ReferenceValue(tokens, logits, allowed, False)
 
 
-def _allow(row: Tensor, choices: Choices | None, tokens: Sequence[int]) -> Tensor:
-    allowed = None if choices is None else choices(tokens)
-    if allowed is None:
-        return row
-    masked = torch.full_like(row, -torch.inf)
-    for token in allowed:
-        masked[token] = row[token]
-    return masked
+def _best(row: Tensor, allowed: Collection[int] | None) -> int:
+    return int(row.argmax()) if allowed is None else max(sorted(allowed), key=lambda token: float(row[token]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ def decode_stacked(
     last = list(ends)
     tokens: list[list[int]] = [[] for _ in ends]
     logits: list[list[Tensor]] = [[] for _ in ends]
-    normalizers: list[list[float]] = [[] for _ in ends]
+    allowed: list[list[Collection[int] | None]] = [[] for _ in ends]
     closed = [False] * len(ends)
     alive = list(range(len(ends)))
     while alive:
@@ -138,9 +138,9 @@ def decode_stacked(
         still: list[int] = []
         appended: list[tuple[int, int]] = []
         for n in alive:
-            normalizers[n].append(float(rows[last[n]].logsumexp(-1)))
-            row = _allow(rows[last[n]], None if choices is None else choices[n], tokens[n])
-            token = int(row.argmax()) if forced is None else forced[n][len(tokens[n])]
+            row = rows[last[n]]
+            allowed[n].append(None if choices is None else choices[n](tokens[n]))
+            token = _best(row, allowed[n][-1]) if forced is None else forced[n][len(tokens[n])]
             tokens[n].append(token)
             logits[n].append(row)
             closed[n] = bool(closing[token])
@@ -154,7 +154,7 @@ def decode_stacked(
             steps.append(len(tokens[n]))
             last[n] = len(ids) - 1
         alive = still
-    return [ReferenceValue(*value) for value in zip(tokens, logits, normalizers, closed, strict=True)]
+    return [ReferenceValue(*value) for value in zip(tokens, logits, allowed, closed, strict=True)]
 
 
 def _forward_by_position(model: Any, ids: Sequence[int], positions: Sequence[int], steps: Sequence[int]) -> Tensor:

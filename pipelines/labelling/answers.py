@@ -18,6 +18,7 @@ from hpd_core import Attribute, CategorySchema, Value
 from hpd_core.grounding import Grounder
 from hpd_core.values import parse_value
 from pipelines.gold import ABSENT_WORDS
+from pipelines.scoring import fold
 
 # None: looked, and absent. A list of texts: the forms of one value. A list of lists: several values.
 GoldForms = list[str] | list[list[str]] | None
@@ -87,7 +88,7 @@ def judge(
     problems: Counter[str] = Counter()
     labels: dict[str, GoldForms] = {}
     not_in_text: list[str] = []
-    grounder = Grounder(fields)
+    document = _Document(fields)
     for attribute in schema.attributes:
         value = values.get(attribute.name)
         if value is None:
@@ -97,7 +98,7 @@ def judge(
             continue
         items = [_as_json(attribute, item) for item in value.items if item.strip() not in _PLACEHOLDERS]
         problems["placeholder"] += len(value.items) - len(items)
-        if not all(_stands_in(grounder, attribute, item) for item in items):
+        if not all(document.holds(attribute, item) for item in items):
             problems["not_in_text"] += 1
             not_in_text.append(attribute.name)
             if require_evidence:
@@ -106,11 +107,21 @@ def judge(
     return Labels(labels, +problems, tuple(not_in_text))
 
 
-def _stands_in(grounder: Grounder, attribute: Attribute, item: str) -> bool:
-    """Whether the item stands in the text. Enums and truth values are conclusions: they need not."""
-    if attribute.type in ("enum", "boolean"):
-        return True
-    return any(place.match != "fuzzy" for place in grounder.find(attribute, item))
+class _Document:
+    """The product text, made ready for looking values up in it."""
+
+    def __init__(self, fields: Mapping[str, str]) -> None:
+        self._folded = fold("\n".join(fields.values()))
+        self._grounder = Grounder(fields)
+
+    def holds(self, attribute: Attribute, item: str) -> bool:
+        """Whether the item stands in the text. Enums and truth values are conclusions: they need not.
+
+        A text may stand inside of a word, other than for evidence: "Leder" in "Lederjacke" is no hallucination.
+        """
+        if attribute.type == "number":
+            return bool(self._grounder.find(attribute, item.removeprefix("-")))
+        return attribute.type != "string" or fold(item) in self._folded
 
 
 def _problem(attribute: Attribute, value: Value) -> str:

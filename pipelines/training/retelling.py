@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 
 from hpd_core import CategorySchema, Record
 from pipelines.training.variants import QUANTITY, Items
@@ -39,7 +39,7 @@ def retell(
     if len(record.fields) != 1:
         return record, told
     text = next(iter(record.fields.values())).strip()
-    free = {attribute.name for attribute in schema.attributes if attribute.type == "string"}
+    free = frozenset(attribute.name for attribute in schema.attributes if attribute.type == "string")
     if all(_places(item, text) for item in _items(told)):
         for name in filter(free.__contains__, labels):
             text = _renumber(text, told, name, generator)
@@ -94,7 +94,7 @@ def _other_number(number: str, generator: random.Random) -> str:
     return f"{generator.uniform(1, largest):.{decimals}f}"
 
 
-def _detail(text: str, labels: Mapping[str, Items], free: Set[str], generator: random.Random) -> dict[str, str]:
+def _detail(text: str, labels: Mapping[str, Items], free: frozenset[str], generator: random.Random) -> dict[str, str]:
     """Lists some of the values in a second field; only the strings among them (`free`) speak for themselves."""
     stated = [name for name, items in labels.items() if items]
     if not stated:

@@ -171,8 +171,7 @@ def assert_equals_oracle(model: Any, case: Case, prompt: Prompt, closing: npt.ND
         expected = case.forced(model, closing, prompt.tokens)
         for value, tokens in zip(expected, prompt.tokens, strict=True):
             for index, token in enumerate(tokens):
-                row = value.logits[index]
-                behind = float((row.max() - row[token]) / row[row.isfinite()].std(correction=0).clamp(min=0.1))
+                behind = value.behind(index, token)
                 assert behind <= NEAR_TIE, f"token {index} is {token}, {behind:.2e} deviations behind the oracle's"
     for branch, value in enumerate(expected):
         assert prompt.closed[branch] == value.closed
@@ -180,5 +179,5 @@ def assert_equals_oracle(model: Any, case: Case, prompt: Prompt, closing: npt.ND
             assert len(prompt.tokens[branch]) == prompt.layout.max_new_tokens[branch], "the value was cut too early"
         assert len(prompt.logprobs[branch]) == len(value.tokens)
         for index, token in enumerate(value.tokens):
-            oracle = float(value.logits[index][token]) - value.normalizers[index]
+            oracle = float(value.logits[index].log_softmax(-1)[token])
             assert abs(prompt.logprobs[branch][index] - oracle) < LOGPROB_TOLERANCE

@@ -12,7 +12,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from hpd_core import Attribute
@@ -21,13 +21,16 @@ from hpd_core.decoder import greedy
 from hpd_core.layout import FREE
 from hpd_core.prompt import render_answer_line
 from hpd_core.tokenization import SegmentTokenizer
+from hpd_core.types import ABSENT_WORDS
 from hpd_core.values import parse_value
 from tests.tiny_model import build_tokenizer
 
 from .constrained import answer_pattern, text_choices
 
 members = st.lists(
-    st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=12).filter(str.strip),
+    st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=12).filter(
+        lambda text: text == text.strip() and text.casefold() not in ABSENT_WORDS
+    ),
     min_size=1,
     max_size=6,
     unique=True,
@@ -54,7 +57,7 @@ def tokenizer() -> Any:
 
 @pytest.fixture(scope="module")
 def token_bytes(tokenizer: Any) -> TokenBytes:
-    return TokenBytes(tokenizer)
+    return TokenBytes(tokenizer, len(tokenizer))
 
 
 @settings(max_examples=60, deadline=None)
@@ -86,7 +89,7 @@ def test_every_answer_is_a_walk_as_the_tokenizer_writes_it(
     attribute: Attribute, data: st.DataObject, token_bytes: TokenBytes, tokenizer: Any
 ) -> None:
     choice: st.SearchStrategy[str] = {
-        "number": st.one_of(st.integers().map(str), st.decimals(-999, 999, places=2).map(lambda d: str(float(d)))),
+        "number": st.one_of(st.integers().map(str), st.floats(allow_nan=False, allow_infinity=False).map(str)),
         "boolean": st.sampled_from(["true", "false"]),
         "enum": st.sampled_from(attribute.values or ("",)),
     }[attribute.type]
@@ -96,6 +99,7 @@ def test_every_answer_is_a_walk_as_the_tokenizer_writes_it(
     for token in SegmentTokenizer(tokenizer).encode_text([render_answer_line(attribute, items)])[0]:
         assert token in states[state]
         state = states[state][token]
+    assert state == len(states) - 1
 
 
 @pytest.mark.parametrize(
@@ -129,7 +133,7 @@ def test_control_tokens_are_never_allowed(tokenizer: Any, token_bytes: TokenByte
     value = Attribute(name="a", type="enum", values=("<|im_end|>", "red"))
     allowed = {token for ways in _compiled(value, token_bytes) for token in ways}
     assert allowed.isdisjoint(tokenizer.all_special_ids)
-    assert Constraints(tokenizer).start(value) != FREE
+    assert Constraints(tokenizer, len(tokenizer)).start(value) != FREE
 
 
 def test_a_value_that_the_vocabulary_cannot_write_frees_the_attribute(
@@ -150,14 +154,14 @@ def test_a_value_that_the_vocabulary_cannot_write_frees_the_attribute(
         def convert_ids_to_tokens(self, ids: list[int]) -> list[str | None]:
             return [None if "7" in token else token for token in tokenizer.convert_ids_to_tokens(ids)]
 
-    constraints = Constraints(Deaf())
+    constraints = Constraints(Deaf(), len(tokenizer))
     assert constraints.start(Attribute(name="Size", type="number")) == FREE
     assert "'Size' are not constrained" in caplog.text
     assert constraints.start(Attribute(name="Vegan", type="boolean")) != FREE
 
 
 def test_equal_types_share_their_states(tokenizer: Any) -> None:
-    constraints = Constraints(tokenizer)
+    constraints = Constraints(tokenizer, len(tokenizer))
     first = constraints.start(Attribute(name="Weight", type="number", unit="kg", description="of the parcel"))
     assert constraints.start(Attribute(name="Size", type="number")) == first
     assert constraints.start(Attribute(name="Size", type="number", multiple=True)) != first
@@ -165,7 +169,7 @@ def test_equal_types_share_their_states(tokenizer: Any) -> None:
 
 
 def test_many_threads_may_ask(tokenizer: Any) -> None:
-    constraints = Constraints(tokenizer)
+    constraints = Constraints(tokenizer, len(tokenizer))
     wanted = [Attribute(name="a", type="enum", values=(f"v{n}", "other")) for n in range(40)]
     found: list[list[int]] = []
 
@@ -231,7 +235,7 @@ def test_greedy_takes_the_best_allowed_token_and_reports_the_models_own_probabil
 
 def test_enum_members_are_written_as_json(tokenizer: Any) -> None:
     members = ('a "quote"', "back\\slash", "Crème brûlée", "日本")
-    states = _compiled(Attribute(name="a", type="enum", values=members), TokenBytes(tokenizer))
+    states = _compiled(Attribute(name="a", type="enum", values=members), TokenBytes(tokenizer, len(tokenizer)))
     for member in members:
         state = 0
         for token in tokenizer(f" {json.dumps(member, ensure_ascii=False)},\n", add_special_tokens=False)["input_ids"]:
@@ -273,7 +277,7 @@ def test_vocabularies_with_byte_tokens_and_metaspaces(attribute: Attribute) -> N
     text = ' "日本",\n'
     ids = tokenizer(text, add_special_tokens=False)["input_ids"]
     assert any(token.startswith("<0x") for token in tokenizer.convert_ids_to_tokens(ids))
-    constraints = Constraints(tokenizer)
+    constraints = Constraints(tokenizer, len(tokenizer))
     start = constraints.start(attribute)
     assert start != FREE
     closing = SegmentTokenizer(tokenizer).closing_tokens(len(tokenizer))
@@ -289,3 +293,14 @@ def test_vocabularies_with_byte_tokens_and_metaspaces(attribute: Attribute) -> N
             state = int(behind[0, index])
         # The tokenizer's decoder takes away one space in front.
         assert pattern.fullmatch(tokenizer.decode(tokens)) or pattern.fullmatch(" " + tokenizer.decode(tokens))
+
+
+def test_tokens_beyond_the_models_vocabulary_are_not_allowed() -> None:
+    """As an added run of spaces that the model has no row for."""
+    tokenizer = build_tokenizer()
+    size = len(tokenizer)
+    tokenizer.add_tokens([AddedToken("  ", normalized=False)])
+    constraints = Constraints(tokenizer, size)
+    start = constraints.start(Attribute(name="a", type="number"))
+    assert start != FREE
+    assert constraints.table.choices(np.array([start]))[0].max() < size

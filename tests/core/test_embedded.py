@@ -19,6 +19,7 @@ from hpd_core.models import load_model, load_tokenizer
 from hpd_core.prepare import PromptBuilder
 from hpd_core.reference import decode_chain
 
+from .constrained import text_choices
 from .products import SCHEMAS, products
 
 PARTS = [b"first part of the weights, ", b"second part"]
@@ -186,11 +187,13 @@ def test_real_models_equal_the_oracle(name: str) -> None:
     for item in prepared:
         layout = item.prompt.layout
         result = results[item.slots[0].record]
-        for branch, value in enumerate(result.values.values()):
+        attributes = SCHEMAS[result.category].attributes
+        for branch, (attribute, value) in enumerate(zip(attributes, result.values.values(), strict=True)):
             chain = layout.token_ids[(layout.scopes < 0) | (layout.scopes == branch)].tolist()
-            expected = decode_chain(oracle, chain, 6, closing)
+            expected = decode_chain(oracle, chain, 6, closing, choices=text_choices(attribute, tokenizer))
             if all(expected.margin(index) > 1e-4 for index in range(len(expected.tokens))):
                 text = tokenizer.decode(expected.tokens, skip_special_tokens=True).split("\n")[0]
                 assert (value.raw, value.num_tokens) == (text, len(expected.tokens))
-                logprobs = [float(row.log_softmax(-1).max()) for row in expected.logits]
+                steps = zip(expected.tokens, expected.logits, strict=True)
+                logprobs = [float(row.log_softmax(-1)[token]) for token, row in steps]
                 assert value.logprob_min == pytest.approx(min(logprobs), abs=1e-3)

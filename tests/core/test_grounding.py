@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import unicodedata
 from itertools import pairwise
 
@@ -47,6 +48,15 @@ def places(item: str, *texts: str, attribute: Attribute = TEXT) -> list[tuple[st
         ("12 oz", "one 12oz can, 12 oz net", ["12 oz"], "exact"),
         ("shoe", "two shoes", ["shoes"], "fuzzy"),
         ("creme", "die Crème", ["Crème"], "fuzzy"),
+        ("5 oz", "1.5 oz, 5 oz", ["5 oz"], "exact"),
+        ("500 ml", "1,500 ml; 500 ml.", ["500 ml"], "exact"),
+        ("3m", "3M™ tape", ["3M"], "folded"),
+        ("VELOR", "Velor™ soap", ["Velor"], "folded"),
+        ("½", "½ cup", ["½"], "exact"),
+        ("ボトル", "青いﾎﾞﾄﾙ", ["ﾎﾞﾄﾙ"], "folded"),
+        ("12", "12oz", ["12"], "exact"),
+        ("cotton", "cottons", ["cottons"], "fuzzy"),
+        ("size 10 wide fit", "size 10, wide", ["size 10, wide"], "fuzzy"),
         ("stainless steel lid", "a lid of stainless steel", ["lid of stainless steel"], "fuzzy"),
         ("genuine cow leather strap", "a leather strap, genuine, cow", ["leather strap, genuine, cow"], "fuzzy"),
         ("ステンレス", "ステンレス製ボトル", ["ステンレス"], "exact"),
@@ -70,6 +80,20 @@ def test_found(item: str, text: str, expected: list[str], kind: str) -> None:
         ("light blue", "light, airy, thin, wide and blue"),
         ("cat", "cats" * 3),
         ("42", "43"),
+        ("5 oz", "1.5 oz"),
+        ("500 ml", "1,500 ml"),
+        ("1.5", "11.5"),
+        ("12", "Vitamin B12"),
+        ("M", "an M4 screw"),
+        ("Vitamin B", "Vitamin B12"),
+        ("cafe", "a cafe\u0301teria"),
+        ("रस", "रसोई"),
+        ("2", "½ cup"),
+        (".", "…"),
+        ("green", "Greek yogurt"),
+        ("plastic", "plaster"),
+        ("linen", "a liner"),
+        ("size 10 wide fit", "size 12 wide fit"),
         ("", "anything"),
         (" ", "any thing"),
         ("---", "a - b"),
@@ -96,6 +120,13 @@ def test_not_found(item: str, text: str) -> None:
         ("12", "12oz", [("12", "exact")]),
         ("27", "E27 socket", []),
         ("3", "3.0", [("3.0", "folded")]),
+        ("24", "12x24 cm", [("24", "exact")]),
+        ("12", "12x24 cm", [("12", "exact")]),
+        ("12", "tea -12 pieces", [("12", "exact")]),
+        ("-12", "tea 12 pieces", []),
+        ("5", "sizes 1,5,10", [("5", "exact")]),
+        ("0.5", ".5 kg", [(".5", "folded")]),
+        ("5", "1.5 kg", []),
         ("20", "20 % or 20.", [("20", "exact"), ("20", "exact")]),
     ],
 )
@@ -115,6 +146,16 @@ def test_hostile_texts_are_bounded() -> None:
     assert len(places("red", "red " * 10_000)) == MAX_PLACES
     assert len(places("Red", "rEd " * 10_000)) == MAX_PLACES
     assert places("a b c d", "a " * 20_000) == []
+
+
+def test_time_grows_with_the_text_and_no_faster() -> None:
+    def seconds(count: int) -> float:
+        started = time.process_time()
+        places("qq zz", "ab cd " * count)
+        return time.process_time() - started
+
+    seconds(2_000)
+    assert seconds(80_000) < 30 * seconds(8_000), "ten times the text"
 
 
 words = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
