@@ -187,6 +187,24 @@ def test_stacked_from_text_to_value_is_what_the_oracle_writes(tiny_model_dir: Pa
     assert found == expected
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_typed_values_are_of_their_type_unless_the_user_wants_them_free(layout: str, tiny_model_dir: Path) -> None:
+    records = products(24)
+    invalid: dict[bool, list[str]] = {}
+    for is_constrained in (True, False):
+        options = config(layout, constrain_values=is_constrained)
+        with Engine.from_pretrained(str(tiny_model_dir), options) as engine:
+            results = engine.extract(records, SCHEMAS)
+        invalid[is_constrained] = [
+            attribute.name
+            for result in results
+            for attribute in SCHEMAS[result.category].attributes
+            if attribute.type != "string" and result.values[attribute.name].status == "invalid"
+        ]
+    assert invalid[True] == []
+    assert set(invalid[False]) == {"Size", "Vegan", "Roast"}
+
+
 def test_equal_ids_are_two_records(engine: Engine) -> None:
     records = [Record("same", "Shoes", {"t": "Velor red 42"}), Record("same", "Shoes", {"t": "beans, arabica"})]
     results = engine.extract(records, SCHEMAS)
