@@ -1,6 +1,8 @@
 """Typed values: the tokens with which a number, a boolean or an enum may go on.
 
-    answer     a line ' <literal>,\\n', where <literal> is null or fits the attribute; the space and comma may miss
+    answer     a line ' <literal>,\\n', where <literal> is null or fits the attribute; the space and comma may miss.
+               What values.py reads as a number or boolean is one: "12", "12 oz" where the unit is oz, "Yes". A model
+               that quotes them means them, and would say null if it were not allowed to
     automaton  over bytes: node -> byte -> node, from the attribute's type alone
     compiled   over tokens: state -> the tokens that spell a way through the automaton, and the state behind each
 
@@ -31,6 +33,7 @@ Automaton = Sequence[Mapping[int, int]]
 """Per node, the node behind each byte; node 0 is the start, and the end is the node without a way out."""
 
 _DIGITS = b"0123456789"
+_BOOLEAN_WORDS = ("true", "false", "True", "False", "yes", "no", "Yes", "No")
 _MAX_SPACES = 2  # tokenizers that put a space before every text write two here
 
 
@@ -63,23 +66,35 @@ def value_automaton(attribute: Attribute) -> Automaton | None:
 def _add_items(nodes: _Nodes, attribute: Attribute, start: int, behind: int) -> None:
     """One literal of the attribute's type, from `start` to `behind`."""
     if attribute.type == "boolean":
-        nodes.spell(start, "true", behind)
-        nodes.spell(start, "false", behind)
+        for text in ("true", "false", *(json.dumps(word) for word in _BOOLEAN_WORDS)):
+            nodes.spell(start, text, behind)
     elif attribute.type == "enum":
         for member in attribute.values or ():
             nodes.spell(start, json.dumps(member, ensure_ascii=False), behind)
     else:
-        # A number ends where what stands behind it begins.
-        whole, zero, fraction = (nodes.new(nodes[behind]) for _ in range(3))
-        minus, point = nodes.new(), nodes.new()
-        for digit in _DIGITS:
-            for node in (start, minus):
-                nodes[node][digit] = zero if digit == ord("0") else whole
-            nodes[whole][digit] = whole
-            nodes[point][digit] = fraction
-            nodes[fraction][digit] = fraction
-        nodes[start][ord("-")] = minus
-        nodes[whole][ord(".")] = nodes[zero][ord(".")] = point
+        _add_number(nodes, start, behind)
+        opened, closing = nodes.new(), nodes.new({ord('"'): behind})
+        nodes[start][ord('"')] = opened
+        unit = json.dumps(attribute.unit or "", ensure_ascii=False)[1:-1]
+        if unit and not unit[0].isdigit() and unit[0] not in ". ":
+            quote = nodes.new({ord('"'): behind})
+            nodes.spell(closing, unit, quote)
+            nodes.spell(closing, f" {unit}", quote)
+        _add_number(nodes, opened, closing)
+
+
+def _add_number(nodes: _Nodes, start: int, behind: int) -> None:
+    """A number; it ends where what stands behind it begins."""
+    whole, zero, fraction = (nodes.new(nodes[behind]) for _ in range(3))
+    minus, point = nodes.new(), nodes.new()
+    for digit in _DIGITS:
+        for node in (start, minus):
+            nodes[node][digit] = zero if digit == ord("0") else whole
+        nodes[whole][digit] = whole
+        nodes[point][digit] = fraction
+        nodes[fraction][digit] = fraction
+    nodes[start][ord("-")] = minus
+    nodes[whole][ord(".")] = nodes[zero][ord(".")] = point
 
 
 class _Nodes(list[dict[int, int]]):
@@ -218,7 +233,7 @@ class Constraints:
         FREE, too, where the tokens of a right answer, as the tokenizer writes it, are no way through the automaton
         (a vocabulary without the letters, a tokenizer that changes its text): values.py judges those answers.
         """
-        key = (attribute.type, attribute.values, attribute.multiple)
+        key = (attribute.type, attribute.values, attribute.multiple, attribute.unit)
         with self._lock:
             if key not in self._starts:
                 self._starts[key] = self._compile(attribute)

@@ -17,9 +17,11 @@ def answer_pattern(attribute: Attribute) -> regex.Pattern[str] | None:
     """What a whole answer looks like, newline included."""
     if attribute.type == "string":
         return None
+    number = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?"
+    unit = f"(?: ?{regex.escape(json.dumps(attribute.unit, ensure_ascii=False)[1:-1])})?" if attribute.unit else ""
     item = {
-        "boolean": "true|false",
-        "number": r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?",
+        "boolean": 'true|false|"(?:true|false|True|False|yes|no|Yes|No)"',
+        "number": f'{number}|"{number}{unit}"',
         "enum": "|".join(regex.escape(json.dumps(value, ensure_ascii=False)) for value in attribute.values or ()),
     }[attribute.type]
     value = rf"\[(?:(?:{item})(?:, (?:{item}))*)?\]" if attribute.multiple else item

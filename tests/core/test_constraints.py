@@ -41,7 +41,8 @@ members = st.lists(
 def attributes(draw: st.DrawFn) -> Attribute:
     kind = draw(st.sampled_from(["number", "boolean", "enum"]))
     values = tuple(draw(members)) if kind == "enum" else None
-    return Attribute(name="a", type=kind, values=values, multiple=draw(st.booleans()))
+    unit = draw(st.none() | st.sampled_from(["oz", "fl oz", '"', "µm", "e", "%"])) if kind == "number" else None
+    return Attribute(name="a", type=kind, values=values, unit=unit, multiple=draw(st.booleans()))
 
 
 def _compiled(attribute: Attribute, tokens: TokenBytes) -> list[dict[int, int]]:
@@ -106,6 +107,7 @@ def test_every_answer_is_a_walk_as_the_tokenizer_writes_it(
     "attribute",
     [
         Attribute(name="a", type="number"),
+        Attribute(name="a", type="number", unit="fl oz"),
         Attribute(name="a", type="boolean"),
         Attribute(name="a", type="enum", values=("red", "reddish", 'a "b"', "\\")),
         Attribute(name="a", type="enum", values=("red", "dark"), multiple=True),
@@ -163,7 +165,8 @@ def test_a_value_that_the_vocabulary_cannot_write_frees_the_attribute(
 def test_equal_types_share_their_states(tokenizer: Any) -> None:
     constraints = Constraints(tokenizer, len(tokenizer))
     first = constraints.start(Attribute(name="Weight", type="number", unit="kg", description="of the parcel"))
-    assert constraints.start(Attribute(name="Size", type="number")) == first
+    assert constraints.start(Attribute(name="Load", type="number", unit="kg")) == first
+    assert constraints.start(Attribute(name="Size", type="number", unit="g")) != first
     assert constraints.start(Attribute(name="Size", type="number", multiple=True)) != first
     assert constraints.start(Attribute(name="Size")) == FREE
 
