@@ -18,9 +18,6 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 AttributeType = Literal["string", "number", "boolean", "enum"]
 MatchKind = Literal["exact", "folded", "fuzzy"]
-ABSENT_WORDS = frozenset({"n/a", "null"})
-"""Placeholders by which models and data sets say "not stated" in words; they are never passed on as a value."""
-
 ValueStatus = Literal["value", "absent", "truncated", "invalid", "error"]
 
 
@@ -68,12 +65,6 @@ class Attribute(_Frozen):
             raise ValueError(f"attribute {self.name!r} is an enum and needs a non-empty list 'values'")
         if self.type != "enum" and self.values is not None:
             raise ValueError(f"attribute {self.name!r} lists 'values' but its type is {self.type!r}, not 'enum'")
-        for value in self.values or ():
-            if not value.strip() or value != value.strip() or value.casefold() in ABSENT_WORDS:
-                raise ValueError(
-                    f"attribute {self.name!r} lists the value {value!r}; no answer can be that: it is empty, begins or "
-                    f"ends with white space, or says 'not stated'"
-                )
         if self.values and len(set(self.values)) != len(self.values):
             raise ValueError(f"attribute {self.name!r} lists a value twice")
         return self

@@ -10,8 +10,10 @@ import json
 import math
 from typing import Any
 
-from hpd_core.types import ABSENT_WORDS, Attribute, Value, is_encodable
+from hpd_core.types import Attribute, Value, is_encodable
 
+# Placeholders by which models and data sets say "not stated" in words; they are never passed on as a value.
+_ABSENT_WORDS = frozenset({"n/a", "null"})
 _BOOLEANS = {"true": "true", "yes": "true", "false": "false", "no": "false"}
 _ITEM_SEPARATOR = "; "
 _NUMBER_ENDS = frozenset(" \t,]}")
@@ -89,7 +91,7 @@ def _item(attribute: Attribute, answer: Any) -> str | None:
             return None
     else:
         return None
-    if text.casefold() in ABSENT_WORDS:
+    if text.casefold() in _ABSENT_WORDS:
         return ""
     if not text:
         # An empty string is no answer: null is how the model says that there is none.
@@ -115,7 +117,7 @@ def _number(text: str, unit: str | None) -> str | None:
 def _member(text: str, members: tuple[str, ...]) -> str | None:
     if text in members:
         return str(text)
-    folded = [member for member in members if member.casefold() == text.casefold()]
+    folded = [member for member in members if member.strip().casefold() == text.casefold()]
     return folded[0] if len(folded) == 1 else None
 
 

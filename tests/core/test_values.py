@@ -277,3 +277,9 @@ def test_any_text_gives_a_consistent_value(attribute: Attribute, raw: str, close
     assert value.num_dropped >= 0
     if attribute.values:
         assert set(value.items) <= set(attribute.values)
+
+
+def test_a_member_with_white_space_around_it_can_be_answered() -> None:
+    """The text of an answer is stripped; the member is given as the schema has it."""
+    value = parse_value(Attribute(name="a", type="enum", values=(" red", "blue")), '" red",', closed=True)
+    assert (value.status, value.text) == ("value", " red")
