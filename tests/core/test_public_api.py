@@ -44,6 +44,7 @@ PUBLIC = [
     "Record",
     "RecordResult",
     "Value",
+    "ground",
 ]
 
 
