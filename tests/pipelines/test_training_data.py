@@ -98,8 +98,9 @@ def test_a_known_value_counts_as_whole_words_only(files: Files) -> None:
         ("NaN", "not a number in JSON's form"),
         ("1e999", "not a number in JSON's form"),
         ("true", "not a number in JSON's form"),
-        ("1.50", "written as JSON it does not read back as it is"),
+        ("1e3", "written as JSON it does not read back as it is"),
         ("42", None),
+        ("1.50", None),
         ("-0.5", None),
     ],
 )
