@@ -25,6 +25,9 @@ from pipelines.training.config import DatasetConfig, LabelPolicy
 
 _MAX_EXAMPLES = 3
 
+Items = Sequence[str] | None
+"""What an attribute is labelled with; None: somebody found it absent."""
+
 
 @dataclass(frozen=True, slots=True)
 class Product:
@@ -32,14 +35,14 @@ class Product:
 
     Attributes:
         gold: as the gold file has it; what validation scores against.
-        answers: attribute -> items, or None for one that somebody found absent.
+        answers: attribute -> items.
         assumed_absent: attributes that nobody labelled and that are taken for absent.
     """
 
     record: Record
     schema: CategorySchema
     gold: GoldProduct
-    answers: Mapping[str, Sequence[str] | None]
+    answers: Mapping[str, Items]
     assumed_absent: Sequence[str]
 
     @property
@@ -104,9 +107,10 @@ def load_products(
         pairs = list(_pairs(dataset, schemas, report))
         # What validation products are labelled with must not decide what is taught.
         known = _known_values(gold for record, gold in pairs if not is_held_out(record, validation_share))
+        for category in sorted({gold.category for _, gold in pairs}):
+            _check_room(dataset, schemas[category], builder)
         for record, gold in pairs:
             schema = schemas[gold.category]
-            _check_room(dataset, schema, builder)
             _check_attributes(dataset, schema, gold, labels, report)
             products.append(_label(record, schema, gold, labels, builder, known, report))
     report.products = len(products)
@@ -175,11 +179,13 @@ def _known_values(products: Iterable[GoldProduct]) -> dict[tuple[str, str], re.P
             forms.setdefault((product.category, name), set()).update(
                 fold(form) for item in value.items for form in item
             )
-    return {
-        pair: re.compile(r"(?<!\w)(?:" + "|".join(re.escape(text) for text in sorted(texts)) + r")(?!\w)")
-        for pair, texts in forms.items()
-        if texts
-    }
+    return {pair: words_pattern(texts) for pair, texts in forms.items() if texts}
+
+
+def words_pattern(texts: Iterable[str]) -> re.Pattern[str]:
+    """A pattern that finds any of `texts` as whole words; of none, one that finds nothing."""
+    words = "|".join(re.escape(text) for text in sorted(texts)) or "(?!)"
+    return re.compile(rf"(?<!\w)(?:{words})(?!\w)")
 
 
 def _check_room(dataset: DatasetConfig, schema: CategorySchema, builder: ExampleBuilder) -> None:
@@ -218,7 +224,7 @@ def _label(
 ) -> Product:
     text = "\n".join(record.fields.values())
     folded = fold(text)
-    answers: dict[str, Sequence[str] | None] = {}
+    answers: dict[str, Items] = {}
     assumed: list[str] = []
     for attribute in schema.attributes:
         place = f"{gold.name}, {attribute.name}"
@@ -247,7 +253,7 @@ def _label(
 
 def _preferred(forms: Sequence[str], text: str) -> str:
     """Of several accepted forms, the one that can be copied."""
-    return next((form for form in forms if re.search(rf"(?<!\w){re.escape(form)}(?!\w)", text)), forms[0])
+    return next((form for form in forms if words_pattern([form]).search(text)), forms[0])
 
 
 def _problem(attribute: Attribute, value: GoldValue, items: Sequence[str], builder: ExampleBuilder) -> str | None:

@@ -16,7 +16,8 @@ import re
 from collections.abc import Mapping, Sequence
 
 from hpd_core import CategorySchema, Record
-from pipelines.training.variants import QUANTITY, Items
+from pipelines.training.data import Items
+from pipelines.training.variants import QUANTITY
 
 _RENUMBERED, _DETAILED, _MOVED, _CUT = 0.5, 0.4, 0.5, 0.5
 """Shares: quantities that change; texts with details; listed values that leave the title; other texts that are cut."""

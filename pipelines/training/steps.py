@@ -19,9 +19,11 @@ from dataclasses import dataclass
 
 from hpd_core import DocumentTokenizer
 from hpd_core.examples import Example, ExampleBuilder, LabelledDocument
+from pipelines.scoring import fold
 from pipelines.training.config import FinetuneConfig
-from pipelines.training.data import Product
+from pipelines.training.data import Items, Product, words_pattern
 from pipelines.training.retelling import retell
+from pipelines.training.specifications import specify
 from pipelines.training.variants import Variant, draw_variant
 
 # Packs are cut from windows of so many packs, sorted by length: little padding, yet no fixed neighbours.
@@ -62,6 +64,10 @@ class StepPlanner:
             self._groups.setdefault(product.schema.hash, []).append(number)
         self._values = {
             key: _count_values([products[number] for number in group]) for key, group in self._groups.items()
+        }
+        self._known = {
+            key: words_pattern({fold(value) for counts in values.values() for value in counts})
+            for key, values in self._values.items()
         }
         self._ids = documents.encode([product.record for product in products])
         self.num_too_long = 0
@@ -135,11 +141,13 @@ class StepPlanner:
             return LabelledDocument(self._ids[number], {**drawn, **product.answers})
         record, labels = retell(product.record, product.schema, product.answers, generator)
         answers = variant.answers({**drawn, **labels})
+        if variant.specifications:
+            known = self._known[product.schema.hash]
+            record, stated = specify(record, variant.specifications, known, generator)
+            answers |= stated
         return LabelledDocument(self._documents.encode([record])[0], self._fitting(variant, answers))
 
-    def _fitting(
-        self, variant: Variant, answers: Mapping[str, Sequence[str] | None]
-    ) -> dict[str, Sequence[str] | None]:
+    def _fitting(self, variant: Variant, answers: Mapping[str, Items]) -> dict[str, Items]:
         """A variant writes some values longer than their labels; those above K_max are not taught."""
         attributes = {attribute.name: attribute for attribute in variant.schema.attributes}
         return {

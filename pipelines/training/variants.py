@@ -8,6 +8,7 @@ variant asks the same product other questions whose answers follow from its labe
     enum        "Gender: Women's" -> {type: enum, values: [...]}: Women's
     boolean     "Material: Leather" -> {name: Leather, type: boolean}: true; another: at times false; none: null
     list        "Color: Black/White" -> {multiple: true}: ["Black", "White"]
+    invented    attributes that no label decides, stated in a text that is added to the product's (specifications.py)
 
 Everything is drawn from the given generator.
 """
@@ -23,8 +24,9 @@ from dataclasses import dataclass
 
 from hpd_core import Attribute, CategorySchema
 from pipelines.scoring import fold
+from pipelines.training.data import Items
+from pipelines.training.specifications import Specification, draw_specifications
 
-Items = Sequence[str] | None
 UNTAUGHT = "untaught"
 """What a question's `convert` returns where the label does not tell the answer."""
 
@@ -34,6 +36,7 @@ _SEPARATORS = re.compile(r"\s*[/,]\s*")
 _MIN_COUNT = 3  # times a value must occur to be asked for
 _KEPT, _DESCRIBED = 0.85, 0.2  # shares: attributes kept, with a description
 _FALSE = 0.25  # share of the boolean questions that teach false
+_SPECIFIED = 0.6  # share of the variants that ask for invented specifications, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +54,10 @@ class Variant:
 
     schema: CategorySchema
     questions: Sequence[Question]
+    specifications: Sequence[Specification]
 
     def answers(self, labels: Mapping[str, Items]) -> dict[str, Items]:
-        """The variant's answers for a product; attributes that its labels do not decide are missing."""
+        """The answers to the questions for a product; attributes that its labels do not decide are missing."""
         found: dict[str, Items] = {}
         for question in self.questions:
             if question.source in labels:
@@ -73,9 +77,10 @@ def draw_variant(schema: CategorySchema, values: Mapping[str, Counter[str]], gen
         if question.attribute.name not in names:
             names.add(question.attribute.name)
             questions.append(question)
-    generator.shuffle(questions)
-    asked = tuple(question.attribute for question in questions)
-    return Variant(CategorySchema(category=schema.category, attributes=asked), questions)
+    specifications = draw_specifications(generator, sorted(names)) if generator.random() < _SPECIFIED else []
+    asked = [*(item.attribute for item in questions), *(item.attribute for item in specifications)]
+    generator.shuffle(asked)
+    return Variant(CategorySchema(category=schema.category, attributes=tuple(asked)), questions, specifications)
 
 
 def _ask(attribute: Attribute, values: Counter[str], generator: random.Random) -> Question:

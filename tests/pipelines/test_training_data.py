@@ -16,11 +16,15 @@ from hypothesis import strategies as st
 
 from hpd_core import Attribute, CategorySchema, DocumentTokenizer, EngineConfig, Record
 from hpd_core.examples import Example, ExampleBuilder
+from hpd_core.prompt import render_answer_line
+from hpd_core.values import parse_value
 from pipelines.errors import UsageError
 from pipelines.gold import GoldProduct, GoldValue
+from pipelines.schemas import load_schemas
 from pipelines.training.config import DatasetConfig, FinetuneConfig, LabelPolicy
 from pipelines.training.data import DataReport, Product, is_held_out, load_products
 from pipelines.training.retelling import retell
+from pipelines.training.specifications import SPECIFICATIONS, Specification, draw_specifications, specify
 from pipelines.training.steps import StepPlanner
 from pipelines.training.validation import choose, split_products
 from pipelines.training.variants import draw_variant
@@ -318,7 +322,9 @@ def test_variants_ask_what_the_labels_answer(seed: int) -> None:
     variant = draw_variant(SCHEMA, VALUES, random.Random(seed))
     answers = variant.answers(LABELS)
     attributes = {attribute.name: attribute for attribute in variant.schema.attributes}
-    assert len(attributes) == len(variant.questions)
+    asked = [item.attribute for item in (*variant.questions, *variant.specifications)]
+    assert attributes == {attribute.name: attribute for attribute in asked}
+    assert len(attributes) == len(asked)
     for question in variant.questions:
         attribute, source = question.attribute, LABELS[question.source]
         answer = answers.get(attribute.name, "missing")
@@ -342,6 +348,67 @@ def test_every_kind_of_variant_occurs() -> None:
         for attribute in draw_variant(SCHEMA, VALUES, random.Random(seed)).schema.attributes:
             kinds["list" if attribute.multiple else "described" if attribute.description else attribute.type] += 1
     assert set(kinds) == {"string", "number", "enum", "boolean", "list", "described"}
+
+
+NOTHING = re.compile("(?!)")
+THING = Record("1", "Coffee", {"title": "Velor thing"})
+
+
+@given(st.integers(0, 5000))
+def test_invented_specifications_are_stated_as_they_are_answered(seed: int) -> None:
+    generator = random.Random(seed)
+    asked = draw_specifications(generator, ["foldable", "Theme"])
+    attributes = {item.attribute.name: item.attribute for item in asked}
+    assert not {"Foldable", "Theme"} & set(attributes)
+    record, answers = specify(THING, asked, NOTHING, generator)
+    assert set(answers) == set(attributes)
+    text = "\n".join(record.fields.values())
+    assert text.startswith("Velor thing")
+    for name, items in answers.items():
+        attribute = attributes[name]
+        if items is None:
+            assert not re.search(rf"\b{re.escape(name)}( -|:|=)", text)
+            continue
+        line = render_answer_line(attribute, items)
+        read = parse_value(attribute, line, closed=True, num_tokens=1)
+        assert (read.status, read.items) == ("value", tuple(items)), "an answer that can be given"
+        if attribute.type in ("string", "number"):
+            assert all(item.casefold() in text.casefold() for item in items)
+
+
+@pytest.mark.parametrize("item", SPECIFICATIONS, ids=lambda item: item.attribute.name)
+def test_every_specification_has_answers_and_ways_to_state_them(item: Specification) -> None:
+    drawn = [item.draw(random.Random(seed)) for seed in range(200)]
+    texts: dict[str, set[str]] = {}
+    for answer, text in drawn:
+        texts.setdefault(text, set()).add(str(answer))
+        assert text.strip() == text
+        assert "{" not in text
+    assert all(len(answers) == 1 for answers in texts.values()), "a text that says two things"
+    expected = {"boolean": 2, "enum": len(item.attribute.values or ())}.get(item.attribute.type, 5)
+    assert len({str(answer) for answer, _ in drawn}) >= expected
+    assert any(item.attribute.name in text for text in texts)
+    assert not all(text.startswith(item.attribute.name) for text in texts)
+
+
+def test_a_text_gets_no_statement_about_what_it_is_labelled_with_or_may_state_itself() -> None:
+    by_name = {item.attribute.name: item for item in SPECIFICATIONS}
+    asked = [by_name["Season"], by_name["Side"], by_name["Foldable"]]
+    record = Record("1", "Coffee", {"title": "Velor foldable thing for the winter"})
+    seen: set[tuple[str, ...]] = set()
+    for seed in range(200):
+        told, answers = specify(record, asked, re.compile("left"), random.Random(seed))
+        seen.add(tuple(answers))
+        assert answers in ({"Side": None}, {"Side": ["right"]})
+        assert "left" not in " ".join(told.fields.values()).casefold()
+        assert record.fields == {"title": "Velor foldable thing for the winter"}
+    assert seen == {("Side",)}
+
+
+def test_the_sample_catalog_shares_no_attribute_with_the_invented_ones() -> None:
+    schemas = load_schemas(str(Path(__file__).parents[2] / "sample/schemas.yaml")).values()
+    asked = {attribute.name.casefold() for schema in schemas for attribute in schema.attributes}
+    assert not asked & {item.attribute.name.casefold() for item in SPECIFICATIONS}
 
 
 COFFEES = CategorySchema(
