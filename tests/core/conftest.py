@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hpd_core import Engine
 from hpd_core.embedded import embedded_model_folder
 from hpd_core.errors import ModelError
 from tests.tiny_model import build_tokenizer
+
+from .engines import LAYOUTS, config
 
 
 @pytest.fixture(scope="session")
@@ -24,3 +28,22 @@ def smollm2_dir() -> Path:
         return embedded_model_folder("smollm2")
     except ModelError as error:
         pytest.skip(f"no embedded model here: {error}")
+
+
+@pytest.fixture(scope="module", params=LAYOUTS)
+def engine(request: pytest.FixtureRequest, tiny_model_dir: Path) -> Iterator[Engine]:
+    with Engine.from_pretrained(str(tiny_model_dir), config(request.param)) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def tree(tiny_model_dir: Path) -> Iterator[Engine]:
+    with Engine.from_pretrained(str(tiny_model_dir), config()) as engine:
+        yield engine
+
+
+@pytest.fixture
+def fresh(tiny_model_dir: Path) -> Iterator[Engine]:
+    """An engine of one's own, to break."""
+    with Engine.from_pretrained(str(tiny_model_dir), config()) as engine:
+        yield engine

@@ -1,97 +1,33 @@
-"""The public engine: records in, results out, for one caller and for many."""
+"""The public engine: records in, results out; what a product can do to others."""
 
 from __future__ import annotations
 
 import math
-import threading
-import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from pydantic import ValidationError
 
 from hpd_core import (
     Attribute,
     CategorySchema,
     DocumentTokenizer,
     Engine,
-    EngineConfig,
-    EngineError,
     ErrorCode,
     Record,
     RecordResult,
 )
 from hpd_core import prompt as texts
-from hpd_core.decoder import StepReport
 from hpd_core.prepare import PromptBuilder
 from hpd_core.prompt import render_document, render_key
 from hpd_core.reference import ReferenceValue, StackedSkeleton, decode_chain, decode_stacked
 from tests.tiny_model import answering_model, answering_tokenizer
 
 from .constrained import text_choices
+from .engines import K_MAX, LAYOUTS, Steps, answers, config
 from .products import SCHEMAS, SHOES, products
-
-TIMEOUT = 60
-LAYOUTS = ("tree", "stacked")
-K_MAX = 8
-
-
-def config(layout: str = "tree", **options: Any) -> EngineConfig:
-    return EngineConfig(**{"layout": layout, "dtype": "float32", "device": "cpu", "max_value_tokens": K_MAX, **options})
-
-
-@pytest.fixture(scope="module", params=LAYOUTS)
-def engine(request: pytest.FixtureRequest, tiny_model_dir: Path) -> Iterator[Engine]:
-    with Engine.from_pretrained(str(tiny_model_dir), config(request.param)) as engine:
-        yield engine
-
-
-@pytest.fixture(scope="module")
-def tree(tiny_model_dir: Path) -> Iterator[Engine]:
-    with Engine.from_pretrained(str(tiny_model_dir), config()) as engine:
-        yield engine
-
-
-@pytest.fixture
-def fresh(tiny_model_dir: Path) -> Iterator[Engine]:
-    """An engine of one's own, to break."""
-    with Engine.from_pretrained(str(tiny_model_dir), config()) as engine:
-        yield engine
-
-
-def answers(results: list[RecordResult]) -> list[list[tuple[str, str, str, int]]]:
-    """What must be equal between two runs; log-probabilities may differ in their last bits."""
-    return [[(name, v.status, v.raw, v.num_tokens) for name, v in result.values.items()] for result in results]
-
-
-class Steps:
-    """Counts the engine's steps and holds the first one back until `release`."""
-
-    def __init__(self, engine: Engine, *, hold: bool = False, fail_at: int | None = None) -> None:
-        self.reports: list[StepReport] = []
-        self.release = threading.Event()
-        self.entered = threading.Event()
-        if not hold:
-            self.release.set()
-        self._step = engine._decoder.step
-        self._fail_at = fail_at
-        self._calls = 0
-        engine._decoder.step = self  # type: ignore[method-assign, assignment]
-
-    def __call__(self) -> StepReport:
-        self.entered.set()
-        assert self.release.wait(TIMEOUT)
-        self._calls += 1
-        if self._calls == self._fail_at:
-            raise RuntimeError("out of memory, as it were")
-        self.reports.append(self._step())
-        return self.reports[-1]
-
 
 # Rows in, rows out.
 
@@ -415,256 +351,6 @@ def test_hostile_text_holds_no_control_token(tree: Engine) -> None:
         ids = item.prompt.layout.token_ids
         counts.append([int((ids == index).sum()) for index in (1, 2)])
     assert counts[0] == counts[1] == [2, 1]
-
-
-# Several callers.
-
-
-def test_callers_share_steps_and_get_what_they_would_get_alone(fresh: Engine) -> None:
-    shares = [products(5, first=5 * n) for n in range(6)]
-    alone, separate = [], 0
-    for share in shares:
-        future = fresh.submit(share, SCHEMAS)
-        alone.append(answers(future.result(TIMEOUT)))
-        separate += future.metrics.num_steps
-    steps = Steps(fresh, hold=True)
-    with ThreadPoolExecutor(6) as pool:
-        futures = list(pool.map(lambda share: fresh.submit(share, SCHEMAS), shares))
-    steps.release.set()
-    assert [answers(future.result(TIMEOUT)) for future in futures] == alone
-    assert len(steps.reports) < separate / 2
-
-
-def test_extract_from_many_threads(fresh: Engine) -> None:
-    shares = [products(4, first=4 * n) for n in range(12)]
-    expected = answers(fresh.extract(products(48), SCHEMAS))
-    with ThreadPoolExecutor(6) as pool:
-        results = list(pool.map(lambda share: fresh.extract(share, SCHEMAS), shares))
-    assert [row for share in results for row in answers(share)] == expected
-
-
-def test_a_small_submission_is_not_held_up_by_a_large_one(fresh: Engine) -> None:
-    """Results are handed out when a submission's own prompts are finished."""
-    steps = Steps(fresh, hold=True)
-    small = fresh.submit(products(1), SCHEMAS)
-    assert steps.entered.wait(TIMEOUT)
-    large = fresh.submit(products(200), SCHEMAS)
-    order: list[str] = []
-    small.add_done_callback(lambda _: order.append("small"))
-    large.add_done_callback(lambda _: order.append("large"))
-    steps.release.set()
-    large.result(TIMEOUT)
-    assert order == ["small", "large"]
-
-
-# Metrics.
-
-
-def test_tokens_are_counted_where_they_are_forwarded(tiny_model_dir: Path) -> None:
-    records = products(20)
-    for layout in LAYOUTS:
-        builder = PromptBuilder(answering_tokenizer(), config(layout), 2048)
-        prepared, _ = builder.build(records, SCHEMAS)
-        own = sum(item.prompt.num_own_tokens for item in prepared)
-        keys = sum(item.prompt.layout.num_key_tokens for item in prepared)
-        prefixes = {item.prompt.prefix_key for item in prepared}
-        shared = sum(item.prompt.layout.num_prefix_tokens for item in prepared)
-        with Engine.from_pretrained(str(tiny_model_dir), config(layout)) as engine:
-            first = engine.submit(records, SCHEMAS)
-            results = first.result(TIMEOUT)
-            again = engine.submit(records, SCHEMAS)
-            again.result(TIMEOUT)
-        computed = sum(map(len, prefixes))
-        assert len(prefixes) == 2
-        assert (first.metrics.prefix_tokens_computed, again.metrics.prefix_tokens_computed) == (computed, 0)
-        assert (first.metrics.prefix_tokens_reused, again.metrics.prefix_tokens_reused) == (shared - computed, shared)
-        for metrics in (first.metrics, again.metrics):
-            assert (metrics.document_tokens, metrics.key_tokens) == (own - keys, keys)
-            assert metrics.value_tokens == sum(v.num_tokens for r in results for v in r.values.values())
-            assert (metrics.num_records, metrics.num_errors) == (20, 0)
-            assert metrics.num_steps >= max(v.num_tokens for r in results for v in r.values.values())
-
-
-def test_steps_are_counted(fresh: Engine) -> None:
-    steps = Steps(fresh, hold=True)
-    futures = [fresh.submit(products(4, first=4 * n), SCHEMAS) for n in range(2)]
-    steps.release.set()
-    for future in futures:
-        future.result(TIMEOUT)
-    assert max(future.metrics.num_steps for future in futures) <= len(steps.reports)
-    assert sum(future.metrics.num_steps for future in futures) >= len(steps.reports)
-    before = len(steps.reports)
-    alone = fresh.submit(products(4), SCHEMAS)
-    alone.result(TIMEOUT)
-    assert alone.metrics.num_steps == len(steps.reports) - before
-
-
-def test_every_token_is_forwarded_once(fresh: Engine) -> None:
-    """No logits where nothing decodes is a promise about speed; no token twice is one we can count."""
-    forwarded = []
-    forward = fresh._decoder._forward
-
-    def counting(inputs: Any) -> Any:
-        forwarded.append(sum(len(item.token_ids) for item in inputs))
-        return forward(inputs)
-
-    fresh._decoder._forward = counting  # type: ignore[method-assign]
-    future = fresh.submit(products(20), SCHEMAS)
-    values = [value for result in future.result(TIMEOUT) for value in result.values.values()]
-    metrics = future.metrics
-    fed = sum(value.num_tokens - 1 for value in values)
-    prompts = metrics.prefix_tokens_computed + metrics.document_tokens + metrics.key_tokens
-    assert sum(forwarded) == prompts + fed
-
-
-def test_busy_seconds_add_up_to_the_engines_time(fresh: Engine) -> None:
-    steps = Steps(fresh, hold=True)
-    futures = [fresh.submit(products(10, first=10 * n), SCHEMAS) for n in range(4)]
-    steps.release.set()
-    for future in futures:
-        future.result(TIMEOUT)
-    busy = sum(future.metrics.busy_seconds for future in futures)
-    assert busy == pytest.approx(sum(report.seconds for report in steps.reports))
-    assert all(future.metrics.busy_seconds > 0 for future in futures)
-
-
-def test_busy_seconds_are_close_to_the_wall(fresh: Engine) -> None:
-    fresh.extract(products(10), SCHEMAS)
-    started = time.perf_counter()
-    future = fresh.submit(products(100), SCHEMAS)
-    future.result(TIMEOUT)
-    wall = time.perf_counter() - started
-    assert 0.05 * wall < future.metrics.busy_seconds <= wall
-
-
-def test_refused_records_are_counted(tree: Engine) -> None:
-    future = tree.submit([*products(3), Record("1", "Tea", {"t": "x"})], SCHEMAS)
-    future.result(TIMEOUT)
-    assert (future.metrics.num_records, future.metrics.num_errors) == (4, 1)
-
-
-def test_all_refused_is_no_step(tree: Engine) -> None:
-    future = tree.submit([Record("1", "Tea", {"t": "x"})], SCHEMAS)
-    assert future.result(TIMEOUT)[0].error_code is ErrorCode.NO_SCHEMA
-    assert (future.metrics.num_steps, future.metrics.busy_seconds) == (0, 0.0)
-
-
-# When things go wrong, and the end.
-
-
-def test_an_exception_in_a_step_reaches_every_caller_and_the_engine_goes_on(fresh: Engine) -> None:
-    expected = answers(fresh.extract(products(6), SCHEMAS))
-    steps = Steps(fresh, hold=True, fail_at=2)
-    futures = [fresh.submit(products(6, first=6 * n), SCHEMAS) for n in range(3)]
-    steps.release.set()
-    for future in futures:
-        with pytest.raises(EngineError, match="out of memory, as it were") as caught:
-            future.result(TIMEOUT)
-        assert isinstance(caught.value.__cause__, RuntimeError)
-    assert answers(fresh.submit(products(6), SCHEMAS).result(TIMEOUT)) == expected
-    finished = [prompt for report in steps.reports[1:] for prompt in report.finished]
-    assert len(finished) == 6, "nobody waits for what failed: it must not be decoded any more"
-
-
-def test_an_exception_while_prefixes_are_computed(fresh: Engine) -> None:
-    Steps(fresh, fail_at=1)
-    with pytest.raises(EngineError):
-        fresh.submit(products(3), SCHEMAS).result(TIMEOUT)
-    assert [result.error for result in fresh.submit(products(3), SCHEMAS).result(TIMEOUT)] == [None] * 3
-
-
-def test_a_cancelled_future_does_not_stop_the_others(fresh: Engine) -> None:
-    steps = Steps(fresh, hold=True)
-    cancelled, kept = fresh.submit(products(2), SCHEMAS), fresh.submit(products(3), SCHEMAS)
-    cancelled.cancel()
-    steps.release.set()
-    assert [result.error for result in kept.result(TIMEOUT)] == [None] * 3
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_cancelled_future_does_not_keep_an_error_from_the_others(fresh: Engine) -> None:
-    # The first step may run with the first submission alone; all six are in the second.
-    steps = Steps(fresh, hold=True, fail_at=2)
-    futures = [fresh.submit(products(2), SCHEMAS) for _ in range(6)]
-    for future in futures[::2]:
-        assert not future.cancel(), "work that is shared with others cannot be called back"
-    steps.release.set()
-    for future in futures:
-        with pytest.raises(EngineError):
-            future.result(5)
-    assert len(fresh.submit(products(2), SCHEMAS).result(5)) == 2
-
-
-def test_close_ends_the_thread_and_can_be_repeated(tiny_model_dir: Path) -> None:
-    engine = Engine.from_pretrained(str(tiny_model_dir), config())
-    engine.extract(products(1), SCHEMAS)
-    thread = engine._thread
-    assert thread is not None
-    engine.close()
-    engine.close()
-    assert not thread.is_alive()
-    with pytest.raises(EngineError, match="closed"):
-        engine.submit(products(1), SCHEMAS)
-    with pytest.raises(EngineError, match="closed"):
-        engine.extract([], SCHEMAS)
-
-
-def test_close_without_work(tiny_model_dir: Path) -> None:
-    Engine.from_pretrained(str(tiny_model_dir), config()).close()
-
-
-def test_close_fails_what_is_not_finished(tiny_model_dir: Path) -> None:
-    engine = Engine.from_pretrained(str(tiny_model_dir), config())
-    steps = Steps(engine, hold=True)
-    running = engine.submit(products(40), SCHEMAS)
-    assert steps.entered.wait(TIMEOUT)
-    waiting = engine.submit(products(2), SCHEMAS)
-    closer = threading.Thread(target=engine.close)
-    closer.start()
-    while not engine._closed:
-        time.sleep(0.001)
-    steps.release.set()
-    closer.join(TIMEOUT)
-    assert not closer.is_alive()
-    for future in (running, waiting):
-        with pytest.raises(EngineError, match="closed"):
-            future.result(5)
-
-
-# Settings.
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"layuot": "tree"},
-        {"layout": "ar"},
-        {"dtype": "int8"},
-        {"dtype": "bf16"},
-        {"quantization": "int4"},
-        {"attention": "flash"},
-        {"max_value_tokens": 0},
-        {"stack_size": 0},
-        {"max_tokens_per_step": -1},
-    ],
-)
-def test_unknown_settings_are_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError, match=next(iter(options))):
-        EngineConfig(**options)
-
-
-def test_settings_cannot_change_behind_the_engine() -> None:
-    with pytest.raises(ValidationError, match="frozen"):
-        EngineConfig().layout = "stacked"  # type: ignore[misc]
-
-
-def test_describe_names_what_answers_depend_on(engine: Engine, tiny_model_dir: Path) -> None:
-    found = engine.describe()
-    assert found["model_id"] == str(tiny_model_dir)
-    assert found["model_revision"].startswith("sha256:")
-    assert (found["layout"], found["dtype"], found["device"]) == (engine.config.layout, "float32", "cpu")
-    assert found["prompt_hash"] == engine.config.prompt.hash
-    assert set(found["versions"]) == {"hpd", "torch", "transformers"}
 
 
 def test_logprobs_are_of_the_generated_tokens(tree: Engine) -> None:

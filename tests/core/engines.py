@@ -1,0 +1,51 @@
+"""What the engine's tests share: settings, what is compared, a look at the steps."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from hpd_core import (
+    Engine,
+    EngineConfig,
+    RecordResult,
+)
+from hpd_core.decoder import StepReport
+
+TIMEOUT = 60
+LAYOUTS = ("tree", "stacked")
+K_MAX = 8
+
+
+def config(layout: str = "tree", **options: Any) -> EngineConfig:
+    """Exact, on the CPU, short values."""
+    return EngineConfig(**{"layout": layout, "dtype": "float32", "device": "cpu", "max_value_tokens": K_MAX, **options})
+
+
+def answers(results: list[RecordResult]) -> list[list[tuple[str, str, str, int]]]:
+    """What must be equal between two runs; log-probabilities may differ in their last bits."""
+    return [[(name, v.status, v.raw, v.num_tokens) for name, v in result.values.items()] for result in results]
+
+
+class Steps:
+    """Counts the engine's steps and holds the first one back until `release`."""
+
+    def __init__(self, engine: Engine, *, hold: bool = False, fail_at: int | None = None) -> None:
+        self.reports: list[StepReport] = []
+        self.release = threading.Event()
+        self.entered = threading.Event()
+        if not hold:
+            self.release.set()
+        self._step = engine._decoder.step
+        self._fail_at = fail_at
+        self._calls = 0
+        engine._decoder.step = self  # type: ignore[method-assign, assignment]
+
+    def __call__(self) -> StepReport:
+        self.entered.set()
+        assert self.release.wait(TIMEOUT)
+        self._calls += 1
+        if self._calls == self._fail_at:
+            raise RuntimeError("out of memory, as it were")
+        self.reports.append(self._step())
+        return self.reports[-1]
