@@ -24,10 +24,10 @@ from hpd_core import Attribute, Record
 from pipelines.scoring import fold
 from pipelines.training.data import Items, words_pattern
 
-_MAX_ASKED, _MAX_UNASKED = 5, 3
+_MAX_ASKED, _MAX_UNASKED, _MAX_PLEASANTRIES = 7, 6, 4
 _STATED, _TRUE = 0.6, 0.6  # shares: of the asked ones that a text states, of the booleans that are true
 _NAMED = 0.35  # share of the statements that name the attribute ("Guarantee: 24 months")
-_SEPARATE = 0.5  # share of the texts that get a field of their own for them
+_SEPARATE, _FIRST = 0.5, 0.2  # shares of the texts: with a field of their own for them; with them before the rest
 _FIELD_NAMES = ("description", "bullets", "details", "features", "specs", "info")
 _JOINTS = ("\n", ". ", "; ", " | ", ", ", " - ")
 _NAMED_LINES = ("{name}: {text}", "{name}: {text}", "{name} - {text}", "{name} {text}", "{name}={text}")
@@ -73,21 +73,24 @@ def specify(
             continue
         answer, text = item.draw(generator)
         if known.search(fold(text)):
-            answer = None
-        else:
-            statements.append(text)
+            continue
+        statements.append(text)
         if is_asked:
             answers[item.attribute.name] = answer
     if not statements:
         return record, answers
+    statements += generator.sample(_PLEASANTRIES, generator.randint(0, _MAX_PLEASANTRIES))
     generator.shuffle(statements)
     joint = generator.choice(_JOINTS)
     added = joint.join(text[0].upper() + text[1:] if joint in ("\n", ". ") else text for text in statements)
     fields = dict(record.fields)
     last = next(reversed(fields))
     name = generator.choice([name for name in _FIELD_NAMES if name not in fields])
-    if generator.random() < _SEPARATE:
+    chance = generator.random()
+    if chance < _SEPARATE:
         fields[name] = added
+    elif chance < _SEPARATE + _FIRST:
+        fields[last] = f"{added}{joint}{fields[last]}"
     else:
         fields[last] = f"{fields[last]}{joint}{added}"
     return Record(record.id, record.category, fields), answers
@@ -171,7 +174,58 @@ def _one_of(members: str) -> Callable[[random.Random], str]:
     return lambda generator: generator.choice(pool)
 
 
+_MATERIALS = (
+    "oak, walnut, beech, steel, brushed aluminium, brass, cast iron, glass, marble, leather, suede, cotton, linen, "
+    "wool, nylon, polyester, silicone, rubber, bamboo, cork, ceramic, porcelain, acrylic, carbon fibre, velvet, rattan"
+)
+_SHADES = (
+    "black, white, cream, navy, sky blue, forest green, olive, burgundy, red, coral, pink, lilac, mustard, gold, "
+    "silver, charcoal, beige, brown, matte black, midnight blue, off-white, rose gold, mint green, sand, anthracite"
+)
+_PARTS = ("handle", "frame", "lid", "strap", "sole", "case", "lining", "seat", "base", "filling", "cap", "rim")
+
+
+def _parts() -> list[Specification]:
+    """What the parts of a thing are made of, and their colours: it is the part that tells them apart."""
+    made: list[Specification] = []
+    for part in _PARTS:
+        phrases = (f"{{}} {part}", f"{part} made of {{}}", f"{part} in {{}}", f"with a {part} of {{}}")
+        made.append(_string(f"{part.capitalize()} material", _one_of(_MATERIALS), *phrases))
+        coloured = (f"{{}} {part}", f"{part} in {{}}", f"the {part} is {{}}")
+        made.append(_string(f"Colour of the {part}", _one_of(_SHADES), *coloured))
+    return made
+
+
+_PLEASANTRIES = (
+    "a great gift",
+    "satisfaction guaranteed or your money back",
+    "free shipping on orders over $35",
+    "order before noon, dispatched today",
+    "please contact us with any question",
+    "thank you for shopping with us",
+    "colours may differ from the picture",
+    "new arrival",
+    "best seller",
+    "our customers love it",
+    "buy 2 and save 10%",
+    "see our other listings",
+    "a must-have for every home",
+    "premium quality at a fair price",
+    "designed with you in mind",
+    "rated 4.7 out of 5",
+    "as seen on TV",
+    "limited stock",
+    "image for illustration only",
+    "easy returns within 30 days",
+    "from a family business since 1987",
+    "what are you waiting for",
+    "makes everyday life easier",
+    "you will wonder how you lived without it",
+)
+"""What listings say besides; none of the specifications follows from it."""
+
 SPECIFICATIONS: Sequence[Specification] = (
+    *_parts(),
     _number("Guarantee", "months/month", 6, 60, "covered for {}", "{} guarantee", "guaranteed for {}"),
     _number("Cable length", "m/metres/meters", 0.5, 9.9, "{} cable", "with a {} long cable", "cable of {}"),
     _number("Item width", "cm/centimetres", 5, 240, "{} wide", "{} in width", "W {}"),
@@ -251,7 +305,7 @@ SPECIFICATIONS: Sequence[Specification] = (
     _boolean("Wall mountable", ("can be hung on a wall", "wall mountable"), ("not for walls", "no wall mount")),
     _boolean("Auto shut-off", ("switches itself off", "auto shut-off"), ("stays on until switched off",)),
     _boolean("Solar powered", ("powered by the sun", "solar powered"), ("no solar panel", "not solar powered")),
-    _boolean("Limited edition", ("limited edition", "limited run"), ("regular edition", "not limited")),
+    _boolean("Limited edition", ("limited edition", "a limited run"), ("regular edition", "not limited")),
     _boolean(
         "Subscription required", ("needs a subscription", "subscription required"), ("no subscription", "no fees")
     ),
@@ -411,7 +465,6 @@ SPECIFICATIONS: Sequence[Specification] = (
     _list(
         "Scents", "rose, lemon, sandalwood, jasmine, mint, amber, lilac", "smells of {}", "scented with {}", "{} scent"
     ),
-    _list("Wood types", "oak, pine, walnut, beech, teak, birch, cherry", "made of {}", "{} wood"),
     _string("Part number", _code, "part no. {}", "P/N {}", "ref. {}"),
     _string("Article code", _code, "article {}", "item code {}", "art.-no. {}"),
     _string("Series", _name, "from the {} series", "{} line", "part of our {} collection"),

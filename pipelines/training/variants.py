@@ -4,6 +4,7 @@ A model that has only seen ten fixed lists of free-text attributes answers any l
 variant asks the same product other questions whose answers follow from its labels:
 
     order       attributes in another order, some left out, some with a description (examples of values)
+    name        "Brand" -> "Manufacturer"
     number      "Capacity: 12 oz" -> {type: number, unit: oz}: 12
     enum        "Gender: Women's" -> {type: enum, values: [...]}: Women's
     boolean     "Material: Leather" -> {name: Leather, type: boolean}: true; another: at times false; none: null
@@ -34,9 +35,43 @@ QUANTITY = re.compile(r"(\d+(?:\.\d+)?)\s*([^\d\s]\D{0,14})")
 """A number with its unit, "12 oz"."""
 _SEPARATORS = re.compile(r"\s*[/,]\s*")
 _MIN_COUNT = 3  # times a value must occur to be asked for
-_KEPT, _DESCRIBED = 0.85, 0.2  # shares: attributes kept, with a description
+_KEPT, _DESCRIBED, _RENAMED = 0.85, 0.2, 0.35  # shares: attributes kept, with a description, with another name
 _FALSE = 0.25  # share of the boolean questions that teach false
-_SPECIFIED = 0.6  # share of the variants that ask for invented specifications, too
+_SPECIFIED = 0.8  # share of the variants that ask for invented specifications, too
+
+_OTHER_NAMES: Mapping[str, Sequence[str]] = {
+    "age range": ("Suitable ages", "For ages"),
+    "benefit": ("Good for", "Effect"),
+    "brand": ("Maker", "Manufacturer", "Label", "Company"),
+    "brand name": ("Maker", "Manufacturer", "Trade mark"),
+    "closure type": ("Fastening", "Closes with"),
+    "color": ("Shade", "Color name", "Hue"),
+    "country": ("Produced in", "Home country"),
+    "fabric type": ("Fabric", "Cloth"),
+    "flavor": ("Taste", "Flavor variety"),
+    "frame color": ("Color of the frame",),
+    "frame material": ("Material of the frame",),
+    "gender": ("For whom", "Intended for", "Target gender"),
+    "hair type": ("For which hair",),
+    "item form": ("Product form", "Consistency", "Shape of the item"),
+    "material": ("Made of", "Main material"),
+    "mask type": ("Kind of mask",),
+    "model name": ("Product line", "Product name"),
+    "model number": ("Model no.", "Reference", "Model code"),
+    "net content": ("Contents", "Net quantity", "Amount"),
+    "pack size": ("Units per pack", "Items in pack"),
+    "pattern": ("Design", "Print"),
+    "roast type": ("Roast level", "Degree of roasting"),
+    "scent": ("Aroma", "Smell"),
+    "shoe type": ("Kind of shoe",),
+    "size": ("Dimension", "Product size"),
+    "specialty": ("Special feature", "Claims"),
+    "sport type": ("Sport", "Discipline"),
+    "tea variety": ("Kind of tea",),
+    "volume": ("Fill quantity", "Content volume"),
+    "weight": ("Product weight", "Mass"),
+}
+"""Names that mean the same, so that a name is read and not recognized."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +108,7 @@ def draw_variant(schema: CategorySchema, values: Mapping[str, Counter[str]], gen
     names: set[str] = set()
     attributes = [attribute for attribute in schema.attributes if generator.random() < _KEPT]
     for attribute in attributes or schema.attributes[:1]:
-        question = _ask(attribute, values.get(attribute.name, Counter()), generator)
+        question = _renamed(_ask(attribute, values.get(attribute.name, Counter()), generator), generator)
         if question.attribute.name not in names:
             names.add(question.attribute.name)
             questions.append(question)
@@ -81,6 +116,14 @@ def draw_variant(schema: CategorySchema, values: Mapping[str, Counter[str]], gen
     asked = [*(item.attribute for item in questions), *(item.attribute for item in specifications)]
     generator.shuffle(asked)
     return Variant(CategorySchema(category=schema.category, attributes=tuple(asked)), questions, specifications)
+
+
+def _renamed(question: Question, generator: random.Random) -> Question:
+    others = _OTHER_NAMES.get(question.attribute.name.casefold())
+    if others is None or generator.random() >= _RENAMED:
+        return question
+    attribute = question.attribute.model_copy(update={"name": generator.choice(others)})
+    return Question(attribute, question.source, question.convert)
 
 
 def _ask(attribute: Attribute, values: Counter[str], generator: random.Random) -> Question:

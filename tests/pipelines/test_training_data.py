@@ -363,7 +363,7 @@ def test_invented_specifications_are_stated_as_they_are_answered(seed: int) -> N
     record, answers = specify(THING, asked, NOTHING, generator)
     assert set(answers) == set(attributes)
     text = "\n".join(record.fields.values())
-    assert text.startswith("Velor thing")
+    assert "Velor thing" in text
     for name, items in answers.items():
         attribute = attributes[name]
         if items is None:
@@ -395,14 +395,13 @@ def test_a_text_gets_no_statement_about_what_it_is_labelled_with_or_may_state_it
     by_name = {item.attribute.name: item for item in SPECIFICATIONS}
     asked = [by_name["Season"], by_name["Side"], by_name["Foldable"]]
     record = Record("1", "Coffee", {"title": "Velor foldable thing for the winter"})
-    seen: set[tuple[str, ...]] = set()
+    seen: set[str] = set()
     for seed in range(200):
         told, answers = specify(record, asked, re.compile("left"), random.Random(seed))
-        seen.add(tuple(answers))
-        assert answers in ({"Side": None}, {"Side": ["right"]})
+        seen.add(str(answers))
         assert "left" not in " ".join(told.fields.values()).casefold()
         assert record.fields == {"title": "Velor foldable thing for the winter"}
-    assert seen == {("Side",)}
+    assert seen == {"{}", "{'Side': None}", "{'Side': ['right']}"}
 
 
 def test_the_sample_catalog_shares_no_attribute_with_the_invented_ones() -> None:
