@@ -3,7 +3,8 @@
 Everything is drawn from (seed, epoch), so a run that is resumed in the middle of an epoch continues with the very
 steps that it would have made.
 
-    products -> variants   optionally: a few products of a category are asked in another way (variants.py)
+    products -> variants   optionally: a few products of a category are asked in another way (variants.py), and their
+                           texts told in another way (retelling.py) and continued (specifications.py)
     products -> examples   one each; `stacked`: groups of J of one category, J drawn from 1..stack_size
     examples -> packs      of one category (they share its prefix) and of similar length, up to a token budget
     packs    -> steps      shuffled, then cut after `documents_per_step` documents
