@@ -3,12 +3,13 @@
     python pipelines/benchmark.py --config configs/demo.yaml --gold sample/gold.jsonl
 
 Every contender writes answers of exactly the gold answers' lengths, whatever the model would say by itself, so that
-only speed differs. Prompts are built beforehand for all of them. Prints a table, and one JSON object as last line.
+only speed differs. Prompts are built beforehand for all of them. Beside them run the yardsticks of yardsticks.py: how
+fast the bare model and its matrix products are on as many tokens as `tree` forwards. Prints a table, and one JSON
+object as last line.
 """
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
 import statistics
@@ -16,17 +17,20 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+if not __package__:
+    # Started as a file: Python has put this folder on the path, the checkout around it is needed.
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 import numpy as np
 import torch
+import typer
 from rich.console import Console
 from rich.table import Table
 
 from hpd_core import CategorySchema, EngineConfig, HPDError, Record, models
-from hpd_core.decoder import Decoder
+from hpd_core.decoder import Decoder, StepReport
 from hpd_core.extractor import versions
 from hpd_core.prepare import PreparedPrompt, PromptBuilder
 from hpd_core.prompt import render_answer_line
@@ -38,6 +42,11 @@ from pipelines.gold import GoldProduct, read_gold
 from pipelines.records import read_records
 from pipelines.rivals import ForcedRecord, run_generate, run_naive_hpd
 from pipelines.schemas import load_schemas
+from pipelines.yardsticks import Work, best_shape, run_dense, run_floor
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+CEILING, FLOOR = "ceiling", "floor"
 
 
 class Workload:
@@ -90,34 +99,50 @@ def _answer_lines(product: GoldProduct, schema: CategorySchema) -> list[str]:
     return lines
 
 
-def run_engine(model: Any, workload: Workload, config: EngineConfig) -> float:
-    """Seconds to decode the workload; a fresh decoder, so that every prefix is computed in it."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class Run:
+    """One run of one contender: its seconds, and what it forwarded if that is counted."""
+
+    seconds: float
+    work: Work | None = None
+    num_steps: int | None = None
+
+
+def run_engine(model: Any, workload: Workload, config: EngineConfig) -> Run:
+    """Decodes the workload by a fresh decoder, so that every prefix is computed in it."""
     shape = models.cache_shape(model)
     decoder = Decoder(model, np.zeros(model.get_output_embeddings().weight.shape[0], dtype=bool), config, shape)
     prepared = workload.prompts(model.config, config)
     started = time.perf_counter()
+    reports: list[StepReport] = []
     decoder.add([item.prompt for item in prepared])
     while decoder.has_work:
-        decoder.step()
-    return time.perf_counter() - started
+        reports.append(decoder.step())
+    seconds = time.perf_counter() - started
+    num_tokens = sum(count for report in reports for cohort in report.cohorts for _, count in cohort)
+    num_logits = sum(len(tokens) for item in prepared for tokens in item.prompt.tokens)
+    return Run(seconds, Work(num_tokens, num_logits), len(reports))
 
 
-def timed(run: Callable[[], None]) -> float:
-    """Seconds that `run` takes."""
+def timed(run: Callable[[], Any]) -> Run:
+    """`run`, with its time."""
     started = time.perf_counter()
     run()
-    return time.perf_counter() - started
+    return Run(time.perf_counter() - started)
 
 
-def contenders(model: Any, workload: Workload, config: EngineConfig, batch_size: int) -> dict[str, Callable[[], float]]:
-    """Name -> a run that returns its seconds."""
+Contenders = dict[str, Callable[[], Run]]
+
+
+def contenders(model: Any, workload: Workload, config: EngineConfig, batch_size: int) -> Contenders:
+    """Name -> a run."""
     forced = workload.forced(model.config)
 
-    def engine(**settings: Any) -> Callable[[], float]:
+    def engine(**settings: Any) -> Callable[[], Run]:
         return lambda: run_engine(model, workload, config.model_copy(update=settings))
 
-    def rival(function: Callable[..., None]) -> Callable[[], float]:
-        def run() -> float:
+    def rival(function: Callable[..., None]) -> Callable[[], Run]:
+        def run() -> Run:
             with models.own_attention(model):
                 return timed(lambda: function(model, forced, batch_size))
 
@@ -132,49 +157,90 @@ def contenders(model: Any, workload: Workload, config: EngineConfig, batch_size:
     }
 
 
-def main() -> int:
-    """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--config", required=True, help="job config: input, schemas, model, dtype")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="as in extract.py")
-    parser.add_argument("--gold", required=True, help="gold file: the answers' lengths")
-    parser.add_argument("--limit", type=int, help="only the first N records")
-    parser.add_argument("--batch-size", type=int, default=32, help="of the rivals")
-    parser.add_argument("--repeats", type=int, default=3, help="rounds; the median counts")
-    options = parser.parse_args()
+def yardsticks(model: Any, work: Work, shape: tuple[int, int]) -> Contenders:
+    """Name -> a run of as much work."""
+
+    def ceiling() -> Run:
+        with models.own_attention(model):
+            return timed(lambda: run_dense(model, work, shape))
+
+    return {CEILING: ceiling, FLOOR: lambda: timed(lambda: run_floor(model, work))}
+
+
+@app.command()
+def main(
+    config: Annotated[str, typer.Option(help="Job config: input, schemas, model, dtype.")],
+    gold: Annotated[str, typer.Option(help="Gold file: the answers' lengths.")],
+    changes: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="As in extract.py.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first N records.")] = None,
+    batch_size: Annotated[int, typer.Option(min=1, help="Of the rivals.")] = 32,
+    repeats: Annotated[int, typer.Option(min=1, help="Rounds; the median counts.")] = 3,
+) -> None:
+    """Measure decoding speed: the layouts, their rivals, and what the machine could do."""
     console = Console(stderr=True)
     try:
-        job = load_config(JobConfig, options.config, options.set)
+        job = load_config(JobConfig, config, changes or [])
         tokenizer = models.load_tokenizer(job.model, job.engine)
-        workload = Workload(tokenizer, job, options.gold, options.limit)
+        workload = Workload(tokenizer, job, gold, limit)
         model = models.load_model(job.model, job.engine)
         models.attach(model)
-        runs = contenders(model, workload, job.engine, options.batch_size)
+        runs = contenders(model, workload, job.engine, batch_size)
     except (HPDError, UsageError) as error:
-        console.print(f"[red]error:[/red] {error}")
-        return 2
-    seconds: dict[str, list[float]] = {name: [] for name in runs}
+        typer.echo(f"Error: {error}", err=True)
+        raise typer.Exit(2) from None
+    console.print("looking for the best dense batch")
+    work = run_engine(model, workload, job.engine.model_copy(update={"layout": "tree"})).work
+    assert work is not None
+    with models.own_attention(model):
+        shape = best_shape(model, work)
+    runs |= yardsticks(model, work, shape)
+    results: dict[str, list[Run]] = {name: [] for name in runs}
     # Rounds over all contenders, so that a slow moment of the machine does not fall on one of them.
-    for round_number in range(options.repeats):
+    for round_number in range(repeats):
         for name, run in runs.items():
-            console.print(f"round {round_number + 1}/{options.repeats}: {name}")
-            seconds[name].append(run())
-    report(job.model, model, len(workload.records), options.batch_size, seconds)
-    return 0
+            console.print(f"round {round_number + 1}/{repeats}: {name}")
+            results[name].append(run())
+    report(job.model, model, len(workload.records), batch_size, shape, results)
 
 
-def report(name: str, model: Any, num_records: int, batch_size: int, seconds: dict[str, list[float]]) -> None:
+def report(
+    name: str,
+    model: Any,
+    num_records: int,
+    batch_size: int,
+    dense_shape: tuple[int, int],
+    results: dict[str, list[Run]],
+) -> None:
     """The table, then the JSON line."""
-    rates = {name: num_records / statistics.median(values) for name, values in seconds.items()}
-    slowest = rates["transformers generate"]
+    seconds = {name: [run.seconds for run in runs] for name, runs in results.items()}
+    medians = {name: statistics.median(values) for name, values in seconds.items()}
+    rates = {name: num_records / value for name, value in medians.items()}
+    tree = results["tree"][0].work
+    assert tree is not None
+    efficiencies: dict[str, dict[str, float]] = {CEILING: {}, FLOOR: {}}
     table = Table(title=f"{num_records} products, {name}, {models.device_name(model.device)}, {model.dtype}")
-    for column in ("", "products/s", "spread", "x generate", "x naive"):
+    for column in ("", "products/s", "spread", "x generate", "x naive", "tokens", "steps", *efficiencies):
         table.add_column(column, justify="left" if not column else "right")
     for contender, rate in rates.items():
-        spread = (max(seconds[contender]) - min(seconds[contender])) / statistics.median(seconds[contender])
-        ratios = (f"{rate / slowest:.2f}", f"{rate / rates['naive padded HPD']:.2f}")
-        table.add_row(contender, f"{rate:.2f}", f"{spread:.0%}", *ratios)
-    Console().print(table)
+        first = results[contender][0]
+        spread = (max(seconds[contender]) - min(seconds[contender])) / medians[contender]
+        cells = [f"{rate:.2f}", f"{spread:.0%}"]
+        cells += [f"{rate / rates[rival]:.2f}" for rival in ("transformers generate", "naive padded HPD")]
+        if first.work is not None:
+            cells += [f"{first.work.num_tokens:,}", f"{first.num_steps:,}"]
+            for yardstick, found in efficiencies.items():
+                # The yardsticks ran tree's tokens.
+                needed = medians[yardstick] * first.work.num_tokens / tree.num_tokens
+                found[contender] = needed / medians[contender]
+                cells.append(f"{found[contender]:.0%}")
+        table.add_row(contender, *cells)
+    console = Console()
+    console.print(table)
+    console.print(
+        f"{CEILING}, {FLOOR}: {tree.num_tokens:,} tokens, {tree.num_logits:,} of them with logits, as 'tree' needs. "
+        f"The last two columns are their time, token for token, in percent of the row's. Dense batches of "
+        f"{dense_shape[0]} x {dense_shape[1]} tokens."
+    )
     facts = {
         "model": name,
         "dtype": str(model.dtype),
@@ -182,12 +248,16 @@ def report(name: str, model: Any, num_records: int, batch_size: int, seconds: di
         "threads": torch.get_num_threads(),
         "records": num_records,
         "batch_size_of_rivals": batch_size,
+        "dense_shape": dense_shape,
         "seconds": seconds,
         "products_per_second": rates,
+        "tokens": {name: runs[0].work.num_tokens for name, runs in results.items() if runs[0].work is not None},
+        "steps": {name: runs[0].num_steps for name, runs in results.items() if runs[0].num_steps is not None},
+        "efficiency": efficiencies,
         "versions": versions(),
     }
     print(json.dumps(facts))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    app()

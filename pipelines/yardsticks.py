@@ -1,0 +1,103 @@
+"""What the machine could do at best, for the benchmark.
+
+    ceiling    as many tokens forwarded by the bare model in large dense batches: causal, its own attention, no KV
+               cache, logits for as many tokens as decoded. The best of several batch shapes
+    floor      the matrix products of the same tokens alone
+
+A layout's efficiency is the ceiling's seconds divided by its own, for its own number of tokens.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+DENSE_SHAPES: Sequence[tuple[int, int]] = tuple(
+    (num_tokens // length, length) for length in (64, 128, 256, 512) for num_tokens in (1024, 2048, 4096, 8192)
+)
+"""(rows, length) of the dense batches that are tried."""
+
+_FLOOR_ROWS = 4096
+_SEARCH_ROUNDS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What was forwarded.
+
+    Attributes:
+        num_tokens: tokens through the layers, a shared prefix as often as it was computed.
+        num_logits: of those, tokens whose next one was decoded.
+    """
+
+    num_tokens: int
+    num_logits: int
+
+
+def best_shape(model: Any, work: Work, shapes: Sequence[tuple[int, int]] = DENSE_SHAPES) -> tuple[int, int]:
+    """The dense batch shape with the most tokens a second."""
+    rates: dict[tuple[int, int], float] = {}
+    for rows, length in shapes:
+        batch = Work(rows * length, max(1, round(rows * length * work.num_logits / work.num_tokens)))
+        run_dense(model, batch, (rows, length))
+        seconds = [_timed(model, batch, (rows, length)) for _ in range(_SEARCH_ROUNDS)]
+        rates[rows, length] = batch.num_tokens / min(seconds)
+    return max(rates, key=lambda shape: rates[shape])
+
+
+def _timed(model: Any, work: Work, shape: tuple[int, int]) -> float:
+    started = time.perf_counter()
+    run_dense(model, work, shape)
+    return time.perf_counter() - started
+
+
+@torch.inference_mode()
+def run_dense(model: Any, work: Work, shape: tuple[int, int]) -> Work:
+    """Forwards (at least) the work in dense batches; returns what was forwarded.
+
+    `model` must run by an attention of its own (`models.own_attention`).
+    """
+    rows, length = shape
+    share = work.num_logits / work.num_tokens
+    num_tokens = num_logits = 0
+    vocabulary = model.get_input_embeddings().weight.shape[0]
+    while num_tokens < work.num_tokens:
+        batch = min(rows, -(-(work.num_tokens - num_tokens) // length))
+        # So many positions of every row that the running total is right.
+        wanted = round((num_tokens + batch * length) * share) - num_logits
+        keep = torch.arange(min(length, max(0, round(wanted / batch))), device=model.device)
+        ids = torch.randint(vocabulary, (batch, length), device=model.device)
+        logits: Tensor = model(input_ids=ids, use_cache=False, logits_to_keep=keep).logits
+        logits.argmax(dim=-1).cpu()  # waits for the device
+        num_tokens += batch * length
+        num_logits += batch * len(keep)
+    return Work(num_tokens, num_logits)
+
+
+@torch.inference_mode()
+def run_floor(model: Any, work: Work) -> None:
+    """The matrix products of the work, each with the model's own weights, and nothing else."""
+    head = model.get_output_embeddings()
+    layers = [module for module in model.modules() if isinstance(module, torch.nn.Linear) and module is not head]
+    inputs = {
+        size: torch.randn(_FLOOR_ROWS, size, dtype=head.weight.dtype, device=model.device)
+        for size in {module.in_features for module in [*layers, head]}
+    }
+    product = head.weight
+    for count in _blocks(work.num_tokens):
+        for module in layers:
+            product = F.linear(inputs[module.in_features][:count], module.weight)
+    for count in _blocks(work.num_logits):
+        product = F.linear(inputs[head.in_features][:count], head.weight)
+    product[0, 0].item()  # waits for the device
+
+
+def _blocks(total: int) -> Iterator[int]:
+    for first in range(0, total, _FLOOR_ROWS):
+        yield min(_FLOOR_ROWS, total - first)

@@ -1,0 +1,107 @@
+"""The benchmark on a tiny model: everybody does the work it is timed for. Speed itself is no test."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+from typer.testing import CliRunner, Result
+
+from hpd_core import models
+from pipelines.benchmark import Workload, app
+from pipelines.yardsticks import Work, best_shape, run_dense, run_floor
+from tests.pipelines.conftest import Workplace, products
+from tests.tiny_model import answering_model, answering_tokenizer
+
+NUM_RECORDS = 9
+LINEAR_WEIGHTS = 2 * (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 128)  # of the tiny model's two layers
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    return answering_model(answering_tokenizer())
+
+
+def run(workplace: Workplace, *arguments: str) -> Result:
+    gold = workplace.folder / "gold.jsonl"
+    if not gold.exists():
+        lines = []
+        for row in products(NUM_RECORDS):
+            values = {"Brand": ["Velor"], "Colour": ["red"]} if row["category"] == "Shoes" else {"Weight": None}
+            lines.append(json.dumps({"product_id": row["id"], "category": row["category"], "values": values}))
+        gold.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    config = str(workplace.write_config())
+    return CliRunner().invoke(app, ["--config", config, "--gold", str(gold), "--repeats", "1", *arguments])
+
+
+def expected_tokens(workplace: Workplace, **settings: Any) -> int:
+    """Every category's prefix once, what stands behind it, and all of each value but its last token."""
+    job = workplace.config()
+    tokenizer = models.load_tokenizer(job.model, job.engine)
+    workload = Workload(tokenizer, job, str(workplace.folder / "gold.jsonl"), None)
+    config = job.engine.model_copy(update=settings)
+    layouts = [item.prompt.layout for item in workload.prompts(models.load_model(job.model, job.engine).config, config)]
+    prefixes = {layout.token_ids[: layout.num_prefix_tokens].tobytes(): layout.num_prefix_tokens for layout in layouts}
+    own = sum(layout.num_tokens - layout.num_prefix_tokens for layout in layouts)
+    decoded = sum(length - 1 for lengths in workload.lengths for length in lengths)
+    return sum(prefixes.values()) + own + decoded
+
+
+def test_every_contender_runs_and_is_compared(workplace: Workplace) -> None:
+    workplace.write_parquet("a.parquet", products(NUM_RECORDS))
+    result = run(workplace)
+    assert result.exit_code == 0, result.output
+    facts = json.loads(result.stdout.strip().splitlines()[-1])
+    layouts = {"stacked J=1", "stacked J=6", "tree"}
+    assert set(facts["seconds"]) == {"transformers generate", "naive padded HPD", "ceiling", "floor", *layouts}
+    assert facts["records"] == NUM_RECORDS
+    assert set(facts["tokens"]) == set(facts["steps"]) == layouts
+    assert facts["tokens"] == {
+        "stacked J=1": expected_tokens(workplace, layout="stacked", stack_size=1),
+        "stacked J=6": expected_tokens(workplace, layout="stacked", stack_size=6),
+        "tree": expected_tokens(workplace, layout="tree"),
+    }
+    for yardstick in ("ceiling", "floor"):
+        needed = facts["seconds"][yardstick][0]
+        assert facts["efficiency"][yardstick]["tree"] == pytest.approx(needed / facts["seconds"]["tree"][0])
+    limited = json.loads(run(workplace, "--limit", "3").stdout.strip().splitlines()[-1])
+    assert limited["records"] == 3
+    assert limited["tokens"]["tree"] < facts["tokens"]["tree"]
+
+
+def test_what_cannot_be_measured_is_an_error(workplace: Workplace) -> None:
+    workplace.write_parquet("a.parquet", products(2))
+    (workplace.folder / "gold.jsonl").write_text('{"product_id": "x", "category": "Shoes", "values": {}}\n')
+    result = run(workplace)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("Error: no record of the job has an answer in ")
+
+
+@pytest.mark.parametrize("shape", [(1, 16), (8, 64), (3, 50)])
+@pytest.mark.parametrize("work", [Work(1000, 230), Work(64, 1), Work(130, 130)])
+def test_the_ceiling_forwards_what_it_says(model: Any, work: Work, shape: tuple[int, int]) -> None:
+    with models.own_attention(model), FlopCounterMode(display=False) as counter:
+        done = run_dense(model, work, shape)
+    assert work.num_tokens <= done.num_tokens < work.num_tokens + shape[1]
+    # Rounded to a position per row.
+    assert done.num_logits == pytest.approx(work.num_logits * done.num_tokens / work.num_tokens, abs=shape[0])
+    head = model.lm_head.weight.numel()
+    products = counter.get_flop_counts()["Global"][torch.ops.aten.mm]
+    assert products == 2 * (done.num_tokens * LINEAR_WEIGHTS + done.num_logits * head)
+
+
+def test_the_floor_is_every_matrix_product_once(model: Any) -> None:
+    work = Work(5000, 700)
+    with FlopCounterMode(display=False) as counter:
+        run_floor(model, work)
+    expected = 2 * (work.num_tokens * LINEAR_WEIGHTS + work.num_logits * model.lm_head.weight.numel())
+    assert counter.get_total_flops() == expected
+
+
+def test_the_best_shape_is_one_of_those_tried(model: Any) -> None:
+    shapes = [(1, 8), (64, 16)]
+    with models.own_attention(model):
+        assert best_shape(model, Work(400, 40), shapes) == (64, 16), "eight times the batch is faster by far"
