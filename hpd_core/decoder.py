@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from hpd_core.attention import PackedBatch
-from hpd_core.cohort import CacheShape, Chosen, Cohort, CohortInput, Prompt
+from hpd_core.cache import CachePool, CacheShape
+from hpd_core.cohort import Chosen, Cohort, CohortInput, Prompt
 from hpd_core.config import EngineConfig
 from hpd_core.constraints import StateTable
 from hpd_core.errors import ModelError
@@ -59,7 +60,8 @@ class Decoder:
         self._shape = shape
         self._constraints = constraints
         self._eager = config.attention == "eager"
-        self._scheduler = Scheduler(config, lambda prompts, prefixes: Cohort(prompts, prefixes, shape))
+        pool = CachePool(shape)
+        self._scheduler = Scheduler(config, lambda prompts, prefixes: Cohort(prompts, prefixes, pool))
 
     def add(self, prompts: Iterable[Prompt]) -> None:
         """Queues prompts; those added first run first."""
