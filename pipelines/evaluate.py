@@ -41,6 +41,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_mar
 _MAX_NAMES = 5  # products named in a line
 _MAX_WORST = 10  # attributes in the table of the worst
 _MAX_DISAGREEMENTS = 10
+_SURE = 0.5  # from this probability on a value is more likely right than not, if the model is calibrated
 _OUTCOMES = [outcome.name for outcome in Outcome]
 _MISTAKES = (Outcome.VW, Outcome.NV, Outcome.VN)  # in the order in which examples are picked
 
@@ -66,6 +67,8 @@ def _print_evaluation(console: Console, evaluation: Evaluation, by_attribute: bo
         )
     console.print(_overall_table(evaluation))
     console.print(_outcome_table(evaluation))
+    if evaluation.by_probability:
+        console.print(_probability_table(evaluation))
     console.print(_category_table(evaluation))
     console.print(_attribute_table(evaluation) if by_attribute else _worst_table(evaluation))
     if evaluation.comparison is not None:
@@ -73,7 +76,7 @@ def _print_evaluation(console: Console, evaluation: Evaluation, by_attribute: bo
 
 
 def _print_brief(console: Console, evaluation: Evaluation) -> None:
-    """Two lines for the end of another command's output."""
+    """Three lines for the end of another command's output."""
     for note in evaluation.notes:
         console.print(f"NOTE: {note}", style="bold yellow")
     score = evaluation.exact
@@ -83,6 +86,13 @@ def _print_brief(console: Console, evaluation: Evaluation) -> None:
     made_up = "" if rate is None else f"; {rate:.1%} of the absent ones got a value"
     precision, recall, f1 = score.micro.precision.value, score.micro.recall.value, _with_interval(score.micro.f1)
     console.print(f"  precision {precision:.3f}, recall {recall:.3f}, F1 {f1}{made_up}")
+    parts = []
+    for text, is_sure in ((f"a probability of {_SURE} or more", True), ("less", False)):
+        bands = [band for band in evaluation.by_probability if (band.low >= _SURE) is is_sure]
+        if number := sum(band.num_values for band in bands):
+            parts.append(f"{sum(band.num_right for band in bands) / number:.0%} of the {number:,} values with {text}")
+    if parts:
+        console.print(f"  right are {' and '.join(parts)}")
 
 
 def _overall_table(evaluation: Evaluation) -> Table:
@@ -100,6 +110,16 @@ def _outcome_table(evaluation: Evaluation) -> Table:
         rate = "-" if card.hallucination_rate is None else f"{card.hallucination_rate:.3f}"
         counts = (*card.counts.as_tuple(), card.counts.num_labels)
         table.add_row(card.comparison, *map(str, counts), rate)
+    return table
+
+
+def _probability_table(evaluation: Evaluation) -> Table:
+    table = _table(
+        "Values by the model's probability of the whole answer", ["probability"], ["values", "right", "share"]
+    )
+    for band in evaluation.by_probability:
+        share = f"{band.num_right / band.num_values:.3f}" if band.num_values else "-"
+        table.add_row(f"{band.low:.2f} - {band.high:.2f}", str(band.num_values), str(band.num_right), share)
     return table
 
 
@@ -231,7 +251,7 @@ def evaluate(
         Comparison, typer.Option(help="'folded' adds scores that ignore case and white space.")
     ] = Comparison.EXACT,
     by_attribute: Annotated[bool, typer.Option("--by-attribute", help="Print every attribute.")] = False,
-    brief: Annotated[bool, typer.Option("--brief", help="Print two lines, no tables.")] = False,
+    brief: Annotated[bool, typer.Option("--brief", help="Print three lines, no tables.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="End with one line of JSON.")] = False,
 ) -> None:
     """Score a run against gold values, and compare it with another run."""

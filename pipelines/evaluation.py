@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,11 +19,13 @@ from pipelines.scoring import (
     Counts,
     Estimate,
     Judgement,
+    Outcome,
     RateEstimates,
     Rates,
 )
 
 _MAX_NAMES = 5  # products named in a note
+_BANDS = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +120,16 @@ class Unlabelled:
 
 
 @dataclass(frozen=True, slots=True)
+class ProbabilityBand:
+    """The values whose whole answer the model gave a probability in [low, high), or [low, 1]."""
+
+    low: float
+    high: float
+    num_values: int
+    num_right: int
+
+
+@dataclass(frozen=True, slots=True)
 class Evaluation:
     """The result of `evaluate_run`.
 
@@ -127,6 +140,8 @@ class Evaluation:
         not_in_run: names of the gold products that the run never saw (`--limit`, or not finished).
         statuses: number of labelled attributes by the status of their answer.
         unlabelled: what was answered where there is no label.
+        by_probability: values for labelled attributes and how many are right (exactly), by the model's own probability;
+            empty for a run without log-probabilities.
         scores: the exact scorecard, then the folded one if it was asked for.
         judgements: every labelled attribute with its outcome under the exact comparison.
         notes: what a reader must know before trusting the numbers.
@@ -140,6 +155,7 @@ class Evaluation:
     not_in_run: tuple[str, ...]
     statuses: Mapping[str, int]
     unlabelled: Unlabelled
+    by_probability: tuple[ProbabilityBand, ...]
     scores: tuple[Scorecard, ...]
     comparison: RunComparison | None
     notes: tuple[str, ...]
@@ -210,6 +226,7 @@ def evaluate_run(
         not_in_run=not_in_run,
         statuses=scoring.count_statuses(judgement.answer for judgement in exact),
         unlabelled=_count_unlabelled(evaluated, gold_products, products),
+        by_probability=_by_probability(exact),
         scores=tuple(
             _scorecard(each, judgements, len(evaluated), num_resamples, seed) for each, judgements in judged.items()
         ),
@@ -252,6 +269,19 @@ def _count_unlabelled(
         if attribute not in gold[index].values
     ]
     return Unlabelled(len(statuses), statuses.count("value"))
+
+
+def _by_probability(judgements: Sequence[Judgement]) -> tuple[ProbabilityBand, ...]:
+    values = [
+        (judgement.answer.probability, judgement.outcome is Outcome.VC)
+        for judgement in judgements
+        if judgement.outcome in (Outcome.NV, Outcome.VC, Outcome.VW) and judgement.answer.probability is not None
+    ]
+    bands = []
+    for low, high in itertools.pairwise(_BANDS) if values else ():
+        rights = [is_right for value, is_right in values if low <= value and (value < high or high == _BANDS[-1])]
+        bands.append(ProbabilityBand(low, high, len(rights), sum(rights)))
+    return tuple(bands)
 
 
 def _scorecard(

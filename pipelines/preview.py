@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pipelines.folders import Folder
+from pipelines.runs import answer_probability
 from pipelines.terminal import printable
 
 _PARTS_READ = 8
@@ -26,7 +26,7 @@ def preview_table(output: Folder, num_products: int) -> Table | None:
         return None
     chosen = {_identity(product): index for index, product in enumerate(products)}
     columns = ["source_file", "source_row", "product_id", "category", "attribute", "value_index"]
-    rows = _read(output, "attributes", [*columns, "value_raw", "status", "logprob_mean", "evidence"])
+    rows = _read(output, "attributes", [*columns, "value_raw", "status", "num_tokens", "logprob_mean", "evidence"])
     rows = [row for row in rows if _identity(row) in chosen]
     rows.sort(key=lambda row: chosen[_identity(row)])  # stable: attributes stay in the schema's order
 
@@ -43,7 +43,8 @@ def preview_table(output: Folder, num_products: int) -> Table | None:
             table.add_section()
         label = Text(printable(f"{row['product_id']}\n{row['category']}")) if product != before else Text("")
         attribute = row["attribute"] if row["value_index"] == 0 else ""
-        cells = (_value(row), _places(row), _probability(row["logprob_mean"]))
+        probability = answer_probability(row["num_tokens"], row["logprob_mean"])
+        cells = (_value(row), _places(row), "" if probability is None else f"{probability:.2f}")
         table.add_row(label, Text(printable(attribute)), *cells)
         before = product
     return table
@@ -80,7 +81,3 @@ def _places(row: dict[str, Any]) -> Text:
     """The fields that the value stands in."""
     names = dict.fromkeys(place["field"] for place in row["evidence"] or ())
     return Text(printable(", ".join(names)))
-
-
-def _probability(logprob_mean: float | None) -> str:
-    return "" if logprob_mean is None else f"{math.exp(logprob_mean):.2f}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
@@ -14,6 +15,8 @@ from pipelines.errors import UsageError
 from pipelines.folders import open_filesystem
 from pipelines.gold import GoldProduct
 from pipelines.scoring import Answer, AnswerStatus
+
+_KEY_COLUMNS = ("source_file", "source_row")
 
 
 class RowKey(NamedTuple):
@@ -91,18 +94,31 @@ def read_run(uri: str, gold: Sequence[GoldProduct], gold_path: str) -> tuple[dic
     folder = RunFolder(uri)
     products = _match(_read_products(folder), gold, gold_path, uri)
     by_key = {product.key: product for product in products.values()}
-    rows: dict[tuple[RowKey, str], list[tuple[int, str | None, str]]] = {}
-    columns = ("source_file", "source_row", "attribute", "value_index", "value_raw", "status")
-    for source_file, source_row, attribute, value_index, value_raw, status in folder.rows("attributes", columns):
+    rows: dict[tuple[RowKey, str], list[tuple[Any, ...]]] = {}
+    columns = ("value_index", "value_raw", "status", "num_tokens", "logprob_mean")
+    for source_file, source_row, attribute, *values in folder.rows(
+        "attributes", (*_KEY_COLUMNS, "attribute", *columns)
+    ):
         key = RowKey(source_file, source_row)
         if key in by_key:
-            rows.setdefault((key, attribute), []).append((value_index, value_raw, status))
-    for (key, attribute), values in rows.items():
-        values.sort(key=lambda value: value[0])
-        items = tuple(text for _, text, status in values if status == "value" and text is not None)
-        by_key[key].answers[attribute] = Answer(_status(values[0][2], uri), items)
+            rows.setdefault((key, attribute), []).append(tuple(values))
+    for (key, attribute), items in rows.items():
+        items.sort(key=lambda item: item[0])
+        texts = tuple(text for _, text, status, *_ in items if status == "value" and text is not None)
+        # Every item's row carries the tokens and log-probability of the whole answer.
+        _, _, status, num_tokens, logprob_mean = items[0]
+        by_key[key].answers[attribute] = Answer(
+            _status(status, uri), texts, answer_probability(num_tokens, logprob_mean)
+        )
     notes = [] if folder.is_finished else [f"{uri} is not finished (it has no manifest.json yet)"]
     return products, notes
+
+
+def answer_probability(num_tokens: int | None, logprob_mean: float | None) -> float | None:
+    """The probability that the model gave to an answer as a whole: the product of its tokens'."""
+    if num_tokens is None or logprob_mean is None:
+        return None
+    return math.exp(num_tokens * logprob_mean)
 
 
 def _status(text: str, uri: str) -> AnswerStatus:
@@ -113,7 +129,7 @@ def _status(text: str, uri: str) -> AnswerStatus:
 
 def _read_products(folder: RunFolder) -> Iterator[RunProduct]:
     """Extracted products, then dead-lettered ones."""
-    columns = ("source_file", "source_row", "product_id", "category")
+    columns = (*_KEY_COLUMNS, "product_id", "category")
     for source_file, source_row, product_id, category, error in folder.rows("products", (*columns, "error")):
         yield RunProduct(RowKey(source_file, source_row), product_id, category, error is not None, False)
     for source_file, source_row, product_id, category in folder.rows("dead_letter", columns):

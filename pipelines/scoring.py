@@ -19,7 +19,7 @@ from __future__ import annotations
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Any, Literal, NamedTuple
 
@@ -60,11 +60,12 @@ class Answer:
     """What a run says about one attribute of one product.
 
     `status` is the run's, or "not_asked" if the run's schema does not have the attribute. `items` is empty
-    unless it is "value".
+    unless it is "value". `probability` is that of the whole answer, by the model itself; answers are alike without it.
     """
 
     status: AnswerStatus
     items: tuple[str, ...] = ()
+    probability: float | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         return "; ".join(self.items) if self.items else f"({self.status.replace('_', ' ')})"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -38,8 +39,9 @@ def write_run(
     ids: Sequence[str] | None = None,
     rows: Sequence[int] | None = None,
     finished: bool = True,
+    probabilities: Mapping[str, float] | None = None,
 ) -> str:
-    """The tables of a run; `None` is a dead-lettered product."""
+    """The tables of a run; `None` is a dead-lettered product, `probabilities` those of values."""
     tables: dict[str, list[dict[str, Any]]] = {"attributes": [], "products": [], "dead_letter": []}
     for index, answers in enumerate(products):
         row = rows[index] if rows else index
@@ -64,7 +66,8 @@ def write_run(
             tables["attributes"] += [
                 provenance
                 | {"attribute": attribute, "value_index": position, "value_raw": text, "status": status}
-                | {"num_tokens": 1, "num_dropped": 0}
+                | {"num_tokens": 2, "num_dropped": 0}
+                | {"logprob_mean": math.log(probabilities[text or ""]) / 2 if probabilities else None}
                 for position, text in enumerate(texts)
             ]
     for name, entries in tables.items():
@@ -365,6 +368,37 @@ def test_the_command_can_be_brief(tmp_path: Path) -> None:
     assert first.endswith("2 products, 4 labelled attributes, exact match")
     assert second.startswith("  precision 0.333, recall 0.500, F1 0.400 [")
     assert second.endswith("]; 50.0% of the absent ones got a value")
+    sure = write_run(
+        tmp_path / "sure",
+        [{"Brand": "Mug", "Roast": "dark"}, {"Brand": "Cup"}],
+        probabilities={"Mug": 0.49, "dark": 0.9, "Cup": 0.5},
+    )
+    third = command(sure, "--gold", gold, "--brief").stdout.splitlines()[2]
+    assert third == "  right are 50% of the 2 values with a probability of 0.5 or more and 0% of the 1 values with less"
+
+
+def test_values_are_counted_by_the_probability_of_the_whole_answer(tmp_path: Path) -> None:
+    gold = write_gold(
+        tmp_path / "gold.jsonl", {"Brand": ["a", "b", "c", "d", "e"], "Roast": None, "Origin": [["a"], ["b"]]}
+    )
+    labels = {"a": 1.0, "b": 0.9, "c": 0.899, "d": 0.25, "e": 0.2, "x": 0.95}
+    bands: dict[str, list[tuple[int, int]]] = {}
+    for text in labels:
+        answers = {"Brand": text, "Roast": text, "Unlabelled": text}
+        evaluation = evaluate_run(write_run(tmp_path / text, [answers], probabilities=labels), gold, num_resamples=10)
+        bands[text] = [(band.num_values, band.num_right) for band in evaluation.by_probability]
+        assert [(band.low, band.high) for band in evaluation.by_probability][-1] == (0.9, 1.0)
+    none = (0, 0)
+    # Right for Brand, made up for Roast; what has no label is not counted.
+    assert bands["a"] == bands["b"] == [none, none, none, none, (2, 1)]
+    assert bands["c"] == [none, none, none, (2, 1), none]
+    assert bands["d"] == [none, (2, 1), none, none, none]
+    assert bands["e"] == [(2, 1), none, none, none, none]
+    assert bands["x"] == [none, none, none, none, (2, 0)]
+    several = write_run(tmp_path / "several", [{"Origin": ["a", "b"]}], probabilities={"a": 0.3, "b": 0.3})
+    found = evaluate_run(several, gold, num_resamples=10).by_probability
+    assert [(band.num_values, band.num_right) for band in found] == [none, (1, 1), none, none, none]
+    assert evaluate_run(write_run(tmp_path / "without", [{"Brand": "a"}]), gold, num_resamples=10).by_probability == ()
 
 
 def test_the_command_prints_tables_and_ends_with_json(tmp_path: Path) -> None:
