@@ -48,23 +48,34 @@ def test_the_demo_uses_it_as_it_was_trained() -> None:
         assert adapter.notes(job.engine.layout, job.engine.prompt.hash, job.engine.max_value_tokens) == []
 
 
-def test_it_extracts() -> None:
+def test_it_extracts_every_type() -> None:
     schema = CategorySchema(
         category="Headlamps",
         attributes=(
-            Attribute(name="Brand"),
-            Attribute(name="Color"),
-            Attribute(name="Pack size"),
-            Attribute(name="Gender"),
+            *(Attribute(name=name) for name in ("Brand", "Color", "Pack size", "Gender")),
+            Attribute(name="Weight", type="number", unit="g"),
+            Attribute(name="Rechargeable", type="boolean"),
+            Attribute(name="Season", type="enum", values=("summer", "winter", "all year")),
+            Attribute(name="Foldable", type="boolean"),
+            Attribute(name="Sensors", multiple=True),
         ),
     )
-    record = Record("1", "Headlamps", {"title": "Petzl Tikka Headlamp, Black, Pack of 2"})
+    title = "Petzl Tikka Headlamp, Black, Pack of 2"
+    bullets = (
+        "rechargeable by USB; weighs 82 g; shines for 100 hours; built for winter nights; light sensor and thermometer"
+    )
+    record = Record("1", "Headlamps", {"title": title, "bullets": bullets})
     with Engine.from_pretrained("smollm2", EngineConfig(), adapter=str(ADAPTER)) as engine:
         (result,) = engine.extract([record], {"Headlamps": schema})
-    assert {name: value.text for name, value in result.values.items()} == {
-        "Brand": "Petzl",
-        "Color": "Black",
-        "Pack size": "Pack of 2",
-        "Gender": None,
+    assert {name: value.items for name, value in result.values.items()} == {
+        "Brand": ("Petzl",),
+        "Color": ("Black",),
+        "Pack size": ("Pack of 2",),
+        "Gender": (),
+        "Weight": ("82",),
+        "Rechargeable": ("true",),
+        "Season": ("winter",),
+        "Foldable": (),
+        "Sensors": ("light sensor", "thermometer"),
     }
-    assert result.values["Gender"].status == "absent"
+    assert result.values["Gender"].status == result.values["Foldable"].status == "absent"
