@@ -8,7 +8,9 @@ and must be finite for that.
 
 from __future__ import annotations
 
+import bisect
 import weakref
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -23,7 +25,10 @@ UNSEEN = 2**62
 UNUSED_FILL: float | None = None
 """What memory holds when it is taken; None: whatever is there. Tests poison it."""
 
-_MAX_EXCESS = 2  # a buffer is used for a block of at least this part of its size
+EXPOSED_FILL = 0.0
+"""What a column in use holds where a prompt has no token. Must be finite; tests make it large."""
+
+_MAX_EXCESS = 1.25  # a buffer is used again for a block that leaves little of it idle
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +62,7 @@ class KVBlock:
     Attributes:
         keys, values: [num_layers, P, H_kv, capacity, D]
         scopes, positions: int64 [P, capacity], of the token in each column (layout.py).
-        num_exposed: columns in use by some prompt; where a prompt has no token, they hold zeros that nobody sees.
+        num_exposed: columns in use by some prompt; where a prompt has no token, they hold EXPOSED_FILL, seen by nobody.
     """
 
     def __init__(self, shape: CacheShape, buffer: Tensor, num_prompts: int, capacity: int) -> None:
@@ -79,8 +84,8 @@ class KVBlock:
         """Brings the first `num_columns` columns into use."""
         if num_columns > self.num_exposed:
             fresh = slice(self.num_exposed, num_columns)
-            self.keys[:, :, :, fresh].zero_()
-            self.values[:, :, :, fresh].zero_()
+            self.keys[:, :, :, fresh].fill_(EXPOSED_FILL)
+            self.values[:, :, :, fresh].fill_(EXPOSED_FILL)
             self.scopes[:, fresh].fill_(PUBLIC)
             self.positions[:, fresh].fill_(UNSEEN)
             self.num_exposed = num_columns
@@ -115,45 +120,55 @@ def _num_elements(sizes: Iterable[int]) -> int:
 class CachePool:
     """Where blocks come from. A block's memory comes back by itself when nobody holds the block any more.
 
-    The pool never holds more memory than was once in use at the same time.
+    The pool never holds more memory than was once in use at the same time. One thread takes; any may drop a block.
     """
 
     def __init__(self, shape: CacheShape) -> None:
         self.shape = shape
         self._idle: list[Tensor] = []  # smallest first
+        self._returned: deque[Tensor] = deque()
         self._num_used, self._peak = 0, 0  # elements
 
     def take(self, num_prompts: int, capacity: int) -> KVBlock:
         """A block with no column in use."""
         shape = self.shape
         size = shape.num_layers * num_prompts * shape.num_kv_heads * capacity * (shape.key_size + shape.value_size)
-        buffer = self._buffer(size)
+        self._collect()
+        buffer = self._reused(size)
+        if buffer is None:
+            self._make_room(size)
+            buffer = torch.empty(size, dtype=shape.dtype, device=shape.device)
+        self._num_used += buffer.numel()
+        self._peak = max(self._peak, self._num_used)
         if UNUSED_FILL is not None:
             buffer.fill_(UNUSED_FILL)
         block = KVBlock(shape, buffer, num_prompts, capacity)
-        weakref.finalize(block, self._give_back, buffer).atexit = False
+        weakref.finalize(block, self._returned.append, buffer).atexit = False
         return block
+
+    def clear(self) -> None:
+        """Gives the memory that waits to be used again back to the system."""
+        self._collect()
+        self._idle.clear()
 
     @property
     def num_idle(self) -> int:
         """Elements that wait to be used again."""
+        self._collect()
         return sum(buffer.numel() for buffer in self._idle)
 
-    def _buffer(self, size: int) -> Tensor:
-        for index, buffer in enumerate(self._idle):
-            if size <= buffer.numel() <= _MAX_EXCESS * size:
-                self._use(buffer.numel())
-                return self._idle.pop(index)
-        self._use(size)
-        while self._idle and self._num_used + self.num_idle > self._peak:
-            self._idle.pop(0)
-        return torch.empty(size, dtype=self.shape.dtype, device=self.shape.device)
-
-    def _use(self, size: int) -> None:
-        self._num_used += size
-        self._peak = max(self._peak, self._num_used)
-
-    def _give_back(self, buffer: Tensor) -> None:
-        self._num_used -= buffer.numel()
-        self._idle.append(buffer)
+    def _collect(self) -> None:
+        while self._returned:
+            self._idle.append(self._returned.popleft())
+            self._num_used -= self._idle[-1].numel()
         self._idle.sort(key=torch.Tensor.numel)
+
+    def _reused(self, size: int) -> Tensor | None:
+        sizes = [buffer.numel() for buffer in self._idle]
+        index = bisect.bisect_left(sizes, size)
+        return self._idle.pop(index) if index < len(sizes) and sizes[index] <= _MAX_EXCESS * size else None
+
+    def _make_room(self, size: int) -> None:
+        """Drops idle memory, so that with `size` more the peak is not exceeded by it."""
+        while self._idle and self._num_used + size + self.num_idle > self._peak:
+            self._idle.pop(0)

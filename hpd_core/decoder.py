@@ -60,8 +60,8 @@ class Decoder:
         self._shape = shape
         self._constraints = constraints
         self._eager = config.attention == "eager"
-        pool = CachePool(shape)
-        self._scheduler = Scheduler(config, lambda prompts, prefixes: Cohort(prompts, prefixes, pool))
+        self._pool = CachePool(shape)
+        self._scheduler = Scheduler(config, lambda prompts, prefixes: Cohort(prompts, prefixes, self._pool))
 
     def add(self, prompts: Iterable[Prompt]) -> None:
         """Queues prompts; those added first run first."""
@@ -73,8 +73,9 @@ class Decoder:
         return self._scheduler.has_work
 
     def clear(self) -> None:
-        """Drops all prompts, after an error."""
+        """Drops all prompts and their memory, after an error."""
         self._scheduler.clear()
+        self._pool.clear()
 
     @torch.inference_mode()
     def step(self) -> StepReport:

@@ -42,7 +42,7 @@ from pipelines.gold import GoldProduct, read_gold
 from pipelines.records import read_records
 from pipelines.rivals import ForcedRecord, run_generate, run_naive_hpd
 from pipelines.schemas import load_schemas
-from pipelines.yardsticks import Work, best_shape, run_dense, run_floor
+from pipelines.yardsticks import Floor, Work, best_shape, run_dense
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -164,7 +164,8 @@ def yardsticks(model: Any, work: Work, shape: tuple[int, int]) -> Contenders:
         with models.own_attention(model):
             return timed(lambda: run_dense(model, work, shape))
 
-    return {CEILING: ceiling, FLOOR: lambda: timed(lambda: run_floor(model, work))}
+    floor = Floor(model)
+    return {CEILING: ceiling, FLOOR: lambda: timed(lambda: floor.run(work))}
 
 
 @app.command()

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 DENSE_SHAPES: Sequence[tuple[int, int]] = tuple(
@@ -24,7 +23,6 @@ DENSE_SHAPES: Sequence[tuple[int, int]] = tuple(
 """(rows, length) of the dense batches that are tried."""
 
 _FLOOR_ROWS = 4096
-_SEARCH_ROUNDS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +41,10 @@ class Work:
 def best_shape(model: Any, work: Work, shapes: Sequence[tuple[int, int]] = DENSE_SHAPES) -> tuple[int, int]:
     """The dense batch shape with the most tokens a second."""
     rates: dict[tuple[int, int], float] = {}
+    run_dense(model, Work(1, 1), shapes[0])
     for rows, length in shapes:
         batch = Work(rows * length, max(1, round(rows * length * work.num_logits / work.num_tokens)))
-        run_dense(model, batch, (rows, length))
-        seconds = [_timed(model, batch, (rows, length)) for _ in range(_SEARCH_ROUNDS)]
-        rates[rows, length] = batch.num_tokens / min(seconds)
+        rates[rows, length] = batch.num_tokens / _timed(model, batch, (rows, length))
     return max(rates, key=lambda shape: rates[shape])
 
 
@@ -80,22 +77,28 @@ def run_dense(model: Any, work: Work, shape: tuple[int, int]) -> Work:
     return Work(num_tokens, num_logits)
 
 
-@torch.inference_mode()
-def run_floor(model: Any, work: Work) -> None:
-    """The matrix products of the work, each with the model's own weights, and nothing else."""
-    head = model.get_output_embeddings()
-    layers = [module for module in model.modules() if isinstance(module, torch.nn.Linear) and module is not head]
-    inputs = {
-        size: torch.randn(_FLOOR_ROWS, size, dtype=head.weight.dtype, device=model.device)
-        for size in {module.in_features for module in [*layers, head]}
-    }
-    product = head.weight
-    for count in _blocks(work.num_tokens):
-        for module in layers:
-            product = F.linear(inputs[module.in_features][:count], module.weight)
-    for count in _blocks(work.num_logits):
-        product = F.linear(inputs[head.in_features][:count], head.weight)
-    product[0, 0].item()  # waits for the device
+class Floor:
+    """The matrix products of some work, each with the model's own weights, and nothing else."""
+
+    def __init__(self, model: Any) -> None:
+        self._head = model.get_output_embeddings()
+        self._layers = [
+            module for module in model.modules() if isinstance(module, torch.nn.Linear) and module is not self._head
+        ]
+        sizes = {module.in_features for module in [*self._layers, self._head]}
+        like: dict[str, Any] = {"dtype": self._head.weight.dtype, "device": model.device}
+        self._inputs = {size: torch.randn(_FLOOR_ROWS, size, **like) for size in sizes}
+
+    @torch.inference_mode()
+    def run(self, work: Work) -> None:
+        """All products once."""
+        product = self._inputs[self._head.in_features]
+        for count in _blocks(work.num_tokens):
+            for module in self._layers:
+                product = module(self._inputs[module.in_features][:count])
+        for count in _blocks(work.num_logits):
+            product = self._head(self._inputs[self._head.in_features][:count])
+        product[0, 0].item()  # waits for the device
 
 
 def _blocks(total: int) -> Iterator[int]:

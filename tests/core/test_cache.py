@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -70,8 +72,49 @@ def test_memory_is_used_again() -> None:
     assert pool.num_idle == 4 * 10 * 2 * 3 * 9
     assert pool.take(4, 9).keys.data_ptr() == place
     assert pool.take(4, 10).keys.data_ptr() == place, "the smaller one was given back at once"
+    large = pool.take(4, 10)
+    size = large.keys.untyped_storage().nbytes()
+    del large
     small = pool.take(1, 2)
-    assert small.keys.data_ptr() != place, "a large buffer is not spent on a small block"
+    assert small.keys.untyped_storage().nbytes() < size / 4, "a large buffer is not spent on a small block"
+    del small
+    pool.clear()
+    assert pool.num_idle == 0
+
+
+def test_memory_that_is_in_the_way_is_gone_before_more_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = CachePool(SHAPE)
+    block = pool.take(4, 10)
+    buffer = weakref.ref(block.keys._base)
+    del block
+    empty = torch.empty
+    alive: list[bool] = []
+
+    def watched(*arguments: Any, **options: Any) -> Any:
+        alive.append(buffer() is not None)
+        return empty(*arguments, **options)
+
+    monkeypatch.setattr(torch, "empty", watched)
+    pool.take(4, 20)
+    assert not alive[0]
+
+
+def test_blocks_may_be_dropped_by_any_thread() -> None:
+    pool = CachePool(SHAPE)
+    held = [pool.take(1, 8) for _ in range(200)]
+
+    def drop(count: int) -> None:
+        for _ in range(count):
+            held.pop()
+
+    with ThreadPoolExecutor(4) as threads:
+        drops = [threads.submit(drop, 50) for _ in range(4)]
+        taken = [pool.take(1, 8) for _ in range(100)]
+        for each in drops:
+            each.result()
+    assert len({block.keys.data_ptr() for block in taken}) == 100
+    del taken
+    assert pool.num_idle >= 200 * 8 * 2 * 3 * 9
 
 
 @given(st.lists(st.integers(0, 12), min_size=1, max_size=6))

@@ -18,8 +18,9 @@ LAYOUTS = ("tree", "stacked")
 
 @pytest.fixture
 def poison(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory that is taken for a cache is full of NaN: whoever reads it before it is written is found out."""
+    """Cache that holds nothing is full of large numbers, and of NaN before it is in use: a reader is found out."""
     monkeypatch.setattr(cache, "UNUSED_FILL", float("nan"))
+    monkeypatch.setattr(cache, "EXPOSED_FILL", 1e4)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

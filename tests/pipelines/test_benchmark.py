@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from hpd_core import models
 from pipelines.benchmark import Workload, app
-from pipelines.yardsticks import Work, best_shape, run_dense, run_floor
+from pipelines.yardsticks import Floor, Work, best_shape, run_dense
 from tests.pipelines.conftest import Workplace, products
 from tests.tiny_model import answering_model, answering_tokenizer
 
@@ -95,8 +95,9 @@ def test_the_ceiling_forwards_what_it_says(model: Any, work: Work, shape: tuple[
 
 def test_the_floor_is_every_matrix_product_once(model: Any) -> None:
     work = Work(5000, 700)
+    floor = Floor(model)
     with FlopCounterMode(display=False) as counter:
-        run_floor(model, work)
+        floor.run(work)
     expected = 2 * (work.num_tokens * LINEAR_WEIGHTS + work.num_logits * model.lm_head.weight.numel())
     assert counter.get_total_flops() == expected
 
