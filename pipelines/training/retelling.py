@@ -1,4 +1,4 @@
-"""The same product told in another way, so that an adapter learns more than short titles (and see specifications.py).
+"""The same product told in another way, so that an adapter learns more than short titles (and see inventing.py).
 
     numbers     "Chips 12 oz", Weight "12 oz"  ->  "Chips 7 oz", Weight "7 oz"; amounts of a few units only, for 3M and
                 7 For All Mankind are no quantities, and only where every label stands in the text, so that none is

@@ -4,7 +4,7 @@ Everything is drawn from (seed, epoch), so a run that is resumed in the middle o
 steps that it would have made.
 
     products -> variants   optionally: a few products of a category are asked in another way (variants.py), and their
-                           texts told in another way (retelling.py) and continued (specifications.py)
+                           texts told in another way (retelling.py) and continued (inventing.py)
     products -> examples   one each; `stacked`: groups of J of one category, J drawn from 1..stack_size
     examples -> packs      of one category (they share its prefix) and of similar length, up to a token budget
     packs    -> steps      shuffled, then cut after `documents_per_step` documents
@@ -18,13 +18,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from hpd_core import DocumentTokenizer
+from hpd_core import Attribute, DocumentTokenizer
 from hpd_core.examples import Example, ExampleBuilder, LabelledDocument
+from pipelines.errors import UsageError
 from pipelines.scoring import fold
 from pipelines.training.config import FinetuneConfig
 from pipelines.training.data import Items, Product, words_pattern
+from pipelines.training.inventing import continue_text, may_hold_anything, suitable
 from pipelines.training.retelling import retell
-from pipelines.training.specifications import specify
 from pipelines.training.variants import Variant, draw_variant
 
 # Packs are cut from windows of so many packs, sorted by length: little padding, yet no fixed neighbours.
@@ -66,10 +67,13 @@ class StepPlanner:
         self._values = {
             key: _count_values([products[number] for number in group]) for key, group in self._groups.items()
         }
+        if config.labels.variants:
+            _check_null_fits(builder, config)
         self._known = {
             key: words_pattern({fold(value) for counts in values.values() for value in counts})
             for key, values in self._values.items()
         }
+        self._free = {key: suitable(products[group[0]].schema) for key, group in self._groups.items()}
         self._ids = documents.encode([product.record for product in products])
         self.num_too_long = 0
 
@@ -143,8 +147,12 @@ class StepPlanner:
         record, labels = retell(product.record, product.schema, product.answers, generator)
         answers = variant.answers({**drawn, **labels})
         if variant.specifications:
-            known = self._known[product.schema.hash]
-            record, stated = specify(record, variant.specifications, known, generator)
+            key = product.schema.hash
+            asked, retold = variant.specifications, record
+            record, stated = continue_text(retold, asked, self._free[key], self._known[key], generator)
+            if record is not retold:
+                open_names = {item.attribute.name for item in variant.questions if may_hold_anything(item.source)}
+                answers = {name: items for name, items in answers.items() if items or name not in open_names}
             answers |= stated
         return LabelledDocument(self._documents.encode([record])[0], self._fitting(variant, answers))
 
@@ -174,6 +182,15 @@ class StepPlanner:
             num_targets = sum(example.num_targets for item in taken for example in item)
             yield Step(dealt, num_targets, num_documents)
             taken = []
+
+
+def _check_null_fits(builder: ExampleBuilder, config: FinetuneConfig) -> None:
+    """The attributes that variants invent have no limit of their own."""
+    needed = len(builder.value_ids(Attribute(name="any"), None))
+    if needed > config.engine.max_value_tokens:
+        raise UsageError(
+            f"labels.variants: engine.max_value_tokens is {config.engine.max_value_tokens}, null alone takes {needed}"
+        )
 
 
 def _count_values(products: Sequence[Product]) -> dict[str, Counter[str]]:

@@ -9,7 +9,7 @@ variant asks the same product other questions whose answers follow from its labe
     enum        "Gender: Women's" -> {type: enum, values: [...]}: Women's
     boolean     "Material: Leather" -> {name: Leather, type: boolean}: true; another: at times false; none: null
     list        "Color: Black/White" -> {multiple: true}: ["Black", "White"]
-    invented    attributes that no label decides, stated in a text that is added to the product's (specifications.py)
+    invented    attributes that no label decides, stated in a text that is added to the product's (inventing.py)
 
 Everything is drawn from the given generator.
 """
@@ -26,7 +26,8 @@ from dataclasses import dataclass
 from hpd_core import Attribute, CategorySchema
 from pipelines.scoring import fold
 from pipelines.training.data import Items
-from pipelines.training.specifications import Specification, draw_specifications
+from pipelines.training.inventing import draw_asked, suitable
+from pipelines.training.specifications import Specification, topic_words
 
 UNTAUGHT = "untaught"
 """What a question's `convert` returns where the label does not tell the answer."""
@@ -53,7 +54,7 @@ _OTHER_NAMES: Mapping[str, Sequence[str]] = {
     "frame material": ("Material of the frame",),
     "gender": ("For whom", "Intended for", "Target gender"),
     "hair type": ("For which hair",),
-    "item form": ("Product form", "Consistency", "Shape of the item"),
+    "item form": ("Product form", "Consistency"),
     "material": ("Made of", "Main material"),
     "mask type": ("Kind of mask",),
     "model name": ("Product line", "Product name"),
@@ -108,19 +109,27 @@ def draw_variant(schema: CategorySchema, values: Mapping[str, Counter[str]], gen
     names: set[str] = set()
     attributes = [attribute for attribute in schema.attributes if generator.random() < _KEPT]
     for attribute in attributes or schema.attributes[:1]:
-        question = _renamed(_ask(attribute, values.get(attribute.name, Counter()), generator), generator)
+        question = _ask(attribute, values.get(attribute.name, Counter()), generator)
+        question = _renamed(question, schema, generator)
         if question.attribute.name not in names:
             names.add(question.attribute.name)
             questions.append(question)
-    specifications = draw_specifications(generator, sorted(names)) if generator.random() < _SPECIFIED else []
+    specifications = draw_asked(suitable(schema), generator) if generator.random() < _SPECIFIED else []
+    specifications = [item for item in specifications if item.attribute.name not in names]
     asked = [*(item.attribute for item in questions), *(item.attribute for item in specifications)]
     generator.shuffle(asked)
     return Variant(CategorySchema(category=schema.category, attributes=tuple(asked)), questions, specifications)
 
 
-def _renamed(question: Question, generator: random.Random) -> Question:
-    others = _OTHER_NAMES.get(question.attribute.name.casefold())
-    if others is None or generator.random() >= _RENAMED:
+def _renamed(question: Question, schema: CategorySchema, generator: random.Random) -> Question:
+    """Under another name, if that is no name or word that the catalog uses for something else."""
+    taken = frozenset(
+        word for item in schema.attributes if item.name != question.source for word in topic_words(item.name)
+    )
+    others = [
+        name for name in _OTHER_NAMES.get(question.attribute.name.casefold(), ()) if not topic_words(name) & taken
+    ]
+    if not others or generator.random() >= _RENAMED:
         return question
     attribute = question.attribute.model_copy(update={"name": generator.choice(others)})
     return Question(attribute, question.source, question.convert)
