@@ -37,7 +37,7 @@ class AttentionPlan:
         kv_prompts, kv_columns: int64 [t], where each token's key and value are stored.
         q_scopes, q_positions: int64 [P, R]; padding rows are public and at position 0, so that they see something.
         k_scopes, k_positions: int64 [P, C]; columns not in use have a position that nobody sees.
-        keys, values: [num_layers, P, H_kv, capacity, D].
+        keys, values: one tensor per layer, [P, H_kv, capacity, D].
     """
 
     start: int
@@ -50,8 +50,8 @@ class AttentionPlan:
     q_positions: Tensor
     k_scopes: Tensor
     k_positions: Tensor
-    keys: Tensor
-    values: Tensor
+    keys: Sequence[Tensor]
+    values: Sequence[Tensor]
     _biases: dict[tuple[int | None, int, torch.dtype], Tensor] = field(default_factory=dict)
 
     def bias(self, window: int | None, group: int, dtype: torch.dtype) -> Tensor:

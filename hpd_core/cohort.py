@@ -1,7 +1,7 @@
 """A cohort: prompts that were admitted together, their KV cache and the state of their values.
 
-The cohort is the unit of attention. Its cache is one block (cache.py); every prompt appends in memory in whatever order
-tokens come, and positions and scopes say who sees what (layout.py).
+The cohort is the unit of attention. Its cache is one preallocated block per layer, [P, H_kv, capacity, D]; every
+prompt appends in memory in whatever order tokens come, and positions and scopes say who sees what (layout.py).
 Each step it says which tokens to feed (`next_input`) and takes back the tokens that were decoded (`accept`).
 No Python runs per token: all bookkeeping is on arrays.
 """
@@ -18,8 +18,47 @@ import torch
 from torch import Tensor
 
 from hpd_core.attention import AttentionPlan
-from hpd_core.cache import CachePool, PrefixCache
 from hpd_core.layout import FREE, PUBLIC, IntArray, Layout
+
+UNSEEN = 2**62
+"""The position of a cache column that holds nothing: later than every token's, so that nobody sees it."""
+
+UNUSED_FILL = 0.0
+"""What fresh cache holds. Must be finite (a masked NaN is still NaN); tests poison it with large numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheShape:
+    """What one token takes in the cache, the same for every layer."""
+
+    num_layers: int
+    num_kv_heads: int
+    key_size: int
+    value_size: int
+    dtype: torch.dtype
+    device: torch.device
+
+    def allocate(self, num_prompts: int, capacity: int) -> tuple[list[Tensor], list[Tensor]]:
+        """Keys and values per layer, [P, H_kv, capacity, D]."""
+
+        def block(size: int) -> list[Tensor]:
+            shape = (self.num_layers, num_prompts, self.num_kv_heads, capacity, size)
+            return list(torch.full(shape, UNUSED_FILL, dtype=self.dtype, device=self.device))
+
+        return block(self.key_size), block(self.value_size)
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixCache:
+    """Keys and values of a category's prefix, per layer [H_kv, L, D]."""
+
+    keys: Sequence[Tensor]
+    values: Sequence[Tensor]
+
+    @property
+    def num_tokens(self) -> int:
+        """L."""
+        return self.keys[0].shape[1]
 
 
 @dataclass(slots=True, eq=False)
@@ -91,10 +130,10 @@ class CohortInput:
 class Cohort:
     """P prompts that run in lock-step, from prefill to their last value."""
 
-    def __init__(self, prompts: Sequence[Prompt], prefixes: Sequence[PrefixCache | None], pool: CachePool) -> None:
+    def __init__(self, prompts: Sequence[Prompt], prefixes: Sequence[PrefixCache | None], shape: CacheShape) -> None:
         """Copies each prompt's prefix into the cohort's cache; `prefixes[p]` is None for a prompt without."""
         self.prompts = list(prompts)
-        self._pool = pool
+        self._shape = shape
         own = [prompt.num_own_tokens for prompt in prompts]
         self._own_lengths = np.array(own, dtype=np.int64)
         width = max(own)
@@ -121,11 +160,8 @@ class Cohort:
         lengths = np.array([prefix.num_tokens if prefix else 0 for prefix in prefixes], dtype=np.int64)
         self._used = lengths.copy()
         self._retired = np.zeros(len(prompts), dtype=bool)  # finished; the row waits to be dropped
-        self._block = pool.take(len(prompts), int((lengths + self._own_lengths).max()) + self._room())
-        self._block.expose(self.num_columns)
-        for row, prefix in enumerate(prefixes):
-            if prefix is not None:
-                self._block.put_prefix(row, prefix)
+        self._allocate(int((lengths + self._own_lengths).max()) + self._room())
+        self._copy_prefixes(prefixes)
 
     def _own(self, width: int, pick: Any) -> IntArray:
         padded = np.zeros((len(self.prompts), width), dtype=np.int64)
@@ -140,9 +176,30 @@ class Cohort:
             padded[row, : prompt.layout.num_branches] = pick(prompt.layout)
         return padded
 
+    def _allocate(self, capacity: int) -> None:
+        num_prompts = len(self.prompts)
+        self.keys, self.values = self._shape.allocate(num_prompts, capacity)
+        size = (num_prompts, capacity)
+        self._k_scopes = torch.full(size, PUBLIC, dtype=torch.int64, device=self._shape.device)
+        self._k_positions = torch.full(size, UNSEEN, dtype=torch.int64, device=self._shape.device)
+
     def _room(self) -> int:
         """Free columns worth having: values are short as a rule, and a longer one grows the block."""
         return 4 * int(self._ends.shape[1])
+
+    def _copy_prefixes(self, prefixes: Sequence[PrefixCache | None]) -> None:
+        rows_of: dict[int, list[int]] = {}
+        for row, prefix in enumerate(prefixes):
+            if prefix is not None:
+                rows_of.setdefault(id(prefix), []).append(row)
+        for rows in rows_of.values():
+            prefix = prefixes[rows[0]]
+            assert prefix is not None
+            length = prefix.num_tokens
+            for block, source in ((self.keys, prefix.keys), (self.values, prefix.values)):
+                for layer, tensor in enumerate(source):
+                    block[layer][rows, :, :length] = tensor
+            self._k_positions[rows, :length] = torch.arange(length, device=self._shape.device)
 
     # State, as the scheduler reads it.
 
@@ -159,7 +216,7 @@ class Cohort:
     @property
     def num_cached_tokens(self) -> int:
         """Cache slots that the cohort occupies, padding included."""
-        return len(self.prompts) * self._block.capacity
+        return len(self.prompts) * int(self._k_positions.shape[1])
 
     @property
     def num_columns(self) -> int:
@@ -238,7 +295,6 @@ class Cohort:
         tokens_per_prompt = np.bincount(prompts, minlength=len(self.prompts))
         self._used = self._used + tokens_per_prompt
         self._reserve(self.num_columns)
-        block = self._block
 
         shape = (len(self.prompts), num_rows)
         flat = prompts * num_rows + ranks
@@ -246,14 +302,14 @@ class Cohort:
         q_scopes = np.full_like(rows, PUBLIC)
         q_positions = np.zeros_like(rows)
         rows[flat], q_scopes[flat], q_positions[flat] = np.arange(len(flat)), scopes, positions
-        device = self._pool.shape.device
+        device = self._shape.device
 
         def put(array: IntArray) -> Tensor:
             return torch.from_numpy(array).to(device, non_blocking=True)
 
         kv_prompts, kv_columns = put(prompts), put(columns)
-        block.scopes[kv_prompts, kv_columns] = put(scopes)
-        block.positions[kv_prompts, kv_columns] = put(positions)
+        self._k_scopes[kv_prompts, kv_columns] = put(scopes)
+        self._k_positions[kv_prompts, kv_columns] = put(positions)
         plan = AttentionPlan(
             start=start,
             stop=start + len(token_ids),
@@ -263,22 +319,31 @@ class Cohort:
             kv_columns=kv_columns,
             q_scopes=put(q_scopes).view(shape),
             q_positions=put(q_positions).view(shape),
-            k_scopes=block.scopes[:, : self.num_columns],
-            k_positions=block.positions[:, : self.num_columns],
-            keys=block.keys,
-            values=block.values,
+            k_scopes=self._k_scopes[:, : self.num_columns],
+            k_positions=self._k_positions[:, : self.num_columns],
+            keys=self.keys,
+            values=self.values,
         )
         states = self._states[self._decoding]
         return CohortInput(token_ids, positions, plan, logit_rows, states, list(self.prompts), tokens_per_prompt)
 
     def _reserve(self, num_columns: int) -> None:
-        """Brings `num_columns` columns into use; the cache grows by half when they do not fit."""
-        old = self._block
-        if num_columns > old.capacity:
-            self._block = self._pool.take(len(self.prompts), max(num_columns, old.capacity + old.capacity // 2))
-            self._block.expose(num_columns)
-            self._block.copy(old, ((row, row) for row in range(len(self.prompts))), old.num_exposed)
-        self._block.expose(num_columns)
+        """Grows the cache by half when `num_columns` do not fit."""
+        capacity = self._k_positions.shape[1]
+        if num_columns > capacity:
+            old = (self.keys, self.values, self._k_scopes, self._k_positions)
+            self._allocate(max(num_columns, capacity + capacity // 2))
+            self._copy_columns(old, slice(None), capacity)
+
+    def _copy_columns(
+        self, source: tuple[list[Tensor], list[Tensor], Tensor, Tensor], rows: Any, num_columns: int
+    ) -> None:
+        keys, values, scopes, positions = source
+        for new, old in ((self.keys, keys), (self.values, values)):
+            for layer, tensor in enumerate(old):
+                new[layer][rows, :, :num_columns] = tensor[:, :, :num_columns]
+        self._k_scopes[rows, :num_columns] = scopes[:, :num_columns]
+        self._k_positions[rows, :num_columns] = positions[:, :num_columns]
 
     def accept(self, chosen: Chosen, closing: npt.NDArray[np.bool_]) -> None:
         """Takes the decoded tokens of this step, one per logit row, and ends the values that closed.
@@ -327,32 +392,40 @@ class Cohort:
         for name in (*_PROMPT_ARRAYS, *_BRANCH_ARRAYS):
             setattr(self, name, getattr(self, name)[rows])
         self._decoding = _no_pairs()
-        old, num_columns = self._block, self.num_columns
-        self._block = self._pool.take(len(rows), min(num_columns + self._room(), old.capacity))
-        self._block.expose(num_columns)
-        self._block.copy(old, enumerate(rows.tolist()), num_columns)
+        index = torch.from_numpy(rows).to(self._shape.device)
+        columns = min(self.num_columns + self._room(), self._k_positions.shape[1])
+        self.keys = [tensor[index, :, :columns] for tensor in self.keys]
+        self.values = [tensor[index, :, :columns] for tensor in self.values]
+        self._k_scopes = self._k_scopes[index, :columns]
+        self._k_positions = self._k_positions[index, :columns]
 
     def take_prefixes(self) -> list[PrefixCache]:
         """For a cohort of bare prefixes: the KV of each, when they are fed."""
-        return [self._block.prefix(row, int(length)) for row, length in enumerate(self._own_lengths)]
+        return [
+            PrefixCache(
+                [tensor[row, :, :length].clone() for tensor in self.keys],
+                [tensor[row, :, :length].clone() for tensor in self.values],
+            )
+            for row, length in enumerate(self._own_lengths)
+        ]
 
     @classmethod
     def merge(cls, cohorts: Sequence[Cohort]) -> Cohort:
         """One cohort out of several that are decoding, so that a long tail does not cost a call for each."""
         merged = cls.__new__(cls)
-        merged._pool = cohorts[0]._pool
+        merged._shape = cohorts[0]._shape
         merged.prompts = [prompt for cohort in cohorts for prompt in cohort.prompts]
         merged._num_prefilled = max(cohort._own_ids.shape[1] for cohort in cohorts)
         merged._decoding = _no_pairs()
         for name in (*_PROMPT_ARRAYS, *_BRANCH_ARRAYS):
             setattr(merged, name, _stack([getattr(cohort, name) for cohort in cohorts]))
-        merged._block = merged._pool.take(len(merged.prompts), merged.num_columns + merged._room())
-        merged._block.expose(merged.num_columns)
+        merged._allocate(merged.num_columns + merged._room())
         first = 0
         for cohort in cohorts:
-            rows = enumerate(range(len(cohort.prompts)), start=first)
-            merged._block.copy(cohort._block, rows, cohort.num_columns)
-            first += len(cohort.prompts)
+            rows = slice(first, first + len(cohort.prompts))
+            old = (cohort.keys, cohort.values, cohort._k_scopes, cohort._k_positions)
+            merged._copy_columns(old, rows, cohort.num_columns)
+            first = rows.stop
         return merged
 
 

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from hpd_core.attention import PackedBatch
-from hpd_core.cache import CachePool, CacheShape
-from hpd_core.cohort import Chosen, Cohort, CohortInput, Prompt
+from hpd_core.cohort import CacheShape, Chosen, Cohort, CohortInput, Prompt
 from hpd_core.config import EngineConfig
 from hpd_core.constraints import StateTable
 from hpd_core.errors import ModelError
@@ -60,8 +59,7 @@ class Decoder:
         self._shape = shape
         self._constraints = constraints
         self._eager = config.attention == "eager"
-        self._pool = CachePool(shape)
-        self._scheduler = Scheduler(config, lambda prompts, prefixes: Cohort(prompts, prefixes, self._pool))
+        self._scheduler = Scheduler(config, lambda prompts, prefixes: Cohort(prompts, prefixes, shape))
 
     def add(self, prompts: Iterable[Prompt]) -> None:
         """Queues prompts; those added first run first."""
@@ -73,9 +71,8 @@ class Decoder:
         return self._scheduler.has_work
 
     def clear(self) -> None:
-        """Drops all prompts and their memory, after an error."""
+        """Drops all prompts, after an error."""
         self._scheduler.clear()
-        self._pool.clear()
 
     @torch.inference_mode()
     def step(self) -> StepReport:

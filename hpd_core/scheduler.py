@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any
 
-from hpd_core.cache import PrefixCache
-from hpd_core.cohort import Cohort, Prompt
+from hpd_core.cohort import Cohort, PrefixCache, Prompt
 from hpd_core.config import EngineConfig
 from hpd_core.layout import Layout, tree_layout
 

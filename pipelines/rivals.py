@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, StoppingCriteria, StoppingCriteriaList
 
-from hpd_core.cache import UNSEEN
+from hpd_core.cohort import UNSEEN
 from hpd_core.layout import PUBLIC, Layout, visible
 
 

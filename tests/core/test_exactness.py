@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hpd_core import cache
+from hpd_core import cohort
 from hpd_core.config import EngineConfig
 
 from .families import FAMILIES, build_model
@@ -18,9 +18,8 @@ LAYOUTS = ("tree", "stacked")
 
 @pytest.fixture
 def poison(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cache that holds nothing is full of large numbers, and of NaN before it is in use: a reader is found out."""
-    monkeypatch.setattr(cache, "UNUSED_FILL", float("nan"))
-    monkeypatch.setattr(cache, "EXPOSED_FILL", 1e4)
+    """Cache that holds nothing is full of large numbers: whoever reads it is found out."""
+    monkeypatch.setattr(cohort, "UNUSED_FILL", 1e4)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
