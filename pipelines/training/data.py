@@ -100,6 +100,9 @@ def load_products(
     Raises `UsageError` for files that cannot be read or do not belong together, and for attributes that the schema
     does not have (unless they are to be skipped).
     """
+    if labels.variants:
+        # Variants invent attributes that have no limit of their own.
+        _check_null_fits("labels.variants", Attribute(name="any"), builder)
     report = DataReport()
     products: list[Product] = []
     for dataset in datasets:
@@ -190,12 +193,14 @@ def words_pattern(texts: Iterable[str]) -> re.Pattern[str]:
 
 def _check_room(dataset: DatasetConfig, schema: CategorySchema, builder: ExampleBuilder) -> None:
     for attribute in schema.attributes:
-        needed = len(builder.value_ids(attribute, None))
-        if needed > builder.max_value_tokens(attribute):
-            raise UsageError(
-                f"{dataset.schemas}: category {schema.category!r}, attribute {attribute.name!r}: max_value_tokens is "
-                f"{builder.max_value_tokens(attribute)}, null alone takes {needed}"
-            )
+        place = f"{dataset.schemas}: category {schema.category!r}, attribute {attribute.name!r}"
+        _check_null_fits(place, attribute, builder)
+
+
+def _check_null_fits(place: str, attribute: Attribute, builder: ExampleBuilder) -> None:
+    needed, limit = len(builder.value_ids(attribute, None)), builder.max_value_tokens(attribute)
+    if needed > limit:
+        raise UsageError(f"{place}: max_value_tokens is {limit}, null alone takes {needed}")
 
 
 def _check_attributes(

@@ -18,9 +18,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from hpd_core import Attribute, DocumentTokenizer
+from hpd_core import DocumentTokenizer
 from hpd_core.examples import Example, ExampleBuilder, LabelledDocument
-from pipelines.errors import UsageError
 from pipelines.scoring import fold
 from pipelines.training.config import FinetuneConfig
 from pipelines.training.data import Items, Product, words_pattern
@@ -67,8 +66,6 @@ class StepPlanner:
         self._values = {
             key: _count_values([products[number] for number in group]) for key, group in self._groups.items()
         }
-        if config.labels.variants:
-            _check_null_fits(builder, config)
         self._known = {
             key: words_pattern({fold(value) for counts in values.values() for value in counts})
             for key, values in self._values.items()
@@ -182,15 +179,6 @@ class StepPlanner:
             num_targets = sum(example.num_targets for item in taken for example in item)
             yield Step(dealt, num_targets, num_documents)
             taken = []
-
-
-def _check_null_fits(builder: ExampleBuilder, config: FinetuneConfig) -> None:
-    """The attributes that variants invent have no limit of their own."""
-    needed = len(builder.value_ids(Attribute(name="any"), None))
-    if needed > config.engine.max_value_tokens:
-        raise UsageError(
-            f"labels.variants: engine.max_value_tokens is {config.engine.max_value_tokens}, null alone takes {needed}"
-        )
 
 
 def _count_values(products: Sequence[Product]) -> dict[str, Counter[str]]:

@@ -91,6 +91,16 @@ def test_unlabelled_attributes(files: Files, policy: str, assumed: list[str], op
     assert report.unlabelled_not_taught == open_
 
 
+def test_null_must_fit(files: Files) -> None:
+    lines = [gold_line(1, "Shoes", "Velor red", {"Brand": ["Velor"]})]
+    with pytest.raises(
+        UsageError, match=r"category 'Shoes', attribute 'Brand': max_value_tokens is 1, null alone takes"
+    ):
+        files.load(lines, k_max=1)
+    with pytest.raises(UsageError, match=r"labels\.variants: max_value_tokens is 1, null alone takes"):
+        files.load(lines, k_max=1, variants=0.5)
+
+
 def test_a_known_value_counts_as_whole_words_only(files: Files) -> None:
     lines = [
         gold_line(1, "Coffee", "dark beans", {"Roast": ["dark"], "Brand": None}),
