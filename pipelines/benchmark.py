@@ -42,7 +42,7 @@ from pipelines.gold import GoldProduct, read_gold
 from pipelines.records import read_records
 from pipelines.rivals import ForcedRecord, run_generate, run_naive_hpd
 from pipelines.schemas import load_schemas
-from pipelines.yardsticks import Floor, Work, best_shape, run_dense
+from pipelines.yardsticks import Floor, Work, best_shape, run_dense, seconds_of
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -126,9 +126,7 @@ def run_engine(model: Any, workload: Workload, config: EngineConfig) -> Run:
 
 def timed(run: Callable[[], Any]) -> Run:
     """`run`, with its time."""
-    started = time.perf_counter()
-    run()
-    return Run(time.perf_counter() - started)
+    return Run(seconds_of(run))
 
 
 Contenders = dict[str, Callable[[], Run]]

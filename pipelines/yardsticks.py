@@ -10,8 +10,9 @@ A layout's efficiency is the ceiling's seconds divided by its own, for its own n
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -44,13 +45,14 @@ def best_shape(model: Any, work: Work, shapes: Sequence[tuple[int, int]] = DENSE
     run_dense(model, Work(1, 1), shapes[0])
     for rows, length in shapes:
         batch = Work(rows * length, max(1, round(rows * length * work.num_logits / work.num_tokens)))
-        rates[rows, length] = batch.num_tokens / _timed(model, batch, (rows, length))
+        rates[rows, length] = batch.num_tokens / seconds_of(partial(run_dense, model, batch, (rows, length)))
     return max(rates, key=lambda shape: rates[shape])
 
 
-def _timed(model: Any, work: Work, shape: tuple[int, int]) -> float:
+def seconds_of(run: Callable[[], Any]) -> float:
+    """How long `run` takes."""
     started = time.perf_counter()
-    run_dense(model, work, shape)
+    run()
     return time.perf_counter() - started
 
 

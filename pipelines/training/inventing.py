@@ -81,21 +81,19 @@ def draw_asked(free: Sequence[Specification], generator: random.Random) -> list[
 def continue_text(
     record: Record,
     asked: Sequence[Specification],
-    free: Sequence[Specification],
+    unasked: Sequence[Specification],
     known: re.Pattern[str],
     generator: random.Random,
 ) -> tuple[Record, dict[str, Items]]:
     """The record with statements added, and the answers for `asked`, where they are certain.
 
     Args:
-        free: the specifications that suit the catalog, `asked` among them.
+        unasked: other specifications that suit the catalog.
         known: finds the values of the catalog's own attributes in folded text.
     """
     told = fold("\n".join(record.fields.values()))
-    names = {item.attribute.name for item in asked}
-    others = [item for item in free if item.attribute.name not in names]
-    others = generator.sample(others, generator.randint(0, min(_MAX_UNASKED, len(others))))
-    drawn = [(item, item.attribute.name in names) for item in (*asked, *others)]
+    others = generator.sample(unasked, generator.randint(0, min(_MAX_UNASKED, len(unasked))))
+    drawn = [(item, True) for item in asked] + [(item, False) for item in others]
     drawn = [(item, is_asked) for item, is_asked in drawn if not item.cues.search(told) and not item.units.search(told)]
     answers: dict[str, Items] = {}
     statements: list[tuple[Specification, Items, str]] = []

@@ -59,7 +59,7 @@ def _specification(
     cues: Iterable[str],
     units: Sequence[str] = (),
 ) -> Specification:
-    found = {fold(cue) for cue in (attribute.name, *cues) if cue}
+    found = {fold(cue) for cue in (attribute.name, *cues)}
     amounts = re.compile(
         r"\d\s*(?:" + "|".join(re.escape(fold(unit)) for unit in units) + r")(?!\w)" if units else "(?!)"
     )
@@ -73,7 +73,7 @@ def _fixed_parts(phrases: Iterable[str]) -> list[str]:
 
 def _state(name: str, text: str, phrases: Sequence[str], generator: random.Random) -> str:
     """`text` in one of the phrases, or behind the attribute's name."""
-    if not phrases or generator.random() < _NAMED:
+    if generator.random() < _NAMED:
         return generator.choice(_NAMED_LINES).format(name=name, text=text)
     return generator.choice(phrases).format(text)
 

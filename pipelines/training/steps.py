@@ -23,7 +23,7 @@ from hpd_core.examples import Example, ExampleBuilder, LabelledDocument
 from pipelines.scoring import fold
 from pipelines.training.config import FinetuneConfig
 from pipelines.training.data import Items, Product, words_pattern
-from pipelines.training.inventing import continue_text, may_hold_anything, suitable
+from pipelines.training.inventing import continue_text, may_hold_anything
 from pipelines.training.retelling import retell
 from pipelines.training.variants import Variant, draw_variant
 
@@ -69,8 +69,8 @@ class StepPlanner:
         self._known = {
             key: words_pattern({fold(value) for counts in values.values() for value in counts})
             for key, values in self._values.items()
+            if config.labels.variants
         }
-        self._free = {key: suitable(products[group[0]].schema) for key, group in self._groups.items()}
         self._ids = documents.encode([product.record for product in products])
         self.num_too_long = 0
 
@@ -144,9 +144,8 @@ class StepPlanner:
         record, labels = retell(product.record, product.schema, product.answers, generator)
         answers = variant.answers({**drawn, **labels})
         if variant.specifications:
-            key = product.schema.hash
-            asked, retold = variant.specifications, record
-            record, stated = continue_text(retold, asked, self._free[key], self._known[key], generator)
+            asked, known, retold = variant.specifications, self._known[product.schema.hash], record
+            record, stated = continue_text(retold, asked, variant.unasked, known, generator)
             if record is not retold:
                 open_names = {item.attribute.name for item in variant.questions if may_hold_anything(item.source)}
                 answers = {name: items for name, items in answers.items() if items or name not in open_names}

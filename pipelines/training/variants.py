@@ -86,11 +86,17 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One way of asking a category."""
+    """One way of asking a category.
+
+    Attributes:
+        specifications: invented ones that are asked, too.
+        unasked: other invented ones that a text may state.
+    """
 
     schema: CategorySchema
     questions: Sequence[Question]
     specifications: Sequence[Specification]
+    unasked: Sequence[Specification]
 
     def answers(self, labels: Mapping[str, Items]) -> dict[str, Items]:
         """The answers to the questions for a product; attributes that its labels do not decide are missing."""
@@ -114,11 +120,14 @@ def draw_variant(schema: CategorySchema, values: Mapping[str, Counter[str]], gen
         if question.attribute.name not in names:
             names.add(question.attribute.name)
             questions.append(question)
-    specifications = draw_asked(suitable(schema), generator) if generator.random() < _SPECIFIED else []
-    specifications = [item for item in specifications if item.attribute.name not in names]
+    free = [item for item in suitable(schema) if item.attribute.name not in names]
+    specifications = draw_asked(free, generator) if generator.random() < _SPECIFIED else []
+    unasked = [item for item in free if item not in specifications]
     asked = [*(item.attribute for item in questions), *(item.attribute for item in specifications)]
     generator.shuffle(asked)
-    return Variant(CategorySchema(category=schema.category, attributes=tuple(asked)), questions, specifications)
+    return Variant(
+        CategorySchema(category=schema.category, attributes=tuple(asked)), questions, specifications, unasked
+    )
 
 
 def _renamed(question: Question, schema: CategorySchema, generator: random.Random) -> Question:

@@ -23,6 +23,7 @@ from pipelines.errors import UsageError
 from pipelines.gold import GoldProduct, GoldValue
 from pipelines.schemas import load_schemas
 from pipelines.scoring import fold
+from pipelines.training import inventing
 from pipelines.training.config import DatasetConfig, FinetuneConfig, LabelPolicy
 from pipelines.training.data import DataReport, Product, is_held_out, load_products
 from pipelines.training.inventing import continue_text, draw_asked, may_hold_anything, suitable
@@ -363,7 +364,6 @@ def test_every_kind_of_variant_occurs() -> None:
     assert set(kinds) == {"string", "number", "enum", "boolean", "list", "described"}
 
 
-FIELD_NAMES = ("description", "bullets", "details", "features", "specs", "info")
 NOTHING = re.compile("(?!)")
 THING = Record("1", "Coffee", {"title": "Velor thing"})
 
@@ -382,7 +382,8 @@ def test_what_is_invented_is_taught_as_it_is_stated(seed: int) -> None:
     generator = random.Random(seed)
     asked = draw_asked(SPECIFICATIONS, generator)
     attributes = {item.attribute.name: item for item in asked}
-    record, answers = continue_text(THING, asked, SPECIFICATIONS, NOTHING, generator)
+    unasked = [item for item in SPECIFICATIONS if item not in asked]
+    record, answers = continue_text(THING, asked, unasked, NOTHING, generator)
     assert set(answers) <= set(attributes)
     text = "\n".join(record.fields.values())
     assert "Velor thing" in text
@@ -406,7 +407,7 @@ def test_invented_statements_do_not_contradict_each_other() -> None:
     ]
     seen: set[str] = set()
     for seed in range(500):
-        record, answers = continue_text(THING, asked, asked, NOTHING, random.Random(seed))
+        record, answers = continue_text(THING, asked, [], NOTHING, random.Random(seed))
         text = fold(" ".join(record.fields.values()))
         seen |= set(answers)
         if "Allergens" in answers and "Gluten free" in answers:
@@ -438,12 +439,12 @@ def test_a_catch_all_is_not_taught_as_absent_where_something_is_added() -> None:
     assert not may_hold_anything("Brand")
 
 
-@pytest.mark.parametrize("fields", [{}, {"title": "a", "color": "Red"}, dict.fromkeys(FIELD_NAMES, "x")])
+@pytest.mark.parametrize("fields", [{}, {"title": "a", "color": "Red"}, dict.fromkeys(inventing._FIELD_NAMES, "x")])
 def test_any_fields_can_be_continued(fields: dict[str, str]) -> None:
     for seed in range(100):
         generator = random.Random(seed)
         record, _ = continue_text(
-            Record("1", "Coffee", fields), draw_asked(SPECIFICATIONS, generator), SPECIFICATIONS, NOTHING, generator
+            Record("1", "Coffee", fields), draw_asked(SPECIFICATIONS, generator), [], NOTHING, generator
         )
         assert all(record.fields[name] == text for name, text in fields.items() if name == "color"), "never a column"
         assert set(fields) <= set(record.fields)
@@ -480,7 +481,7 @@ def test_a_text_gets_no_statement_about_what_it_is_labelled_with_or_may_state_it
     record = Record("1", "Coffee", {"title": "Velor folding thing for cold winters, 128GB, for yoga"})
     seen: set[str] = set()
     for seed in range(200):
-        told, answers = continue_text(record, asked, asked, re.compile("left"), random.Random(seed))
+        told, answers = continue_text(record, asked, [], re.compile("left"), random.Random(seed))
         seen.add(str(answers))
         assert "left" not in " ".join(told.fields.values()).casefold()
         assert record.fields == {"title": "Velor folding thing for cold winters, 128GB, for yoga"}
