@@ -339,6 +339,7 @@ def test_variants_ask_what_the_labels_answer(seed: int) -> None:
     asked = [item.attribute for item in (*variant.questions, *variant.specifications)]
     assert attributes == {attribute.name: attribute for attribute in asked}
     assert len(attributes) == len(asked)
+    assert not attributes.keys() & {item.attribute.name for item in variant.unasked}
     for question in variant.questions:
         attribute, source = question.attribute, LABELS[question.source]
         answer = answers.get(attribute.name, "missing")
@@ -443,9 +444,9 @@ def test_a_catch_all_is_not_taught_as_absent_where_something_is_added() -> None:
 def test_any_fields_can_be_continued(fields: dict[str, str]) -> None:
     for seed in range(100):
         generator = random.Random(seed)
-        record, _ = continue_text(
-            Record("1", "Coffee", fields), draw_asked(SPECIFICATIONS, generator), [], NOTHING, generator
-        )
+        asked = draw_asked(SPECIFICATIONS, generator)
+        unasked = [item for item in SPECIFICATIONS if item not in asked]
+        record, _ = continue_text(Record("1", "Coffee", fields), asked, unasked, NOTHING, generator)
         assert all(record.fields[name] == text for name, text in fields.items() if name == "color"), "never a column"
         assert set(fields) <= set(record.fields)
 
