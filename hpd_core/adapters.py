@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import fsspec
 import torch
 from huggingface_hub import snapshot_download
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -27,6 +26,7 @@ from torch import Tensor, nn
 
 from hpd_core.errors import ModelError
 from hpd_core.models import files_digest
+from hpd_core.storage import open_filesystem
 
 RECORD_NAME = "hpd.json"
 _CONFIG_NAME = "adapter_config.json"
@@ -190,12 +190,12 @@ def _local_folder(name: str) -> Iterator[tuple[Path, str | None]]:
 
 def _download(uri: str, folder: Path) -> None:
     try:
-        filesystem, path = fsspec.core.url_to_fs(uri)
+        filesystem, path = open_filesystem(uri)
         for name in _FILES:
             source = f"{path.rstrip('/')}/{name}"
             if filesystem.exists(source):
                 filesystem.get_file(source, str(folder / name))
-    except (OSError, ValueError, ImportError) as error:
+    except OSError as error:
         raise _refusal(uri, f"it cannot be downloaded: {_first_line(error)}; check the URI and the access") from error
 
 

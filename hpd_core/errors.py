@@ -1,5 +1,9 @@
 """Errors that carry a message for the user. A stack trace is for our own bugs only."""
 
+from __future__ import annotations
+
+import errno
+
 
 class HPDError(Exception):
     """Root of everything this project raises on purpose; the message says what is wrong and the way out."""
@@ -15,3 +19,19 @@ class PromptError(HPDError):
 
 class EngineError(HPDError):
     """The engine failed while decoding; all submissions in flight carry this error."""
+
+
+class StorageError(HPDError, OSError):
+    """A file or folder cannot be reached: no access, no network, no such protocol; the message says which and why.
+
+    It has an `errno`, as every trouble of a file system has and damaged content has not.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(errno.EIO, message)
+
+    def __str__(self) -> str:
+        return str(self.strerror)
+
+    def __reduce__(self) -> tuple[type[StorageError], tuple[str]]:
+        return type(self), (str(self),)

@@ -17,19 +17,26 @@ from hpd_core.attention import ATTENTION_NAME, packed_attention
 from hpd_core.cohort import CacheShape, Prompt
 from hpd_core.config import EngineConfig
 from hpd_core.decoder import Decoder
-from hpd_core.embedded import EMBEDDED_MODELS, embedded_model_folder, embedded_revision
+from hpd_core.embedded import EMBEDDED_MODELS, cache_folder, embedded_model_folder, embedded_revision
 from hpd_core.errors import ModelError
 from hpd_core.layout import Branch, tree_layout
+from hpd_core.storage import local_copy
 
 _KNOWN_LAYER_TYPES = frozenset({"full_attention", "sliding_attention"})
 _DECISIVE_FILES = ("*.safetensors", "config.json", "tokenizer*", "*.jinja", "*.model", "vocab*", "merges.txt")
 _CONTEXT_DEPENDENT_ROPE = frozenset({"longrope", "dynamic"})
 
 
-def resolve_source(model: str) -> str:
-    """A folder or hub id for transformers: embedded names become the folder of their weights."""
+def resolve_source(model: str, *, weights: bool = True) -> str:
+    """A folder or hub id for transformers: embedded names become the folder of their weights, URIs a local copy.
+
+    Args:
+        weights: False where only configuration and tokenizer are wanted: weights behind a URI stay there.
+    """
     if model in EMBEDDED_MODELS:
         return str(embedded_model_folder(model))
+    if "://" in model:
+        return str(local_copy(model, cache_folder() / "copies", weights=weights))
     looks_like_path = model.startswith((".", "/", "~")) or os.sep * 2 in model
     folder = Path(model).expanduser()
     if looks_like_path and not folder.is_dir():
@@ -43,7 +50,7 @@ def load_tokenizer(model: str, config: EngineConfig) -> Any:
     Raises:
         ModelError: not found, or without a vocabulary we can use.
     """
-    source = resolve_source(model)
+    source = resolve_source(model, weights=False)
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=config.trust_remote_code)
     except (OSError, ValueError) as error:
@@ -83,7 +90,7 @@ def _not_found(model: str, error: Exception) -> str:
     reason = (str(error).strip() or type(error).__name__).splitlines()[0]
     return (
         f"cannot load the model {model!r}: {reason} "
-        f"(a model is a local folder with safetensors weights, a hub id, or one of: {names})"
+        f"(a model is a folder with safetensors weights, local or at any fsspec URI, a hub id, or one of: {names})"
     )
 
 

@@ -15,7 +15,7 @@ def count_categories(plan: Plan, config: InputConfig) -> dict[str, int]:
     for shard in plan.shards:
         for piece in shard.pieces:
             file = plan.files[piece.file]
-            for row in read_piece(file.name, file.format, piece, [config.category]):
+            for row in read_piece(file.name, file.format, piece, [config.category], anonymous=config.anonymous):
                 category = (row.values or {}).get(config.category)
                 counts[category if isinstance(category, str) else ""] += 1
     return dict(counts)

@@ -28,6 +28,7 @@ class InputConfig(_Section):
         min_length=1, description="name in the prompt -> column, in the prompt's order; a list if both are equal"
     )
     list_separator: str = Field("\n", description="joins the items of a list column into one text")
+    anonymous: bool = Field(False, description="read s3:// without credentials (public buckets)")
 
     @field_validator("path", mode="before")
     @classmethod
@@ -145,6 +146,8 @@ def result_config(config: JobConfig) -> dict[str, Any]:
     data = config.model_dump(mode="json", exclude=set(_FREE_SECTIONS))
     for key in _FREE_ENGINE_KEYS:
         data["engine"].pop(key, None)
+    # How the catalog is reached does not change what is in it.
+    data["input"].pop("anonymous")
     if config.adapter is None:
         # Runs that were planned before there were adapters can still be continued.
         del data["adapter"]

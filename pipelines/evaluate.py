@@ -257,7 +257,7 @@ def evaluate(
     """Score a run against gold values, and compare it with another run."""
     try:
         evaluation = evaluate_run(run, gold, baseline=baseline, comparison=comparison)
-    except UsageError as error:
+    except (UsageError, OSError) as error:
         typer.echo(f"Error: {error}", err=True)
         raise typer.Exit(2) from error
     # Product text is data: brackets in it are no markup. Without a terminal, tables are not squeezed to 80.

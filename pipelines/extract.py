@@ -48,7 +48,7 @@ def extract(
     except UsageError as error:
         _complain(f"Error: {error}")
         code = EXIT_USAGE
-    except RunError as error:
+    except (RunError, OSError) as error:  # a full disk, no network, rights that were taken away
         _complain(f"Stopped: {error}\nRun the same command again to continue.")
         code = EXIT_STOPPED
     except KeyboardInterrupt:

@@ -50,7 +50,7 @@ def finetune(
     except UsageError as error:
         print(f"Error: {error}", file=sys.stderr)
         raise typer.Exit(EXIT_USAGE) from error
-    except RunError as error:
+    except (RunError, OSError) as error:
         print(f"Stopped: {error}\nRun the same command again to continue.", file=sys.stderr)
         raise typer.Exit(EXIT_STOPPED) from error
     except KeyboardInterrupt as error:

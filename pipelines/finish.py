@@ -171,7 +171,7 @@ def _originals(dead: list[DeadRow], decoded: DecodedShard, job: JobContext) -> d
             continue
         source = job.files[piece.file]
         try:
-            rows = original_rows(source.uri, source.format, piece, wanted)
+            rows = original_rows(source.uri, source.format, piece, wanted, anonymous=job.config.input.anonymous)
         except RunError as error:
             logger.warning("%s: dead-lettered rows cannot be read again: %s", source.name, error)
             continue

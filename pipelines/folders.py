@@ -12,22 +12,19 @@ import uuid
 from contextlib import suppress
 from typing import Any
 
-import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
+from hpd_core import storage
+from hpd_core.errors import StorageError
 from pipelines.errors import RunError, UsageError
 
 
-def open_filesystem(uri: str) -> tuple[Any, str]:
-    """The fsspec file system of `uri` and the path in it. Listings are never cached: other processes write.
-
-    Raises `UsageError` for an unknown protocol or a missing client library.
-    """
+def open_filesystem(uri: str, *, anonymous: bool = False) -> tuple[Any, str]:
+    """As `hpd_core.storage.open_filesystem`. Raises `UsageError` for an unknown protocol or a missing library."""
     try:
-        filesystem, path = fsspec.core.url_to_fs(uri, use_listings_cache=False)
-    except (ValueError, ImportError) as error:
-        raise UsageError(f"cannot open {uri}: {error}") from error
-    return filesystem, str(path).rstrip("/") or "/"
+        return storage.open_filesystem(uri, anonymous=anonymous)
+    except StorageError as error:
+        raise UsageError(str(error)) from error
 
 
 class Folder:

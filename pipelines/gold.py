@@ -19,10 +19,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import fsspec
-
 from hpd_core.types import is_encodable
 from pipelines.errors import UsageError
+from pipelines.folders import open_filesystem
 
 # What ExtractGPT's data and scoring read as "no value".
 ABSENT_WORDS = frozenset({"n/a", "None"})
@@ -90,14 +89,14 @@ def read_gold(path: str) -> list[GoldProduct]:
 
 def _read_bytes(path: str) -> bytes:
     try:
-        with fsspec.open(path, "rb") as file:
-            content: bytes = file.read()
-            return content
+        filesystem, inner = open_filesystem(path)
+        content: bytes = filesystem.cat_file(inner)
+        return content
     except FileNotFoundError as error:
         raise UsageError(f"no such gold file: {path}") from error
     except IsADirectoryError as error:
         raise UsageError(f"{path} is a folder, a gold file is needed") from error
-    except (OSError, ValueError, ImportError) as error:
+    except OSError as error:
         raise UsageError(f"cannot read {path}: {error}") from error
 
 

@@ -68,7 +68,10 @@ def plan_job(config: JobConfig, limit: int | None = None) -> PlannedJob:
     """Checks everything that can be checked before any work. Raises `UsageError`."""
     schemas = load_schemas(config.schemas)
     output = Folder(config.output)
-    stored = find_plan(output)
+    try:
+        stored = find_plan(output)
+    except OSError as error:
+        raise UsageError(f"cannot read output folder {output.uri}: {error}") from error
     fresh = make_plan(config, schemas, scan_sources(config.input), limit)
     if stored is None:
         return PlannedJob(config, schemas, output, fresh, is_new=True)
@@ -77,7 +80,7 @@ def plan_job(config: JobConfig, limit: int | None = None) -> PlannedJob:
 
 
 def run_job(job: PlannedJob, console: Console) -> Outcome:
-    """Does what is left of the run. Raises `UsageError`, or `RunError` if a rerun has to continue it."""
+    """Does what is left of the run. Raises `UsageError`, or `RunError` or `OSError` if a rerun has to continue it."""
     ledger = Ledger(job.output, session=secrets.token_hex(4))
     if (manifest := ledger.finished()) is not None:
         totals = Totals.from_dict(manifest["totals"])

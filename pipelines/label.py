@@ -49,7 +49,7 @@ def label(
     except UsageError as error:
         print(f"Error: {error}", file=sys.stderr)
         code = EXIT_USAGE
-    except RunError as error:
+    except (RunError, OSError) as error:
         print(f"Stopped: {error}\nRun the same command again to continue.", file=sys.stderr)
         code = EXIT_STOPPED
     except KeyboardInterrupt:

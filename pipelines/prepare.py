@@ -18,9 +18,10 @@ def prepare_shard(shard: Shard, job: JobContext) -> PreparedShard:
     started = time.perf_counter()
     records: list[PreparedRecord] = []
     dead: list[DeadRow] = []
+    columns = job.config.input.columns
     for piece in shard.pieces:
         source = job.files[piece.file]
-        for row in read_piece(source.uri, source.format, piece, job.config.input.columns):
+        for row in read_piece(source.uri, source.format, piece, columns, anonymous=job.config.input.anonymous):
             outcome = _take(row, piece.file, job)
             if isinstance(outcome, DeadRow):
                 dead.append(outcome)

@@ -28,13 +28,18 @@ class SourceRow(NamedTuple):
     raw: bytes | None = None
 
 
-def read_piece(uri: str, file_format: str, piece: Piece, columns: Sequence[str] | None) -> Iterator[SourceRow]:
+def read_piece(
+    uri: str, file_format: str, piece: Piece, columns: Sequence[str] | None, *, anonymous: bool = False
+) -> Iterator[SourceRow]:
     """The rows of `piece`, in order; Parquet reads only `columns` (None: all). Damaged data is a row with a
     problem. Raises `RunError` if the file cannot be read or has other rows than the plan says.
     """
     count = 0
     try:
-        for row in _read_parquet(uri, piece, columns) if file_format == "parquet" else _read_jsonl(uri, piece):
+        filesystem, path = open_filesystem(uri, anonymous=anonymous)
+        is_parquet = file_format == "parquet"
+        rows = _read_parquet(filesystem, path, piece, columns) if is_parquet else _read_jsonl(filesystem, path, piece)
+        for row in rows:
             count += 1
             yield row
     except (OSError, pa.ArrowException) as error:
@@ -43,11 +48,13 @@ def read_piece(uri: str, file_format: str, piece: Piece, columns: Sequence[str] 
         raise RunError(f"{uri} has changed during the run: rows {piece.start} to {piece.stop} are no longer all there")
 
 
-def original_rows(uri: str, file_format: str, piece: Piece, numbers: Iterable[int]) -> dict[int, str]:
+def original_rows(
+    uri: str, file_format: str, piece: Piece, numbers: Iterable[int], *, anonymous: bool = False
+) -> dict[int, str]:
     """The whole rows with the given numbers as JSON text; a broken line as it stands. Raises as `read_piece`."""
     wanted = set(numbers)
     found = {}
-    for row in read_piece(uri, file_format, piece, columns=None):
+    for row in read_piece(uri, file_format, piece, columns=None, anonymous=anonymous):
         if row.number not in wanted:
             continue
         if row.raw is not None:
@@ -57,10 +64,10 @@ def original_rows(uri: str, file_format: str, piece: Piece, numbers: Iterable[in
     return found
 
 
-def _read_parquet(uri: str, piece: Piece, columns: Sequence[str] | None) -> Iterator[SourceRow]:
-    filesystem, path = open_filesystem(uri)
+def _read_parquet(filesystem: Any, path: str, piece: Piece, columns: Sequence[str] | None) -> Iterator[SourceRow]:
     names = list(columns) if columns is not None else None
-    with filesystem.open(path, "rb") as file:
+    # Arrow asks for just the ranges it needs, merged; a read-ahead cache (50 MB on S3) would fetch what lies between.
+    with filesystem.open(path, "rb", cache_type="none") as file:
         parquet = pq.ParquetFile(file, pre_buffer=True)
         start = 0
         for group in range(parquet.metadata.num_row_groups):
@@ -109,8 +116,7 @@ def _to_row(batch: pa.RecordBatch, number: int) -> SourceRow:
         return SourceRow(number, None, Refusal("unreadable", f"a value cannot be read: {error}"))
 
 
-def _read_jsonl(uri: str, piece: Piece) -> Iterator[SourceRow]:
-    filesystem, path = open_filesystem(uri)
+def _read_jsonl(filesystem: Any, path: str, piece: Piece) -> Iterator[SourceRow]:
     data = filesystem.cat_file(path, start=piece.byte_start, end=piece.byte_stop)
     for offset, line in enumerate(data.removesuffix(b"\n").split(b"\n")):
         if line.strip():

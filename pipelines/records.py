@@ -21,7 +21,7 @@ def read_records(config: InputConfig, schemas: Mapping[str, CategorySchema]) -> 
         # A Parquet file's segments are row groups, a JSONL file's its lines, blank ones included.
         stop = source.num_rows if source.format == "parquet" else len(source.segments)
         piece = Piece(index, 0, stop, source.num_rows, 0, source.size)
-        for row in read_piece(source.name, source.format, piece, config.columns):
+        for row in read_piece(source.name, source.format, piece, config.columns, anonymous=config.anonymous):
             if row.values is None:
                 yield row.number, row.problem or Refusal("unreadable", "the row could not be read")
             else:

@@ -217,10 +217,10 @@ def _console() -> Console:
 
 @contextmanager
 def _usage_errors() -> Iterator[None]:
-    """Prints a `UsageError` as one message and exits with 2."""
+    """Prints what the user can put right as one message and exits with 2."""
     try:
         yield
-    except UsageError as error:
+    except (UsageError, OSError) as error:
         typer.echo(f"Error: {error}", err=True)
         raise typer.Exit(2) from error
 

@@ -88,7 +88,7 @@ class LineSegments(Sequence[Segment]):
 
 def scan_sources(config: InputConfig) -> list[SourceFile]:
     """Finds and measures every input file. Raises `UsageError` naming the first file that cannot be used."""
-    names = [name for path in config.path for name in list_files(path, config.format)]
+    names = [name for path in config.path for name in list_files(path, config.format, anonymous=config.anonymous)]
     doubled = [name for name, count in Counter(names).items() if count > 1]
     if doubled:
         raise UsageError(f"input file {doubled[0]} is named twice in input.path")
@@ -99,9 +99,9 @@ def scan_sources(config: InputConfig) -> list[SourceFile]:
     return files
 
 
-def list_files(path: str, file_format: str) -> list[str]:
+def list_files(path: str, file_format: str, *, anonymous: bool = False) -> list[str]:
     """The data files at `path`, sorted: a file, the files in a folder (recursively), or what a glob matches."""
-    filesystem, root = open_filesystem(path)
+    filesystem, root = open_filesystem(path, anonymous=anonymous)
     prefix = path.rstrip("/") or "/"
     try:
         if any(character in path for character in "*?["):
@@ -114,8 +114,8 @@ def list_files(path: str, file_format: str) -> list[str]:
             names = [prefix + match[len(root) :] for match in found]
         else:
             raise UsageError(f"input.path: no such file or folder: {path}")
-    except PermissionError as error:
-        raise UsageError(f"input.path: no permission to read {path}: {error}") from error
+    except OSError as error:
+        raise UsageError(f"input.path: cannot list {path}: {error}") from error
     data_files = [name for name in sorted(names) if file_format != "auto" or _ending_format(name) is not None]
     if not data_files:
         raise UsageError(f"input.path: no Parquet or JSONL files in {path}")
@@ -127,7 +127,7 @@ def scan_file(name: str, config: InputConfig) -> SourceFile:
     file_format = _ending_format(name) if config.format == "auto" else config.format
     if file_format is None:
         raise UsageError(f"{name}: neither .parquet nor .jsonl; set input.format")
-    filesystem, path = open_filesystem(name)
+    filesystem, path = open_filesystem(name, anonymous=config.anonymous)
     try:
         if file_format == "parquet":
             return _scan_parquet(name, filesystem, path, config)

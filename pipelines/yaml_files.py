@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import fsspec
 import yaml
 
 from pipelines.errors import UsageError
+from pipelines.folders import open_filesystem
 
 
 class _StrictLoader(yaml.SafeLoader):
@@ -45,14 +45,14 @@ def parse_yaml(text: str, name: str) -> Any:
 def load_yaml(path: str) -> Any:
     """The document in the file at `path` (a local path or any fsspec URI)."""
     try:
-        with fsspec.open(path, "r", encoding="utf-8") as file:
-            text = file.read()
+        filesystem, inner = open_filesystem(path)
+        text = filesystem.cat_file(inner).decode("utf-8")
     except FileNotFoundError as error:
         raise UsageError(f"no such file: {path}") from error
     except IsADirectoryError as error:
         raise UsageError(f"{path} is a folder, a YAML file is needed") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from error
-    except (OSError, ValueError, ImportError) as error:
+    except OSError as error:
         raise UsageError(f"cannot read {path}: {error}") from error
     return parse_yaml(text, path)

@@ -35,7 +35,8 @@ class ChosenRows:
                 wanted = set(self._drawn[bisect_left(self._drawn, start) : bisect_left(self._drawn, stop)])
             if wanted is None or wanted:
                 file = self._files[piece.file]
-                rows = read_piece(file.name, file.format, piece, self._config.input.columns)
+                columns = self._config.input.columns
+                rows = read_piece(file.name, file.format, piece, columns, anonymous=self._config.input.anonymous)
                 yield from ((file, row) for number, row in enumerate(rows, start) if wanted is None or number in wanted)
             start = stop
 

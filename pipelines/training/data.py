@@ -137,7 +137,9 @@ def _pairs(
         return
     by_id = {product.product_id: product for product in gold if product.product_id is not None}
     by_row = {product.row: product for product in gold if product.product_id is None}
-    if by_row and sum(len(list_files(path, dataset.input.format)) for path in dataset.input.path) > 1:
+    catalog = dataset.input
+    files = [name for path in catalog.path for name in list_files(path, catalog.format, anonymous=catalog.anonymous)]
+    if by_row and len(files) > 1:
         raise UsageError(f"{dataset.gold} has no product ids; it belongs to one catalog file, not to several")
     found: set[int] = set()
     for row, record in read_records(dataset.input, schemas):

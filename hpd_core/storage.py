@@ -1,0 +1,199 @@
+"""Files at any fsspec URI; on S3 with errors that say what to do, and whole folders kept on the local disk.
+
+Credentials, region and endpoint of `s3://` come from where AWS's own tools take them: environment, profiles, roles.
+Throttled and broken requests are repeated with growing pauses by botocore and s3fs (`AWS_MAX_ATTEMPTS` and
+`AWS_RETRY_MODE` change how often); what is raised here is what was left after that.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import hashlib
+import os
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import fsspec
+from filelock import FileLock
+
+from hpd_core.errors import StorageError
+
+_S3_PROTOCOLS = ("s3", "s3a")
+# What s3fs itself does with a bucket; all of it may fail because of the network or of missing rights.
+_REMOTE_METHODS = (
+    "_call_s3",
+    "_cat_file",
+    "_copy",
+    "_exists",
+    "_find",
+    "_get_file",
+    "_glob",
+    "_info",
+    "_isdir",
+    "_isfile",
+    "_ls",
+    "_pipe_file",
+    "_rm",
+)
+_WEIGHTS_ENDING = ".safetensors"
+# Weights in formats that are never loaded would only be downloaded in vain.
+_UNUSED_ENDINGS = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx", ".gguf")
+
+
+def open_filesystem(uri: str, *, anonymous: bool = False) -> tuple[Any, str]:
+    """The fsspec file system of `uri` and the path in it. Listings are never cached: other processes write.
+
+    Args:
+        uri: a local path or any fsspec URI.
+        anonymous: send S3 requests unsigned, for public buckets; nothing else changes.
+
+    Raises:
+        StorageError: unknown protocol, or its client library is missing.
+    """
+    protocol = fsspec.core.split_protocol(uri)[0]
+    try:
+        if protocol in _S3_PROTOCOLS:
+            filesystem = _s3_class()(use_listings_cache=False, anon=anonymous, **_region())
+            return filesystem, str(filesystem._strip_protocol(uri)).rstrip("/")
+        filesystem, path = fsspec.core.url_to_fs(uri, use_listings_cache=False)
+    except (ValueError, ImportError) as error:
+        raise StorageError(f"cannot open {uri}: {error}") from error
+    return filesystem, str(path).rstrip("/") or "/"
+
+
+def _region() -> dict[str, Any]:
+    # botocore knows AWS_DEFAULT_REGION only; containers on AWS are often given AWS_REGION alone.
+    region = os.environ.get("AWS_REGION")
+    if not region or "AWS_DEFAULT_REGION" in os.environ:
+        return {}
+    return {"client_kwargs": {"region_name": region}}
+
+
+@functools.cache
+def _s3_class() -> type[Any]:
+    """s3fs's file system with errors translated. Made on demand: local paths do without s3fs."""
+    from s3fs import S3FileSystem
+
+    class ExplainedS3FileSystem(S3FileSystem):  # type: ignore[misc]
+        """Raises `StorageError` for everything but a missing or an existing object."""
+
+        def _open(self, path: str, *args: Any, **options: Any) -> Any:
+            file = super()._open(path, *args, **options)
+            if getattr(file, "cache", None) is not None:
+                file.cache.fetcher = _explained_fetch(file.cache.fetcher, path)
+            return file
+
+    for name in _REMOTE_METHODS:
+        setattr(ExplainedS3FileSystem, name, _explained(getattr(S3FileSystem, name)))
+    return ExplainedS3FileSystem
+
+
+def _explained(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    @functools.wraps(method)
+    async def call(self: Any, *args: Any, **options: Any) -> Any:
+        with _translated(_place(args, options)):
+            return await method(self, *args, **options)
+
+    return call
+
+
+def _explained_fetch(fetch: Callable[..., bytes], path: str) -> Callable[..., bytes]:
+    @functools.wraps(fetch)
+    def call(*args: Any, **options: Any) -> bytes:
+        with _translated(path):
+            return fetch(*args, **options)
+
+    return call
+
+
+def _place(args: tuple[Any, ...], options: dict[str, Any]) -> str:
+    if "Bucket" in options:
+        return "/".join(str(options[key]) for key in ("Bucket", "Key") if key in options)
+    first = args[0] if args else options.get("path", "")
+    return str(first[0] if isinstance(first, list) and first else first)
+
+
+@contextmanager
+def _translated(place: str) -> Iterator[None]:
+    import aiohttp
+    from botocore import exceptions
+
+    uri = place if "://" in place else f"s3://{place}"
+    try:
+        yield
+    except (StorageError, FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError):
+        raise
+    except (
+        exceptions.NoCredentialsError,
+        exceptions.PartialCredentialsError,
+        exceptions.CredentialRetrievalError,
+        exceptions.TokenRetrievalError,
+        exceptions.ProfileNotFound,
+    ) as error:
+        raise StorageError(
+            f"{uri}: no usable AWS credentials ({error}). Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or "
+            f"AWS_PROFILE, or give the machine a role; to read a public bucket set input.anonymous: true"
+        ) from error
+    except PermissionError as error:
+        raise StorageError(
+            f"{uri}: access denied ({error}). Check that the AWS credentials in use are the right ones and may list, "
+            f"read and, for outputs, write there"
+        ) from error
+    except exceptions.EndpointConnectionError as error:
+        raise StorageError(f"{uri}: {error}. Check the network and, if you set one, AWS_ENDPOINT_URL") from error
+    except (exceptions.BotoCoreError, aiohttp.ClientError, OSError, TimeoutError) as error:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise  # the local disk's
+        raise StorageError(f"{uri}: the storage did not do as asked, repeatedly: {_reason(error)}") from error
+
+
+def _reason(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def local_copy(uri: str, cache: Path, *, weights: bool = True) -> Path:
+    """A copy on the local disk of the model folder at `uri`; downloaded once for all processes of the machine.
+
+    The name of the copy holds a digest of the files' names, sizes and entity tags: a folder that has changed is
+    downloaded again, beside the old copy, and a copy is complete or is not there.
+
+    Args:
+        cache: where copies are kept; it is made if need be.
+        weights: False leaves the weights out: a tokenizer needs none.
+
+    Raises:
+        StorageError: no such folder, no access, or no network.
+    """
+    filesystem, root = open_filesystem(uri)
+    try:
+        listed = filesystem.ls(root, detail=True)
+    except FileNotFoundError as error:
+        raise StorageError(f"{uri}: no such folder") from error
+    files = {}
+    for entry in listed:
+        name = str(entry["name"]).rsplit("/", 1)[-1]
+        if entry["type"] != "file" or not name or name.endswith(_UNUSED_ENDINGS):
+            continue
+        if weights or not name.endswith(_WEIGHTS_ENDING):
+            files[name] = (str(entry["name"]), [entry["size"], str(entry.get("ETag") or entry.get("mtime"))])
+    if not files:
+        raise StorageError(f"{uri}: there is no file in it")
+    digest = hashlib.sha256(repr([uri, sorted((name, state) for name, (_, state) in files.items())]).encode())
+    folder = cache / f"{root.rsplit('/', 1)[-1]}-{digest.hexdigest()[:16]}"
+    if folder.is_dir():
+        return folder
+    cache.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{folder}.lock"):
+        if not folder.is_dir():
+            with tempfile.TemporaryDirectory(dir=cache, prefix=".download-") as scratch:
+                target = Path(scratch) / "files"
+                target.mkdir()
+                for name, (path, _) in files.items():
+                    filesystem.get_file(path, str(target / name))
+                target.replace(folder)
+    return folder

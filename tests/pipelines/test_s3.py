@@ -1,0 +1,347 @@
+"""Runs whose every file lies on S3: a real server, the real command, and requests that break on the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import duckdb
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from hpd_core import storage
+from hpd_core.errors import ModelError, StorageError
+from hpd_core.models import resolve_source
+from pipelines.config import InputConfig
+from pipelines.errors import RunError, UsageError
+from pipelines.extract import app
+from pipelines.folders import Folder
+from pipelines.planning import Piece
+from pipelines.readers import read_piece
+from pipelines.sources import scan_sources
+from pipelines.yaml_files import load_yaml
+from tests.pipelines.conftest import Workplace, product, products, read_table
+from tests.pipelines.s3_server import (
+    BUCKET,
+    PUBLIC_BUCKET,
+    READER_KEY,
+    READER_SECRET,
+    SECRET_KEY,
+    Fault,
+    FaultyProxy,
+    S3Server,
+    s3_server,
+)
+from tests.pipelines.test_crash import assert_same
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    with s3_server(tmp_path_factory.mktemp("s3")) as running:
+        yield running
+
+
+@pytest.fixture
+def reach(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Makes this process reach a server as a user would: through the environment."""
+
+    def reach(server: S3Server, **changes: str | None) -> None:
+        usual = {**server.environment, "AWS_EC2_METADATA_DISABLED": "true", "AWS_PROFILE": None}
+        for name, value in {**usual, **changes}.items():
+            if value is None:
+                monkeypatch.delenv(name, raising=False)
+            else:
+                monkeypatch.setenv(name, value)
+        # Clients are kept per process; the environment is looked at when one is made.
+        storage._s3_class().clear_instance_cache()
+
+    yield reach
+    storage._s3_class().clear_instance_cache()
+
+
+@pytest.fixture
+def bucket(server: S3Server, reach: Callable[..., None], request: pytest.FixtureRequest) -> str:
+    """A place of the test's own in the bucket, reached with the owner's key."""
+    reach(server)
+    return f"s3://{BUCKET}/{request.node.name.replace('[', '-').rstrip(']')}"
+
+
+def upload(source: Path, target: str) -> str:
+    filesystem, path = storage.open_filesystem(target)
+    filesystem.put(str(source), path, recursive=source.is_dir())
+    return target
+
+
+def download(source: str, target: Path) -> Path:
+    filesystem, path = storage.open_filesystem(source)
+    for name in filesystem.find(path):
+        local = target / name.removeprefix(f"{path}/")
+        local.parent.mkdir(parents=True, exist_ok=True)
+        filesystem.get_file(name, str(local))
+    return target
+
+
+def everything_on_s3(workplace: Workplace, bucket: str) -> str:
+    """Uploads catalog, schemas and model, and a configuration that names them there; returns its URI."""
+    document = workplace.document()
+    document["input"]["path"] = upload(workplace.catalog, f"{bucket}/catalog")
+    document["schemas"] = upload(Path(document["schemas"]), f"{bucket}/schemas.yaml")
+    document["model"] = upload(workplace.model, f"{bucket}/model")
+    document["output"] = f"{bucket}/out"
+    Folder(bucket).write("job.yaml", yaml.safe_dump(document, sort_keys=False).encode())
+    return f"{bucket}/job.yaml"
+
+
+def extract(config: str, server: S3Server, *arguments: str, **changes: str | None) -> subprocess.CompletedProcess[str]:
+    environment: dict[str, str] = {**os.environ, **server.environment, "AWS_EC2_METADATA_DISABLED": "true"}
+    for name, value in changes.items():
+        environment.pop(name, None)
+        if value is not None:
+            environment[name] = value
+    command = [sys.executable, "pipelines/extract.py", "--config", config, *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=400, env=environment)
+
+
+def mixed_catalog(workplace: Workplace) -> None:
+    workplace.write_parquet("a.parquet", products(30), row_group_size=7)
+    workplace.write_jsonl("b.jsonl", [*products(20, 30), product(50, category=None), '{"id": "p51"'])
+
+
+def assert_same_run(local: Path, remote: Path) -> None:
+    """Equal tables; a row's file is known by its last name, since the two runs read different folders."""
+    for table in ("products", "attributes", "dead_letter"):
+        rows = [read_table(folder, table) for folder in (local, remote)]
+        for row in rows[0] + rows[1]:
+            row["source_file"] = row["source_file"].rsplit("/", 1)[-1]
+            row.pop("model_id", None)
+        assert_same(*rows)
+
+
+@pytest.mark.usefixtures("shared_ray")
+def test_a_run_on_s3_is_the_run_on_the_local_disk(
+    workplace: Workplace, server: S3Server, bucket: str, tmp_path: Path
+) -> None:
+    """Configuration, catalog, schemas, model and output; nothing local but the cache of the model."""
+    mixed_catalog(workplace)
+    config = everything_on_s3(workplace, bucket)
+    cache = {"HPD_CACHE": str(tmp_path / "cache")}
+    finished = extract(config, server, "--set", "max_dead_letter_share=1", "--json", **cache)
+    assert finished.returncode == 0, finished.stderr
+    totals = json.loads(finished.stdout.splitlines()[-1])
+    assert (totals["rows"], totals["products"], totals["dead_letters"]) == (52, 50, 2)
+
+    workplace.run(max_dead_letter_share=1.0)
+    remote = download(f"{bucket}/out", tmp_path / "remote")
+    assert_same_run(workplace.folder / "out", remote)
+    assert not (remote / "_parts").exists()
+
+    again = extract(config, server, "--set", "max_dead_letter_share=1", **cache)
+    assert again.returncode == 0, again.stderr
+    assert "is finished already; nothing was done" in again.stdout
+
+    # Secrets are in the environment only.
+    printed = finished.stdout + finished.stderr + again.stdout + again.stderr
+    assert SECRET_KEY not in printed
+    for path in remote.rglob("*"):
+        assert not path.is_file() or SECRET_KEY.encode() not in path.read_bytes(), path
+    # Another tool reads the tables where they are.
+    table = duckdb.connect().execute(f"select count(*) from '{remote}/products/*.parquet'").fetchone()
+    assert table == (50,)
+
+
+@pytest.mark.usefixtures("shared_ray")
+def test_requests_that_break_lose_and_double_nothing(
+    workplace: Workplace, server: S3Server, bucket: str, tmp_path: Path
+) -> None:
+    """One request in six fails somehow, and the first answer to every commit is lost after it was carried out."""
+    mixed_catalog(workplace)
+    generator = random.Random(0)
+    committed: set[str] = set()
+
+    def choose(method: str, path: str) -> Fault | None:
+        if method == "PUT" and "/_shards/" in path and path not in committed:
+            committed.add(path)
+            return "unanswered"
+        if generator.random() < 1 / 6:
+            return generator.choice(get_args(Fault))
+        return None
+
+    config = everything_on_s3(workplace, bucket)
+    with FaultyProxy(server, choose) as proxy:
+        finished = extract(config, proxy.server, "--set", "max_dead_letter_share=1", HPD_CACHE=str(tmp_path / "cache"))
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    assert all(proxy.faults[fault] for fault in ("busy", "broken", "refused", "unanswered", "cut", "slow")), (
+        proxy.faults
+    )
+    assert len(committed) > 2
+    workplace.run(max_dead_letter_share=1.0)
+    assert_same_run(workplace.folder / "out", download(f"{bucket}/out", tmp_path / "remote"))
+
+
+@pytest.mark.parametrize("fault", ["busy", "broken", "refused", "cut"])
+def test_storage_that_stays_broken_is_no_damaged_data(
+    fault: Fault, server: S3Server, reach: Any, bucket: str, tmp_path: Path
+) -> None:
+    """Rows that cannot be read because the storage is away are read again later, not dead-lettered."""
+    workplace = Workplace(tmp_path, tmp_path)
+    upload(workplace.write_parquet("a.parquet", products(30), row_group_size=10), f"{bucket}/a.parquet")
+    upload(workplace.write_jsonl("b.jsonl", products(30)), f"{bucket}/b.jsonl")
+    size = len((workplace.catalog / "b.jsonl").read_bytes())
+    # Parquet: it breaks in the footer, in the first and in the second row group.
+    for name, file_format, num_good in (("a.parquet", "parquet", 0), ("a.parquet", "parquet", 1),
+                                        ("a.parquet", "parquet", 2), ("b.jsonl", "jsonl", 0)):  # fmt: skip
+        good = iter(range(num_good))
+
+        def choose(method: str, _: str, good: Iterator[int] = good) -> Fault | None:
+            return fault if method == "GET" and next(good, None) is None else None
+
+        with FaultyProxy(server, choose) as proxy:
+            reach(proxy.server, AWS_MAX_ATTEMPTS="1")
+            rows = read_piece(f"{bucket}/{name}", file_format, Piece(0, 0, 30, 30, 0, size), None)
+            with pytest.raises(RunError, match=f"cannot read s3://.*{name}"):
+                list(rows)
+        assert proxy.faults[fault]
+
+
+def test_folders_on_s3(bucket: str) -> None:
+    folder = Folder(f"{bucket}/out")
+    folder.require()
+    assert folder.is_empty()
+    assert folder.read_json("_plan.json") is None
+    assert folder.create("_shards/1.json", b"1")
+    assert not folder.create("_shards/1.json", b"2")
+    folder.write("a/x.json", b"1")
+    folder.write("a/x.json", b"2")
+    folder.copy("a/x.json", "public/y.json")
+    assert (folder.read("_shards/1.json"), folder.read("public/y.json")) == (b"1", b"2")
+    assert folder.list("a") == ["x.json"]
+    assert folder.list("nothing") == []
+    with folder.open("a/x.json") as file:
+        assert file.read() == b"2"
+    with pytest.raises(FileNotFoundError):
+        folder.copy("a/nothing", "public/z")
+    folder.remove("a")
+    folder.remove("a")
+    assert not folder.exists("a/x.json")
+    assert not folder.is_empty()
+
+
+def test_of_many_writers_of_one_object_exactly_one_wins(bucket: str) -> None:
+    folder, winners = Folder(f"{bucket}/out"), []
+    barrier = threading.Barrier(6)
+
+    def write(number: int) -> None:
+        barrier.wait()
+        for name in range(10):
+            if folder.create(f"s/{name}", b"%d" % number):
+                winners.append((name, number))
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(name for name, _ in winners) == list(range(10))
+    assert all(folder.read(f"s/{name}") == b"%d" % number for name, number in winners)
+
+
+def test_without_access_the_message_says_what_to_do(
+    workplace: Workplace, server: S3Server, reach: Any, bucket: str
+) -> None:
+    workplace.write_parquet("a.parquet", products(3))
+    config = everything_on_s3(workplace, bucket)
+    reads = InputConfig.model_validate({"path": f"{bucket}/catalog", "id": "id", "fields": ["title"]})
+
+    reach(server, AWS_SECRET_ACCESS_KEY="wrong-secret-5c1d")
+    with pytest.raises(UsageError, match="access denied") as wrong:
+        scan_sources(reads)
+    assert "wrong-secret-5c1d" not in str(wrong.value)
+
+    reach(server, AWS_ACCESS_KEY_ID=None, AWS_SECRET_ACCESS_KEY=None, HOME="/nonexistent")
+    with pytest.raises(UsageError, match=r"no usable AWS credentials.*input\.anonymous"):
+        scan_sources(reads)
+
+    reach(server, AWS_PROFILE="nobody")
+    with pytest.raises(UsageError, match=r"nobody"):
+        load_yaml(config)
+
+    reach(server, AWS_ENDPOINT_URL="http://127.0.0.1:9", AWS_MAX_ATTEMPTS="1")
+    with pytest.raises(UsageError, match="AWS_ENDPOINT_URL"):
+        scan_sources(reads)
+    with pytest.raises(StorageError, match="AWS_ENDPOINT_URL"):
+        Folder(f"{bucket}/out").read_json("_plan.json")
+
+
+def test_missing_buckets_and_read_only_ones_stop_the_command_before_any_work(
+    workplace: Workplace, server: S3Server, reach: Any, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HPD_CACHE", str(tmp_path / "cache"))
+    workplace.write_parquet("a.parquet", products(3))
+    config = everything_on_s3(workplace, bucket)
+
+    def refused(*arguments: str, config: str = config) -> str:
+        result = CliRunner().invoke(app, ["--config", config, *arguments])
+        assert result.exit_code == 2, result.output
+        assert result.stderr.startswith("Error: ")
+        return result.stderr
+
+    assert "no such file or folder: s3://nowhere-at-all/in" in refused("--set", "input.path=s3://nowhere-at-all/in")
+    missing = refused("--set", "output=s3://nowhere-at-all/out")
+    assert "cannot write to output folder s3://nowhere-at-all/out" in missing
+    assert "no such file: s3://nowhere-at-all/job.yaml" in refused(config="s3://nowhere-at-all/job.yaml")
+    assert f"model '{bucket}/nothing': {bucket}/nothing: no such folder" in refused("--set", f"model={bucket}/nothing")
+    reach(server, AWS_ACCESS_KEY_ID=READER_KEY, AWS_SECRET_ACCESS_KEY=READER_SECRET)
+    read_only = refused()
+    assert "cannot write to output folder" in read_only
+    assert "access denied" in read_only
+
+
+def test_a_public_bucket_is_read_without_credentials(server: S3Server, reach: Any, tmp_path: Path) -> None:
+    reach(server)
+    workplace = Workplace(tmp_path, tmp_path)
+    uri = upload(workplace.write_parquet("a.parquet", products(5)), f"s3://{PUBLIC_BUCKET}/a.parquet")
+    reach(server, AWS_ACCESS_KEY_ID=None, AWS_SECRET_ACCESS_KEY=None, HOME="/nonexistent")
+    config = {"path": uri, "id": "id", "fields": ["title"], "anonymous": True}
+    files = scan_sources(InputConfig.model_validate(config))
+    assert [file.num_rows for file in files] == [5]
+    rows = list(read_piece(uri, "parquet", Piece(0, 0, 5, 5), ["title"], anonymous=True))
+    assert [row.number for row in rows] == [0, 1, 2, 3, 4]
+    with pytest.raises(UsageError, match="no usable AWS credentials"):
+        scan_sources(InputConfig.model_validate(config | {"anonymous": False}))
+
+
+def test_a_model_on_s3_is_copied_once_and_again_when_it_changes(
+    workplace: Workplace, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HPD_CACHE", str(tmp_path / "cache"))
+    shutil.copytree(workplace.model, tmp_path / "model")
+    (tmp_path / "model/pytorch_model.bin").write_bytes(b"an old copy of the weights")
+    uri = upload(tmp_path / "model", f"{bucket}/model")
+
+    tokenizer = Path(resolve_source(uri, weights=False))
+    assert not list(tokenizer.glob("*.safetensors"))
+    assert (tokenizer / "tokenizer.json").is_file()
+    first = Path(resolve_source(uri))
+    assert {path.name for path in first.iterdir()} == {path.name for path in workplace.model.iterdir()}
+    inode = (first / "config.json").stat().st_ino
+    assert Path(resolve_source(uri)) == first
+    assert (first / "config.json").stat().st_ino == inode
+
+    changed = json.loads((tmp_path / "model/config.json").read_text()) | {"rope_theta": 5000.0}
+    Folder(uri).write("config.json", json.dumps(changed).encode())
+    second = Path(resolve_source(uri))
+    assert second != first
+    assert json.loads((second / "config.json").read_text())["rope_theta"] == 5000.0
+    with pytest.raises((StorageError, ModelError), match="no such folder"):
+        resolve_source(f"{bucket}/nothing")
