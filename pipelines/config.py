@@ -100,7 +100,12 @@ class ActorConfig(_Section):
 class RetryConfig(_Section):
     """Every retry is finite. What fails to the end is a dead letter, never a hang."""
 
-    max_attempts: int = Field(3, ge=1, description="times a shard is decoded in one session before it is given up")
+    max_attempts: int = Field(
+        3, ge=1, description="times a whole shard is tried in one session before its bad records are searched for"
+    )
+    max_minutes: float = Field(
+        60, gt=0, description="a shard that is not decoded after so long has failed; its process is replaced"
+    )
     max_actor_restarts: int = Field(20, ge=0, description="times one actor may die and come back before the run stops")
     max_task_retries: int = Field(3, ge=0, description="times Ray repeats a prepare or finish task of a dead worker")
 

@@ -75,17 +75,29 @@ class PreparedShard:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class DecodedShard:
-    """A shard with its answers, in the order of `prepared.records`; none if it was given up (`failure`)."""
+    """A shard with its answers, in the order of `prepared.records`.
+
+    Attributes:
+        results: None for a record that was given up; `failures` says why.
+        failures: reasons, by place in `prepared.records`.
+        attempt_id: the last try; empty if there was nothing to decode.
+        num_attempts: tries in all sessions.
+        engine: what decoded it, and where.
+        metrics: sums over the tries that came to their end in the last process.
+    """
 
     prepared: PreparedShard
-    results: Sequence[RecordResult]
-    failure: str | None
-    attempt_id: str
-    num_attempts: int
     engine: Mapping[str, Any]
-    metrics: Mapping[str, Any] = field(default_factory=dict)
+    results: list[RecordResult | None] = field(init=False)
+    failures: Mapping[int, str] = field(default_factory=dict)
+    attempt_id: str = ""
+    num_attempts: int = 0
+    metrics: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.results = [None] * len(self.prepared.records)
 
 
 def pack(message: object) -> bytes:

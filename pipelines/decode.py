@@ -4,8 +4,9 @@ Ray Data calls an actor from `actors.max_in_flight` threads. Each thread hands i
 and waits, so the hardware does not drain between shards.
 
 A shard that fails is tried again, alone and in a fresh engine, so that it takes no neighbour down and none
-takes it down. Each try is on record before it begins, so one that kills the process counts as well; one that
-only waited for its turn while another killed the process does not.
+takes it down; then in parts, down to the record that is to blame (isolation.py). Each try is on record before
+it begins, so one that kills the process counts as well; one that only waited for its turn while another killed
+the process does not.
 """
 
 from __future__ import annotations
@@ -14,19 +15,20 @@ import gc
 import logging
 import os
 import time
-from dataclasses import asdict, replace
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import ray
 import torch
 
-from hpd_core import AutoregressiveBaseline, Engine, HPDError
+from hpd_core import AutoregressiveBaseline, Engine, ExtractionFuture, HPDError, RecordResult
 from pipelines.cluster import num_cpus
 from pipelines.config import JobConfig
 from pipelines.context import DecodedShard, JobContext, PreparedShard
 from pipelines.errors import UsageError
 from pipelines.gate import Gate
-from pipelines.ledger import Attempt
+from pipelines.isolation import Span, partition
 
 logger = logging.getLogger(__name__)
 
@@ -61,51 +63,75 @@ class Decoder:
         self._unreported_load_seconds = float(self._engine.load_seconds)
 
     def decode(self, prepared: PreparedShard) -> DecodedShard:
-        """The shard with its answers, or with the reason why it was given up. Never raises for its content."""
-        while True:
-            attempt = self._ledger.next_attempt(prepared.shard.id)
-            if attempt.number_in_session > self._job.config.retries.max_attempts:
-                return self._give_up(prepared, attempt)
-            try:
-                return self._try(prepared, attempt)
-            except Exception as error:
-                logger.warning("shard %d, attempt %s: %s", prepared.shard.id, attempt.id, error, exc_info=True)
-                self._has_failed = True
-                self._ledger.fail_attempt(prepared.shard.id, attempt, f"{type(error).__name__}: {error}")
+        """The shard with its answers, and the reasons for records that were given up. Never raises for its content."""
+        shard = prepared.shard.id
+        decoded = DecodedShard(prepared, engine=self._describe())
+        found: dict[Span, Sequence[RecordResult]] = {}
+        while prepared.records:
+            history = self._ledger.history(shard)
+            decoded.num_attempts = history.num_tries
+            parts = partition(len(prepared.records), history.tries, self._job.config.retries.max_attempts)
+            to_do = [span for span in parts.spans if span not in found]
+            for span in to_do:
+                decoded.num_attempts += 1
+                results = self._try(decoded, span, is_first=not history.tries)
+                if results is not None:
+                    found[span] = results
+            if all(span in found for span in parts.spans):
+                for span in parts.spans:
+                    decoded.results[span.start : span.stop] = found[span]
+                decoded.failures = {index: why for span, why in parts.given_up.items() for index in span.indices}
+                break
+        return decoded
 
-    def _try(self, prepared: PreparedShard, attempt: Attempt) -> DecodedShard:
+    def _try(self, decoded: DecodedShard, span: Span, *, is_first: bool) -> Sequence[RecordResult] | None:
+        """One try at some records of the shard; None if it failed. Its numbers are added to the shard's."""
+        prepared, shard = decoded.prepared, decoded.prepared.shard.id
         started = time.perf_counter()
-        suspect = attempt.number_in_session > 1 or self._has_failed
+        suspect = not is_first or self._has_failed
         with self._gate.hold(alone=suspect) as idle_seconds:
-            self._ledger.begin_attempt(prepared.shard.id, attempt)
-            if suspect and self._has_failed:
-                self._reload()
-            records = [record.record for record in prepared.records]
-            future = self._engine.submit(records, self._job.schemas, prepared.document_ids)
-            results = future.result()
-            metrics = asdict(future.metrics)
+            attempt = decoded.attempt_id = self._ledger.begin_try(shard, decoded.num_attempts, span)
+            try:
+                if suspect and self._has_failed:
+                    self._reload()
+                records = [record.record for record in prepared.records[span.start : span.stop]]
+                future = self._engine.submit(records, self._job.schemas, prepared.document_ids[span.start : span.stop])
+                results = self._wait(future, shard, attempt)
+                if len(results) != len(records):
+                    raise RuntimeError(f"{len(records)} records went into the engine, {len(results)} came out")
+                if len(records) < len(prepared.records):
+                    self._ledger.end_try(shard, attempt)
+            except Exception as error:
+                logger.warning("shard %d, attempt %s: %s", shard, attempt, error, exc_info=True)
+                self._has_failed = True
+                self._ledger.end_try(shard, attempt, f"{type(error).__name__}: {error}")
+                return None
             load_seconds, self._unreported_load_seconds = self._unreported_load_seconds, 0.0
-        if len(results) != len(records):
-            raise RuntimeError(f"{len(records)} records went into the engine, {len(results)} came out")
-        timing = {
+        measured = asdict(future.metrics) | {
             "load_seconds": load_seconds,
             "idle_seconds": idle_seconds,
             "wall_seconds": time.perf_counter() - started,
         }
-        return self._decoded(prepared, results, None, attempt, metrics | timing)
+        for name, value in measured.items():
+            decoded.metrics[name] = decoded.metrics.get(name, 0) + value
+        return results
 
-    def _give_up(self, prepared: PreparedShard, attempt: Attempt) -> DecodedShard:
-        reason = attempt.last_error or "the process died while it decoded the shard"
-        tries = attempt.number_in_session - 1
-        last = replace(attempt, number=attempt.number - 1)  # this one is not made
-        return self._decoded(prepared, [], f"given up after {tries} attempts; the last: {reason}", last, {})
+    def _wait(self, future: ExtractionFuture, shard: int, attempt: str) -> list[RecordResult]:
+        minutes = self._job.config.retries.max_minutes
+        try:
+            return future.result(timeout=60 * minutes)
+        except TimeoutError:
+            if future.done():
+                raise
+            # The engine's own thread hangs: nothing but a new process helps.
+            self._ledger.end_try(shard, attempt, f"not decoded within retries.max_minutes ({minutes:g})")
+            logger.error("shard %d, attempt %s: no end after %g minutes; the process ends", shard, attempt, minutes)
+            os._exit(1)
 
-    def _decoded(
-        self, prepared: PreparedShard, results: Any, failure: str | None, attempt: Attempt, metrics: dict[str, Any]
-    ) -> DecodedShard:
+    def _describe(self) -> dict[str, Any]:
         context = ray.get_runtime_context() if ray.is_initialized() else None
         place = {"node_id": context.get_node_id(), "actor_id": context.get_actor_id()} if context else {}
-        return DecodedShard(prepared, results, failure, attempt.id, attempt.number, self._description | place, metrics)
+        return self._description | place
 
     def _reload(self) -> None:
         """A failed engine may have lost its state. Where not even a new one starts (a dead CUDA context stays

@@ -64,12 +64,11 @@ def finish_shard(decoded: DecodedShard, job: JobContext) -> tuple[dict[str, pa.T
 
 def _split(decoded: DecodedShard) -> tuple[list[tuple[PreparedRecord, RecordResult]], list[DeadRow]]:
     dead = list(decoded.prepared.dead)
-    if decoded.failure is not None:
-        dead += [_dead(record, "shard_failed", decoded.failure) for record in decoded.prepared.records]
-        return [], sorted(dead, key=lambda row: (row.file, row.row))
     answered = []
-    for record, result in zip(decoded.prepared.records, decoded.results, strict=True):
-        if result.error is None:
+    for index, (record, result) in enumerate(zip(decoded.prepared.records, decoded.results, strict=True)):
+        if result is None:
+            dead.append(_dead(record, "decode_failed", decoded.failures[index]))
+        elif result.error is None:
             answered.append((record, result))
         else:
             dead.append(_dead(record, str(result.error_code or "engine"), result.error))
@@ -187,7 +186,7 @@ def _metrics_row(decoded: DecodedShard, job: JobContext, counts: Mapping[str, An
         "run_id": job.run_id,
         "shard": shard.id,
         "attempt_id": decoded.attempt_id,
-        "retries": decoded.num_attempts - 1,
+        "retries": max(0, decoded.num_attempts - 1),
         "num_rows": shard.num_rows,
         "num_products": counts["products"],
         "num_dead_letters": counts["dead_letters"],

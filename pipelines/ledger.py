@@ -2,8 +2,9 @@
 
 _plan.json                                 the plan, before any work
 _engine.json                               what the first engine is: the others must be the same
-_attempts/<shard>/<attempt>.json           a decode was begun; the session it belongs to
+_attempts/<shard>/<attempt>.json           a decode was begun; its name tells the session and the records
 _attempts/<shard>/<attempt>.error.json     ... and failed with this message
+_attempts/<shard>/<attempt>.done.json      ... and came to its end, with others of the shard still to do
 _parts/<table>/<shard>-<attempt>.parquet   rows of one attempt; garbage unless a manifest names them
 _shards/<shard>.json                       the shard is committed: the first to write it wins
 <table>/part-<shard>.parquet               published: committed rows, under one name for ever
@@ -15,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import re
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -26,6 +28,7 @@ import pyarrow.parquet as pq
 
 from pipelines.errors import RunError, UsageError
 from pipelines.folders import Folder
+from pipelines.isolation import Span, Try
 
 MANIFEST_NAME = "manifest.json"
 _ENGINE_NAME = "_engine.json"
@@ -41,21 +44,20 @@ _ENGINE_IDENTITY = (
     "prompt_hash",
 )
 
+_TRY_NAME = re.compile(r"(?P<attempt>\d+-(?P<session>[^-]+)-(?P<start>\d+)-(?P<stop>\d+)-\w+)\.json")
+
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
-    """One try at decoding a shard.
+class History:
+    """What was tried at a shard.
 
     Attributes:
-        number: counts from 1 over all sessions.
-        number_in_session: counts from 1 since the job was last started.
-        last_error: what the latest failed try of this session reported; None if its process died silently.
+        num_tries: over all sessions.
+        tries: those of this session, oldest first. Those before ended with the job itself, whatever the reason.
     """
 
-    id: str
-    number: int
-    number_in_session: int
-    last_error: str | None
+    num_tries: int
+    tries: list[Try]
 
 
 class Ledger:
@@ -81,25 +83,33 @@ class Ledger:
             raise RunError(f"{self.folder.describe(_manifest_name(shard))} is missing or no manifest")
         return manifest
 
-    def next_attempt(self, shard: int) -> Attempt:
-        """What the next try at the shard will be called; nothing is put on record yet."""
-        folder = f"_attempts/{shard:06d}"
+    def history(self, shard: int) -> History:
+        """What was tried at the shard so far."""
+        folder = _tries_folder(shard)
         names = self.folder.list(folder)
-        begun = [name for name in names if not name.endswith(".error.json")]
-        mine = [name for name in begun if f"-{self.session}-" in name]
-        errors = [name for name in names if name.endswith(".error.json") and f"-{self.session}-" in name]
-        attempt = f"{len(begun) + 1:03d}-{self.session}-{uuid.uuid4().hex[:8]}"
-        last_error = self.folder.read_json(f"{folder}/{errors[-1]}")["error"] if errors else None
-        return Attempt(attempt, len(begun) + 1, len(mine) + 1, last_error)
+        matches = [match for name in names if (match := _TRY_NAME.fullmatch(name)) is not None]
+        tries = []
+        for match in matches:
+            if match["session"] != self.session:
+                continue
+            attempt, error = match["attempt"], None
+            if f"{attempt}.error.json" in names:
+                error = self.folder.read_json(f"{folder}/{attempt}.error.json")["error"]
+            span = Span(int(match["start"]), int(match["stop"]))
+            tries.append(Try(span, f"{attempt}.done.json" in names, error))
+        return History(len(matches), tries)
 
-    def begin_attempt(self, shard: int, attempt: Attempt) -> None:
-        """Puts a try on record before it starts, so that one that kills its process counts as well."""
-        self.folder.write(f"_attempts/{shard:06d}/{attempt.id}.json", b"{}")
+    def begin_try(self, shard: int, number: int, span: Span) -> str:
+        """Puts a try on record before it starts, so that one that kills its process counts as well. Returns its id."""
+        attempt = f"{number:04d}-{self.session}-{span.start}-{span.stop}-{uuid.uuid4().hex[:8]}"
+        self.folder.write(f"{_tries_folder(shard)}/{attempt}.json", b"{}")
+        return attempt
 
-    def fail_attempt(self, shard: int, attempt: Attempt, error: str) -> None:
-        """Puts the reason on record."""
-        name = f"_attempts/{shard:06d}/{attempt.id}.error.json"
-        self.folder.write(name, json.dumps({"error": error}).encode())
+    def end_try(self, shard: int, attempt: str, error: str | None = None) -> None:
+        """Puts on record how it ended. A whole shard that is decoded needs no end: the commit that follows is one."""
+        ending = "done" if error is None else "error"
+        content = json.dumps({} if error is None else {"error": error}, ensure_ascii=False)
+        self.folder.write(f"{_tries_folder(shard)}/{attempt}.{ending}.json", content.encode())
 
     def commit(self, shard: int, attempt_id: str, tables: Mapping[str, pa.Table], facts: Mapping[str, Any]) -> None:
         """Writes the parts, then the manifest, unless another attempt was first; then publishes the winner's."""
@@ -170,6 +180,10 @@ class Ledger:
             "num_bytes": len(data),
             "sha256": hashlib.sha256(data).hexdigest(),
         }
+
+
+def _tries_folder(shard: int) -> str:
+    return f"_attempts/{shard:06d}"
 
 
 def _manifest_name(shard: int) -> str:

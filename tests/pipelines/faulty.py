@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Sequence
+from concurrent.futures import Future
 from typing import Any
 
 from hpd_core import Record
@@ -15,7 +16,7 @@ from pipelines.stages import Decode
 
 
 class _Engine:
-    """Passes everything on to a real engine, after `before`."""
+    """Passes everything on to a real engine, after `before`; what that returns is an answer in the engine's place."""
 
     def __init__(self, engine: Any, before: Any) -> None:
         self._engine = engine
@@ -25,16 +26,24 @@ class _Engine:
         return getattr(self._engine, name)
 
     def submit(self, records: Sequence[Record], *arguments: Any) -> Any:
-        self._before(records)
-        return self._engine.submit(records, *arguments)
+        instead = self._before(records)
+        return self._engine.submit(records, *arguments) if instead is None else instead
 
 
 class _WrappedDecode(Decode):
     def __init__(self, job: JobContext) -> None:
         super().__init__(job)
+        load = self._decoder._load
+
+        def load_and_wrap() -> None:
+            load()
+            self._decoder._engine = _Engine(self._decoder._engine, self.before)  # type: ignore[assignment]
+
+        # Also when it is loaded again: what is wrong with it stays wrong.
+        self._decoder._load = load_and_wrap  # type: ignore[method-assign]
         self._decoder._engine = _Engine(self._decoder._engine, self.before)  # type: ignore[assignment]
 
-    def before(self, records: Sequence[Record]) -> None:
+    def before(self, records: Sequence[Record]) -> Any:
         raise NotImplementedError
 
 
@@ -45,6 +54,21 @@ class DyingDecode(_WrappedDecode):
         if any(record.fields["title"] == "poison" for record in records):
             time.sleep(1)
             os.kill(os.getpid(), signal.SIGKILL)
+
+
+class RaisingDecode(_WrappedDecode):
+    """The engine raises whenever certain records come."""
+
+    def before(self, records: Sequence[Record]) -> None:
+        if any(record.fields["title"] == "poison" for record in records):
+            raise MemoryError("out of memory")
+
+
+class HangingDecode(_WrappedDecode):
+    """The engine never answers where a certain record came."""
+
+    def before(self, records: Sequence[Record]) -> Any:
+        return Future() if any(record.fields["title"] == "poison" for record in records) else None
 
 
 class OnceFailingDecode(_WrappedDecode):
@@ -75,4 +99,12 @@ class StillbornDecode(Decode):
         return super().__call__(batch)
 
 
-__all__ = ["Decoder", "DyingDecode", "MeasuringDecode", "OnceFailingDecode", "StillbornDecode"]
+__all__ = [
+    "Decoder",
+    "DyingDecode",
+    "HangingDecode",
+    "MeasuringDecode",
+    "OnceFailingDecode",
+    "RaisingDecode",
+    "StillbornDecode",
+]

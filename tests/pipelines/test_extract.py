@@ -170,24 +170,33 @@ def test_an_actor_has_two_shards_in_its_engine_at_once(workplace: Workplace, mon
     assert max(seen) == 2
 
 
-def test_a_shard_that_kills_its_process_ends_as_dead_letters_and_takes_no_other_along(
-    workplace: Workplace, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("decode", "retries", "reason"),
+    [
+        (faulty.DyingDecode, {}, "the process died while it decoded the record"),
+        (faulty.RaisingDecode, {}, "MemoryError: out of memory"),
+        (faulty.HangingDecode, {"max_minutes": 0.1}, "not decoded within retries.max_minutes (0.1)"),
+    ],
+)
+def test_a_record_that_breaks_the_engine_is_found_and_takes_no_other_along(
+    workplace: Workplace, monkeypatch: pytest.MonkeyPatch, decode: type, retries: dict[str, Any], reason: str
 ) -> None:
     rows = products(16)
-    rows[0]["title"] = "poison"
+    rows[2]["title"] = "poison"
     workplace.write_parquet("a.parquet", rows)
-    monkeypatch.setattr(stages, "Decode", faulty.DyingDecode)
-    outcome = workplace.run(retries={"max_attempts": 2})
-    poisoned = next(s for s in outcome.plan.shards if s.pieces[0].start == 0)
+    monkeypatch.setattr(stages, "Decode", decode)
+    outcome = workplace.run(retries={"max_attempts": 1, **retries})
     assert outcome.discrepancy is None
-    assert dict(outcome.totals.reasons) == {"shard_failed": poisoned.num_rows}
-    assert outcome.totals.products == 16 - poisoned.num_rows
-    dead = read_table(workplace.folder / "out", "dead_letter")
-    assert {row["error"] for row in dead} == {
-        "given up after 2 attempts; the last: the process died while it decoded the shard"
-    }
-    assert all(json.loads(row["row_json"])["id"] for row in dead)
-    assert {row["attempts"] for row in dead} == {2}
+    assert dict(outcome.totals.reasons) == {"decode_failed": 1}
+    assert outcome.totals.products == 15
+    (dead,) = read_table(workplace.folder / "out", "dead_letter")
+    assert dead["source_row"] == 2
+    assert json.loads(dead["row_json"])["title"] == "poison"
+    assert dead["error"] == f"given up after 2 failed tries of the record; the last: {reason}"
+    shard = next(s for s in outcome.plan.shards if s.pieces[0].start == 0)
+    assert shard.num_rows > 2
+    # The shard once, then each of its records, and the one once more.
+    assert dead["attempts"] >= 1 + shard.num_rows + 1
 
 
 def test_an_engine_that_fails_once_is_tried_again(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from pipelines.errors import UsageError
 from pipelines.folders import Folder
-from pipelines.ledger import Attempt, Ledger
+from pipelines.isolation import Span, Try
+from pipelines.ledger import History, Ledger
 
 TABLES = ("attributes", "products")
 
@@ -132,28 +133,21 @@ def test_publishing_again_after_the_parts_are_cleaned_up_is_harmless(tmp_path: P
         ledger.publish(ledger.manifest(0))
 
 
-def test_attempts_count_over_sessions_and_errors_are_remembered_within_one(tmp_path: Path) -> None:
+def test_tries_count_over_sessions_and_their_ends_are_remembered_within_one(tmp_path: Path) -> None:
     first = Ledger(Folder(str(tmp_path)), "aaaa")
-    one = begin(first, 5)
-    assert (one.number, one.number_in_session, one.last_error) == (1, 1, None)
-    first.fail_attempt(5, one, "RuntimeError: boom")
-    two = begin(first, 5)
-    assert (two.number, two.number_in_session, two.last_error) == (2, 2, "RuntimeError: boom")
-    again = begin(Ledger(Folder(str(tmp_path)), "bbbb"), 5)
-    assert (again.number, again.number_in_session, again.last_error) == (3, 1, None)
-    assert begin(Ledger(Folder(str(tmp_path)), "aaaa"), 6).number == 1
-
-
-def test_a_try_that_only_waited_is_not_on_record(tmp_path: Path) -> None:
-    ledger = Ledger(Folder(str(tmp_path)), "aaaa")
-    ledger.next_attempt(5)
-    assert ledger.next_attempt(5).number == 1
-
-
-def begin(ledger: Ledger, shard: int) -> Attempt:
-    attempt = ledger.next_attempt(shard)
-    ledger.begin_attempt(shard, attempt)
-    return attempt
+    assert first.history(5) == History(0, [])
+    whole, half = Span(0, 8), Span(0, 4)
+    first.end_try(5, first.begin_try(5, 1, whole), "RuntimeError: boom")
+    first.end_try(5, first.begin_try(5, 2, half))
+    first.begin_try(5, 3, Span(4, 8))
+    tries = [Try(whole, False, "RuntimeError: boom"), Try(half, True), Try(Span(4, 8), False)]
+    assert first.history(5) == History(3, tries)
+    second = Ledger(Folder(str(tmp_path)), "bbbb")
+    assert second.history(5) == History(3, [])
+    second.begin_try(5, 4, whole)
+    assert second.history(5) == History(4, [Try(whole, False)])
+    assert first.history(5) == History(4, tries)
+    assert first.history(6) == History(0, [])
 
 
 ENGINE: dict[str, Any] = {"model_id": "m", "dtype": "float32", "layout": "tree", "device": "cpu"}

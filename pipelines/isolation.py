@@ -1,0 +1,109 @@
+"""Which part of a failing shard to try next, so that one bad record costs itself and not its neighbours.
+
+A shard is tried whole, `max_attempts` times: most failures come from outside (a lost node, a full GPU) and do not come
+back. Then it is cut into up to 16 ranges of records, each tried alone; a range that fails is cut again, down to the
+record. A process that dies takes its memory along, so all of this is worked out anew, each time, from the tries on
+record.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+FAN_OUT = 16
+# A record fails twice before it is given up: once may have been the node's fault.
+_TRIES_OF_A_RECORD = 2
+# Failures after which what still fails is given up as it stands: an engine that is broken fails everywhere.
+_MAX_FAILURES = 40
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Span:
+    """Records [start, stop) of a prepared shard."""
+
+    start: int
+    stop: int
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    @property
+    def indices(self) -> range:
+        """The places of its records in the shard."""
+        return range(self.start, self.stop)
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """One try at decoding a span, as it is on record.
+
+    Attributes:
+        is_done: it came to its end. If not, it has failed: with `error`, or without a word because its process died.
+    """
+
+    span: Span
+    is_done: bool
+    error: str | None = None
+
+
+@dataclass(slots=True)
+class Partition:
+    """What to decode, in this order, and what is given up, with the reason."""
+
+    spans: list[Span] = field(default_factory=list)
+    given_up: dict[Span, str] = field(default_factory=dict)
+
+
+def partition(num_records: int, tries: Sequence[Try], max_attempts: int) -> Partition:
+    """Splits a shard's records into spans to decode and spans to give up. Together they are all records, each once.
+
+    Args:
+        num_records: in the shard, at least 1.
+        tries: of this session, oldest first; spans of a shard that was prepared in the same way.
+        max_attempts: tries of the whole shard before it is cut.
+    """
+    failures: dict[Span, list[Try]] = {}
+    for each in tries:
+        if not each.is_done:
+            failures.setdefault(each.span, []).append(each)
+    num_failures = sum(map(len, failures.values()))
+    is_hopeless = num_failures >= max_attempts + _MAX_FAILURES
+    found = Partition()
+
+    def visit(span: Span, num_tries: int) -> None:
+        failed = failures.get(span, [])
+        if len(failed) < num_tries:
+            found.spans.append(span)
+            return
+        children = _cut(span)
+        is_everywhere = len(children) > 1 and all(child in failures for child in children) and len(span) == num_records
+        if not children or is_hopeless or is_everywhere:
+            found.given_up[span] = _reason(failed, is_everywhere)
+            return
+        for child in children:
+            visit(child, 1 if len(child) > 1 else _TRIES_OF_A_RECORD)
+
+    visit(Span(0, num_records), max_attempts)
+    # A death costs what was decoded before it: what has come to its end already waits. Of the others the longest first,
+    # so that an engine that fails everywhere shows it before the search goes deep.
+    done = {each.span for each in tries if each.is_done}
+    found.spans.sort(key=lambda span: (span in done, -len(span), span.start))
+    return found
+
+
+def _cut(span: Span) -> list[Span]:
+    if len(span) <= 1:
+        return []
+    parts = min(FAN_OUT, len(span))
+    edges = [span.start + len(span) * part // parts for part in range(parts + 1)]
+    return [Span(start, stop) for start, stop in itertools.pairwise(edges)]
+
+
+def _reason(failed: Sequence[Try], is_everywhere: bool) -> str:
+    last = failed[-1]
+    what = "the record" if len(last.span) == 1 else f"{len(last.span)} records together"
+    reason = last.error or f"the process died while it decoded {what}"
+    tail = "; so did every part of them alone" if is_everywhere else ""
+    return f"given up after {len(failed)} failed tries of {what}{tail}; the last: {reason}"
