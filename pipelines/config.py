@@ -106,6 +106,9 @@ class RetryConfig(_Section):
     max_minutes: float = Field(
         60, gt=0, description="a shard that is not decoded after so long has failed; its process is replaced"
     )
+    lease_seconds: float = Field(
+        60, gt=0, description="a driver that is silent for so long is taken for dead, and its run may be taken over"
+    )
     max_actor_restarts: int = Field(20, ge=0, description="times one actor may die and come back before the run stops")
     max_task_retries: int = Field(3, ge=0, description="times Ray repeats a prepare or finish task of a dead worker")
 

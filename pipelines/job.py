@@ -6,7 +6,7 @@ import datetime
 import json
 import platform
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -22,6 +22,7 @@ from pipelines.config import JobConfig
 from pipelines.context import JobContext, SourceRef
 from pipelines.errors import RunError, UsageError
 from pipelines.folders import Folder, open_filesystem
+from pipelines.lease import RunLease
 from pipelines.ledger import Ledger
 from pipelines.plan import PLAN_NAME, Plan, check_resume, find_plan, make_plan
 from pipelines.progress import show_progress
@@ -83,11 +84,21 @@ def run_job(job: PlannedJob, console: Console) -> Outcome:
     """Does what is left of the run. Raises `UsageError`, or `RunError` or `OSError` if a rerun has to continue it."""
     ledger = Ledger(job.output, session=secrets.token_hex(4))
     if (manifest := ledger.finished()) is not None:
-        totals = Totals.from_dict(manifest["totals"])
-        return Outcome(job.plan, totals, was_finished=True, notes=manifest.get("notes", ()))
+        return _finished(job, manifest)
     _check_model(job.config)
     job = _store_plan(job)
+    with RunLease(job.output, job.config.retries.lease_seconds).hold(console) as lease:
+        if (manifest := ledger.finished()) is not None:  # by the driver that held the lease before
+            return _finished(job, manifest)
+        return _work(job, ledger, lease, console)
 
+
+def _finished(job: PlannedJob, manifest: Mapping[str, Any]) -> Outcome:
+    totals = Totals.from_dict(manifest["totals"])
+    return Outcome(job.plan, totals, was_finished=True, notes=manifest.get("notes", ()))
+
+
+def _work(job: PlannedJob, ledger: Ledger, lease: RunLease, console: Console) -> Outcome:
     totals = Totals()
     for shard in _manifests(ledger, sorted(ledger.committed())):
         totals.add(shard)
@@ -95,7 +106,7 @@ def run_job(job: PlannedJob, console: Console) -> Outcome:
         console.print(f"Continuing run {job.plan.run_id}: {totals.rows:,} of {job.plan.num_rows:,} rows are done.")
     with show_progress(console, totals, job.plan.num_rows, job.config.log_seconds) as speed:
         if totals.shards < len(job.plan.shards):
-            _decode_pending(job, ledger, totals, console)
+            _decode_pending(job, ledger, totals, lease, console)
         pace = speed.products_per_second
         seconds = speed.elapsed
     return _finish(job, ledger, seconds, pace)
@@ -129,7 +140,7 @@ def _store_plan(job: PlannedJob) -> PlannedJob:
     return PlannedJob(job.config, job.schemas, job.output, stored, is_new=False)
 
 
-def _decode_pending(job: PlannedJob, ledger: Ledger, totals: Totals, console: Console) -> None:
+def _decode_pending(job: PlannedJob, ledger: Ledger, totals: Totals, lease: RunLease, console: Console) -> None:
     # Ray takes seconds to import: runs that are refused or finished do without.
     from pipelines.cluster import explain, num_gpus_per_actor, ray_cluster, resource_note
     from pipelines.stages import build_dataset
@@ -140,6 +151,7 @@ def _decode_pending(job: PlannedJob, ledger: Ledger, totals: Totals, console: Co
         if (note := resource_note(job.config.actors)) is not None:
             console.print(note)
         while True:
+            lease.check()
             committed = ledger.committed()
             pending = [shard for shard in job.plan.shards if shard.id not in committed]
             if not pending:
@@ -147,6 +159,8 @@ def _decode_pending(job: PlannedJob, ledger: Ledger, totals: Totals, console: Co
             try:
                 for row in build_dataset(pending, context, num_gpus).iter_rows():
                     totals.add(json.loads(row["summary"]))
+                    if lease.is_lost:
+                        break
             except Exception as error:
                 explained = explain(error)
                 if explained is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import time
@@ -16,6 +17,7 @@ from hpd_core import Engine, EngineConfig, Record
 from pipelines import stages
 from pipelines.context import JobContext
 from pipelines.errors import RunError
+from pipelines.lease import RunLease
 from pipelines.schemas import load_schemas
 from pipelines.tables import TABLES
 from tests.pipelines import faulty
@@ -230,14 +232,14 @@ def test_a_rerun_of_a_finished_run_changes_nothing(workplace: Workplace) -> None
     assert {path: path.stat().st_mtime_ns for path in output.rglob("*")} == before
 
 
-def test_two_drivers_on_one_folder_do_the_work_once(workplace: Workplace) -> None:
-    workplace.write_parquet("a.parquet", products(12))
+def drive_twice(workplace: Workplace) -> tuple[list[Any], list[Exception]]:
+    """Outcomes and errors of two drivers on one folder."""
     outcomes, errors = [], []
 
     def drive() -> None:
         try:
             # Half a CPU each, or the two actors leave none for the stages around them.
-            outcomes.append(workplace.run(actors={"num_cpus": 0.5}))
+            outcomes.append(workplace.run(actors={"num_cpus": 0.5}, retries={"lease_seconds": 6}))
         except Exception as error:
             errors.append(error)
 
@@ -247,6 +249,27 @@ def test_two_drivers_on_one_folder_do_the_work_once(workplace: Workplace) -> Non
         time.sleep(0.5)
     for thread in threads:
         thread.join()
+    return outcomes, errors
+
+
+def test_a_second_driver_on_a_folder_is_refused_or_finds_it_finished(workplace: Workplace) -> None:
+    workplace.write_parquet("a.parquet", products(12))
+    outcomes, errors = drive_twice(workplace)
+    assert [outcome.totals.products for outcome in outcomes] == [12] * len(outcomes)
+    assert [isinstance(error, RunError) and "is working on" in str(error) for error in errors] == [True] * len(errors)
+    assert len(outcomes) + len(errors) == 2
+    assert outcomes
+    attempts = list((workplace.folder / "out/_attempts").rglob("*.json"))
+    assert len(attempts) == len(outcomes[0].plan.shards), "a shard was decoded twice"
+
+
+def test_two_drivers_that_do_not_know_of_each_other_commit_the_work_once(
+    workplace: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when one has slept past its lease: rows do not depend on it."""
+    monkeypatch.setattr(RunLease, "hold", lambda lease, console: contextlib.nullcontext(lease))
+    workplace.write_parquet("a.parquet", products(12))
+    outcomes, errors = drive_twice(workplace)
     assert errors == []
     assert [outcome.totals.products for outcome in outcomes] == [12, 12]
     assert len(read_table(workplace.folder / "out", "products")) == 12

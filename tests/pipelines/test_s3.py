@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import random
@@ -16,6 +17,7 @@ from typing import Any, get_args
 import duckdb
 import pytest
 import yaml
+from rich.console import Console
 from typer.testing import CliRunner
 
 from hpd_core import storage
@@ -25,6 +27,7 @@ from pipelines.config import InputConfig
 from pipelines.errors import RunError, UsageError
 from pipelines.extract import app
 from pipelines.folders import Folder
+from pipelines.lease import RunLease
 from pipelines.planning import Piece
 from pipelines.readers import read_piece
 from pipelines.sources import scan_sources
@@ -254,6 +257,16 @@ def test_of_many_writers_of_one_object_exactly_one_wins(bucket: str) -> None:
         thread.join()
     assert sorted(name for name, _ in winners) == list(range(10))
     assert all(folder.read(f"s/{name}") == b"%d" % number for name, number in winners)
+
+
+def test_a_lease_on_s3_is_held_by_one(bucket: str) -> None:
+    folder, console = Folder(f"{bucket}/out"), Console(file=io.StringIO())
+    with RunLease(folder, 3).hold(console) as lease:
+        with pytest.raises(RunError, match="is working on"), RunLease(folder, 3).hold(console):
+            pass
+        lease.check()
+    with RunLease(folder, 3).hold(console):
+        assert len(folder.list("_lease")) <= 2
 
 
 def test_without_access_the_message_says_what_to_do(
