@@ -20,13 +20,14 @@ datasets="[{gold: $data/oa-mine.train.jsonl, schemas: $out/oa-mine.yaml,
            {gold: $data/ae-110k.train.jsonl, schemas: $out/ae-110k.yaml,
             input: {path: $data/ae-110k.train.jsonl, fields: {title: input}}}]"
 
+score_one() { # data set, label, settings
+    "$python" pipelines/extract.py --config configs/extractgpt.yaml --set "input.path=$data/$1.test.jsonl" \
+        --set "schemas=$out/$1.yaml" --set "output=$out/$1-$2" "${@:3}"
+    "$python" pipelines/evaluate.py "$out/$1-$2" --gold "$data/$1.test.jsonl" --comparison folded --json >"$out/$1-$2.txt"
+}
+
 score() { # label, settings
-    for name in oa-mine ae-110k; do
-        "$python" pipelines/extract.py --config configs/extractgpt.yaml --set "input.path=$data/$name.test.jsonl" \
-            --set "schemas=$out/$name.yaml" --set "output=$out/$name-$1" "${@:2}"
-        "$python" pipelines/evaluate.py "$out/$name-$1" --gold "$data/$name.test.jsonl" --comparison folded --json \
-            >"$out/$name-$1.txt"
-    done
+    for name in oa-mine ae-110k; do score_one "$name" "$@"; done
 }
 
 for seed in $seeds; do
@@ -40,6 +41,15 @@ for seed in $seeds; do
             stacked)
                 score "stacked-1-$seed" --set "$model" --set engine.layout=stacked --set engine.stack_size=1
                 score "stacked-6-$seed" --set "$model" --set engine.layout=stacked
+                # What stacking and the width of the gaps do to one and the same model.
+                for stack in 2 4; do
+                    score_one oa-mine "stacked-$stack-$seed" --set "$model" --set engine.layout=stacked \
+                        --set "engine.stack_size=$stack"
+                done
+                for gap in 10 60; do
+                    score_one oa-mine "stacked-1-gap$gap-$seed" --set "$model" --set engine.layout=stacked \
+                        --set engine.stack_size=1 --set "engine.max_value_tokens=$gap"
+                done
                 ;;
         esac
     done
