@@ -1,6 +1,7 @@
 # make demo    extract the sample catalog with the embedded model, on a local Ray, and score the answers
 # make test    the whole suite, but for what takes many minutes (make soak)
-# Both set up their own environment in .venv first.
+# make rivals  install vLLM (CPU) beside it, for pipelines/benchmark.py --vllm .venv-rivals/bin/python
+# The first two set up their own environment in .venv first.
 
 PYTHON ?= python3
 VENV := .venv
@@ -8,7 +9,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check soak clean
+.PHONY: help setup demo test check soak rivals clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -39,5 +40,12 @@ check: $(INSTALLED)
 soak: $(INSTALLED)
 	$(BIN)/python -m pytest -m soak
 
+rivals: .venv-rivals/.installed
+
+.venv-rivals/.installed: requirements-rivals.txt
+	$(PYTHON) -m venv .venv-rivals
+	.venv-rivals/bin/python -m pip install --quiet --no-deps --requirement requirements-rivals.txt
+	@touch $@
+
 clean:
-	rm -rf $(VENV) runs build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-rivals runs build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

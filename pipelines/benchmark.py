@@ -16,6 +16,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -40,7 +41,7 @@ from pipelines.config_file import load_config
 from pipelines.errors import UsageError
 from pipelines.gold import GoldProduct, read_gold
 from pipelines.records import read_records
-from pipelines.rivals import ForcedRecord, run_generate, run_naive_hpd
+from pipelines.rivals import ForcedRecord, VllmProcess, run_generate, run_naive_hpd
 from pipelines.schemas import load_schemas
 from pipelines.yardsticks import Floor, Work, best_shape, run_dense, seconds_of
 
@@ -155,6 +156,14 @@ def contenders(model: Any, workload: Workload, config: EngineConfig, batch_size:
     }
 
 
+def vllm_contenders(vllm: VllmProcess) -> Contenders:
+    """Name -> a run of vLLM, already started."""
+    return {
+        "vLLM AR": lambda: Run(vllm.run(VllmProcess.AUTOREGRESSIVE)),
+        "vLLM fan-out": lambda: Run(vllm.run(VllmProcess.FAN_OUT)),
+    }
+
+
 def yardsticks(model: Any, work: Work, shape: tuple[int, int]) -> Contenders:
     """Name -> a run of as much work."""
 
@@ -174,32 +183,49 @@ def main(
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first N records.")] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Of the rivals.")] = 32,
     repeats: Annotated[int, typer.Option(min=1, help="Rounds; the median counts.")] = 3,
+    vllm: Annotated[
+        str | None, typer.Option(metavar="PYTHON", help="Also vLLM, of this interpreter's environment (make rivals).")
+    ] = None,
+    vllm_block_size: Annotated[int, typer.Option(min=1, help="Tokens of a block of vLLM's KV cache.")] = 32,
 ) -> None:
     """Measure decoding speed: the layouts, their rivals, and what the machine could do."""
     console = Console(stderr=True)
-    try:
-        job = load_config(JobConfig, config, changes or [])
-        tokenizer = models.load_tokenizer(job.model, job.engine)
-        workload = Workload(tokenizer, job, gold, limit)
-        model = models.load_model(job.model, job.engine)
-        models.attach(model)
-        runs = contenders(model, workload, job.engine, batch_size)
-    except (HPDError, UsageError) as error:
-        typer.echo(f"Error: {error}", err=True)
-        raise typer.Exit(2) from None
-    console.print("looking for the best dense batch")
-    work = run_engine(model, workload, job.engine.model_copy(update={"layout": "tree"})).work
-    assert work is not None
-    with models.own_attention(model):
-        shape = best_shape(model, work)
-    runs |= yardsticks(model, work, shape)
-    results: dict[str, list[Run]] = {name: [] for name in runs}
-    # Rounds over all contenders, so that a slow moment of the machine does not fall on one of them.
-    for round_number in range(repeats):
-        for name, run in runs.items():
-            console.print(f"round {round_number + 1}/{repeats}: {name}")
-            results[name].append(run())
-    report(job.model, model, len(workload.records), batch_size, shape, results)
+    with ExitStack() as stack:
+        try:
+            job = load_config(JobConfig, config, changes or [])
+            tokenizer = models.load_tokenizer(job.model, job.engine)
+            workload = Workload(tokenizer, job, gold, limit)
+            model = models.load_model(job.model, job.engine)
+            models.attach(model)
+            runs = contenders(model, workload, job.engine, batch_size)
+            facts: dict[str, Any] = {}
+            if vllm is not None:
+                console.print("starting vLLM, which compiles first")
+                process = _start_vllm(vllm, job, model, workload, vllm_block_size)
+                stack.callback(process.close)
+                facts["vllm"] = process.facts | {"block_size": vllm_block_size}
+                runs = vllm_contenders(process) | runs
+        except (HPDError, UsageError) as error:
+            typer.echo(f"Error: {error}", err=True)
+            raise typer.Exit(2) from None
+        console.print("looking for the best dense batch")
+        work = run_engine(model, workload, job.engine.model_copy(update={"layout": "tree"})).work
+        assert work is not None
+        with models.own_attention(model):
+            shape = best_shape(model, work)
+        runs |= yardsticks(model, work, shape)
+        results: dict[str, list[Run]] = {name: [] for name in runs}
+        # Rounds over all contenders, so that a slow moment of the machine does not fall on one of them.
+        for round_number in range(repeats):
+            for name, run in runs.items():
+                console.print(f"round {round_number + 1}/{repeats}: {name}")
+                results[name].append(run())
+    report(job.model, model, len(workload.records), batch_size, shape, results, facts)
+
+
+def _start_vllm(python: str, job: JobConfig, model: Any, workload: Workload, block_size: int) -> VllmProcess:
+    dtype = str(model.dtype).removeprefix("torch.")
+    return VllmProcess(python, models.resolve_source(job.model), dtype, workload.forced(model.config), block_size)
 
 
 def report(
@@ -209,6 +235,7 @@ def report(
     batch_size: int,
     dense_shape: tuple[int, int],
     results: dict[str, list[Run]],
+    other_facts: dict[str, Any],
 ) -> None:
     """The table, then the JSON line."""
     seconds = {name: [run.seconds for run in runs] for name, runs in results.items()}
@@ -254,6 +281,7 @@ def report(
         "steps": {name: runs[0].num_steps for name, runs in results.items() if runs[0].num_steps is not None},
         "efficiency": efficiencies,
         "versions": versions(),
+        **other_facts,
     }
     print(json.dumps(facts))
 

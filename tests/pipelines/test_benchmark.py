@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,12 +13,14 @@ from torch.utils.flop_counter import FlopCounterMode
 from typer.testing import CliRunner, Result
 
 from hpd_core import models
+from hpd_core.layout import visible
 from pipelines.benchmark import Workload, app
 from pipelines.yardsticks import Floor, Work, best_shape, run_dense
 from tests.pipelines.conftest import Workplace, products
 from tests.tiny_model import answering_model, answering_tokenizer
 
 NUM_RECORDS = 9
+RIVALS = Path(__file__).parents[2] / ".venv-rivals/bin/python"
 LINEAR_WEIGHTS = 2 * (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 128)  # of the tiny model's two layers
 
 
@@ -106,3 +110,43 @@ def test_the_best_shape_is_one_of_those_tried(model: Any) -> None:
     shapes = [(1, 8), (64, 16)]
     with models.own_attention(model):
         assert best_shape(model, Work(400, 40), shapes) == (64, 16), "eight times the batch is faster by far"
+
+
+@pytest.mark.parametrize(
+    ("python", "reason"),
+    [("/nowhere/python", "--vllm /nowhere/python: "), (sys.executable, "vLLM has ended:\n  ")],
+)
+def test_vllm_that_does_not_start_is_an_error(workplace: Workplace, python: str, reason: str) -> None:
+    workplace.write_parquet("a.parquet", products(NUM_RECORDS))
+    result = run(workplace, "--vllm", python)
+    assert result.exit_code == 2
+    assert f"Error: {reason}" in result.stderr
+    assert python != sys.executable or "No module named 'vllm'" in result.stderr
+
+
+def test_the_requests_of_a_fan_out_are_the_prompts_of_tree(workplace: Workplace) -> None:
+    workplace.write_parquet("a.parquet", products(NUM_RECORDS))
+    run(workplace, "--limit", "1")
+    job = workplace.config()
+    tokenizer = models.load_tokenizer(job.model, job.engine)
+    workload = Workload(tokenizer, job, str(workplace.folder / "gold.jsonl"), None)
+    for item in workload.forced(models.load_model(job.model, job.engine).config):
+        prompts = item.branch_prompts
+        assert len(prompts) == len(item.lengths)
+        for prompt, end in zip(prompts, item.layout.ends, strict=True):
+            # What an attribute's last key token sees, in order, is its prompt.
+            seen = visible(*(torch.from_numpy(part) for part in (
+                item.layout.scopes[end : end + 1], item.layout.positions[end : end + 1],
+                item.layout.scopes, item.layout.positions,
+            )))  # fmt: skip
+            assert prompt == item.layout.token_ids[seen.numpy()].tolist()
+
+
+@pytest.mark.skipif(not RIVALS.exists(), reason="no vLLM here; `make rivals` installs it")
+def test_vllm_does_the_same_work(workplace: Workplace) -> None:
+    workplace.write_parquet("a.parquet", products(NUM_RECORDS))
+    result = run(workplace, "--vllm", str(RIVALS))
+    assert result.exit_code == 0, result.output
+    facts = json.loads(result.stdout.strip().splitlines()[-1])
+    assert {"vLLM AR", "vLLM fan-out"} < set(facts["seconds"])
+    assert facts["vllm"]["block_size"] == 32
