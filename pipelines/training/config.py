@@ -129,4 +129,8 @@ class FinetuneConfig(_Section):
     def hash(self) -> str:
         """Equal for two configurations that train alike: a run continues only under the same one."""
         free = {"output", "checkpoint_minutes", "log_seconds", "scaling"}
-        return content_hash(self.model_dump(mode="json", exclude=free) | {"workers": self.scaling.num_workers})
+        data = self.model_dump(mode="json", exclude=free)
+        for dataset in data["datasets"]:
+            # How a catalog is reached does not change what is in it.
+            (dataset["input"] or {}).pop("anonymous", None)
+        return content_hash(data | {"workers": self.scaling.num_workers})
