@@ -12,6 +12,7 @@ import functools
 import hashlib
 import os
 import tempfile
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,22 +24,9 @@ from filelock import FileLock
 from hpd_core.errors import StorageError
 
 _S3_PROTOCOLS = ("s3", "s3a")
-# What s3fs itself does with a bucket; all of it may fail because of the network or of missing rights.
-_REMOTE_METHODS = (
-    "_call_s3",
-    "_cat_file",
-    "_copy",
-    "_exists",
-    "_find",
-    "_get_file",
-    "_glob",
-    "_info",
-    "_isdir",
-    "_isfile",
-    "_ls",
-    "_pipe_file",
-    "_rm",
-)
+# What reaches S3 and may fail because of the network or of missing rights; `_call_s3` is below most of them.
+_REMOTE_METHODS = ("_call_s3", "_cat_file", "_copy", "_get_file", "_info", "_ls", "_pipe_file", "_rm")
+_PAUSES = (1.0, 5.0, 15.0)
 _WEIGHTS_ENDING = ".safetensors"
 # Weights in formats that are never loaded would only be downloaded in vain.
 _UNUSED_ENDINGS = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx", ".gguf")
@@ -57,7 +45,9 @@ def open_filesystem(uri: str, *, anonymous: bool = False) -> tuple[Any, str]:
     protocol = fsspec.core.split_protocol(uri)[0]
     try:
         if protocol in _S3_PROTOCOLS:
-            filesystem = _s3_class()(use_listings_cache=False, anon=anonymous, **_region())
+            kind = _s3_class()
+            options = kind._get_kwargs_from_urls(uri) | _region()
+            filesystem = kind(use_listings_cache=False, anon=anonymous, **options)
             return filesystem, str(filesystem._strip_protocol(uri)).rstrip("/")
         filesystem, path = fsspec.core.url_to_fs(uri, use_listings_cache=False)
     except (ValueError, ImportError) as error:
@@ -76,6 +66,7 @@ def _region() -> dict[str, Any]:
 @functools.cache
 def _s3_class() -> type[Any]:
     """s3fs's file system with errors translated. Made on demand: local paths do without s3fs."""
+    from fsspec.asyn import sync_wrapper
     from s3fs import S3FileSystem
 
     class ExplainedS3FileSystem(S3FileSystem):  # type: ignore[misc]
@@ -89,6 +80,8 @@ def _s3_class() -> type[Any]:
 
     for name in _REMOTE_METHODS:
         setattr(ExplainedS3FileSystem, name, _explained(getattr(S3FileSystem, name)))
+    # Files that are written call this one.
+    ExplainedS3FileSystem.call_s3 = sync_wrapper(ExplainedS3FileSystem._call_s3)
     return ExplainedS3FileSystem
 
 
@@ -132,6 +125,7 @@ def _translated(place: str) -> Iterator[None]:
         exceptions.PartialCredentialsError,
         exceptions.CredentialRetrievalError,
         exceptions.TokenRetrievalError,
+        exceptions.SSOError,
         exceptions.ProfileNotFound,
     ) as error:
         raise StorageError(
@@ -141,19 +135,21 @@ def _translated(place: str) -> Iterator[None]:
     except PermissionError as error:
         raise StorageError(
             f"{uri}: access denied ({error}). Check that the AWS credentials in use are the right ones and may list, "
-            f"read and, for outputs, write there"
+            f"read and, for outputs, write and delete there"
         ) from error
     except exceptions.EndpointConnectionError as error:
         raise StorageError(f"{uri}: {error}. Check the network and, if you set one, AWS_ENDPOINT_URL") from error
-    except (exceptions.BotoCoreError, aiohttp.ClientError, OSError, TimeoutError) as error:
+    except (exceptions.BotoCoreError, aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise  # the local disk's
-        raise StorageError(f"{uri}: the storage did not do as asked, repeatedly: {_reason(error)}") from error
-
-
-def _reason(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+        reason = " ".join(str(error).split()) or type(error).__name__
+        hint = ""
+        if isinstance(error, OSError) and error.errno == errno.EINVAL:
+            # What S3 answers to a HEAD request with a token that has run out: no code, no text.
+            hint = ". If the AWS credentials in use are temporary ones, they may have run out"
+        elif isinstance(error, ValueError) and "endpoint" in reason:
+            hint = ". AWS_ENDPOINT_URL must begin with http:// or https://"
+        raise StorageError(f"{uri}: the storage does not do as asked: {reason}{hint}") from error
 
 
 def local_copy(uri: str, cache: Path, *, weights: bool = True) -> Path:
@@ -180,7 +176,7 @@ def local_copy(uri: str, cache: Path, *, weights: bool = True) -> Path:
         if entry["type"] != "file" or not name or name.endswith(_UNUSED_ENDINGS):
             continue
         if weights or not name.endswith(_WEIGHTS_ENDING):
-            files[name] = (str(entry["name"]), [entry["size"], str(entry.get("ETag") or entry.get("mtime"))])
+            files[name] = (str(entry["name"]), _state(entry))
     if not files:
         raise StorageError(f"{uri}: there is no file in it")
     digest = hashlib.sha256(repr([uri, sorted((name, state) for name, (_, state) in files.items())]).encode())
@@ -193,7 +189,27 @@ def local_copy(uri: str, cache: Path, *, weights: bool = True) -> Path:
             with tempfile.TemporaryDirectory(dir=cache, prefix=".download-") as scratch:
                 target = Path(scratch) / "files"
                 target.mkdir()
-                for name, (path, _) in files.items():
-                    filesystem.get_file(path, str(target / name))
+                for name, (path, state) in files.items():
+                    _download(filesystem, path, target / name)
+                    if _state(filesystem.info(path)) != state or (target / name).stat().st_size != state[0]:
+                        raise StorageError(f"{uri}: {name} has changed while it was downloaded; start again")
                 target.replace(folder)
     return folder
+
+
+def _state(entry: dict[str, Any]) -> list[Any]:
+    """The size of a listed file, and whatever its storage has to tell one version from the next."""
+    keys = ("ETag", "etag", "LastModified", "last_modified", "mtime", "created")
+    return [entry["size"], next((str(entry[key]) for key in keys if entry.get(key)), None)]
+
+
+def _download(filesystem: Any, source: str, target: Path) -> None:
+    # Large files are fetched in parts, and s3fs does not repeat a part whose connection broke half-way.
+    for pause in (*_PAUSES, None):
+        try:
+            filesystem.get_file(source, str(target))
+            return
+        except StorageError:
+            if pause is None:
+                raise
+            time.sleep(pause)

@@ -76,6 +76,9 @@ def _quiet() -> None:
     context.print_on_execution_start = False
     # What a stage raises is to be told apart; Ray's own exception around it does not carry it over to the driver.
     context.raise_original_map_exception = True
+    # A model may load for long, and the search for a bad record commits nothing for long: our own limit is
+    # retries.max_minutes.
+    context.execution_no_progress_timeout_s = -1
     for name in ("ray", "ray.data", "ray.train"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
@@ -120,14 +123,17 @@ def explain(error: BaseException) -> Exception | None:
     cause: BaseException | None = error
     while cause is not None and cause not in seen:
         seen.append(cause)
+        if isinstance(cause, RayTaskError):
+            # Often of the cause's own class as well, with the whole remote stack trace for its message.
+            cause = cause.cause if isinstance(cause.cause, BaseException) else None
+            continue
         if isinstance(cause, HPDError):
             return RunError(str(cause))
         if isinstance(cause, (UsageError, RunError)):
             return type(cause)(str(cause.args[0]) if cause.args else str(cause))
         if isinstance(cause, OSError) and cause.errno is not None and not isinstance(cause, RayError):
             return RunError(str(cause))  # a full disk, no permission, no network
-        following = cause.cause if isinstance(cause, RayTaskError) else cause.__cause__
-        cause = following if isinstance(following, BaseException) else None
+        cause = cause.__cause__
     system = [cause for cause in seen if isinstance(cause, RayError) and not isinstance(cause, RayTaskError)]
     if system:
         lines = str(system[-1]).strip().splitlines()

@@ -26,7 +26,7 @@ from hpd_core import AutoregressiveBaseline, Engine, ExtractionFuture, HPDError,
 from pipelines.cluster import num_cpus
 from pipelines.config import JobConfig
 from pipelines.context import DecodedShard, JobContext, PreparedShard
-from pipelines.errors import UsageError
+from pipelines.errors import RunError, UsageError
 from pipelines.gate import Gate
 from pipelines.isolation import Span, partition
 
@@ -43,7 +43,8 @@ class Decoder:
     """One engine and the shards that go through it. Safe to call from several threads."""
 
     def __init__(self, job: JobContext) -> None:
-        """Loads the engine. Raises `UsageError` if it cannot be loaded or does not fit the run."""
+        """Loads the engine. Raises `UsageError` if it cannot be loaded or does not fit the run, `RunError` if a storage
+        is away."""
         self._job = job
         self._ledger = job.ledger
         self._gate = Gate()
@@ -56,10 +57,12 @@ class Decoder:
     def _load(self) -> None:
         try:
             self._engine = load_engine(self._job.config)
+            self._description = dict(self._engine.describe())
+            self._ledger.check_engine(self._description)
+        except OSError as error:  # a storage or a disk, which may do better next time
+            raise RunError(f"the engine does not start: {error}") from error
         except HPDError as error:
             raise UsageError(str(error)) from error
-        self._description = dict(self._engine.describe())
-        self._ledger.check_engine(self._description)
         self._unreported_load_seconds = float(self._engine.load_seconds)
 
     def decode(self, prepared: PreparedShard) -> DecodedShard:
@@ -90,22 +93,23 @@ class Decoder:
         started = time.perf_counter()
         suspect = not is_first or self._has_failed
         with self._gate.hold(alone=suspect) as idle_seconds:
+            if suspect and self._has_failed:
+                # Before the try is on record: an engine that does not start again is not the records' fault.
+                self._reload()
             attempt = decoded.attempt_id = self._ledger.begin_try(shard, decoded.num_attempts, span)
             try:
-                if suspect and self._has_failed:
-                    self._reload()
                 records = [record.record for record in prepared.records[span.start : span.stop]]
                 future = self._engine.submit(records, self._job.schemas, prepared.document_ids[span.start : span.stop])
                 results = self._wait(future, shard, attempt)
                 if len(results) != len(records):
                     raise RuntimeError(f"{len(records)} records went into the engine, {len(results)} came out")
-                if len(records) < len(prepared.records):
-                    self._ledger.end_try(shard, attempt)
             except Exception as error:
                 logger.warning("shard %d, attempt %s: %s", shard, attempt, error, exc_info=True)
                 self._has_failed = True
                 self._ledger.end_try(shard, attempt, f"{type(error).__name__}: {error}")
                 return None
+            if len(records) < len(prepared.records):
+                self._ledger.end_try(shard, attempt)
             load_seconds, self._unreported_load_seconds = self._unreported_load_seconds, 0.0
         measured = asdict(future.metrics) | {
             "load_seconds": load_seconds,
@@ -122,11 +126,13 @@ class Decoder:
             return future.result(timeout=60 * minutes)
         except TimeoutError:
             if future.done():
-                raise
+                return future.result()
             # The engine's own thread hangs: nothing but a new process helps.
-            self._ledger.end_try(shard, attempt, f"not decoded within retries.max_minutes ({minutes:g})")
             logger.error("shard %d, attempt %s: no end after %g minutes; the process ends", shard, attempt, minutes)
-            os._exit(1)
+            try:
+                self._ledger.end_try(shard, attempt, f"not decoded within retries.max_minutes ({minutes:g})")
+            finally:
+                os._exit(1)
 
     def _describe(self) -> dict[str, Any]:
         context = ray.get_runtime_context() if ray.is_initialized() else None

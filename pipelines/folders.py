@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 import uuid
 from contextlib import suppress
 from typing import Any
@@ -17,6 +18,9 @@ from fsspec.implementations.local import LocalFileSystem
 from hpd_core import storage
 from hpd_core.errors import StorageError
 from pipelines.errors import RunError, UsageError
+
+_CONFLICT_TRIES = 3
+_CONFLICT_PAUSE = 1.0
 
 
 def open_filesystem(uri: str, *, anonymous: bool = False) -> tuple[Any, str]:
@@ -81,6 +85,12 @@ class Folder:
         """Whether nothing lies in the folder (or it does not exist), half-written files of a killed start apart."""
         return not self.list("")
 
+    def find(self, folder: str) -> list[str]:
+        """Names of all objects below a sub-folder, sorted; without half-written ones."""
+        root = self.path(folder)
+        paths = (str(path)[len(root) + 1 :] for path in self._fs.find(root))
+        return sorted(path for path in paths if not path.rsplit("/", 1)[-1].startswith("."))
+
     def list(self, folder: str) -> list[str]:
         """Names of the objects directly in a sub-folder, sorted; without half-written ones."""
         try:
@@ -109,9 +119,12 @@ class Folder:
         except FileExistsError:
             return False
         except OSError:
-            # S3 answers 409 to one of two conditional PUTs at the same time; whose object is there then counts.
-            if self.exists(name):
-                return False
+            # S3 answers 409 to one of two conditional PUTs at the same time; whose object is there then counts. While
+            # the other one is still under way there is none.
+            for _ in range(_CONFLICT_TRIES):
+                if self.exists(name):
+                    return False
+                time.sleep(_CONFLICT_PAUSE)
             raise
         return True
 

@@ -15,8 +15,10 @@ from dataclasses import dataclass, field
 FAN_OUT = 16
 # A record fails twice before it is given up: once may have been the node's fault.
 _TRIES_OF_A_RECORD = 2
-# Failures after which what still fails is given up as it stands: an engine that is broken fails everywhere.
+# Failures, beyond those of the whole shard, after which what still fails is given up as it stands.
 _MAX_FAILURES = 40
+# An engine that is broken fails everywhere: the shard, all of its parts, and so many parts of these.
+_FAILURES_BELOW = 4
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -64,13 +66,24 @@ def partition(num_records: int, tries: Sequence[Try], max_attempts: int) -> Part
         tries: of this session, oldest first; spans of a shard that was prepared in the same way.
         max_attempts: tries of the whole shard before it is cut.
     """
+    tried = {each.span for each in tries}
+    done = {each.span for each in tries if each.is_done}
     failures: dict[Span, list[Try]] = {}
     for each in tries:
         if not each.is_done:
             failures.setdefault(each.span, []).append(each)
     num_failures = sum(map(len, failures.values()))
-    is_hopeless = num_failures >= max_attempts + _MAX_FAILURES
     found = Partition()
+
+    whole = Span(0, num_records)
+    parts = _cut(whole)
+    if (
+        not done
+        and num_failures >= max_attempts + len(parts) + _FAILURES_BELOW
+        and all(len(part) > 1 and part in failures for part in parts)
+    ):
+        found.given_up[whole] = _reason(failures[whole], "; so did every part of them alone")
+        return found
 
     def visit(span: Span, num_tries: int) -> None:
         failed = failures.get(span, [])
@@ -78,17 +91,16 @@ def partition(num_records: int, tries: Sequence[Try], max_attempts: int) -> Part
             found.spans.append(span)
             return
         children = _cut(span)
-        is_everywhere = len(children) > 1 and all(child in failures for child in children) and len(span) == num_records
-        if not children or is_hopeless or is_everywhere:
-            found.given_up[span] = _reason(failed, is_everywhere)
+        # Past the limit nothing is cut any more; parts that were not tried yet, beside some that were, still are.
+        if not children or (num_failures >= max_attempts + _MAX_FAILURES and tried.isdisjoint(children)):
+            found.given_up[span] = _reason(failed)
             return
         for child in children:
             visit(child, 1 if len(child) > 1 else _TRIES_OF_A_RECORD)
 
-    visit(Span(0, num_records), max_attempts)
+    visit(whole, max_attempts)
     # A death costs what was decoded before it: what has come to its end already waits. Of the others the longest first,
     # so that an engine that fails everywhere shows it before the search goes deep.
-    done = {each.span for each in tries if each.is_done}
     found.spans.sort(key=lambda span: (span in done, -len(span), span.start))
     return found
 
@@ -101,9 +113,8 @@ def _cut(span: Span) -> list[Span]:
     return [Span(start, stop) for start, stop in itertools.pairwise(edges)]
 
 
-def _reason(failed: Sequence[Try], is_everywhere: bool) -> str:
+def _reason(failed: Sequence[Try], addition: str = "") -> str:
     last = failed[-1]
     what = "the record" if len(last.span) == 1 else f"{len(last.span)} records together"
     reason = last.error or f"the process died while it decoded {what}"
-    tail = "; so did every part of them alone" if is_everywhere else ""
-    return f"given up after {len(failed)} failed tries of {what}{tail}; the last: {reason}"
+    return f"given up after {len(failed)} failed tries of {what}{addition}; the last: {reason}"

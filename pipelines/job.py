@@ -156,6 +156,7 @@ def _decode_pending(job: PlannedJob, ledger: Ledger, totals: Totals, lease: RunL
             pending = [shard for shard in job.plan.shards if shard.id not in committed]
             if not pending:
                 return
+            num_parts_done = ledger.num_parts_done()
             try:
                 for row in build_dataset(pending, context, num_gpus).iter_rows():
                     totals.add(json.loads(row["summary"]))
@@ -165,8 +166,9 @@ def _decode_pending(job: PlannedJob, ledger: Ledger, totals: Totals, lease: RunL
                 explained = explain(error)
                 if explained is None:
                     raise
-                # Actors that have died too often end a round. As long as rounds commit shards, go on.
-                if isinstance(explained, UsageError) or ledger.committed() == committed:
+                # Actors that have died too often end a round. As long as rounds get on, begin another.
+                is_stuck = ledger.committed() == committed and ledger.num_parts_done() == num_parts_done
+                if isinstance(explained, UsageError) or is_stuck:
                     raise explained from error
 
 

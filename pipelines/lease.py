@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import secrets
 import socket
 import threading
@@ -31,6 +32,9 @@ from pipelines.folders import Folder
 logger = logging.getLogger(__name__)
 
 _FOLDER = "_lease"
+_OBJECT_NAME = re.compile(r"\d{8}\.json")
+_KEPT = 3
+"""How many numbers below the latest are tidied away at a time."""
 
 
 class RunLease:
@@ -98,7 +102,7 @@ class RunLease:
                 if not self._advance("held"):
                     self._taken_by = self._latest()[1] or {}
                     return
-            except OSError as error:
+            except Exception as error:
                 logger.warning("the lease on %s could not be renewed: %s", self._folder.uri, error)
 
     def _advance(self, state: str) -> bool:
@@ -108,19 +112,23 @@ class RunLease:
         latest, entry = self._latest()
         if entry is not None and entry["owner"] == self._owner["owner"]:
             # Also where the answer was lost and the repeated request found the object there already.
+            for number in range(max(self._number, latest - _KEPT), latest):
+                self._remove(number)
             self._number = latest
-            for name in self._folder.list(_FOLDER):
-                if int(name.removesuffix(".json")) < latest:
-                    self._folder.remove(f"{_FOLDER}/{name}")
             return True
         if is_written:
             # This process slept so long that the numbers between were tidied away.
-            self._folder.remove(_object(self._number + 1))
+            self._remove(self._number + 1)
         return False
+
+    def _remove(self, number: int) -> None:
+        # Tidying: a lease is held also where nothing may be deleted.
+        with suppress(OSError):
+            self._folder.remove(_object(number))
 
     def _latest(self) -> tuple[int, dict[str, Any] | None]:
         while True:
-            names = self._folder.list(_FOLDER)
+            names = [name for name in self._folder.list(_FOLDER) if _OBJECT_NAME.fullmatch(name)]
             if not names:
                 return 0, None
             entry = self._folder.read_json(f"{_FOLDER}/{names[-1]}")
@@ -137,9 +145,10 @@ def _name(entry: dict[str, Any]) -> str:
 
 
 def _host() -> str:
-    """This machine, or this container of it: process ids mean something only within."""
+    """This machine, or this container of it, since it was started: process ids mean something only within."""
     with suppress(OSError):
-        return f"{socket.gethostname()}/{Path('/proc/self/ns/pid').stat().st_ino}"
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{socket.gethostname()}/{boot}/{Path('/proc/self/ns/pid').stat().st_ino}"
     return socket.gethostname()
 
 
@@ -152,5 +161,5 @@ def _is_dead(entry: dict[str, Any]) -> bool:
     except ProcessLookupError:
         return True
     except PermissionError:
-        return False
+        pass  # somebody else's, and alive
     return False

@@ -99,6 +99,10 @@ class Ledger:
             tries.append(Try(span, f"{attempt}.done.json" in names, error))
         return History(len(matches), tries)
 
+    def num_parts_done(self) -> int:
+        """Tries at parts of shards that came to their end, over all shards: what a search for bad records has got."""
+        return sum(name.endswith(".done.json") for name in self.folder.find("_attempts"))
+
     def begin_try(self, shard: int, number: int, span: Span) -> str:
         """Puts a try on record before it starts, so that one that kills its process counts as well. Returns its id."""
         attempt = f"{number:04d}-{self.session}-{span.start}-{span.stop}-{uuid.uuid4().hex[:8]}"

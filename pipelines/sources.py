@@ -6,6 +6,7 @@ A row is known by (file, row number) for ever: counted from 0, in Parquet by pos
 from __future__ import annotations
 
 import hashlib
+import re
 from array import array
 from collections import Counter
 from collections.abc import Sequence
@@ -15,6 +16,8 @@ from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from fsspec.implementations.local import LocalFileSystem
+from fsspec.utils import glob_translate
 
 from pipelines.config import InputConfig
 from pipelines.errors import UsageError
@@ -105,21 +108,30 @@ def list_files(path: str, file_format: str, *, anonymous: bool = False) -> list[
     prefix = path.rstrip("/") or "/"
     try:
         if any(character in path for character in "*?["):
-            found = [str(match) for match in filesystem.glob(root) if filesystem.isfile(match)]
-            names = [_as_written(match, path, root) for match in found]
-        elif filesystem.isfile(root):
+            names = [_as_written(match, path, root) for match in _glob(filesystem, root)]
+        elif filesystem.info(root)["type"] == "file":
             return [path]
-        elif filesystem.isdir(root):
+        else:
             found = [str(match) for match in filesystem.find(root) if not _is_hidden(str(match)[len(root) :])]
             names = [prefix + match[len(root) :] for match in found]
-        else:
-            raise UsageError(f"input.path: no such file or folder: {path}")
+    except FileNotFoundError as error:
+        raise UsageError(f"input.path: no such file or folder: {path}") from error
     except OSError as error:
         raise UsageError(f"input.path: cannot list {path}: {error}") from error
     data_files = [name for name in sorted(names) if file_format != "auto" or _ending_format(name) is not None]
     if not data_files:
         raise UsageError(f"input.path: no Parquet or JSONL files in {path}")
     return data_files
+
+
+def _glob(filesystem: Any, pattern: str) -> list[str]:
+    if isinstance(filesystem, LocalFileSystem):
+        return [str(match) for match in filesystem.glob(pattern) if filesystem.isfile(match)]
+    # fsspec's glob passes over folders that cannot be listed, and files that cannot be asked for: rows would be missing
+    # without a word. A flat listing of everything below the part without wildcards raises.
+    start = re.split(r"[*?\[]", pattern, maxsplit=1)[0].rpartition("/")[0]
+    matches = re.compile(glob_translate(pattern)).match
+    return [str(path) for path in filesystem.find(start) if matches(str(path))]
 
 
 def scan_file(name: str, config: InputConfig) -> SourceFile:

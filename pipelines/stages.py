@@ -17,7 +17,7 @@ from ray.util.annotations import RayDeprecationWarning
 
 from pipelines.context import JobContext, pack, unpack
 from pipelines.decode import Decoder
-from pipelines.errors import UsageError
+from pipelines.errors import RunError, UsageError
 from pipelines.finish import finish_shard
 from pipelines.planning import Shard
 from pipelines.prepare import prepare_shard
@@ -79,10 +79,10 @@ class Decode:
 
     def __init__(self, job: JobContext) -> None:
         self._job = job
-        self._problem: UsageError | None = None
+        self._problem: UsageError | RunError | None = None
         try:
             self._decoder = Decoder(job)
-        except UsageError as error:
+        except (UsageError, RunError) as error:
             self._problem = error
 
     def __call__(self, batch: pa.Table) -> pa.Table:

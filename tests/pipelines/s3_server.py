@@ -27,6 +27,8 @@ READER_KEY = "reader-access-key"
 READER_SECRET = "reader-secret-key-77ab"
 BUCKET = "catalog"
 PUBLIC_BUCKET = "public"
+READ_SECONDS = 4
+"""How long a client waits for an answer, where a test makes it impatient."""
 _START_SECONDS = 60
 
 
@@ -73,10 +75,10 @@ def s3_server(folder: Path) -> Iterator[S3Server]:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "identities.json").write_text(json.dumps({"identities": identities}))
     names = ("master", "volume", "filer", "s3")
-    ports = dict(zip(names, free_ports(len(names)), strict=True))
-    grpc = dict(zip(names, free_ports(len(names)), strict=True))
+    free = free_ports(2 * len(names))
+    ports = dict(zip(names, free, strict=False))
     flags = [f"-{name}.port={port}" for name, port in ports.items()]
-    flags += [f"-{name}.port.grpc={port}" for name, port in grpc.items()]
+    flags += [f"-{name}.port.grpc={port}" for name, port in zip(names, free[len(names) :], strict=True)]
     command = [weed(), "server", f"-dir={folder}", "-ip=127.0.0.1", "-filer", "-s3", "-volume.max=0"]
     # A bucket that is not there stays so, as on AWS.
     command += ["-s3.autoCreateBucket=false"]
@@ -130,12 +132,12 @@ def _wait_until_ready(process: subprocess.Popen[bytes], server: S3Server, log: P
         files.rm(f"{bucket}/ready")
 
 
-Fault = Literal["busy", "broken", "refused", "unanswered", "cut", "slow"]
+Fault = Literal["busy", "broken", "refused", "unanswered", "cut", "slow", "stalled"]
 """What goes wrong with one request:
 
 busy: 503 SlowDown; broken: 500 InternalError; refused: the connection is reset before the request was read on;
 unanswered: the request is carried out, then the connection is reset; cut: so it is within the answer's body;
-slow: the answer trickles in.
+slow: the answer trickles in; stalled: none comes, longer than the client waits.
 """
 
 
@@ -204,7 +206,9 @@ class FaultyProxy:
                 response = upstream.getresponse()
                 content = response.read()
                 upstream.close()
-                if fault == "unanswered":
+                if fault == "stalled":
+                    time.sleep(2 * READ_SECONDS)
+                if fault in ("unanswered", "stalled"):
                     return self.reset()
                 self.answer(response.status, content, response.getheaders(), fault)
 

@@ -5,6 +5,7 @@ import os
 import pytest
 from ray.exceptions import RayTaskError, WorkerCrashedError
 
+from hpd_core.errors import StorageError
 from pipelines.cluster import _held_back_stderr, explain
 from pipelines.errors import RunError, UsageError
 
@@ -24,6 +25,8 @@ def task_error(cause: Exception) -> RayTaskError:
         (task_error(UsageError("no such model")), UsageError, "no such model"),
         (chained(RuntimeError("wrapped"), task_error(RunError("gone"))), RunError, "gone"),
         (task_error(OSError(28, "No space left on device")), RunError, "No space left on device"),
+        (task_error(StorageError("no network")).as_instanceof_cause(), RunError, "no network"),
+        (task_error(UsageError("no such model")).as_instanceof_cause(), UsageError, "no such model"),
         (WorkerCrashedError(), RunError, "Ray stopped the run: The worker died"),
     ],
 )

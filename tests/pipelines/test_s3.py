@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import os
 import random
@@ -26,16 +27,17 @@ from hpd_core.models import resolve_source
 from pipelines.config import InputConfig
 from pipelines.errors import RunError, UsageError
 from pipelines.extract import app
-from pipelines.folders import Folder
+from pipelines.folders import Folder, open_filesystem
 from pipelines.lease import RunLease
 from pipelines.planning import Piece
 from pipelines.readers import read_piece
-from pipelines.sources import scan_sources
+from pipelines.sources import list_files, scan_sources
 from pipelines.yaml_files import load_yaml
 from tests.pipelines.conftest import Workplace, product, products, read_table
 from tests.pipelines.s3_server import (
     BUCKET,
     PUBLIC_BUCKET,
+    READ_SECONDS,
     READER_KEY,
     READER_SECRET,
     SECRET_KEY,
@@ -60,7 +62,8 @@ def reach(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     """Makes this process reach a server as a user would: through the environment."""
 
     def reach(server: S3Server, **changes: str | None) -> None:
-        usual = {**server.environment, "AWS_EC2_METADATA_DISABLED": "true", "AWS_PROFILE": None}
+        usual: dict[str, str | None] = dict.fromkeys(name for name in os.environ if name.startswith("AWS_"))
+        usual |= {**server.environment, "AWS_EC2_METADATA_DISABLED": "true"}
         for name, value in {**usual, **changes}.items():
             if value is None:
                 monkeypatch.delenv(name, raising=False)
@@ -177,12 +180,20 @@ def test_requests_that_break_lose_and_double_nothing(
             committed.add(path)
             return "unanswered"
         if generator.random() < 1 / 6:
-            return generator.choice(get_args(Fault))
+            # Waiting in vain costs time: seldom.
+            fault: Fault = generator.choice(get_args(Fault))
+            return fault if fault != "stalled" or generator.random() < 1 / 4 else "slow"
         return None
 
     config = everything_on_s3(workplace, bucket)
     with FaultyProxy(server, choose) as proxy:
-        finished = extract(config, proxy.server, "--set", "max_dead_letter_share=1", HPD_CACHE=str(tmp_path / "cache"))
+        changes = {
+            "HPD_CACHE": str(tmp_path / "cache"),
+            # Chance may break one request several times.
+            "AWS_MAX_ATTEMPTS": "10",
+            "FSSPEC_S3": json.dumps({"config_kwargs": {"read_timeout": READ_SECONDS}}),
+        }
+        finished = extract(config, proxy.server, "--set", "max_dead_letter_share=1", **changes)
     assert finished.returncode == 0, finished.stdout + finished.stderr
     assert all(proxy.faults[fault] for fault in ("busy", "broken", "refused", "unanswered", "cut", "slow")), (
         proxy.faults
@@ -215,6 +226,38 @@ def test_storage_that_stays_broken_is_no_damaged_data(
             with pytest.raises(RunError, match=f"cannot read s3://.*{name}"):
                 list(rows)
         assert proxy.faults[fault]
+
+
+def test_an_input_that_is_deleted_during_the_run_is_no_damaged_data(bucket: str, tmp_path: Path) -> None:
+    path = Workplace(tmp_path, tmp_path).write_parquet("a.parquet", products(30), row_group_size=10)
+    uri = upload(path, f"{bucket}/a.parquet")
+    rows = read_piece(uri, "parquet", Piece(0, 0, 30, 30), None)
+    assert [next(rows).number for _ in range(10)] == list(range(10))
+    Folder(bucket).remove("a.parquet")
+    with pytest.raises(RunError, match="cannot read s3://"):
+        list(rows)
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_a_listing_that_breaks_leaves_no_file_out(method: str, server: S3Server, reach: Any, bucket: str) -> None:
+    """As one request of many that a glob needs would: an error, or all files, never some."""
+    for name in ("x/a.jsonl", "x/b.jsonl", "y/c.jsonl", "y/z/d.jsonl"):
+        Folder(bucket).write(name, b"{}")
+    everything = {f"{bucket}/{name}" for name in ("x/a.jsonl", "x/b.jsonl", "y/c.jsonl")}
+    assert set(list_files(f"{bucket}/*/*.jsonl", "auto")) == everything
+    for broken in range(4):
+        numbers = itertools.count()
+
+        def choose(made: str, _: str, numbers: Iterator[int] = numbers, broken: int = broken) -> Fault | None:
+            return "busy" if made == method and next(numbers) >= broken else None
+
+        with FaultyProxy(server, choose) as proxy:
+            reach(proxy.server, AWS_MAX_ATTEMPTS="1")
+            try:
+                found = set(list_files(f"{bucket}/*/*.jsonl", "auto"))
+            except UsageError:
+                continue
+            assert found == everything
 
 
 def test_folders_on_s3(bucket: str) -> None:
@@ -261,11 +304,11 @@ def test_of_many_writers_of_one_object_exactly_one_wins(bucket: str) -> None:
 
 def test_a_lease_on_s3_is_held_by_one(bucket: str) -> None:
     folder, console = Folder(f"{bucket}/out"), Console(file=io.StringIO())
-    with RunLease(folder, 3).hold(console) as lease:
-        with pytest.raises(RunError, match="is working on"), RunLease(folder, 3).hold(console):
+    with RunLease(folder, 9).hold(console) as lease:
+        with pytest.raises(RunError, match="is working on"), RunLease(folder, 9).hold(console):
             pass
         lease.check()
-    with RunLease(folder, 3).hold(console):
+    with RunLease(folder, 9).hold(console):
         assert len(folder.list("_lease")) <= 2
 
 
@@ -294,6 +337,19 @@ def test_without_access_the_message_says_what_to_do(
         scan_sources(reads)
     with pytest.raises(StorageError, match="AWS_ENDPOINT_URL"):
         Folder(f"{bucket}/out").read_json("_plan.json")
+
+    reach(server, AWS_ENDPOINT_URL="localhost:9000")
+    with pytest.raises(UsageError, match="AWS_ENDPOINT_URL must begin with http"):
+        load_yaml(config)
+
+    reach(server)
+    with pytest.raises(UsageError, match="Invalid bucket name"):
+        load_yaml("s3://No Such Name!/x.yaml")
+    reach(server, AWS_ACCESS_KEY_ID=None, AWS_SECRET_ACCESS_KEY=None, HOME="/nonexistent")
+    with pytest.raises(StorageError, match="no usable AWS credentials"), open_filesystem(f"{bucket}/x")[0].open(
+        f"{bucket}/x", "wb"
+    ) as file:  # fmt: skip
+        file.write(b"1")
 
 
 def test_missing_buckets_and_read_only_ones_stop_the_command_before_any_work(
