@@ -260,7 +260,8 @@ def report(
                 found[contender] = needed / medians[contender]
                 cells.append(f"{found[contender]:.0%}")
         table.add_row(contender, *cells)
-    console = Console()
+    # Without a terminal, the table is not squeezed to 80 columns.
+    console = Console(width=None if sys.stdout.isatty() else 140)
     console.print(table)
     console.print(
         f"{CEILING}, {FLOOR}: {tree.num_tokens:,} tokens, {tree.num_logits:,} of them with logits, as 'tree' needs. "
