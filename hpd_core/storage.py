@@ -114,6 +114,7 @@ def _place(args: tuple[Any, ...], options: dict[str, Any]) -> str:
 def _translated(place: str) -> Iterator[None]:
     import aiohttp
     from botocore import exceptions
+    from botocore.parsers import ResponseParserError
 
     uri = place if "://" in place else f"s3://{place}"
     try:
@@ -139,6 +140,8 @@ def _translated(place: str) -> Iterator[None]:
         ) from error
     except exceptions.EndpointConnectionError as error:
         raise StorageError(f"{uri}: {error}. Check the network and, if you set one, AWS_ENDPOINT_URL") from error
+    except ResponseParserError as error:
+        raise StorageError(f"{uri}: what answers does not speak S3. Check AWS_ENDPOINT_URL, if you set one") from error
     except (exceptions.BotoCoreError, aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise  # the local disk's
@@ -191,7 +194,7 @@ def local_copy(uri: str, cache: Path, *, weights: bool = True) -> Path:
                 target.mkdir()
                 for name, (path, state) in files.items():
                     _download(filesystem, path, target / name)
-                    if _state(filesystem.info(path)) != state or (target / name).stat().st_size != state[0]:
+                    if _state(filesystem.info(path)) != state or state[0] not in (None, (target / name).stat().st_size):
                         raise StorageError(f"{uri}: {name} has changed while it was downloaded; start again")
                 target.replace(folder)
     return folder
@@ -200,7 +203,7 @@ def local_copy(uri: str, cache: Path, *, weights: bool = True) -> Path:
 def _state(entry: dict[str, Any]) -> list[Any]:
     """The size of a listed file, and whatever its storage has to tell one version from the next."""
     keys = ("ETag", "etag", "LastModified", "last_modified", "mtime", "created")
-    return [entry["size"], next((str(entry[key]) for key in keys if entry.get(key)), None)]
+    return [entry["size"], next((str(entry[key]).strip('"') for key in keys if entry.get(key)), None)]
 
 
 def _download(filesystem: Any, source: str, target: Path) -> None:

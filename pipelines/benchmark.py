@@ -205,21 +205,21 @@ def main(
                 stack.callback(process.close)
                 facts["vllm"] = process.facts | {"block_size": vllm_block_size}
                 runs = vllm_contenders(process) | runs
+            console.print("looking for the best dense batch")
+            work = run_engine(model, workload, job.engine.model_copy(update={"layout": "tree"})).work
+            assert work is not None
+            with models.own_attention(model):
+                shape = best_shape(model, work)
+            runs |= yardsticks(model, work, shape)
+            results: dict[str, list[Run]] = {name: [] for name in runs}
+            # Rounds over all contenders, so that a slow moment of the machine does not fall on one of them.
+            for round_number in range(repeats):
+                for name, run in runs.items():
+                    console.print(f"round {round_number + 1}/{repeats}: {name}")
+                    results[name].append(run())
         except (HPDError, UsageError) as error:
             typer.echo(f"Error: {error}", err=True)
             raise typer.Exit(2) from None
-        console.print("looking for the best dense batch")
-        work = run_engine(model, workload, job.engine.model_copy(update={"layout": "tree"})).work
-        assert work is not None
-        with models.own_attention(model):
-            shape = best_shape(model, work)
-        runs |= yardsticks(model, work, shape)
-        results: dict[str, list[Run]] = {name: [] for name in runs}
-        # Rounds over all contenders, so that a slow moment of the machine does not fall on one of them.
-        for round_number in range(repeats):
-            for name, run in runs.items():
-                console.print(f"round {round_number + 1}/{repeats}: {name}")
-                results[name].append(run())
     report(job.model, model, len(workload.records), batch_size, shape, results, facts)
 
 

@@ -17,7 +17,7 @@ from ray.exceptions import RayError, RayTaskError
 
 from hpd_core import HPDError
 from pipelines.config import ActorConfig
-from pipelines.errors import RunError, UsageError
+from pipelines.errors import ProcessesDiedError, RunError, UsageError
 
 _ROOT = Path(__file__).resolve().parent.parent
 _CORE_LOG_LEVEL = "RAY_BACKEND_LOG_LEVEL"
@@ -131,11 +131,13 @@ def explain(error: BaseException) -> Exception | None:
             return RunError(str(cause))
         if isinstance(cause, (UsageError, RunError)):
             return type(cause)(str(cause.args[0]) if cause.args else str(cause))
-        if isinstance(cause, OSError) and cause.errno is not None and not isinstance(cause, RayError):
+        if isinstance(cause, FileNotFoundError) or (isinstance(cause, OSError) and cause.errno is not None):
             return RunError(str(cause))  # a full disk, no permission, no network
         cause = cause.__cause__
     system = [cause for cause in seen if isinstance(cause, RayError) and not isinstance(cause, RayTaskError)]
     if system:
-        lines = str(system[-1]).strip().splitlines()
-        return RunError(f"Ray stopped the run: {lines[0] if lines else type(system[-1]).__name__}")
+        lines = str(system[-1]).strip().splitlines() or [type(system[-1]).__name__]
+        # Of an actor that did not start, the reason stands at the end of its stack trace.
+        has_not_started = getattr(system[-1], "actor_init_failed", False)
+        return ProcessesDiedError(f"Ray stopped the run: {lines[-1] if has_not_started else lines[0]}")
     return None

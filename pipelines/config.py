@@ -109,7 +109,9 @@ class RetryConfig(_Section):
     lease_seconds: float = Field(
         60, gt=0, description="a driver that is silent for so long is taken for dead, and its run may be taken over"
     )
-    max_actor_restarts: int = Field(20, ge=0, description="times one actor may die and come back before the run stops")
+    max_actor_restarts: int = Field(
+        20, ge=0, description="times one actor may come back; while the run gets on, new ones follow"
+    )
     max_task_retries: int = Field(3, ge=0, description="times Ray repeats a prepare or finish task of a dead worker")
 
 

@@ -23,6 +23,7 @@ import ray
 import torch
 
 from hpd_core import AutoregressiveBaseline, Engine, ExtractionFuture, HPDError, RecordResult
+from hpd_core.errors import StorageError
 from pipelines.cluster import num_cpus
 from pipelines.config import JobConfig
 from pipelines.context import DecodedShard, JobContext, PreparedShard
@@ -59,9 +60,10 @@ class Decoder:
             self._engine = load_engine(self._job.config)
             self._description = dict(self._engine.describe())
             self._ledger.check_engine(self._description)
-        except OSError as error:  # a storage or a disk, which may do better next time
-            raise RunError(f"the engine does not start: {error}") from error
-        except HPDError as error:
+        except (OSError, HPDError) as error:
+            if isinstance(error, OSError) or isinstance(error.__cause__, StorageError):
+                # A storage or a disk: it may do better next time.
+                raise RunError(f"the engine does not start: {error}") from error
             raise UsageError(str(error)) from error
         self._unreported_load_seconds = float(self._engine.load_seconds)
 
@@ -78,8 +80,9 @@ class Decoder:
             for span in to_do:
                 decoded.num_attempts += 1
                 results = self._try(decoded, span, is_first=not history.tries)
-                if results is not None:
-                    found[span] = results
+                if results is None:
+                    break  # what to try next depends on it
+                found[span] = results
             if all(span in found for span in parts.spans):
                 for span in parts.spans:
                     decoded.results[span.start : span.stop] = found[span]

@@ -9,3 +9,7 @@ class UsageError(Exception):
 
 class RunError(Exception):
     """The run stopped before its end for an outside reason; a rerun continues it. The command exits with 1."""
+
+
+class ProcessesDiedError(RunError):
+    """Ray gave up on processes that died again and again."""

@@ -6,6 +6,7 @@ win: a hard link locally, a conditional PUT (`If-None-Match: *`) on S3.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
@@ -19,8 +20,7 @@ from hpd_core import storage
 from hpd_core.errors import StorageError
 from pipelines.errors import RunError, UsageError
 
-_CONFLICT_TRIES = 3
-_CONFLICT_PAUSE = 1.0
+_CONFLICT_PAUSES = (0.5, 1.0, 2.0)
 
 
 def open_filesystem(uri: str, *, anonymous: bool = False) -> tuple[Any, str]:
@@ -114,19 +114,21 @@ class Folder:
         """
         if self._is_local:
             return self._link(self._write_temporary(name, data), name, remove_source=True)
-        try:
-            self._fs.pipe_file(self.path(name), data, mode="create")
-        except FileExistsError:
-            return False
-        except OSError:
-            # S3 answers 409 to one of two conditional PUTs at the same time; whose object is there then counts. While
-            # the other one is still under way there is none.
-            for _ in range(_CONFLICT_TRIES):
+        for pause in (*_CONFLICT_PAUSES, None):
+            try:
+                self._fs.pipe_file(self.path(name), data, mode="create")
+                return True
+            except FileExistsError:
+                return False
+            except OSError as error:
+                # S3 answers 409 to one of two conditional PUTs at the same time; whose object is there then counts.
+                # While the other one is still under way there is none.
                 if self.exists(name):
                     return False
-                time.sleep(_CONFLICT_PAUSE)
-            raise
-        return True
+                if pause is None or getattr(error.__cause__, "errno", None) != errno.EBUSY:
+                    raise
+                time.sleep(pause)
+        raise AssertionError("the last try returns or raises")
 
     def copy(self, source: str, target: str) -> None:
         """Puts the object under a second name, replacing what is there. Local files share their bytes."""

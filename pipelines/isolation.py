@@ -9,6 +9,8 @@ record.
 from __future__ import annotations
 
 import itertools
+import math
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -17,8 +19,8 @@ FAN_OUT = 16
 _TRIES_OF_A_RECORD = 2
 # Failures, beyond those of the whole shard, after which what still fails is given up as it stands.
 _MAX_FAILURES = 40
-# An engine that is broken fails everywhere: the shard, all of its parts, and so many parts of these.
-_FAILURES_BELOW = 4
+# An engine that is broken fails everywhere: the shard, all of its parts, and so many parts of these, one of each first.
+_FAILURES_BELOW = 12
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -100,8 +102,10 @@ def partition(num_records: int, tries: Sequence[Try], max_attempts: int) -> Part
 
     visit(whole, max_attempts)
     # A death costs what was decoded before it: what has come to its end already waits. Of the others the longest first,
-    # so that an engine that fails everywhere shows it before the search goes deep.
-    found.spans.sort(key=lambda span: (span in done, -len(span), span.start))
+    # and from all over the shard, so that an engine that fails everywhere shows it before the search goes deep.
+    order = random.Random(num_records)
+    shuffled = {span: order.random() for span in found.spans}
+    found.spans.sort(key=lambda span: (span in done, -math.ceil(math.log(len(span), FAN_OUT)), shuffled[span]))
     return found
 
 

@@ -20,7 +20,7 @@ from hpd_core import CategorySchema, DocumentTokenizer, HPDError
 from hpd_core.adapters import open_adapter
 from pipelines.config import JobConfig
 from pipelines.context import JobContext, SourceRef
-from pipelines.errors import RunError, UsageError
+from pipelines.errors import ProcessesDiedError, RunError, UsageError
 from pipelines.folders import Folder, open_filesystem
 from pipelines.lease import RunLease
 from pipelines.ledger import Ledger
@@ -145,7 +145,6 @@ def _decode_pending(job: PlannedJob, ledger: Ledger, totals: Totals, lease: RunL
     from pipelines.cluster import explain, num_gpus_per_actor, ray_cluster, resource_note
     from pipelines.stages import build_dataset
 
-    context = _context(job, ledger)
     with ray_cluster(job.config.actors.max * job.config.actors.num_cpus):
         num_gpus = num_gpus_per_actor(job.config.actors)
         if (note := resource_note(job.config.actors)) is not None:
@@ -158,7 +157,7 @@ def _decode_pending(job: PlannedJob, ledger: Ledger, totals: Totals, lease: RunL
                 return
             num_parts_done = ledger.num_parts_done()
             try:
-                for row in build_dataset(pending, context, num_gpus).iter_rows():
+                for row in build_dataset(pending, _context(job, ledger), num_gpus).iter_rows():
                     totals.add(json.loads(row["summary"]))
                     if lease.is_lost:
                         break
@@ -166,9 +165,16 @@ def _decode_pending(job: PlannedJob, ledger: Ledger, totals: Totals, lease: RunL
                 explained = explain(error)
                 if explained is None:
                     raise
-                # Actors that have died too often end a round. As long as rounds get on, begin another.
-                is_stuck = ledger.committed() == committed and ledger.num_parts_done() == num_parts_done
-                if isinstance(explained, UsageError) or is_stuck:
+                # Actors that have died too often end a round, and so does a storage that is away. As long as rounds get
+                # on, begin another.
+                has_committed = ledger.committed() != committed
+                if isinstance(explained, ProcessesDiedError):
+                    is_stuck = not has_committed and ledger.num_parts_done() == num_parts_done
+                else:
+                    is_stuck = isinstance(explained, UsageError) or not has_committed
+                    # What was being decoded when the round ended has not failed.
+                    ledger = Ledger(job.output, session=secrets.token_hex(4))
+                if is_stuck:
                     raise explained from error
 
 

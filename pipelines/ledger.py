@@ -100,8 +100,10 @@ class Ledger:
         return History(len(matches), tries)
 
     def num_parts_done(self) -> int:
-        """Tries at parts of shards that came to their end, over all shards: what a search for bad records has got."""
-        return sum(name.endswith(".done.json") for name in self.folder.find("_attempts"))
+        """Parts of shards that came to their end, over all shards: how far the searches for bad records have got."""
+        names = [name for name in self.folder.find("_attempts") if name.endswith(".done.json")]
+        # A part that is done again, in another process, is no progress.
+        return len({(name.partition("/")[0], *name.split("-")[1:4]) for name in names})
 
     def begin_try(self, shard: int, number: int, span: Span) -> str:
         """Puts a try on record before it starts, so that one that kills its process counts as well. Returns its id."""

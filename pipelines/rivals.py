@@ -96,7 +96,7 @@ class VllmProcess:
         try:
             with self._log.open("wb") as log:
                 self._process = subprocess.Popen(
-                    [python, str(script), str(path)],
+                    [python, "-P", str(script), str(path)],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=log,
@@ -105,12 +105,17 @@ class VllmProcess:
                 )
         except OSError as error:
             raise UsageError(f"--vllm {python}: {error}") from error
-        self.facts = self._answer()
+        try:
+            self.facts = self._answer()
+        except BaseException:
+            self.close()
+            raise
 
     def run(self, name: str) -> float:
         """Seconds for all requests of one way of asking, with an empty prefix cache."""
         assert self._process.stdin is not None
-        print(name, file=self._process.stdin, flush=True)
+        with suppress(BrokenPipeError):  # then there is no answer
+            print(name, file=self._process.stdin, flush=True)
         seconds: float = self._answer()["seconds"]
         return seconds
 
@@ -124,9 +129,10 @@ class VllmProcess:
     def _answer(self) -> dict[str, Any]:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
-        if line:
+        if line.startswith("{"):
             answer: dict[str, Any] = json.loads(line)
             return answer
+        self._process.kill()
         self._process.wait()
         last = [text for text in self._log.read_text(errors="replace").splitlines() if text.strip()][-5:]
         raise UsageError("vLLM has ended:\n  " + "\n  ".join(last))

@@ -112,12 +112,16 @@ def list_files(path: str, file_format: str, *, anonymous: bool = False) -> list[
         elif filesystem.info(root)["type"] == "file":
             return [path]
         else:
-            found = [str(match) for match in filesystem.find(root) if not _is_hidden(str(match)[len(root) :])]
+            options = {"on_error": "raise"} if isinstance(filesystem, LocalFileSystem) else {}
+            found = [str(match) for match in filesystem.find(root, **options)]
+            found = [match for match in found if not _is_hidden(match[len(root) :])]
             names = [prefix + match[len(root) :] for match in found]
     except FileNotFoundError as error:
         raise UsageError(f"input.path: no such file or folder: {path}") from error
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise UsageError(f"input.path: cannot list {path}: {error}") from error
+    # On S3, an empty object whose name ends in a slash stands for a folder.
+    names = [name for name in names if not name.endswith("/")]
     data_files = [name for name in sorted(names) if file_format != "auto" or _ending_format(name) is not None]
     if not data_files:
         raise UsageError(f"input.path: no Parquet or JSONL files in {path}")
@@ -125,13 +129,14 @@ def list_files(path: str, file_format: str, *, anonymous: bool = False) -> list[
 
 
 def _glob(filesystem: Any, pattern: str) -> list[str]:
-    if isinstance(filesystem, LocalFileSystem):
-        return [str(match) for match in filesystem.glob(pattern) if filesystem.isfile(match)]
-    # fsspec's glob passes over folders that cannot be listed, and files that cannot be asked for: rows would be missing
-    # without a word. A flat listing of everything below the part without wildcards raises.
-    start = re.split(r"[*?\[]", pattern, maxsplit=1)[0].rpartition("/")[0]
+    if "s3" not in filesystem.protocol:
+        options = {"on_error": "raise"} if isinstance(filesystem, LocalFileSystem) else {}
+        return [str(match) for match in filesystem.glob(pattern, **options) if filesystem.isfile(match)]
+    # s3fs's glob passes over folders that cannot be listed, and files that cannot be asked for: rows would be missing
+    # without a word. A flat listing of everything that begins like the pattern raises.
+    start, _, stem = re.split(r"[*?\[]", pattern, maxsplit=1)[0].rpartition("/")
     matches = re.compile(glob_translate(pattern)).match
-    return [str(path) for path in filesystem.find(start) if matches(str(path))]
+    return [str(path) for path in filesystem.find(start, prefix=stem) if matches(str(path))]
 
 
 def scan_file(name: str, config: InputConfig) -> SourceFile:

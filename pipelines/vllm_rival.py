@@ -45,7 +45,8 @@ def main(path: str) -> None:
     _say(answers, {"version": vllm.__version__, "load_seconds": time.perf_counter() - started})
     for line in sys.stdin:
         prompts, parameters = runs[line.strip()]
-        engine.reset_prefix_cache()
+        if engine.reset_prefix_cache() is False:
+            raise RuntimeError("vLLM's prefix cache could not be emptied")
         started = time.perf_counter()
         outputs = engine.generate(prompts, parameters, use_tqdm=False)
         seconds = time.perf_counter() - started

@@ -7,7 +7,7 @@ from ray.exceptions import RayTaskError, WorkerCrashedError
 
 from hpd_core.errors import StorageError
 from pipelines.cluster import _held_back_stderr, explain
-from pipelines.errors import RunError, UsageError
+from pipelines.errors import ProcessesDiedError, RunError, UsageError
 
 
 def chained(error: BaseException, cause: BaseException) -> BaseException:
@@ -27,7 +27,7 @@ def task_error(cause: Exception) -> RayTaskError:
         (task_error(OSError(28, "No space left on device")), RunError, "No space left on device"),
         (task_error(StorageError("no network")).as_instanceof_cause(), RunError, "no network"),
         (task_error(UsageError("no such model")).as_instanceof_cause(), UsageError, "no such model"),
-        (WorkerCrashedError(), RunError, "Ray stopped the run: The worker died"),
+        (WorkerCrashedError(), ProcessesDiedError, "Ray stopped the run: The worker died"),
     ],
 )
 def test_what_a_user_can_do_something_about_is_found(error: BaseException, kind: type, message: str) -> None:

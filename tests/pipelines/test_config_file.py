@@ -124,7 +124,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         load_config(JobConfig, str(tmp_path / "nothing.yaml"))
     with pytest.raises(UsageError, match="is a folder"):
         load_config(JobConfig, str(tmp_path))
-    with pytest.raises(UsageError, match="cannot read nosuchprotocol://x"):
+    with pytest.raises(UsageError, match="cannot open nosuchprotocol://x"):
         load_config(JobConfig, "nosuchprotocol://x")
     (tmp_path / "latin.yaml").write_bytes(b"model: \xe9\n")
     with pytest.raises(UsageError, match="not UTF-8"):

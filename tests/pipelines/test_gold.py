@@ -134,7 +134,7 @@ def test_bad_files(tmp_path: Path) -> None:
         read_gold(str(tmp_path))
     with pytest.raises(UsageError, match="the gold file is empty"):
         read_gold(write(tmp_path / "empty.jsonl", "", ""))
-    with pytest.raises(UsageError, match="cannot read nosuch://gold"):
+    with pytest.raises(UsageError, match="cannot open nosuch://gold"):
         read_gold("nosuch://gold")
     latin = tmp_path / "latin.jsonl"
     latin.write_bytes(b'{"category": "Caf\xe9"}')
