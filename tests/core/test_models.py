@@ -126,7 +126,7 @@ def test_a_layer_that_forgets_the_mask_is_found_out() -> None:
 
 
 def test_unknown_model(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"no-such-folder.*local folder.*gemma3-270m, smollm2"):
+    with pytest.raises(ModelError, match=r"no-such-folder.*there is no such folder.*gemma3-270m, smollm2"):
         Engine.from_pretrained(str(tmp_path / "no-such-folder"), EngineConfig(**CPU))
 
 
