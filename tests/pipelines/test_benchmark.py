@@ -145,7 +145,8 @@ def test_the_requests_of_a_fan_out_are_the_prompts_of_tree(workplace: Workplace)
 @pytest.mark.skipif(not RIVALS.exists(), reason="no vLLM here; `make rivals` installs it")
 def test_vllm_does_the_same_work(workplace: Workplace) -> None:
     workplace.write_parquet("a.parquet", products(NUM_RECORDS))
-    result = run(workplace, "--vllm", str(RIVALS))
+    # The tiny model's heads are too small for vLLM.
+    result = run(workplace, "--vllm", str(RIVALS), "--set", "model=smollm2", "--set", "engine.dtype=bfloat16")
     assert result.exit_code == 0, result.output
     facts = json.loads(result.stdout.strip().splitlines()[-1])
     assert {"vLLM AR", "vLLM fan-out"} < set(facts["seconds"])
