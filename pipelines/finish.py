@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import logging
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -12,11 +11,8 @@ import pyarrow as pa
 
 from hpd_core import Evidence, RecordResult, Value, ground
 from pipelines.context import DeadRow, DecodedShard, JobContext, PreparedRecord
-from pipelines.errors import RunError
 from pipelines.readers import original_rows
 from pipelines.tables import EVIDENCE, to_table
-
-logger = logging.getLogger(__name__)
 
 Row = dict[str, Any]
 
@@ -26,7 +22,10 @@ SUMMED_METRICS = (*_TOKEN_METRICS, "num_steps", "busy_seconds", "load_seconds", 
 
 
 def finish_shard(decoded: DecodedShard, job: JobContext) -> tuple[dict[str, pa.Table], dict[str, Any]]:
-    """The shard's tables, and its facts for the manifest. Rows stand in the catalog's order."""
+    """The shard's tables, and its facts for the manifest. Rows stand in the catalog's order.
+
+    Raises `RunError` if there are dead rows and their file cannot be read.
+    """
     started = datetime.datetime.now(datetime.UTC)
     answered, dead = _split(decoded)
     attributes = [row for record, result in answered for row in _attribute_rows(record, result, decoded, job)]
@@ -158,7 +157,10 @@ def _dead_letter_rows(dead: list[DeadRow], decoded: DecodedShard, job: JobContex
 
 
 def _originals(dead: list[DeadRow], decoded: DecodedShard, job: JobContext) -> dict[tuple[int, int], str]:
-    """The dead rows as JSON. They are few, so they are read again here instead of carried through the stages."""
+    """The dead rows as JSON. They are few, so they are read again here instead of carried through the stages.
+
+    Raises `RunError` if their file cannot be read now: committed without them, they would be lost to a repair for ever.
+    """
     numbers = defaultdict(set)
     for row in dead:
         if row.code != "unreadable":
@@ -169,11 +171,7 @@ def _originals(dead: list[DeadRow], decoded: DecodedShard, job: JobContext) -> d
         if not wanted:
             continue
         source = job.files[piece.file]
-        try:
-            rows = original_rows(source.uri, source.format, piece, wanted, anonymous=job.config.input.anonymous)
-        except RunError as error:
-            logger.warning("%s: dead-lettered rows cannot be read again: %s", source.name, error)
-            continue
+        rows = original_rows(source.uri, source.format, piece, wanted, anonymous=job.config.input.anonymous)
         found |= {(piece.file, number): text for number, text in rows.items()}
     return found
 

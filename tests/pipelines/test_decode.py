@@ -5,6 +5,7 @@ Deaths that are real, under Ray, are in test_extract.py.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from hpd_core import Record
 from pipelines.context import DecodedShard, PreparedShard
 from pipelines.decode import Decoder
 from pipelines.errors import RunError
+from pipelines.finish import finish_shard
 from pipelines.folders import Folder
 from pipelines.job import _context, plan_job
 from pipelines.ledger import Ledger
@@ -109,6 +111,20 @@ def test_a_storage_that_fails_beside_the_engine_is_not_held_against_a_record(
         with pytest.raises(OSError, match="no network"):
             process.decode()
     assert set(process.decode().failures) == process.poisoned
+
+
+def test_dead_rows_are_not_committed_without_their_text(workplace: Workplace) -> None:
+    """They are read again from the input; if it is away, the shard waits for it."""
+    process = Process(workplace, {17}, dies_in="nowhere")
+    decoded = process.decode()
+    path = workplace.catalog / "a.parquet"
+    hidden = path.rename(workplace.folder / "away")
+    with pytest.raises(RunError, match=r"cannot read .*a\.parquet"):
+        finish_shard(decoded, process.job)
+    hidden.rename(path)
+    tables, _ = finish_shard(decoded, process.job)
+    (row,) = tables["dead_letter"].to_pylist()
+    assert json.loads(row["row_json"])["title"] == "poison"
 
 
 def test_an_engine_that_cannot_be_loaded_because_a_storage_is_away_stops_the_run(
