@@ -119,7 +119,12 @@ def _translated(place: str) -> Iterator[None]:
     uri = place if "://" in place else f"s3://{place}"
     try:
         yield
-    except (StorageError, FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError):
+    except FileNotFoundError as error:
+        if error.errno is not None:
+            raise
+        # With the number that every file system's own has: an error without one is taken for damaged content, or a bug.
+        raise FileNotFoundError(errno.ENOENT, str(error), uri) from error
+    except (StorageError, FileExistsError, IsADirectoryError, NotADirectoryError):
         raise
     except (
         exceptions.NoCredentialsError,

@@ -131,7 +131,7 @@ def explain(error: BaseException) -> Exception | None:
             return RunError(str(cause))
         if isinstance(cause, (UsageError, RunError)):
             return type(cause)(str(cause.args[0]) if cause.args else str(cause))
-        if isinstance(cause, FileNotFoundError) or (isinstance(cause, OSError) and cause.errno is not None):
+        if isinstance(cause, OSError) and cause.errno is not None:
             return RunError(str(cause))  # a full disk, no permission, no network
         cause = cause.__cause__
     system = [cause for cause in seen if isinstance(cause, RayError) and not isinstance(cause, RayTaskError)]

@@ -14,7 +14,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-FAN_OUT = 16
+_FAN_OUT = 16
 # A record fails twice before it is given up: once may have been the node's fault.
 _TRIES_OF_A_RECORD = 2
 # Failures, beyond those of the whole shard, after which what still fails is given up as it stands.
@@ -23,7 +23,7 @@ _MAX_FAILURES = 40
 _FAILURES_BELOW = 12
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class Span:
     """Records [start, stop) of a prepared shard."""
 
@@ -105,14 +105,14 @@ def partition(num_records: int, tries: Sequence[Try], max_attempts: int) -> Part
     # and from all over the shard, so that an engine that fails everywhere shows it before the search goes deep.
     order = random.Random(num_records)
     shuffled = {span: order.random() for span in found.spans}
-    found.spans.sort(key=lambda span: (span in done, -math.ceil(math.log(len(span), FAN_OUT)), shuffled[span]))
+    found.spans.sort(key=lambda span: (span in done, -math.ceil(math.log(len(span), _FAN_OUT)), shuffled[span]))
     return found
 
 
 def _cut(span: Span) -> list[Span]:
     if len(span) <= 1:
         return []
-    parts = min(FAN_OUT, len(span))
+    parts = min(_FAN_OUT, len(span))
     edges = [span.start + len(span) * part // parts for part in range(parts + 1)]
     return [Span(start, stop) for start, stop in itertools.pairwise(edges)]
 

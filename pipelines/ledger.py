@@ -44,7 +44,9 @@ _ENGINE_IDENTITY = (
     "prompt_hash",
 )
 
-_TRY_NAME = re.compile(r"(?P<attempt>\d+-(?P<session>[^-]+)-(?P<start>\d+)-(?P<stop>\d+)-\w+)\.json")
+_TRY_NAME = re.compile(
+    r"(?P<attempt>\d+-(?P<session>[^-]+)-(?P<start>\d+)-(?P<stop>\d+)-\w+)(?:\.(?P<ending>\w+))?\.json"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ class Ledger:
         """What was tried at the shard so far."""
         folder = _tries_folder(shard)
         names = self.folder.list(folder)
-        matches = [match for name in names if (match := _TRY_NAME.fullmatch(name)) is not None]
+        matches = [match for name in names if (match := _TRY_NAME.fullmatch(name)) and match["ending"] is None]
         tries = []
         for match in matches:
             if match["session"] != self.session:
@@ -101,9 +103,13 @@ class Ledger:
 
     def num_parts_done(self) -> int:
         """Parts of shards that came to their end, over all shards: how far the searches for bad records have got."""
-        names = [name for name in self.folder.find("_attempts") if name.endswith(".done.json")]
-        # A part that is done again, in another process, is no progress.
-        return len({(name.partition("/")[0], *name.split("-")[1:4]) for name in names})
+        done = set()
+        for name in self.folder.find("_attempts"):
+            shard, _, leaf = name.partition("/")
+            if (match := _TRY_NAME.fullmatch(leaf)) and match["ending"] == "done":
+                # A part that is done again, in another process, is no progress.
+                done.add((shard, match["session"], match["start"], match["stop"]))
+        return len(done)
 
     def begin_try(self, shard: int, number: int, span: Span) -> str:
         """Puts a try on record before it starts, so that one that kills its process counts as well. Returns its id."""

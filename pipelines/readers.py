@@ -91,7 +91,7 @@ def _read_row_group(
             if number >= piece.stop:
                 return
     except (OSError, pa.ArrowException) as error:
-        if isinstance(error, FileNotFoundError) or (isinstance(error, OSError) and error.errno is not None):
+        if isinstance(error, OSError) and error.errno is not None:
             raise  # the file system's trouble, not the data's
         # Damaged data stays damaged: what could not be read is lost for this run, and accounted for.
         refusal = Refusal("unreadable", f"the file is damaged in row group {group}: {error}")

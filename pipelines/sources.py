@@ -112,8 +112,7 @@ def list_files(path: str, file_format: str, *, anonymous: bool = False) -> list[
         elif filesystem.info(root)["type"] == "file":
             return [path]
         else:
-            options = {"on_error": "raise"} if isinstance(filesystem, LocalFileSystem) else {}
-            found = [str(match) for match in filesystem.find(root, **options)]
+            found = [str(match) for match in filesystem.find(root, **_walk_options(filesystem))]
             found = [match for match in found if not _is_hidden(match[len(root) :])]
             names = [prefix + match[len(root) :] for match in found]
     except FileNotFoundError as error:
@@ -128,10 +127,15 @@ def list_files(path: str, file_format: str, *, anonymous: bool = False) -> list[
     return data_files
 
 
+def _walk_options(filesystem: Any) -> dict[str, str]:
+    # By default a local folder that cannot be listed is passed over; others do not know the option.
+    return {"on_error": "raise"} if isinstance(filesystem, LocalFileSystem) else {}
+
+
 def _glob(filesystem: Any, pattern: str) -> list[str]:
     if "s3" not in filesystem.protocol:
-        options = {"on_error": "raise"} if isinstance(filesystem, LocalFileSystem) else {}
-        return [str(match) for match in filesystem.glob(pattern, **options) if filesystem.isfile(match)]
+        found = filesystem.glob(pattern, **_walk_options(filesystem))
+        return [str(match) for match in found if filesystem.isfile(match)]
     # s3fs's glob passes over folders that cannot be listed, and files that cannot be asked for: rows would be missing
     # without a word. A flat listing of everything that begins like the pattern raises.
     start, _, stem = re.split(r"[*?\[]", pattern, maxsplit=1)[0].rpartition("/")

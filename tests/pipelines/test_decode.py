@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -128,7 +127,7 @@ def test_dead_rows_are_not_committed_without_their_text(workplace: Workplace) ->
 
 
 def test_an_engine_that_cannot_be_loaded_because_a_storage_is_away_stops_the_run(
-    workplace: Workplace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    workplace: Workplace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process = Process(workplace, set(), dies_in="nowhere")
 

@@ -47,23 +47,28 @@ def test_create_lets_the_first_win(folder: Folder) -> None:
     assert folder.list("_shards") == ["1.json"]
 
 
-def test_of_many_writers_at_once_exactly_one_wins(tmp_path: Path) -> None:
-    folder, winners = Folder(str(tmp_path)), []
-    barrier = threading.Barrier(8)
+def assert_one_writer_wins(folder: Folder, num_writers: int, num_objects: int) -> None:
+    """Of several that create the same objects at once, each is told the truth."""
+    winners: list[tuple[int, int]] = []
+    barrier = threading.Barrier(num_writers)
 
     def write(number: int) -> None:
         barrier.wait()
-        for name in range(20):
+        for name in range(num_objects):
             if folder.create(f"s/{name}", b"%d" % number):
                 winners.append((name, number))
 
-    threads = [threading.Thread(target=write, args=(number,)) for number in range(8)]
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(num_writers)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(name for name, _ in winners) == list(range(20))
+    assert sorted(name for name, _ in winners) == list(range(num_objects))
     assert all(folder.read(f"s/{name}") == b"%d" % number for name, number in winners)
+
+
+def test_of_many_writers_at_once_exactly_one_wins(tmp_path: Path) -> None:
+    assert_one_writer_wins(Folder(str(tmp_path)), 8, 20)
     assert not list(tmp_path.rglob(".*")), "temporary files are left"
 
 

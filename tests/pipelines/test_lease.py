@@ -19,6 +19,7 @@ from pipelines import lease as lease_module
 from pipelines.errors import RunError
 from pipelines.folders import Folder
 from pipelines.lease import RunLease
+from tests.pipelines.test_crash import wait_until
 
 # Long enough that a machine under load does not let a lease run out by itself.
 SECONDS = 3.0
@@ -35,13 +36,6 @@ def folder(tmp_path: Path) -> Folder:
 
 def latest(folder: Folder) -> int:
     return max((int(name.removesuffix(".json")) for name in folder.list("_lease")), default=0)
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.05)
 
 
 def silent(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> RunLease:

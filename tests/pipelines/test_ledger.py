@@ -150,6 +150,16 @@ def test_tries_count_over_sessions_and_their_ends_are_remembered_within_one(tmp_
     assert first.history(6) == History(0, [])
 
 
+def test_a_part_that_is_done_again_is_no_progress(tmp_path: Path) -> None:
+    ledger = Ledger(Folder(str(tmp_path)), "aaaa")
+    assert ledger.num_parts_done() == 0
+    for number, span in enumerate([Span(0, 4), Span(0, 4), Span(4, 8)], start=1):
+        ledger.end_try(5, ledger.begin_try(5, number, span))
+    ledger.end_try(5, ledger.begin_try(5, 4, Span(8, 12)), "boom")
+    ledger.end_try(6, ledger.begin_try(6, 1, Span(0, 4)))
+    assert ledger.num_parts_done() == 3
+
+
 ENGINE: dict[str, Any] = {"model_id": "m", "dtype": "float32", "layout": "tree", "device": "cpu"}
 
 

@@ -9,7 +9,6 @@ import random
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, get_args
@@ -46,6 +45,7 @@ from tests.pipelines.s3_server import (
     s3_server,
 )
 from tests.pipelines.test_crash import assert_same
+from tests.pipelines.test_folders import assert_one_writer_wins
 
 ROOT = Path(__file__).parents[2]
 
@@ -284,22 +284,7 @@ def test_folders_on_s3(bucket: str) -> None:
 
 
 def test_of_many_writers_of_one_object_exactly_one_wins(bucket: str) -> None:
-    folder, winners = Folder(f"{bucket}/out"), []
-    barrier = threading.Barrier(6)
-
-    def write(number: int) -> None:
-        barrier.wait()
-        for name in range(10):
-            if folder.create(f"s/{name}", b"%d" % number):
-                winners.append((name, number))
-
-    threads = [threading.Thread(target=write, args=(number,)) for number in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(name for name, _ in winners) == list(range(10))
-    assert all(folder.read(f"s/{name}") == b"%d" % number for name, number in winners)
+    assert_one_writer_wins(Folder(f"{bucket}/out"), 6, 10)
 
 
 def test_a_lease_on_s3_is_held_by_one(bucket: str) -> None:
