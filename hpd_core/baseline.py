@@ -11,7 +11,7 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -65,8 +65,11 @@ class AutoregressiveBaseline(Extractor):
         records: Sequence[Record],
         schemas: Mapping[str, CategorySchema],
         document_ids: Sequence[Sequence[int]] | None = None,
+        wanted: Sequence[Collection[str] | None] | None = None,
     ) -> ExtractionFuture:
-        """Queues the records; submissions run one after the other."""
+        """As `Extractor.submit`; submissions run one after the other."""
+        if wanted is not None:
+            raise ValueError("the baseline writes whole answers: all attributes or none")
         future = ExtractionFuture()
         future.set_running_or_notify_cancel()
 

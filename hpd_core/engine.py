@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import chain
@@ -93,18 +93,13 @@ class Engine(Extractor):
         records: Sequence[Record],
         schemas: Mapping[str, CategorySchema],
         document_ids: Sequence[Sequence[int]] | None = None,
+        wanted: Sequence[Collection[str] | None] | None = None,
     ) -> ExtractionFuture:
-        """Queues the records and returns at once. A callback of the future must not wait for the engine.
-
-        Args:
-            records: what to extract from; ids need not be unique.
-            schemas: category -> schema.
-            document_ids: token ids of the documents, from `DocumentTokenizer.encode`, if already known.
-        """
+        """As `Extractor.submit`. A callback of the future must not wait for the engine."""
         future = ExtractionFuture()
         # Work is shared with others, so it cannot be called back.
         future.set_running_or_notify_cancel()
-        prepared, refusals = self._builder.build(records, schemas, document_ids)
+        prepared, refusals = self._builder.build(records, schemas, document_ids, wanted)
         submission = _Submission(list(records), dict(schemas), refusals, future, len(prepared))
         for item in prepared:
             item.prompt.owner = _Owner(submission, item.slots)

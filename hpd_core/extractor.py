@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -139,13 +139,14 @@ class Extractor(ABC):
         records: Sequence[Record],
         schemas: Mapping[str, CategorySchema],
         document_ids: Sequence[Sequence[int]] | None = None,
+        wanted: Sequence[Collection[str] | None] | None = None,
     ) -> list[RecordResult]:
-        """One result per record, in input order. A record that cannot be taken has `error` set.
+        """One result per record, in input order. A record that cannot be taken has `error` set. Arguments as `submit`.
 
         Raises:
             EngineError: decoding itself failed; the cause is attached.
         """
-        return self.submit(records, schemas, document_ids).result()
+        return self.submit(records, schemas, document_ids, wanted).result()
 
     @abstractmethod
     def submit(
@@ -153,8 +154,20 @@ class Extractor(ABC):
         records: Sequence[Record],
         schemas: Mapping[str, CategorySchema],
         document_ids: Sequence[Sequence[int]] | None = None,
+        wanted: Sequence[Collection[str] | None] | None = None,
     ) -> ExtractionFuture:
-        """Queues the records and returns at once."""
+        """Queues the records and returns at once.
+
+        Args:
+            records: what to extract from; ids need not be unique.
+            schemas: category -> schema.
+            document_ids: token ids of the documents, from `DocumentTokenizer.encode`, if already known.
+            wanted: names of the attributes to answer, by record; None for all. Their answers are those they would have
+                among all. For the layout `tree` only: elsewhere answers depend on each other.
+
+        Raises:
+            ValueError: `document_ids` or `wanted` do not fit the records, their schemas or the layout.
+        """
 
     @abstractmethod
     def close(self) -> None:

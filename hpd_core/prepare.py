@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Self
@@ -116,8 +116,11 @@ class PromptBuilder:
         records: Sequence[Record],
         schemas: Mapping[str, CategorySchema],
         document_ids: Sequence[Sequence[int]] | None = None,
+        wanted: Sequence[Collection[str] | None] | None = None,
     ) -> tuple[list[PreparedPrompt], dict[int, Refusal]]:
         """Prompts for all records that can be taken, and the reasons for the others by record number.
+
+        `wanted` names the attributes to answer, by record; None for all. The prompt shows them all in any case.
 
         The prompts of one category follow each other, short ones first: prompts that run together are then of
         similar length. No answer depends on this order with `tree`; with `stacked`, documents are stacked in input
@@ -131,6 +134,8 @@ class PromptBuilder:
             document_ids = [ids_of.get(number, []) for number in range(len(records))]
         if len(document_ids) != len(records):
             raise ValueError(f"{len(document_ids)} document_ids for {len(records)} records")
+        if wanted is not None:
+            self._check_wanted(wanted, len(records))
         by_category: dict[str, list[int]] = {}
         for number, record in enumerate(records):
             if number in refusals:
@@ -150,10 +155,18 @@ class PromptBuilder:
             except PromptError as error:
                 refusals.update((number, Refusal(ErrorCode.CONTROL_TOKENS, str(error))) for number in numbers)
                 continue
-            build = self._build_stacked if self._config.layout == "stacked" else self._build_tree
-            prompts = list(build(tokens, numbers, document_ids, refusals))
+            if self._config.layout == "stacked":
+                prompts = list(self._build_stacked(tokens, numbers, document_ids, refusals))
+            else:
+                prompts = list(self._build_tree(tokens, numbers, document_ids, refusals, schemas[category], wanted))
             prepared += sorted(prompts, key=lambda item: item.prompt.layout.num_tokens)
         return prepared, refusals
+
+    def _check_wanted(self, wanted: Sequence[Collection[str] | None], num_records: int) -> None:
+        if len(wanted) != num_records:
+            raise ValueError(f"wanted attributes for {len(wanted)} records, there are {num_records}")
+        if self._config.layout == "stacked":
+            raise ValueError("in the layout 'stacked' values see each other's keys: all attributes or none")
 
     def _build_tree(
         self,
@@ -161,11 +174,14 @@ class PromptBuilder:
         numbers: Sequence[int],
         document_ids: Sequence[Sequence[int]],
         refusals: dict[int, Refusal],
+        schema: CategorySchema,
+        wanted: Sequence[Collection[str] | None] | None,
     ) -> Iterator[PreparedPrompt]:
         for number in numbers:
-            layout = self.tree(tokens, document_ids[number])
+            asked = _asked(schema, wanted[number] if wanted is not None else None)
+            layout = self.tree(tokens, document_ids[number], asked)
             if self.fits(layout):
-                yield _prepared(layout, tokens, [number])
+                yield PreparedPrompt(Prompt(layout, tokens.prefix), [Slot(number, index) for index in asked])
             else:
                 refusals[number] = self._too_long(layout, len(document_ids[number]))
 
@@ -186,14 +202,16 @@ class PromptBuilder:
                     break
                 size -= 1
             if self.fits(layout):
-                yield _prepared(layout, tokens, rest[:size])
+                slots = [Slot(number, index) for number in rest[:size] for index in range(len(tokens.branches))]
+                yield PreparedPrompt(Prompt(layout, tokens.prefix), slots)
             else:
                 refusals[rest[0]] = self._too_long(layout, len(document_ids[rest[0]]))
             rest = rest[size:]
 
-    def tree(self, tokens: CategoryTokens, document: Sequence[int]) -> Layout:
-        """The `tree` layout of one document."""
-        return tree_layout(tokens.prefix, [*document, *tokens.suffix], tokens.branches)
+    def tree(self, tokens: CategoryTokens, document: Sequence[int], asked: Sequence[int] | None = None) -> Layout:
+        """The `tree` layout of one document. `asked`: the attributes to answer, by number; None for all."""
+        branches = tokens.branches if asked is None else [tokens.branches[index] for index in asked]
+        return tree_layout(tokens.prefix, [*document, *tokens.suffix], branches)
 
     def stack(self, tokens: CategoryTokens, documents: Sequence[Sequence[int]]) -> Layout:
         """The `stacked` layout of J documents."""
@@ -244,9 +262,13 @@ def _not_text(record: Record) -> Refusal | None:
     return None
 
 
-def _prepared(layout: Layout, tokens: CategoryTokens, numbers: Sequence[int]) -> PreparedPrompt:
-    slots = [Slot(number, a) for number in numbers for a in range(len(tokens.branches))]
-    return PreparedPrompt(Prompt(layout, tokens.prefix), slots)
+def _asked(schema: CategorySchema, names: Collection[str] | None) -> list[int]:
+    """The numbers of the named attributes, in the schema's order."""
+    found = [index for index, attribute in enumerate(schema.attributes) if names is None or attribute.name in names]
+    if names is not None and (not found or len(found) != len(set(names))):
+        known = ", ".join(attribute.name for attribute in schema.attributes)
+        raise ValueError(f"category {schema.category!r} has the attributes {known}; wanted are {sorted(names)}")
+    return found
 
 
 def _no_schema(category: str, schemas: Mapping[str, CategorySchema]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable
 from typing import Any
 
 from hpd_core.types import Attribute, Value, is_encodable
@@ -57,7 +58,12 @@ def parse_value(
         return Value(None, (), "invalid", **common)
     if not items:
         return Value(None, (), "absent", **common)
-    return Value(_ITEM_SEPARATOR.join(items), items, "value", **common)
+    return Value(join_items(items), items, "value", **common)
+
+
+def join_items(items: Iterable[str]) -> str:
+    """The items of a value as one text."""
+    return _ITEM_SEPARATOR.join(items)
 
 
 class _Literal(str):

@@ -123,6 +123,12 @@ class JobConfig(_Section):
     schemas: str = Field(description="YAML file with the attributes of every category")
     output: str = Field(description="folder of this run, and of no other; local or any fsspec URI")
     model: str = Field("smollm2", description="hub id, local folder, or an embedded model's name")
+    base: str | None = Field(
+        None, description="output folder of an earlier, finished run: what has not changed since is taken over from it"
+    )
+    retry_failed: str | None = Field(
+        None, description="output folder of an earlier, finished run: only its dead-lettered rows are taken"
+    )
     adapter: str | None = Field(None, description="LoRA adapter in peft's format: local folder, fsspec URI or hub id")
     decoding: Literal["hpd", "ar"] = Field("hpd", description="'hpd', or 'ar': the plain autoregressive baseline")
     engine: EngineConfig = Field(default_factory=EngineConfig, description="how the engine decodes")
@@ -136,10 +142,12 @@ class JobConfig(_Section):
 
     @model_validator(mode="after")
     def _check_paths(self) -> JobConfig:
-        for name in ("schemas", "output", "model", "adapter"):
+        for name in ("schemas", "output", "model", "adapter", "base", "retry_failed"):
             value = getattr(self, name)
             if value is not None and not value.strip():
                 raise ValueError(f"{name} must not be empty")
+        if self.base is not None and self.retry_failed is not None:
+            raise ValueError("base and retry_failed exclude each other: base takes failed rows again, too")
         return self
 
 
@@ -158,9 +166,10 @@ def result_config(config: JobConfig) -> dict[str, Any]:
         data["engine"].pop(key, None)
     # How the catalog is reached does not change what is in it.
     data["input"].pop("anonymous")
-    if config.adapter is None:
-        # Runs that were planned before there were adapters can still be continued.
-        del data["adapter"]
+    for key in ("adapter", "base", "retry_failed"):
+        if data[key] is None:
+            # Runs that were planned before there was such a key can still be continued.
+            del data[key]
     # The order of the fields is their order in the prompt; a hash does not see the order of a mapping.
     data["input"]["fields"] = [list(field) for field in config.input.fields.items()]
     return data

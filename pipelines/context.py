@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hpd_core import CategorySchema, Record, RecordResult
+from pipelines.carryover import CarryOver
 from pipelines.config import JobConfig
 from pipelines.folders import Folder
 from pipelines.ledger import Ledger
@@ -23,6 +24,25 @@ class SourceRef:
     format: str
 
 
+@dataclass(frozen=True, slots=True)
+class CarryOverRef:
+    """A `CarryOver` in Ray's object store: one for all processes of a node, which read it where it lies.
+
+    Attributes:
+        run_id: the earlier run's.
+    """
+
+    run_id: str
+    reference: Any
+
+    def get(self) -> CarryOver:
+        """The thing itself."""
+        import ray
+
+        found: CarryOver = ray.get(self.reference)
+        return found
+
+
 @dataclass(frozen=True)
 class JobContext:
     """The job, the same in every process."""
@@ -34,6 +54,7 @@ class JobContext:
     session: str
     output: Folder
     files: Sequence[SourceRef]
+    carry_over: CarryOverRef | None = None
 
     @property
     def ledger(self) -> Ledger:
@@ -43,12 +64,21 @@ class JobContext:
 
 @dataclass(frozen=True, slots=True)
 class PreparedRecord:
-    """A record that goes to the engine, and where it came from."""
+    """A record to extract, and where it came from.
+
+    Attributes:
+        carried: attribute -> its rows in an earlier run, for those whose answer is taken over; the others are decoded.
+    """
 
     file: int
     row: int
     record: Record
     input_hash: str
+    carried: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+
+    def wanted(self, schema: CategorySchema) -> list[str]:
+        """The attributes that the engine has to answer."""
+        return [attribute.name for attribute in schema.attributes if attribute.name not in self.carried]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +96,17 @@ class DeadRow:
 
 @dataclass(frozen=True, slots=True)
 class PreparedShard:
-    """A shard that was read, checked, grouped by category and tokenized. `document_ids` go with `records`."""
+    """A shard that was read, checked, grouped by category and tokenized.
+
+    Attributes:
+        records: those that go to the engine; `document_ids` are theirs.
+        answered: those that need none: all of their answers are taken over.
+    """
 
     shard: Shard
     records: Sequence[PreparedRecord]
     document_ids: Sequence[Sequence[int]]
+    answered: Sequence[PreparedRecord]
     dead: Sequence[DeadRow]
     seconds: float
 

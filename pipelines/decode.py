@@ -15,7 +15,8 @@ import gc
 import logging
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
@@ -40,6 +41,24 @@ def load_engine(config: JobConfig) -> Engine | AutoregressiveBaseline:
     return kind.from_pretrained(config.model, config.engine, config.adapter)
 
 
+def describe_engine(config: JobConfig) -> dict[str, Any]:
+    """What the job's engine will be: loads one and closes it. Raises as `Decoder`."""
+    with explained(), load_engine(config) as engine:
+        return engine.describe()
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Turns what is wrong with loading an engine into an error for the user."""
+    try:
+        yield
+    except (OSError, HPDError) as error:
+        if isinstance(error, OSError) or isinstance(error.__cause__, StorageError):
+            # A storage or a disk: it may do better next time.
+            raise RunError(f"the engine does not start: {error}") from error
+        raise UsageError(str(error)) from error
+
+
 class Decoder:
     """One engine and the shards that go through it. Safe to call from several threads."""
 
@@ -56,15 +75,10 @@ class Decoder:
         self._load()
 
     def _load(self) -> None:
-        try:
+        with explained():
             self._engine = load_engine(self._job.config)
             self._description = dict(self._engine.describe())
             self._ledger.check_engine(self._description)
-        except (OSError, HPDError) as error:
-            if isinstance(error, OSError) or isinstance(error.__cause__, StorageError):
-                # A storage or a disk: it may do better next time.
-                raise RunError(f"the engine does not start: {error}") from error
-            raise UsageError(str(error)) from error
         self._unreported_load_seconds = float(self._engine.load_seconds)
 
     def decode(self, prepared: PreparedShard) -> DecodedShard:
@@ -101,8 +115,13 @@ class Decoder:
                 self._reload()
             attempt = decoded.attempt_id = self._ledger.begin_try(shard, decoded.num_attempts, span)
             try:
-                records = [record.record for record in prepared.records[span.start : span.stop]]
-                future = self._engine.submit(records, self._job.schemas, prepared.document_ids[span.start : span.stop])
+                taken = prepared.records[span.start : span.stop]
+                records = [each.record for each in taken]
+                wanted = None
+                if any(each.carried for each in taken):
+                    wanted = [each.wanted(self._job.schemas[each.record.category]) for each in taken]
+                document_ids = prepared.document_ids[span.start : span.stop]
+                future = self._engine.submit(records, self._job.schemas, document_ids, wanted)
                 results = self._wait(future, shard, attempt)
                 if len(results) != len(records):
                     raise RuntimeError(f"{len(records)} records went into the engine, {len(results)} came out")

@@ -36,13 +36,20 @@ def extract(
     ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="only the first N rows of the catalog")] = None,
     run_id: Annotated[str | None, typer.Option(help="name of the run")] = None,
+    base: Annotated[
+        str | None, typer.Option(metavar="RUN", help="take over what has not changed since this earlier run")
+    ] = None,
+    retry_failed: Annotated[
+        str | None, typer.Option(metavar="RUN", help="take only the dead-lettered rows of this earlier run")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="check and plan, start nothing")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="totals as JSON in the last line of stdout")] = False,
     show: Annotated[int, typer.Option(min=0, help="print the attributes of N products at the end")] = 0,
 ) -> None:
     """Runs the job and exits with its code."""
     console = Console(stderr=as_json)
-    changes = [*(overrides or []), *([f"run_id={json.dumps(run_id)}"] if run_id is not None else [])]
+    named = {"run_id": run_id, "base": base, "retry_failed": retry_failed}
+    changes = [*(overrides or []), *(f"{key}={json.dumps(text)}" for key, text in named.items() if text is not None)]
     try:
         code = _run(console, config, changes, limit, dry_run, as_json, show)
     except UsageError as error:

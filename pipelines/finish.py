@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from hpd_core import Evidence, RecordResult, Value, ground
+from hpd_core.values import join_items
 from pipelines.context import DeadRow, DecodedShard, JobContext, PreparedRecord
 from pipelines.readers import original_rows
 from pipelines.tables import EVIDENCE, to_table
@@ -28,8 +29,12 @@ def finish_shard(decoded: DecodedShard, job: JobContext) -> tuple[dict[str, pa.T
     """
     started = datetime.datetime.now(datetime.UTC)
     answered, dead = _split(decoded)
-    attributes = [row for record, result in answered for row in _attribute_rows(record, result, decoded, job)]
-    products = [_product_row(record, result, decoded, job) for record, result in answered]
+    answers = [_answers(record, result, decoded, job) for record, result in answered]
+    attributes = [row for by_attribute in answers for rows in by_attribute.values() for row in rows]
+    products = [
+        _product_row(record, result, rows, decoded, job)
+        for (record, result), rows in zip(answered, answers, strict=True)
+    ]
     dead_letters = _dead_letter_rows(dead, decoded, job)
 
     num_rows = decoded.prepared.shard.num_rows
@@ -42,8 +47,9 @@ def finish_shard(decoded: DecodedShard, job: JobContext) -> tuple[dict[str, pa.T
         "rows": num_rows,
         "products": len(products),
         "dead_letters": len(dead_letters),
-        "statuses": Counter(value.status for _, result in answered for value in result.values.values()),
+        "statuses": Counter(rows[0]["status"] for by_attribute in answers for rows in by_attribute.values()),
         "reasons": Counter(row.code for row in dead),
+        "carried": _count_carried(answered),
     }
     metrics = _metrics_row(decoded, job, counts, started)
     tables = {
@@ -61,9 +67,10 @@ def finish_shard(decoded: DecodedShard, job: JobContext) -> tuple[dict[str, pa.T
     return tables, facts
 
 
-def _split(decoded: DecodedShard) -> tuple[list[tuple[PreparedRecord, RecordResult]], list[DeadRow]]:
+def _split(decoded: DecodedShard) -> tuple[list[tuple[PreparedRecord, RecordResult | None]], list[DeadRow]]:
+    """Products, and dead rows. A product without a result has all its answers from an earlier run."""
     dead = list(decoded.prepared.dead)
-    answered = []
+    answered: list[tuple[PreparedRecord, RecordResult | None]] = [(each, None) for each in decoded.prepared.answered]
     for index, (record, result) in enumerate(zip(decoded.prepared.records, decoded.results, strict=True)):
         if result is None:
             dead.append(_dead(record, "decode_failed", decoded.failures[index]))
@@ -79,14 +86,19 @@ def _dead(record: PreparedRecord, code: str, message: str) -> DeadRow:
     return DeadRow(record.file, record.row, record.record.id, record.record.category, "decode", code, message)
 
 
-def _provenance(record: PreparedRecord, decoded: DecodedShard, job: JobContext) -> Row:
-    engine = decoded.engine
+def _place(record: PreparedRecord, job: JobContext) -> Row:
     return {
         "run_id": job.run_id,
         "source_file": job.files[record.file].name,
         "source_row": record.row,
         "product_id": record.record.id,
         "category": record.record.category,
+    }
+
+
+def _provenance(record: PreparedRecord, decoded: DecodedShard, job: JobContext) -> Row:
+    engine = decoded.engine
+    return _place(record, job) | {
         "model_id": engine["model_id"],
         "model_revision": engine["model_revision"],
         "adapter_revision": engine["adapter_revision"],
@@ -97,25 +109,47 @@ def _provenance(record: PreparedRecord, decoded: DecodedShard, job: JobContext) 
     }
 
 
-def _attribute_rows(
-    record: PreparedRecord, result: RecordResult, decoded: DecodedShard, job: JobContext
-) -> Iterator[Row]:
-    provenance = _provenance(record, decoded, job)
-    grounded = ground(record.record, job.schemas[result.category], result)
-    for attribute, value in grounded.values.items():
-        for index, text in enumerate(_raw_texts(value)):
-            yield provenance | {
-                "attribute": attribute,
-                "value_index": index,
-                "value_raw": text,
-                "status": value.status,
-                # Empty: the value stands nowhere in the text. Null: there is no value to look for.
-                "evidence": _evidence_rows(value.evidence[index]) if value.status == "value" else None,
-                "num_tokens": value.num_tokens,
-                "num_dropped": value.num_dropped,
-                "logprob_mean": value.logprob_mean,
-                "logprob_min": value.logprob_min,
-            }
+def _count_carried(answered: Sequence[tuple[PreparedRecord, RecordResult | None]]) -> dict[str, int]:
+    return {
+        "products": sum(result is None for _, result in answered),
+        "products_in_part": sum(result is not None and bool(record.carried) for record, result in answered),
+        "values": sum(len(record.carried) for record, _ in answered),
+    }
+
+
+def _answers(
+    record: PreparedRecord, result: RecordResult | None, decoded: DecodedShard, job: JobContext
+) -> dict[str, list[Row]]:
+    """The rows of the attribute table by attribute, in the schema's order; each attribute has at least one."""
+    schema, provenance = job.schemas[record.record.category], _provenance(record, decoded, job)
+    values = {} if result is None else ground(record.record, schema, result).values
+    return {
+        name: list(_decoded_rows(name, values[name], provenance))
+        if name in values
+        else [_carried_row(row, record, job) for row in record.carried[name]]
+        for name in (attribute.name for attribute in schema.attributes)
+    }
+
+
+def _decoded_rows(attribute: str, value: Value, provenance: Row) -> Iterator[Row]:
+    for index, text in enumerate(_raw_texts(value)):
+        yield provenance | {
+            "attribute": attribute,
+            "value_index": index,
+            "value_raw": text,
+            "status": value.status,
+            # Empty: the value stands nowhere in the text. Null: there is no value to look for.
+            "evidence": _evidence_rows(value.evidence[index]) if value.status == "value" else None,
+            "num_tokens": value.num_tokens,
+            "num_dropped": value.num_dropped,
+            "logprob_mean": value.logprob_mean,
+            "logprob_min": value.logprob_min,
+        }
+
+
+def _carried_row(row: Mapping[str, Any], record: PreparedRecord, job: JobContext) -> Row:
+    """An earlier run's row as this run's. What says how the value came about stays as it was."""
+    return {**row, **_place(record, job), "carried_from": row["carried_from"] or row["run_id"]}
 
 
 def _raw_texts(value: Value) -> tuple[str | None, ...]:
@@ -129,12 +163,23 @@ def _evidence_rows(places: Sequence[Evidence]) -> list[Row]:
     return [{name: getattr(place, name) for name in EVIDENCE.names} for place in places]
 
 
-def _product_row(record: PreparedRecord, result: RecordResult, decoded: DecodedShard, job: JobContext) -> Row:
-    statuses = Counter(value.status for value in result.values.values())
+def _product_row(
+    record: PreparedRecord,
+    result: RecordResult | None,
+    answers: Mapping[str, Sequence[Row]],
+    decoded: DecodedShard,
+    job: JobContext,
+) -> Row:
+    statuses = Counter(rows[0]["status"] for rows in answers.values())
     return _provenance(record, decoded, job) | {
-        "values": [(name, value.text) for name, value in result.values.items()],
+        "values": [(name, _text(rows)) for name, rows in answers.items()],
         **{f"num_{status}": statuses[status] for status in ("value", "absent", "truncated", "invalid", "error")},
+        "carried_from": job.carry_over.run_id if result is None and job.carry_over is not None else None,
     }
+
+
+def _text(rows: Sequence[Row]) -> str | None:
+    return join_items([row["value_raw"] for row in rows]) if rows[0]["status"] == "value" else None
 
 
 def _dead_letter_rows(dead: list[DeadRow], decoded: DecodedShard, job: JobContext) -> list[Row]:
@@ -188,6 +233,7 @@ def _metrics_row(decoded: DecodedShard, job: JobContext, counts: Mapping[str, An
         "num_rows": shard.num_rows,
         "num_products": counts["products"],
         "num_dead_letters": counts["dead_letters"],
+        "num_carried": counts["carried"]["products"],
         "num_values": sum(counts["statuses"].values()),
         "estimated_tokens": shard.estimated_tokens,
         **{name: measured.get(name, 0) for name in (*_TOKEN_METRICS, "num_steps")},

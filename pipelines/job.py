@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import json
 import platform
@@ -18,13 +19,16 @@ from rich.console import Console
 
 from hpd_core import CategorySchema, DocumentTokenizer, HPDError
 from hpd_core.adapters import open_adapter
+from pipelines.carryover import CarryIndex, CarryOver, EarlierRun, store_schemas
+from pipelines.changes import Changes, find_changes
 from pipelines.config import JobConfig
-from pipelines.context import JobContext, SourceRef
+from pipelines.context import CarryOverRef, JobContext, SourceRef
 from pipelines.errors import ProcessesDiedError, RunError, UsageError
+from pipelines.failed import FailedRows
 from pipelines.folders import Folder, open_filesystem
 from pipelines.lease import RunLease
 from pipelines.ledger import Ledger
-from pipelines.plan import PLAN_NAME, Plan, check_resume, find_plan, make_plan
+from pipelines.plan import PLAN_NAME, Plan, check_resume, find_plan, make_plan, planned_files
 from pipelines.progress import show_progress
 from pipelines.schemas import load_schemas
 from pipelines.sources import scan_sources
@@ -43,6 +47,7 @@ class Outcome:
         products_per_second: of this session, loading included; None if there was none.
         discrepancy: what does not add up; None if everything does.
         notes: what the user should know about the settings.
+        changes: against the run that `base` names, if there is one.
     """
 
     plan: Plan
@@ -52,17 +57,23 @@ class Outcome:
     products_per_second: float | None = None
     discrepancy: str | None = None
     notes: Sequence[str] = ()
+    changes: Changes | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedJob:
-    """A job that is checked and planned; nothing has been written for a new one."""
+    """A job that is checked and planned; nothing has been written for a new one.
+
+    Attributes:
+        earlier: the run that `base` names, whose answers are taken over where nothing has changed.
+    """
 
     config: JobConfig
     schemas: dict[str, CategorySchema]
     output: Folder
     plan: Plan
     is_new: bool
+    earlier: EarlierRun | None = None
 
 
 def plan_job(config: JobConfig, limit: int | None = None) -> PlannedJob:
@@ -73,11 +84,16 @@ def plan_job(config: JobConfig, limit: int | None = None) -> PlannedJob:
         stored = find_plan(output)
     except OSError as error:
         raise UsageError(f"cannot read output folder {output.uri}: {error}") from error
-    fresh = make_plan(config, schemas, scan_sources(config.input), limit)
-    if stored is None:
-        return PlannedJob(config, schemas, output, fresh, is_new=True)
-    check_resume(stored, fresh, config, output)
-    return PlannedJob(config, schemas, output, stored, is_new=False)
+    earlier = EarlierRun.open(config.base, output) if config.base is not None else None
+    files, only = scan_sources(config.input), None
+    if config.retry_failed is not None:
+        failed = FailedRows.read(config.retry_failed)
+        failed.check_input(planned_files(files))
+        only = failed.rows
+    fresh = make_plan(config, schemas, files, limit, only)
+    if stored is not None:
+        check_resume(stored, fresh, config, output)
+    return PlannedJob(config, schemas, output, stored or fresh, stored is None, earlier)
 
 
 def run_job(job: PlannedJob, console: Console) -> Outcome:
@@ -95,10 +111,12 @@ def run_job(job: PlannedJob, console: Console) -> Outcome:
 
 def _finished(job: PlannedJob, manifest: Mapping[str, Any]) -> Outcome:
     totals = Totals.from_dict(manifest["totals"])
-    return Outcome(job.plan, totals, was_finished=True, notes=manifest.get("notes", ()))
+    changes = Changes.from_dict(manifest["changes"]) if manifest.get("changes") else None
+    return Outcome(job.plan, totals, was_finished=True, notes=manifest.get("notes", ()), changes=changes)
 
 
 def _work(job: PlannedJob, ledger: Ledger, lease: RunLease, console: Console) -> Outcome:
+    store_schemas(job.output, job.schemas)
     totals = Totals()
     for shard in _manifests(ledger, sorted(ledger.committed())):
         totals.add(shard)
@@ -137,7 +155,7 @@ def _store_plan(job: PlannedJob) -> PlannedJob:
     if stored is None:
         raise RunError(f"the plan in {job.output.uri} has vanished")
     check_resume(stored, job.plan, job.config, job.output)
-    return PlannedJob(job.config, job.schemas, job.output, stored, is_new=False)
+    return dataclasses.replace(job, plan=stored, is_new=False)
 
 
 def _decode_pending(job: PlannedJob, ledger: Ledger, totals: Totals, lease: RunLease, console: Console) -> None:
@@ -149,6 +167,10 @@ def _decode_pending(job: PlannedJob, ledger: Ledger, totals: Totals, lease: RunL
         num_gpus = num_gpus_per_actor(job.config.actors)
         if (note := resource_note(job.config.actors)) is not None:
             console.print(note)
+        try:
+            carry_over = _carry_over(job, ledger, num_gpus, console)
+        except Exception as error:
+            raise explain(error) or error from error
         while True:
             lease.check()
             committed = ledger.committed()
@@ -157,7 +179,7 @@ def _decode_pending(job: PlannedJob, ledger: Ledger, totals: Totals, lease: RunL
                 return
             num_parts_done = ledger.num_parts_done()
             try:
-                for row in build_dataset(pending, _context(job, ledger), num_gpus).iter_rows():
+                for row in build_dataset(pending, _context(job, ledger, carry_over), num_gpus).iter_rows():
                     totals.add(json.loads(row["summary"]))
                     if lease.is_lost:
                         break
@@ -178,21 +200,43 @@ def _decode_pending(job: PlannedJob, ledger: Ledger, totals: Totals, lease: RunL
                     raise explained from error
 
 
-def _context(job: PlannedJob, ledger: Ledger) -> JobContext:
+def _carry_over(job: PlannedJob, ledger: Ledger, num_gpus: float, console: Console) -> CarryOverRef | None:
+    """What can be taken over from the run that `base` names; None if nothing can."""
+    import ray
+
+    from pipelines.stages import describe_engine
+
+    if job.earlier is None or job.earlier.obstacles(job.config):
+        return None
+    if not ledger.engine():
+        console.print(f"Loading the engine once, to compare it with that of run {job.earlier.plan.run_id}.")
+        ledger.check_engine(describe_engine(_portable(job.config), num_gpus))
+    carriable = job.earlier.carriable(job.config, job.schemas)
+    if job.earlier.obstacles(job.config, ledger.engine()) or not carriable:
+        return None
+    found = CarryOver(job.earlier.folder, carriable, CarryIndex.build(job.earlier.folder))
+    return CarryOverRef(job.earlier.plan.run_id, ray.put(found))
+
+
+def _context(job: PlannedJob, ledger: Ledger, carry_over: CarryOverRef | None) -> JobContext:
     files = [SourceRef(file.name, _absolute(file.name), file.format) for file in job.plan.files]
-    config = job.config
-    if config.adapter is not None and (folder := Path(config.adapter).expanduser()).is_dir():
-        # Actors may work in another directory.
-        config = config.model_copy(update={"adapter": str(folder.absolute())})
     return JobContext(
-        config=config,
+        config=_portable(job.config),
         schemas=job.schemas,
         schema_hash=job.plan.schema_hash,
         run_id=job.plan.run_id,
         session=ledger.session,
         output=job.output,
         files=files,
+        carry_over=carry_over,
     )
+
+
+def _portable(config: JobConfig) -> JobConfig:
+    """The configuration for a process with another working directory."""
+    if config.adapter is None or not (folder := Path(config.adapter).expanduser()).is_dir():
+        return config
+    return config.model_copy(update={"adapter": str(folder.absolute())})
 
 
 def _absolute(name: str) -> str:
@@ -209,8 +253,12 @@ def _finish(job: PlannedJob, ledger: Ledger, seconds: float, pace: float | None)
     for manifest in manifests:
         totals.add(manifest)
     discrepancy = totals.discrepancy(len(job.plan.shards), job.plan.num_rows)
+    changes = None
     if discrepancy is None:
-        ledger.finish(_run_manifest(job, ledger, totals))
+        if job.earlier is not None:
+            obstacles = job.earlier.obstacles(job.config, ledger.engine())
+            changes = find_changes(job.earlier, job.output, obstacles, totals.carried)
+        ledger.finish(_run_manifest(job, ledger, totals, changes))
     return Outcome(
         job.plan,
         totals,
@@ -218,10 +266,11 @@ def _finish(job: PlannedJob, ledger: Ledger, seconds: float, pace: float | None)
         products_per_second=pace,
         discrepancy=discrepancy,
         notes=ledger.engine().get("notes", ()),
+        changes=changes,
     )
 
 
-def _run_manifest(job: PlannedJob, ledger: Ledger, totals: Totals) -> dict[str, Any]:
+def _run_manifest(job: PlannedJob, ledger: Ledger, totals: Totals, changes: Changes | None) -> dict[str, Any]:
     plan, engine = job.plan, ledger.engine()
     return {
         "run_id": plan.run_id,
@@ -246,6 +295,7 @@ def _run_manifest(job: PlannedJob, ledger: Ledger, totals: Totals) -> dict[str, 
         },
         "input": [{"name": file.name, "size": file.size, "fingerprint": file.fingerprint} for file in plan.files],
         "totals": totals.to_dict(),
+        "changes": changes.to_dict() if changes is not None else None,
     }
 
 

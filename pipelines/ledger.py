@@ -33,7 +33,7 @@ from pipelines.isolation import Span, Try
 MANIFEST_NAME = "manifest.json"
 _ENGINE_NAME = "_engine.json"
 # Two engines whose descriptions agree here give the same answers.
-_ENGINE_IDENTITY = (
+ENGINE_IDENTITY = (
     "model_id",
     "model_revision",
     "adapter_revision",
@@ -152,7 +152,7 @@ class Ledger:
 
         Raises `UsageError` naming the difference.
         """
-        mine = {key: description.get(key) for key in _ENGINE_IDENTITY}
+        mine = {key: description.get(key) for key in ENGINE_IDENTITY}
         if self.folder.create(_ENGINE_NAME, json.dumps(dict(description), ensure_ascii=False).encode()):
             return
         theirs = self.folder.read_json(_ENGINE_NAME) or {}

@@ -76,10 +76,19 @@ class Plan:
         return cls(**{**{key: data[key] for key in data if key != "version"}, "files": files, "shards": shards})
 
 
+def planned_files(files: Sequence[SourceFile]) -> list[PlannedFile]:
+    """Input files as a plan remembers them."""
+    return [PlannedFile(file.name, file.format, file.size, file.fingerprint, file.num_rows) for file in files]
+
+
 def make_plan(
-    config: JobConfig, schemas: Mapping[str, CategorySchema], files: Sequence[SourceFile], limit: int | None
+    config: JobConfig,
+    schemas: Mapping[str, CategorySchema],
+    files: Sequence[SourceFile],
+    limit: int | None,
+    only: Mapping[str, Sequence[int]] | None = None,
 ) -> Plan:
-    """A new plan; nothing is written."""
+    """A new plan; nothing is written. `only`: the rows to take, by file; None for all."""
     return Plan(
         run_id=config.run_id or _new_run_id(),
         created_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -87,8 +96,8 @@ def make_plan(
         config_hash=config_hash(config),
         schema_hash=schemas_hash(schemas),
         limit=limit,
-        files=[PlannedFile(file.name, file.format, file.size, file.fingerprint, file.num_rows) for file in files],
-        shards=plan_shards(files, config.shards, tokens_per_row(schemas), config.actors.max, limit),
+        files=planned_files(files),
+        shards=plan_shards(files, config.shards, tokens_per_row(schemas), config.actors.max, limit, only),
     )
 
 
@@ -113,14 +122,14 @@ def check_resume(old: Plan, new: Plan, config: JobConfig, output: Folder) -> Non
     if config.run_id is not None and config.run_id != old.run_id:
         raise UsageError(f"{place}, not {config.run_id!r}; use another output folder, or drop the run id to continue")
     if old.config_hash != new.config_hash:
-        changes = "; ".join(_differences(old.result_config, new.result_config))
+        changes = "; ".join(differences(old.result_config, new.result_config))
         raise UsageError(f"{place}, which has another configuration: {changes}. {way_out[0].upper()}{way_out[1:]}")
     if old.schema_hash != new.schema_hash:
         raise UsageError(f"{place}, and the schemas in {config.schemas} have changed since; {way_out}")
     if old.limit != new.limit:
         raise UsageError(f"{place}, which has --limit {old.limit}, not {new.limit}; {way_out}")
     if list(old.files) != list(new.files):
-        changes = "; ".join(_file_differences(old.files, new.files)[:3])
+        changes = "; ".join(file_differences(old.files, new.files)[:3])
         raise UsageError(f"{place}, and the input has changed since: {changes}; {way_out}")
 
 
@@ -128,15 +137,17 @@ def _new_run_id() -> str:
     return f"{datetime.datetime.now(datetime.UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
 
 
-def _differences(old: Any, new: Any, key: str = "") -> list[str]:
+def differences(old: Any, new: Any, key: str = "") -> list[str]:
+    """What two configurations as plain data differ in, one line a key."""
     if isinstance(old, dict) and isinstance(new, dict):
         keys = dict.fromkeys([*old, *new])
         pairs = ((f"{key}.{name}".lstrip("."), old.get(name), new.get(name)) for name in keys)
-        return [line for name, before, after in pairs if before != after for line in _differences(before, after, name)]
+        return [line for name, before, after in pairs if before != after for line in differences(before, after, name)]
     return [f"{key}: {old!r} -> {new!r}"]
 
 
-def _file_differences(old: Sequence[PlannedFile], new: Sequence[PlannedFile]) -> list[str]:
+def file_differences(old: Sequence[PlannedFile], new: Sequence[PlannedFile]) -> list[str]:
+    """What two lists of input files differ in, one line a file."""
     before, after = {file.name: file for file in old}, {file.name: file for file in new}
     gone = [f"{name} is gone" for name in before if name not in after]
     added = [f"{name} is new" for name in after if name not in before]

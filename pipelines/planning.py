@@ -7,6 +7,8 @@ shards    |0|-1-|---2---|---3---|---4---|--5--|-6-|7|8|
 
 from __future__ import annotations
 
+import itertools
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -56,12 +58,27 @@ def tokens_per_row(schemas: Mapping[str, CategorySchema]) -> int:
 
 
 def plan_shards(
-    files: Sequence[SourceFile], config: ShardConfig, row_tokens: int, num_actors: int, limit: int | None = None
+    files: Sequence[SourceFile],
+    config: ShardConfig,
+    row_tokens: int,
+    num_actors: int,
+    limit: int | None = None,
+    only: Mapping[str, Sequence[int]] | None = None,
 ) -> list[Shard]:
-    """Cuts `files`, in order, into shards that cover every row (or the first `limit`) exactly once."""
-    total_tokens = sum(run.tokens(row_tokens) for run in _limited(_runs(files), limit))
+    """Cuts `files`, in order, into shards that cover every row exactly once.
+
+    Args:
+        limit: of all rows, the first so many.
+        only: of all rows, those with these numbers (ascending, by the file's name).
+    """
+
+    def runs() -> Iterator[_Run]:
+        every = _runs(files)
+        return _limited(every if only is None else _selected(every, files, only), limit)
+
+    total_tokens = sum(run.tokens(row_tokens) for run in runs())
     cutter = _Cutter(config, num_actors, total_tokens)
-    for run in _limited(_runs(files), limit):
+    for run in runs():
         cutter.add(run, row_tokens)
     cutter.close()
     return cutter.shards
@@ -103,6 +120,21 @@ def _runs(files: Sequence[SourceFile]) -> Iterator[_Run]:
                 end = offset + segment.num_bytes
                 yield _Run(index, row, row + 1, segment.num_rows, segment.num_bytes, offset, end)
                 row, offset = row + 1, end
+
+
+def _selected(runs: Iterator[_Run], files: Sequence[SourceFile], only: Mapping[str, Sequence[int]]) -> Iterator[_Run]:
+    """The parts of `runs` that hold the wanted rows and no others."""
+    for run in runs:
+        wanted = only.get(files[run.file].name, ())
+        rows = wanted[bisect_left(wanted, run.start) : bisect_left(wanted, run.stop)]
+        if run.stop - run.start == 1:
+            # A JSONL line, which cannot be cut: its bytes say where it is.
+            if rows:
+                yield run
+            continue
+        for _, neighbours in itertools.groupby(enumerate(rows), lambda pair: pair[1] - pair[0]):
+            numbers = [row for _, row in neighbours]
+            yield run.tail(numbers[0] - run.start).head(len(numbers))
 
 
 def _limited(runs: Iterator[_Run], limit: int | None) -> Iterator[_Run]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import time
+from collections.abc import Sequence
 
 from hpd_core import DocumentTokenizer, EngineConfig, Record
 from hpd_core.types import content_hash
+from pipelines.carryover import CarryOver
 from pipelines.context import DeadRow, JobContext, PreparedRecord, PreparedShard
 from pipelines.planning import Shard
 from pipelines.readers import SourceRow, read_piece
@@ -14,7 +17,7 @@ from pipelines.rows import Refusal, to_record
 
 
 def prepare_shard(shard: Shard, job: JobContext) -> PreparedShard:
-    """Reads and checks the shard. Every one of its rows is in `records` or in `dead` of the answer."""
+    """Reads and checks the shard. Every one of its rows is in `records`, `answered` or `dead` of the answer."""
     started = time.perf_counter()
     records: list[PreparedRecord] = []
     dead: list[DeadRow] = []
@@ -27,11 +30,21 @@ def prepare_shard(shard: Shard, job: JobContext) -> PreparedShard:
                 dead.append(outcome)
             else:
                 records.append(outcome)
+    if job.carry_over is not None:
+        records = _carry_over(records, job.carry_over.get())
     # Stable, so rows of one category stay in the catalog's order: the engine shares their prefix.
     records.sort(key=lambda prepared: prepared.record.category)
+    answered = [each for each in records if not each.wanted(job.schemas[each.record.category])]
+    if answered:
+        records = [each for each in records if each.wanted(job.schemas[each.record.category])]
     tokenizer = _document_tokenizer(job.config.model, job.config.engine)
     document_ids = tokenizer.encode([prepared.record for prepared in records])
-    return PreparedShard(shard, records, document_ids, dead, time.perf_counter() - started)
+    return PreparedShard(shard, records, document_ids, answered, dead, time.perf_counter() - started)
+
+
+def _carry_over(records: Sequence[PreparedRecord], earlier: CarryOver) -> list[PreparedRecord]:
+    found = earlier.find([each.input_hash for each in records], [each.record.category for each in records])
+    return [dataclasses.replace(each, carried=found.get(each.input_hash, {})) for each in records]
 
 
 def input_hash(record: Record) -> str:

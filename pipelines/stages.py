@@ -15,6 +15,8 @@ import pyarrow as pa
 import ray.data
 from ray.util.annotations import RayDeprecationWarning
 
+from pipelines import decode
+from pipelines.config import JobConfig
 from pipelines.context import JobContext, pack, unpack
 from pipelines.decode import Decoder
 from pipelines.errors import RunError, UsageError
@@ -24,6 +26,18 @@ from pipelines.prepare import prepare_shard
 
 # A payload column is empty once its shard is committed.
 _BLOCK = pa.schema([("shard", pa.int64()), ("payload", pa.large_binary())])
+
+
+def describe_engine(config: JobConfig, num_gpus: float) -> dict[str, Any]:
+    """What the actors' engines will be: loads one where they will run, without decoding anything."""
+    wanted: dict[str, Any] = {
+        "num_gpus": num_gpus,
+        "num_cpus": config.actors.num_cpus,
+        "max_retries": config.retries.max_task_retries,
+    }
+    load: Any = ray.remote(**wanted)(decode.describe_engine)
+    description: dict[str, Any] = ray.get(load.remote(config))
+    return description
 
 
 def build_dataset(shards: list[Shard], job: JobContext, num_gpus: float) -> ray.data.Dataset:

@@ -7,6 +7,8 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
+from pipelines.carryover import EarlierRun
+from pipelines.changes import Changes
 from pipelines.job import Outcome, PlannedJob
 from pipelines.progress import describe_counts, format_seconds
 from pipelines.tables import TABLES
@@ -42,6 +44,8 @@ def print_outcome(console: Console, job: PlannedJob, outcome: Outcome) -> None:
     )
     console.print(f"  values       {describe_counts(totals.statuses)}", highlight=False)
     console.print(f"  dead letters {describe_counts(totals.reasons)}", highlight=False)
+    if outcome.changes is not None:
+        _print_changes(console, outcome.changes)
     for table in TABLES:
         console.print(f"  {table:12} {job.output.describe(table)}/*.parquet", highlight=False, soft_wrap=True)
     for note in outcome.notes:
@@ -56,6 +60,22 @@ def print_outcome(console: Console, job: PlannedJob, outcome: Outcome) -> None:
         )
 
 
+def _print_changes(console: Console, changes: Changes) -> None:
+    console.print(
+        f"  since {escape(changes.base_run_id)}: {changes.carried:,} carried over, {changes.completed:,} completed, "
+        f"{changes.decoded_again:,} decoded again, {changes.new:,} new, {changes.dropped:,} dropped",
+        highlight=False,
+        soft_wrap=True,
+    )
+    if changes.obstacles:
+        console.print(
+            f"[bold yellow]Note:[/] nothing was carried over from {escape(changes.base)}, which was decoded otherwise: "
+            f"{escape('; '.join(changes.obstacles))}",
+            highlight=False,
+            soft_wrap=True,
+        )
+
+
 def outcome_json(job: PlannedJob, outcome: Outcome, code: int) -> dict[str, Any]:
     """The totals for machines."""
     return {
@@ -67,6 +87,7 @@ def outcome_json(job: PlannedJob, outcome: Outcome, code: int) -> dict[str, Any]
         "products_per_second": outcome.products_per_second,
         "discrepancy": outcome.discrepancy,
         "notes": list(outcome.notes),
+        "changes": outcome.changes.to_dict() if outcome.changes is not None else None,
         **outcome.totals.to_dict(),
     }
 
@@ -79,11 +100,23 @@ def print_plan(console: Console, job: PlannedJob, categories: dict[str, int]) ->
         if isinstance(value, int):
             console.print(f"  {label.replace('_', ' '):17} {value:,}", highlight=False)
     console.print(f"  output            {job.output.uri}", highlight=False, soft_wrap=True)
+    if job.earlier is not None:
+        console.print(f"  base              {_describe_base(job, job.earlier)}", highlight=False, soft_wrap=True)
     width = max((len(name) for name in categories), default=0)
     for name, count in sorted(categories.items(), key=lambda item: (-item[1], item[0])):
         schema = job.schemas.get(name)
         note = f"{len(schema.attributes)} attributes" if schema else "no schema: will be dead-lettered"
         console.print(f"    {printable(name) or '(none)':{width}}  {count:>9,}  {note}", highlight=False, markup=False)
+
+
+def _describe_base(job: PlannedJob, earlier: EarlierRun) -> str:
+    obstacles = earlier.obstacles(job.config)
+    if obstacles:
+        return f"run {earlier.plan.run_id}; nothing can be carried over: {'; '.join(obstacles)}"
+    carriable = earlier.carriable(job.config, job.schemas)
+    num_attributes = sum(len(schema.attributes) for schema in job.schemas.values())
+    unchanged = sum(map(len, carriable.values()))
+    return f"run {earlier.plan.run_id}; {unchanged} of {num_attributes} attributes are unchanged"
 
 
 def plan_json(job: PlannedJob, categories: dict[str, int]) -> dict[str, Any]:

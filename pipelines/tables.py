@@ -10,6 +10,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines.errors import RunError
+from pipelines.folders import Folder
 
 EVIDENCE = pa.struct(
     [
@@ -58,6 +62,7 @@ ATTRIBUTES = pa.schema(
         pa.field("logprob_min", pa.float64()),
         pa.field("confidence", pa.float64()),
         *_PROVENANCE,
+        pa.field("carried_from", pa.string()),  # the earlier run that decoded it; null if this one did
     ]
 )
 
@@ -75,6 +80,7 @@ PRODUCTS = pa.schema(
         pa.field("num_error", pa.int32(), nullable=False),
         pa.field("error", pa.string()),
         *_PROVENANCE,
+        pa.field("carried_from", pa.string()),  # the run that `base` named, if all its answers are from there
     ]
 )
 
@@ -100,6 +106,7 @@ METRICS = pa.schema(
         pa.field("num_rows", pa.int64(), nullable=False),
         pa.field("num_products", pa.int64(), nullable=False),
         pa.field("num_dead_letters", pa.int64(), nullable=False),
+        pa.field("num_carried", pa.int64()),  # products all of whose answers are from an earlier run
         pa.field("num_values", pa.int64(), nullable=False),
         pa.field("estimated_tokens", pa.int64(), nullable=False),
         pa.field("prefix_tokens_computed", pa.int64(), nullable=False),
@@ -133,6 +140,15 @@ TABLES: Mapping[str, pa.Schema] = {
     "dead_letter": DEAD_LETTER,
     "metrics": METRICS,
 }
+
+
+def read_part(folder: Folder, name: str, columns: list[str] | None = None) -> pa.Table:
+    """A published part of a run. Raises `RunError` if it cannot be read."""
+    try:
+        with folder.open(name) as file:
+            return pq.read_table(file, columns=columns)
+    except (OSError, pa.ArrowException) as error:
+        raise RunError(f"cannot read {folder.describe(name)}: {error}") from error
 
 
 def to_table(name: str, rows: Iterable[Mapping[str, Any]]) -> pa.Table:

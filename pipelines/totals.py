@@ -10,8 +10,8 @@ from typing import Any
 
 @dataclass(slots=True)
 class Totals:
-    """What became of the rows. `statuses` counts attribute values, `reasons` counts dead letters by code,
-    `metrics` sums tokens, steps and seconds."""
+    """What became of the rows. `statuses` counts attribute values, `reasons` counts dead letters by code, `carried`
+    what was taken over from an earlier run, `metrics` sums tokens, steps and seconds."""
 
     shards: int = 0
     rows: int = 0
@@ -19,6 +19,7 @@ class Totals:
     dead_letters: int = 0
     statuses: Counter[str] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
+    carried: Counter[str] = field(default_factory=Counter)
     metrics: Counter[str] = field(default_factory=Counter)
 
     def add(self, manifest: Mapping[str, Any]) -> None:
@@ -30,6 +31,7 @@ class Totals:
         self.dead_letters += counts["dead_letters"]
         self.statuses.update(counts["statuses"])
         self.reasons.update(counts["reasons"])
+        self.carried.update(counts.get("carried", {}))
         self.metrics.update(manifest["metrics"])
 
     @property
@@ -56,6 +58,7 @@ class Totals:
             "dead_letters": self.dead_letters,
             "statuses": dict(self.statuses),
             "reasons": dict(self.reasons),
+            "carried": dict(self.carried),
             "metrics": dict(self.metrics),
         }
 
@@ -65,5 +68,6 @@ class Totals:
         totals = cls(data["shards"], data["rows"], data["products"], data["dead_letters"])
         totals.statuses.update(data["statuses"])
         totals.reasons.update(data["reasons"])
+        totals.carried.update(data.get("carried", {}))
         totals.metrics.update(data["metrics"])
         return totals

@@ -9,9 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hpd_core import (
     Attribute,
+    AutoregressiveBaseline,
     CategorySchema,
     DocumentTokenizer,
     Engine,
@@ -284,6 +287,41 @@ def test_document_ids_with_control_tokens_are_refused(tree: Engine) -> None:
     ids = DocumentTokenizer(answering_tokenizer()).encode(products(2))
     results = tree.extract(products(2), SCHEMAS, [ids[0], [*ids[1], control]])
     assert [result.error_code for result in results] == [None, ErrorCode.CONTROL_TOKENS]
+
+
+@given(data=st.data())
+@settings(max_examples=15, deadline=None)
+def test_wanted_attributes_have_the_answers_that_they_have_among_all(tree: Engine, data: st.DataObject) -> None:
+    records = products(12)
+    names = [[attribute.name for attribute in SCHEMAS[record.category].attributes] for record in records]
+    wanted = [data.draw(st.none() | st.sets(st.sampled_from(each), min_size=1)) for each in names]
+    results = tree.extract(records, SCHEMAS, wanted=wanted)
+    for result, every, asked, whole in zip(results, names, wanted, tree.extract(records, SCHEMAS), strict=True):
+        assert list(result.values) == [name for name in every if asked is None or name in asked]
+        for name, value in result.values.items():
+            assert (value.text, value.status, value.num_tokens) == (
+                whole.values[name].text,
+                whole.values[name].status,
+                whole.values[name].num_tokens,
+            )
+
+
+def test_wanted_attributes_must_fit(tree: Engine, tiny_model_dir: Path) -> None:
+    for wanted, problem in [([None], "for 1 records, there are 2"), ([None, ["Weight of the moon"]], "has the attr")]:
+        with pytest.raises(ValueError, match=problem):
+            tree.extract(products(2), SCHEMAS, wanted=wanted)
+    with pytest.raises(ValueError, match="has the attributes"):
+        tree.extract(products(2), SCHEMAS, wanted=[[], None])
+    with (
+        Engine.from_pretrained(str(tiny_model_dir), config("stacked")) as stacked,
+        pytest.raises(ValueError, match="see each other"),
+    ):
+        stacked.extract(products(1), SCHEMAS, wanted=[["Brand"]])
+    with (
+        AutoregressiveBaseline.from_pretrained(str(tiny_model_dir)) as baseline,
+        pytest.raises(ValueError, match="whole answers"),
+    ):
+        baseline.extract(products(1), SCHEMAS, wanted=[["Brand"]])
 
 
 def test_an_attribute_can_have_its_own_limit(engine: Engine) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpd_core import Attribute, CategorySchema, Record, RecordResult, Value, ground
-from hpd_core.grounding import MAX_PLACES, Grounder
+from hpd_core.grounding import MAX_PLACES, Grounder, _is_mark
 
 TEXT = Attribute(name="a")
 NUMBER = Attribute(name="n", type="number")
@@ -166,7 +166,8 @@ words = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 def test_any_value_between_spaces_is_found_where_it_stands(before: str, item: str, after: str) -> None:
     text = f"{before} {item} {after}"
     found = Grounder({"f": text}).find(TEXT, item)
-    if item.strip():
+    # A value that begins with a combining mark is a part of the character before it.
+    if item.strip() and not _is_mark(item[0]):
         assert found
         assert all(place.match == "exact" for place in found)
     for place in found:

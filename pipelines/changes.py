@@ -1,0 +1,94 @@
+"""What a run with a `base` found changed since that earlier run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd  # type: ignore[import-untyped]
+import pyarrow.compute as pc
+
+from pipelines.carryover import EarlierRun
+from pipelines.folders import Folder
+from pipelines.tables import read_part
+
+_READERS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Products by what became of them since the earlier run; ids tell which are the same.
+
+    Attributes:
+        base, base_run_id: the earlier run's folder and name.
+        obstacles: why nothing was taken over, if nothing could be: settings or an engine that differ.
+        carried: products all of whose answers were taken over.
+        completed: products of which some answers were taken over: their category's schema has changed.
+        decoded_again: other products of the earlier run that were decoded: text, category or settings have changed.
+        new: products whose id the earlier run did not know.
+        dropped: ids of the earlier run's products that the catalog does not have any more.
+    """
+
+    base: str
+    base_run_id: str
+    obstacles: Sequence[str] = field(default_factory=list)
+    carried: int = 0
+    completed: int = 0
+    decoded_again: int = 0
+    new: int = 0
+    dropped: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for the manifest and for machines."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """The opposite of `to_dict`."""
+        return cls(**data)
+
+
+def find_changes(earlier: EarlierRun, output: Folder, obstacles: Sequence[str], carried: Mapping[str, int]) -> Changes:
+    """Compares the ids of two runs' products. Ids are compared by 64-bit hashes: 8 bytes a product.
+
+    Args:
+        obstacles: as `EarlierRun.obstacles`.
+        carried: counts of products, as in a shard's manifest.
+    """
+    before = _ids(earlier.folder, "products")
+    decoded, kept = _ids(output, "products", only_decoded=True), _ids(output, "products")
+    # A row that could not be extracted this time is not gone from the catalog.
+    there = np.concatenate([kept, _ids(output, "dead_letter")])
+    known = int(np.isin(decoded, before).sum())
+    completed = carried.get("products_in_part", 0)
+    return Changes(
+        base=earlier.folder.uri,
+        base_run_id=earlier.plan.run_id,
+        obstacles=list(obstacles),
+        carried=carried.get("products", 0),
+        completed=completed,
+        # A product whose text moved to a new id may be completed, too; it is counted once.
+        decoded_again=max(0, known - completed),
+        new=len(decoded) - known,
+        dropped=len(np.setdiff1d(before, there)),
+    )
+
+
+def _ids(folder: Folder, table: str, *, only_decoded: bool = False) -> npt.NDArray[np.uint64]:
+    """Hashes of the product ids in a table; rows without an id are left out."""
+    columns = ["product_id", *(["carried_from"] if only_decoded else [])]
+
+    def read(name: str) -> npt.NDArray[np.uint64]:
+        part = read_part(folder, f"{table}/{name}", columns)
+        if only_decoded:
+            part = part.filter(pc.is_null(part.column("carried_from")))
+        ids = part.column("product_id").drop_null().to_numpy()
+        return np.asarray(pd.util.hash_array(ids.astype(object), categorize=False), dtype=np.uint64)
+
+    with ThreadPoolExecutor(_READERS) as pool:
+        parts = list(pool.map(read, folder.list(table)))
+    return np.concatenate([np.zeros(0, np.uint64), *parts])

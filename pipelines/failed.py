@@ -1,0 +1,54 @@
+"""The dead-lettered rows of a finished run, to be tried once more."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pipelines.errors import RunError, UsageError
+from pipelines.folders import Folder
+from pipelines.ledger import Ledger
+from pipelines.plan import Plan, PlannedFile, file_differences, find_plan
+from pipelines.tables import read_part
+
+
+@dataclass(frozen=True, slots=True)
+class FailedRows:
+    """What a run has given up.
+
+    Attributes:
+        rows: numbers of the dead-lettered rows, ascending, by input file.
+    """
+
+    uri: str
+    plan: Plan
+    rows: Mapping[str, Sequence[int]]
+
+    @classmethod
+    def read(cls, uri: str) -> FailedRows:
+        """Raises `UsageError` if there is no finished run at `uri`."""
+        folder = Folder(uri)
+        rows: defaultdict[str, list[int]] = defaultdict(list)
+        try:
+            plan, manifest = find_plan(folder), Ledger(folder, "").finished()
+            for name in folder.list("dead_letter"):
+                part = read_part(folder, f"dead_letter/{name}", ["source_file", "source_row"])
+                for file, row in zip(*(column.to_pylist() for column in part.columns), strict=True):
+                    rows[file].append(row)
+        except (OSError, RunError) as error:
+            raise UsageError(f"retry_failed: cannot read {uri}: {error}") from error
+        if plan is None:
+            raise UsageError(f"retry_failed: there is no run in {uri}")
+        if manifest is None:
+            raise UsageError(f"retry_failed: the run in {uri} is not finished; finish it first")
+        return cls(uri, plan, {file: sorted(numbers) for file, numbers in rows.items()})
+
+    def check_input(self, files: Sequence[PlannedFile]) -> None:
+        """Rows are known by their place, so the files must be the very same. Raises `UsageError` if they are not."""
+        if list(self.plan.files) != list(files):
+            changes = "; ".join(file_differences(self.plan.files, files)[:3])
+            raise UsageError(
+                f"retry_failed: the input has changed since run {self.plan.run_id!r}: {changes}. Its rows are not where "
+                f"they were; --base {self.uri} takes a changed catalog, too, and decodes what has no answer yet"
+            )
