@@ -49,6 +49,6 @@ class FailedRows:
         if list(self.plan.files) != list(files):
             changes = "; ".join(file_differences(self.plan.files, files)[:3])
             raise UsageError(
-                f"retry_failed: the input has changed since run {self.plan.run_id!r}: {changes}. Its rows are not where "
-                f"they were; --base {self.uri} takes a changed catalog, too, and decodes what has no answer yet"
+                f"retry_failed: the input has changed since run {self.plan.run_id!r}: {changes}. Its rows are no more "
+                f"where they were; --base {self.uri} takes a changed catalog, and decodes what has no answer yet"
             )

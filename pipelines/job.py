@@ -218,7 +218,7 @@ def _carry_over(job: PlannedJob, ledger: Ledger, num_gpus: float, console: Conso
     return CarryOverRef(job.earlier.plan.run_id, ray.put(found))
 
 
-def _context(job: PlannedJob, ledger: Ledger, carry_over: CarryOverRef | None) -> JobContext:
+def _context(job: PlannedJob, ledger: Ledger, carry_over: CarryOverRef | None = None) -> JobContext:
     files = [SourceRef(file.name, _absolute(file.name), file.format) for file in job.plan.files]
     return JobContext(
         config=_portable(job.config),
