@@ -10,6 +10,7 @@ attributes that stayed as they were keep their answers and the others are decode
 
 from __future__ import annotations
 
+import fnmatch
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -99,6 +100,42 @@ class EarlierRun:
             if same and (independent or before.hash == schema.hash):
                 found[category] = same
         return found
+
+
+def newest_run(pattern: str, output: Folder) -> str | None:
+    """The folder of the run that finished last, of those that match; `output` is none of them.
+
+    Args:
+        pattern: a folder whose last name holds `*`, `?` or `[`: `s3://bucket/enriched/*`.
+
+    Raises `UsageError` if it cannot be looked for.
+    """
+    parent, _, leaf = pattern.rstrip("/").rpartition("/")
+    if has_wildcard(parent):
+        raise UsageError(f"base: only the last name of a folder may hold a wildcard, not {pattern!r}")
+    try:
+        around = Folder(parent or ".")
+        names = [name for name in around.list("") if fnmatch.fnmatchcase(name, leaf)]
+        runs = [Folder(f"{parent}/{name}" if parent else name) for name in names]
+        others = [run for run in runs if run.absolute_uri != output.absolute_uri]
+        with ThreadPoolExecutor(_READERS) as pool:
+            manifests = list(pool.map(_manifest, others))
+    except OSError as error:
+        raise UsageError(f"base: cannot look for {pattern}: {error}") from error
+    ends = {run.uri: manifest["finished_at"] for run, manifest in zip(others, manifests, strict=True) if manifest}
+    return max(ends, key=lambda uri: ends[uri], default=None)
+
+
+def _manifest(folder: Folder) -> dict[str, Any] | None:
+    try:
+        return Ledger(folder, "").finished()
+    except NotADirectoryError:
+        return None
+
+
+def has_wildcard(path: str) -> bool:
+    """Whether `path` stands for several."""
+    return any(sign in path for sign in "*?[")
 
 
 def store_schemas(folder: Folder, schemas: Mapping[str, CategorySchema]) -> None:

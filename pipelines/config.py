@@ -124,7 +124,9 @@ class JobConfig(_Section):
     output: str = Field(description="folder of this run, and of no other; local or any fsspec URI")
     model: str = Field("smollm2", description="hub id, local folder, or an embedded model's name")
     base: str | None = Field(
-        None, description="output folder of an earlier, finished run: what has not changed since is taken over from it"
+        None,
+        description="output folder of an earlier, finished run: what has not changed since is taken over from it; "
+        "'folder/*': the newest one there, if there is one",
     )
     retry_failed: str | None = Field(
         None, description="output folder of an earlier, finished run: only its dead-lettered rows are taken"

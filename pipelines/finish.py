@@ -63,6 +63,7 @@ def finish_shard(decoded: DecodedShard, job: JobContext) -> tuple[dict[str, pa.T
         "counts": counts,
         "metrics": {name: metrics[name] for name in SUMMED_METRICS},
         "engine": dict(decoded.engine),
+        "finished_at": metrics["finished_at"].isoformat(timespec="milliseconds"),
     }
     return tables, facts
 

@@ -8,7 +8,6 @@ import json
 import platform
 import secrets
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -19,7 +18,7 @@ from rich.console import Console
 
 from hpd_core import CategorySchema, DocumentTokenizer, HPDError
 from hpd_core.adapters import open_adapter
-from pipelines.carryover import CarryIndex, CarryOver, EarlierRun, store_schemas
+from pipelines.carryover import CarryIndex, CarryOver, EarlierRun, has_wildcard, newest_run, store_schemas
 from pipelines.changes import Changes, find_changes
 from pipelines.config import JobConfig
 from pipelines.context import CarryOverRef, JobContext, SourceRef
@@ -33,8 +32,6 @@ from pipelines.progress import show_progress
 from pipelines.schemas import load_schemas
 from pipelines.sources import scan_sources
 from pipelines.totals import Totals
-
-_MANIFEST_READERS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +81,7 @@ def plan_job(config: JobConfig, limit: int | None = None) -> PlannedJob:
         stored = find_plan(output)
     except OSError as error:
         raise UsageError(f"cannot read output folder {output.uri}: {error}") from error
+    config = _with_base(config, stored, output)
     earlier = EarlierRun.open(config.base, output) if config.base is not None else None
     files, only = scan_sources(config.input), None
     if config.retry_failed is not None:
@@ -94,6 +92,15 @@ def plan_job(config: JobConfig, limit: int | None = None) -> PlannedJob:
     if stored is not None:
         check_resume(stored, fresh, config, output)
     return PlannedJob(config, schemas, output, stored or fresh, stored is None, earlier)
+
+
+def _with_base(config: JobConfig, stored: Plan | None, output: Folder) -> JobConfig:
+    """The configuration with one run for its `base`: a pattern is the newest run that it matches, if there is one."""
+    if config.base is None or not has_wildcard(config.base):
+        return config
+    # A run that is continued keeps the base that it began with.
+    base = newest_run(config.base, output) if stored is None else stored.result_config.get("base")
+    return config.model_copy(update={"base": base})
 
 
 def run_job(job: PlannedJob, console: Console) -> Outcome:
@@ -118,7 +125,7 @@ def _finished(job: PlannedJob, manifest: Mapping[str, Any]) -> Outcome:
 def _work(job: PlannedJob, ledger: Ledger, lease: RunLease, console: Console) -> Outcome:
     store_schemas(job.output, job.schemas)
     totals = Totals()
-    for shard in _manifests(ledger, sorted(ledger.committed())):
+    for shard in ledger.manifests(sorted(ledger.committed())):
         totals.add(shard)
     if totals.shards:
         console.print(f"Continuing run {job.plan.run_id}: {totals.rows:,} of {job.plan.num_rows:,} rows are done.")
@@ -246,7 +253,7 @@ def _absolute(name: str) -> str:
 
 def _finish(job: PlannedJob, ledger: Ledger, seconds: float, pace: float | None) -> Outcome:
     """Publishes what a killed session left behind, adds up and declares the run finished."""
-    manifests = _manifests(ledger, sorted(ledger.committed()))
+    manifests = ledger.manifests(sorted(ledger.committed()))
     for manifest in ledger.unpublished(manifests):
         ledger.publish(manifest)
     totals = Totals()
@@ -297,11 +304,6 @@ def _run_manifest(job: PlannedJob, ledger: Ledger, totals: Totals, changes: Chan
         "totals": totals.to_dict(),
         "changes": changes.to_dict() if changes is not None else None,
     }
-
-
-def _manifests(ledger: Ledger, shards: Sequence[int]) -> list[dict[str, Any]]:
-    with ThreadPoolExecutor(_MANIFEST_READERS) as pool:
-        return list(pool.map(ledger.manifest, shards))
 
 
 def _version(package: str) -> str | None:

@@ -64,6 +64,22 @@ class RunLease:
                 if self._taken_by is None:
                     self._advance("free")
 
+    def holder(self) -> tuple[str | None, bool]:
+        """Who held the run last, and whether it still does: waits for as long as its lease to see it renewed."""
+        number, entry = self._latest()
+        if entry is None:
+            return None, False
+        if entry["state"] == "free" or _is_dead(entry):
+            return _name(entry), False
+        if entry["host"] == _host():
+            return _name(entry), True  # a process that is alive
+        end = time.monotonic() + entry["seconds"]
+        while time.monotonic() < end:
+            time.sleep(min(1.0, entry["seconds"] / 10))
+            if self._latest()[0] != number:
+                return _name(entry), True
+        return _name(entry), False
+
     @property
     def is_lost(self) -> bool:
         """Whether another driver has taken the run, because this one could not renew for too long."""
@@ -72,7 +88,9 @@ class RunLease:
     def check(self) -> None:
         """Raises `RunError` if the lease is lost."""
         if self._taken_by is not None:
-            raise RunError(f"{_name(self._taken_by)} has taken over {self._folder.uri}; this one stops")
+            raise RunError(
+                f"another driver ({_name(self._taken_by)}) has taken over {self._folder.uri}; this one stops"
+            )
 
     def _take(self, console: Console) -> None:
         watched, since = 0, time.monotonic()
@@ -87,12 +105,13 @@ class RunLease:
             elif not watched:
                 watched, since = self._number, time.monotonic()
                 console.print(
-                    f"{_name(entry)} held this run last. Waiting up to {entry['seconds']:g} s to see whether it lives."
+                    f"Another driver ({_name(entry)}) held this run last. Waiting up to {entry['seconds']:g} s to see "
+                    f"whether it lives."
                 )
             elif self._number != watched:
                 raise RunError(
-                    f"{_name(entry)} is working on {self._folder.uri}. Let it finish, or stop it; then this command "
-                    f"continues its run"
+                    f"another driver ({_name(entry)}) is working on {self._folder.uri}. Let it finish, or stop it; "
+                    f"then this command continues its run"
                 )
             time.sleep(min(1.0, self._seconds / 10))
 
@@ -141,7 +160,7 @@ def _object(number: int) -> str:
 
 
 def _name(entry: dict[str, Any]) -> str:
-    return f"another driver (process {entry.get('pid', '?')} on {str(entry.get('host', '?')).split('/')[0]})"
+    return f"process {entry.get('pid', '?')} on {str(entry.get('host', '?')).split('/')[0]}"
 
 
 def _host() -> str:

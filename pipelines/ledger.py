@@ -18,7 +18,9 @@ import io
 import json
 import re
 import uuid
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -44,6 +46,7 @@ ENGINE_IDENTITY = (
     "prompt_hash",
 )
 
+_MANIFEST_READERS = 16
 _TRY_NAME = re.compile(
     r"(?P<attempt>\d+-(?P<session>[^-]+)-(?P<start>\d+)-(?P<stop>\d+)-\w+)(?:\.(?P<ending>\w+))?\.json"
 )
@@ -84,6 +87,20 @@ class Ledger:
         if not isinstance(manifest, dict):
             raise RunError(f"{self.folder.describe(_manifest_name(shard))} is missing or no manifest")
         return manifest
+
+    def manifests(self, shards: Sequence[int]) -> list[dict[str, Any]]:
+        """The manifests of committed shards, in the same order."""
+        with ThreadPoolExecutor(_MANIFEST_READERS) as pool:
+            return list(pool.map(self.manifest, shards))
+
+    def num_tries(self) -> dict[int, int]:
+        """Tries by shard, over all sessions."""
+        counts: Counter[int] = Counter()
+        for name in self.folder.find("_attempts"):
+            shard, _, leaf = name.partition("/")
+            if (match := _TRY_NAME.fullmatch(leaf)) and match["ending"] is None:
+                counts[int(shard)] += 1
+        return dict(counts)
 
     def history(self, shard: int) -> History:
         """What was tried at the shard so far."""

@@ -234,6 +234,33 @@ def test_a_base_that_is_none_is_refused(nightly: Workplace) -> None:
     assert "is not finished" in refusal(nightly.folder / "first")
 
 
+def test_a_pattern_is_the_newest_finished_run(workplace: Workplace) -> None:
+    workplace.write_jsonl("c.jsonl", products(8))
+    runs = workplace.folder / "runs"
+
+    def night(name: str, **changes: Any) -> Outcome:
+        return workplace.run(output=str(runs / name), base=str(runs / "*"), run_id=name, **changes)
+
+    first = night("2")
+    assert first.changes is None, "there was none before"
+    outcome = night("1")
+    assert outcome.changes is not None
+    assert outcome.changes.base_run_id == "2"
+    unfinished = runs / "0"
+    (unfinished / "products").mkdir(parents=True)
+    (runs / "a-file").write_text("")
+    outcome = night("3")
+    assert outcome.changes is not None
+    assert outcome.changes.base_run_id == "1"
+    # A run keeps the base that it began with.
+    (runs / "1" / "manifest.json").unlink()
+    again = workplace.run(output=str(runs / "1"), base=str(runs / "*"))
+    assert again.changes is not None
+    assert again.changes.base_run_id == "2"
+    with pytest.raises(UsageError, match="only the last name"):
+        plan_job(workplace.config(base="runs/*/x"))
+
+
 def test_another_base_is_another_run(nightly: Workplace) -> None:
     second(nightly, products(24))
     with pytest.raises(UsageError, match="base: "):

@@ -1,0 +1,174 @@
+"""Tells how far a run is, from its output folder alone: no cluster is asked, the job need not be alive.
+
+    python pipelines/status.py s3://bucket/enriched/2026-11-21
+    python pipelines/status.py runs/demo --json
+
+Exit code: 0 finished or under way, 1 stopped (no driver holds the run, and it is not finished), 2 no such run.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+if not __package__:
+    # Started as a file: Python has put this folder on the path, the checkout around it is needed.
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)
+
+import typer
+from rich.console import Console
+
+from pipelines.errors import RunError, UsageError
+from pipelines.folders import Folder
+from pipelines.lease import RunLease
+from pipelines.ledger import Ledger
+from pipelines.plan import find_plan
+from pipelines.progress import describe_counts, format_seconds
+from pipelines.totals import Totals
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+State = Literal["finished", "running", "stopped"]
+_WINDOW = datetime.timedelta(minutes=15)
+EXIT_STOPPED, EXIT_USAGE = 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """How far a run is.
+
+    Attributes:
+        state: "running" if a driver renews its lease on the run, "stopped" if none does and it is not finished.
+        driver: who holds or held the run last.
+        totals: of the committed shards.
+        shards_tried: shards that were begun and are not committed, with the number of tries.
+        products_per_second: over the last quarter of an hour before the last commit; None with fewer than two commits.
+        seconds_left: at that pace; None if it is not known or nothing is left.
+        last_commit: when the last shard was committed, in UTC.
+    """
+
+    uri: str
+    run_id: str
+    state: State
+    driver: str | None
+    planned_shards: int
+    planned_rows: int
+    totals: Totals
+    shards_tried: Mapping[int, int]
+    products_per_second: float | None
+    seconds_left: float | None
+    last_commit: datetime.datetime | None
+
+
+def read_status(uri: str) -> Status:
+    """Raises `UsageError` if there is no run, or it cannot be read."""
+    folder = Folder(uri)
+    ledger = Ledger(folder, session="")
+    try:
+        plan = find_plan(folder)
+        if plan is None:
+            raise UsageError(f"there is no run in {uri}")
+        finished = ledger.finished()
+        committed = ledger.committed()
+        manifests = ledger.manifests(sorted(committed))
+        lease = RunLease(folder, seconds=1)
+        driver, is_held = (None, False) if finished else lease.holder()
+        tried = {} if finished else {shard: n for shard, n in ledger.num_tries().items() if shard not in committed}
+    except (OSError, RunError) as error:
+        raise UsageError(f"cannot read {uri}: {error}") from error
+    totals = Totals()
+    for manifest in manifests:
+        totals.add(manifest)
+    ends = sorted((datetime.datetime.fromisoformat(m["finished_at"]), m["counts"]["products"]) for m in manifests)
+    pace = _pace(ends)
+    rows_left = plan.num_rows - totals.rows
+    return Status(
+        uri=uri,
+        run_id=plan.run_id,
+        state="finished" if finished else "running" if is_held else "stopped",
+        driver=driver,
+        planned_shards=len(plan.shards),
+        planned_rows=plan.num_rows,
+        totals=totals,
+        shards_tried=tried,
+        products_per_second=pace,
+        seconds_left=rows_left / pace if pace and rows_left else None,
+        last_commit=ends[-1][0] if ends else None,
+    )
+
+
+def _pace(ends: Sequence[tuple[datetime.datetime, int]]) -> float | None:
+    """Products a second, from the times at which shards were finished and what they brought."""
+    recent = [(end, count) for end, count in ends if end >= ends[-1][0] - _WINDOW]
+    seconds = (recent[-1][0] - recent[0][0]).total_seconds() if recent else 0.0
+    # The first of them says when counting begins.
+    return sum(count for _, count in recent[1:]) / seconds if seconds > 0 else None
+
+
+def print_status(console: Console, status: Status) -> None:
+    """For people."""
+    totals = status.totals
+    share = totals.rows / status.planned_rows if status.planned_rows else 1.0
+    lines = [
+        f"[bold]{status.state}[/]: run {status.run_id} in {status.uri}",
+        f"  rows         {totals.rows:,} of {status.planned_rows:,} ({share:.1%}), {totals.shards:,} of "
+        f"{status.planned_shards:,} shards",
+        f"  products     {totals.products:,}"
+        + (f", {carried:,} carried over" if (carried := _carried(totals)) else ""),
+        f"  values       {describe_counts(totals.statuses)}",
+        f"  dead letters {describe_counts(totals.reasons)}",
+    ]
+    if status.last_commit is not None:
+        ago = max(0.0, time.time() - status.last_commit.timestamp())
+        lines.append(f"  last commit  {status.last_commit:%Y-%m-%d %H:%M:%S} UTC, {format_seconds(ago)} ago")
+    if status.state != "finished":
+        if status.products_per_second is not None:
+            left = f", {format_seconds(status.seconds_left)} left" if status.seconds_left is not None else ""
+            lines.append(f"  speed        {status.products_per_second:,.1f} products/s{left}")
+        failed = {shard: number for shard, number in status.shards_tried.items() if number > 1}
+        lines.append(f"  begun        {len(status.shards_tried):,} shards, {len(failed):,} of them more than once")
+        if status.driver is not None:
+            lines.append(f"  driver       {status.driver}")
+    if status.state == "stopped":
+        lines.append("Nobody works on it. The job's own command continues it.")
+    for line in lines:
+        console.print(line, highlight=False, soft_wrap=True)
+
+
+def _carried(totals: Totals) -> int:
+    return totals.carried["products"]
+
+
+def status_json(status: Status) -> dict[str, Any]:
+    """For machines."""
+    data = asdict(status) | {"totals": status.totals.to_dict()}
+    data["last_commit"] = status.last_commit.isoformat() if status.last_commit is not None else None
+    return data
+
+
+@app.command(help=__doc__.split("\n\n", maxsplit=1)[0] if __doc__ else None)
+def main(
+    run: Annotated[str, typer.Argument(help="output folder of the run: a local path or any fsspec URI")],
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON object instead of text")] = False,
+) -> None:
+    """Prints the status and exits with its code."""
+    try:
+        status = read_status(run)
+    except UsageError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        raise typer.Exit(EXIT_USAGE) from None
+    if as_json:
+        print(json.dumps(status_json(status), ensure_ascii=False))
+    else:
+        print_status(Console(), status)
+    raise typer.Exit(EXIT_STOPPED if status.state == "stopped" else 0)
+
+
+if __name__ == "__main__":
+    app()
