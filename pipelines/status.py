@@ -85,7 +85,11 @@ def read_status(uri: str) -> Status:
     totals = Totals()
     for manifest in manifests:
         totals.add(manifest)
-    ends = sorted((datetime.datetime.fromisoformat(m["finished_at"]), m["counts"]["products"]) for m in manifests)
+    ends = sorted(
+        (datetime.datetime.fromisoformat(manifest["finished_at"]), manifest["counts"]["products"])
+        for manifest in manifests
+        if "finished_at" in manifest
+    )
     pace = _pace(ends)
     rows_left = plan.num_rows - totals.rows
     return Status(
