@@ -15,6 +15,7 @@ COPY --chown=ray:users pipelines pipelines
 COPY --chown=ray:users configs configs
 COPY --chown=ray:users adapters adapters
 COPY --chown=ray:users sample sample
+COPY --chown=ray:users cluster cluster
 RUN pip install --no-cache-dir --no-deps --editable . \
     && python -c "from hpd_core.embedded import embedded_model_folder; embedded_model_folder('smollm2')"
 

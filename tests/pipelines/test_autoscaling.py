@@ -1,0 +1,195 @@
+"""A job on a real autoscaling cluster of several (small) nodes: nodes come with the work and go after it."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.pipelines.conftest import Workplace, products, read_table
+from tests.pipelines.test_submit import free_port
+
+ROOT = Path(__file__).parents[2]
+PORT = 6379
+"""Ray's provider of nodes on one machine knows no other."""
+GPUS = 2
+"""Of each node: logical ones, which Ray counts and nobody computes on. (Eight would need eight engines a node.)"""
+TOKEN = secrets.token_hex(32)
+
+WATCH = """
+import json, time, ray
+ray.init("auto", log_to_driver=False, logging_level="ERROR")
+while True:
+    print(json.dumps([n["NodeID"] for n in ray.nodes() if n["Alive"] and n["Resources"].get("GPU")]), flush=True)
+    time.sleep(0.5)
+"""
+
+
+class Watcher:
+    """Asks the cluster twice a second for its nodes with GPUs, from a process of its own."""
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", WATCH], env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        self.looks: list[list[str]] = []
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith("["):  # Ray writes there, too
+                self.looks.append(json.loads(line))
+
+    def wait(self, seconds: float, condition: Callable[[list[str]], bool]) -> list[str]:
+        """The first look from now on that fulfils the condition."""
+        deadline, start = time.monotonic() + seconds, len(self.looks)
+        while time.monotonic() < deadline:
+            for look in self.looks[start:]:
+                if condition(look):
+                    return look
+            time.sleep(0.2)
+        raise AssertionError(f"not within {seconds:g} s; the last looks: {self.looks[-3:]}")
+
+    def close(self) -> None:
+        """Ends the process."""
+        self._process.kill()
+        self._process.wait()
+
+
+@dataclass(frozen=True)
+class GrowingCluster:
+    """A head that does no work, and starts nodes with GPUs as they are wanted."""
+
+    environment: dict[str, str]
+    folder: Path
+    head: subprocess.Popen[bytes]
+
+    def node_managers(self) -> list[int]:
+        """Process ids of the raylets of the nodes with GPUs."""
+        return [pid for pid, command in _of(self.folder) if "raylet/raylet " in command and "GPU," in command]
+
+
+def free_of(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+        return True
+
+
+@pytest.fixture
+def cluster() -> Iterator[GrowingCluster]:
+    if not free_of(PORT):
+        pytest.skip(f"port {PORT}, the only one on which Ray's provider of local nodes looks for the head, is taken")
+    folder = Path(tempfile.mkdtemp(prefix="hpd-ray-"))
+    empty: dict[str, Any] = {"docker": {}, "auth": {}, "file_mounts": {}, "file_mounts_sync_continuously": False}
+    empty |= {key: [] for key in ("cluster_synced_files", "rsync_exclude", "rsync_filter")}
+    empty |= {f"{name}_commands": [] for name in ("initialization", "setup", "head_setup", "worker_setup")}
+    empty |= {f"{name}_start_ray_commands": [] for name in ("head", "worker")}
+    config = empty | {
+        "cluster_name": "hpd-test",
+        "max_workers": 3,
+        "upscaling_speed": 100,
+        "idle_timeout_minutes": 0.2,
+        "provider": {
+            "type": "fake_multinode",
+            "use_node_id_as_ip": True,
+            "disable_node_updaters": True,
+            "disable_launch_config_check": True,
+        },
+        "head_node_type": "ray.head.default",
+        "available_node_types": {
+            "ray.head.default": {"resources": {"CPU": 0}, "node_config": {}, "max_workers": 0},
+            "gpus": {"resources": {"CPU": 4, "GPU": GPUS}, "node_config": {}, "min_workers": 0, "max_workers": 3},
+        },
+    }
+    (folder / "autoscaling.json").write_text(json.dumps(config))
+    environment = {key: value for key, value in os.environ.items() if key not in ("RAY_ADDRESS", "RAY_JOB_ID")}
+    environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN, "RAY_FAKE_CLUSTER": "1"}
+    environment |= {"PYTHONPATH": str(ROOT), "AUTOSCALER_UPDATE_INTERVAL_S": "1"}
+    command = [str(Path(sys.executable).parent / "ray"), "start", "--head", "--block", "--num-cpus", "0"]
+    command += ["--port", str(PORT), "--ray-client-server-port", str(free_port()), "--include-dashboard", "false"]
+    command += ["--temp-dir", str(folder), "--autoscaling-config", str(folder / "autoscaling.json")]
+    head = subprocess.Popen(
+        [*command, "--disable-usage-stats"], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        yield GrowingCluster(environment | {"RAY_ADDRESS": f"127.0.0.1:{PORT}"}, folder, head)
+    finally:
+        head.terminate()
+        try:
+            head.wait(15)
+        except subprocess.TimeoutExpired:
+            head.kill()
+            head.wait()
+        for pid, _ in _of(folder):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _of(folder: Path) -> list[tuple[int, str]]:
+    """Processes whose command names the cluster's folder: their ids and commands."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            command = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            if str(folder) in command:
+                found.append((int(path.parent.name), command))
+    return found
+
+
+def test_nodes_come_with_the_work_survive_a_loss_and_go(workplace: Workplace, cluster: GrowingCluster) -> None:
+    workplace.write_jsonl("c.jsonl", products(400))
+    # One product at a time, so that the work lasts until the nodes are there.
+    engine = workplace.document()["engine"] | {"max_prompts_per_cohort": 1, "max_value_tokens": 30}
+    actors = {"min": 1, "max": 2 * GPUS, "num_gpus": 1, "num_cpus": 1, "num_threads": 1}
+    config = workplace.write_config(engine=engine, actors=actors, shards={"target_tokens": 300, "ramp": []})
+    output = workplace.folder / "out"
+    watcher = Watcher(cluster.environment)
+    job = subprocess.Popen(
+        [sys.executable, "pipelines/extract.py", "--config", str(config), "--json"],
+        env=cluster.environment,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        assert watcher.wait(60, lambda look: True) == [], "a cluster at rest has no GPU"
+        watcher.wait(120, lambda look: len(look) == 2)
+        lost, *_ = cluster.node_managers()
+        while len(list((output / "_shards").glob("*.json"))) < 3:
+            assert job.poll() is None, job.stdout and job.stdout.read()
+            time.sleep(0.2)
+        os.kill(lost, signal.SIGKILL)
+        text, _ = job.communicate(timeout=300)
+        assert job.returncode == 0, text
+        totals = json.loads(text.splitlines()[-1])
+        assert (totals["products"], totals["dead_letters"]) == (400, 0)
+        metrics = read_table(output, "metrics")
+        assert len({row["node_id"] for row in metrics}) >= 2, "the lost node's engines went on elsewhere"
+        assert len({row["actor_id"] for row in metrics}) >= 2, "the pool has grown"
+        watcher.wait(90, lambda look: look == [])
+    finally:
+        watcher.close()
+        job.kill()
+        job.wait()
