@@ -140,13 +140,21 @@ class Ledger:
         content = json.dumps({} if error is None else {"error": error}, ensure_ascii=False)
         self.folder.write(f"{_tries_folder(shard)}/{attempt}.{ending}.json", content.encode())
 
-    def commit(self, shard: int, attempt_id: str, tables: Mapping[str, pa.Table], facts: Mapping[str, Any]) -> None:
-        """Writes the parts, then the manifest, unless another attempt was first; then publishes the winner's."""
+    def commit(
+        self, shard: int, attempt_id: str, tables: Mapping[str, pa.Table], facts: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], bool]:
+        """Writes the parts, then the manifest, unless another attempt was first; then publishes the winner's.
+
+        Returns the winner's manifest, and whether it is this one's.
+        """
         token = f"{shard:06d}-{attempt_id}-{uuid.uuid4().hex[:8]}"
         parts = {name: self._write_part(name, shard, token, table) for name, table in tables.items()}
-        manifest = {"shard": shard, "attempt_id": attempt_id, "tables": parts, **facts}
+        manifest = {"shard": shard, "attempt_id": attempt_id, "token": token, "tables": parts, **facts}
         self.folder.create(_manifest_name(shard), json.dumps(manifest, ensure_ascii=False).encode())
-        self.publish(self.manifest(shard))
+        # Read back: a repeated request can say that the object was there already, although it is ours.
+        winner = self.manifest(shard)
+        self.publish(winner)
+        return winner, winner["token"] == token
 
     def publish(self, manifest: Mapping[str, Any]) -> None:
         """Puts a committed shard's parts into the public folders. May be repeated, by anyone, at any time."""

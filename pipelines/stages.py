@@ -21,6 +21,7 @@ from pipelines.context import JobContext, pack, unpack
 from pipelines.decode import Decoder
 from pipelines.errors import RunError, UsageError
 from pipelines.finish import finish_shard
+from pipelines.metrics import count_shard
 from pipelines.planning import Shard
 from pipelines.prepare import prepare_shard
 
@@ -129,8 +130,11 @@ def commit(batch: pa.Table, job: JobContext) -> pa.Table:
     ledger = job.ledger
     if payload and not ledger.is_committed(shard):
         attempt_id, tables, facts = unpack(payload)
-        ledger.commit(shard, attempt_id, tables, facts)
-    manifest = ledger.manifest(shard)
+        manifest, is_ours = ledger.commit(shard, attempt_id, tables, facts)
+        if is_ours:
+            count_shard(job.run_id, manifest)
+    else:
+        manifest = ledger.manifest(shard)
     summary = {"counts": manifest["counts"], "metrics": manifest["metrics"]}
     return pa.table({"shard": [shard], "summary": [json.dumps(summary)]})
 
