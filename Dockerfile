@@ -8,7 +8,9 @@ FROM ${BASE}
 
 WORKDIR /home/ray/hpd
 COPY --chown=ray:users requirements.txt pyproject.toml README.md LICENSE ./
-RUN pip install --no-cache-dir --requirement requirements.txt
+# boto3: for the autoscaler on the head; of the same version as requirements.txt's botocore.
+RUN pip install --no-cache-dir --requirement requirements.txt boto3==1.43.117 \
+    && python -c "import ray.autoscaler._private.aws.node_provider"
 
 COPY --chown=ray:users hpd_core hpd_core
 COPY --chown=ray:users pipelines pipelines

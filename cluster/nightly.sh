@@ -3,8 +3,11 @@
 #
 #   bash cluster/nightly.sh s3://YOUR-BUCKET [options of extract.py]
 #
-# Expects config/job.yaml there and writes to enriched/<date>. The same command on the same day (UTC) continues it.
+# Expects config/job.yaml there and writes to enriched/<date>. The same command on the same day (UTC) continues it. It ends
+# after HPD_MAX_HOURS (20), so that no night meets the next.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-exec python pipelines/extract.py --config "$1/config/job.yaml" \
-    --set "output=$1/enriched/$(date -u +%F)" --base "$1/enriched/*" "${@:2}"
+bucket=${1%/}
+exec timeout --signal=INT --kill-after=300 "${HPD_MAX_HOURS:-20}h" \
+    python pipelines/extract.py --config "$bucket/config/job.yaml" \
+    --set "output=$bucket/enriched/$(date -u +%F)" --base "$bucket/enriched/*" "${@:2}"

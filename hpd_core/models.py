@@ -23,7 +23,10 @@ from hpd_core.layout import Branch, tree_layout
 from hpd_core.storage import local_copy
 
 _KNOWN_LAYER_TYPES = frozenset({"full_attention", "sliding_attention"})
-_DECISIVE_FILES = ("*.safetensors", "config.json", "tokenizer*", "*.jinja", "*.model", "vocab*", "merges.txt")
+_DECISIVE_FILES = (
+    *("*.safetensors", "config.json", "generation_config.json", "*.py"),
+    *("tokenizer*", "*tokens*.json", "*.jinja", "*.model", "vocab*", "merges.txt"),
+)
 _CONTEXT_DEPENDENT_ROPE = frozenset({"longrope", "dynamic"})
 
 
@@ -280,7 +283,7 @@ def model_revision(model: Any, source: str) -> str | None:
     embedded = embedded_revision(folder)
     if embedded is not None:
         return embedded
-    return files_digest(sorted(path for pattern in _DECISIVE_FILES for path in folder.glob(pattern)))
+    return files_digest(sorted({path for pattern in _DECISIVE_FILES for path in folder.glob(pattern)}))
 
 
 def files_digest(paths: Iterable[Path]) -> str:

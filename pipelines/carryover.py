@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import fnmatch
 import json
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic import ValidationError
 
 from hpd_core import Attribute, CategorySchema
 from pipelines.config import JobConfig, result_config
@@ -36,6 +38,7 @@ Row = Mapping[str, Any]
 AttributeRows = dict[str, list[Row]]
 
 _READERS = 16
+_PART_NAME = re.compile(r"part-(\d+)\.parquet")
 _KEY = ("source_file", "source_row")
 # What cannot change an answer, or is compared as the engine has it: where 'auto' has led to.
 _FREE_ENGINE_KEYS = ("device", "attention", "dtype")
@@ -103,7 +106,9 @@ class EarlierRun:
 
 
 def newest_run(pattern: str, output: Folder) -> str | None:
-    """The folder of the run that finished last, of those that match; `output` is none of them.
+    """The folder of the whole run (no `--limit`, no retry of failed rows) that finished last, of those that match.
+
+    `output` is none of them.
 
     Args:
         pattern: a folder whose last name holds `*`, `?` or `[`: `s3://bucket/enriched/*`.
@@ -127,10 +132,15 @@ def newest_run(pattern: str, output: Folder) -> str | None:
 
 
 def _manifest(folder: Folder) -> dict[str, Any] | None:
+    """The manifest of a whole run; None for everything else that may lie beside runs."""
     try:
-        return Ledger(folder, "").finished()
-    except NotADirectoryError:
+        manifest = Ledger(folder, "").finished()
+    except (NotADirectoryError, ValueError):
         return None
+    if not isinstance(manifest, dict) or not {"finished_at", "config", "limit"} <= manifest.keys():
+        return None
+    is_whole = manifest["limit"] is None and not manifest["config"].get("retry_failed")
+    return manifest if is_whole else None
 
 
 def has_wildcard(path: str) -> bool:
@@ -152,12 +162,15 @@ def read_schemas(folder: Folder) -> dict[str, CategorySchema] | None:
     content = folder.read_json(SCHEMAS_NAME)
     if content is None:
         return None
-    return {
-        category: CategorySchema(
-            category=category, attributes=tuple(Attribute.model_validate(each) for each in attributes)
-        )
-        for category, attributes in content.items()
-    }
+    try:
+        return {
+            category: CategorySchema(
+                category=category, attributes=tuple(Attribute.model_validate(each) for each in attributes)
+            )
+            for category, attributes in content.items()
+        }
+    except ValidationError as error:
+        raise UsageError(f"{folder.describe(SCHEMAS_NAME)} is of another version of this project: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,12 +188,15 @@ class CarryIndex:
     @classmethod
     def build(cls, folder: Folder) -> CarryIndex:
         """Reads one column of every product of the run. Raises `RunError` if it cannot be read."""
-        names = folder.list("products")
-        numbers = [int(name.removeprefix("part-").removesuffix(".parquet")) for name in names]
+
+        def read(match: re.Match[str]) -> npt.NDArray[np.uint64]:
+            part = read_part(folder, f"products/{match.string}", ["input_hash"])
+            return _as_numbers(part.column("input_hash").to_pylist())
+
+        parts = [match for name in folder.list("products") if (match := _PART_NAME.fullmatch(name))]
         with ThreadPoolExecutor(_READERS) as pool:
-            parts = list(pool.map(lambda name: read_part(folder, f"products/{name}", ["input_hash"]), names))
-        hashes = [_as_numbers(part.column("input_hash").to_pylist()) for part in parts]
-        shards = [np.full(len(part), number, dtype=np.int32) for part, number in zip(hashes, numbers, strict=True)]
+            hashes = list(pool.map(read, parts))
+        shards = [np.full(len(part), int(match[1]), np.int32) for part, match in zip(hashes, parts, strict=True)]
         found, places = np.unique(np.concatenate([np.zeros(0, np.uint64), *hashes]), return_index=True)
         return cls(found, np.concatenate([np.zeros(0, np.int32), *shards])[places])
 

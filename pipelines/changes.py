@@ -28,8 +28,9 @@ class Changes:
         obstacles: why nothing was taken over, if nothing could be: settings or an engine that differ.
         carried: products all of whose answers were taken over.
         completed: products of which some answers were taken over: their category's schema has changed.
-        decoded_again: other products of the earlier run that were decoded: text, category or settings have changed.
-        new: products whose id the earlier run did not know.
+        decoded_again: other products of the earlier run that were decoded: text, category or settings have changed, or
+            they had failed.
+        new: products whose id the earlier run did not know, carried over (from another id of the same text) or not.
         dropped: ids of the earlier run's products that the catalog does not have any more.
     """
 
@@ -59,11 +60,12 @@ def find_changes(earlier: EarlierRun, output: Folder, obstacles: Sequence[str], 
         obstacles: as `EarlierRun.obstacles`.
         carried: counts of products, as in a shard's manifest.
     """
-    before = _ids(earlier.folder, "products")
-    decoded, kept = _ids(output, "products", only_decoded=True), _ids(output, "products")
+    answered_before, _ = _ids(earlier.folder, "products")
+    known = np.concatenate([answered_before, _ids(earlier.folder, "dead_letter")[0]])
+    answered, is_decoded = _ids(output, "products")
+    is_known = np.isin(answered, known)
     # A row that could not be extracted this time is not gone from the catalog.
-    there = np.concatenate([kept, _ids(output, "dead_letter")])
-    known = int(np.isin(decoded, before).sum())
+    there = np.concatenate([answered, _ids(output, "dead_letter")[0]])
     completed = carried.get("products_in_part", 0)
     return Changes(
         base=earlier.folder.uri,
@@ -71,24 +73,24 @@ def find_changes(earlier: EarlierRun, output: Folder, obstacles: Sequence[str], 
         obstacles=list(obstacles),
         carried=carried.get("products", 0),
         completed=completed,
-        # A product whose text moved to a new id may be completed, too; it is counted once.
-        decoded_again=max(0, known - completed),
-        new=len(decoded) - known,
-        dropped=len(np.setdiff1d(before, there)),
+        # A product whose text moved to a new id may be completed, too.
+        decoded_again=max(0, int((is_decoded & is_known).sum()) - completed),
+        new=int((~is_known).sum()),
+        dropped=len(np.setdiff1d(answered_before, there)),
     )
 
 
-def _ids(folder: Folder, table: str, *, only_decoded: bool = False) -> npt.NDArray[np.uint64]:
-    """Hashes of the product ids in a table; rows without an id are left out."""
-    columns = ["product_id", *(["carried_from"] if only_decoded else [])]
+def _ids(folder: Folder, table: str) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
+    """Hashes of the product ids in a table, and whether the run decoded them itself; without rows that have no id."""
 
-    def read(name: str) -> npt.NDArray[np.uint64]:
-        part = read_part(folder, f"{table}/{name}", columns)
-        if only_decoded:
-            part = part.filter(pc.is_null(part.column("carried_from")))
-        ids = part.column("product_id").drop_null().to_numpy()
-        return np.asarray(pd.util.hash_array(ids.astype(object), categorize=False), dtype=np.uint64)
+    def read(name: str) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
+        part = read_part(folder, f"{table}/{name}", ["product_id", *(["carried_from"] if table == "products" else [])])
+        part = part.filter(pc.is_valid(part.column("product_id")))
+        ids = part.column("product_id").to_numpy().astype(object)
+        is_decoded = pc.is_null(part.column(part.num_columns - 1)).to_numpy()
+        return np.asarray(pd.util.hash_array(ids, categorize=False), dtype=np.uint64), is_decoded
 
     with ThreadPoolExecutor(_READERS) as pool:
         parts = list(pool.map(read, folder.list(table)))
-    return np.concatenate([np.zeros(0, np.uint64), *parts])
+    hashes, decoded = zip(*parts, strict=True) if parts else ((), ())
+    return np.concatenate([np.zeros(0, np.uint64), *hashes]), np.concatenate([np.zeros(0, bool), *decoded])

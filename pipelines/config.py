@@ -142,6 +142,12 @@ class JobConfig(_Section):
     )
     log_seconds: float = Field(10, gt=0, description="seconds between log lines without a terminal")
 
+    @field_validator("base", "retry_failed", mode="after")
+    @classmethod
+    def _without_slash(cls, value: str | None) -> str | None:
+        # A resume compares them: the same folder must read the same.
+        return value if value is None else value.rstrip("/") or value
+
     @model_validator(mode="after")
     def _check_paths(self) -> JobConfig:
         for name in ("schemas", "output", "model", "adapter", "base", "retry_failed"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from pipelines.errors import RunError, UsageError
@@ -11,6 +12,8 @@ from pipelines.folders import Folder
 from pipelines.ledger import Ledger
 from pipelines.plan import Plan, PlannedFile, file_differences, find_plan
 from pipelines.tables import read_part
+
+_READERS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,19 +32,24 @@ class FailedRows:
     def read(cls, uri: str) -> FailedRows:
         """Raises `UsageError` if there is no finished run at `uri`."""
         folder = Folder(uri)
-        rows: defaultdict[str, list[int]] = defaultdict(list)
+        ledger = Ledger(folder, "")
         try:
-            plan, manifest = find_plan(folder), Ledger(folder, "").finished()
-            for name in folder.list("dead_letter"):
-                part = read_part(folder, f"dead_letter/{name}", ["source_file", "source_row"])
-                for file, row in zip(*(column.to_pylist() for column in part.columns), strict=True):
-                    rows[file].append(row)
+            plan, manifest = find_plan(folder), ledger.finished()
+            if plan is None:
+                raise UsageError(f"retry_failed: there is no run in {uri}")
+            if manifest is None:
+                raise UsageError(f"retry_failed: the run in {uri} is not finished; finish it first")
+            # Most shards have none: their manifests say so.
+            shards = ledger.manifests(sorted(ledger.committed())) if manifest["totals"]["dead_letters"] else []
+            names = [shard["tables"]["dead_letter"]["public"] for shard in shards if shard["counts"]["dead_letters"]]
+            with ThreadPoolExecutor(_READERS) as pool:
+                parts = list(pool.map(lambda name: read_part(folder, name, ["source_file", "source_row"]), names))
         except (OSError, RunError) as error:
             raise UsageError(f"retry_failed: cannot read {uri}: {error}") from error
-        if plan is None:
-            raise UsageError(f"retry_failed: there is no run in {uri}")
-        if manifest is None:
-            raise UsageError(f"retry_failed: the run in {uri} is not finished; finish it first")
+        rows: defaultdict[str, list[int]] = defaultdict(list)
+        for part in parts:
+            for file, row in zip(*(column.to_pylist() for column in part.columns), strict=True):
+                rows[file].append(row)
         return cls(uri, plan, {file: sorted(numbers) for file, numbers in rows.items()})
 
     def check_input(self, files: Sequence[PlannedFile]) -> None:

@@ -150,7 +150,7 @@ def _decoded_rows(attribute: str, value: Value, provenance: Row) -> Iterator[Row
 
 def _carried_row(row: Mapping[str, Any], record: PreparedRecord, job: JobContext) -> Row:
     """An earlier run's row as this run's. What says how the value came about stays as it was."""
-    return {**row, **_place(record, job), "carried_from": row["carried_from"] or row["run_id"]}
+    return {**row, **_place(record, job), "carried_from": row.get("carried_from") or row["run_id"]}
 
 
 def _raw_texts(value: Value) -> tuple[str | None, ...]:

@@ -62,8 +62,8 @@ class Folder:
         return data
 
     def open(self, name: str) -> Any:
-        """The object as a binary file to read from."""
-        return self._fs.open(self.path(name), "rb")
+        """The object as a binary file to read from, without read-ahead: Arrow asks for just the ranges it needs."""
+        return self._fs.open(self.path(name), "rb", cache_type="none")
 
     def read_json(self, name: str) -> Any:
         """The object's JSON, or None if there is no such object."""

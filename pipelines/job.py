@@ -82,16 +82,29 @@ def plan_job(config: JobConfig, limit: int | None = None) -> PlannedJob:
     except OSError as error:
         raise UsageError(f"cannot read output folder {output.uri}: {error}") from error
     config = _with_base(config, stored, output)
+    files = scan_sources(config.input)
+    if stored is not None:
+        check_resume(stored, make_plan(config, schemas, files, limit), config, output)
+        return PlannedJob(config, schemas, output, stored, is_new=False, earlier=_reopen(config, stored, output))
     earlier = EarlierRun.open(config.base, output) if config.base is not None else None
-    files, only = scan_sources(config.input), None
+    only = None
     if config.retry_failed is not None:
         failed = FailedRows.read(config.retry_failed)
         failed.check_input(planned_files(files))
         only = failed.rows
-    fresh = make_plan(config, schemas, files, limit, only)
-    if stored is not None:
-        check_resume(stored, fresh, config, output)
-    return PlannedJob(config, schemas, output, stored or fresh, stored is None, earlier)
+    plan = make_plan(config, schemas, files, limit, only, earlier.plan.run_id if earlier is not None else None)
+    return PlannedJob(config, schemas, output, plan, is_new=True, earlier=earlier)
+
+
+def _reopen(config: JobConfig, stored: Plan, output: Folder) -> EarlierRun | None:
+    """The base of a run that is continued. One that is gone is done without: what was not taken over yet is decoded."""
+    if config.base is None:
+        return None
+    try:
+        earlier = EarlierRun.open(config.base, output)
+    except UsageError:
+        return None
+    return earlier if earlier.plan.run_id == stored.base_run_id else None
 
 
 def _with_base(config: JobConfig, stored: Plan | None, output: Folder) -> JobConfig:
@@ -174,6 +187,10 @@ def _decode_pending(job: PlannedJob, ledger: Ledger, totals: Totals, lease: RunL
         num_gpus = num_gpus_per_actor(job.config.actors)
         if (note := resource_note(job.config.actors)) is not None:
             console.print(note)
+        if job.config.base is not None and job.earlier is None:
+            console.print(
+                f"Note: {job.config.base} is not the run any more with which this one began: the rest is decoded."
+            )
         try:
             carry_over = _carry_over(job, ledger, num_gpus, console)
         except Exception as error:
@@ -221,6 +238,7 @@ def _carry_over(job: PlannedJob, ledger: Ledger, num_gpus: float, console: Conso
     carriable = job.earlier.carriable(job.config, job.schemas)
     if job.earlier.obstacles(job.config, ledger.engine()) or not carriable:
         return None
+    console.print(f"Looking up what run {job.earlier.plan.run_id} has answered.")
     found = CarryOver(job.earlier.folder, carriable, CarryIndex.build(job.earlier.folder))
     return CarryOverRef(job.earlier.plan.run_id, ray.put(found))
 

@@ -39,6 +39,7 @@ class Plan:
     Attributes:
         result_config: the part of the configuration that decides results; a resume must not change it.
         limit: only the first rows of the catalog are taken; None for all.
+        base_run_id: the run from which answers are taken over, if there is one.
     """
 
     run_id: str
@@ -49,6 +50,7 @@ class Plan:
     limit: int | None
     files: Sequence[PlannedFile]
     shards: Sequence[Shard]
+    base_run_id: str | None = None
 
     @property
     def num_rows(self) -> int:
@@ -87,6 +89,7 @@ def make_plan(
     files: Sequence[SourceFile],
     limit: int | None,
     only: Mapping[str, Sequence[int]] | None = None,
+    base_run_id: str | None = None,
 ) -> Plan:
     """A new plan; nothing is written. `only`: the rows to take, by file; None for all."""
     return Plan(
@@ -98,6 +101,7 @@ def make_plan(
         limit=limit,
         files=planned_files(files),
         shards=plan_shards(files, config.shards, tokens_per_row(schemas), config.actors.max, limit, only),
+        base_run_id=base_run_id,
     )
 
 

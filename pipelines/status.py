@@ -79,6 +79,9 @@ def read_status(uri: str) -> Status:
         manifests = ledger.manifests(sorted(committed))
         lease = RunLease(folder, seconds=1)
         driver, is_held = (None, False) if finished else lease.holder()
+        if not finished and not is_held:
+            # It may have come to its end while all this was read.
+            finished = ledger.finished()
         tried = {} if finished else {shard: n for shard, n in ledger.num_tries().items() if shard not in committed}
     except (OSError, RunError) as error:
         raise UsageError(f"cannot read {uri}: {error}") from error

@@ -32,7 +32,8 @@ _SOURCE = [
     pa.field("source_row", pa.int64(), nullable=False),
 ]
 
-# What says how a value came about. Equal columns and equal input_hash promise an equal answer.
+# What says how a value came about. Equal columns and equal input_hash promise an equal answer (in `products` only where
+# nothing was carried over in part: some answers are of an older schema then).
 _PROVENANCE = [
     pa.field("model_id", pa.string(), nullable=False),
     pa.field("model_revision", pa.string()),

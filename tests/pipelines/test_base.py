@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -80,7 +81,7 @@ def test_only_what_has_changed_is_decoded(nightly: Workplace) -> None:
         "carried": 21,
         "completed": 0,
         "decoded_again": 2,
-        "new": 1,
+        "new": 2,
         "dropped": 2,
     }
     assert answers(output) == answers(undisturbed(nightly))
@@ -165,8 +166,6 @@ def test_other_settings_decode_everything_and_say_why(nightly: Workplace, change
 
 
 def test_other_weights_decode_everything(nightly: Workplace, tmp_path: Path) -> None:
-    import shutil
-
     from safetensors.torch import load_file, save_file
 
     other = shutil.copytree(nightly.model, tmp_path / "other-model")
@@ -195,30 +194,33 @@ def test_rows_that_failed_are_tried_again(workplace: Workplace) -> None:
     outcome = second(workplace, [*rows[:7], product(7), rows[8]])
     assert (outcome.totals.products, dict(outcome.totals.reasons)) == (8, {"broken_line": 1})
     assert outcome.changes is not None
-    assert (outcome.changes.carried, outcome.changes.new, outcome.changes.dropped) == (6, 2, 0)
+    assert (outcome.changes.carried, outcome.changes.decoded_again, outcome.changes.new) == (6, 2, 0)
+    assert outcome.changes.dropped == 0
 
 
-def test_a_killed_run_with_a_base_continues(nightly: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pipelines import job
-
+@pytest.mark.parametrize("fate", ["there", "gone", "replaced"])
+def test_a_run_with_a_base_is_continued(nightly: Workplace, fate: str) -> None:
+    """After all but its first shard are undone. Without its base the rest is decoded, to the same answers."""
     rows = [product(number, title=f"new {number}") if number % 3 == 0 else product(number) for number in range(24)]
-    real = job.find_changes
-
-    def killed(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(job, "find_changes", killed)
-    with pytest.raises(KeyboardInterrupt):
-        second(nightly, rows)
-    parts = sorted((nightly.folder / "second" / "_shards").glob("*.json"))
-    for part in parts[1:]:
+    second(nightly, rows)
+    output = nightly.folder / "second"
+    (output / "manifest.json").unlink()
+    for part in sorted((output / "_shards").glob("*.json"))[1:]:
         part.unlink()
-    monkeypatch.setattr(job, "find_changes", real)
+    if fate != "there":
+        shutil.rmtree(nightly.folder / "first")
+    if fate == "replaced":
+        nightly.run(output=str(nightly.folder / "first"), run_id="another")
     outcome = second(nightly, rows)
     assert outcome.discrepancy is None
-    assert outcome.changes is not None
-    assert (outcome.changes.carried, outcome.changes.decoded_again) == (16, 8)
-    assert answers(nightly.folder / "second") == answers(undisturbed(nightly))
+    assert (outcome.changes is not None) == (fate == "there")
+    if outcome.changes is not None:
+        assert (outcome.changes.carried, outcome.changes.decoded_again) == (16, 8)
+    carried = sum(row["carried_from"] is not None for row in read_table(output, "products"))
+    assert carried == 16 if fate == "there" else 0 < carried < 16
+    assert answers(output) == answers(undisturbed(nightly))
+    shutil.rmtree(nightly.folder / "first", ignore_errors=True)
+    assert second(nightly, rows).was_finished
 
 
 def test_a_base_that_is_none_is_refused(nightly: Workplace) -> None:
@@ -243,6 +245,12 @@ def test_a_pattern_is_the_newest_finished_run(workplace: Workplace) -> None:
 
     first = night("2")
     assert first.changes is None, "there was none before"
+    # Runs that are not of the whole catalog, and what else may lie there.
+    workplace.run(output=str(runs / "part"), limit=3)
+    workplace.run(output=str(runs / "again"), retry_failed=str(runs / "2"))
+    for name, content in (("broken", "{"), ("foreign", "{}"), ("list", "[]")):
+        (runs / name).mkdir()
+        (runs / name / "manifest.json").write_text(content)
     outcome = night("1")
     assert outcome.changes is not None
     assert outcome.changes.base_run_id == "2"
