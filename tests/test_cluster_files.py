@@ -105,9 +105,8 @@ def test_work_brings_nodes_and_spot_comes_first(launcher: dict[str, Any]) -> Non
     assert chosen(launcher, 64) == {"l40s-8-spot": 8}
     assert chosen(launcher, 12) == {"l40s-8-spot": 1, "l40s-4-spot": 1}
     assert chosen(launcher, 1) == {"l40s-4-spot": 1}
-    # More than all spot nodes hold: the rest is bought on demand. At most 64 nodes, whatever is wanted.
+    # More than all spot nodes hold: the rest is bought on demand.
     assert chosen(launcher, 32 * 8 + 8) == {"l40s-8-spot": 32, "l40s-8-on-demand": 1}
-    assert sum(chosen(launcher, 1000).values()) <= 64
 
 
 @pytest.mark.parametrize("name", ["policy-data.json", "policy-head.json"])
