@@ -30,6 +30,7 @@ from pipelines.lease import RunLease
 from pipelines.planning import Piece
 from pipelines.readers import read_piece
 from pipelines.sources import list_files, scan_sources
+from pipelines.status import read_status
 from pipelines.yaml_files import load_yaml
 from tests.pipelines.conftest import Workplace, product, products, read_table
 from tests.pipelines.s3_server import (
@@ -130,6 +131,7 @@ def assert_same_run(local: Path, remote: Path) -> None:
         for row in rows[0] + rows[1]:
             row["source_file"] = row["source_file"].rsplit("/", 1)[-1]
             row.pop("model_id", None)
+            row.pop("carried_from", None)
         assert_same(*rows)
 
 
@@ -163,6 +165,29 @@ def test_a_run_on_s3_is_the_run_on_the_local_disk(
     # Another tool reads the tables where they are.
     table = duckdb.connect().execute(f"select count(*) from '{remote}/products/*.parquet'").fetchone()
     assert table == (50,)
+
+
+def test_an_earlier_run_on_s3_is_built_upon(
+    workplace: Workplace, server: S3Server, bucket: str, tmp_path: Path
+) -> None:
+    mixed_catalog(workplace)
+    config = everything_on_s3(workplace, bucket)
+
+    def run(*arguments: str) -> dict[str, Any]:
+        settings = ("--set", "max_dead_letter_share=1", "--json")
+        finished = extract(config, server, *settings, *arguments, HPD_CACHE=str(tmp_path / "cache"))
+        assert finished.returncode == 0, finished.stderr
+        totals: dict[str, Any] = json.loads(finished.stdout.splitlines()[-1])
+        return totals
+
+    first = run()
+    again = run("--set", f"output={bucket}/again", "--retry-failed", f"{bucket}/out/")
+    assert (again["rows"], again["products"], again["reasons"]) == (2, 0, first["reasons"])
+    night = run("--set", f"output={bucket}/night", "--base", f"{bucket}/*")
+    assert night["changes"]["base_run_id"] == first["run_id"], "the newest of a whole catalog"
+    assert night["changes"]["carried"] == 50
+    assert_same_run(download(f"{bucket}/out", tmp_path / "out"), download(f"{bucket}/night", tmp_path / "night"))
+    assert read_status(f"{bucket}/night").state == "finished"
 
 
 @pytest.mark.usefixtures("shared_ray")
