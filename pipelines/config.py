@@ -115,6 +115,14 @@ class RetryConfig(_Section):
     max_task_retries: int = Field(3, ge=0, description="times Ray repeats a prepare or finish task of a dead worker")
 
 
+class CostConfig(_Section):
+    """What the machines cost. On EC2 they say themselves what they are; what is set here counts first."""
+
+    instance_type: str | None = Field(None, min_length=1, description="kind of machine, for the price table")
+    market: Literal["on-demand", "spot"] | None = Field(None, description="how it is bought")
+    usd_per_hour: float | None = Field(None, ge=0, description="price of a whole machine, instead of the table's")
+
+
 class JobConfig(_Section):
     """One extraction job."""
 
@@ -137,6 +145,7 @@ class JobConfig(_Section):
     shards: ShardConfig = Field(default_factory=ShardConfig)
     actors: ActorConfig = Field(default_factory=ActorConfig)
     retries: RetryConfig = Field(default_factory=RetryConfig)
+    cost: CostConfig = Field(default_factory=CostConfig)
     max_dead_letter_share: float = Field(
         0.0, ge=0, le=1, description="share of dead-lettered rows above which the exit code is 3"
     )
@@ -160,7 +169,10 @@ class JobConfig(_Section):
 
 
 # What cannot change a result, only where it goes, how fast it comes, or how it is judged.
-_FREE_SECTIONS = ("run_id", "output", "schemas", "shards", "actors", "retries", "max_dead_letter_share", "log_seconds")
+_FREE_SECTIONS = (
+    *("run_id", "output", "schemas", "shards", "actors", "retries", "cost"),
+    *("max_dead_letter_share", "log_seconds"),
+)
 _FREE_ENGINE_KEYS = ("max_tokens_per_step", "max_prompts_per_cohort", "max_cached_tokens", "max_cached_prefixes")
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -31,6 +32,7 @@ from pipelines.context import DecodedShard, JobContext, PreparedShard
 from pipelines.errors import RunError, UsageError
 from pipelines.gate import Gate
 from pipelines.isolation import Span, partition
+from pipelines.prices import engine_price
 
 logger = logging.getLogger(__name__)
 
@@ -59,12 +61,27 @@ def explained() -> Iterator[None]:
         raise UsageError(str(error)) from error
 
 
+def _share_of_node(job: JobContext) -> float:
+    """The engine's part of its node: by GPUs, or an equal part of a node without."""
+    if ray.is_initialized():
+        context = ray.get_runtime_context()
+        assigned: dict[str, float] = context.get_assigned_resources()  # type: ignore[no-untyped-call]
+        taken, node = assigned.get("GPU", 0.0), context.get_node_id()
+        nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+        total = sum(each["Resources"].get("GPU", 0.0) for each in nodes if each["NodeID"] == node and each["Alive"])
+        if taken and total:
+            return min(1.0, float(taken / total))
+    return 1 / job.config.actors.max
+
+
 class Decoder:
     """One engine and the shards that go through it. Safe to call from several threads."""
 
     def __init__(self, job: JobContext) -> None:
         """Loads the engine. Raises `UsageError` if it cannot be loaded or does not fit the run, `RunError` if a storage
         is away."""
+        self._billed_until = time.monotonic()
+        self._billing = threading.Lock()
         self._job = job
         self._ledger = job.ledger
         self._gate = Gate()
@@ -72,6 +89,7 @@ class Decoder:
         # Ray gives its workers one OpenMP thread per reserved CPU; an engine without a GPU wants its share of the node.
         actors = job.config.actors
         torch.set_num_threads(actors.num_threads or max(1, num_cpus() // actors.max))
+        self._price = engine_price(job.config.cost, _share_of_node(job))
         self._load()
 
     def _load(self) -> None:
@@ -102,7 +120,15 @@ class Decoder:
                     decoded.results[span.start : span.stop] = found[span]
                 decoded.failures = {index: why for span, why in parts.given_up.items() for index in span.indices}
                 break
+        decoded.metrics["billed_seconds"] = self._bill()
         return decoded
+
+    def _bill(self) -> float:
+        """Seconds of the engine's life since the last shard that ended here: what the shard that ends now pays for."""
+        with self._billing:
+            now = time.monotonic()
+            seconds, self._billed_until = now - self._billed_until, now
+        return seconds
 
     def _try(self, decoded: DecodedShard, span: Span, *, is_first: bool) -> Sequence[RecordResult] | None:
         """One try at some records of the shard; None if it failed. Its numbers are added to the shard's."""
@@ -159,7 +185,14 @@ class Decoder:
     def _describe(self) -> dict[str, Any]:
         context = ray.get_runtime_context() if ray.is_initialized() else None
         place = {"node_id": context.get_node_id(), "actor_id": context.get_actor_id()} if context else {}
-        return self._description | place
+        price = self._price
+        cost = {
+            "instance_type": price.instance.instance_type,
+            "market": price.instance.market,
+            "price_per_hour": price.usd_per_hour,
+            "price_source": price.source,
+        }
+        return self._description | place | cost
 
     def _reload(self) -> None:
         """A failed engine may have lost its state. Where not even a new one starts (a dead CUDA context stays

@@ -19,7 +19,10 @@ Row = dict[str, Any]
 
 _TOKEN_METRICS = ("prefix_tokens_computed", "prefix_tokens_reused", "document_tokens", "key_tokens", "value_tokens")
 # What a run's manifest sums over its shards.
-SUMMED_METRICS = (*_TOKEN_METRICS, "num_steps", "busy_seconds", "load_seconds", "retries")
+SUMMED_METRICS = (
+    *(*_TOKEN_METRICS, "num_steps", "busy_seconds", "load_seconds", "billed_seconds", "retries"),
+    *("cost_useful", "cost_billed"),
+)
 
 
 def finish_shard(decoded: DecodedShard, job: JobContext) -> tuple[dict[str, pa.Table], dict[str, Any]]:
@@ -61,7 +64,8 @@ def finish_shard(decoded: DecodedShard, job: JobContext) -> tuple[dict[str, pa.T
     facts = {
         "run_id": job.run_id,
         "counts": counts,
-        "metrics": {name: metrics[name] for name in SUMMED_METRICS},
+        # Without those that are not known: a sum over shards says over how many it is.
+        "metrics": {name: metrics[name] for name in SUMMED_METRICS if metrics[name] is not None},
         "engine": dict(decoded.engine),
         "finished_at": metrics["finished_at"].isoformat(timespec="milliseconds"),
     }
@@ -226,6 +230,7 @@ def _metrics_row(decoded: DecodedShard, job: JobContext, counts: Mapping[str, An
     measured, shard, now = decoded.metrics, decoded.prepared.shard, datetime.datetime.now(datetime.UTC)
     wall = float(measured.get("wall_seconds", 0.0))
     before = datetime.timedelta(seconds=decoded.prepared.seconds + wall)
+    billed, price = float(measured.get("billed_seconds", 0.0)), decoded.engine.get("price_per_hour")
     return {
         "run_id": job.run_id,
         "shard": shard.id,
@@ -250,4 +255,9 @@ def _metrics_row(decoded: DecodedShard, job: JobContext, counts: Mapping[str, An
         "gpu_type": decoded.engine.get("device_name") if decoded.engine["device"] != "cpu" else None,
         "node_id": decoded.engine.get("node_id"),
         "actor_id": decoded.engine.get("actor_id"),
+        "billed_seconds": billed,
+        **{name: decoded.engine.get(name) for name in ("instance_type", "market", "price_per_hour", "price_source")},
+        "cost_useful": None if price is None else measured.get("busy_seconds", 0.0) * price / 3600,
+        "cost_billed": None if price is None else billed * price / 3600,
+        "currency": None if price is None else "USD",
     }

@@ -13,6 +13,7 @@ from pipelines.job import Outcome, PlannedJob
 from pipelines.progress import describe_counts, format_seconds
 from pipelines.tables import TABLES
 from pipelines.terminal import printable
+from pipelines.totals import Totals
 
 EXIT_CLEAN = 0
 EXIT_STOPPED = 1
@@ -44,6 +45,8 @@ def print_outcome(console: Console, job: PlannedJob, outcome: Outcome) -> None:
     )
     console.print(f"  values       {describe_counts(totals.statuses)}", highlight=False)
     console.print(f"  dead letters {describe_counts(totals.reasons)}", highlight=False)
+    if totals.priced_shards:
+        console.print(f"  cost         {_describe_cost(totals)}", highlight=False, soft_wrap=True)
     if outcome.changes is not None:
         _print_changes(console, outcome.changes)
     for table in TABLES:
@@ -58,6 +61,16 @@ def print_outcome(console: Console, job: PlannedJob, outcome: Outcome) -> None:
             f"max_dead_letter_share allows {allowed:.1%}: exit code {EXIT_INCOMPLETE}",
             highlight=False,
         )
+
+
+def _describe_cost(totals: Totals) -> str:
+    billed, useful = totals.metrics["cost_billed"], totals.metrics["cost_useful"]
+    text = f"${billed:,.2f} for the engines, ${useful:,.2f} of it computing"
+    if totals.products:
+        text += f"; ${billed / totals.products * 1000:,.3f} per 1,000 products"
+    if totals.priced_shards < totals.shards:
+        text += f" (only {totals.priced_shards:,} of {totals.shards:,} shards have a price)"
+    return text
 
 
 def _print_changes(console: Console, changes: Changes) -> None:

@@ -128,9 +128,14 @@ METRICS = pa.schema(
         pa.field("gpu_type", pa.string()),
         pa.field("node_id", pa.string()),
         pa.field("actor_id", pa.string()),
-        pa.field("price_per_hour", pa.float64()),
-        pa.field("cost_useful", pa.float64()),
-        pa.field("cost_billed", pa.float64()),
+        # An engine's life from its start to the end of this shard, or from the end of the shard before.
+        pa.field("billed_seconds", pa.float64()),
+        pa.field("instance_type", pa.string()),
+        pa.field("market", pa.string()),  # on-demand, spot
+        pa.field("price_per_hour", pa.float64()),  # of the engine: its share of the instance; null where not known
+        pa.field("price_source", pa.string()),
+        pa.field("cost_useful", pa.float64()),  # busy_seconds, priced
+        pa.field("cost_billed", pa.float64()),  # billed_seconds, priced
         pa.field("currency", pa.string()),
     ]
 )

@@ -11,9 +11,11 @@ from typing import Any
 @dataclass(slots=True)
 class Totals:
     """What became of the rows. `statuses` counts attribute values, `reasons` counts dead letters by code, `carried`
-    what was taken over from an earlier run, `metrics` sums tokens, steps and seconds."""
+    what was taken over from an earlier run, `metrics` sums tokens, steps, seconds and, over `priced_shards`, dollars.
+    """
 
     shards: int = 0
+    priced_shards: int = 0
     rows: int = 0
     products: int = 0
     dead_letters: int = 0
@@ -26,6 +28,7 @@ class Totals:
         """Takes in one committed shard."""
         counts = manifest["counts"]
         self.shards += 1
+        self.priced_shards += "cost_billed" in manifest["metrics"]
         self.rows += counts["rows"]
         self.products += counts["products"]
         self.dead_letters += counts["dead_letters"]
@@ -53,6 +56,7 @@ class Totals:
         """Plain data for the manifest and for machines."""
         return {
             "shards": self.shards,
+            "priced_shards": self.priced_shards,
             "rows": self.rows,
             "products": self.products,
             "dead_letters": self.dead_letters,
@@ -65,7 +69,7 @@ class Totals:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Totals:
         """The opposite of `to_dict`."""
-        totals = cls(data["shards"], data["rows"], data["products"], data["dead_letters"])
+        totals = cls(data["shards"], data.get("priced_shards", 0), data["rows"], data["products"], data["dead_letters"])
         totals.statuses.update(data["statuses"])
         totals.reasons.update(data["reasons"])
         totals.carried.update(data.get("carried", {}))

@@ -1,0 +1,147 @@
+"""What an engine's hour costs, and what a run's account says."""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from pipelines import summary
+from pipelines.config import CostConfig
+from pipelines.job import plan_job, run_job
+from pipelines.prices import TABLE_SOURCE, Instance, engine_price, find_instance, price_table, usd_per_1k
+from tests.pipelines.conftest import Workplace, product, products, read_table
+
+BIG = "g6e.48xlarge"
+
+
+def test_the_papers_price_per_thousand_products() -> None:
+    """Table 1, Qwen3-8B: $30.13 an hour for 8 GPUs; 6.28 products/s on each with HPD, 0.77 without."""
+    gpu_hour = engine_price(CostConfig(instance_type=BIG, market="on-demand", usd_per_hour=30.13), 1 / 8).usd_per_hour
+    assert gpu_hour is not None
+    hpd, ar = usd_per_1k(gpu_hour, 6.28), usd_per_1k(gpu_hour, 0.77)
+    assert (round(hpd, 3), round(ar, 2)) == (0.167, 1.36)
+    # The paper's saving on 500 million products, from its rounded prices.
+    assert round((1.36 - 0.167) * 500_000, -3) == pytest.approx(597_000, abs=1_000)
+
+
+def test_the_table_knows_both_markets_and_leaves_gaps_empty() -> None:
+    table = price_table()
+    assert table[BIG].gpu_count == 8
+    assert table[BIG].on_demand == pytest.approx(30.13, abs=0.01)
+    assert table["p5e.48xlarge"].on_demand is None
+    assert all(row.spot is None or row.on_demand is None or 0 < row.spot <= row.on_demand for row in table.values())
+
+
+@pytest.mark.parametrize(
+    ("settings", "found", "share", "expected"),
+    [
+        ({}, Instance(), 1.0, (None, None)),
+        ({}, Instance(BIG, "spot", "us-east-1"), 1 / 8, (10.37265 / 8, TABLE_SOURCE)),
+        ({}, Instance(BIG, "on-demand", "us-east-1"), 1 / 8, (30.13118 / 8, TABLE_SOURCE)),
+        ({"market": "on-demand"}, Instance(BIG, "spot", "us-east-1"), 1.0, (30.13118, TABLE_SOURCE)),
+        # Prices of another region, of an unknown machine or market are not known.
+        ({}, Instance(BIG, "spot", "eu-west-1"), 1.0, (None, None)),
+        ({"instance_type": "x9.huge", "market": "spot"}, Instance(), 1.0, (None, None)),
+        ({"instance_type": BIG}, Instance(), 1.0, (None, None)),
+        ({"instance_type": "p5e.48xlarge", "market": "on-demand"}, Instance(), 1.0, (None, None)),
+        ({"usd_per_hour": 8.0}, Instance(), 1 / 4, (2.0, "configuration")),
+        ({"usd_per_hour": 0.0}, Instance(BIG, "spot", "us-east-1"), 1.0, (0.0, "configuration")),
+    ],
+)
+def test_a_price_is_configured_or_known_or_empty(settings: Any, found: Instance, share: float, expected: Any) -> None:
+    price = engine_price(CostConfig(**settings), share, lambda: found)
+    assert (price.usd_per_hour, price.source) == (
+        expected[0] if expected[0] is None else pytest.approx(expected[0]),
+        expected[1],
+    )
+
+
+class Metadata(BaseHTTPRequestHandler):
+    """EC2's metadata service, version 2: nothing without a token."""
+
+    answers: dict[str, str] = {  # noqa: RUF012
+        "/latest/meta-data/instance-life-cycle": "spot",
+        "/latest/meta-data/instance-type": BIG,
+        "/latest/meta-data/placement/region": "us-east-1",
+    }
+
+    def do_PUT(self) -> None:
+        self._answer("a-token" if self.path == "/latest/api/token" else None)
+
+    def do_GET(self) -> None:
+        is_known = self.headers["X-aws-ec2-metadata-token"] == "a-token"
+        self._answer(self.answers.get(self.path) if is_known else None)
+
+    def _answer(self, text: str | None) -> None:
+        self.send_response(401 if text is None else 200)
+        self.end_headers()
+        self.wfile.write((text or "").encode())
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def metadata() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Metadata)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_ec2_is_asked_what_it_is_and_other_machines_are_not(metadata: str, tmp_path: Path) -> None:
+    vendor = tmp_path / "sys_vendor"
+    assert find_instance(vendor, metadata) == Instance()
+    vendor.write_text("Somebody Else\n")
+    assert find_instance(vendor, metadata) == Instance()
+    vendor.write_text("Amazon EC2\n")
+    assert find_instance(vendor, metadata) == Instance(BIG, "spot", "us-east-1")
+    assert find_instance(vendor, "http://127.0.0.1:9") == Instance(), "a container that may not ask"
+
+
+@pytest.mark.usefixtures("shared_ray")
+def test_the_account_of_a_run(workplace: Workplace) -> None:
+    workplace.write_jsonl("c.jsonl", [*products(20), product(20, category="Hats")])
+    console = Console(file=io.StringIO(), width=200)
+    job = plan_job(workplace.config(max_dead_letter_share=1, cost={"usd_per_hour": 3600.0, "instance_type": "mine"}))
+    outcome = run_job(job, console)
+    rows = read_table(workplace.folder / "out", "metrics")
+    assert len(rows) > 2
+    for row in rows:
+        assert (row["instance_type"], row["market"], row["price_source"]) == ("mine", None, "configuration")
+        assert (row["price_per_hour"], row["currency"]) == (3600.0, "USD")
+        assert row["cost_billed"] == pytest.approx(row["billed_seconds"])
+        assert row["cost_useful"] == pytest.approx(row["busy_seconds"])
+    # An engine's life, every second once: loading, computing and waiting are in it, and it is no longer than the run.
+    billed = sum(row["billed_seconds"] for row in rows)
+    assert sum(row["busy_seconds"] + row["load_seconds"] for row in rows) <= billed <= outcome.seconds
+    assert outcome.totals.metrics["cost_billed"] == pytest.approx(billed)
+    summary.print_outcome(console, job, outcome)
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert f"${billed:,.2f} for the engines" in text
+    assert f"${billed / 20 * 1000:,.3f} per 1,000 products" in text
+
+
+@pytest.mark.usefixtures("shared_ray")
+def test_without_a_price_there_is_no_account(workplace: Workplace) -> None:
+    workplace.write_jsonl("c.jsonl", products(4))
+    outcome = workplace.run()
+    for row in read_table(workplace.folder / "out", "metrics"):
+        assert row["billed_seconds"] > 0
+        assert [row[name] for name in ("price_per_hour", "cost_useful", "cost_billed", "currency")] == [None] * 4
+    assert outcome.totals.priced_shards == 0
+    assert "cost_billed" not in outcome.totals.metrics
+    mixed = outcome.totals
+    mixed.add({"counts": {**EMPTY}, "metrics": {"cost_billed": 1.0, "cost_useful": 0.5}})
+    assert "only 1 of" in summary._describe_cost(mixed)
+
+
+EMPTY: dict[str, Any] = {"rows": 0, "products": 0, "dead_letters": 0, "statuses": {}, "reasons": {}}
