@@ -121,6 +121,7 @@ class CostConfig(_Section):
     instance_type: str | None = Field(None, min_length=1, description="kind of machine, for the price table")
     market: Literal["on-demand", "spot"] | None = Field(None, description="how it is bought")
     usd_per_hour: float | None = Field(None, ge=0, description="price of a whole machine, instead of the table's")
+    max_usd: float | None = Field(None, gt=0, description="the run stops when its engines have cost so much")
 
 
 class JobConfig(_Section):

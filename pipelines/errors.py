@@ -11,5 +11,9 @@ class RunError(Exception):
     """The run stopped before its end for an outside reason; a rerun continues it. The command exits with 1."""
 
 
+class BudgetError(RunError):
+    """The run has cost what it may cost; with a larger budget, a rerun continues it. The command exits with 4."""
+
+
 class ProcessesDiedError(RunError):
     """Ray gave up on processes that died again and again."""

@@ -5,7 +5,8 @@
     ray job submit --address http://head:8265 --working-dir . -- python pipelines/extract.py --config job.yaml
 
 Exit codes: 0 clean; 1 stopped before the end, run it again to continue; 2 wrong usage, configuration or
-input; 3 finished, but with more dead-lettered rows than the configuration allows, or counts that do not add up.
+input; 3 finished, but with more dead-lettered rows than the configuration allows, or counts that do not add up;
+4 stopped because the budget is spent, a larger one continues.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ if not __package__:
 import typer
 from rich.console import Console
 
-from pipelines.errors import RunError, UsageError
-from pipelines.summary import EXIT_CLEAN, EXIT_STOPPED, EXIT_USAGE
+from pipelines.errors import BudgetError, RunError, UsageError
+from pipelines.summary import EXIT_BUDGET, EXIT_CLEAN, EXIT_STOPPED, EXIT_USAGE
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -42,19 +43,25 @@ def extract(
     retry_failed: Annotated[
         str | None, typer.Option(metavar="RUN", help="take only the dead-lettered rows of this earlier run")
     ] = None,
+    max_cost_usd: Annotated[
+        float | None, typer.Option(min=0, help="stop when the run's engines have cost so much")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="check and plan, start nothing")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="totals as JSON in the last line of stdout")] = False,
     show: Annotated[int, typer.Option(min=0, help="print the attributes of N products at the end")] = 0,
 ) -> None:
     """Runs the job and exits with its code."""
     console = Console(stderr=as_json)
-    named = {"run_id": run_id, "base": base, "retry_failed": retry_failed}
-    changes = [*(overrides or []), *(f"{key}={json.dumps(text)}" for key, text in named.items() if text is not None)]
+    named = {"run_id": run_id, "base": base, "retry_failed": retry_failed, "cost.max_usd": max_cost_usd}
+    changes = [*(overrides or []), *(f"{key}={json.dumps(value)}" for key, value in named.items() if value is not None)]
     try:
         code = _run(console, config, changes, limit, dry_run, as_json, show)
     except UsageError as error:
         _complain(f"Error: {error}")
         code = EXIT_USAGE
+    except BudgetError as error:
+        _complain(f"Stopped: {error}\nThe same command with a larger budget continues.")
+        code = EXIT_BUDGET
     except (RunError, OSError) as error:  # a full disk, no network, rights that were taken away
         _complain(f"Stopped: {error}\nRun the same command again to continue.")
         code = EXIT_STOPPED

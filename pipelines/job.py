@@ -22,7 +22,7 @@ from pipelines.carryover import CarryIndex, CarryOver, EarlierRun, has_wildcard,
 from pipelines.changes import Changes, find_changes
 from pipelines.config import JobConfig
 from pipelines.context import CarryOverRef, JobContext, SourceRef
-from pipelines.errors import ProcessesDiedError, RunError, UsageError
+from pipelines.errors import BudgetError, ProcessesDiedError, RunError, UsageError
 from pipelines.failed import FailedRows
 from pipelines.folders import Folder, open_filesystem
 from pipelines.lease import RunLease
@@ -201,11 +201,13 @@ def _decode_pending(job: PlannedJob, ledger: Ledger, totals: Totals, lease: RunL
             pending = [shard for shard in job.plan.shards if shard.id not in committed]
             if not pending:
                 return
+            if _is_spent(job.config, totals):
+                raise BudgetError(_budget_message(job.config, totals))
             num_parts_done = ledger.num_parts_done()
             try:
                 for row in build_dataset(pending, _context(job, ledger, carry_over), num_gpus).iter_rows():
                     totals.add(json.loads(row["summary"]))
-                    if lease.is_lost:
+                    if lease.is_lost or _is_spent(job.config, totals):
                         break
             except Exception as error:
                 explained = explain(error)
@@ -222,6 +224,22 @@ def _decode_pending(job: PlannedJob, ledger: Ledger, totals: Totals, lease: RunL
                     ledger = Ledger(job.output, session=secrets.token_hex(4))
                 if is_stuck:
                     raise explained from error
+
+
+def _is_spent(config: JobConfig, totals: Totals) -> bool:
+    """Whether the run may not go on for its cost: it is too high, or there is a budget and nobody knows the cost."""
+    budget = config.cost.max_usd
+    return budget is not None and (totals.priced_shards < totals.shards or totals.metrics["cost_billed"] >= budget)
+
+
+def _budget_message(config: JobConfig, totals: Totals) -> str:
+    budget, cost = config.cost.max_usd, totals.metrics["cost_billed"]
+    if totals.priced_shards < totals.shards:
+        return f"there is a budget of ${budget:g} and no price: set cost.usd_per_hour to what a machine costs"
+    return (
+        f"the engines have cost ${cost:,.2f} for {totals.rows:,} rows, the budget is ${budget:g} (--max-cost-usd). "
+        f"Everything committed is kept"
+    )
 
 
 def _carry_over(job: PlannedJob, ledger: Ledger, num_gpus: float, console: Console) -> CarryOverRef | None:

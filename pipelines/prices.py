@@ -1,7 +1,7 @@
 """What an engine's hour costs: the price of its instance, by its share of it.
 
-The instance is named by the configuration, or by EC2 itself where the engine runs there; its price by the configuration,
-or by the table that ships. What is not known is left empty, never guessed.
+The instance is named by the configuration, or by EC2 itself where the engine runs there; its price by the
+configuration, or by the table that ships. What is not known is left empty, never guessed.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ EXIT_CLEAN = 0
 EXIT_STOPPED = 1
 EXIT_USAGE = 2
 EXIT_INCOMPLETE = 3
+EXIT_BUDGET = 4
 
 
 def exit_code(outcome: Outcome, max_dead_letter_share: float) -> int:

@@ -11,9 +11,12 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
 from pipelines import summary
 from pipelines.config import CostConfig
+from pipelines.errors import BudgetError
+from pipelines.extract import app
 from pipelines.job import plan_job, run_job
 from pipelines.prices import TABLE_SOURCE, Instance, engine_price, find_instance, price_table, usd_per_1k
 from tests.pipelines.conftest import Workplace, product, products, read_table
@@ -128,6 +131,44 @@ def test_the_account_of_a_run(workplace: Workplace) -> None:
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert f"${billed:,.2f} for the engines" in text
     assert f"${billed / 20 * 1000:,.3f} per 1,000 products" in text
+
+
+@pytest.mark.usefixtures("shared_ray")
+def test_a_budget_stops_the_run_and_a_larger_one_continues_it(workplace: Workplace) -> None:
+    workplace.write_jsonl("c.jsonl", products(60))
+    cost = {"usd_per_hour": 3600.0}  # a dollar a second
+    with pytest.raises(BudgetError, match=r"have cost \$.* the budget is \$0\.01"):
+        workplace.run(cost={**cost, "max_usd": 0.01})
+    output = workplace.folder / "out"
+    done = len(list((output / "_shards").glob("*.json")))
+    assert 0 < done < 15
+    with pytest.raises(BudgetError):
+        workplace.run(cost={**cost, "max_usd": 0.01})
+    assert len(list((output / "_shards").glob("*.json"))) == done, "nothing is left of the budget"
+    outcome = workplace.run(cost={**cost, "max_usd": 10_000.0})
+    assert outcome.discrepancy is None
+    assert outcome.totals.products == 60
+    assert len(read_table(output, "products")) == 60
+
+
+@pytest.mark.usefixtures("shared_ray")
+def test_a_budget_without_a_price_is_refused_before_much_is_spent(workplace: Workplace) -> None:
+    workplace.write_jsonl("c.jsonl", products(60))
+    with pytest.raises(BudgetError, match=r"no price: set cost\.usd_per_hour"):
+        workplace.run(cost={"max_usd": 5.0})
+
+
+def test_the_command_has_a_code_for_it(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pipelines import job
+
+    def spent(planned: Any, console: Any) -> None:
+        assert planned.config.cost.max_usd == 2.5
+        raise BudgetError("spent")
+
+    monkeypatch.setattr(job, "run_job", spent)
+    workplace.write_jsonl("c.jsonl", products(2))
+    result = CliRunner().invoke(app, ["--config", str(workplace.write_config()), "--max-cost-usd", "2.5"])
+    assert (result.exit_code, "larger budget continues" in result.stderr) == (4, True)
 
 
 @pytest.mark.usefixtures("shared_ray")
