@@ -79,7 +79,8 @@ def _run(
     from pipelines.census import count_categories
     from pipelines.config import JobConfig
     from pipelines.config_file import load_config
-    from pipelines.job import plan_job, run_job
+    from pipelines.job import run_job
+    from pipelines.planned import plan_job
     from pipelines.preview import preview_table
 
     job = plan_job(load_config(JobConfig, config, changes), limit)

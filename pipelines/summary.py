@@ -9,7 +9,8 @@ from rich.markup import escape
 
 from pipelines.carryover import EarlierRun
 from pipelines.changes import Changes
-from pipelines.job import Outcome, PlannedJob
+from pipelines.job import Outcome
+from pipelines.planned import PlannedJob
 from pipelines.progress import describe_counts, format_seconds
 from pipelines.tables import TABLES
 from pipelines.terminal import printable

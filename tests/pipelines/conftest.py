@@ -18,7 +18,8 @@ from rich.console import Console
 
 from pipelines.config import JobConfig
 from pipelines.config_file import parse_config
-from pipelines.job import Outcome, plan_job, run_job
+from pipelines.job import Outcome, run_job
+from pipelines.planned import plan_job
 
 SCHEMAS = {
     "categories": {

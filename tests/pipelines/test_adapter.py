@@ -20,8 +20,9 @@ from hpd_core.adapters import AdapterRecord, open_adapter
 from pipelines.config import JobConfig, config_hash
 from pipelines.errors import UsageError
 from pipelines.extract import app
-from pipelines.job import _context, plan_job
 from pipelines.ledger import Ledger
+from pipelines.planned import plan_job
+from pipelines.rounds import job_context
 from pipelines.summary import outcome_json, print_outcome
 from tests.pipelines.conftest import Workplace, products, read_table
 
@@ -157,4 +158,4 @@ def test_actors_get_names_that_hold_everywhere(
     monkeypatch.chdir(catalog.folder)
     for name, expected in {"adapter": str(adapter), "shop/lora": "shop/lora", "s3://b/lora": "s3://b/lora"}.items():
         job = plan_job(catalog.config(adapter=name))
-        assert _context(job, Ledger(job.output, "s")).config.adapter == expected
+        assert job_context(job, Ledger(job.output, "s")).config.adapter == expected

@@ -13,7 +13,8 @@ import pytest
 import yaml
 
 from pipelines.errors import UsageError
-from pipelines.job import Outcome, plan_job
+from pipelines.job import Outcome
+from pipelines.planned import plan_job
 from tests.pipelines.conftest import SCHEMAS, Workplace, product, products, read_table
 
 pytestmark = pytest.mark.usefixtures("shared_ray")

@@ -101,7 +101,8 @@ def test_output_folder_that_holds_something_else(catalog: Workplace) -> None:
 
 def begin(workplace: Workplace, *arguments: str) -> None:
     """Leaves a begun run behind: its plan."""
-    from pipelines.job import _store_plan, plan_job
+    from pipelines.job import _store_plan
+    from pipelines.planned import plan_job
 
     limit = int(arguments[1]) if arguments else None
     _store_plan(plan_job(workplace.config(run_id="first"), limit))

@@ -17,9 +17,10 @@ from pipelines.decode import Decoder
 from pipelines.errors import RunError
 from pipelines.finish import finish_shard
 from pipelines.folders import Folder
-from pipelines.job import _context, plan_job
 from pipelines.ledger import Ledger
+from pipelines.planned import plan_job
 from pipelines.prepare import prepare_shard
+from pipelines.rounds import job_context
 from tests.pipelines.conftest import Workplace, products
 
 NUM_RECORDS = 60
@@ -39,7 +40,7 @@ class Process:
         workplace.write_parquet("a.parquet", rows)
         job = plan_job(workplace.config(shards={"target_tokens": 10**6, "ramp": []}))
         assert len(job.plan.shards) == 1
-        self.job = _context(job, Ledger(job.output, "aaaa"))
+        self.job = job_context(job, Ledger(job.output, "aaaa"))
         self.prepared: PreparedShard = prepare_shard(job.plan.shards[0], self.job)
         self.poisoned = {i for i, record in enumerate(self.prepared.records) if record.row in poisoned}
         self.dies_in = dies_in

@@ -278,12 +278,13 @@ def test_two_drivers_that_do_not_know_of_each_other_commit_the_work_once(
 def test_the_context_travels(workplace: Workplace) -> None:
     import pickle
 
-    from pipelines.job import _context, plan_job
     from pipelines.ledger import Ledger
+    from pipelines.planned import plan_job
+    from pipelines.rounds import job_context
 
     workplace.write_parquet("a.parquet", products(1))
     job = plan_job(workplace.config())
-    context = _context(job, Ledger(job.output, "s"))
+    context = job_context(job, Ledger(job.output, "s"))
     copy: JobContext = pickle.loads(pickle.dumps(context))
     assert copy.config == context.config
     assert copy.files == context.files

@@ -11,7 +11,7 @@ import yaml
 
 from pipelines.config import ShardConfig
 from pipelines.errors import UsageError
-from pipelines.job import plan_job
+from pipelines.planned import plan_job
 from pipelines.planning import plan_shards
 from pipelines.readers import read_piece
 from pipelines.sources import scan_sources

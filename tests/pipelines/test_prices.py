@@ -17,7 +17,8 @@ from pipelines import summary
 from pipelines.config import CostConfig
 from pipelines.errors import BudgetError
 from pipelines.extract import app
-from pipelines.job import plan_job, run_job
+from pipelines.job import run_job
+from pipelines.planned import plan_job
 from pipelines.prices import TABLE_SOURCE, Instance, engine_price, find_instance, price_table, usd_per_1k
 from tests.pipelines.conftest import Workplace, product, products, read_table
 

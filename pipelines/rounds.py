@@ -1,0 +1,131 @@
+"""Decodes what is left of a run, on Ray: round after round, as long as they get on."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from pathlib import Path
+
+from fsspec.implementations.local import LocalFileSystem
+from rich.console import Console
+
+from pipelines.carryover import CarryIndex, CarryOver
+from pipelines.config import JobConfig
+from pipelines.context import CarryOverRef, JobContext, SourceRef
+from pipelines.errors import BudgetError, ProcessesDiedError, UsageError
+from pipelines.folders import open_filesystem
+from pipelines.lease import RunLease
+from pipelines.ledger import Ledger
+from pipelines.planned import PlannedJob
+from pipelines.totals import Totals
+
+
+def decode_pending(job: PlannedJob, ledger: Ledger, totals: Totals, lease: RunLease, console: Console) -> None:
+    """Commits every shard that is not committed, and adds it to `totals`. Raises as `run_job`, or `BudgetError`."""
+    # Ray takes seconds to import: runs that are refused or finished do without.
+    from pipelines.cluster import explain, num_gpus_per_actor, ray_cluster, resource_note
+    from pipelines.stages import build_dataset
+
+    with ray_cluster(job.config.actors.max * job.config.actors.num_cpus):
+        num_gpus = num_gpus_per_actor(job.config.actors)
+        if (note := resource_note(job.config.actors)) is not None:
+            console.print(note)
+        if job.config.base is not None and job.earlier is None:
+            console.print(
+                f"Note: {job.config.base} is not the run any more with which this one began: the rest is decoded."
+            )
+        try:
+            carry_over = _carry_over(job, ledger, num_gpus, console)
+        except Exception as error:
+            raise explain(error) or error from error
+        while True:
+            lease.check()
+            committed = ledger.committed()
+            pending = [shard for shard in job.plan.shards if shard.id not in committed]
+            if not pending:
+                return
+            if _is_spent(job.config, totals):
+                raise BudgetError(_budget_message(job.config, totals))
+            num_parts_done = ledger.num_parts_done()
+            try:
+                for row in build_dataset(pending, job_context(job, ledger, carry_over), num_gpus).iter_rows():
+                    totals.add(json.loads(row["summary"]))
+                    if lease.is_lost or _is_spent(job.config, totals):
+                        break
+            except Exception as error:
+                explained = explain(error)
+                if explained is None:
+                    raise
+                # Actors that have died too often end a round, and so does a storage that is away. As long as rounds get
+                # on, begin another.
+                has_committed = ledger.committed() != committed
+                if isinstance(explained, ProcessesDiedError):
+                    is_stuck = not has_committed and ledger.num_parts_done() == num_parts_done
+                else:
+                    is_stuck = isinstance(explained, UsageError) or not has_committed
+                    # What was being decoded when the round ended has not failed.
+                    ledger = Ledger(job.output, session=secrets.token_hex(4))
+                if is_stuck:
+                    raise explained from error
+
+
+def _is_spent(config: JobConfig, totals: Totals) -> bool:
+    """Whether the run may not go on for its cost: it is too high, or there is a budget and nobody knows the cost."""
+    budget = config.cost.max_usd
+    return budget is not None and (totals.priced_shards < totals.shards or totals.metrics["cost_billed"] >= budget)
+
+
+def _budget_message(config: JobConfig, totals: Totals) -> str:
+    budget, cost = config.cost.max_usd, totals.metrics["cost_billed"]
+    if totals.priced_shards < totals.shards:
+        return f"there is a budget of ${budget:g} and no price: set cost.usd_per_hour to what a machine costs"
+    return (
+        f"the engines have cost ${cost:,.2f} for {totals.rows:,} rows, the budget is ${budget:g} (--max-cost-usd). "
+        f"Everything committed is kept"
+    )
+
+
+def _carry_over(job: PlannedJob, ledger: Ledger, num_gpus: float, console: Console) -> CarryOverRef | None:
+    """What can be taken over from the run that `base` names; None if nothing can."""
+    import ray
+
+    from pipelines.stages import describe_engine
+
+    if job.earlier is None or job.earlier.obstacles(job.config):
+        return None
+    if not ledger.engine():
+        console.print(f"Loading the engine once, to compare it with that of run {job.earlier.plan.run_id}.")
+        ledger.check_engine(describe_engine(_portable(job.config), num_gpus))
+    carriable = job.earlier.carriable(job.config, job.schemas)
+    if job.earlier.obstacles(job.config, ledger.engine()) or not carriable:
+        return None
+    console.print(f"Looking up what run {job.earlier.plan.run_id} has answered.")
+    found = CarryOver(job.earlier.folder, carriable, CarryIndex.build(job.earlier.folder))
+    return CarryOverRef(job.earlier.plan.run_id, ray.put(found))
+
+
+def job_context(job: PlannedJob, ledger: Ledger, carry_over: CarryOverRef | None = None) -> JobContext:
+    """What every process of the run is told."""
+    files = [SourceRef(file.name, _absolute(file.name), file.format) for file in job.plan.files]
+    return JobContext(
+        config=_portable(job.config),
+        schemas=job.schemas,
+        schema_hash=job.plan.schema_hash,
+        run_id=job.plan.run_id,
+        session=ledger.session,
+        output=job.output,
+        files=files,
+        carry_over=carry_over,
+    )
+
+
+def _portable(config: JobConfig) -> JobConfig:
+    """The configuration for a process with another working directory."""
+    if config.adapter is None or not (folder := Path(config.adapter).expanduser()).is_dir():
+        return config
+    return config.model_copy(update={"adapter": str(folder.absolute())})
+
+
+def _absolute(name: str) -> str:
+    filesystem, path = open_filesystem(name)
+    return path if isinstance(filesystem, LocalFileSystem) else name
