@@ -63,8 +63,9 @@ def explained() -> Iterator[None]:
 
 def _share_of_node(job: JobContext) -> float:
     """The engine's part of its node: by GPUs, or an equal part of a node without."""
-    if ray.is_initialized():
-        context = ray.get_runtime_context()
+    context = ray.get_runtime_context() if ray.is_initialized() else None
+    # Only workers have resources; in a driver there is nobody to ask.
+    if context is not None and context.get_actor_id() is not None:
         assigned: dict[str, float] = context.get_assigned_resources()  # type: ignore[no-untyped-call]
         taken, node = assigned.get("GPU", 0.0), context.get_node_id()
         nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]

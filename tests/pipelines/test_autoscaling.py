@@ -162,7 +162,8 @@ def test_nodes_come_with_the_work_survive_a_loss_and_go(workplace: Workplace, cl
     # One product at a time, so that the work lasts until the nodes are there.
     engine = workplace.document()["engine"] | {"max_prompts_per_cohort": 1, "max_value_tokens": 30}
     actors = {"min": 1, "max": 2 * GPUS, "num_gpus": 1, "num_cpus": 1, "num_threads": 1}
-    config = workplace.write_config(engine=engine, actors=actors, shards={"target_tokens": 300, "ramp": []})
+    shards, cost = {"target_tokens": 300, "ramp": []}, {"usd_per_hour": 10.0}
+    config = workplace.write_config(engine=engine, actors=actors, shards=shards, cost=cost)
     output = workplace.folder / "out"
     watcher = Watcher(cluster.environment)
     job = subprocess.Popen(
@@ -188,6 +189,7 @@ def test_nodes_come_with_the_work_survive_a_loss_and_go(workplace: Workplace, cl
         metrics = read_table(output, "metrics")
         assert len({row["node_id"] for row in metrics}) >= 2, "the lost node's engines went on elsewhere"
         assert len({row["actor_id"] for row in metrics}) >= 2, "the pool has grown"
+        assert {row["price_per_hour"] for row in metrics} == {10.0 / GPUS}, "an engine's share of its node"
         watcher.wait(90, lambda look: look == [])
     finally:
         watcher.close()
