@@ -149,7 +149,7 @@ def test_the_order_of_fields_decides_results(tmp_path: Path) -> None:
 
 
 def test_every_key_is_described() -> None:
-    undescribed = {"input", "shards", "actors", "retries"}
+    undescribed = {"input", "shards", "actors", "retries", "cost"}
     keys = set(known_keys(JobConfig))
     assert {"engine.prompt.instruction", "input.fields", "retries.max_attempts"} <= keys
     for section in JobConfig.model_fields.items():
