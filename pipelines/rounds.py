@@ -93,15 +93,18 @@ def _carry_over(job: PlannedJob, ledger: Ledger, num_gpus: float, console: Conso
 
     if job.earlier is None or job.earlier.obstacles(job.config):
         return None
+    carriable = job.earlier.carriable(job.config, job.schemas)
+    if not carriable:
+        return None
+    # Before the engine is loaded: its node is not to wait, and perhaps be given back, while a large run is looked up.
+    console.print(f"Looking up what run {job.earlier.plan.run_id} has answered.")
+    index = CarryIndex.build(job.earlier.folder)
     if not ledger.engine():
         console.print(f"Loading the engine once, to compare it with that of run {job.earlier.plan.run_id}.")
         ledger.check_engine(describe_engine(_portable(job.config), num_gpus))
-    carriable = job.earlier.carriable(job.config, job.schemas)
-    if job.earlier.obstacles(job.config, ledger.engine()) or not carriable:
+    if job.earlier.obstacles(job.config, ledger.engine()):
         return None
-    console.print(f"Looking up what run {job.earlier.plan.run_id} has answered.")
-    found = CarryOver(job.earlier.folder, carriable, CarryIndex.build(job.earlier.folder))
-    return CarryOverRef(job.earlier.plan.run_id, ray.put(found))
+    return CarryOverRef(job.earlier.plan.run_id, ray.put(CarryOver(job.earlier.folder, carriable, index)))
 
 
 def job_context(job: PlannedJob, ledger: Ledger, carry_over: CarryOverRef | None = None) -> JobContext:
