@@ -15,7 +15,6 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,16 +27,15 @@ from pydantic import ValidationError
 from hpd_core import Attribute, CategorySchema
 from pipelines.config import JobConfig, result_config
 from pipelines.errors import UsageError
-from pipelines.folders import Folder
+from pipelines.folders import Folder, map_requests
 from pipelines.ledger import ENGINE_IDENTITY, Ledger
-from pipelines.plan import Plan, differences, find_plan
+from pipelines.plan import Plan, differences, find_finished
 from pipelines.tables import read_part
 
 SCHEMAS_NAME = "_schemas.json"
 Row = Mapping[str, Any]
 AttributeRows = dict[str, list[Row]]
 
-_READERS = 16
 _PART_NAME = re.compile(r"part-(\d+)\.parquet")
 _KEY = ("source_file", "source_row")
 # What cannot change an answer, or is compared as the engine has it: where 'auto' has led to.
@@ -61,17 +59,13 @@ class EarlierRun:
     @classmethod
     def open(cls, uri: str, output: Folder) -> EarlierRun:
         """Raises `UsageError` if there is no finished run at `uri`, or if it is the run's own `output`."""
-        folder = Folder(uri)
-        if folder.absolute_uri == output.absolute_uri:
+        if Folder(uri).absolute_uri == output.absolute_uri:
             raise UsageError(f"base: {uri} is this run's own output folder; name an earlier run's")
+        folder, plan, manifest = find_finished(uri, "base")
         try:
-            plan, manifest, schemas = find_plan(folder), Ledger(folder, "").finished(), read_schemas(folder)
+            schemas = read_schemas(folder)
         except OSError as error:
             raise UsageError(f"base: cannot read {uri}: {error}") from error
-        if plan is None:
-            raise UsageError(f"base: there is no run in {uri}")
-        if manifest is None:
-            raise UsageError(f"base: the run in {uri} is not finished; finish it, or name another")
         if schemas is None:
             raise UsageError(f"base: {uri} does not say what it asked for ({SCHEMAS_NAME} is missing)")
         return cls(folder, plan, schemas, manifest["engine"])
@@ -123,8 +117,7 @@ def newest_run(pattern: str, output: Folder) -> str | None:
         names = [name for name in around.list("") if fnmatch.fnmatchcase(name, leaf)]
         runs = [Folder(f"{parent}/{name}" if parent else name) for name in names]
         others = [run for run in runs if run.absolute_uri != output.absolute_uri]
-        with ThreadPoolExecutor(_READERS) as pool:
-            manifests = list(pool.map(_manifest, others))
+        manifests = map_requests(_manifest, others)
     except OSError as error:
         raise UsageError(f"base: cannot look for {pattern}: {error}") from error
     ends = {run.uri: manifest["finished_at"] for run, manifest in zip(others, manifests, strict=True) if manifest}
@@ -194,8 +187,7 @@ class CarryIndex:
             return _as_numbers(part.column("input_hash").to_pylist())
 
         parts = [match for name in folder.list("products") if (match := _PART_NAME.fullmatch(name))]
-        with ThreadPoolExecutor(_READERS) as pool:
-            hashes = list(pool.map(read, parts))
+        hashes = map_requests(read, parts)
         shards = [np.full(len(part), int(match[1]), np.int32) for part, match in zip(hashes, parts, strict=True)]
         found, places = np.unique(np.concatenate([np.zeros(0, np.uint64), *hashes]), return_index=True)
         return cls(found, np.concatenate([np.zeros(0, np.int32), *shards])[places])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
@@ -13,10 +12,8 @@ import pandas as pd  # type: ignore[import-untyped]
 import pyarrow.compute as pc
 
 from pipelines.carryover import EarlierRun
-from pipelines.folders import Folder
+from pipelines.folders import Folder, map_requests
 from pipelines.tables import read_part
-
-_READERS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +87,6 @@ def _ids(folder: Folder, table: str) -> tuple[npt.NDArray[np.uint64], npt.NDArra
         is_decoded = pc.is_null(part.column(part.num_columns - 1)).to_numpy()
         return np.asarray(pd.util.hash_array(ids, categorize=False), dtype=np.uint64), is_decoded
 
-    with ThreadPoolExecutor(_READERS) as pool:
-        parts = list(pool.map(read, folder.list(table)))
+    parts = map_requests(read, folder.list(table))
     hashes, decoded = zip(*parts, strict=True) if parts else ((), ())
     return np.concatenate([np.zeros(0, np.uint64), *hashes]), np.concatenate([np.zeros(0, bool), *decoded])

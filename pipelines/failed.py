@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from pipelines.errors import RunError, UsageError
-from pipelines.folders import Folder
+from pipelines.folders import map_requests
 from pipelines.ledger import Ledger
-from pipelines.plan import Plan, PlannedFile, file_differences, find_plan
+from pipelines.plan import Plan, PlannedFile, file_differences, find_finished
 from pipelines.tables import read_part
-
-_READERS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,19 +28,13 @@ class FailedRows:
     @classmethod
     def read(cls, uri: str) -> FailedRows:
         """Raises `UsageError` if there is no finished run at `uri`."""
-        folder = Folder(uri)
+        folder, plan, manifest = find_finished(uri, "retry_failed")
         ledger = Ledger(folder, "")
         try:
-            plan, manifest = find_plan(folder), ledger.finished()
-            if plan is None:
-                raise UsageError(f"retry_failed: there is no run in {uri}")
-            if manifest is None:
-                raise UsageError(f"retry_failed: the run in {uri} is not finished; finish it first")
             # Most shards have none: their manifests say so.
             shards = ledger.manifests(sorted(ledger.committed())) if manifest["totals"]["dead_letters"] else []
             names = [shard["tables"]["dead_letter"]["public"] for shard in shards if shard["counts"]["dead_letters"]]
-            with ThreadPoolExecutor(_READERS) as pool:
-                parts = list(pool.map(lambda name: read_part(folder, name, ["source_file", "source_row"]), names))
+            parts = map_requests(lambda name: read_part(folder, name, ["source_file", "source_row"]), names)
         except (OSError, RunError) as error:
             raise UsageError(f"retry_failed: cannot read {uri}: {error}") from error
         rows: defaultdict[str, list[int]] = defaultdict(list)

@@ -17,10 +17,10 @@ from pipelines.tables import EVIDENCE, to_table
 
 Row = dict[str, Any]
 
-_TOKEN_METRICS = ("prefix_tokens_computed", "prefix_tokens_reused", "document_tokens", "key_tokens", "value_tokens")
+TOKEN_METRICS = ("prefix_tokens_computed", "prefix_tokens_reused", "document_tokens", "key_tokens", "value_tokens")
 # What a run's manifest sums over its shards.
 SUMMED_METRICS = (
-    *(*_TOKEN_METRICS, "num_steps", "busy_seconds", "load_seconds", "billed_seconds", "retries"),
+    *(*TOKEN_METRICS, "num_steps", "busy_seconds", "load_seconds", "billed_seconds", "retries"),
     *("cost_useful", "cost_billed"),
 )
 
@@ -242,7 +242,7 @@ def _metrics_row(decoded: DecodedShard, job: JobContext, counts: Mapping[str, An
         "num_carried": counts["carried"]["products"],
         "num_values": sum(counts["statuses"].values()),
         "estimated_tokens": shard.estimated_tokens,
-        **{name: measured.get(name, 0) for name in (*_TOKEN_METRICS, "num_steps")},
+        **{name: measured.get(name, 0) for name in (*TOKEN_METRICS, "num_steps")},
         "started_at": started - before,
         "finished_at": now,
         "prepare_seconds": decoded.prepared.seconds,

@@ -11,8 +11,10 @@ import json
 import os
 import time
 import uuid
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from fsspec.implementations.local import LocalFileSystem
 
@@ -21,6 +23,16 @@ from hpd_core.errors import StorageError
 from pipelines.errors import RunError, UsageError
 
 _CONFLICT_PAUSES = (0.5, 1.0, 2.0)
+_REQUESTS_AT_ONCE = 16
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+
+
+def map_requests(function: Callable[[Item], Answer], items: Iterable[Item]) -> list[Answer]:
+    """`function` of every item, in order; several at a time, because most of a request to a storage is waiting."""
+    with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
+        return list(pool.map(function, items))
 
 
 def open_filesystem(uri: str, *, anonymous: bool = False) -> tuple[Any, str]:

@@ -19,8 +19,7 @@ import json
 import re
 import uuid
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -29,7 +28,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.errors import RunError, UsageError
-from pipelines.folders import Folder
+from pipelines.folders import Folder, map_requests
 from pipelines.isolation import Span, Try
 
 MANIFEST_NAME = "manifest.json"
@@ -46,7 +45,6 @@ ENGINE_IDENTITY = (
     "prompt_hash",
 )
 
-_MANIFEST_READERS = 16
 _TRY_NAME = re.compile(
     r"(?P<attempt>\d+-(?P<session>[^-]+)-(?P<start>\d+)-(?P<stop>\d+)-\w+)(?:\.(?P<ending>\w+))?\.json"
 )
@@ -90,17 +88,11 @@ class Ledger:
 
     def manifests(self, shards: Sequence[int]) -> list[dict[str, Any]]:
         """The manifests of committed shards, in the same order."""
-        with ThreadPoolExecutor(_MANIFEST_READERS) as pool:
-            return list(pool.map(self.manifest, shards))
+        return map_requests(self.manifest, shards)
 
     def num_tries(self) -> dict[int, int]:
         """Tries by shard, over all sessions."""
-        counts: Counter[int] = Counter()
-        for name in self.folder.find("_attempts"):
-            shard, _, leaf = name.partition("/")
-            if (match := _TRY_NAME.fullmatch(leaf)) and match["ending"] is None:
-                counts[int(shard)] += 1
-        return dict(counts)
+        return dict(Counter(shard for shard, match in self._records() if match["ending"] is None))
 
     def history(self, shard: int) -> History:
         """What was tried at the shard so far."""
@@ -120,13 +112,16 @@ class Ledger:
 
     def num_parts_done(self) -> int:
         """Parts of shards that came to their end, over all shards: how far the searches for bad records have got."""
-        done = set()
+        done = ((shard, match) for shard, match in self._records() if match["ending"] == "done")
+        # A part that is done again, in another process, is no progress.
+        return len({(shard, match["session"], match["start"], match["stop"]) for shard, match in done})
+
+    def _records(self) -> Iterator[tuple[int, re.Match[str]]]:
+        """What is on record of tries, of all shards: the shard, and the parts of the record's name."""
         for name in self.folder.find("_attempts"):
             shard, _, leaf = name.partition("/")
-            if (match := _TRY_NAME.fullmatch(leaf)) and match["ending"] == "done":
-                # A part that is done again, in another process, is no progress.
-                done.add((shard, match["session"], match["start"], match["stop"]))
-        return len(done)
+            if match := _TRY_NAME.fullmatch(leaf):
+                yield int(shard), match
 
     def begin_try(self, shard: int, number: int, span: Span) -> str:
         """Puts a try on record before it starts, so that one that kills its process counts as well. Returns its id."""

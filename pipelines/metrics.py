@@ -11,13 +11,7 @@ from typing import Any
 
 from ray.util.metrics import Counter
 
-TOKEN_KINDS: Mapping[str, str] = {
-    "prefix_tokens_computed": "prefix_computed",
-    "prefix_tokens_reused": "prefix_reused",
-    "document_tokens": "document",
-    "key_tokens": "key",
-    "value_tokens": "value",
-}
+from pipelines.finish import TOKEN_METRICS
 
 # name: (what it counts, its tags beside `run`)
 _COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
@@ -50,8 +44,8 @@ def count_shard(run_id: str, manifest: Mapping[str, Any]) -> None:
         move("hpd_dead_letters", number, reason=reason)
     for status, number in counts["statuses"].items():
         move("hpd_values", number, status=status)
-    for name, kind in TOKEN_KINDS.items():
-        move("hpd_tokens", metrics[name], kind=kind)
+    for name in TOKEN_METRICS:
+        move("hpd_tokens", metrics[name], kind=name.replace("_tokens", ""))
     move("hpd_steps", metrics["num_steps"], actor=actor)
     move("hpd_busy_seconds", metrics["busy_seconds"], actor=actor)
     move("hpd_load_seconds", metrics["load_seconds"], actor=actor)

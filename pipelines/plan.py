@@ -13,6 +13,7 @@ from hpd_core import CategorySchema
 from pipelines.config import JobConfig, config_hash, result_config
 from pipelines.errors import UsageError
 from pipelines.folders import Folder
+from pipelines.ledger import Ledger
 from pipelines.planning import Piece, Shard, plan_shards, tokens_per_row
 from pipelines.schemas import schemas_hash
 from pipelines.sources import SourceFile
@@ -117,6 +118,20 @@ def find_plan(output: Folder) -> Plan | None:
     if not output.is_empty():
         raise UsageError(f"output folder {output.uri} is not empty and holds no run ({PLAN_NAME}); use another")
     return None
+
+
+def find_finished(uri: str, key: str) -> tuple[Folder, Plan, dict[str, Any]]:
+    """Folder, plan and manifest of the finished run that the setting `key` names. Raises `UsageError` if it is none."""
+    folder = Folder(uri)
+    try:
+        plan, manifest = find_plan(folder), Ledger(folder, "").finished()
+    except OSError as error:
+        raise UsageError(f"{key}: cannot read {uri}: {error}") from error
+    if plan is None:
+        raise UsageError(f"{key}: there is no run in {uri}")
+    if manifest is None:
+        raise UsageError(f"{key}: the run in {uri} is not finished; finish it, or name another")
+    return folder, plan, manifest
 
 
 def check_resume(old: Plan, new: Plan, config: JobConfig, output: Folder) -> None:

@@ -30,13 +30,13 @@ def prepare_shard(shard: Shard, job: JobContext) -> PreparedShard:
                 dead.append(outcome)
             else:
                 records.append(outcome)
+    answered: list[PreparedRecord] = []
     if job.carry_over is not None:
         records = _carry_over(records, job.carry_over.get())
+        answered = [each for each in records if not each.wanted(job.schemas[each.record.category])]
+        records = [each for each in records if each.wanted(job.schemas[each.record.category])]
     # Stable, so rows of one category stay in the catalog's order: the engine shares their prefix.
     records.sort(key=lambda prepared: prepared.record.category)
-    answered = [each for each in records if not each.wanted(job.schemas[each.record.category])]
-    if answered:
-        records = [each for each in records if each.wanted(job.schemas[each.record.category])]
     tokenizer = _document_tokenizer(job.config.model, job.config.engine)
     document_ids = tokenizer.encode([prepared.record for prepared in records])
     return PreparedShard(shard, records, document_ids, answered, dead, time.perf_counter() - started)
