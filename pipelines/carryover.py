@@ -29,7 +29,7 @@ from pipelines.config import JobConfig, result_config
 from pipelines.errors import UsageError
 from pipelines.folders import Folder, map_requests
 from pipelines.ledger import ENGINE_IDENTITY, Ledger
-from pipelines.plan import Plan, differences, find_finished
+from pipelines.run_plan import Plan, differences, find_finished
 from pipelines.tables import read_part
 
 SCHEMAS_NAME = "_schemas.json"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from pipelines.config import InputConfig
-from pipelines.plan import Plan
 from pipelines.readers import read_piece
+from pipelines.run_plan import Plan
 
 
 def count_categories(plan: Plan, config: InputConfig) -> dict[str, int]:

@@ -12,7 +12,7 @@ from pipelines.carryover import CarryOver
 from pipelines.config import JobConfig
 from pipelines.folders import Folder
 from pipelines.ledger import Ledger
-from pipelines.planning import Shard
+from pipelines.sharding import Shard
 
 
 @dataclass(frozen=True, slots=True)

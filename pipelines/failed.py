@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pipelines.errors import RunError, UsageError
 from pipelines.folders import map_requests
 from pipelines.ledger import Ledger
-from pipelines.plan import Plan, PlannedFile, file_differences, find_finished
+from pipelines.run_plan import Plan, PlannedFile, file_differences, find_finished
 from pipelines.tables import read_part
 
 

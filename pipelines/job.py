@@ -21,10 +21,10 @@ from pipelines.config import JobConfig
 from pipelines.errors import RunError, UsageError
 from pipelines.lease import RunLease
 from pipelines.ledger import Ledger
-from pipelines.plan import PLAN_NAME, Plan, check_resume, find_plan
 from pipelines.planned import PlannedJob
 from pipelines.progress import show_progress
 from pipelines.rounds import decode_pending
+from pipelines.run_plan import PLAN_NAME, Plan, check_resume, find_plan
 from pipelines.totals import Totals
 
 

@@ -10,7 +10,7 @@ from pipelines.config import JobConfig
 from pipelines.errors import UsageError
 from pipelines.failed import FailedRows
 from pipelines.folders import Folder
-from pipelines.plan import Plan, check_resume, find_plan, make_plan, planned_files
+from pipelines.run_plan import Plan, check_resume, find_plan, make_plan, planned_files
 from pipelines.schemas import load_schemas
 from pipelines.sources import scan_sources
 

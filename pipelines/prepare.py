@@ -11,9 +11,9 @@ from hpd_core import DocumentTokenizer, EngineConfig, Record
 from hpd_core.types import content_hash
 from pipelines.carryover import CarryOver
 from pipelines.context import DeadRow, JobContext, PreparedRecord, PreparedShard
-from pipelines.planning import Shard
 from pipelines.readers import SourceRow, read_piece
 from pipelines.rows import Refusal, to_record
+from pipelines.sharding import Shard
 
 
 def prepare_shard(shard: Shard, job: JobContext) -> PreparedShard:

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 
 from pipelines.errors import RunError
 from pipelines.folders import open_filesystem
-from pipelines.planning import Piece
 from pipelines.rows import Refusal, parse_line, row_json
+from pipelines.sharding import Piece
 
 _BATCH_ROWS = 4096
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 
 from hpd_core import CategorySchema, Record
 from pipelines.config import InputConfig
-from pipelines.planning import Piece
 from pipelines.readers import read_piece
 from pipelines.rows import Refusal, to_record
+from pipelines.sharding import Piece
 from pipelines.sources import scan_sources
 
 

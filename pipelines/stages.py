@@ -22,8 +22,8 @@ from pipelines.decode import Decoder
 from pipelines.errors import RunError, UsageError
 from pipelines.finish import finish_shard
 from pipelines.metrics import count_shard
-from pipelines.planning import Shard
 from pipelines.prepare import prepare_shard
+from pipelines.sharding import Shard
 
 # A payload column is empty once its shard is committed.
 _BLOCK = pa.schema([("shard", pa.int64()), ("payload", pa.large_binary())])

@@ -28,8 +28,8 @@ from pipelines.errors import RunError, UsageError
 from pipelines.folders import Folder
 from pipelines.lease import RunLease
 from pipelines.ledger import Ledger
-from pipelines.plan import find_plan
 from pipelines.progress import describe_counts, format_seconds
+from pipelines.run_plan import find_plan
 from pipelines.totals import Totals
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 
 from pipelines.config import ShardConfig
 from pipelines.labelling.config import LabelConfig
-from pipelines.planning import plan_shards
 from pipelines.readers import SourceRow, read_piece
+from pipelines.sharding import plan_shards
 from pipelines.sources import SourceFile
 
 

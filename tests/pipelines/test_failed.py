@@ -12,8 +12,8 @@ import yaml
 from pipelines.config import ShardConfig
 from pipelines.errors import UsageError
 from pipelines.planned import plan_job
-from pipelines.planning import plan_shards
 from pipelines.readers import read_piece
+from pipelines.sharding import plan_shards
 from pipelines.sources import scan_sources
 from tests.pipelines.conftest import SCHEMAS, Workplace, product, products, read_table
 

@@ -27,8 +27,8 @@ from pipelines.errors import RunError, UsageError
 from pipelines.extract import app
 from pipelines.folders import Folder, open_filesystem
 from pipelines.lease import RunLease
-from pipelines.planning import Piece
 from pipelines.readers import read_piece
+from pipelines.sharding import Piece
 from pipelines.sources import list_files, scan_sources
 from pipelines.status import read_status
 from pipelines.yaml_files import load_yaml

@@ -8,8 +8,8 @@ import pytest
 
 from pipelines.config import InputConfig
 from pipelines.errors import RunError, UsageError
-from pipelines.planning import Piece
 from pipelines.readers import original_rows, read_piece
+from pipelines.sharding import Piece
 from pipelines.sources import list_files, scan_sources
 from tests.pipelines.conftest import Workplace, product, products
 

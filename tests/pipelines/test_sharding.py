@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from hpd_core import Attribute, CategorySchema
 from pipelines.config import ShardConfig
-from pipelines.planning import Shard, plan_shards, tokens_per_row
+from pipelines.sharding import Shard, plan_shards, tokens_per_row
 from pipelines.sources import LineSegments, Segment, SourceFile
 
 

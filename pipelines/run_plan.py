@@ -14,8 +14,8 @@ from pipelines.config import JobConfig, config_hash, result_config
 from pipelines.errors import UsageError
 from pipelines.folders import Folder
 from pipelines.ledger import Ledger
-from pipelines.planning import Piece, Shard, plan_shards, tokens_per_row
 from pipelines.schemas import schemas_hash
+from pipelines.sharding import Piece, Shard, plan_shards, tokens_per_row
 from pipelines.sources import SourceFile
 
 PLAN_NAME = "_plan.json"
