@@ -50,7 +50,7 @@ def plan(
     ] = None,
     backtest: Annotated[
         str | None,
-        typer.Option(metavar="RUN", help="no forecast: tries the method on this finished run of the catalog"),
+        typer.Option(metavar="RUN", help="no forecast: tries the method on this run of the catalog"),
     ] = None,
     seed: Annotated[int, typer.Option(help="of the draw")] = 0,
     folder: Annotated[str | None, typer.Option(help="where the pilot is kept; by default <output>.pilot")] = None,

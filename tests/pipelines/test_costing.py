@@ -75,11 +75,12 @@ def test_the_interval_covers_the_truth_as_often_as_it_says(num_rows: int, num_ca
     survey = population.survey(0, num_rows)
     seconds = {(0, row): float(cost) for row, cost in enumerate(population.seconds)}
     for share in SHARES:
-        found = backtest(survey, seconds, share, 60, lambda generator: float(generator.lognormal(0, 0.05)))
+        found = backtest(survey, seconds, share, 200, lambda generator: float(generator.lognormal(0, 0.05)))
         assert found is not None
-        # 95% of 60 are 57; fewer than 52 would be seen once in 200 times. More is no fault: a tenth is no small sample.
-        assert found.num_covered >= 52, found
-        assert abs(found.mean_error) < 4 * found.rms_error / math.sqrt(60), "biased"
+        # 95% of 200 are 190, of very small pilots with their skewed costs a few less; fewer than 178 of 188 would be seen
+        # once in a hundred times. More is no fault: a tenth of a catalog is no small sample.
+        assert found.num_covered >= 178, found
+        assert abs(found.mean_error) < 4 * found.rms_error / math.sqrt(200), "biased"
     assert backtest(survey, seconds, 10 / num_rows, 1) is None
 
 
