@@ -77,8 +77,8 @@ def test_the_interval_covers_the_truth_as_often_as_it_says(num_rows: int, num_ca
     for share in SHARES:
         found = backtest(survey, seconds, share, 200, lambda generator: float(generator.lognormal(0, 0.05)))
         assert found is not None
-        # 95% of 200 are 190, of very small pilots with their skewed costs a few less; fewer than 178 of 188 would be seen
-        # once in a hundred times. More is no fault: a tenth of a catalog is no small sample.
+        # 95% of 200 are 190, and a few less of small pilots with skewed costs; fewer than 178 of 188 would be seen once
+        # in a hundred times. More is no fault: a tenth of a catalog is no small sample.
         assert found.num_covered >= 178, found
         assert abs(found.mean_error) < 4 * found.rms_error / math.sqrt(200), "biased"
     assert backtest(survey, seconds, 10 / num_rows, 1) is None
