@@ -55,6 +55,6 @@ def _strictness(match: str) -> int:
 def _shortened(text: str) -> list[Segment]:
     """Text without values; the middle of a long one is left out."""
     omitted = len(text) - 2 * _SHOWN
-    if omitted <= _SHOWN // 4:
+    if omitted <= _SHOWN:
         return [Segment(text)]
     return [Segment(text[:_SHOWN]), Segment("", omitted=omitted), Segment(text[-_SHOWN:])]
