@@ -16,7 +16,7 @@ _STEERING = re.compile(
     "\U000e0000-\U000e007f]"
 )
 # Those that mean something anywhere, or at the start of a line.
-_MARKDOWN = re.compile(r"[\\`*_\[\]|~>]|^[#+\-=]|^\d+(?=[.)])")
+_MARKDOWN = re.compile(r"[\\`*_\[\]|~>]|^[#+\-=]|^\d+(?=[.)](?:\s|$))")
 
 
 def show(text: str) -> Markup:

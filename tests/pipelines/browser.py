@@ -1,7 +1,7 @@
 """A real, headless Chromium for the tests, driven through the DevTools protocol.
 
-The one that PySide6-WebEngine brings along, or the machine's own (`chromium`, or what $CHROMIUM names). What a page asks
-of the network and what it complains about is on record.
+The one that PySide6-WebEngine brings along, or the machine's own (`chromium`, or what $CHROMIUM names). What a page
+asks of the network and what it complains about is on record.
 """
 
 from __future__ import annotations
