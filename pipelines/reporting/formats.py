@@ -67,7 +67,7 @@ def hours(seconds: float | None) -> str:
         return f"{seconds / 3600:,.0f} h" if whole else f"{seconds / 3600:,.1f} h"
     if seconds >= 60:
         return f"{seconds / 60:,.1f} min"
-    return f"{seconds:,.1f} s" if seconds >= 1 or seconds == 0 else f"{_three_digits(seconds)} s"
+    return f"{seconds:,.1f} s" if seconds >= 1 else f"{_three_digits(seconds)} s"
 
 
 def number(value: float | None) -> str:

@@ -1,4 +1,4 @@
-"""The report's page in a real Chromium: it asks nobody for anything, runs nothing of a catalog, and works by keyboard."""
+"""The report's page in a real Chromium: it asks nobody for anything, runs nothing of a catalog, works by keyboard."""
 
 from __future__ import annotations
 
@@ -152,8 +152,11 @@ def test_everything_can_be_reached_with_the_tabulator(page: Page) -> None:
     ("kind", "expected"), [("ungrounded", {"s3"}), ("doubtful", {"s1", "s3", "s5", "s7"}), ("wrong", {"s3"})]
 )
 def test_filters(page: Page, kind: str, expected: set[str]) -> None:
-    shown = "[...document.querySelectorAll('#sample-list article')].filter(e => !e.hidden).map(e => e.querySelector('h3').textContent)"
-    choose = "(id, value) => { const e = document.getElementById(id); e.value = value; e.dispatchEvent(new Event('input')); }"
+    products = "[...document.querySelectorAll('#sample-list article')]"
+    shown = f"{products}.filter(e => !e.hidden).map(e => e.querySelector('h3').textContent)"
+    choose = "(id, value) => { const e = document.getElementById(id); e.value = value; " + (
+        "e.dispatchEvent(new Event('input')); }"
+    )
     page.evaluate(f"({choose})('sample-kind', '{kind}')")
     assert set(page.evaluate(shown)) == expected
     assert page.evaluate("document.getElementById('sample-count').textContent") == f"{len(expected)} of 10"
@@ -213,7 +216,7 @@ def test_a_hostile_catalog_runs_nothing(browser: Page, tmp_path: Path) -> None:
 def test_the_policy_is_a_second_wall(page: Page) -> None:
     """Were a string put in without escaping, nothing would come of it."""
     page.evaluate(
-        "document.body.insertAdjacentHTML('beforeend', `<img src='https://evil.example/x.png' onerror='window.hacked = 1'>"
+        "document.body.insertAdjacentHTML('beforeend', `<img src='https://evil.example/x' onerror='window.hacked = 1'>"
         "<a id=bad href='javascript:window.hacked = 2'>x</a><style>body { display: none }</style>"
         "<iframe srcdoc='<script>parent.hacked = 3</script>'></iframe>`);"
         "const s = document.createElement('script'); s.textContent = 'window.hacked = 4'; document.body.append(s);"
