@@ -35,6 +35,11 @@ def plain(text: str) -> str:
     return " ".join(_STEERING.sub("\ufffd", text).split())
 
 
+def leaf(place: str) -> str:
+    """The last part of a path, or of a hub's id."""
+    return place.rstrip("/").rsplit("/", 1)[-1]
+
+
 def markdown(text: str) -> str:
     """Escaped for Markdown, on one line."""
     coded = " ".join(_STEERING.sub(_code, text).split())

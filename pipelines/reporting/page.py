@@ -21,7 +21,8 @@ from pipelines.reporting.facts import Facts, SampledProduct, SampledValue, Segme
 from pipelines.reporting.scan import DOUBTFUL
 
 _FORMATS = {
-    name: getattr(formats, name) for name in ("usd", "hours", "number", "share", "rate", "probability", "size", "plain")
+    name: getattr(formats, name)
+    for name in ("usd", "hours", "number", "share", "rate", "probability", "size", "plain", "leaf")
 }
 _CHARTS = {name: getattr(charts, name) for name in ("bar", "stacked", "change", "interval", "progress", "scatter")}
 _NUM_COLOURS = 8
@@ -74,6 +75,8 @@ def _environment(**options: Any) -> Environment:
 
 def _context(facts: Facts) -> dict[str, Any]:
     account = facts.account
+    numbers = {category.category: index for index, category in enumerate(facts.categories)}
+    sampled = {product.category for product in facts.sample.products}
     return {
         "facts": facts,
         "identity": facts.identity,
@@ -82,7 +85,8 @@ def _context(facts: Facts) -> dict[str, Any]:
         "time": account.time if account is not None else None,
         "money": account.money if account is not None else None,
         "tokens": [(TOKEN_NAMES.get(name, name), count) for name, count in (account.tokens if account else {}).items()],
-        "category_numbers": {category.category: index for index, category in enumerate(facts.categories)},
+        "category_numbers": numbers,
+        "sampled_categories": [(name, index) for name, index in numbers.items() if name in sampled],
         "scattered": _scattered(facts),
         "doubtful": DOUBTFUL,
     }

@@ -166,7 +166,8 @@ def test_filters(page: Page, kind: str, expected: set[str]) -> None:
     page.evaluate(f"({choose})('sample-search', '')")
     page.evaluate(f"({choose})('sample-kind', '')")
     names = page.evaluate("[...document.getElementById('sample-category').options].map(e => e.text)")
-    page.evaluate(f"({choose})('sample-category', '{names.index('أحذية') - 1}')")
+    values = page.evaluate("[...document.getElementById('sample-category').options].map(e => e.value)")
+    page.evaluate(f"({choose})('sample-category', '{values[names.index('أحذية')]}')")
     assert page.evaluate(shown) == ["a0"]
 
 
