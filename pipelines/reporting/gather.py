@@ -71,8 +71,16 @@ def gather(uri: str, wishes: Wishes) -> Facts:
     forecast, forecast_place, forecast_notes = find_forecast(run.folder.uri, wishes.forecast)
     expected = None
     if forecast is not None:
+        device = run.engine.get("device_name") or run.engine.get("device")
         expected = forecast_facts(
-            forecast, forecast_place, account, categories, totals, wishes.usd_per_hour, is_finished=run.is_finished
+            forecast,
+            forecast_place,
+            account,
+            categories,
+            totals,
+            wishes.usd_per_hour,
+            device,
+            is_finished=run.is_finished,
         )
     compared = [_compared(run, account, quality, is_this=True)] if wishes.compare else []
     compared += [_compare(other, wishes) for other in wishes.compare]

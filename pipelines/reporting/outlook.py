@@ -43,10 +43,11 @@ def forecast_facts(
     categories: tuple[CategoryFacts, ...],
     totals: Totals,
     usd_per_hour: float | None,
+    device: str | None,
     *,
     is_finished: bool,
 ) -> ForecastFacts:
-    """What was expected, and what came of it. `usd_per_hour` prices both."""
+    """What was expected, and what came of it. `usd_per_hour` prices both; `device`: what the run's engines ran on."""
     if usd_per_hour is not None:
         forecast = dataclasses.replace(forecast, price=dataclasses.replace(forecast.price, usd_per_hour=usd_per_hour))
     notes = []
@@ -54,6 +55,8 @@ def forecast_facts(
         notes.append("The run is not finished: what came true is of the rows done so far.")
     elif totals.rows != forecast.rows:
         notes.append(f"The forecast is of {forecast.rows:,} rows, the run took {totals.rows:,}: compare by row.")
+    if device is not None and device != forecast.device:
+        notes.append(f"The forecast is for {forecast.device}, the run was on {device}.")
     if totals.carried:
         notes.append(f"{totals.carried:,} products were taken over from an earlier run and cost nothing.")
     by_name = {category.category: category for category in categories}

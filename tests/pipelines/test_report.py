@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import html
 import json
@@ -559,12 +560,14 @@ def test_the_forecast_beside_what_came_true(run: Path) -> None:
 
 
 def test_a_forecast_of_other_rows_gets_no_verdict(run: Path, tmp_path: Path) -> None:
-    (tmp_path / "f.json").write_bytes(forecast(rows=1000, usd=None).to_json())
+    other = dataclasses.replace(forecast(rows=1000, usd=None), device="a large GPU")
+    (tmp_path / "f.json").write_bytes(other.to_json())
     expected = facts_of(run, forecast=str(tmp_path / "f.json")).forecast
     assert expected is not None
     assert not expected.is_comparable
     assert "Cost" not in {line.what for line in expected.lines}
     assert any("of 1,000 rows, the run took 7" in note for note in expected.notes)
+    assert any("for a large GPU, the run was on cpu" in note for note in expected.notes)
     assert ">outside<" not in render_html(facts_of(run, forecast=str(tmp_path / "f.json")))
 
 
