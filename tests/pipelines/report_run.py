@@ -90,11 +90,16 @@ def write_run(
     engine: Mapping[str, Any] | None = None,
     booleans: Sequence[str] = (),
     planned_shards: int | None = None,
+    source: str | None = None,
 ) -> Path:
-    """A run in `folder`/run, of the catalog `folder`/catalog.<format>. With more `planned_shards` it has stopped."""
-    run, name = folder / "run", str(folder / f"catalog.{file_format}")
+    """A run in `folder`/run, of the catalog `folder`/catalog.<format>. With more `planned_shards` it has stopped.
+
+    `source`: where the run found the catalog, if it will be elsewhere.
+    """
+    run, catalog = folder / "run", folder / f"catalog.{file_format}"
+    name = source or str(catalog)
     products = [product for shard in shards for product in shard]
-    pieces = _write_catalog(Path(name), products, shards, file_format)
+    pieces = _write_catalog(catalog, products, shards, file_format)
     planned = planned_shards or len(shards)
     plan = Plan(
         run_id="run-1",
@@ -103,7 +108,7 @@ def write_run(
         config_hash="c0",
         schema_hash="5c",
         limit=None,
-        files=[PlannedFile(name, file_format, Path(name).stat().st_size, "f", len(products))],
+        files=[PlannedFile(name, file_format, catalog.stat().st_size, "f", len(products))],
         shards=[
             Shard(index, (pieces[index],), pieces[index].num_rows, 10)
             if index < len(shards)
