@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import re
+from typing import TypeVar
 
 from markupsafe import Markup, escape
 
@@ -33,6 +34,14 @@ def show(text: str) -> Markup:
 def plain(text: str) -> str:
     """Without steering characters and line breaks: for a title, an option, a terminal."""
     return " ".join(_STEERING.sub("\ufffd", text).split())
+
+
+Text = TypeVar("Text", str, str | None)
+
+
+def shortened(text: Text, limit: int) -> Text:
+    """At most so many characters of it, and a sign where there were more."""
+    return text if text is None or len(text) <= limit else f"{text[:limit]}…"
 
 
 def leaf(place: str) -> str:

@@ -36,6 +36,16 @@ class OpenedRun:
     booleans: Pairs
 
     @property
+    def layout(self) -> str:
+        """How the answers were decoded, in a word."""
+        return "ar" if self.engine.get("decoding") == "ar" else str(self.engine.get("layout") or "unknown")
+
+    @property
+    def device(self) -> str | None:
+        """What the first engine ran on; None if none has started."""
+        return self.engine.get("device_name") or self.engine.get("device")
+
+    @property
     def is_finished(self) -> bool:
         """Whether nothing is left to do."""
         return self.status.state == "finished"
