@@ -4,6 +4,7 @@
     python pipelines/plan.py --config job.yaml --pilot 2000 --second-pilot 1000 --deadline 8
     python pipelines/plan.py --config job.yaml --from-run s3://bucket/enriched/2026-11-20
     python pipelines/plan.py --config job.yaml --pilot 200 --on g6e.48xlarge --set cost.market=spot
+    python pipelines/plan.py --config job.yaml --backtest s3://bucket/enriched/2026-11-20
 
 A pilot is a stratified sample of the catalog that runs through the real engine, in <output>.pilot; killed, it
 continues; finished, the same command only computes anew. Exit codes: 0 clean; 1 stopped, run it again; 2 wrong usage,
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -46,6 +48,10 @@ def plan(
     from_run: Annotated[
         str | None, typer.Option(metavar="RUN", help="no pilot: what this finished run's products cost")
     ] = None,
+    backtest: Annotated[
+        str | None,
+        typer.Option(metavar="RUN", help="no forecast: tries the method on this run of the catalog"),
+    ] = None,
     seed: Annotated[int, typer.Option(help="of the draw")] = 0,
     folder: Annotated[str | None, typer.Option(help="where the pilot is kept; by default <output>.pilot")] = None,
     deadline: Annotated[
@@ -65,19 +71,27 @@ def plan(
     """Prints the forecast and exits with its code."""
     console = Console(stderr=as_json)
     try:
-        if (pilot is None) == (from_run is None):
-            raise UsageError("either --pilot N or --from-run RUN is needed")
-        if from_run is not None and second_pilot:
+        if [pilot, from_run, backtest].count(None) != 2:
+            raise UsageError("one of --pilot N, --from-run RUN and --backtest RUN is needed")
+        if pilot is None and second_pilot:
             raise UsageError("--second-pilot goes with --pilot")
         if efficiency is not None and on is None:
             raise UsageError("--efficiency goes with --on")
         # Imported here: `--help` and wrong options answer at once, without torch.
+        from pipelines.costing.backtest import describe
         from pipelines.costing.forecast import FORECAST_NAME
         from pipelines.costing.planner import Planner
         from pipelines.costing.scenarios import DEADLINES
         from pipelines.costing.show import forecast_json, print_forecast
 
         planner = Planner.open(config, overrides or [], limit, folder, on, console)
+        if backtest is not None:
+            tried = planner.backtest(backtest)
+            for line in describe(tried):
+                console.print(line, highlight=False, soft_wrap=True)
+            if as_json:
+                print(json.dumps([asdict(each) for each in tried]))
+            return
         if pilot is not None:
             forecast = planner.from_pilot(pilot, second_pilot, seed, utilisation)
         else:

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from rich.console import Console
 
-from pipelines.config import JobConfig
+from pipelines.config import CostConfig, JobConfig
 from pipelines.costing.draw import Draw
 from pipelines.costing.survey import merged_pieces
 from pipelines.errors import RunError, UsageError
@@ -152,7 +152,8 @@ def _pilot_config(config: JobConfig, sample: str, output: str) -> JobConfig:
         # Everything is decoded: what can be carried over is not what a product costs.
         "base": None,
         "retry_failed": None,
-        "cost": config.cost.model_copy(update={"max_usd": None}),
+        # The machines that are planned for need not be the one that the pilot runs on, which says itself what it is.
+        "cost": CostConfig(),
         # A pilot with many dead letters is a result, too.
         "max_dead_letter_share": 1.0,
     }

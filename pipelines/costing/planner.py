@@ -12,6 +12,7 @@ from rich.console import Console
 
 from pipelines.config import JobConfig
 from pipelines.config_file import load_config
+from pipelines.costing.backtest import SHARES, Backtest, backtest
 from pipelines.costing.draw import Draw, draw_rows
 from pipelines.costing.earlier import read_earlier
 from pipelines.costing.forecast import FORECAST_NAME, Forecast, pilot_folder
@@ -32,6 +33,10 @@ from pipelines.costing.survey import Survey, survey_catalog
 from pipelines.errors import UsageError
 from pipelines.folders import Folder
 from pipelines.planned import PlannedJob, plan_job
+from pipelines.run_plan import file_differences, find_finished
+from pipelines.tables import read_part
+
+_TRIALS = 200
 
 
 @dataclass(slots=True)
@@ -115,6 +120,23 @@ class Planner:
         text_bytes = sum(count.text_bytes for count in survey.cells.values()) / rows.total()
         self._engine = earlier.engine
         return forecast_from_earlier(self.job.config, earlier, rows, text_bytes, survey.dead.total(), uri, utilisation)
+
+    def backtest(self, uri: str) -> list[Backtest]:
+        """Pilots tried on this catalog, whose every row's cost is in the run. Raises `UsageError`."""
+        folder, plan, _ = find_finished(uri, "--backtest")
+        if changes := file_differences(plan.files, self.job.plan.files):
+            raise UsageError(f"--backtest: run {plan.run_id} is not of this catalog: {changes[0]}")
+        numbers = {file.name: index for index, file in enumerate(self.job.plan.files)}
+        seconds: dict[tuple[int, int], float] = {}
+        for name in folder.list("products"):
+            part = read_part(folder, f"products/{name}", ["source_file", "source_row", "engine_seconds"])
+            for row in part.to_pylist():
+                seconds[numbers[row["source_file"]], row["source_row"]] = row["engine_seconds"] or 0.0
+        survey = self._survey(seed=0, keep=self.job.plan.num_rows)
+        tried = [backtest(survey, seconds, share, _TRIALS) for share in SHARES]
+        if not any(tried):
+            raise UsageError(f"--backtest: a tenth of {survey.num_rows} rows is too small for a pilot")
+        return [each for each in tried if each is not None]
 
     def store(self, forecast: Forecast, on: str | None, efficiency: float | None) -> Forecast:
         """Keeps the forecast, moved to another machine if one is named. Raises `UsageError`."""

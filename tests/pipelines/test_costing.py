@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from pipelines.config import CostConfig, JobConfig
 from pipelines.config_file import parse_config
+from pipelines.costing.backtest import SHARES, backtest
 from pipelines.costing.draw import MIN_ROWS, Draw, draw_rows
 from pipelines.costing.estimate import FloatArray, Measurements, estimate, student_t
 from pipelines.costing.forecast import CategoryForecast, Forecast, Interval, Price
@@ -67,27 +68,20 @@ class Population:
         return Measurements(counts[:, measured], seconds[:, measured], rows)
 
 
-@pytest.mark.parametrize(
-    ("num_rows", "num_categories", "share"), [(2000, 12, 0.05), (2000, 12, 0.10), (5000, 40, 0.01)]
-)
-def test_the_interval_covers_the_truth_as_often_as_it_says(num_rows: int, num_categories: int, share: float) -> None:
+@pytest.mark.parametrize(("num_rows", "num_categories"), [(2000, 12), (5000, 40)])
+def test_the_interval_covers_the_truth_as_often_as_it_says(num_rows: int, num_categories: int) -> None:
     """Pilots of 1%, 5% and 10%, on a machine whose speed changes from batch to batch."""
-    rng = np.random.default_rng(7)
-    population = Population.make(num_rows, num_categories, rng)
-    truth = float(population.seconds.sum())
-    num_draws, trials, covered = round(num_rows * share), 120, 0
-    errors = []
-    for seed in range(trials):
-        survey = population.survey(seed, num_draws)
-        draw = draw_rows(make_strata(survey, num_draws), num_draws, seed)
-        names = sorted({name for rows in draw.strata_rows for name in rows})
-        factors = rng.lognormal(0, 0.05, draw.num_batches)
-        found = estimate(population.measure(draw, names, factors)).total
-        covered += found.contains(truth)
-        errors.append(found.estimate / truth - 1)
-    # 95% of 120 are 114; fewer than 107 would be seen once in 200 times. More is no fault: a tenth is no small sample.
-    assert covered >= 107
-    assert abs(np.mean(errors)) < 4 * np.std(errors) / math.sqrt(trials), "biased"
+    population = Population.make(num_rows, num_categories, np.random.default_rng(7))
+    survey = population.survey(0, num_rows)
+    seconds = {(0, row): float(cost) for row, cost in enumerate(population.seconds)}
+    for share in SHARES:
+        found = backtest(survey, seconds, share, 200, lambda generator: float(generator.lognormal(0, 0.05)))
+        assert found is not None
+        # 95% of 200 are 190, and a few less of small pilots with skewed costs; fewer than 178 of 188 would be seen once
+        # in a hundred times. More is no fault: a tenth of a catalog is no small sample.
+        assert found.num_covered >= 178, found
+        assert abs(found.mean_error) < 4 * found.rms_error / math.sqrt(200), "biased"
+    assert backtest(survey, seconds, 10 / num_rows, 1) is None
 
 
 def test_a_stratified_draw_is_better_than_chance() -> None:

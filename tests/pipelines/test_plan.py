@@ -225,11 +225,26 @@ def test_the_command(workplace: Workplace) -> None:
     assert Forecast.read(str(pilot_folder(workplace) / "forecast.json")).assumed == []
 
 
+def test_a_backtest_on_a_finished_run(workplace: Workplace) -> None:
+    workplace.write_jsonl("c.jsonl", products(220))
+    config, output = str(workplace.write_config()), str(workplace.folder / "out")
+    workplace.run()
+    result = CliRunner().invoke(app, ["--config", config, "--backtest", output, "--json"])
+    assert result.exit_code == 0, result.output
+    (found,) = json.loads(result.stdout.strip().splitlines()[-1])
+    assert (found["share"], found["num_rows"], found["num_trials"]) == (0.1, 22, 200), "5% of 220 are too few"
+    assert found["num_covered"] >= 160
+    assert "of 200 intervals hold the truth" in result.stderr
+    workplace.write_jsonl("c.jsonl", products(221))
+    result = CliRunner().invoke(app, ["--config", config, "--backtest", output])
+    assert (result.exit_code, "c.jsonl has changed" in result.stderr) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ([], "either --pilot N or --from-run RUN is needed"),
-        (["--pilot", "20", "--from-run", "x"], "either --pilot N or --from-run RUN is needed"),
+        ([], "one of --pilot N, --from-run RUN and --backtest RUN is needed"),
+        (["--pilot", "20", "--from-run", "x"], "one of --pilot N, --from-run RUN and --backtest RUN is needed"),
         (["--from-run", "x", "--second-pilot", "20"], "--second-pilot goes with --pilot"),
         (["--pilot", "20", "--efficiency", "0.5"], "--efficiency goes with --on"),
         (["--pilot", "20", "--on", "abacus"], "--on abacus: no such machine in the tables; there are g5.xlarge"),
