@@ -23,8 +23,7 @@ if not __package__:
 import typer
 from rich.console import Console
 
-from pipelines.errors import BudgetError, RunError, UsageError
-from pipelines.summary import EXIT_BUDGET, EXIT_CLEAN, EXIT_STOPPED, EXIT_USAGE
+from pipelines.command import EXIT_CLEAN, run_command
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -54,21 +53,7 @@ def extract(
     console = Console(stderr=as_json)
     named = {"run_id": run_id, "base": base, "retry_failed": retry_failed, "cost.max_usd": max_cost_usd}
     changes = [*(overrides or []), *(f"{key}={json.dumps(value)}" for key, value in named.items() if value is not None)]
-    try:
-        code = _run(console, config, changes, limit, dry_run, as_json, show)
-    except UsageError as error:
-        _complain(f"Error: {error}")
-        code = EXIT_USAGE
-    except BudgetError as error:
-        _complain(f"Stopped: {error}\nThe same command with a larger budget continues.")
-        code = EXIT_BUDGET
-    except (RunError, OSError) as error:  # a full disk, no network, rights that were taken away
-        _complain(f"Stopped: {error}\nRun the same command again to continue.")
-        code = EXIT_STOPPED
-    except KeyboardInterrupt:
-        _complain("Interrupted. Run the same command again to continue.")
-        code = 130
-    raise typer.Exit(code)
+    run_command(lambda: _run(console, config, changes, limit, dry_run, as_json, show))
 
 
 def _run(
@@ -98,10 +83,6 @@ def _run(
     if as_json:
         print(json.dumps(answer, ensure_ascii=False))
     return code
-
-
-def _complain(message: str) -> None:
-    print(message, file=sys.stderr)
 
 
 if __name__ == "__main__":

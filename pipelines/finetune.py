@@ -21,9 +21,7 @@ if not __package__:
 import typer
 from rich.console import Console
 
-from pipelines.errors import RunError, UsageError
-
-EXIT_STOPPED, EXIT_USAGE = 1, 2
+from pipelines.command import EXIT_CLEAN, run_command
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -40,22 +38,17 @@ def finetune(
     console = Console(markup=False, highlight=False, emoji=False, soft_wrap=True)
     # peft imports bitsandbytes, which warns of a missing kernel that only 4-bit weights on CPUs would use.
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
-    try:
+
+    def work() -> int:
         # Imported here: `--help` and wrong options answer at once, without torch.
         from pipelines.config_file import load_config
         from pipelines.training.config import FinetuneConfig
         from pipelines.training.run import run_finetuning
 
         run_finetuning(load_config(FinetuneConfig, config, overrides or []), console, dry_run=dry_run)
-    except UsageError as error:
-        print(f"Error: {error}", file=sys.stderr)
-        raise typer.Exit(EXIT_USAGE) from error
-    except (RunError, OSError) as error:
-        print(f"Stopped: {error}\nRun the same command again to continue.", file=sys.stderr)
-        raise typer.Exit(EXIT_STOPPED) from error
-    except KeyboardInterrupt as error:
-        print("Interrupted. Run the same command again to continue.", file=sys.stderr)
-        raise typer.Exit(130) from error
+        return EXIT_CLEAN
+
+    run_command(work)
 
 
 if __name__ == "__main__":

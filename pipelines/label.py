@@ -22,10 +22,7 @@ if not __package__:
 import typer
 from rich.console import Console
 
-from pipelines.errors import RunError, UsageError
-
-EXIT_STOPPED = 1
-EXIT_USAGE = 2
+from pipelines.command import run_command
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -44,18 +41,7 @@ def label(
 ) -> None:
     """Runs the job and exits with its code."""
     console = Console(stderr=as_json)
-    try:
-        code = _run(console, config, overrides or [], limit, retry_rejected, as_json)
-    except UsageError as error:
-        print(f"Error: {error}", file=sys.stderr)
-        code = EXIT_USAGE
-    except (RunError, OSError) as error:
-        print(f"Stopped: {error}\nRun the same command again to continue.", file=sys.stderr)
-        code = EXIT_STOPPED
-    except KeyboardInterrupt:
-        print("Interrupted. Run the same command again to continue.", file=sys.stderr)
-        code = 130
-    raise typer.Exit(code)
+    run_command(lambda: _run(console, config, overrides or [], limit, retry_rejected, as_json))
 
 
 def _run(

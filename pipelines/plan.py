@@ -17,7 +17,7 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 if not __package__:
     # Started as a file: Python has put this folder on the path, the checkout around it is needed.
@@ -26,10 +26,8 @@ if not __package__:
 import typer
 from rich.console import Console
 
-from pipelines.errors import RunError, UsageError
-
-EXIT_STOPPED = 1
-EXIT_USAGE = 2
+from pipelines.command import EXIT_CLEAN, run_command
+from pipelines.errors import UsageError
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -70,7 +68,8 @@ def plan(
 ) -> None:
     """Prints the forecast and exits with its code."""
     console = Console(stderr=as_json)
-    try:
+
+    def work() -> int:
         if [pilot, from_run, backtest].count(None) != 2:
             raise UsageError("one of --pilot N, --from-run RUN and --backtest RUN is needed")
         if pilot is None and second_pilot:
@@ -78,40 +77,33 @@ def plan(
         if efficiency is not None and on is None:
             raise UsageError("--efficiency goes with --on")
         # Imported here: `--help` and wrong options answer at once, without torch.
+        from pipelines.costing import show
         from pipelines.costing.backtest import describe
         from pipelines.costing.forecast import FORECAST_NAME
         from pipelines.costing.planner import Planner
         from pipelines.costing.scenarios import DEADLINES
-        from pipelines.costing.show import forecast_json, print_forecast
 
         planner = Planner.open(config, overrides or [], limit, folder, on, console)
+        answer: Any
         if backtest is not None:
             tried = planner.backtest(backtest)
             for line in describe(tried):
                 console.print(line, highlight=False, soft_wrap=True)
-            if as_json:
-                print(json.dumps([asdict(each) for each in tried]))
-            return
-        if pilot is not None:
-            forecast = planner.from_pilot(pilot, second_pilot, seed, utilisation)
+            answer = [asdict(each) for each in tried]
         else:
-            forecast = planner.from_run(str(from_run), utilisation)
-        forecast = planner.store(forecast, on, efficiency)
-        place, hours = planner.folder.describe(FORECAST_NAME), deadline or list(DEADLINES)
-        print_forecast(console, forecast, hours, place)
+            if pilot is not None:
+                forecast = planner.from_pilot(pilot, second_pilot, seed, utilisation)
+            else:
+                forecast = planner.from_run(str(from_run), utilisation)
+            forecast = planner.store(forecast, on, efficiency)
+            place, hours = planner.folder.describe(FORECAST_NAME), deadline or list(DEADLINES)
+            show.print_forecast(console, forecast, hours, place)
+            answer = show.forecast_json(forecast, hours, place)
         if as_json:
-            print(json.dumps(forecast_json(forecast, hours, place), ensure_ascii=False))
-        code = 0
-    except UsageError as error:
-        print(f"Error: {error}", file=sys.stderr)
-        code = EXIT_USAGE
-    except (RunError, OSError) as error:
-        print(f"Stopped: {error}\nRun the same command again to continue.", file=sys.stderr)
-        code = EXIT_STOPPED
-    except KeyboardInterrupt:
-        print("Interrupted. Run the same command again to continue.", file=sys.stderr)
-        code = 130
-    raise typer.Exit(code)
+            print(json.dumps(answer, ensure_ascii=False))
+        return EXIT_CLEAN
+
+    run_command(work)
 
 
 if __name__ == "__main__":

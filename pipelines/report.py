@@ -20,6 +20,7 @@ if not __package__:
 
 import typer
 
+from pipelines.command import EXIT_USAGE
 from pipelines.errors import UsageError
 from pipelines.folders import Folder
 from pipelines.reporting import formats
@@ -28,8 +29,6 @@ from pipelines.reporting.gather import Wishes, gather
 from pipelines.reporting.page import render_html, render_json, render_markdown
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-
-EXIT_USAGE = 2
 
 
 def write_report(facts: Facts, out: Folder) -> list[str]:

@@ -24,6 +24,7 @@ if not __package__:
 import typer
 from rich.console import Console
 
+from pipelines.command import EXIT_CLEAN, EXIT_STOPPED, EXIT_USAGE
 from pipelines.errors import RunError, UsageError
 from pipelines.folders import Folder
 from pipelines.lease import RunLease
@@ -36,7 +37,6 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_mar
 
 State = Literal["finished", "running", "stopped"]
 _WINDOW = datetime.timedelta(minutes=15)
-EXIT_STOPPED, EXIT_USAGE = 1, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +174,7 @@ def main(
         print(json.dumps(status_json(status), ensure_ascii=False))
     else:
         print_status(Console(), status)
-    raise typer.Exit(EXIT_STOPPED if status.state == "stopped" else 0)
+    raise typer.Exit(EXIT_STOPPED if status.state == "stopped" else EXIT_CLEAN)
 
 
 if __name__ == "__main__":

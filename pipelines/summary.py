@@ -9,18 +9,13 @@ from rich.markup import escape
 
 from pipelines.carryover import EarlierRun
 from pipelines.changes import Changes
+from pipelines.command import EXIT_CLEAN, EXIT_INCOMPLETE
 from pipelines.job import Outcome
 from pipelines.planned import PlannedJob
 from pipelines.progress import describe_counts, format_seconds
 from pipelines.tables import TABLES
 from pipelines.terminal import printable
 from pipelines.totals import Totals
-
-EXIT_CLEAN = 0
-EXIT_STOPPED = 1
-EXIT_USAGE = 2
-EXIT_INCOMPLETE = 3
-EXIT_BUDGET = 4
 
 
 def exit_code(outcome: Outcome, max_dead_letter_share: float) -> int:

@@ -10,16 +10,13 @@ from typing import TYPE_CHECKING, Any, Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
+from pipelines.command import EXIT_BUDGET, EXIT_CLEAN, EXIT_INCOMPLETE
 from pipelines.labelling.files import LabelFiles, LabelTotals
 from pipelines.progress import describe_counts, format_seconds
 
 if TYPE_CHECKING:
     from pipelines.labelling.config import LabelConfig
     from pipelines.labelling.job import LabelOutcome
-
-EXIT_CLEAN = 0
-EXIT_INCOMPLETE = 3
-EXIT_BUDGET = 4
 
 
 class LabelProgress:

@@ -1,0 +1,38 @@
+"""How a command that can be continued ends: one line for the user, and an exit code."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import NoReturn
+
+import typer
+
+from pipelines.errors import BudgetError, RunError, UsageError
+
+EXIT_CLEAN = 0
+EXIT_STOPPED = 1
+EXIT_USAGE = 2
+EXIT_INCOMPLETE = 3
+EXIT_BUDGET = 4
+EXIT_INTERRUPTED = 130
+
+
+def run_command(work: Callable[[], int]) -> NoReturn:
+    """Does the work and exits with the code that it returns, or with that of what went wrong."""
+    try:
+        code = work()
+    except UsageError as error:
+        code = _complain(EXIT_USAGE, f"Error: {error}")
+    except BudgetError as error:
+        code = _complain(EXIT_BUDGET, f"Stopped: {error}\nThe same command with a larger budget continues.")
+    except (RunError, OSError) as error:  # a full disk, no network, rights that were taken away
+        code = _complain(EXIT_STOPPED, f"Stopped: {error}\nRun the same command again to continue.")
+    except KeyboardInterrupt:
+        code = _complain(EXIT_INTERRUPTED, "Interrupted. Run the same command again to continue.")
+    raise typer.Exit(code)
+
+
+def _complain(code: int, message: str) -> int:
+    print(message, file=sys.stderr)
+    return code
