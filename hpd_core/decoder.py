@@ -58,8 +58,9 @@ class Decoder:
         self._config = config
         self._shape = shape
         self._constraints = constraints
-        self._eager = config.attention == "eager"
-        self._scheduler = Scheduler(config, lambda prompts, prefixes: Cohort(prompts, prefixes, shape))
+        self._eager = config.attention == "eager" or (config.attention == "auto" and shape.device.type == "cpu")
+        share = self._eager  # the fused kernel takes one block of keys a prompt
+        self._scheduler = Scheduler(config, lambda prompts, prefixes: Cohort(prompts, prefixes, shape, share), share)
 
     def add(self, prompts: Iterable[Prompt]) -> None:
         """Queues prompts; those added first run first."""
