@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -20,8 +21,8 @@ from hpd_core.errors import ModelError
 from hpd_core.layout import FREE, IntArray
 from hpd_core.scheduler import Scheduler
 
-_LOGIT_ROWS_AT_ONCE = {"cpu": 64, "cuda": 4096}
-"""Rows of logits that are reduced together; 64 x 49,152 in fp32 stay near the caches of a CPU."""
+_LOGIT_ROWS_AT_ONCE = {"cpu": 16, "cuda": 4096}
+"""Rows of logits that are reduced together; 16 x 49,152 in fp32 stay in the caches of a CPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,10 +139,13 @@ def greedy(logits: Tensor, states: IntArray, constraints: StateTable | None = No
     at_once = _LOGIT_ROWS_AT_ONCE.get(logits.device.type, 4096)
     for first in range(0, len(logits), at_once):
         rows = slice(first, first + at_once)
-        block = logits[rows].float()
-        best = block.max(dim=-1)
-        tokens[rows], scores[rows] = best.indices, best.values
-        normalizers[rows] = block.logsumexp(dim=-1)
+        block = logits[rows].to(torch.float32, copy=True)
+        likeliest = block.argmax(dim=-1, keepdim=True)
+        highest = block.gather(1, likeliest)
+        tokens[rows], scores[rows] = likeliest[:, 0], highest[:, 0]
+        # logsumexp, in place and by powers of two: less than half its time on a CPU.
+        block.sub_(highest).mul_(math.log2(math.e)).exp2_()
+        normalizers[rows] = block.sum(dim=-1).log_().add_(highest[:, 0])
     behind = np.full(len(logits), FREE)
     bound = np.nonzero(states != FREE)[0]
     if constraints is not None and len(bound):
