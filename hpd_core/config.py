@@ -32,6 +32,10 @@ class EngineConfig(BaseModel):
         description="'eager': matrix products, 'sdpa': torch's fused kernel where neither softcap nor sinks forbid it; "
         "'auto': eager on a CPU, else sdpa",
     )
+    pack_weights: bool = Field(
+        True,
+        description="bfloat16 on a CPU: a second copy of the linear layers' weights, in an order that is faster",
+    )
     constrain_values: bool = Field(
         True,
         description="numbers, booleans and enums are answered in their type or null, if the tokenizer can write it",

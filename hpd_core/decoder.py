@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ from hpd_core.config import EngineConfig
 from hpd_core.constraints import StateTable
 from hpd_core.errors import ModelError
 from hpd_core.layout import FREE, IntArray
+from hpd_core.packing import PackedLinears
 from hpd_core.scheduler import Scheduler
 
 _LOGIT_ROWS_AT_ONCE = {"cpu": 16, "cuda": 4096}
@@ -59,6 +61,7 @@ class Decoder:
         self._config = config
         self._shape = shape
         self._constraints = constraints
+        self._linears = PackedLinears(model) if config.pack_weights else None
         self._eager = config.attention == "eager" or (config.attention == "auto" and shape.device.type == "cpu")
         share = self._eager  # the fused kernel takes one block of keys a prompt
         self._scheduler = Scheduler(config, lambda prompts, prefixes: Cohort(prompts, prefixes, shape, share), share)
@@ -103,14 +106,15 @@ class Decoder:
         positions = torch.from_numpy(np.concatenate([item.positions for item in inputs])).to(device)
         logit_rows = torch.from_numpy(np.concatenate([item.logit_rows + item.plan.start for item in inputs])).to(device)
         batch = PackedBatch([item.plan for item in inputs], eager=self._eager)
-        output = self._model(
-            input_ids=token_ids[None],
-            position_ids=positions[None],
-            attention_mask=None,
-            use_cache=False,
-            logits_to_keep=logit_rows,
-            hpd_batch=batch,
-        )
+        with self._linears.active() if self._linears else nullcontext():
+            output = self._model(
+                input_ids=token_ids[None],
+                position_ids=positions[None],
+                attention_mask=None,
+                use_cache=False,
+                logits_to_keep=logit_rows,
+                hpd_batch=batch,
+            )
         if batch.num_calls != self._shape.num_layers:
             raise ModelError(
                 f"{batch.num_calls} of the model's {self._shape.num_layers} layers went through transformers' "
