@@ -2,6 +2,8 @@
 
 The cohort is the unit of attention. Its cache is one preallocated block per layer, [P, H_kv, capacity, D]; every
 prompt appends in memory in whatever order tokens come, and positions and scopes say who sees what (layout.py).
+Prompts of one prefix stand side by side and share its keys and values, where the attention can; elsewhere each begins
+with a copy of them.
 Each step it says which tokens to feed (`next_input`) and takes back the tokens that were decoded (`accept`).
 No Python runs per token: all bookkeeping is on arrays.
 """
@@ -17,7 +19,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from hpd_core.attention import AttentionPlan
+from hpd_core.attention import AttentionPlan, PrefixCache, PromptGroup
 from hpd_core.layout import FREE, PUBLIC, IntArray, Layout
 
 UNSEEN = 2**62
@@ -46,19 +48,6 @@ class CacheShape:
             return list(torch.full(shape, UNUSED_FILL, dtype=self.dtype, device=self.device))
 
         return block(self.key_size), block(self.value_size)
-
-
-@dataclass(frozen=True, slots=True)
-class PrefixCache:
-    """Keys and values of a category's prefix, per layer [H_kv, L, D]."""
-
-    keys: Sequence[Tensor]
-    values: Sequence[Tensor]
-
-    @property
-    def num_tokens(self) -> int:
-        """L."""
-        return self.keys[0].shape[1]
 
 
 @dataclass(slots=True, eq=False)
@@ -130,9 +119,16 @@ class CohortInput:
 class Cohort:
     """P prompts that run in lock-step, from prefill to their last value."""
 
-    def __init__(self, prompts: Sequence[Prompt], prefixes: Sequence[PrefixCache | None], shape: CacheShape) -> None:
-        """Copies each prompt's prefix into the cohort's cache; `prefixes[p]` is None for a prompt without."""
-        self.prompts = list(prompts)
+    def __init__(
+        self,
+        prompts: Sequence[Prompt],
+        prefixes: Sequence[PrefixCache | None],
+        shape: CacheShape,
+        share_prefixes: bool = False,
+    ) -> None:
+        """`prefixes[p]` is None for a prompt without; they are copied unless they are to be shared."""
+        order = _side_by_side(prefixes)
+        self.prompts = prompts = [prompts[row] for row in order]
         self._shape = shape
         own = [prompt.num_own_tokens for prompt in prompts]
         self._own_lengths = np.array(own, dtype=np.int64)
@@ -157,11 +153,12 @@ class Cohort:
         self._logprobs = np.zeros(self._tokens.shape, dtype=np.float32)
         self._decoding: tuple[IntArray, IntArray] = _no_pairs()
 
-        lengths = np.array([prefix.num_tokens if prefix else 0 for prefix in prefixes], dtype=np.int64)
-        self._used = lengths.copy()
         self._retired = np.zeros(len(prompts), dtype=bool)  # finished; the row waits to be dropped
-        self._allocate(int((lengths + self._own_lengths).max()) + self._room())
-        self._copy_prefixes(prefixes)
+        prefixes = [prefixes[row] for row in order]
+        copied = [None if share_prefixes else prefix for prefix in prefixes]
+        self._prefixes = [prefix if share_prefixes else None for prefix in prefixes]  # the shared ones
+        self._allocate(int((_lengths(copied) + self._own_lengths).max()) + self._room())
+        self._copy_prefixes(copied)
 
     def _own(self, width: int, pick: Any) -> IntArray:
         padded = np.zeros((len(self.prompts), width), dtype=np.int64)
@@ -188,18 +185,25 @@ class Cohort:
         return 4 * int(self._ends.shape[1])
 
     def _copy_prefixes(self, prefixes: Sequence[PrefixCache | None]) -> None:
-        rows_of: dict[int, list[int]] = {}
-        for row, prefix in enumerate(prefixes):
-            if prefix is not None:
-                rows_of.setdefault(id(prefix), []).append(row)
-        for rows in rows_of.values():
-            prefix = prefixes[rows[0]]
-            assert prefix is not None
+        """Fills each prompt's first columns."""
+        for prefix in dict.fromkeys(prefixes):
+            if prefix is None:
+                continue
+            rows = [row for row, other in enumerate(prefixes) if other is prefix]
             length = prefix.num_tokens
             for block, source in ((self.keys, prefix.keys), (self.values, prefix.values)):
                 for layer, tensor in enumerate(source):
                     block[layer][rows, :, :length] = tensor
             self._k_positions[rows, :length] = torch.arange(length, device=self._shape.device)
+        self._used = _lengths(prefixes)
+
+    def _groups(self) -> list[PromptGroup]:
+        """The prompts, cut where the shared prefix changes."""
+        starts = [
+            row for row in range(len(self.prompts)) if row == 0 or self._prefixes[row] is not self._prefixes[row - 1]
+        ]
+        stops = [*starts[1:], len(self.prompts)]
+        return [PromptGroup(start, stop, self._prefixes[start]) for start, stop in zip(starts, stops, strict=True)]
 
     # State, as the scheduler reads it.
 
@@ -215,8 +219,13 @@ class Cohort:
 
     @property
     def num_cached_tokens(self) -> int:
-        """Cache slots that the cohort occupies, padding included."""
+        """Cache slots that the cohort occupies, padding included; shared prefixes are not its own."""
         return len(self.prompts) * int(self._k_positions.shape[1])
+
+    @property
+    def shared_prefixes(self) -> set[PrefixCache]:
+        """The prefixes that its prompts attend to where they are."""
+        return {prefix for prefix in self._prefixes if prefix is not None}
 
     @property
     def num_columns(self) -> int:
@@ -323,6 +332,7 @@ class Cohort:
             k_positions=self._k_positions[:, : self.num_columns],
             keys=self.keys,
             values=self.values,
+            groups=self._groups(),
         )
         states = self._states[self._decoding]
         return CohortInput(token_ids, positions, plan, logit_rows, states, list(self.prompts), tokens_per_prompt)
@@ -389,6 +399,7 @@ class Cohort:
 
     def _keep(self, rows: IntArray) -> None:
         self.prompts = [self.prompts[row] for row in rows]
+        self._prefixes = [self._prefixes[row] for row in rows]
         for name in (*_PROMPT_ARRAYS, *_BRANCH_ARRAYS):
             setattr(self, name, getattr(self, name)[rows])
         self._decoding = _no_pairs()
@@ -414,18 +425,20 @@ class Cohort:
         """One cohort out of several that are decoding, so that a long tail does not cost a call for each."""
         merged = cls.__new__(cls)
         merged._shape = cohorts[0]._shape
-        merged.prompts = [prompt for cohort in cohorts for prompt in cohort.prompts]
+        prefixes = [prefix for cohort in cohorts for prefix in cohort._prefixes]
+        order = _side_by_side(prefixes)
+        prompts = [prompt for cohort in cohorts for prompt in cohort.prompts]
+        merged.prompts = [prompts[row] for row in order]
+        merged._prefixes = [prefixes[row] for row in order]
         merged._num_prefilled = max(cohort._own_ids.shape[1] for cohort in cohorts)
         merged._decoding = _no_pairs()
         for name in (*_PROMPT_ARRAYS, *_BRANCH_ARRAYS):
-            setattr(merged, name, _stack([getattr(cohort, name) for cohort in cohorts]))
+            setattr(merged, name, _stack([getattr(cohort, name) for cohort in cohorts])[order])
         merged._allocate(merged.num_columns + merged._room())
-        first = 0
-        for cohort in cohorts:
-            rows = slice(first, first + len(cohort.prompts))
+        places = np.split(np.argsort(order), np.cumsum([len(cohort.prompts) for cohort in cohorts])[:-1])
+        for cohort, rows in zip(cohorts, places, strict=True):
             old = (cohort.keys, cohort.values, cohort._k_scopes, cohort._k_positions)
-            merged._copy_columns(old, rows, cohort.num_columns)
-            first = rows.stop
+            merged._copy_columns(old, torch.from_numpy(rows).to(merged._shape.device), cohort.num_columns)
         return merged
 
 
@@ -442,6 +455,17 @@ _BRANCH_ARRAYS = (
     "_tokens",
     "_logprobs",
 )
+
+
+def _side_by_side(prefixes: Sequence[PrefixCache | None]) -> IntArray:
+    """The rows in an order that has equal prefixes side by side, else as they were."""
+    numbers: dict[PrefixCache | None, int] = {}
+    ranks = [numbers.setdefault(prefix, len(numbers)) for prefix in prefixes]
+    return np.argsort(ranks, kind="stable")
+
+
+def _lengths(prefixes: Sequence[PrefixCache | None]) -> IntArray:
+    return np.array([prefix.num_tokens if prefix else 0 for prefix in prefixes], dtype=np.int64)
 
 
 def _stack(arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:

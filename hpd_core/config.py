@@ -27,7 +27,15 @@ class EngineConfig(BaseModel):
     max_cached_prefixes: int = Field(64, ge=1, description="category prefixes whose KV is kept (LRU)")
     dtype: DTypeName = Field("auto", description="'auto': bfloat16 where the hardware has it, else float32")
     device: str = Field("auto", description="'auto': cuda if there is one, else cpu")
-    attention: Literal["auto", "eager"] = Field("auto", description="'auto': eager only where softcap or sinks need it")
+    attention: Literal["auto", "eager", "sdpa"] = Field(
+        "auto",
+        description="'eager': matrix products, 'sdpa': torch's fused kernel where neither softcap nor sinks forbid it; "
+        "'auto': eager on a CPU, else sdpa",
+    )
+    pack_weights: bool = Field(
+        True,
+        description="bfloat16 on a CPU: a second copy of the linear layers' weights, in an order that is faster",
+    )
     constrain_values: bool = Field(
         True,
         description="numbers, booleans and enums are answered in their type or null, if the tokenizer can write it",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any
 
-from hpd_core.cohort import Cohort, PrefixCache, Prompt
+from hpd_core.attention import PrefixCache
+from hpd_core.cohort import Cohort, Prompt
 from hpd_core.config import EngineConfig
 from hpd_core.layout import Layout, tree_layout
 
@@ -21,8 +22,10 @@ class Scheduler:
     submitted first runs first; callers who sort by length get cohorts with little padding.
     """
 
-    def __init__(self, config: EngineConfig, make_cohort: MakeCohort) -> None:
+    def __init__(self, config: EngineConfig, make_cohort: MakeCohort, share_prefixes: bool = False) -> None:
+        """`share_prefixes`: whether the cohorts that `make_cohort` makes do."""
         self._config = config
+        self._share_prefixes = share_prefixes
         self._make_cohort = make_cohort
         self._waiting: deque[Prompt] = deque()
         self._prefixes: OrderedDict[Any, PrefixCache] = OrderedDict()  # least recently used first
@@ -59,6 +62,7 @@ class Scheduler:
         missing: dict[Any, Prompt] = {}
         num_tokens = 0
         num_cached = sum(cohort.num_cached_tokens for cohort in self.running)
+        users: Counter[PrefixCache] = Counter()
         for prompt in islice(self._waiting, self._config.max_prompts_per_cohort):
             has_prefix = prompt.layout.num_prefix_tokens > 0
             uncached = has_prefix and prompt.prefix_key not in self._prefixes
@@ -67,14 +71,18 @@ class Scheduler:
             if missing:
                 continue  # prompts run in order: those behind one that waits for its prefix wait with it
             num_tokens += prompt.num_own_tokens
-            num_cached += prompt.layout.num_tokens
+            num_cached += prompt.num_own_tokens
+            prefix = self._prefixes[prompt.prefix_key] if has_prefix else None
+            if prefix is not None:
+                users[prefix] += 1
+            full = num_cached + self._num_prefix_slots(users) > self._config.max_cached_tokens
             alone = not prompts and not self.running
-            if (num_tokens > max_tokens or num_cached > self._config.max_cached_tokens) and not alone:
+            if (num_tokens > max_tokens or full) and not alone:
                 break
             prompts.append(prompt)
+            prefixes.append(prefix)
             if has_prefix:
                 self._prefixes.move_to_end(prompt.prefix_key)
-            prefixes.append(self._prefixes[prompt.prefix_key] if has_prefix else None)
         for _ in prompts:
             self._waiting.popleft()
         if prompts:
@@ -82,6 +90,13 @@ class Scheduler:
         if missing and self._prefix_cohort is None:
             bare = [Prompt(_prefix_layout(item.layout), key, item.owner) for key, item in missing.items()]
             self._prefix_cohort = self._make_cohort(bare, [None] * len(bare))
+
+    def _num_prefix_slots(self, users: Counter[PrefixCache]) -> int:
+        """Cache slots that prefixes take, if a new cohort has so many prompts of each: what is shared counts once."""
+        if not self._share_prefixes:
+            return sum(prefix.num_tokens * count for prefix, count in users.items())
+        shared = set(users).union(*(cohort.shared_prefixes for cohort in self.running))
+        return sum(prefix.num_tokens for prefix in shared)
 
     def finish_step(self) -> tuple[list[Prompt], list[Prompt]]:
         """After a step: caches computed prefixes, retires finished prompts and merges what has become small.

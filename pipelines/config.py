@@ -174,7 +174,10 @@ _FREE_SECTIONS = (
     *("run_id", "output", "schemas", "shards", "actors", "retries", "cost"),
     *("max_dead_letter_share", "log_seconds"),
 )
-_FREE_ENGINE_KEYS = ("max_tokens_per_step", "max_prompts_per_cohort", "max_cached_tokens", "max_cached_prefixes")
+_FREE_ENGINE_KEYS = (
+    *("max_tokens_per_step", "max_prompts_per_cohort", "max_cached_tokens", "max_cached_prefixes"),
+    "pack_weights",
+)
 
 
 def result_config(config: JobConfig) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def engine_configs(draw: st.DrawFn) -> EngineConfig:
         max_prompts_per_cohort=draw(st.sampled_from([1, 2, 3, 8, 32])),
         max_cached_tokens=draw(st.sampled_from([1, 200, 100_000])),
         max_cached_prefixes=draw(st.sampled_from([1, 2, 64])),
-        attention=draw(st.sampled_from(["auto", "eager"])),
+        attention=draw(st.sampled_from(["eager", "sdpa"])),
     )
 
 

@@ -129,6 +129,24 @@ def test_admission_waits_while_the_cache_is_full() -> None:
     assert len(run([prompt(30, [4], seed=n) for n in range(6)])) < 10
 
 
+@pytest.mark.parametrize(("attention", "most"), [("eager", 5), ("sdpa", 2)])
+def test_a_shared_prefix_takes_its_slots_once(attention: str, most: int) -> None:
+    """Room for one prefix of 40 and five prompts of 12, or for two copies."""
+    prefix = random_ids(np.random.default_rng(1), 40, 40)
+    items = [prompt(10, [4], prefix=prefix, seed=n) for n in range(8)]
+    reports = run(items, attention=attention, max_cached_tokens=40 + 5 * 12 + 11)
+    assert max(sum(map(len, report.cohorts)) for report in reports[1:]) == most
+
+
+def test_what_is_held_by_running_cohorts_counts_behind_its_eviction() -> None:
+    rng = np.random.default_rng(1)
+    first, second = random_ids(rng, 40, 40), random_ids(rng, 40, 40)
+    items = [prompt(10, [20], prefix=prefix, seed=n) for n, prefix in enumerate([first, first, second, second])]
+    reports = run(items, max_cached_prefixes=1, max_cached_tokens=40 + 40 + 3 * 12)
+    running = [sum(map(len, report.cohorts)) for report in reports]
+    assert max(running) == 3, "two prompts, and the second prefix as it is computed"
+
+
 def test_finished_values_take_no_part_in_a_step() -> None:
     reports = run([prompt(5, [1, 3, 6]), prompt(5, [2], seed=1)])
     assert [num_tokens(report) for report in reports] == [18, 3, 2, 1, 1, 1]
