@@ -138,7 +138,8 @@ def wilson(share: float, number: float) -> Estimate:
     center = share + _Z**2 / (2 * number)
     spread = _Z * math.sqrt(share * (1 - share) / number + _Z**2 / (4 * number**2))
     scale = 1 + _Z**2 / number
-    return Estimate(share, max(0.0, (center - spread) / scale), min(1.0, (center + spread) / scale))
+    # Rounding must not put the share itself outside.
+    return Estimate(share, min(share, max(0.0, (center - spread) / scale)), max(share, (center + spread) / scale))
 
 
 def clustered(moments: Moments) -> Estimate | None:

@@ -362,13 +362,15 @@ class Join:
         known = [(key.source_file, key.source_row) for key in labelled]
         self._register("labels", ["file", "source_row"], [(file, row) for file, row in known])
         self._register("names", ["attribute", "name"], list(enumerate(self._attributes.names)))
-        key = "r.product_id, r.source_row" if self._by_row else "r.product_id"
+        self._register("files", ["number", "name"], list(enumerate(self._files.names)))
+        key = "f.name, r.source_row" if self._by_row else "r.product_id"
         found = self._rows(
             f"""
             select category, attribute, min_by(pair, rank, {limit})
             from (select c.pair, c.category, c.attribute,
                          concat(if(l.file is null, '1', '0'), md5(concat_ws('|', {seed}, n.name, {key}))) as rank
                   from compared c join rows_a r on r.id = c.pair join names n using (attribute)
+                  join files f on f.number = r.file
                   left join labels l on l.file = r.file and l.source_row = r.source_row
                   where not c.is_same and not c.text_changed and c.status_a not in ('not_asked', 'dead_letter')
                     and c.status_b not in ('not_asked', 'dead_letter'))

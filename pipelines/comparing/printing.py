@@ -16,7 +16,7 @@ _MAX_LINES = 10  # of schema changes, attributes, examples
 def print_comparison(console: Console, comparison: RunComparison) -> None:
     """Everything, with lists cut to what fits on a screen."""
     for note in comparison.notes:
-        console.print(printable(f"NOTE: {note}"), style="bold yellow")
+        console.print(printable(f"NOTE: {note}"), style="bold yellow", soft_wrap=True)
     _lines(console, "Runs", words.run_lines(comparison))
     if settings := words.setting_lines(comparison):
         _lines(console, "Settings that differ", settings)
@@ -25,7 +25,7 @@ def print_comparison(console: Console, comparison: RunComparison) -> None:
     _list(console, "Schemas differ:", words.schema_lines(comparison))
     _list(console, "Input files differ:", comparison.settings.files)
     _table(console, "Rows", ["", "#"], words.row_lines(comparison))
-    console.print(f"Same text: {words.headline(comparison)}")
+    console.print(f"Same text: {words.headline(comparison)}", soft_wrap=True)
     _table(console, "", ["A → B", "#answers", "#share"], words.kind_lines(comparison.same_text))
     if failures := words.status_lines(comparison.same_text):
         _table(console, "Status", ["A", "B", "#answers"], failures)
@@ -134,7 +134,7 @@ def _list(console: Console, title: str, lines: Sequence[str]) -> None:
         return
     console.print(title)
     for line in lines[:_MAX_LINES]:
-        console.print(printable(f"  {line}"))
+        console.print(printable(f"  {line}"), soft_wrap=True)
     if len(lines) > _MAX_LINES:
         console.print(f"  ... and {len(lines) - _MAX_LINES:,} more")
 
