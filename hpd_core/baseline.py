@@ -116,12 +116,15 @@ class AutoregressiveBaseline(Extractor):
             batch = prepared[first : first + self.config.max_prompts_per_cohort]
             started = time.perf_counter()
             answers = self._generate([_trunk(item) for item in batch], _answer_limit(batch), metrics)
-            metrics.busy_seconds += time.perf_counter() - started
+            seconds = time.perf_counter() - started
+            metrics.busy_seconds += seconds
             for item, (ids, ended) in zip(batch, answers, strict=True):
                 number = item.slots[0].record
                 record = records[number]
                 values = self._values(schemas[record.category], ids, ended)
-                results[number] = RecordResult(record.id, record.category, values)
+                # A padded batch costs each of its rows as much.
+                share = seconds / len(batch)
+                results[number] = RecordResult(record.id, record.category, values, engine_seconds=share)
                 layout = item.prompt.layout
                 metrics.prefix_tokens_computed += layout.num_prefix_tokens
                 metrics.document_tokens += len(_trunk(item)) - layout.num_prefix_tokens

@@ -7,7 +7,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
@@ -36,12 +36,13 @@ class _Submission:
     finished: list[Prompt] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Owner:
-    """What a prompt belongs to."""
+    """What a prompt belongs to, and what it has cost."""
 
     submission: _Submission
     slots: list[Slot]
+    seconds: float = 0.0
 
 
 class Engine(Extractor):
@@ -154,12 +155,16 @@ class Engine(Extractor):
 
     def _account(self, report: StepReport) -> None:
         """Splits the step's time by tokens, and hands finished submissions on."""
-        tokens: Counter[_Submission] = Counter()
-        for prompt, count in chain.from_iterable(report.cohorts):
-            tokens[prompt.owner.submission] += count
-        total = tokens.total()
-        for submission, count in tokens.items():
-            submission.future.metrics.busy_seconds += report.seconds * count / total
+        fed = list(chain.from_iterable(report.cohorts))
+        seconds_per_token = report.seconds / max(1, sum(count for _, count in fed))
+        for prompt, count in fed:
+            seconds, metrics = count * seconds_per_token, prompt.owner.submission.future.metrics
+            metrics.busy_seconds += seconds
+            if prompt.layout.num_branches:
+                prompt.owner.seconds += seconds
+            else:
+                metrics.prefix_seconds += seconds  # of all products of the category, whoever asked first
+        for submission in {prompt.owner.submission for prompt, _ in fed}:
             submission.future.metrics.num_steps += 1
         for prompt in report.computed_prefixes:
             prompt.owner.submission.future.metrics.prefix_tokens_computed += prompt.layout.num_tokens
@@ -191,6 +196,7 @@ class Engine(Extractor):
 
     def _results(self, submission: _Submission) -> list[RecordResult]:
         answers: dict[int, dict[str, Value]] = {}
+        seconds: Counter[int] = Counter()
         metrics = submission.future.metrics
         prefix_tokens = 0
         for prompt in submission.finished:
@@ -201,6 +207,9 @@ class Engine(Extractor):
                 value = _value(attribute, prompt, branch, texts[branch])
                 answers.setdefault(slot.record, {})[attribute.name] = value
                 metrics.value_tokens += value.num_tokens
+            stack = {slot.record for slot in prompt.owner.slots}
+            for record_number in stack:
+                seconds[record_number] += prompt.owner.seconds / len(stack)
             layout = prompt.layout
             metrics.key_tokens += layout.num_key_tokens
             metrics.document_tokens += prompt.num_own_tokens - layout.num_key_tokens
@@ -208,7 +217,10 @@ class Engine(Extractor):
         metrics.num_records = len(submission.records)
         metrics.num_errors = len(submission.refusals)
         metrics.prefix_tokens_reused = max(0, prefix_tokens - metrics.prefix_tokens_computed)
-        return [_result(record, number, answers, submission) for number, record in enumerate(submission.records)]
+        return [
+            replace(_result(record, number, answers, submission), engine_seconds=seconds[number])
+            for number, record in enumerate(submission.records)
+        ]
 
 
 def _value(attribute: Attribute, prompt: Prompt, branch: int, text: str) -> Value:

@@ -27,7 +27,8 @@ logger = logging.getLogger(__name__)
 class ExtractionMetrics:
     """What one submission cost. Tokens are counted where they were forwarded.
 
-    `busy_seconds` is the engine's time, each step's split over the submissions in it by tokens forwarded.
+    `busy_seconds` is the engine's time, each step's split over the submissions in it by tokens forwarded; of it,
+    `prefix_seconds` went into categories' prefixes, the rest is the sum of the results' `engine_seconds`.
     """
 
     num_records: int = 0
@@ -39,6 +40,7 @@ class ExtractionMetrics:
     value_tokens: int = 0
     num_steps: int = 0
     busy_seconds: float = 0.0
+    prefix_seconds: float = 0.0
 
 
 class ExtractionFuture(Future[list[RecordResult]]):

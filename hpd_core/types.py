@@ -147,13 +147,18 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class RecordResult:
-    """All answers for one record. With `error` set, every value has the status "error"."""
+    """All answers for one record. With `error` set, every value has the status "error".
+
+    `engine_seconds` is the engine's time for this record alone: each step's, split by tokens forwarded. The category's
+    prefix is not in it.
+    """
 
     id: str
     category: str
     values: Mapping[str, Value] = field(default_factory=dict)
     error: str | None = None
     error_code: ErrorCode | None = None
+    engine_seconds: float = 0.0
 
 
 def content_hash(data: Any) -> str:

@@ -101,6 +101,7 @@ class PreparedShard:
     Attributes:
         records: those that go to the engine; `document_ids` are theirs.
         answered: those that need none: all of their answers are taken over.
+        bytes_read: of the input files, as stored.
     """
 
     shard: Shard
@@ -109,6 +110,7 @@ class PreparedShard:
     answered: Sequence[PreparedRecord]
     dead: Sequence[DeadRow]
     seconds: float
+    bytes_read: int = 0
 
 
 @dataclass(slots=True)

@@ -141,6 +141,7 @@ class Decoder:
                 # Before the try is on record: an engine that does not start again is not the records' fault.
                 self._reload()
             attempt = decoded.attempt_id = self._ledger.begin_try(shard, decoded.num_attempts, span)
+            begun = time.perf_counter()
             try:
                 taken = prepared.records[span.start : span.stop]
                 records = [each.record for each in taken]
@@ -156,6 +157,8 @@ class Decoder:
                 logger.warning("shard %d, attempt %s: %s", shard, attempt, error, exc_info=True)
                 self._has_failed = True
                 self._ledger.end_try(shard, attempt, f"{type(error).__name__}: {error}")
+                lost = time.perf_counter() - begun
+                decoded.metrics["retry_seconds"] = decoded.metrics.get("retry_seconds", 0.0) + lost
                 return None
             if len(records) < len(prepared.records):
                 self._ledger.end_try(shard, attempt)

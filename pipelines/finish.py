@@ -7,26 +7,24 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import pyarrow as pa
-
 from hpd_core import Evidence, RecordResult, Value, ground
 from hpd_core.values import join_items
 from pipelines.context import DeadRow, DecodedShard, JobContext, PreparedRecord
 from pipelines.readers import original_rows
-from pipelines.tables import EVIDENCE, to_table
+from pipelines.tables import EVIDENCE, EncodedTable, encode
 
 Row = dict[str, Any]
 
 TOKEN_METRICS = ("prefix_tokens_computed", "prefix_tokens_reused", "document_tokens", "key_tokens", "value_tokens")
 # What a run's manifest sums over its shards.
 SUMMED_METRICS = (
-    *(*TOKEN_METRICS, "num_steps", "busy_seconds", "load_seconds", "billed_seconds", "retries"),
-    *("cost_useful", "cost_billed"),
+    *(*TOKEN_METRICS, "num_steps", "busy_seconds", "prefix_seconds", "retry_seconds", "load_seconds"),
+    *("billed_seconds", "retries", "bytes_read", "bytes_written", "cost_useful", "cost_billed"),
 )
 
 
-def finish_shard(decoded: DecodedShard, job: JobContext) -> tuple[dict[str, pa.Table], dict[str, Any]]:
-    """The shard's tables, and its facts for the manifest. Rows stand in the catalog's order.
+def finish_shard(decoded: DecodedShard, job: JobContext) -> tuple[dict[str, EncodedTable], dict[str, Any]]:
+    """The shard's tables as stored, and its facts for the manifest. Rows stand in the catalog's order.
 
     Raises `RunError` if there are dead rows and their file cannot be read.
     """
@@ -54,13 +52,14 @@ def finish_shard(decoded: DecodedShard, job: JobContext) -> tuple[dict[str, pa.T
         "reasons": Counter(row.code for row in dead),
         "carried": _count_carried(answered),
     }
-    metrics = _metrics_row(decoded, job, counts, started)
     tables = {
-        "attributes": to_table("attributes", attributes),
-        "products": to_table("products", products),
-        "dead_letter": to_table("dead_letter", dead_letters),
-        "metrics": to_table("metrics", [metrics]),
+        "attributes": encode("attributes", attributes),
+        "products": encode("products", products),
+        "dead_letter": encode("dead_letter", dead_letters),
     }
+    num_bytes = sum(len(table.data) for table in tables.values())
+    metrics = _metrics_row(decoded, job, counts, started, num_bytes)
+    tables["metrics"] = encode("metrics", [metrics])
     facts = {
         "run_id": job.run_id,
         "counts": counts,
@@ -179,6 +178,7 @@ def _product_row(
     return _provenance(record, decoded, job) | {
         "values": [(name, _text(rows)) for name, rows in answers.items()],
         **{f"num_{status}": statuses[status] for status in ("value", "absent", "truncated", "invalid", "error")},
+        "engine_seconds": None if result is None else result.engine_seconds,
         "carried_from": job.carry_over.run_id if result is None and job.carry_over is not None else None,
     }
 
@@ -226,7 +226,9 @@ def _originals(dead: list[DeadRow], decoded: DecodedShard, job: JobContext) -> d
     return found
 
 
-def _metrics_row(decoded: DecodedShard, job: JobContext, counts: Mapping[str, Any], started: datetime.datetime) -> Row:
+def _metrics_row(
+    decoded: DecodedShard, job: JobContext, counts: Mapping[str, Any], started: datetime.datetime, bytes_written: int
+) -> Row:
     measured, shard, now = decoded.metrics, decoded.prepared.shard, datetime.datetime.now(datetime.UTC)
     wall = float(measured.get("wall_seconds", 0.0))
     before = datetime.timedelta(seconds=decoded.prepared.seconds + wall)
@@ -247,10 +249,12 @@ def _metrics_row(decoded: DecodedShard, job: JobContext, counts: Mapping[str, An
         "finished_at": now,
         "prepare_seconds": decoded.prepared.seconds,
         "busy_seconds": measured.get("busy_seconds", 0.0),
-        "load_seconds": measured.get("load_seconds", 0.0),
+        **{name: measured.get(name, 0.0) for name in ("prefix_seconds", "retry_seconds", "load_seconds")},
         "wall_seconds": wall,
         "idle_seconds": measured.get("idle_seconds"),
         "finish_seconds": (now - started).total_seconds(),
+        "bytes_read": decoded.prepared.bytes_read,
+        "bytes_written": bytes_written,
         "device": decoded.engine["device"],
         "gpu_type": decoded.engine.get("device_name") if decoded.engine["device"] != "cpu" else None,
         "node_id": decoded.engine.get("node_id"),

@@ -14,7 +14,6 @@ manifest.json                              the run is finished
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import re
 import uuid
@@ -24,12 +23,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from pipelines.errors import RunError, UsageError
 from pipelines.folders import Folder, map_requests
 from pipelines.isolation import Span, Try
+from pipelines.tables import EncodedTable
 
 MANIFEST_NAME = "manifest.json"
 _ENGINE_NAME = "_engine.json"
@@ -136,7 +133,7 @@ class Ledger:
         self.folder.write(f"{_tries_folder(shard)}/{attempt}.{ending}.json", content.encode())
 
     def commit(
-        self, shard: int, attempt_id: str, tables: Mapping[str, pa.Table], facts: Mapping[str, Any]
+        self, shard: int, attempt_id: str, tables: Mapping[str, EncodedTable], facts: Mapping[str, Any]
     ) -> tuple[dict[str, Any], bool]:
         """Writes the parts, then the manifest, unless another attempt was first; then publishes the winner's.
 
@@ -199,18 +196,15 @@ class Ledger:
         manifest: dict[str, Any] | None = self.folder.read_json(MANIFEST_NAME)
         return manifest
 
-    def _write_part(self, name: str, shard: int, token: str, table: pa.Table) -> dict[str, Any]:
-        buffer = io.BytesIO()
-        pq.write_table(table, buffer, compression="zstd")
-        data = buffer.getvalue()
+    def _write_part(self, name: str, shard: int, token: str, table: EncodedTable) -> dict[str, Any]:
         part = f"_parts/{name}/{token}.parquet"
-        self.folder.write(part, data)
+        self.folder.write(part, table.data)
         return {
             "part": part,
             "public": f"{name}/part-{shard:06d}.parquet",
             "num_rows": table.num_rows,
-            "num_bytes": len(data),
-            "sha256": hashlib.sha256(data).hexdigest(),
+            "num_bytes": len(table.data),
+            "sha256": hashlib.sha256(table.data).hexdigest(),
         }
 
 

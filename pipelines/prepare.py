@@ -22,9 +22,11 @@ def prepare_shard(shard: Shard, job: JobContext) -> PreparedShard:
     records: list[PreparedRecord] = []
     dead: list[DeadRow] = []
     columns = job.config.input.columns
+    sizes: list[int] = []
     for piece in shard.pieces:
         source = job.files[piece.file]
-        for row in read_piece(source.uri, source.format, piece, columns, anonymous=job.config.input.anonymous):
+        anonymous = job.config.input.anonymous
+        for row in read_piece(source.uri, source.format, piece, columns, anonymous=anonymous, on_read=sizes.append):
             outcome = _take(row, piece.file, job)
             if isinstance(outcome, DeadRow):
                 dead.append(outcome)
@@ -39,7 +41,8 @@ def prepare_shard(shard: Shard, job: JobContext) -> PreparedShard:
     records.sort(key=lambda prepared: prepared.record.category)
     tokenizer = _document_tokenizer(job.config.model, job.config.engine)
     document_ids = tokenizer.encode([prepared.record for prepared in records])
-    return PreparedShard(shard, records, document_ids, answered, dead, time.perf_counter() - started)
+    seconds = time.perf_counter() - started
+    return PreparedShard(shard, records, document_ids, answered, dead, seconds, sum(sizes))
 
 
 def _carry_over(records: Sequence[PreparedRecord], earlier: CarryOver) -> list[PreparedRecord]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -29,16 +29,26 @@ class SourceRow(NamedTuple):
 
 
 def read_piece(
-    uri: str, file_format: str, piece: Piece, columns: Sequence[str] | None, *, anonymous: bool = False
+    uri: str,
+    file_format: str,
+    piece: Piece,
+    columns: Sequence[str] | None,
+    *,
+    anonymous: bool = False,
+    on_read: Callable[[int], None] = lambda num_bytes: None,
 ) -> Iterator[SourceRow]:
     """The rows of `piece`, in order; Parquet reads only `columns` (None: all). Damaged data is a row with a
-    problem. Raises `RunError` if the file cannot be read or has other rows than the plan says.
+    problem. `on_read` is told how many bytes, as stored, are read of the file's data. Raises `RunError` if the file
+    cannot be read or has other rows than the plan says.
     """
     count = 0
     try:
         filesystem, path = open_filesystem(uri, anonymous=anonymous)
         is_parquet = file_format == "parquet"
-        rows = _read_parquet(filesystem, path, piece, columns) if is_parquet else _read_jsonl(filesystem, path, piece)
+        if is_parquet:
+            rows = _read_parquet(filesystem, path, piece, columns, on_read)
+        else:
+            rows = _read_jsonl(filesystem, path, piece, on_read)
         for row in rows:
             count += 1
             yield row
@@ -64,7 +74,9 @@ def original_rows(
     return found
 
 
-def _read_parquet(filesystem: Any, path: str, piece: Piece, columns: Sequence[str] | None) -> Iterator[SourceRow]:
+def _read_parquet(
+    filesystem: Any, path: str, piece: Piece, columns: Sequence[str] | None, on_read: Callable[[int], None]
+) -> Iterator[SourceRow]:
     names = list(columns) if columns is not None else None
     # Arrow asks for just the ranges it needs, merged; a read-ahead cache (50 MB on S3) would fetch what lies between.
     with filesystem.open(path, "rb", cache_type="none") as file:
@@ -73,8 +85,17 @@ def _read_parquet(filesystem: Any, path: str, piece: Piece, columns: Sequence[st
         for group in range(parquet.metadata.num_row_groups):
             stop = start + parquet.metadata.row_group(group).num_rows
             if start < piece.stop and stop > piece.start:
+                on_read(_stored_bytes(parquet.metadata.row_group(group), names))
                 yield from _read_row_group(parquet, group, start, stop, piece, names)
             start = stop
+
+
+def _stored_bytes(group: Any, columns: list[str] | None) -> int:
+    """Size of a row group's columns in the file."""
+    chunks = [group.column(index) for index in range(group.num_columns)]
+    # A nested column is stored as several, each with the whole path as its name.
+    wanted = [chunk for chunk in chunks if columns is None or chunk.path_in_schema.split(".")[0] in columns]
+    return sum(int(chunk.total_compressed_size) for chunk in wanted)
 
 
 def _read_row_group(
@@ -116,8 +137,9 @@ def _to_row(batch: pa.RecordBatch, number: int) -> SourceRow:
         return SourceRow(number, None, Refusal("unreadable", f"a value cannot be read: {error}"))
 
 
-def _read_jsonl(filesystem: Any, path: str, piece: Piece) -> Iterator[SourceRow]:
+def _read_jsonl(filesystem: Any, path: str, piece: Piece, on_read: Callable[[int], None]) -> Iterator[SourceRow]:
     data = filesystem.cat_file(path, start=piece.byte_start, end=piece.byte_stop)
+    on_read(len(data))
     for offset, line in enumerate(data.removesuffix(b"\n").split(b"\n")):
         if line.strip():
             parsed = parse_line(line)

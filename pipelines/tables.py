@@ -6,7 +6,9 @@ and null until then, so an output folder never needs a migration.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -80,6 +82,8 @@ PRODUCTS = pa.schema(
         pa.field("num_invalid", pa.int32(), nullable=False),
         pa.field("num_error", pa.int32(), nullable=False),
         pa.field("error", pa.string()),
+        # The engine's time for this product alone, each step's split by tokens; null where nothing was decoded for it.
+        pa.field("engine_seconds", pa.float64()),
         *_PROVENANCE,
         pa.field("carried_from", pa.string()),  # the run that `base` named, if all its answers are from there
     ]
@@ -120,10 +124,14 @@ METRICS = pa.schema(
         pa.field("finished_at", pa.timestamp("us", tz="UTC"), nullable=False),
         pa.field("prepare_seconds", pa.float64(), nullable=False),
         pa.field("busy_seconds", pa.float64(), nullable=False),  # engine time, shared out by tokens forwarded
+        pa.field("prefix_seconds", pa.float64()),  # of busy_seconds: prefixes, which no single product has to pay
+        pa.field("retry_seconds", pa.float64()),  # of the engine, in tries that failed
         pa.field("load_seconds", pa.float64(), nullable=False),  # model load, on the first shard of an actor only
         pa.field("wall_seconds", pa.float64(), nullable=False),  # in the decode stage, waiting included
-        pa.field("idle_seconds", pa.float64()),
+        pa.field("idle_seconds", pa.float64()),  # waiting for its turn in the engine
         pa.field("finish_seconds", pa.float64(), nullable=False),
+        pa.field("bytes_read", pa.int64()),  # of the input, as stored
+        pa.field("bytes_written", pa.int64()),  # of the other three tables, as stored
         pa.field("device", pa.string(), nullable=False),
         pa.field("gpu_type", pa.string()),
         pa.field("node_id", pa.string()),
@@ -155,6 +163,22 @@ def read_part(folder: Folder, name: str, columns: list[str] | None = None) -> pa
             return pq.read_table(file, columns=columns)
     except (OSError, pa.ArrowException) as error:
         raise RunError(f"cannot read {folder.describe(name)}: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedTable:
+    """A shard's part of a table as it is stored: Parquet."""
+
+    data: bytes
+    num_rows: int
+
+
+def encode(name: str, rows: Iterable[Mapping[str, Any]]) -> EncodedTable:
+    """`rows` as a stored part of the table `name`. Raises as `to_table`."""
+    table = to_table(name, rows)
+    buffer = io.BytesIO()
+    pq.write_table(table, buffer, compression="zstd")
+    return EncodedTable(buffer.getvalue(), table.num_rows)
 
 
 def to_table(name: str, rows: Iterable[Mapping[str, Any]]) -> pa.Table:

@@ -135,6 +135,18 @@ def test_busy_seconds_add_up_to_the_engines_time(fresh: Engine) -> None:
     assert all(future.metrics.busy_seconds > 0 for future in futures)
 
 
+def test_every_second_belongs_to_a_record_or_to_a_prefix(fresh: Engine) -> None:
+    futures = [fresh.submit([*products(9, first=9 * n), Record("?", "Tea", {"t": "x"})], SCHEMAS) for n in range(3)]
+    for future in futures:
+        *answered, refused = future.result(TIMEOUT)
+        assert all(result.engine_seconds > 0 for result in answered)
+        assert refused.engine_seconds == 0
+        of_records = sum(result.engine_seconds for result in answered)
+        assert of_records + future.metrics.prefix_seconds == pytest.approx(future.metrics.busy_seconds)
+    # The first to come pays for the prefixes that all use.
+    assert [future.metrics.prefix_seconds > 0 for future in futures] == [True, False, False]
+
+
 def test_busy_seconds_are_close_to_the_wall(fresh: Engine) -> None:
     fresh.extract(products(10), SCHEMAS)
     started = time.perf_counter()

@@ -5,10 +5,12 @@ Deaths that are real, under Ray, are in test_extract.py.
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Sequence
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from hpd_core import Record
@@ -123,7 +125,7 @@ def test_dead_rows_are_not_committed_without_their_text(workplace: Workplace) ->
         finish_shard(decoded, process.job)
     hidden.rename(path)
     tables, _ = finish_shard(decoded, process.job)
-    (row,) = tables["dead_letter"].to_pylist()
+    (row,) = pq.read_table(io.BytesIO(tables["dead_letter"].data)).to_pylist()
     assert json.loads(row["row_json"])["title"] == "poison"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from pipelines.errors import UsageError
 from pipelines.folders import Folder
 from pipelines.isolation import Span, Try
 from pipelines.ledger import History, Ledger
+from pipelines.tables import EncodedTable
 
 TABLES = ("attributes", "products")
 
@@ -50,8 +52,10 @@ class CrashingFolder(Folder):
         super().copy(source, target)
 
 
-def tables(shard: int, attempt: str) -> dict[str, pa.Table]:
-    return {name: pa.table({"shard": [shard], "attempt": [attempt]}) for name in TABLES}
+def tables(shard: int, attempt: str) -> dict[str, EncodedTable]:
+    buffer = io.BytesIO()
+    pq.write_table(pa.table({"shard": [shard], "attempt": [attempt]}), buffer)
+    return {name: EncodedTable(buffer.getvalue(), num_rows=1) for name in TABLES}
 
 
 def commit(ledger: Ledger, shard: int, attempt: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -128,6 +129,18 @@ def test_the_account_of_a_run(workplace: Workplace) -> None:
     billed = sum(row["billed_seconds"] for row in rows)
     assert sum(row["busy_seconds"] + row["load_seconds"] for row in rows) <= billed <= outcome.seconds
     assert outcome.totals.metrics["cost_billed"] == pytest.approx(billed)
+    # And every second of computing is a product's, or a prefix's.
+    of_products = sum(row["engine_seconds"] for row in read_table(workplace.folder / "out", "products"))
+    busy, of_prefixes = (sum(row[name] for row in rows) for name in ("busy_seconds", "prefix_seconds"))
+    assert of_products + of_prefixes == pytest.approx(busy)
+    catalog = sum(path.stat().st_size for path in workplace.catalog.iterdir())
+    assert sum(row["bytes_read"] for row in rows) == catalog
+    stored = sum(
+        path.stat().st_size
+        for table in ("attributes", "products", "dead_letter")
+        for path in (workplace.folder / "out" / table).iterdir()
+    )
+    assert sum(row["bytes_written"] for row in rows) == stored
     summary.print_outcome(console, job, outcome)
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert f"${billed:,.2f} for the engines" in text
@@ -136,20 +149,21 @@ def test_the_account_of_a_run(workplace: Workplace) -> None:
 
 @pytest.mark.usefixtures("shared_ray")
 def test_a_budget_stops_the_run_and_a_larger_one_continues_it(workplace: Workplace) -> None:
-    workplace.write_jsonl("c.jsonl", products(60))
+    workplace.write_jsonl("c.jsonl", products(160))
     cost = {"usd_per_hour": 3600.0}  # a dollar a second
     with pytest.raises(BudgetError, match=r"have cost \$.* the budget is \$0\.01"):
         workplace.run(cost={**cost, "max_usd": 0.01})
     output = workplace.folder / "out"
     done = len(list((output / "_shards").glob("*.json")))
-    assert 0 < done < 15
+    num_planned = len(json.loads((output / "_plan.json").read_text())["shards"])
+    assert 0 < done < num_planned
     with pytest.raises(BudgetError):
         workplace.run(cost={**cost, "max_usd": 0.01})
     assert len(list((output / "_shards").glob("*.json"))) == done, "nothing is left of the budget"
     outcome = workplace.run(cost={**cost, "max_usd": 10_000.0})
     assert outcome.discrepancy is None
-    assert outcome.totals.products == 60
-    assert len(read_table(output, "products")) == 60
+    assert outcome.totals.products == 160
+    assert len(read_table(output, "products")) == 160
 
 
 @pytest.mark.usefixtures("shared_ray")

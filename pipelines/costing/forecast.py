@@ -1,0 +1,187 @@
+"""What a run will cost, as plain data: made by `pipelines/plan.py`, read again by the report."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Self
+
+from pipelines.errors import UsageError
+from pipelines.folders import Folder, open_filesystem
+
+FORECAST_NAME = "forecast.json"
+_VERSION = 1
+
+Basis = Literal["pilot", "earlier run"]
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """An estimate and the limits of its 95% interval."""
+
+    estimate: float
+    low: float
+    high: float
+
+    def scaled(self, factor: float, plus: float = 0.0) -> Interval:
+        """Every limit times `factor` (not negative), plus a known amount."""
+        return Interval(*(value * factor + plus for value in (self.estimate, self.low, self.high)))
+
+    def contains(self, value: float) -> bool:
+        """Whether `value` lies between the limits."""
+        return self.low <= value <= self.high
+
+    @property
+    def half_width_share(self) -> float:
+        """Half the interval's width by the estimate; 0 for an estimate of 0."""
+        return (self.high - self.low) / 2 / self.estimate if self.estimate else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What an engine's hour costs. `usd_per_hour` is None where it is not known: then there are hours and no dollars."""
+
+    usd_per_hour: float | None
+    source: str | None
+    instance_type: str | None = None
+    market: str | None = None
+    engines_per_node: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class CategoryForecast:
+    """One category's work.
+
+    Attributes:
+        rows: in the catalog.
+        sampled: products of it that were measured.
+        hours: engine hours of computing.
+        is_pooled: too few were measured: the rate of all rare categories together was used, by text length.
+    """
+
+    category: str
+    rows: int
+    sampled: int
+    hours: Interval
+    is_pooled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What a run over the whole catalog will take.
+
+    Attributes:
+        basis, source: where the measurements are from, and the run's folder.
+        rows: of the catalog; `dead_rows` of them have no schema and cost nothing.
+        sampled: products that were measured, in `num_batches` batches.
+        text_bytes: mean of a row's text in the catalog; `sampled_text_bytes` of the measured products, weighted as the
+            estimate weights them: how far the sample's lengths are from the catalog's.
+        work_hours: engine hours of computing for products.
+        prefix_hours: engine hours for the categories' prefixes, computed once by every engine.
+        load_seconds: in which one engine loads.
+        utilisation: share of an engine's time, after loading, in which it computes; `utilisation_source` says whether it
+            is assumed.
+        engines: that the configuration asks for.
+        assumed: what was not measured, in words; empty if everything was.
+    """
+
+    basis: Basis
+    source: str
+    created_at: str
+    model: str
+    device: str
+    rows: int
+    dead_rows: int
+    sampled: int
+    num_batches: int
+    seed: int | None
+    text_bytes: float
+    sampled_text_bytes: float
+    work_hours: Interval
+    prefix_hours: float
+    load_seconds: float
+    utilisation: float
+    utilisation_source: str
+    engines: int
+    price: Price
+    categories: Sequence[CategoryForecast]
+    tokens: Mapping[str, float]
+    bytes_effect: float
+    assumed: Sequence[str] = ()
+
+    @property
+    def billed_hours(self) -> Interval:
+        """Engine hours that are paid: computing, waiting and loading."""
+        fixed = self.engines * (self.load_seconds / 3600 + self.prefix_hours / self.utilisation)
+        return self.work_hours.scaled(1 / self.utilisation, fixed)
+
+    @property
+    def fixed_hours(self) -> float:
+        """Of `billed_hours`, those that do not grow with the catalog: loading, and prefixes, on every engine."""
+        return self.engines * (self.load_seconds / 3600 + self.prefix_hours / self.utilisation)
+
+    @property
+    def wall_hours(self) -> Interval:
+        """From the first engine's start to the last one's end, with all engines at work."""
+        return self.billed_hours.scaled(1 / self.engines)
+
+    @property
+    def usd(self) -> Interval | None:
+        """What the engines cost; None without a price."""
+        return None if self.price.usd_per_hour is None else self.billed_hours.scaled(self.price.usd_per_hour)
+
+    @property
+    def usd_per_1k(self) -> Interval | None:
+        """Dollars for a thousand rows; None without a price, or without rows."""
+        return None if self.usd is None or not self.rows else self.usd.scaled(1000 / self.rows)
+
+    def to_json(self) -> bytes:
+        """As it is stored; with the derived numbers, for those who read it without this code."""
+        derived = {
+            name: None if (interval := getattr(self, name)) is None else asdict(interval)
+            for name in ("billed_hours", "wall_hours", "usd", "usd_per_1k")
+        }
+        data = {"version": _VERSION, **asdict(self), "derived": derived | {"fixed_hours": self.fixed_hours}}
+        return json.dumps(data, ensure_ascii=False, indent=2).encode()
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any], place: str) -> Self:
+        """Raises `UsageError` if it is no forecast of this version."""
+        try:
+            if data["version"] != _VERSION:
+                raise UsageError(f"{place} was written by another version of this project; make it again")
+            fields = {key: value for key, value in data.items() if key not in ("version", "derived")}
+            categories = [
+                CategoryForecast(**{**category, "hours": Interval(**category["hours"])})
+                for category in fields["categories"]
+            ]
+            return cls(
+                **{
+                    **fields,
+                    "work_hours": Interval(**fields["work_hours"]),
+                    "price": Price(**fields["price"]),
+                    "categories": categories,
+                }
+            )
+        except (KeyError, TypeError) as error:
+            raise UsageError(f"{place} is no forecast: {error!r}") from error
+
+    @classmethod
+    def read(cls, uri: str) -> Self:
+        """The forecast in a file. Raises `UsageError` if there is none."""
+        filesystem, path = open_filesystem(uri)
+        try:
+            data = json.loads(filesystem.cat_file(path))
+        except FileNotFoundError as error:
+            raise UsageError(f"there is no forecast in {uri}") from error
+        except (OSError, ValueError) as error:
+            raise UsageError(f"cannot read {uri}: {error}") from error
+        if not isinstance(data, dict):
+            raise UsageError(f"{uri} is no forecast")
+        return cls.from_json(data, uri)
+
+
+def pilot_folder(output: str) -> str:
+    """Where the pilot of the run in `output` is kept, and its forecast."""
+    return Folder(output).uri + ".pilot"

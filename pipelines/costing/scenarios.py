@@ -1,0 +1,97 @@
+"""What a forecast says about other circumstances: deadlines, and what moves the price.
+
+Everything here is arithmetic on a forecast, nothing is measured anew; what has to be assumed for it is in the words.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from pipelines.costing.forecast import Forecast, Interval
+
+DEADLINES = (1.0, 2.0, 4.0, 8.0, 24.0)
+"""Hours, for a table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """What it takes to be done in time.
+
+    Attributes:
+        hours: from the first engine's start.
+        engines: at the estimate; None if no number of engines is enough.
+        engines_safe: at the upper limit of the work's interval.
+        nodes: that hold `engines`.
+        usd: of these engines; None without a price.
+    """
+
+    hours: float
+    engines: int | None
+    engines_safe: int | None
+    nodes: int | None
+    usd: Interval | None
+
+
+@dataclass(frozen=True, slots=True)
+class Sensitivity:
+    """What the run would take if one thing were otherwise."""
+
+    what: str
+    change: str
+    hours: float
+    usd: float | None
+
+
+def deadlines(forecast: Forecast, hours: Sequence[float] = DEADLINES) -> list[Deadline]:
+    """The engines and nodes that each deadline needs. Work is taken to spread evenly over the engines."""
+    return [_deadline(forecast, each) for each in hours]
+
+
+def _deadline(forecast: Forecast, hours: float) -> Deadline:
+    # Every engine loads, and computes every prefix, on its own: only the rest of its time is for products.
+    fixed = forecast.load_seconds / 3600 + forecast.prefix_hours / forecast.utilisation
+    left = hours - fixed
+
+    def engines(work_hours: float) -> int | None:
+        return None if left <= 0 else max(1, math.ceil(work_hours / forecast.utilisation / left - 1e-9))
+
+    needed = engines(forecast.work_hours.estimate)
+    if needed is None:
+        return Deadline(hours, None, None, None, None)
+    nodes = math.ceil(needed / forecast.price.engines_per_node)
+    return Deadline(hours, needed, engines(forecast.work_hours.high), nodes, replace(forecast, engines=needed).usd)
+
+
+def sensitivity(forecast: Forecast) -> list[Sensitivity]:
+    """The forecast with one thing changed at a time."""
+    return [
+        Sensitivity(what, change, changed.billed_hours.estimate, None if changed.usd is None else changed.usd.estimate)
+        for what, change, changed in _changes(forecast)
+    ]
+
+
+def _changes(forecast: Forecast) -> Iterator[tuple[str, str, Forecast]]:
+    for share in (-0.2, 0.2):
+        # Measured: by how much a longer text of the same category costs more.
+        yield "text length", f"{share:+.0%}", _with_work(forecast, 1 + share * forecast.bytes_effect)
+    total = sum(forecast.tokens.get(kind, 0.0) for kind in ("document", "key", "value"))
+    if total:
+        answers = (forecast.tokens.get("key", 0.0) + forecast.tokens.get("value", 0.0)) / total
+        for share in (-0.25, 0.25):
+            # A key's or value's token is taken to cost as much as another.
+            yield "attributes", f"{share:+.0%}", _with_work(forecast, 1 + share * answers)
+    for utilisation in (0.99, 0.8, 0.6):
+        yield "engines compute", f"{utilisation:.0%} of the time", replace(forecast, utilisation=utilisation)
+    for share in (0.01, 0.05):
+        yield "shards decoded twice", f"{share:.0%}", _with_work(forecast, 1 + share)
+    price = forecast.price
+    if price.usd_per_hour is not None:
+        for factor in (0.5, 1.5):
+            changed = replace(price, usd_per_hour=price.usd_per_hour * factor)
+            yield "price of an hour", f"{factor - 1:+.0%}", replace(forecast, price=changed)
+
+
+def _with_work(forecast: Forecast, factor: float) -> Forecast:
+    return replace(forecast, work_hours=forecast.work_hours.scaled(max(0.0, factor)))

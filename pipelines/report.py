@@ -1,0 +1,90 @@
+"""Reports on a run: what it cost and where the time went, how good it is, and products to look at.
+
+    python pipelines/report.py runs/demo --gold sample/gold.jsonl
+    python pipelines/report.py s3://bucket/run --compare s3://bucket/other --usd-per-hour 3.77
+
+Writes report.html (one file that needs nothing else), report.json and report.md into the run's folder. Works on a run
+that is still going, too. Exit code: 0 written, 2 usage (no such run, gold that does not belong, an unreadable part).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+if not __package__:
+    # Started as a file: Python has put this folder on the path, the checkout around it is needed.
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)
+
+import typer
+
+from pipelines.errors import UsageError
+from pipelines.folders import Folder
+from pipelines.reporting import formats
+from pipelines.reporting.facts import Facts
+from pipelines.reporting.gather import Wishes, gather
+from pipelines.reporting.page import render_html, render_json, render_markdown
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+EXIT_USAGE = 2
+
+
+def write_report(facts: Facts, out: Folder) -> list[str]:
+    """Writes the three files and says where they are."""
+    files = {
+        "report.json": render_json(facts),
+        "report.md": render_markdown(facts),
+        "report.html": render_html(facts),
+    }
+    for name, text in files.items():
+        out.write(name, text.encode())
+    return [out.describe(name) for name in files]
+
+
+def _print(facts: Facts, places: list[str]) -> None:
+    for note in facts.notes:
+        print(f"NOTE: {formats.plain(note)}")
+    account, money = facts.account, facts.account.money if facts.account else None
+    cost = f"{formats.usd(money.billed)}, {formats.usd(money.per_1k)} per 1,000 products" if money else "no price set"
+    time = f"; {formats.hours(account.time.billed)} of engines" if account else ""
+    f1 = f"; F1 {formats.rate(facts.quality.f1.value)}" if facts.quality else ""
+    print(f"{facts.totals.products:,} products: {cost}{time}{f1}")
+    print(f"report: {places[-1]} (the same numbers in report.json and report.md)")
+
+
+@app.command(help=__doc__.split("\n\n", maxsplit=1)[0] if __doc__ else None)
+def main(
+    run: Annotated[str, typer.Argument(help="output folder of the run: a local path or any fsspec URI")],
+    gold: Annotated[str | None, typer.Option(help="gold file: adds the scores")] = None,
+    forecast: Annotated[str | None, typer.Option(help="forecast.json, if not where plan.py puts it")] = None,
+    compare: Annotated[list[str] | None, typer.Option(help="another run to stand beside; may be repeated")] = None,
+    usd_per_hour: Annotated[
+        float | None, typer.Option(min=0, help="price of an engine's hour, for all runs, instead of theirs")
+    ] = None,
+    sample: Annotated[int, typer.Option(min=0, max=2000, help="products to show")] = 200,
+    seed: Annotated[int, typer.Option(help="of the random ones among them")] = 0,
+    out: Annotated[str | None, typer.Option(help="folder for the report, if not the run's")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON object instead of text")] = False,
+) -> None:
+    """Writes the report and says where it is."""
+    wishes = Wishes(gold, forecast, tuple(compare or ()), usd_per_hour, sample, seed)
+    try:
+        facts = gather(run, wishes)
+        folder = Folder(out if out is not None else run)
+        folder.require()
+        places = write_report(facts, folder)
+    except (UsageError, OSError) as error:
+        print(f"Error: {formats.plain(str(error))}", file=sys.stderr)
+        raise typer.Exit(EXIT_USAGE) from None
+    if as_json:
+        data = facts.to_dict() | {"sample": {"seed": seed, "size": facts.sample.size}, "files": places}
+        print(json.dumps(data, ensure_ascii=False))
+    else:
+        _print(facts, places)
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,153 @@
+"""Adds up the metrics of the committed shards: where the engines' time and the money went."""
+
+from __future__ import annotations
+
+import datetime
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pipelines.finish import TOKEN_METRICS
+from pipelines.reporting.facts import Account, EngineTime, Money
+from pipelines.reporting.parts import Parts
+
+_COLUMNS = (
+    *("started_at", "finished_at", "retries", "num_products", "num_carried", "num_steps", *TOKEN_METRICS),
+    *("billed_seconds", "load_seconds", "busy_seconds", "prefix_seconds", "retry_seconds", "bytes_read"),
+    *("bytes_written", "device", "gpu_type", "instance_type", "market", "actor_id", "price_per_hour", "price_source"),
+)
+_MAX_POINTS = 300
+
+Row = Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class ShardTotals:
+    """What is known of the machines, beside the sums."""
+
+    devices: Counter[str] = field(default_factory=Counter)
+    instances: Counter[str] = field(default_factory=Counter)
+    notes: list[str] = field(default_factory=list)
+
+
+def read_account(parts: Parts, usd_per_hour: float | None = None) -> tuple[Account | None, ShardTotals]:
+    """The account of the committed shards, None if there are no metrics.
+
+    Args:
+        usd_per_hour: of an engine; taken for all shards instead of the prices that the run found.
+    """
+    rows = [row for part in parts.read("metrics", _COLUMNS) for row in part.to_pylist()]
+    totals = ShardTotals()
+    if not rows:
+        return None, totals
+    for row in rows:
+        totals.devices[row["gpu_type"] or row["device"]] += 1
+        if row["instance_type"]:
+            market = f" ({row['market']})" if row["market"] else ""
+            totals.instances[f"{row['instance_type']}{market}"] += 1
+    if any(row["billed_seconds"] is None for row in rows):
+        totals.notes.append(
+            "Some shards do not say for how long their engine was held: their time is loading and computing alone."
+        )
+    if 0 < (unpriced := sum(_price(row, usd_per_hour) is None for row in rows)) < len(rows):
+        totals.notes.append(
+            f"{unpriced:,} of {len(rows):,} shards have no price: dollars are of the others alone. "
+            "--usd-per-hour prices all of them."
+        )
+    account = Account(
+        shards=len(rows),
+        time=_engine_time(rows),
+        money=_money(rows, usd_per_hour),
+        wall_seconds=_covered([interval for row in rows for interval in _intervals(row)]),
+        started_at=min(row["started_at"] for row in rows),
+        ended_at=max(row["finished_at"] for row in rows),
+        # A run without Ray has engines without names.
+        engines=len({row["actor_id"] for row in rows}),
+        decoded=sum(map(_decoded, rows)),
+        tokens={name: sum(row[name] for row in rows) for name in TOKEN_METRICS},
+        num_steps=sum(row["num_steps"] for row in rows),
+        retries=sum(row["retries"] for row in rows),
+        bytes_read=_sum(rows, "bytes_read"),
+        bytes_written=_sum(rows, "bytes_written"),
+        progress=_progress(rows),
+    )
+    return account, totals
+
+
+def _engine_time(rows: Sequence[Row]) -> EngineTime:
+    load, busy = sum(row["load_seconds"] for row in rows), sum(row["busy_seconds"] for row in rows)
+    retry = _sum(rows, "retry_seconds")
+    # Shards overlap in an engine, so that a single one may have computed for longer than its bill is; a run has not.
+    billed = max(sum(map(_billed, rows)), load + busy)
+    if retry is not None:
+        # While a try failed, others went on in the same engine: a second is not counted twice.
+        retry = min(retry, billed - load - busy)
+    idle = billed - load - busy - (retry or 0.0)
+    return EngineTime(billed, load, busy, _sum(rows, "prefix_seconds"), retry, idle)
+
+
+def _money(rows: Sequence[Row], usd_per_hour: float | None) -> Money | None:
+    priced = [(row, price) for row in rows if (price := _price(row, usd_per_hour)) is not None]
+    if not priced:
+        return None
+    billed = sum(_billed(row) * price for row, price in priced) / 3600
+    useful = sum(row["busy_seconds"] * price for row, price in priced) / 3600
+    hours = sum(_billed(row) for row, _ in priced) / 3600
+    sources = {row["price_source"] for row, _ in priced if row["price_source"]}
+    return Money(
+        billed=billed,
+        useful=useful,
+        usd_per_hour=billed / hours if hours else None,
+        priced_afterwards=usd_per_hour is not None,
+        sources=("--usd-per-hour",) if usd_per_hour is not None else tuple(sorted(sources)),
+        shards=len(priced),
+        decoded=sum(_decoded(row) for row, _ in priced),
+    )
+
+
+def _price(row: Row, usd_per_hour: float | None) -> float | None:
+    return row["price_per_hour"] if usd_per_hour is None else usd_per_hour
+
+
+def _billed(row: Row) -> float:
+    billed: float | None = row["billed_seconds"]
+    return billed if billed is not None else row["load_seconds"] + row["busy_seconds"]
+
+
+def _decoded(row: Row) -> int:
+    return int(row["num_products"] - (row["num_carried"] or 0))
+
+
+def _sum(rows: Sequence[Row], name: str) -> Any:
+    known = [row[name] for row in rows if row[name] is not None]
+    return sum(known) if known else None
+
+
+def _intervals(row: Row) -> Iterable[tuple[datetime.datetime, datetime.datetime]]:
+    """When the shard was under way, and when an engine lived that it pays for."""
+    yield row["started_at"], row["finished_at"]
+    yield row["finished_at"] - datetime.timedelta(seconds=_billed(row)), row["finished_at"]
+
+
+def _covered(intervals: Iterable[tuple[datetime.datetime, datetime.datetime]]) -> float:
+    """Seconds that lie in at least one interval."""
+    seconds, end = 0.0, None
+    for start, stop in sorted(intervals):
+        if end is None or start > end:
+            seconds += (stop - start).total_seconds()
+            end = stop
+        elif stop > end:
+            seconds += (stop - end).total_seconds()
+            end = stop
+    return seconds
+
+
+def _progress(rows: Sequence[Row]) -> tuple[tuple[float, int], ...]:
+    start, products, points = min(row["started_at"] for row in rows), 0, [(0.0, 0)]
+    for row in sorted(rows, key=lambda row: row["finished_at"]):
+        products += row["num_products"]
+        points.append(((row["finished_at"] - start).total_seconds(), products))
+    step = max(1, len(points) // _MAX_POINTS)
+    # The last one is where the run is.
+    return tuple(points[:-1:step] + points[-1:])

@@ -1,0 +1,119 @@
+"""Numbers and texts as a reader sees them. Strings of a catalog are data wherever they go: escaped, and with every
+character shown that would otherwise steer the page (controls, bidirectional overrides, invisible tags)."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from markupsafe import Markup, escape
+
+NONE = "–"
+
+# Joiners stay: emoji and several scripts are written with them. So do tab, newline and carriage return.
+_STEERING = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\U000e0000-\U000e007f]"
+)
+# Those that mean something anywhere, or at the start of a line.
+_MARKDOWN = re.compile(r"[\\`*_\[\]|~>]|^[#+\-=]|^\d+(?=[.)])")
+
+
+def show(text: str) -> Markup:
+    """Escaped for HTML text, never for an attribute: steering characters become small labels."""
+    if isinstance(text, Markup):
+        return text
+    parts, end = [], 0
+    for match in _STEERING.finditer(text):
+        parts += [escape(text[end : match.start()]), Markup('<span class="ctl">{}</span>').format(_code(match))]
+        end = match.end()
+    return Markup("").join([*parts, escape(text[end:])])
+
+
+def plain(text: str) -> str:
+    """Without steering characters and line breaks: for a title, an option, a terminal."""
+    return " ".join(_STEERING.sub("\ufffd", text).split())
+
+
+def markdown(text: str) -> str:
+    """Escaped for Markdown, on one line."""
+    coded = " ".join(_STEERING.sub(_code, text).split())
+    return _MARKDOWN.sub(_backslashed, coded.replace("&", "&amp;").replace("<", "&lt;"))
+
+
+def _backslashed(match: re.Match[str]) -> str:
+    return f"{match.group()}\\" if match.group().isdigit() else f"\\{match.group()}"
+
+
+def _code(match: re.Match[str]) -> str:
+    return f"U+{ord(match.group()):04X}"
+
+
+def usd(value: float | None) -> str:
+    """Dollars with three digits that count, cents above a dollar."""
+    if value is None:
+        return NONE
+    if value == 0 or abs(value) >= 1000:
+        return f"${value:,.0f}"
+    return f"${value:,.2f}" if abs(value) >= 1 else f"${_three_digits(value)}"
+
+
+def hours(seconds: float | None) -> str:
+    """Seconds as hours, or as minutes or seconds where that reads better."""
+    if seconds is None:
+        return NONE
+    if seconds >= 3600:
+        whole = seconds >= 360_000 or seconds % 3600 == 0
+        return f"{seconds / 3600:,.0f} h" if whole else f"{seconds / 3600:,.1f} h"
+    if seconds >= 60:
+        return f"{seconds / 60:,.1f} min"
+    return f"{seconds:,.1f} s" if seconds >= 1 or seconds == 0 else f"{_three_digits(seconds)} s"
+
+
+def number(value: float | None) -> str:
+    """A count in full, anything else with three digits that count."""
+    if value is None:
+        return NONE
+    if isinstance(value, int) or abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:,.1f}" if abs(value) >= 100 else _three_digits(value)
+
+
+def share(value: float | None) -> str:
+    """A part of a whole."""
+    if value is None:
+        return NONE
+    if 0 < value < 0.001:
+        return "<0.1%"
+    return f"{value:.0%}" if value in (0, 1) else f"{value:.1%}"
+
+
+def rate(value: float | None) -> str:
+    """A score in [0, 1]."""
+    return NONE if value is None else f"{value:.3f}"
+
+
+def probability(value: float | None) -> str:
+    """A probability, where only its size matters."""
+    if value is None:
+        return NONE
+    return "<0.01" if value < 0.005 else f"{value:.2f}"
+
+
+def size(num_bytes: float | None) -> str:
+    """Bytes."""
+    if num_bytes is None:
+        return NONE
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if num_bytes < 1024:
+            return f"{num_bytes:,.0f} {unit}" if unit == "bytes" else f"{num_bytes:,.1f} {unit}"
+        num_bytes /= 1024
+    return f"{num_bytes:,.1f} TiB"
+
+
+def _three_digits(value: float) -> str:
+    """0.160, 0.0329, 2.61, 35.7: all digits that count, zeros included."""
+    if value == 0:
+        return "0"
+    decimals = 2 - math.floor(math.log10(abs(value)))
+    return f"{value:.{decimals}f}" if decimals <= 8 else f"{value:.2g}"

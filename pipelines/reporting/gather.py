@@ -1,0 +1,215 @@
+"""From run folders to the facts of a report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pipelines.errors import UsageError
+from pipelines.reporting.account import ShardTotals, read_account
+from pipelines.reporting.dead import read_dead_letters
+from pipelines.reporting.draw import draw
+from pipelines.reporting.facts import (
+    Account,
+    CategoryFacts,
+    ComparedRun,
+    Facts,
+    Identity,
+    InputFile,
+    Quality,
+    Totals,
+)
+from pipelines.reporting.opened import OpenedRun, open_run
+from pipelines.reporting.outlook import find_forecast, forecast_facts, outlook
+from pipelines.reporting.quality import read_quality
+from pipelines.reporting.sample import GoldIndex, build_sample
+from pipelines.reporting.scan import CategorySums, scan_attributes, scan_products
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the reader asks for beside the run itself.
+
+    Attributes:
+        forecast: where it is, if not where plan.py puts it.
+        usd_per_hour: of an engine; prices the run (and those compared) afterwards.
+        sample_size: products to show.
+    """
+
+    gold: str | None = None
+    forecast: str | None = None
+    compare: Sequence[str] = ()
+    usd_per_hour: float | None = None
+    sample_size: int = 200
+    seed: int = 0
+
+
+def gather(uri: str, wishes: Wishes) -> Facts:
+    """All facts of the run in the folder `uri`.
+
+    Raises `UsageError` if there is no run, a part of it cannot be read, or gold or a compared run does not fit.
+    """
+    run = open_run(uri)
+    account, machines = read_account(run.parts, wishes.usd_per_hour)
+    notes = [*_state_notes(run), *_gap_notes(run), *machines.notes]
+    quality, f1_by_category, gold_index = None, dict[str, float](), None
+    if wishes.gold is not None:
+        quality, by_category, gold_products, gold_notes = read_quality(uri, wishes.gold, is_finished=run.is_finished)
+        f1_by_category, gold_index = dict(by_category), GoldIndex(gold_products, wishes.gold)
+        notes += gold_notes
+
+    sums = scan_products(run.parts)
+    drawn = draw(scan_attributes(run.parts, sums, run.booleans), wishes.sample_size, wishes.seed)
+    dead_letters = read_dead_letters(run.parts, sums)
+    sample, sample_notes = build_sample(
+        run.parts, run.plan, run.input_settings, drawn, wishes.seed, run.booleans, gold_index
+    )
+    totals = _totals(run)
+    if totals.rows and not totals.products:
+        notes.append("Every row is dead-lettered: nothing was extracted.")
+    categories = _categories(sums, account, f1_by_category)
+    forecast, forecast_place, forecast_notes = find_forecast(run.folder.uri, wishes.forecast)
+    expected = None
+    if forecast is not None:
+        expected = forecast_facts(
+            forecast, forecast_place, account, categories, totals, wishes.usd_per_hour, is_finished=run.is_finished
+        )
+    compared = [_compared(run, account, quality, is_this=True)] if wishes.compare else []
+    compared += [_compare(other, wishes) for other in wishes.compare]
+    return Facts(
+        identity=_identity(run, machines),
+        totals=totals,
+        account=account,
+        forecast=expected,
+        forecast_place=forecast_place,
+        outlook=outlook(account, totals, forecast) if account is not None else None,
+        categories=categories,
+        quality=quality,
+        compared=tuple(compared),
+        dead_letters=dead_letters,
+        sample=sample,
+        notes=(*notes, *forecast_notes, *sample_notes),
+    )
+
+
+def _identity(run: OpenedRun, machines: ShardTotals) -> Identity:
+    plan = run.plan
+    return Identity(
+        uri=run.folder.uri,
+        run_id=plan.run_id,
+        state=run.status.state,
+        created_at=plan.created_at,
+        config_hash=plan.config_hash,
+        schema_hash=plan.schema_hash,
+        limit=plan.limit,
+        base_run_id=plan.base_run_id,
+        engine=run.engine,
+        devices=dict(machines.devices),
+        instances=dict(machines.instances),
+        inputs=tuple(InputFile(file.name, file.size, file.num_rows) for file in plan.files),
+    )
+
+
+def _totals(run: OpenedRun) -> Totals:
+    totals = run.status.totals
+    return Totals(
+        planned_rows=run.status.planned_rows,
+        planned_shards=run.status.planned_shards,
+        shards=totals.shards,
+        rows=totals.rows,
+        products=totals.products,
+        dead_letters=totals.dead_letters,
+        carried=totals.carried["products"],
+        statuses=dict(totals.statuses),
+    )
+
+
+def _categories(
+    sums: Mapping[str, CategorySums], account: Account | None, f1: Mapping[str, float]
+) -> tuple[CategoryFacts, ...]:
+    """The categories, the dearest first; those without seconds by their products."""
+    total = sum(each.engine_seconds or 0.0 for each in sums.values())
+    useful = account.money.useful if account is not None and account.money is not None else None
+    found = []
+    for name, each in sums.items():
+        share = each.engine_seconds / total if each.engine_seconds is not None and total else None
+        found.append(
+            CategoryFacts(
+                category=name,
+                products=each.products,
+                decoded=each.products - each.carried,
+                dead_letters=each.dead_letters,
+                engine_seconds=each.engine_seconds,
+                share=share,
+                usd=share * useful if share is not None and useful is not None else None,
+                values=each.statuses["value"],
+                absent=each.statuses["absent"],
+                failed=each.statuses["truncated"] + each.statuses["invalid"] + each.statuses["error"],
+                doubtful=each.doubtful,
+                ungrounded=each.ungrounded,
+                f1=f1.get(name),
+            )
+        )
+    return tuple(sorted(found, key=lambda each: (-(each.engine_seconds or 0.0), -each.products, each.category)))
+
+
+def _state_notes(run: OpenedRun) -> list[str]:
+    status = run.status
+    if run.is_finished:
+        return []
+    state = "still going" if status.state == "running" else "stopped; the job's own command continues it"
+    if not status.totals.shards:
+        return [f"This run is {state}: no shard is committed yet, so there is nothing to report."]
+    return [
+        f"This run is {state}: all numbers are of the {status.totals.shards:,} of {status.planned_shards:,} shards "
+        f"({status.totals.rows:,} of {status.planned_rows:,} rows) that are committed."
+    ]
+
+
+def _gap_notes(run: OpenedRun) -> list[str]:
+    """Committed parts that are not there. Raises `UsageError` where the report would be wrong without them."""
+    notes = []
+    for table in ("products", "attributes", "dead_letter", "metrics"):
+        missing = run.parts.missing(table)
+        if not missing:
+            continue
+        if table == "metrics":
+            notes.append(
+                f"The metrics of {len(missing):,} of {run.status.totals.shards:,} shards are missing: time, tokens and "
+                "dollars are of the others alone."
+            )
+        elif run.is_finished:
+            raise UsageError(f"{run.folder.describe(table)} lacks part-{missing[0]:06d}.parquet, which is committed")
+        else:
+            notes.append(f"{len(missing):,} committed shards are not published in {table}/ yet; they are left out.")
+    return notes
+
+
+def _compare(uri: str, wishes: Wishes) -> ComparedRun:
+    run = open_run(uri)
+    account, _ = read_account(run.parts, wishes.usd_per_hour)
+    quality = None
+    if wishes.gold is not None:
+        quality = read_quality(uri, wishes.gold, is_finished=run.is_finished)[0]
+    return _compared(run, account, quality, is_this=False)
+
+
+def _compared(run: OpenedRun, account: Account | None, quality: Quality | None, *, is_this: bool) -> ComparedRun:
+    identity = _identity(run, ShardTotals())
+    totals = run.status.totals
+    time = account.time if account is not None else None
+    return ComparedRun(
+        uri=run.folder.uri,
+        run_id=run.plan.run_id,
+        state=run.status.state,
+        is_this=is_this,
+        model=str(run.engine.get("model_id") or "unknown"),
+        adapter=run.engine.get("adapter_id"),
+        layout=identity.layout,
+        products=totals.products,
+        dead_letters=totals.dead_letters,
+        f1=quality.f1 if quality is not None else None,
+        usd_per_1k=account.money.per_1k if account is not None and account.money is not None else None,
+        seconds_per_1k=time.billed / account.decoded * 1000 if account and time and account.decoded else None,
+        products_per_second=account.products_per_second if account is not None else None,
+    )

@@ -1,0 +1,60 @@
+"""A text and the places of values in it, cut into segments. Pure functions; offsets are code points."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pipelines.reporting.facts import Segment
+
+_MATCHES = ("exact", "folded", "fuzzy")
+_SHOWN = 400  # characters of a long stretch without values that are shown at each of its ends
+
+
+class Mark(NamedTuple):
+    """Value `value` stands at [start, end)."""
+
+    start: int
+    end: int
+    value: int
+    match: str
+
+
+def cut(text: str, marks: Sequence[Mark]) -> tuple[Segment, ...]:
+    """The text in order; each segment has the same values all along.
+
+    0    5    10
+    |red shoe |    marks: 0 "red shoe", 1 "red"
+     ^^^              -> "red" (1, 0), " shoe" (0,)
+     ^^^^^^^^
+    """
+    borders = sorted({0, len(text), *(edge for mark in marks for edge in (mark.start, mark.end))})
+    segments = []
+    for start, end in itertools.pairwise(borders):
+        # The shortest value is on top: a longer one shows beside it.
+        here = sorted(
+            (mark for mark in marks if mark.start <= start and mark.end >= end),
+            key=lambda mark: (mark.end - mark.start, mark.value),
+        )
+        values = tuple(dict.fromkeys(mark.value for mark in here))
+        match = min((mark.match for mark in here), key=_strictness, default=None)
+        segments += [Segment(text[start:end], values, match)] if values else _shortened(text[start:end])
+    return tuple(segments)
+
+
+def fits(text: str, mark: Mark, found: str) -> bool:
+    """Whether `found` is what stands at the mark."""
+    return 0 <= mark.start < mark.end <= len(text) and text[mark.start : mark.end] == found
+
+
+def _strictness(match: str) -> int:
+    return _MATCHES.index(match) if match in _MATCHES else len(_MATCHES)
+
+
+def _shortened(text: str) -> list[Segment]:
+    """Text without values; the middle of a long one is left out."""
+    omitted = len(text) - 2 * _SHOWN
+    if omitted <= _SHOWN:
+        return [Segment(text)]
+    return [Segment(text[:_SHOWN]), Segment("", omitted=omitted), Segment(text[-_SHOWN:])]

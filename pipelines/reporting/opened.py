@@ -1,0 +1,66 @@
+"""A run as it lies in its folder, opened to be reported on: finished, under way or stopped."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pipelines.carryover import SCHEMAS_NAME
+from pipelines.errors import RunError, UsageError
+from pipelines.folders import Folder
+from pipelines.ledger import Ledger
+from pipelines.reporting.parts import Parts
+from pipelines.reporting.scan import Pairs
+from pipelines.run_plan import Plan, find_plan
+from pipelines.status import Status, read_status
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedRun:
+    """What is known of a run before its tables are read.
+
+    Attributes:
+        parts: of the committed shards.
+        engine: as the first engine described itself; empty if none has started.
+        input_settings: the `input` section of its configuration.
+        booleans: (category, attribute) of the attributes whose values are true or false.
+    """
+
+    folder: Folder
+    status: Status
+    plan: Plan
+    parts: Parts
+    engine: Mapping[str, Any]
+    input_settings: Mapping[str, Any]
+    booleans: Pairs
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether nothing is left to do."""
+        return self.status.state == "finished"
+
+
+def open_run(uri: str) -> OpenedRun:
+    """Raises `UsageError` if there is no run, or it cannot be read."""
+    status = read_status(uri)
+    folder = Folder(uri)
+    ledger = Ledger(folder, session="")
+    try:
+        plan, manifest = find_plan(folder), ledger.finished()
+        if plan is None:
+            raise UsageError(f"there is no run in {uri}")
+        engine = (manifest or {}).get("engine") or ledger.engine()
+        schemas = folder.read_json(SCHEMAS_NAME) or {}
+        committed = ledger.committed()
+    except (OSError, RunError, json.JSONDecodeError) as error:
+        raise UsageError(f"cannot read {uri}: {error}") from error
+    settings = ((manifest or {}).get("config") or {}).get("input") or plan.result_config.get("input") or {}
+    booleans = {
+        (category, attribute["name"])
+        for category, attributes in schemas.items()
+        for attribute in attributes
+        if attribute.get("type") == "boolean"
+    }
+    return OpenedRun(folder, status, plan, Parts(folder, committed), engine, settings, booleans)

@@ -1,0 +1,173 @@
+"""The forecast beside what came true, and what other circumstances would take."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+from pipelines.costing.forecast import FORECAST_NAME, Forecast, Interval, Price, pilot_folder
+from pipelines.costing.scenarios import deadlines, sensitivity
+from pipelines.errors import UsageError
+from pipelines.folders import Folder
+from pipelines.reporting.facts import (
+    Account,
+    CategoryFacts,
+    DeadlineFacts,
+    Expectation,
+    ForecastFacts,
+    Outlook,
+    SensitivityFacts,
+    Totals,
+)
+
+
+def find_forecast(uri: str, place: str | None) -> tuple[Forecast | None, str, list[str]]:
+    """The forecast of the run in the folder `uri`, where it was looked for, and notes.
+
+    Raises `UsageError` if the reader named a `place` and there is no forecast.
+    """
+    if place is not None:
+        return Forecast.read(place), place, []
+    folder = Folder(pilot_folder(uri))
+    place = folder.describe(FORECAST_NAME)
+    try:
+        return (Forecast.read(place) if folder.exists(FORECAST_NAME) else None), place, []
+    except (UsageError, OSError) as error:
+        return None, place, [f"The forecast is left out: {error}."]
+
+
+def forecast_facts(
+    forecast: Forecast,
+    place: str,
+    account: Account | None,
+    categories: tuple[CategoryFacts, ...],
+    totals: Totals,
+    usd_per_hour: float | None,
+    *,
+    is_finished: bool,
+) -> ForecastFacts:
+    """What was expected, and what came of it. `usd_per_hour` prices both."""
+    if usd_per_hour is not None:
+        forecast = dataclasses.replace(forecast, price=dataclasses.replace(forecast.price, usd_per_hour=usd_per_hour))
+    notes = []
+    if not is_finished:
+        notes.append("The run is not finished: what came true is of the rows done so far.")
+    elif totals.rows != forecast.rows:
+        notes.append(f"The forecast is of {forecast.rows:,} rows, the run took {totals.rows:,}: compare by row.")
+    if totals.carried:
+        notes.append(f"{totals.carried:,} products were taken over from an earlier run and cost nothing.")
+    by_name = {category.category: category for category in categories}
+    return ForecastFacts(
+        place=place,
+        basis=forecast.basis,
+        source=forecast.source,
+        created_at=forecast.created_at,
+        model=forecast.model,
+        device=forecast.device,
+        rows=forecast.rows,
+        sampled=forecast.sampled,
+        num_batches=forecast.num_batches,
+        seed=forecast.seed,
+        is_comparable=is_finished and totals.rows == forecast.rows,
+        lines=tuple(_lines(forecast, account, totals)),
+        categories=tuple(
+            _expectation(each.category, "hours", each.hours, _hours_of(by_name.get(each.category)))
+            for each in sorted(forecast.categories, key=lambda each: -each.hours.estimate)
+        ),
+        assumed=tuple(forecast.assumed),
+        notes=tuple(notes),
+    )
+
+
+def _lines(forecast: Forecast, account: Account | None, totals: Totals) -> Iterator[Expectation]:
+    time = account.time if account is not None else None
+    money = account.money if account is not None else None
+    if forecast.usd is not None:
+        yield _expectation("Cost", "usd", forecast.usd, money.billed if money is not None else None)
+    if forecast.usd_per_1k is not None:
+        by_row = money.billed / totals.rows * 1000 if money is not None and totals.rows else None
+        yield _expectation("Cost of 1,000 rows", "usd", forecast.usd_per_1k, by_row)
+    yield _expectation("Engine hours", "hours", forecast.billed_hours, time.billed / 3600 if time else None)
+    work = (time.busy - (time.prefix or 0.0)) / 3600 if time else None
+    yield _expectation("of them computing for products", "hours", forecast.work_hours, work)
+    yield _expectation("Wall hours", "hours", forecast.wall_hours, account.wall_seconds / 3600 if account else None)
+
+
+def _expectation(what: str, unit: str, expected: Interval, actual: float | None) -> Expectation:
+    return Expectation(what, unit, expected.estimate, expected.low, expected.high, actual)
+
+
+def _hours_of(category: CategoryFacts | None) -> float | None:
+    return None if category is None or category.engine_seconds is None else category.engine_seconds / 3600
+
+
+def outlook(account: Account, totals: Totals, forecast: Forecast | None) -> Outlook | None:
+    """What all planned rows would take in other circumstances, by what this run measured; None if it has no work."""
+    measured = _as_forecast(account, totals, forecast)
+    if measured is None:
+        return None
+    basis = measured.billed_hours.estimate
+    usd = measured.usd
+    return Outlook(
+        rows=measured.rows,
+        hours=basis,
+        usd=usd.estimate if usd is not None else None,
+        engines_per_node=measured.price.engines_per_node,
+        deadlines=tuple(
+            DeadlineFacts(each.hours, each.engines, each.nodes, each.usd.estimate if each.usd is not None else None)
+            for each in deadlines(measured)
+        ),
+        sensitivity=tuple(
+            SensitivityFacts(each.what, each.change, each.hours, each.usd, _ratio(each.hours, each.usd, measured))
+            for each in sensitivity(measured)
+        ),
+    )
+
+
+def _ratio(hours: float, usd: float | None, measured: Forecast) -> float:
+    """How much more it would be, as a share; in dollars where they are known, since a price moves them alone."""
+    if usd is not None and measured.usd is not None and measured.usd.estimate:
+        return usd / measured.usd.estimate - 1
+    return hours / measured.billed_hours.estimate - 1
+
+
+def _as_forecast(account: Account, totals: Totals, forecast: Forecast | None) -> Forecast | None:
+    """The run's own measurements in a forecast's form; rows that are still to come are taken to be like the others."""
+    time, engines = account.time, max(1, account.engines)
+    running = time.billed - time.load
+    if not account.decoded or running <= 0 or time.busy <= 0 or not totals.rows:
+        return None
+    growth = totals.planned_rows / totals.rows
+    work = (time.busy - (time.prefix or 0.0)) / 3600 * growth
+    tokens = {kind: float(account.tokens[f"{kind}_tokens"]) for kind in ("document", "key", "value")}
+    money = account.money
+    # A pilot measures it; without one, a document's token is taken to cost as much as another.
+    bytes_effect = tokens["document"] / max(1.0, sum(tokens.values()))
+    return Forecast(
+        basis="earlier run",
+        source="",
+        created_at="",
+        model="",
+        device="",
+        rows=totals.planned_rows,
+        dead_rows=0,
+        sampled=account.decoded,
+        num_batches=account.shards,
+        seed=None,
+        text_bytes=0.0,
+        sampled_text_bytes=0.0,
+        work_hours=Interval(work, work, work),
+        prefix_hours=(time.prefix or 0.0) / 3600 / engines,
+        load_seconds=time.load / engines,
+        utilisation=time.busy / running,
+        utilisation_source="measured",
+        engines=engines,
+        price=Price(
+            money.usd_per_hour if money is not None else None,
+            None,
+            engines_per_node=forecast.price.engines_per_node if forecast is not None else 1,
+        ),
+        categories=(),
+        tokens=tokens,
+        bytes_effect=forecast.bytes_effect if forecast is not None else bytes_effect,
+    )

@@ -1,0 +1,141 @@
+"""Facts as one HTML file, as Markdown and as JSON.
+
+The page needs nothing but itself. Two walls stand between a catalog's text and its reader: every string is escaped
+where it is put in (and none of a catalog is ever put into an attribute, a script or a style), and a Content-Security-
+Policy lets nothing run or load but this page's own script and style, by their hashes.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from importlib import resources
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from pipelines.reporting import charts, formats
+from pipelines.reporting.facts import Facts, SampledProduct, SampledValue, Segment
+from pipelines.reporting.scan import DOUBTFUL
+
+_FORMATS = {
+    name: getattr(formats, name) for name in ("usd", "hours", "number", "share", "rate", "probability", "size", "plain")
+}
+_CHARTS = {name: getattr(charts, name) for name in ("bar", "stacked", "change", "interval", "progress", "scatter")}
+_NUM_COLOURS = 8
+_MATCHES = ("exact", "folded", "fuzzy")
+TOKEN_NAMES = {
+    "prefix_tokens_reused": "prefix, reused",
+    "prefix_tokens_computed": "prefix, computed",
+    "document_tokens": "documents",
+    "key_tokens": "keys",
+    "value_tokens": "values",
+}
+
+
+def render_html(facts: Facts) -> str:
+    """The page."""
+    environment = _environment(autoescape=True, finalize=_finalize_html)
+    style, script = _asset("report.css"), _asset("report.js")
+    policy = (
+        f"default-src 'none'; style-src 'sha256-{_digest(style)}'; script-src 'sha256-{_digest(script)}'; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )
+    template = environment.get_template("report.html.j2")
+    return template.render(_context(facts), style=Markup(style), script=Markup(script), policy=Markup(policy))
+
+
+def render_markdown(facts: Facts) -> str:
+    """The same numbers, and the least certain products without their texts."""
+    environment = _environment(autoescape=False, finalize=_finalize_markdown)
+    return environment.get_template("report.md.j2").render(_context(facts))
+
+
+def render_json(facts: Facts) -> str:
+    """Everything, for machines."""
+    return json.dumps(facts.to_dict(), ensure_ascii=False, indent=1)
+
+
+def _environment(**options: Any) -> Environment:
+    environment = Environment(
+        loader=PackageLoader("pipelines.reporting"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        **options,
+    )
+    environment.filters |= _FORMATS
+    environment.filters |= {"colours": _colours, "flags": _flags, "match": _match}
+    environment.globals |= _CHARTS
+    return environment
+
+
+def _context(facts: Facts) -> dict[str, Any]:
+    account = facts.account
+    return {
+        "facts": facts,
+        "identity": facts.identity,
+        "totals": facts.totals,
+        "account": account,
+        "time": account.time if account is not None else None,
+        "money": account.money if account is not None else None,
+        "tokens": [(TOKEN_NAMES.get(name, name), count) for name, count in (account.tokens if account else {}).items()],
+        "category_numbers": {category.category: index for index, category in enumerate(facts.categories)},
+        "scattered": _scattered(facts),
+        "doubtful": DOUBTFUL,
+    }
+
+
+def _scattered(facts: Facts) -> list[tuple[float, float, float, float, bool]]:
+    """The compared runs on the chart of quality over cost; dollars, or engine seconds where one has no price."""
+    priced = all(run.usd_per_1k is not None for run in facts.compared)
+    points = []
+    for run in facts.compared:
+        cost = run.usd_per_1k if priced else run.seconds_per_1k
+        if run.f1 is None or cost is None:
+            return []
+        points.append((cost, run.f1.value, run.f1.low, run.f1.high, run.is_this))
+    return points
+
+
+def _finalize_html(value: Any) -> Any:
+    return formats.show(value) if isinstance(value, str) else value
+
+
+def _finalize_markdown(value: Any) -> Any:
+    return formats.markdown(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _colours(segment: Segment) -> Markup:
+    """The classes of a highlighted stretch; from a closed set of words, so safe in an attribute."""
+    several = " multi" if len(segment.values) > 1 else ""
+    return Markup(f"c{segment.values[0] % _NUM_COLOURS} {_match(segment.match)}{several}")
+
+
+def _match(match: str | None) -> Markup:
+    return Markup(match if match in _MATCHES else "fuzzy")
+
+
+def _flags(product: SampledProduct) -> Markup:
+    """What the filter can ask for, from a closed set of words."""
+    flags = {
+        "ungrounded": product.num_ungrounded,
+        "failed": product.num_failed,
+        "wrong": product.num_wrong,
+        "doubtful": any(_is_doubtful(value) for value in product.values),
+    }
+    return Markup(" ".join(flag for flag, is_set in flags.items() if is_set))
+
+
+def _is_doubtful(value: SampledValue) -> bool:
+    return value.status != "absent" and value.probability is not None and value.probability < DOUBTFUL
+
+
+def _asset(name: str) -> str:
+    return resources.files("pipelines.reporting").joinpath("templates", name).read_text(encoding="utf-8")
+
+
+def _digest(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

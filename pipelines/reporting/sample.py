@@ -1,0 +1,179 @@
+"""The sampled products with their values, where these stand in the text, and what gold says of them."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.gold import GoldProduct, GoldValue
+from pipelines.reporting.draw import Drawn
+from pipelines.reporting.facts import FieldText, Place, Sample, SampledProduct, SampledValue
+from pipelines.reporting.highlight import Mark, cut, fits
+from pipelines.reporting.parts import Parts
+from pipelines.reporting.scan import Pairs
+from pipelines.reporting.texts import Key, Wanted, read_texts
+from pipelines.run_plan import Plan
+from pipelines.runs import answer_probability
+from pipelines.scoring import Answer, Outcome, judge
+
+_KEY = ("source_file", "source_row")
+_PRODUCT_COLUMNS = (*_KEY, "product_id", "category", "input_hash")
+_VALUE_COLUMNS = (
+    *(*_KEY, "attribute", "value_index", "value_raw", "status", "num_tokens", "logprob_mean", "evidence"),
+)
+_MAX_TEXT = 500  # characters of a value; what is longer is no value but what a model wrote without an end
+
+Row = Mapping[str, Any]
+
+
+class GoldIndex:
+    """The right answers, by the run's rows: by id, or by row number where gold has no ids."""
+
+    def __init__(self, products: Sequence[GoldProduct], path: str) -> None:
+        self._name = PurePosixPath(path).name
+        self._by_id = {each.product_id: each for each in products if each.product_id is not None}
+        self._by_row = {each.row: each for each in products if each.product_id is None}
+
+    def values(self, product: Row) -> Mapping[str, GoldValue]:
+        """The labels of a product; empty if nobody labelled it."""
+        found = self._by_id.get(product["product_id"])
+        if found is None and PurePosixPath(product["source_file"]).name == self._name:
+            found = self._by_row.get(product["source_row"])
+        return found.values if found is not None else {}
+
+
+def build_sample(
+    parts: Parts,
+    plan: Plan,
+    input_settings: Mapping[str, Any],
+    drawn: Sequence[Drawn],
+    seed: int,
+    booleans: Pairs,
+    gold: GoldIndex | None,
+) -> tuple[Sample, list[str]]:
+    """The sample in the order of `drawn`, and notes on texts that cannot be shown."""
+    keys = {each.scored[:2] for each in drawn}
+    shards = _shards_of(plan, keys)
+    products = {_key(row): row for row in _rows(parts, "products", _PRODUCT_COLUMNS, keys, shards)}
+    values: defaultdict[Key, list[Row]] = defaultdict(list)
+    for row in _rows(parts, "attributes", _VALUE_COLUMNS, keys, shards):
+        values[_key(row)].append(row)
+    wanted = [Wanted(*(row[name] for name in (*_KEY, "category", "input_hash"))) for row in products.values()]
+    texts, notes = read_texts(plan, input_settings, wanted)
+    sampled = []
+    for each in drawn:
+        key = each.scored[:2]
+        if key in products:
+            labels = gold.values(products[key]) if gold is not None else {}
+            sampled.append(_product(each, products[key], values[key], texts.get(key), booleans, labels))
+    return Sample(seed, len(sampled), tuple(sampled)), notes
+
+
+def _product(
+    drawn: Drawn,
+    row: Row,
+    values: Sequence[Row],
+    fields: Mapping[str, str] | None,
+    booleans: Pairs,
+    labels: Mapping[str, GoldValue],
+) -> SampledProduct:
+    by_attribute: defaultdict[str, list[Row]] = defaultdict(list)
+    for value in values:
+        by_attribute[value["attribute"]].append(value)
+    answers = []
+    for attribute, items in by_attribute.items():
+        items.sort(key=lambda item: item["value_index"])
+        verdict = _verdict(labels.get(attribute), items)
+        answers += [(_value(item, (row["category"], attribute) in booleans, verdict), item) for item in items]
+    answers.sort(key=lambda answer: _doubt(answer[0]))
+    shown = None
+    if fields is not None:
+        marks = _marks([item for _, item in answers], fields)
+        shown = tuple(FieldText(name, cut(text, marks[name])) for name, text in fields.items() if text)
+    return SampledProduct(
+        source_file=row["source_file"],
+        source_row=row["source_row"],
+        product_id=row["product_id"],
+        category=row["category"],
+        why=drawn.why,
+        lowest=drawn.scored.lowest if math.isfinite(drawn.scored.lowest) else None,
+        values=tuple(value for value, _ in answers),
+        fields=shown,
+    )
+
+
+def _value(item: Row, is_boolean: bool, verdict: tuple[str | None, bool | None]) -> SampledValue:
+    evidence = item["evidence"]
+    looked_for = item["status"] == "value" and evidence is not None and not is_boolean
+    places = tuple(Place(each["field"], each["start"], each["end"], each["match"]) for each in evidence or ())
+    return SampledValue(
+        attribute=item["attribute"],
+        text=_short(item["value_raw"]),
+        status=item["status"],
+        probability=answer_probability(item["num_tokens"], item["logprob_mean"]),
+        places=places if looked_for else None,
+        gold=verdict[0],
+        is_right=verdict[1],
+    )
+
+
+def _verdict(label: GoldValue | None, items: Sequence[Row]) -> tuple[str | None, bool | None]:
+    """What gold says of an answer: the right one, and whether this is it."""
+    if label is None:
+        return None, None
+    status = items[0]["status"]
+    texts = tuple(item["value_raw"] for item in items if status == "value" and item["value_raw"] is not None)
+    outcome = judge(label, Answer(status, texts))
+    return _short(str(label)), outcome in (Outcome.NN, Outcome.VC)
+
+
+def _doubt(value: SampledValue) -> tuple[bool, float]:
+    """Least certain values first, then what is not stated, likewise."""
+    return value.status == "absent", -1.0 if value.probability is None else value.probability
+
+
+def _marks(items: Sequence[Row], fields: Mapping[str, str]) -> dict[str, list[Mark]]:
+    """The places of the values by field. A place that does not hold what it says is not shown."""
+    marks: dict[str, list[Mark]] = {name: [] for name in fields}
+    for index, item in enumerate(items):
+        for place in item["evidence"] or ():
+            mark = Mark(place["start"], place["end"], index, place["match"])
+            if place["field"] in fields and fits(fields[place["field"]], mark, place["text"]):
+                marks[place["field"]].append(mark)
+    return marks
+
+
+def _rows(parts: Parts, table: str, columns: Sequence[str], keys: set[Key], shards: set[int]) -> list[Row]:
+    numbers = pa.array(sorted({number for _, number in keys}), pa.int64())
+    found: list[Row] = []
+    for part in parts.read(table, columns, shards):
+        near = part.filter(pc.is_in(part.column("source_row"), numbers))
+        found += [row for row in near.to_pylist() if _key(row) in keys]
+    return found
+
+
+def _shards_of(plan: Plan, keys: set[Key]) -> set[int]:
+    """The shards that hold these rows."""
+    numbers: defaultdict[str, list[int]] = defaultdict(list)
+    for name, number in keys:
+        numbers[name].append(number)
+    return {
+        shard.id
+        for shard in plan.shards
+        for piece in shard.pieces
+        if any(piece.start <= number < piece.stop for number in numbers[plan.files[piece.file].name])
+    }
+
+
+def _key(row: Row) -> Key:
+    return row["source_file"], row["source_row"]
+
+
+def _short(text: str | None) -> str | None:
+    return text if text is None or len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…"
