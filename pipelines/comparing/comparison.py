@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipelines.comparing.account import Account, read_account
 from pipelines.comparing.agreement import (
     Agreement,
     AttributeAgreement,
@@ -20,12 +19,14 @@ from pipelines.comparing.agreement import (
     summarise,
 )
 from pipelines.comparing.examples import Example, read_examples
+from pipelines.comparing.figures import Figures, read_figures
 from pipelines.comparing.joining import Join, RowCounts, Sampled
 from pipelines.comparing.quality import Label, Quality, compare_quality
 from pipelines.comparing.settings import Settings, compare_settings
 from pipelines.comparing.sides import Side, open_sides
 from pipelines.errors import UsageError
 from pipelines.runs import RowKey
+from pipelines.status import State
 
 MAX_EXAMPLES = 50
 SEED = 0
@@ -36,14 +37,15 @@ class Run:
     """One of the runs.
 
     Attributes:
-        finished_at: None if it is not finished; then `rows`, those committed so far, are less than `planned_rows`.
-        model_id, model_revision, adapter_revision, layout, dtype, device: None before its first engine has started.
+        state: "running" if a driver works on it, "stopped" if none does and it is not finished; then `rows`, those
+            committed so far, are less than `planned_rows`.
+        model_id and what follows: as the first engine described itself.
     """
 
     uri: str
     run_id: str
     created_at: str
-    finished_at: str | None
+    state: State
     planned_rows: int
     rows: int
     model_id: str | None
@@ -53,7 +55,7 @@ class Run:
     layout: str | None
     dtype: str | None
     prompt_hash: str | None
-    account: Account
+    figures: Figures
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +115,15 @@ def compare_runs(
         attributes = by_attribute(same)
         order = [(each.category, each.attribute) for each in attributes]
         sampled = join.sample(order, max_examples, seed, {key for key, _ in labels})
-    runs = [_run(side, read_account(side)) for side in (side_a, side_b)]
+    figures_a, figures_b = read_figures(side_a), read_figures(side_b)
+    runs = _run(side_a, figures_a[0]), _run(side_b, figures_b[0])
     return RunComparison(
         a=runs[0],
         b=runs[1],
-        notes=list(_notes(runs, settings, rows)),
+        notes=[
+            *_notes(runs, settings, rows),
+            *(f"{name}: {note}" for name, (_, notes) in (("A", figures_a), ("B", figures_b)) for note in notes),
+        ],
         settings=settings,
         rows=rows,
         same_text=summarise(same, clustered(sum(moments.values(), Moments(0, 0, 0, 0, 0, 0)))),
@@ -130,16 +136,16 @@ def compare_runs(
     )
 
 
-def _run(side: Side, account: Account) -> Run:
-    engine = side.engine
+def _run(side: Side, figures: Figures) -> Run:
+    engine, status = side.run.engine, side.run.status
     return Run(
         uri=side.uri,
         run_id=side.run_id,
-        created_at=side.plan.created_at,
-        finished_at=side.finished_at,
-        planned_rows=side.plan.num_rows,
-        rows=account.rows,
-        account=account,
+        created_at=side.run.plan.created_at,
+        state=status.state,
+        planned_rows=status.planned_rows,
+        rows=status.totals.rows,
+        figures=figures,
         **{
             key: engine.get(key)
             for key in (
@@ -159,7 +165,7 @@ def _labelled(
 
 
 def _nothing_in_common(a: Side, b: Side, rows: RowCounts) -> str:
-    files = (", ".join(file.name for file in side.plan.files[:3]) for side in (a, b))
+    files = (", ".join(file.name for file in side.run.plan.files[:3]) for side in (a, b))
     way = "no row" if rows.matched_by == "row" else "no product id that is not doubled"
     read_a, read_b = files
     return f"the runs have nothing in common: {way} is in both ({a.uri} read {read_a}; {b.uri} read {read_b})"
@@ -167,9 +173,10 @@ def _nothing_in_common(a: Side, b: Side, rows: RowCounts) -> str:
 
 def _notes(runs: Sequence[Run], settings: Settings, rows: RowCounts) -> Iterator[str]:
     for name, run in zip("AB", runs, strict=True):
-        if run.finished_at is None:
+        if run.state != "finished":
+            going = "still going" if run.state == "running" else "not finished, and nobody works on it"
             yield (
-                f"{name} is not finished: {run.rows:,} of {run.planned_rows:,} rows are committed; "
+                f"{name} is {going}: {run.rows:,} of {run.planned_rows:,} rows are committed; "
                 "only what both have committed is compared"
             )
     if settings.schemas is None:

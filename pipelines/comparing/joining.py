@@ -79,7 +79,7 @@ class RowCounts:
 class Place:
     """Where a pair's row stands in one run."""
 
-    part: str
+    shard: int
     key: RowKey
 
 
@@ -119,7 +119,7 @@ class Join:
         self._key = "file, source_row" if by_row else "product_id"
         self._by_row = by_row
         self._files, self._categories, self._attributes, self._runs = _Codes(), _Codes(), _Codes(), _Codes()
-        # First id of every part, to find the part of a row again.
+        # First id of every shard, to find the shard of a row again.
         self._starts: dict[str, list[int]] = {"a": [], "b": []}
         self._database = duckdb.connect(
             str(folder / "compared.duckdb"),
@@ -163,9 +163,9 @@ class Join:
             "category integer, input_hash varchar, is_carried boolean, is_dead boolean)"
         )
         start = 0
-        for part in side.parts:
-            products = side.read("products", part, [*columns, "input_hash", "carried_from"])
-            dead = side.read("dead_letter", part, columns)
+        for shard in side.shards:
+            products = side.read("products", shard, [*columns, "input_hash", "carried_from"])
+            dead = side.read("dead_letter", shard, columns)
             self._starts[name].append(start)
             for table, is_dead in ((products, False), (dead, True)):
                 number = table.num_rows
@@ -226,9 +226,9 @@ class Join:
             "(pair bigint, attribute integer, status status, items varchar[], is_ungrounded boolean, origin integer)"
         )
         starts = [*self._starts[name], None]
-        for part, (start, stop) in zip(side.parts, itertools.pairwise(starts), strict=True):
-            table = side.read("attributes", part, columns)
-            _check_statuses(side, part, table)
+        for shard, (start, stop) in zip(side.shards, itertools.pairwise(starts), strict=True):
+            table = side.read("attributes", shard, columns)
+            _check_statuses(side, shard, table)
             selected = {
                 "file": self._files.encode(table["source_file"]),
                 "source_row": table["source_row"],
@@ -406,8 +406,8 @@ class Join:
         }
 
     def _place(self, name: str, number: int, file: int, row: int) -> Place:
-        part = self._sides[name].parts[bisect.bisect_right(self._starts[name], number) - 1]
-        return Place(part, RowKey(self._files.names[file], row))
+        shard = self._sides[name].shards[bisect.bisect_right(self._starts[name], number) - 1]
+        return Place(shard, RowKey(self._files.names[file], row))
 
     def _register(self, name: str, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
         """A small table of names and numbers."""
@@ -429,7 +429,7 @@ class Join:
         return row
 
 
-def _check_statuses(side: Side, part: str, table: pa.Table) -> None:
+def _check_statuses(side: Side, shard: int, table: pa.Table) -> None:
     unknown = set(pc.unique(table["status"]).to_pylist()) - set(STATUSES)
     if unknown:
-        raise UsageError(f"{side.folder.describe(f'attributes/{part}')}: status {sorted(unknown)[0]!r} is not known")
+        raise UsageError(f"{side.uri}, attributes of shard {shard}: status {sorted(unknown)[0]!r} is not known")

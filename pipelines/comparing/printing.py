@@ -34,7 +34,7 @@ def print_comparison(console: Console, comparison: RunComparison) -> None:
         _table(console, title, ["A → B", "#answers", "#share"], words.kind_lines(comparison.changed_text))
     _print_agreement(console, comparison)
     _print_quality(console, comparison)
-    _lines(console, "Cost and speed", words.account_lines(comparison), change=True)
+    _lines(console, "Cost and speed", words.figure_lines(comparison), change=True)
     _print_examples(console, comparison)
 
 
@@ -60,7 +60,7 @@ def _print_agreement(console: Console, comparison: RunComparison) -> None:
             f"{each.agreement.num_answers:,}",
             words.share(each.agreement.share),
             *(str(each.agreement.kinds[kind]) for kind in words.DIFFERENT_KINDS[:3]),
-            str(sum(each.agreement.kinds[kind] for kind in words.DIFFERENT_KINDS[3:])),
+            str(words.num_failures(each.agreement)),
         )
         for each in comparison.by_attribute
         if each.agreement.share is not None

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from pipelines.comparing.account import Account
 from pipelines.comparing.agreement import KINDS, SAME_KINDS, Agreement, Kind
 from pipelines.comparing.comparison import RunComparison
 from pipelines.comparing.examples import Answered, Item
 from pipelines.comparing.quality import PairedRates
+from pipelines.reporting import formats
+from pipelines.reporting.page import TOKEN_NAMES
 from pipelines.scoring import Estimate
 
-UNKNOWN = "-"
 KIND_WORDS: dict[Kind, str] = {
     "same_value": "same value",
     "both_absent": "both absent",
@@ -27,7 +27,7 @@ KIND_WORDS: dict[Kind, str] = {
 }
 DIFFERENT_KINDS: tuple[Kind, ...] = tuple(kind for kind in KINDS if kind not in SAME_KINDS)
 RIGHT_WORDS = {"a": "A", "b": "B", "both": "both", "neither": "neither"}
-_MAX_SETTING = 160  # characters of a setting that are shown
+_MAX_SETTING, _MAX_ANSWER = 160, 300  # characters that are shown
 
 
 class Line(NamedTuple):
@@ -45,7 +45,8 @@ def run_lines(comparison: RunComparison) -> list[Line]:
     pairs = [
         ("folder", a.uri, b.uri),
         ("run", a.run_id, b.run_id),
-        ("finished", *(run.finished_at or f"no: {run.rows:,} of {run.planned_rows:,} rows" for run in (a, b))),
+        ("state", *(f"{run.state}, {run.rows:,} of {run.planned_rows:,} rows" for run in (a, b))),
+        ("begun", a.created_at, b.created_at),
         ("model", *(_join(run.model_id, run.model_revision) for run in (a, b))),
         ("adapter", *(run.adapter_revision or "none" for run in (a, b))),
         ("decoding", *(_join(run.decoding, run.layout, run.dtype) for run in (a, b))),
@@ -87,29 +88,28 @@ def row_lines(comparison: RunComparison) -> list[tuple[str, str]]:
     return [(label, f"{number:,}") for label, number in lines if number or label.startswith(("in both, by", "only"))]
 
 
-def account_lines(comparison: RunComparison) -> list[Line]:
+def figure_lines(comparison: RunComparison) -> list[Line]:
     """Cost and speed."""
-    a, b = comparison.a.account, comparison.b.account
-    currency = a.currency or b.currency or "USD"
+    a, b = comparison.a.figures, comparison.b.figures
+    kinds = dict.fromkeys([*a.tokens, *b.tokens])
     lines = [
         _number("products", a.products, b.products),
         _number("decoded here, not taken over", a.decoded, b.decoded),
         _number("dead letters", a.dead_letters, b.dead_letters),
-        _number("products/s", a.products_per_second, b.products_per_second, ",.2f"),
-        _number("products/s of one engine", a.products_per_busy_second, b.products_per_busy_second, ",.2f"),
-        _number("seconds, first to last shard", a.wall_seconds, b.wall_seconds, ",.1f"),
-        _number("engine seconds, computing", a.busy_seconds, b.busy_seconds, ",.1f"),
-        _number("engine seconds, loading", a.load_seconds, b.load_seconds, ",.1f"),
-        _number("engine seconds, billed", a.billed_seconds, b.billed_seconds, ",.1f"),
-        *(_number(name.replace("_", " "), a.tokens[name], b.tokens[name]) for name in a.tokens),
+        _number("products/s", a.products_per_second, b.products_per_second),
+        _number("products/s of an engine", a.products_per_engine_second, b.products_per_engine_second),
+        _number("wall time", a.wall_seconds, b.wall_seconds, formats.hours),
+        _number("engine time, billed", a.billed_seconds, b.billed_seconds, formats.hours),
+        _number("engine time, computing", a.busy_seconds, b.busy_seconds, formats.hours),
+        _number("engine time, loading", a.load_seconds, b.load_seconds, formats.hours),
+        *(_number(f"tokens: {TOKEN_NAMES.get(kind, kind)}", a.tokens.get(kind), b.tokens.get(kind)) for kind in kinds),
         _number("steps", a.steps, b.steps),
         _number("retried shards", a.retries, b.retries),
-        Line("hardware", *("; ".join(each.hardware) or UNKNOWN for each in (a, b))),
-        Line("price of an engine's hour", *(_prices(each) for each in (a, b))),
-        _number(f"billed, {currency}", a.cost_billed, b.cost_billed, ",.4g"),
-        _number(f"of it computing, {currency}", a.cost_useful, b.cost_useful, ",.4g"),
-        _number(f"{currency} per 1,000 products", a.usd_per_1k, b.usd_per_1k, ",.4g"),
-        _number(f"{currency} per 1,000 decoded", a.usd_per_1k_decoded, b.usd_per_1k_decoded, ",.4g"),
+        Line("hardware", *("; ".join(each.hardware) or formats.NONE for each in (a, b))),
+        _number("an engine hour", a.usd_per_engine_hour, b.usd_per_engine_hour, formats.usd),
+        _number("cost", a.usd_billed, b.usd_billed, formats.usd),
+        _number("of it computing", a.usd_useful, b.usd_useful, formats.usd),
+        _number("cost of 1,000 decoded products", a.usd_per_1k, b.usd_per_1k, formats.usd),
     ]
     return [line for line in lines if (line.a, line.b) != ("0", "0")]
 
@@ -138,6 +138,11 @@ def kind_lines(agreement: Agreement) -> list[tuple[str, str, str]]:
         for kind, number in agreement.kinds.items()
         if number
     ]
+
+
+def num_failures(agreement: Agreement) -> int:
+    """Answers that differ because one run, or each in another way, has failed."""
+    return sum(agreement.kinds[kind] for kind in DIFFERENT_KINDS[3:])
 
 
 def status_lines(agreement: Agreement) -> list[tuple[str, str, str]]:
@@ -171,11 +176,16 @@ def figure(estimate: Estimate, sign: bool = False) -> str:
 
 
 def answer(answered: Answered) -> str:
-    """An answer: its values, or its status."""
-    texts = [item.text for item in answered.items if item.text is not None]
+    """An answer: its values, or its status and what the model wrote."""
+    text = value_text(answered)
     if answered.status == "value":
-        return "; ".join(texts)
-    return f"({answered.status.replace('_', ' ')}{': ' + texts[0] if texts else ''})"
+        return text
+    return f"({answered.status}{f': {text}' if text else ''})"
+
+
+def value_text(answered: Answered) -> str:
+    """The values, or what the model wrote; empty if that is nothing."""
+    return _short("; ".join(item.text for item in answered.items if item.text is not None), _MAX_ANSWER)
 
 
 def places(item: Item) -> str:
@@ -191,26 +201,19 @@ def places(item: Item) -> str:
 
 
 def _join(*parts: str | None) -> str:
-    return ", ".join(part for part in parts if part) or UNKNOWN
+    return ", ".join(part for part in parts if part) or formats.NONE
 
 
 def _setting(value: Any) -> str:
     if value is None:
-        return UNKNOWN
+        return formats.NONE
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _MAX_SETTING else text[: _MAX_SETTING - 1] + "…"
+    return _short(text, _MAX_SETTING)
 
 
-def _number(label: str, a: float | None, b: float | None, form: str = ",") -> Line:
-    change = f"{b / a - 1:+.1%}" if a and b is not None else ""
-    text_a, text_b = (UNKNOWN if value is None else f"{value:{form}}" for value in (a, b))
-    return Line(label, text_a, text_b, change)
+def _short(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
-def _prices(account: Account) -> str:
-    if not account.price_per_hour:
-        return UNKNOWN
-    some = account.priced_shards < account.shards
-    prices: Sequence[float] = sorted({account.price_per_hour[0], account.price_per_hour[-1]})
-    text = " to ".join(f"{price:,.4g}" for price in prices)
-    return text + (f" ({account.priced_shards:,} of {account.shards:,} shards)" if some else "")
+def _number(label: str, a: float | None, b: float | None, form: Callable[[float | None], str] = formats.number) -> Line:
+    return Line(label, form(a), form(b), f"{b / a - 1:+.1%}" if a and b is not None else "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -147,6 +148,16 @@ def _write_shard(
     for name, entries in tables.items():
         (folder / name).mkdir(exist_ok=True)
         pq.write_table(to_table(name, entries), folder / name / f"part-{index:06d}.parquet")
+    first = [row for row in tables["attributes"] if row["value_index"] == 0]
+    counts = {
+        "rows": products + dead,
+        "products": products,
+        "dead_letters": dead,
+        "statuses": Counter(row["status"] for row in first),
+        "reasons": {"too_long": dead} if dead else {},
+    }
+    manifest = {"shard": index, "counts": counts, "metrics": {}, "finished_at": START.isoformat()}
+    Folder(str(folder)).write(f"_shards/{index:06d}.json", json.dumps(manifest).encode())
 
 
 def _evidence(value: str, text: str) -> list[dict[str, Any]]:

@@ -226,8 +226,8 @@ def test_an_unfinished_run_is_compared_as_far_as_it_is(tmp_path: Path) -> None:
     b = write_run(tmp_path / "b", rows, unfinished_shards=2)
     comparison = compare_runs(a, b)
     assert (comparison.rows.both, comparison.rows.only_a) == (6, 4)
-    assert comparison.b.finished_at is None
-    assert comparison.notes[0].startswith("B is not finished: 6 of 10 rows are committed")
+    assert comparison.b.state == "stopped"
+    assert comparison.notes[0].startswith("B is not finished, and nobody works on it: 6 of 10 rows are committed")
     # Of a shard that is being published, some tables are there already.
     source = tmp_path / "a" / "products" / "part-000002.parquet"
     (tmp_path / "b" / "products" / source.name).write_bytes(source.read_bytes())
@@ -257,19 +257,18 @@ def test_cost_and_speed(tmp_path: Path) -> None:
     b = write_run(tmp_path / "b", rows, price=0.0)
     c = write_run(tmp_path / "c", rows)
     priced = compare_runs(a, b)
-    account = priced.a.account
-    assert (account.wall_seconds, account.busy_seconds, account.billed_seconds, account.load_seconds) == (20, 10, 20, 1)
-    assert (account.products_per_second, account.products_per_busy_second) == (pytest.approx(0.3), pytest.approx(0.6))
-    assert account.cost_billed == pytest.approx(0.02)
-    assert account.usd_per_1k == pytest.approx(0.02 / 6 * 1000)
-    assert account.price_per_hour == (3.6,)
-    assert (priced.b.account.cost_billed, priced.b.account.usd_per_1k) == (0, 0), "a price of zero is a price"
-    unknown = compare_runs(a, c).b.account
-    assert (unknown.cost_billed, unknown.usd_per_1k, unknown.currency) == (None, None, None)
+    found = priced.a.figures
+    assert (found.wall_seconds, found.busy_seconds, found.billed_seconds, found.load_seconds) == (20, 10, 20, 1)
+    assert (found.products_per_second, found.products_per_engine_second) == (pytest.approx(0.3), pytest.approx(0.3))
+    assert found.usd_billed == pytest.approx(0.02)
+    assert found.usd_per_1k == pytest.approx(0.02 / 6 * 1000)
+    assert found.usd_per_engine_hour == pytest.approx(3.6)
+    assert (priced.b.figures.usd_billed, priced.b.figures.usd_per_1k) == (0, 0), "a price of zero is a price"
+    unknown = compare_runs(a, c).b.figures
+    assert (unknown.usd_billed, unknown.usd_per_1k, unknown.priced_shards) == (None, None, 0)
     _, text, _ = ask(a, c)
-    (line,) = [line for line in text.splitlines() if "per 1,000 products" in line]
-    assert "3.333" in line
-    assert " - " in line
+    (line,) = [line for line in text.splitlines() if "1,000 decoded products" in line]
+    assert [cell.strip() for cell in line.split("│")[2:5]] == ["$3.33", "–", ""]
 
 
 # Intervals
@@ -657,5 +656,5 @@ def test_two_real_runs(workplace: Workplace) -> None:
     assert again.changes is not None
     carried = compare_runs(str(workplace.folder / "tree"), str(workplace.folder / "again"))
     assert carried.same_text.num_same_decode == carried.same_text.num_answers == same.num_answers
-    assert carried.b.account.decoded == 0
-    assert carried.b.account.usd_per_1k_decoded is None
+    assert carried.b.figures.decoded == 0
+    assert carried.b.figures.usd_per_1k is None
