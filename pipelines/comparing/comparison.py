@@ -110,7 +110,13 @@ def compare_runs(
         rows = join.row_counts()
         if not rows.both:
             raise UsageError(_nothing_in_common(side_a, side_b, rows))
-        cells, moments = join.cells(), join.moments()
+        # True and false are conclusions: they are looked for nowhere in the text.
+        booleans = side_a.run.booleans | side_b.run.booleans
+        cells = [
+            cell._replace(ungrounded_a=0, ungrounded_b=0) if (cell.category, cell.attribute) in booleans else cell
+            for cell in join.cells()
+        ]
+        moments = join.moments()
         same = [cell for cell in cells if not cell.text_changed]
         attributes = by_attribute(same)
         order = [(each.category, each.attribute) for each in attributes]
@@ -180,7 +186,7 @@ def _notes(runs: Sequence[Run], settings: Settings, rows: RowCounts) -> Iterator
                 "only what both have committed is compared"
             )
     if settings.schemas is None:
-        yield "schemas are not compared: one of the runs is too old to say what it asked for (it has no _schemas.json)"
+        yield "Schemas are not compared: one of the runs is too old to say what it asked for (it has no _schemas.json)"
     if rows.doubled_a or rows.doubled_b:
         named = ", ".join(rows.doubled_ids)
         yield (

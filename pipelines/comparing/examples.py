@@ -14,13 +14,14 @@ from pipelines.comparing.joining import Place, Sampled
 from pipelines.comparing.sides import Side
 from pipelines.reporting.facts import FieldText
 from pipelines.reporting.highlight import Mark, cut, fits
+from pipelines.reporting.scan import Pairs
 from pipelines.reporting.texts import Wanted, read_texts
 from pipelines.runs import RowKey, answer_probability
 
 Right = Literal["a", "b", "both", "neither"]
 
 _COLUMNS = (
-    *("source_file", "source_row", "attribute", "value_index", "value_raw", "status"),
+    *("source_file", "source_row", "category", "attribute", "value_index", "value_raw", "status"),
     *("evidence", "num_tokens", "logprob_mean", "carried_from", "input_hash"),
 )
 
@@ -41,7 +42,8 @@ class Item:
     """A value, or what the model wrote where it is no valid one; None where it wrote nothing.
 
     Attributes:
-        evidence: the places where it stands; empty: nowhere in the text; None: there is no value to look for.
+        evidence: the places where it stands; empty: nowhere in the text; None: there is nothing to look for (no value,
+            or true or false, which are conclusions).
     """
 
     text: str | None
@@ -142,18 +144,22 @@ def _read(
         for row in table.filter(pc.is_in(table["source_row"], numbers)).to_pylist():
             rows[row["source_file"], row["source_row"], row["attribute"]].append(row)
         for place, attribute in places:
-            found[place, attribute] = _answered(rows[*place.key, attribute])
+            found[place, attribute] = _answered(rows[*place.key, attribute], side.run.booleans)
             hashes[place.key] = rows[*place.key, attribute][0]["input_hash"]
     return found, hashes
 
 
-def _answered(rows: list[dict[str, Any]]) -> Answered:
+def _answered(rows: list[dict[str, Any]], booleans: Pairs) -> Answered:
     rows = sorted(rows, key=lambda row: row["value_index"])
     first = rows[0]
+    is_boolean = (first["category"], first["attribute"]) in booleans
     return Answered(
         first["status"],
         [
-            Item(row["value_raw"], None if row["evidence"] is None else [Evidence(**each) for each in row["evidence"]])
+            Item(
+                row["value_raw"],
+                None if row["evidence"] is None or is_boolean else [Evidence(**each) for each in row["evidence"]],
+            )
             for row in rows
         ],
         answer_probability(first["num_tokens"], first["logprob_mean"]),

@@ -8,17 +8,17 @@ from typing import Any
 from markupsafe import Markup
 
 from pipelines.comparing import words
-from pipelines.comparing.agreement import KINDS, Agreement
+from pipelines.comparing.agreement import KINDS, Agreement, Kind
 from pipelines.comparing.comparison import RunComparison
 from pipelines.folders import Folder
 from pipelines.reporting import charts
 from pipelines.reporting.facts import Segment
 from pipelines.reporting.rendering import Templates
 
-_MAX_ATTRIBUTES = 200  # in the page; compare.json has all
+_MAX_ATTRIBUTES, _SHOWN_ATTRIBUTES = 500, 25  # in the page, and before a click; compare.json has all
 _MATCHES = ("exact", "folded", "fuzzy")
 # The parts of a bar: what is the same, and three ways to differ.
-_PARTS = (KINDS[:3], ("other_value",), ("value_to_absent", "absent_to_value"), KINDS[6:])
+_PARTS: tuple[tuple[Kind, ...], ...] = (KINDS[:3], ("other_value",), ("value_to_absent", "absent_to_value"), KINDS[6:])
 
 
 def write_pages(comparison: RunComparison, uri: str) -> list[str]:
@@ -67,6 +67,7 @@ def _context(comparison: RunComparison) -> dict[str, Any]:
         "quality": comparison.quality,
         "counted": counted[:_MAX_ATTRIBUTES],
         "num_counted": len(counted),
+        "shown": _SHOWN_ATTRIBUTES,
         "alone": [each for each in comparison.by_attribute if each.only_a or each.only_b],
     }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -13,9 +12,10 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from hpd_core import Attribute, CategorySchema
+from hpd_core import Attribute, CategorySchema, Record
 from pipelines.carryover import store_schemas
 from pipelines.folders import Folder
+from pipelines.prepare import input_hash
 from pipelines.run_plan import PLAN_NAME, Plan, PlannedFile
 from pipelines.sharding import Piece, Shard
 from pipelines.tables import to_table
@@ -126,7 +126,7 @@ def _write_shard(
             "schema_hash": "s",
             "prompt_hash": engine["prompt_hash"],
             "layout": engine["layout"],
-            "input_hash": hashlib.sha256(f"{row.category} {row.text}".encode()).hexdigest()[:16],
+            "input_hash": input_hash(Record("", row.category, {"title": row.text})),
         }
         counts = {f"num_{status}": 0 for status in ("value", "absent", "truncated", "invalid", "error")}
         carried = set(row.carried_from.values()) if set(row.carried_from) == set(row.answers) else set()
@@ -144,7 +144,7 @@ def _write_shard(
                     | {"carried_from": row.carried_from.get(attribute)}
                 )
     products, dead = len(tables["products"]), len(tables["dead_letter"])
-    tables["metrics"] = [_metrics(run_id, index, products, dead, len(tables["attributes"]), price)]
+    tables["metrics"] = [shard_metrics(run_id, index, products, dead, len(tables["attributes"]), price)]
     for name, entries in tables.items():
         (folder / name).mkdir(exist_ok=True)
         pq.write_table(to_table(name, entries), folder / name / f"part-{index:06d}.parquet")
@@ -167,7 +167,9 @@ def _evidence(value: str, text: str) -> list[dict[str, Any]]:
     return [{"field": "title", "start": start, "end": start + len(value), "text": value, "match": "exact"}]
 
 
-def _metrics(run_id: str, index: int, products: int, dead: int, values: int, price: float | None) -> dict[str, Any]:
+def shard_metrics(
+    run_id: str, index: int, products: int, dead: int, values: int, price: float | None
+) -> dict[str, Any]:
     """Every shard takes ten seconds, five of them computing; the next begins when it has ended."""
     tokens = ("prefix_tokens_computed", "prefix_tokens_reused", "document_tokens", "key_tokens", "value_tokens")
     start = START + datetime.timedelta(seconds=10 * index)

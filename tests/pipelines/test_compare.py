@@ -9,11 +9,14 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Mapping
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import fsspec
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -24,7 +27,9 @@ from pipelines import compare
 from pipelines.comparing.agreement import Moments, clustered, kind, wilson
 from pipelines.comparing.comparison import RunComparison, compare_runs
 from pipelines.errors import UsageError
+from tests.pipelines import browser
 from tests.pipelines.conftest import Workplace, product, products, read_table
+from tests.pipelines.large_runs import compare_apart, expected, write_large_run
 from tests.pipelines.made_runs import ABSENT, INVALID, TRUNCATED, Answer, Row, write_run
 
 ROOT = Path(__file__).parents[2]
@@ -445,6 +450,43 @@ def test_examples_are_few_spread_and_drawn_again_alike(tmp_path: Path) -> None:
     assert compare_runs(a, b, max_examples=0).examples == []
 
 
+def test_true_and_false_are_looked_for_nowhere(tmp_path: Path) -> None:
+    schemas = {"Coffee": [Attribute(name="Organic", type="boolean")]}
+    a = write_run(tmp_path / "a", [Row("p0", {"Organic": "true"})], schemas=schemas)
+    b = write_run(tmp_path / "b", [Row("p0", {"Organic": "false"})], schemas=schemas)
+    comparison = compare_runs(a, b)
+    assert (of(comparison, "Organic").ungrounded_a, of(comparison, "Organic").ungrounded_b) == (0, 0)
+    assert [each.is_ungrounded for each in comparison.examples[0].a.items] == [False]
+
+
+def test_examples_show_the_text_of_either_catalog(tmp_path: Path) -> None:
+    texts = ["Acme Kona, dark roast", "Velor coffee, light roast"]
+    catalog = tmp_path / "catalog.parquet"
+    pq.write_table(pa.table({"title": texts, "c": ["Coffee"] * 2}), catalog)
+    settings = {"path": [str(catalog)], "category": "c", "fields": [["title", "title"]]}
+    answers = [("dark", "light"), ("Kona", "Velor")]
+    a, b = (
+        write_run(
+            tmp_path / name,
+            [Row(f"p{n}", {"Roast": answers[side][n]}, text=text) for n, text in enumerate(texts)],
+            files={str(catalog): "f1"},
+            config={"input": settings},
+        )
+        for side, name in enumerate("ab")
+    )
+    first, _ = sorted(compare_runs(a, b).examples, key=lambda each: each.product_id)
+    assert first.fields is not None
+    assert [(each.text, each.values) for each in first.fields[0].segments] == [
+        ("Acme ", ()),
+        ("Kona", (1,)),
+        (", ", ()),
+        ("dark", (0,)),
+        (" roast", ()),
+    ]
+    pq.write_table(pa.table({"title": ["something else"] * 2, "c": ["Coffee"] * 2}), catalog)
+    assert [each.fields for each in compare_runs(a, b).examples] == [None, None]
+
+
 # Gold
 
 
@@ -580,7 +622,7 @@ def test_runs_of_before_schemas_were_kept(tmp_path: Path) -> None:
     (tmp_path / "a" / "_schemas.json").unlink()
     comparison = compare_runs(a, b)
     assert comparison.settings.schemas is None
-    assert "schemas are not compared" in comparison.notes[0]
+    assert "Schemas are not compared" in comparison.notes[0]
 
 
 # The command
@@ -618,6 +660,119 @@ def test_other_storages(tmp_path: Path) -> None:
         assert ask("memory://compared/a", "memory://compared/a/")[0] == 2
     finally:
         memory.rm("/compared", recursive=True)
+
+
+HOSTILE = "<script>alert(1)</script> {{ 7 * 7 }} \" onload=x ' | `a` </style> \u202eevil \x00"
+
+
+class Tags(HTMLParser):
+    """What a page is made of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: Counter[str] = Counter()
+        self.attributes: list[tuple[str, str | None]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags[tag] += 1
+        self.attributes += attrs
+
+
+def hostile_pair(folder: Path) -> tuple[str, str]:
+    row = {"id": HOSTILE, "text": HOSTILE, "category": HOSTILE}
+    schemas = [{HOSTILE: [Attribute(name="Brand", description=text)]} for text in (HOSTILE, "plain")]
+    return (
+        write_run(folder / "a", [Row(answers={"Brand": HOSTILE}, **row)], run_id=HOSTILE, schemas=schemas[0]),
+        write_run(
+            folder / "b",
+            [Row(answers={"Brand": "Kona"}, **row)],
+            schemas=schemas[1],
+            files={"catalog.parquet": "f2", HOSTILE: "x"},
+            config={"model": HOSTILE},
+        ),
+    )
+
+
+def test_the_page_stands_alone_and_hostile_texts_are_texts(tmp_path: Path) -> None:
+    a, b = hostile_pair(tmp_path)
+    gold = tmp_path / "gold.jsonl"
+    gold.write_text(json.dumps({"product_id": HOSTILE, "category": HOSTILE, "values": {"Brand": [HOSTILE]}}))
+    code, text, error = ask(a, b, "--gold", str(gold), "--out", str(tmp_path / "out"))
+    assert code == 0, error
+    assert "\x00" not in text
+    page = (tmp_path / "out" / "compare.html").read_text()
+    found = Tags()
+    found.feed(page)
+    assert found.tags["script"] == 0
+    assert found.tags["style"] == 1
+    assert "alert(1)" in page
+    assert "<script>alert" not in page
+    assert "\u202e" not in page
+    assert {name for name, _ in found.attributes if name.startswith("on")} == set()
+    assert {value for name, value in found.attributes if name in ("src", "href")} <= {
+        "data:,",
+        "#main",
+        "#runs",
+        "#rows",
+        "#agreement",
+        "#attributes",
+        "#quality",
+        "#cost",
+        "#examples",
+    }
+    policies = [value for name, value in found.attributes if name == "content" and value and "default-src" in value]
+    assert policies
+    assert policies[0].startswith("default-src 'none'; style-src 'sha256-")
+    markdown = (tmp_path / "out" / "compare.md").read_text()
+    assert "<script>" not in markdown
+    assert "`" not in markdown.replace("\\`", "")
+    data = json.loads((tmp_path / "out" / "compare.json").read_text())
+    assert data["examples"][0]["a"]["items"][0]["text"] == HOSTILE
+    assert data["examples"][0]["right"] == "a"
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1200, False), (390, True)])
+def test_the_page_in_a_browser(tmp_path: Path, width: int, dark: bool) -> None:
+    if reason := browser.missing():
+        pytest.skip(reason)
+    a, b = hostile_pair(tmp_path)
+    assert ask(a, b, "--out", str(tmp_path / "out"))[0] == 0
+    with browser.open_browser() as page:
+        page.open(tmp_path / "out" / "compare.html", width=width, dark=dark)
+        assert [request for request in page.requests if not request.startswith("data:")] == []
+        assert (page.complaints, page.dialogs) == ([], [])
+        assert page.evaluate("document.querySelectorAll('article.example').length") == 1
+        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+        assert page.evaluate("getComputedStyle(document.querySelector('.card')).borderRadius") == "10px"
+
+
+def test_a_page_of_runs_with_nothing_to_show(tmp_path: Path) -> None:
+    # All dead on one side, and another text throughout.
+    a = write_run(tmp_path / "a", [Row("p0", None), Row("p1", {"Brand": "x"})])
+    b = write_run(
+        tmp_path / "b",
+        [Row("p0", None), Row("p1", {"Brand": "y"}, text="other")],
+        files={"catalog.parquet": "f2"},
+        unfinished_shards=0,
+    )
+    code, text, error = ask(a, b, "--out", str(tmp_path / "out"))
+    assert code == 0, error
+    assert "no answer to compare" in text
+    page = (tmp_path / "out" / "compare.html").read_text()
+    assert "No row has the same text in both runs." in page
+    assert "1 rows have another text" in page
+
+
+# Large runs
+
+
+def test_large_runs_need_little_memory(tmp_path: Path) -> None:
+    """A million answers each. The process itself, with its libraries, takes some 400 MB."""
+    count = 100_000
+    a, b = (write_large_run(tmp_path / name, count, differs=name == "b") for name in "ab")
+    kinds, megabytes = compare_apart(a, b, memory_limit="150MB")
+    assert kinds == expected(count)
+    assert megabytes < 1000
 
 
 # Real runs
