@@ -16,6 +16,7 @@ from __future__ import annotations
 import bisect
 import contextlib
 import itertools
+import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,6 +34,7 @@ from pipelines.errors import UsageError
 from pipelines.runs import RowKey
 
 MEMORY_LIMIT = "2GB"  # of DuckDB
+_MAX_THREADS = 8  # each needs memory of its own
 _MAX_NAMES = 5  # doubled ids that are named
 
 _SIDES = ("a", "b")
@@ -125,6 +127,7 @@ class Join:
             str(folder / "compared.duckdb"),
             config={
                 "memory_limit": MEMORY_LIMIT,
+                "threads": min(_MAX_THREADS, os.cpu_count() or 1),
                 "temp_directory": str(folder / "spilled"),
                 "preserve_insertion_order": False,
                 "autoinstall_known_extensions": False,
