@@ -193,6 +193,7 @@ class Extractor(ABC):
             "layout": self.layout,
             "dtype": str(model.dtype).removeprefix("torch."),
             "quantization": self.config.quantization,
+            "model_size": models.size(model),
             "device": str(model.device),
             "device_name": models.device_name(model.device),
             "prompt_hash": self.config.prompt.hash,

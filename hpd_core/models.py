@@ -126,6 +126,20 @@ def resolve_dtype(config: EngineConfig, device: torch.device) -> torch.dtype:
     return torch.bfloat16 if has_bf16 else torch.float32
 
 
+def size(model: Any) -> dict[str, int]:
+    """How large a model is: parameters that every token goes through, those that make logits, bytes of all weights."""
+    head = model.get_output_embeddings().weight
+    is_tied = head is model.get_input_embeddings().weight
+    # In transformers' count, a tied head is an embedding. It knows the packed weights of NF4, too.
+    layers = model.num_parameters(exclude_embeddings=True) - (0 if is_tied else head.shape[0] * head.shape[1])
+    weight_bytes = sum(weight.numel() * weight.element_size() for weight in model.parameters())
+    return {
+        "layer_parameters": layers,
+        "head_parameters": head.shape[0] * head.shape[1],
+        "weight_bytes": weight_bytes,
+    }
+
+
 def device_name(device: torch.device) -> str:
     """The GPU's name, or the number of CPU cores."""
     if device.type == "cuda":

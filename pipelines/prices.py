@@ -30,6 +30,7 @@ class InstancePrice:
     """A row of the table; prices in USD an hour, None where not known."""
 
     instance_type: str
+    gpu: str
     gpu_count: int
     on_demand: float | None
     spot: float | None
@@ -73,6 +74,7 @@ def _price(row: dict[str, str]) -> InstancePrice:
 
     return InstancePrice(
         row["instance_type"],
+        row["gpu"],
         int(row["gpu_count"]),
         number("on_demand_usd_per_hour"),
         number("spot_usd_per_hour"),

@@ -178,4 +178,6 @@ def file_differences(old: Sequence[PlannedFile], new: Sequence[PlannedFile]) -> 
     gone = [f"{name} is gone" for name in before if name not in after]
     added = [f"{name} is new" for name in after if name not in before]
     changed = [f"{name} has changed" for name in before if name in after and before[name] != after[name]]
-    return changed + gone + added or ["the order of the files has changed"]
+    if not (changed or gone or added) and list(before) != list(after):
+        return ["the order of the files has changed"]
+    return changed + gone + added

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Self
 
 from pipelines.errors import UsageError
@@ -40,7 +40,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What an engine's hour costs. `usd_per_hour` is None where it is not known: then there are hours and no dollars."""
+    """What an engine's hour costs. `usd_per_hour` is None where it is not known: there are hours then, no dollars."""
 
     usd_per_hour: float | None
     source: str | None
@@ -76,13 +76,15 @@ class Forecast:
         rows: of the catalog; `dead_rows` of them have no schema and cost nothing.
         sampled: products that were measured, in `num_batches` batches.
         text_bytes: mean of a row's text in the catalog; `sampled_text_bytes` of the measured products, weighted as the
-            estimate weights them: how far the sample's lengths are from the catalog's.
+            estimate weights them: how far the sample's lengths are from the catalog's. None if not known.
         work_hours: engine hours of computing for products.
         prefix_hours: engine hours for the categories' prefixes, computed once by every engine.
         load_seconds: in which one engine loads.
-        utilisation: share of an engine's time, after loading, in which it computes; `utilisation_source` says whether it
-            is assumed.
+        utilisation: share of an engine's time, after loading, in which it computes; `utilisation_source`: measured,
+            set or assumed.
         engines: that the configuration asks for.
+        tokens: forwarded for a product, by kind: document, key, value.
+        bytes_effect: by which share the work grows if every text becomes twice as long.
         assumed: what was not measured, in words; empty if everything was.
     """
 
@@ -97,7 +99,7 @@ class Forecast:
     num_batches: int
     seed: int | None
     text_bytes: float
-    sampled_text_bytes: float
+    sampled_text_bytes: float | None
     work_hours: Interval
     prefix_hours: float
     load_seconds: float
@@ -108,7 +110,7 @@ class Forecast:
     categories: Sequence[CategoryForecast]
     tokens: Mapping[str, float]
     bytes_effect: float
-    assumed: Sequence[str] = ()
+    assumed: Sequence[str] = field(default_factory=list)
 
     @property
     def billed_hours(self) -> Interval:

@@ -1,0 +1,118 @@
+"""What a forecast is priced by: the engine's price, and machines that were not at hand to measure.
+
+A machine that was not measured is taken to do the measured work (operations and bytes, from the tokens that were
+forwarded and the model's size) at a stated share of what its data sheet promises. That is an assumption, and marked
+as one.
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipelines.config import CostConfig, JobConfig
+from pipelines.costing.forecast import Price
+from pipelines.errors import UsageError
+from pipelines.prices import Instance, engine_price, price_table
+
+_TABLE = Path(__file__).with_name("gpus.csv")
+EFFICIENCY = 0.4
+"""Share of a GPU's dense bf16 peak that is assumed where nothing was measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A data sheet: dense bf16 operations a second, and bytes a second from its memory."""
+
+    name: str
+    flops: float
+    bandwidth: float
+
+
+@functools.cache
+def gpu_table() -> dict[str, Gpu]:
+    """The data sheets that ship, by name."""
+    with _TABLE.open(encoding="utf-8") as file:
+        rows = csv.DictReader(line for line in file if not line.startswith("#"))
+        return {
+            row["gpu"]: Gpu(row["gpu"], float(row["bf16_tflops"]) * 1e12, float(row["gb_per_second"]) * 1e9)
+            for row in rows
+        }
+
+
+def planned_price(config: JobConfig, metrics: Sequence[Mapping[str, Any]]) -> Price:
+    """The price of an engine's hour: by the configuration, else by what the measured engines were billed."""
+    last = metrics[-1] if metrics else {}
+    per_node = _engines_per_node(config)
+    cost = config.cost
+    if cost.usd_per_hour is None and cost.instance_type is None:
+        return Price(
+            last.get("price_per_hour"),
+            last.get("price_source"),
+            last.get("instance_type"),
+            last.get("market"),
+            per_node,
+        )
+    # The cloud is not asked: this machine need not be one of those that are planned for.
+    found = engine_price(_with_market(cost), 1 / per_node, find=Instance)
+    return Price(found.usd_per_hour, found.source, cost.instance_type, found.instance.market, per_node)
+
+
+def _with_market(cost: CostConfig) -> CostConfig:
+    """Where nothing is said, the dearer one."""
+    return cost if cost.market is not None else cost.model_copy(update={"market": "on-demand"})
+
+
+def _engines_per_node(config: JobConfig) -> int:
+    known = price_table().get(config.cost.instance_type or "")
+    gpus = config.actors.num_gpus
+    if known is None or gpus == 0:
+        return config.actors.max
+    return max(1, int(known.gpu_count / (gpus or 1)))
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a catalog's row asks of a machine, on average.
+
+    Attributes:
+        flops: of the matrix products, attention apart.
+        steps: forwards of the whole model that a row has to pay for, if every step is full.
+        weight_bytes: read by each of them.
+    """
+
+    flops: float
+    steps: float
+    weight_bytes: float
+
+
+def work_per_row(config: JobConfig, engine: Mapping[str, Any], tokens: Mapping[str, float]) -> Work:
+    """From the tokens forwarded for a row and the model's size.
+
+    Raises `UsageError` if the run that measured them did not record the model's size.
+    """
+    size = engine.get("model_size")
+    if not size:
+        raise UsageError("the measured run does not say how large its model is; run a new pilot")
+    forwarded = tokens["document"] + tokens["key"] + tokens["value"]
+    flops = 2 * size["layer_parameters"] * forwarded + 2 * size["head_parameters"] * tokens["value"]
+    return Work(flops, forwarded / config.engine.max_tokens_per_step, size["weight_bytes"])
+
+
+def assumed_seconds(work: Work, gpu: Gpu, efficiency: float) -> float:
+    """Seconds for a row on a GPU that was not measured: the slower of arithmetic and reading the weights."""
+    return max(work.flops / (gpu.flops * efficiency), work.steps * work.weight_bytes / (gpu.bandwidth * efficiency))
+
+
+def find_gpu(instance_type: str) -> Gpu:
+    """The GPU of an instance type. Raises `UsageError` if the price table or the data sheets do not have it."""
+    priced = price_table().get(instance_type)
+    gpu = gpu_table().get(priced.gpu) if priced is not None else None
+    if gpu is None:
+        known = ", ".join(name for name, price in price_table().items() if price.gpu in gpu_table())
+        raise UsageError(f"--on {instance_type}: no such machine in the tables; there are {known}")
+    return gpu

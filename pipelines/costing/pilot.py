@@ -1,0 +1,200 @@
+"""A pilot: a drawn sample of the catalog, run through the real engine by the same job as the catalog itself.
+
+<output>.pilot/draw.json      the catalog as it was counted, and the rows that were drawn
+<output>.pilot/sample.jsonl   these rows, in the order in which they run
+<output>.pilot/run/           the run over them: a shard is a batch
+<output>.pilot/second/...     the same again, where the first one found the largest spread
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+from rich.console import Console
+
+from pipelines.config import CostConfig, JobConfig
+from pipelines.costing.draw import Draw
+from pipelines.costing.survey import merged_pieces
+from pipelines.errors import RunError, UsageError
+from pipelines.folders import Folder
+from pipelines.job import run_job
+from pipelines.ledger import Ledger
+from pipelines.planned import PlannedJob, plan_job
+from pipelines.readers import read_piece
+from pipelines.rows import row_json
+from pipelines.run_plan import differences
+from pipelines.sharding import Piece, Shard
+from pipelines.tables import read_part
+
+DRAW_NAME = "draw.json"
+SAMPLE_NAME = "sample.jsonl"
+RUN_NAME = "run"
+SECOND_NAME = "second"
+
+# A shard of the real run holds many more products than a batch: with more batches in it the engine is as full.
+_BATCHES_IN_FLIGHT = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Pilot:
+    """A drawn pilot, stored before it runs.
+
+    Attributes:
+        identity: what it was drawn from and how. A pilot with another identity is another one.
+        rows, text_bytes: of the catalog, the rows without a schema or text apart, which are in `dead`.
+    """
+
+    identity: Mapping[str, Any]
+    rows: int
+    text_bytes: int
+    dead: Mapping[str, int]
+    draw: Draw
+
+    def to_json(self) -> bytes:
+        """As stored."""
+        return json.dumps(asdict(self) | {"draw": self.draw.to_dict()}, ensure_ascii=False).encode()
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """The opposite of `to_json`."""
+        return cls(**{**data, "draw": Draw.from_dict(data["draw"])})
+
+
+def identity(job: PlannedJob, num_rows: int, seed: int) -> dict[str, Any]:
+    """What a pilot depends on: the catalog, the settings that decide results, the schemas, its size and seed."""
+    return {
+        "files": [asdict(file) for file in job.plan.files],
+        "limit": job.plan.limit,
+        "config": dict(job.plan.result_config),
+        "schema_hash": job.plan.schema_hash,
+        "num_rows": num_rows,
+        "seed": seed,
+    }
+
+
+def find_pilot(folder: Folder, wanted: Mapping[str, Any]) -> Pilot | None:
+    """The pilot in the folder, if there is one. Raises `UsageError` if it is another than the wanted one."""
+    data = folder.read_json(DRAW_NAME)
+    if data is None:
+        return None
+    pilot = Pilot.from_json(data)
+    if changes := differences(dict(pilot.identity), dict(wanted)):
+        shown = "; ".join(line if len(line) < 120 else line[:117] + "..." for line in changes[:3])
+        raise UsageError(
+            f"{folder.uri} holds another pilot: {shown}. Name another folder (--folder), or remove that one"
+        )
+    return pilot
+
+
+def store_pilot(folder: Folder, pilot: Pilot, job: PlannedJob) -> None:
+    """Writes the sample, then the draw: a pilot whose draw is there is complete. Raises `UsageError` if it cannot."""
+    lines = _sample_lines(pilot.draw, job)
+    try:
+        folder.write(SAMPLE_NAME, b"".join(line + b"\n" for line in lines))
+        folder.write(DRAW_NAME, pilot.to_json())
+    except OSError as error:
+        raise UsageError(f"cannot write to {folder.uri}: {error}") from error
+
+
+def _sample_lines(draw: Draw, job: PlannedJob) -> list[bytes]:
+    """The drawn rows as JSONL, in order; only the mapped columns."""
+    wanted: dict[int, set[int]] = defaultdict(set)
+    for row in draw.rows:
+        wanted[row.file].add(row.row)
+    config, found = job.config.input, {}
+    pieces = merged_pieces(job) if len(draw.rows) * 10 > job.plan.num_rows else _pieces(job)
+    for piece in pieces:
+        numbers = {number for number in wanted[piece.file] if piece.start <= number < piece.stop}
+        if not numbers:
+            continue
+        source = job.plan.files[piece.file]
+        for read in read_piece(source.name, source.format, piece, config.columns, anonymous=config.anonymous):
+            if read.number in numbers and read.values is not None:
+                values = {name: value for name, value in read.values.items() if name in config.columns}
+                found[piece.file, read.number] = row_json(values).encode()
+    missing = [row for row in draw.rows if (row.file, row.row) not in found]
+    if missing:
+        name = job.plan.files[missing[0].file].name
+        raise RunError(f"{name} has changed while the pilot was drawn: row {missing[0].row} is gone")
+    return [found[row.file, row.row] for row in draw.rows]
+
+
+def _pieces(job: PlannedJob) -> list[Piece]:
+    return [piece for shard in job.plan.shards for piece in shard.pieces]
+
+
+def run_pilot(folder: Folder, pilot: Pilot, config: JobConfig, console: Console) -> str:
+    """Runs what is left of the pilot; returns the run's folder. Raises as `run_job`."""
+    place = folder.absolute_uri
+    job = plan_job(_pilot_config(config, f"{place}/{SAMPLE_NAME}", f"{place}/{RUN_NAME}"))
+    if job.is_new:
+        shards = _batches(pilot.draw, folder.read(SAMPLE_NAME))
+        job = dataclasses.replace(job, plan=dataclasses.replace(job.plan, shards=shards))
+    outcome = run_job(job, console)
+    if outcome.discrepancy is not None:
+        raise RunError(f"the pilot's counts do not add up: {outcome.discrepancy}")
+    return job.output.uri
+
+
+def _pilot_config(config: JobConfig, sample: str, output: str) -> JobConfig:
+    source = config.input.model_copy(update={"path": (sample,), "format": "jsonl", "anonymous": False})
+    actors = config.actors.model_copy(update={"max_in_flight": max(config.actors.max_in_flight, _BATCHES_IN_FLIGHT)})
+    changes = {
+        "input": source,
+        "output": output,
+        "actors": actors,
+        "run_id": None,
+        # Everything is decoded: what can be carried over is not what a product costs.
+        "base": None,
+        "retry_failed": None,
+        # The machines that are planned for need not be the one that the pilot runs on, which says itself what it is.
+        "cost": CostConfig(),
+        # A pilot with many dead letters is a result, too.
+        "max_dead_letter_share": 1.0,
+    }
+    return config.model_copy(update=changes)
+
+
+def _batches(draw: Draw, sample: bytes) -> list[Shard]:
+    """A shard for each batch, in order."""
+    sizes = [len(line) for line in sample.splitlines(keepends=True)]
+    counts = Counter(row.batch for row in draw.rows)
+    shards, row, offset = [], 0, 0
+    for batch in range(draw.num_batches):
+        stop = row + counts[batch]
+        end = offset + sum(sizes[row:stop])
+        piece = Piece(0, row, stop, stop - row, offset, end)
+        shards.append(Shard(batch, (piece,), stop - row, end - offset))
+        row, offset = stop, end
+    return shards
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredRun:
+    """What a finished run's tables say about the engine.
+
+    Attributes:
+        seconds: engine seconds by row number; dead-lettered rows have none of their own, and count as 0.
+        metrics: one row a shard.
+        engine: what decoded.
+    """
+
+    seconds: Mapping[int, float]
+    metrics: list[dict[str, Any]]
+    engine: Mapping[str, Any]
+
+
+def read_measured(uri: str) -> MeasuredRun:
+    """Raises `RunError` if a table cannot be read."""
+    folder = Folder(uri)
+    seconds: dict[int, float] = {}
+    for name in folder.list("products"):
+        table = read_part(folder, f"products/{name}", ["source_row", "engine_seconds"])
+        seconds |= {row["source_row"]: row["engine_seconds"] or 0.0 for row in table.to_pylist()}
+    metrics = [row for name in folder.list("metrics") for row in read_part(folder, f"metrics/{name}").to_pylist()]
+    return MeasuredRun(seconds, metrics, Ledger(folder, "").engine())

@@ -1,0 +1,147 @@
+"""One pass over the catalog: how many rows of which category and length there are, and candidates for a pilot.
+
+Every row gets a pseudo-random number from the seed and its place, so a draw depends on neither order nor chunks, and a
+second one continues where the first ended.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import heapq
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from hpd_core import Record
+from pipelines.planned import PlannedJob
+from pipelines.readers import SourceRow, read_piece
+from pipelines.rows import Refusal, to_record
+from pipelines.sharding import Piece
+
+# Rows between two calls of `on_progress`, and between two clean-ups of a cell's candidates.
+_CHUNK = 10_000
+_MASK = (1 << 64) - 1
+
+
+class Cell(NamedTuple):
+    """Rows of one category whose texts are about equally long: between 4**band and 4**(band + 1) bytes."""
+
+    category: str
+    band: int
+
+
+class Candidate(NamedTuple):
+    """A row that may be drawn. Those with the smallest `number` are drawn first."""
+
+    number: int
+    file: int
+    row: int
+    text_bytes: int
+    category: str
+
+
+@dataclass(slots=True)
+class CellCount:
+    """What a cell holds: its rows, the bytes of their texts, and the candidates with the smallest numbers."""
+
+    rows: int = 0
+    text_bytes: int = 0
+    candidates: list[Candidate] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """A counted catalog. `dead`: rows that will be dead-lettered before they reach an engine, by reason."""
+
+    cells: Mapping[Cell, CellCount]
+    dead: Counter[str]
+
+    @property
+    def num_rows(self) -> int:
+        """All rows, the dead ones included."""
+        return sum(cell.rows for cell in self.cells.values()) + self.dead.total()
+
+
+def survey_catalog(
+    job: PlannedJob, seed: int, keep: int, on_progress: Callable[[int], None] = lambda rows: None
+) -> Survey:
+    """Reads every planned row.
+
+    Args:
+        keep: candidates kept per cell: no draw takes more.
+        on_progress: told the number of rows read so far.
+
+    Raises `RunError` if a file cannot be read.
+    """
+    cells: dict[Cell, CellCount] = defaultdict(CellCount)
+    dead: Counter[str] = Counter()
+    for count, (file, row) in enumerate(_rows(job), start=1):
+        record = _to_record(row, job)
+        if isinstance(record, Record):
+            size = sum(len(text.encode()) for text in record.fields.values())
+            cell = cells[Cell(record.category, band(size))]
+            cell.rows += 1
+            cell.text_bytes += size
+            number = row_number(seed, job.plan.files[file].name, row.number)
+            cell.candidates.append(Candidate(number, file, row.number, size, record.category))
+            if len(cell.candidates) >= 2 * keep + _CHUNK:
+                _prune(cell, keep)
+        else:
+            dead[record.code] += 1
+        if count % _CHUNK == 0:
+            on_progress(count)
+    for cell in cells.values():
+        _prune(cell, keep)
+    return Survey(dict(cells), dead)
+
+
+def band(text_bytes: int) -> int:
+    """The length band of a text."""
+    return max(0, text_bytes.bit_length() - 1) // 2
+
+
+def row_number(seed: int, file: str, row: int) -> int:
+    """64 pseudo-random bits of a row, the same in every process (splitmix64)."""
+    state = (row * 0x9E3779B97F4A7C15 + _file_key(seed, file)) & _MASK
+    state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & _MASK
+    return state ^ (state >> 31)
+
+
+@functools.cache
+def _file_key(seed: int, file: str) -> int:
+    return int.from_bytes(hashlib.sha256(f"{seed}:{file}".encode()).digest()[:8], "little")
+
+
+def _prune(cell: CellCount, keep: int) -> None:
+    cell.candidates = heapq.nsmallest(keep, cell.candidates)
+
+
+def _rows(job: PlannedJob) -> Iterator[tuple[int, SourceRow]]:
+    """Every planned row with its file's index."""
+    config = job.config.input
+    for piece in merged_pieces(job):
+        source = job.plan.files[piece.file]
+        for row in read_piece(source.name, source.format, piece, config.columns, anonymous=config.anonymous):
+            yield piece.file, row
+
+
+def merged_pieces(job: PlannedJob) -> list[Piece]:
+    """The plan's pieces, neighbours joined: each file is opened once and not once a shard."""
+    merged: list[Piece] = []
+    for piece in itertools.chain.from_iterable(shard.pieces for shard in job.plan.shards):
+        last = merged[-1] if merged else None
+        if last is not None and (last.file, last.stop) == (piece.file, piece.start) and piece.byte_stop == 0:
+            merged[-1] = replace(last, stop=piece.stop, num_rows=last.num_rows + piece.num_rows)
+        else:
+            merged.append(piece)
+    return merged
+
+
+def _to_record(row: SourceRow, job: PlannedJob) -> Record | Refusal:
+    if row.values is None:
+        return row.problem or Refusal("unreadable", "the row could not be read")
+    return to_record(row.values, "", job.config.input, job.schemas)

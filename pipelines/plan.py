@@ -1,0 +1,118 @@
+"""Says what a run will cost before it starts: dollars and hours, with an interval.
+
+    python pipelines/plan.py --config job.yaml --pilot 2000
+    python pipelines/plan.py --config job.yaml --pilot 2000 --second-pilot 1000 --deadline 8
+    python pipelines/plan.py --config job.yaml --from-run s3://bucket/enriched/2026-11-20
+    python pipelines/plan.py --config job.yaml --pilot 200 --on g6e.48xlarge --set cost.market=spot
+    python pipelines/plan.py --config job.yaml --backtest s3://bucket/enriched/2026-11-20
+
+A pilot is a stratified sample of the catalog that runs through the real engine, in <output>.pilot; killed, it
+continues; finished, the same command only computes anew. Exit codes: 0 clean; 1 stopped, run it again; 2 wrong usage,
+configuration or input.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+if not __package__:
+    # Started as a file: Python has put this folder on the path, the checkout around it is needed.
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)
+
+import typer
+from rich.console import Console
+
+from pipelines.errors import RunError, UsageError
+
+EXIT_STOPPED = 1
+EXIT_USAGE = 2
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+
+@app.command(help=__doc__.split("\n\n", maxsplit=1)[0] if __doc__ else None)
+def plan(
+    config: Annotated[str, typer.Option(help="the job's YAML file")],
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="change a key of the file; may be repeated")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="only the first N rows of the catalog")] = None,
+    pilot: Annotated[int | None, typer.Option(min=1, help="rows to draw and run")] = None,
+    second_pilot: Annotated[
+        int, typer.Option(min=0, help="rows more, where the first pilot found the largest spread")
+    ] = 0,
+    from_run: Annotated[
+        str | None, typer.Option(metavar="RUN", help="no pilot: what this finished run's products cost")
+    ] = None,
+    backtest: Annotated[
+        str | None,
+        typer.Option(metavar="RUN", help="no forecast: tries the method on this run of the catalog"),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="of the draw")] = 0,
+    folder: Annotated[str | None, typer.Option(help="where the pilot is kept; by default <output>.pilot")] = None,
+    deadline: Annotated[
+        list[float] | None, typer.Option(min=0.01, help="hours in which the run has to be done; may be repeated")
+    ] = None,
+    utilisation: Annotated[
+        float | None, typer.Option(min=0.01, max=1, help="share of an engine's time in which it computes")
+    ] = None,
+    on: Annotated[
+        str | None, typer.Option(metavar="INSTANCE_TYPE", help="a machine that is not at hand: assumed, not measured")
+    ] = None,
+    efficiency: Annotated[
+        float | None, typer.Option(min=0.01, max=1, help="with --on: share of its GPUs' peak; 0.4 if not given")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="the forecast as JSON in the last line of stdout")] = False,
+) -> None:
+    """Prints the forecast and exits with its code."""
+    console = Console(stderr=as_json)
+    try:
+        if [pilot, from_run, backtest].count(None) != 2:
+            raise UsageError("one of --pilot N, --from-run RUN and --backtest RUN is needed")
+        if pilot is None and second_pilot:
+            raise UsageError("--second-pilot goes with --pilot")
+        if efficiency is not None and on is None:
+            raise UsageError("--efficiency goes with --on")
+        # Imported here: `--help` and wrong options answer at once, without torch.
+        from pipelines.costing.backtest import describe
+        from pipelines.costing.forecast import FORECAST_NAME
+        from pipelines.costing.planner import Planner
+        from pipelines.costing.scenarios import DEADLINES
+        from pipelines.costing.show import forecast_json, print_forecast
+
+        planner = Planner.open(config, overrides or [], limit, folder, on, console)
+        if backtest is not None:
+            tried = planner.backtest(backtest)
+            for line in describe(tried):
+                console.print(line, highlight=False, soft_wrap=True)
+            if as_json:
+                print(json.dumps([asdict(each) for each in tried]))
+            return
+        if pilot is not None:
+            forecast = planner.from_pilot(pilot, second_pilot, seed, utilisation)
+        else:
+            forecast = planner.from_run(str(from_run), utilisation)
+        forecast = planner.store(forecast, on, efficiency)
+        place, hours = planner.folder.describe(FORECAST_NAME), deadline or list(DEADLINES)
+        print_forecast(console, forecast, hours, place)
+        if as_json:
+            print(json.dumps(forecast_json(forecast, hours, place), ensure_ascii=False))
+        code = 0
+    except UsageError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        code = EXIT_USAGE
+    except (RunError, OSError) as error:
+        print(f"Stopped: {error}\nRun the same command again to continue.", file=sys.stderr)
+        code = EXIT_STOPPED
+    except KeyboardInterrupt:
+        print("Interrupted. Run the same command again to continue.", file=sys.stderr)
+        code = 130
+    raise typer.Exit(code)
+
+
+if __name__ == "__main__":
+    app()
