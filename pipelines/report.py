@@ -44,7 +44,10 @@ def write_report(facts: Facts, out: Folder) -> list[str]:
     return [out.describe(name) for name in files]
 
 
-def _print(facts: Facts, places: list[str]) -> None:
+def _print(facts: Facts, places: list[str], brief: bool) -> None:
+    if brief:
+        print(f"Report: {places[-1]}")
+        return
     for note in facts.notes:
         print(f"NOTE: {formats.plain(note)}")
     account, money = facts.account, facts.account.money if facts.account else None
@@ -52,7 +55,7 @@ def _print(facts: Facts, places: list[str]) -> None:
     time = f"; {formats.hours(account.time.billed)} of engines" if account else ""
     f1 = f"; F1 {formats.rate(facts.quality.f1.value)}" if facts.quality else ""
     print(f"{facts.totals.products:,} products: {cost}{time}{f1}")
-    print(f"report: {places[-1]} (the same numbers in report.json and report.md)")
+    print(f"Report: {places[-1]} (the same numbers in report.json and report.md)")
 
 
 @app.command(help=__doc__.split("\n\n", maxsplit=1)[0] if __doc__ else None)
@@ -67,6 +70,7 @@ def main(
     sample: Annotated[int, typer.Option(min=0, max=2000, help="products to show")] = 200,
     seed: Annotated[int, typer.Option(help="of the random ones among them")] = 0,
     out: Annotated[str | None, typer.Option(help="folder for the report, if not the run's")] = None,
+    brief: Annotated[bool, typer.Option("--brief", help="say where the report is, nothing else")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object instead of text")] = False,
 ) -> None:
     """Writes the report and says where it is."""
@@ -83,7 +87,7 @@ def main(
         data = facts.to_dict() | {"sample": {"seed": seed, "size": facts.sample.size}, "files": places}
         print(json.dumps(data, ensure_ascii=False))
     else:
-        _print(facts, places)
+        _print(facts, places, brief)
 
 
 if __name__ == "__main__":

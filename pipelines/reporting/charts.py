@@ -10,10 +10,8 @@ from collections.abc import Callable, Sequence
 
 from markupsafe import Markup
 
-from pipelines.reporting import formats
-
 _WIDTH, _HEIGHT = 460, 250
-_LEFT, _RIGHT, _TOP, _BOTTOM = 56, 16, 14, 40
+_LEFT, _RIGHT, _TOP, _BOTTOM = 56, 26, 14, 40
 
 
 def bar(share: float | None, kind: str = "k0") -> Markup:
@@ -134,21 +132,16 @@ def _axis_y(ticks: Sequence[float], y: Callable[[float], float], label: str) -> 
         '<text class="end" x="{3}" y="{4:.1f}">{5}</text>'
     )
     lines = [
-        Markup(grid).format(_LEFT, _WIDTH - _RIGHT, y(tick), _LEFT - 6, y(tick) + 4, formats.number(_whole(tick)))
-        for tick in ticks
+        Markup(grid).format(_LEFT, _WIDTH - _RIGHT, y(tick), _LEFT - 6, y(tick) + 4, f"{tick:,g}") for tick in ticks
     ]
     return [*lines, Markup('<text class="name" x="{}" y="{}">{}</text>').format(_LEFT + 4, _TOP + 10, label)]
 
 
 def _axis_x(ticks: Sequence[float], x: Callable[[float], float], label: str) -> list[Markup]:
     text = '<text class="middle" x="{:.1f}" y="{}">{}</text>'
-    labels = [Markup(text).format(x(tick), _HEIGHT - _BOTTOM + 16, formats.number(_whole(tick))) for tick in ticks]
+    labels = [Markup(text).format(x(tick), _HEIGHT - _BOTTOM + 16, f"{tick:,g}") for tick in ticks]
     name = Markup('<text class="name end" x="{}" y="{}">{}</text>').format(_WIDTH - _RIGHT, _HEIGHT - 6, label)
     return [*labels, name]
-
-
-def _whole(value: float) -> float:
-    return int(value) if value == int(value) else value
 
 
 def _ticks(most: float) -> tuple[list[float], float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 
 from pipelines.reporting.facts import DeadExample, DeadReason
+from pipelines.reporting.formats import shortened
 from pipelines.reporting.parts import Parts
 from pipelines.reporting.scan import CategorySums
 
@@ -25,13 +26,9 @@ def read_dead_letters(parts: Parts, sums: dict[str, CategorySums]) -> tuple[Dead
                 sums.setdefault(row["category"], CategorySums()).dead_letters += 1
             if len(examples[reason]) < _MAX_EXAMPLES:
                 place = f"{row['source_file']} row {row['source_row']}"
-                error, source = _short(row["error"]) or "", _short(row["row_json"])
+                error, source = shortened(row["error"], _MAX_TEXT), shortened(row["row_json"], _MAX_TEXT)
                 examples[reason].append(DeadExample(place, row["product_id"], row["category"], error, source))
     return tuple(
         DeadReason(code, stage, count, count / counts.total(), tuple(examples[code, stage]))
         for (code, stage), count in counts.most_common()
     )
-
-
-def _short(text: str | None) -> str | None:
-    return text if text is None or len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…"

@@ -18,7 +18,13 @@ from pipelines.status import State
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Which run this is, and what decoded it. `engine`: as the run's first engine described itself."""
+    """Which run this is, and what decoded it.
+
+    Attributes:
+        layout: `tree`, `stacked`, or `ar` for plain autoregressive decoding.
+        engine: as the run's first engine described itself.
+        devices, instances: shards by the machine they were decoded on.
+    """
 
     uri: str
     run_id: str
@@ -28,15 +34,11 @@ class Identity:
     schema_hash: str
     limit: int | None
     base_run_id: str | None
+    layout: str
     engine: Mapping[str, Any]
     devices: Mapping[str, int]
     instances: Mapping[str, int]
     inputs: tuple[InputFile, ...]
-
-    @property
-    def layout(self) -> str:
-        """How the answers were decoded, in a word."""
-        return "ar" if self.engine.get("decoding") == "ar" else str(self.engine.get("layout") or "unknown")
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import re
+from typing import TypeVar
 
 from markupsafe import Markup, escape
 
@@ -16,7 +17,7 @@ _STEERING = re.compile(
     "\U000e0000-\U000e007f]"
 )
 # Those that mean something anywhere, or at the start of a line.
-_MARKDOWN = re.compile(r"[\\`*_\[\]|~>]|^[#+\-=]|^\d+(?=[.)])")
+_MARKDOWN = re.compile(r"[\\`*_\[\]|~>]|^[#+\-=]|^\d+(?=[.)](?:\s|$))")
 
 
 def show(text: str) -> Markup:
@@ -33,6 +34,19 @@ def show(text: str) -> Markup:
 def plain(text: str) -> str:
     """Without steering characters and line breaks: for a title, an option, a terminal."""
     return " ".join(_STEERING.sub("\ufffd", text).split())
+
+
+Text = TypeVar("Text", str, str | None)
+
+
+def shortened(text: Text, limit: int) -> Text:
+    """At most so many characters of it, and a sign where there were more."""
+    return text if text is None or len(text) <= limit else f"{text[:limit]}…"
+
+
+def leaf(place: str) -> str:
+    """The last part of a path, or of a hub's id."""
+    return place.rstrip("/").rsplit("/", 1)[-1]
 
 
 def markdown(text: str) -> str:
@@ -67,7 +81,7 @@ def hours(seconds: float | None) -> str:
         return f"{seconds / 3600:,.0f} h" if whole else f"{seconds / 3600:,.1f} h"
     if seconds >= 60:
         return f"{seconds / 60:,.1f} min"
-    return f"{seconds:,.1f} s" if seconds >= 1 or seconds == 0 else f"{_three_digits(seconds)} s"
+    return f"{seconds:,.1f} s" if seconds >= 1 else f"{_three_digits(seconds)} s"
 
 
 def number(value: float | None) -> str:

@@ -7,20 +7,19 @@ from dataclasses import dataclass
 
 from pipelines.errors import UsageError
 from pipelines.reporting.account import ShardTotals, read_account
+from pipelines.reporting.compared import compared_run, read_compared
 from pipelines.reporting.dead import read_dead_letters
 from pipelines.reporting.draw import draw
 from pipelines.reporting.facts import (
     Account,
     CategoryFacts,
-    ComparedRun,
     Facts,
     Identity,
     InputFile,
-    Quality,
     Totals,
 )
 from pipelines.reporting.opened import OpenedRun, open_run
-from pipelines.reporting.outlook import find_forecast, forecast_facts, outlook
+from pipelines.reporting.outlook import find_forecast, forecast_facts, outlook, priced
 from pipelines.reporting.quality import read_quality
 from pipelines.reporting.sample import GoldIndex, build_sample
 from pipelines.reporting.scan import CategorySums, scan_attributes, scan_products
@@ -71,11 +70,10 @@ def gather(uri: str, wishes: Wishes) -> Facts:
     forecast, forecast_place, forecast_notes = find_forecast(run.folder.uri, wishes.forecast)
     expected = None
     if forecast is not None:
-        expected = forecast_facts(
-            forecast, forecast_place, account, categories, totals, wishes.usd_per_hour, is_finished=run.is_finished
-        )
-    compared = [_compared(run, account, quality, is_this=True)] if wishes.compare else []
-    compared += [_compare(other, wishes) for other in wishes.compare]
+        forecast = forecast if wishes.usd_per_hour is None else priced(forecast, wishes.usd_per_hour)
+        expected = forecast_facts(forecast, forecast_place, account, categories, totals, run)
+    compared = [compared_run(run, account, quality, is_this=True)] if wishes.compare else []
+    compared += [read_compared(other, wishes.gold, wishes.usd_per_hour) for other in wishes.compare]
     return Facts(
         identity=_identity(run, machines),
         totals=totals,
@@ -103,6 +101,7 @@ def _identity(run: OpenedRun, machines: ShardTotals) -> Identity:
         schema_hash=plan.schema_hash,
         limit=plan.limit,
         base_run_id=plan.base_run_id,
+        layout=run.layout,
         engine=run.engine,
         devices=dict(machines.devices),
         instances=dict(machines.instances),
@@ -183,33 +182,3 @@ def _gap_notes(run: OpenedRun) -> list[str]:
         else:
             notes.append(f"{len(missing):,} committed shards are not published in {table}/ yet; they are left out.")
     return notes
-
-
-def _compare(uri: str, wishes: Wishes) -> ComparedRun:
-    run = open_run(uri)
-    account, _ = read_account(run.parts, wishes.usd_per_hour)
-    quality = None
-    if wishes.gold is not None:
-        quality = read_quality(uri, wishes.gold, is_finished=run.is_finished)[0]
-    return _compared(run, account, quality, is_this=False)
-
-
-def _compared(run: OpenedRun, account: Account | None, quality: Quality | None, *, is_this: bool) -> ComparedRun:
-    identity = _identity(run, ShardTotals())
-    totals = run.status.totals
-    time = account.time if account is not None else None
-    return ComparedRun(
-        uri=run.folder.uri,
-        run_id=run.plan.run_id,
-        state=run.status.state,
-        is_this=is_this,
-        model=str(run.engine.get("model_id") or "unknown"),
-        adapter=run.engine.get("adapter_id"),
-        layout=identity.layout,
-        products=totals.products,
-        dead_letters=totals.dead_letters,
-        f1=quality.f1 if quality is not None else None,
-        usd_per_1k=account.money.per_1k if account is not None and account.money is not None else None,
-        seconds_per_1k=time.billed / account.decoded * 1000 if account and time and account.decoded else None,
-        products_per_second=account.products_per_second if account is not None else None,
-    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -37,6 +36,16 @@ class OpenedRun:
     booleans: Pairs
 
     @property
+    def layout(self) -> str:
+        """How the answers were decoded, in a word."""
+        return "ar" if self.engine.get("decoding") == "ar" else str(self.engine.get("layout") or "unknown")
+
+    @property
+    def device(self) -> str | None:
+        """What the first engine ran on; None if none has started."""
+        return self.engine.get("device_name") or self.engine.get("device")
+
+    @property
     def is_finished(self) -> bool:
         """Whether nothing is left to do."""
         return self.status.state == "finished"
@@ -44,18 +53,19 @@ class OpenedRun:
 
 def open_run(uri: str) -> OpenedRun:
     """Raises `UsageError` if there is no run, or it cannot be read."""
-    status = read_status(uri)
-    folder = Folder(uri)
-    ledger = Ledger(folder, session="")
     try:
+        status = read_status(uri)
+        folder = Folder(uri)
+        ledger = Ledger(folder, session="")
         plan, manifest = find_plan(folder), ledger.finished()
         if plan is None:
             raise UsageError(f"there is no run in {uri}")
         engine = (manifest or {}).get("engine") or ledger.engine()
         schemas = folder.read_json(SCHEMAS_NAME) or {}
         committed = ledger.committed()
-    except (OSError, RunError, json.JSONDecodeError) as error:
-        raise UsageError(f"cannot read {uri}: {error}") from error
+    except (OSError, RunError, ValueError, KeyError, TypeError) as error:
+        # The last three: one of its JSON files is damaged.
+        raise UsageError(f"cannot read {uri}: {type(error).__name__}: {error}") from error
     settings = ((manifest or {}).get("config") or {}).get("input") or plan.result_config.get("input") or {}
     booleans = {
         (category, attribute["name"])

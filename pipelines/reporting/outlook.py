@@ -19,6 +19,7 @@ from pipelines.reporting.facts import (
     SensitivityFacts,
     Totals,
 )
+from pipelines.reporting.opened import OpenedRun
 
 
 def find_forecast(uri: str, place: str | None) -> tuple[Forecast | None, str, list[str]]:
@@ -36,24 +37,27 @@ def find_forecast(uri: str, place: str | None) -> tuple[Forecast | None, str, li
         return None, place, [f"The forecast is left out: {error}."]
 
 
+def priced(forecast: Forecast, usd_per_hour: float) -> Forecast:
+    """The forecast at another price of an engine's hour."""
+    return dataclasses.replace(forecast, price=dataclasses.replace(forecast.price, usd_per_hour=usd_per_hour))
+
+
 def forecast_facts(
     forecast: Forecast,
     place: str,
     account: Account | None,
     categories: tuple[CategoryFacts, ...],
     totals: Totals,
-    usd_per_hour: float | None,
-    *,
-    is_finished: bool,
+    run: OpenedRun,
 ) -> ForecastFacts:
-    """What was expected, and what came of it. `usd_per_hour` prices both."""
-    if usd_per_hour is not None:
-        forecast = dataclasses.replace(forecast, price=dataclasses.replace(forecast.price, usd_per_hour=usd_per_hour))
+    """What was expected of the run, and what came of it."""
     notes = []
-    if not is_finished:
+    if not run.is_finished:
         notes.append("The run is not finished: what came true is of the rows done so far.")
     elif totals.rows != forecast.rows:
         notes.append(f"The forecast is of {forecast.rows:,} rows, the run took {totals.rows:,}: compare by row.")
+    if run.device is not None and run.device != forecast.device:
+        notes.append(f"The forecast is for {forecast.device}, the run was on {run.device}.")
     if totals.carried:
         notes.append(f"{totals.carried:,} products were taken over from an earlier run and cost nothing.")
     by_name = {category.category: category for category in categories}
@@ -68,7 +72,7 @@ def forecast_facts(
         sampled=forecast.sampled,
         num_batches=forecast.num_batches,
         seed=forecast.seed,
-        is_comparable=is_finished and totals.rows == forecast.rows,
+        is_comparable=run.is_finished and totals.rows == forecast.rows,
         lines=tuple(_lines(forecast, account, totals)),
         categories=tuple(
             _expectation(each.category, "hours", each.hours, _hours_of(by_name.get(each.category)))

@@ -47,6 +47,8 @@ def _templates() -> Templates:
 
 def _context(facts: Facts) -> dict[str, Any]:
     account = facts.account
+    numbers = {category.category: index for index, category in enumerate(facts.categories)}
+    sampled = {product.category for product in facts.sample.products}
     return {
         "facts": facts,
         "identity": facts.identity,
@@ -55,7 +57,8 @@ def _context(facts: Facts) -> dict[str, Any]:
         "time": account.time if account is not None else None,
         "money": account.money if account is not None else None,
         "tokens": [(TOKEN_NAMES.get(name, name), count) for name, count in (account.tokens if account else {}).items()],
-        "category_numbers": {category.category: index for index, category in enumerate(facts.categories)},
+        "category_numbers": numbers,
+        "sampled_categories": [(name, index) for name, index in numbers.items() if name in sampled],
         "scattered": _scattered(facts),
         "doubtful": DOUBTFUL,
     }

@@ -20,7 +20,8 @@ from markupsafe import Markup
 from pipelines.reporting import formats
 
 _FORMATS = {
-    name: getattr(formats, name) for name in ("usd", "hours", "number", "share", "rate", "probability", "size", "plain")
+    name: getattr(formats, name)
+    for name in ("usd", "hours", "number", "share", "rate", "probability", "size", "plain", "leaf")
 }
 
 

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from pipelines.gold import GoldProduct, GoldValue
 from pipelines.reporting.draw import Drawn
 from pipelines.reporting.facts import FieldText, Place, Sample, SampledProduct, SampledValue
+from pipelines.reporting.formats import shortened
 from pipelines.reporting.highlight import Mark, cut, fits
 from pipelines.reporting.parts import Parts
 from pipelines.reporting.scan import Pairs
@@ -114,7 +115,7 @@ def _value(item: Row, is_boolean: bool, verdict: tuple[str | None, bool | None])
     places = tuple(Place(each["field"], each["start"], each["end"], each["match"]) for each in evidence or ())
     return SampledValue(
         attribute=item["attribute"],
-        text=_short(item["value_raw"]),
+        text=shortened(item["value_raw"], _MAX_TEXT),
         status=item["status"],
         probability=answer_probability(item["num_tokens"], item["logprob_mean"]),
         places=places if looked_for else None,
@@ -130,7 +131,7 @@ def _verdict(label: GoldValue | None, items: Sequence[Row]) -> tuple[str | None,
     status = items[0]["status"]
     texts = tuple(item["value_raw"] for item in items if status == "value" and item["value_raw"] is not None)
     outcome = judge(label, Answer(status, texts))
-    return _short(str(label)), outcome in (Outcome.NN, Outcome.VC)
+    return shortened(str(label), _MAX_TEXT), outcome in (Outcome.NN, Outcome.VC)
 
 
 def _doubt(value: SampledValue) -> tuple[bool, float]:
@@ -173,7 +174,3 @@ def _shards_of(plan: Plan, keys: set[Key]) -> set[int]:
 
 def _key(row: Row) -> Key:
     return row["source_file"], row["source_row"]
-
-
-def _short(text: str | None) -> str | None:
-    return text if text is None or len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…"

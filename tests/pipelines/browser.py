@@ -1,7 +1,7 @@
 """A real, headless Chromium for the tests, driven through the DevTools protocol.
 
-The one that PySide6-WebEngine brings along, or the machine's own (`chromium`, or what $CHROMIUM names). What a page asks
-of the network and what it complains about is on record.
+The one that PySide6-WebEngine brings along, or the machine's own (`chromium`, or what $CHROMIUM names). What a page
+asks of the network and what it complains about is on record.
 """
 
 from __future__ import annotations
@@ -26,6 +26,10 @@ import aiohttp
 _START_SECONDS = 60
 _SETTLE_SECONDS = 0.3
 _KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, "ArrowDown": 40}
+
+
+class NoBrowserError(Exception):
+    """None that is installed starts here: a library of the system is missing, or its kind of machine is another."""
 
 
 class Page:
@@ -133,7 +137,7 @@ def missing() -> str | None:
 
 @contextmanager
 def open_browser() -> Iterator[Page]:
-    """A browser with one empty page, until the block ends."""
+    """A browser with one empty page, until the block ends. Raises `NoBrowserError` if none starts."""
     problems = []
     for command in _commands():
         port = _free_port()
@@ -154,10 +158,11 @@ def open_browser() -> Iterator[Page]:
                 process.kill()
                 process.wait()
                 loop.close()
-    raise RuntimeError("no browser starts: " + "; ".join(problems))
+    raise NoBrowserError("no Chromium starts: " + "; ".join(problems))
 
 
 async def _connect(loop: asyncio.AbstractEventLoop, process: subprocess.Popen[bytes], port: int) -> Page | None:
+    """The browser's page; None if the browser has ended by itself."""
     session = aiohttp.ClientSession()
     deadline = time.monotonic() + _START_SECONDS
     while time.monotonic() < deadline and process.poll() is None:
@@ -171,6 +176,7 @@ async def _connect(loop: asyncio.AbstractEventLoop, process: subprocess.Popen[by
             pass
         await asyncio.sleep(0.1)
     await session.close()
+    assert process.poll() is not None, f"{process.args} does not answer after {_START_SECONDS} seconds"
     return None
 
 

@@ -28,11 +28,13 @@ from pipelines.extract import app
 from pipelines.folders import Folder, open_filesystem
 from pipelines.lease import RunLease
 from pipelines.readers import read_piece
+from pipelines.report import app as report_app
 from pipelines.sharding import Piece
 from pipelines.sources import list_files, scan_sources
 from pipelines.status import read_status
 from pipelines.yaml_files import load_yaml
 from tests.pipelines.conftest import Workplace, product, products, read_table
+from tests.pipelines.report_run import Answer, Product, metrics, write_run
 from tests.pipelines.s3_server import (
     BUCKET,
     PUBLIC_BUCKET,
@@ -424,3 +426,20 @@ def test_a_model_on_s3_is_copied_once_and_again_when_it_changes(
     assert json.loads((second / "config.json").read_text())["rope_theta"] == 5000.0
     with pytest.raises((StorageError, ModelError), match="no such folder"):
         resolve_source(f"{bucket}/nothing")
+
+
+@pytest.mark.parametrize("file_format", ["jsonl", "parquet"])
+def test_a_run_is_reported_on_where_it_lies(bucket: str, tmp_path: Path, file_format: str) -> None:
+    item = Product("p", {"title": "Velor shoe, größe 42"}, {"Size": Answer("größe 42")}, "Shoes", 2.0)
+    source = f"{bucket}/catalog.{file_format}"
+    rows = [metrics(0, 60, busy_seconds=30.0)]
+    run = write_run(tmp_path, [[item]], rows, file_format=file_format, source=source)
+    upload(run, f"{bucket}/run")
+    upload(tmp_path / f"catalog.{file_format}", source)
+    result = CliRunner().invoke(report_app, [f"{bucket}/run"])
+    assert result.exit_code == 0, result.output
+    assert f"{bucket}/run/report.html" in result.output
+    page = Folder(f"{bucket}/run").read("report.html").decode()
+    assert "größe 42</mark>" in page
+    assert "Its text could not be read back" not in page
+    assert CliRunner().invoke(report_app, [f"{bucket}/nowhere"]).exit_code == 2

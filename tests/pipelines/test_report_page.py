@@ -1,0 +1,235 @@
+"""The report's page in a real Chromium: it asks nobody for anything, runs nothing of a catalog, works by keyboard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.reporting.gather import Wishes, gather
+from pipelines.reporting.page import render_html
+from tests.pipelines.browser import NoBrowserError, Page, missing, open_browser
+from tests.pipelines.report_run import Answer, Product, hostile_products, metrics, write_run
+
+pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Page]:
+    try:
+        with open_browser() as page:
+            yield page
+    except NoBrowserError as error:
+        pytest.skip(str(error))
+
+
+def _products() -> list[Product]:
+    shoes = [
+        Product(
+            f"s{number}",
+            {"title": f"Velor running shoe, red, {number}", "description": "A red shoe. " * 30},
+            {
+                "Colour": Answer("red", 0.9),
+                "Kind": Answer("running shoe", 0.4 if number % 2 else 0.9),
+                "Brand": Answer("Nobody" if number == 3 else "Velor", 0.95),
+                "Sole": Answer(None, 0.9, "absent"),
+            },
+            category="Shoes",
+            seconds=1.0,
+        )
+        for number in range(8)
+    ]
+    arabic = Product("a0", {"title": "حذاء رياضي أحمر من نايكي"}, {"Brand": Answer("نايكي", 0.8)}, "أحذية", 2.0)
+    long_word = Product("l0", {"title": "x" * 600 + " Acme"}, {"Brand": Answer("Acme", 0.7)}, "Shoes", 2.0)
+    dead = Product("d0", {"title": "y" * 500}, category="Hats", dead=("no_schema", "no schema for category 'Hats'"))
+    return [*shoes, arabic, long_word, dead]
+
+
+@pytest.fixture(scope="module")
+def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("page")
+    products, row = _products(), {"busy_seconds": 50.0, "load_seconds": 5.0, "price_per_hour": 3.6}
+    rows = [metrics(0, 60, **row), metrics(60, 130, **row)]
+    run = write_run(folder, [products[:6], products[6:]], rows)
+    other = write_run(folder / "other", [products[:4]], rows[:1])
+    gold = folder / "gold.jsonl"
+    lines = [f'{{"product_id": "s{n}", "category": "Shoes", "values": {{"Brand": ["Velor"]}}}}' for n in range(4)]
+    gold.write_text("\n".join(lines))
+    path = folder / "report.html"
+    path.write_text(render_html(gather(str(run), Wishes(gold=str(gold), compare=[str(other)]))), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def page(browser: Page, page_file: Path) -> Page:
+    return _opened(browser, page_file)
+
+
+def _opened(browser: Page, path: Path, **options: Any) -> Page:
+    browser.requests.clear()
+    browser.complaints.clear()
+    browser.dialogs.clear()
+    browser.open(path, **options)
+    return browser
+
+
+def test_it_opens_from_the_disk_and_asks_nobody(page: Page) -> None:
+    assert page.evaluate("location.protocol") == "file:"
+    assert [url for url in page.requests if not url.startswith("data:")] == []
+    assert page.evaluate("performance.getEntriesByType('resource').length") == 0
+    assert page.complaints == []
+    assert page.evaluate("getComputedStyle(document.querySelector('.card')).borderTopLeftRadius") == "10px", "styled"
+
+
+def test_charts_and_highlights_are_to_be_seen(page: Page) -> None:
+    boxes = page.evaluate(
+        "[...document.querySelectorAll('svg.stack, svg.chart, svg.bar')].map(e => [e.getBoundingClientRect().width,"
+        " e.getBoundingClientRect().height, e.querySelectorAll('rect, polyline, circle').length])"
+    )
+    assert len(boxes) > 10
+    assert all(width > 50 and height > 5 and shapes for width, height, shapes in boxes)
+    shares = page.evaluate(
+        "[...document.querySelectorAll('svg.stack rect')].map(e => e.getBoundingClientRect().width / "
+        "document.querySelector('svg.stack').getBoundingClientRect().width)"
+    )
+    assert shares == pytest.approx([100 / 130, 10 / 130, 0, 20 / 130], abs=0.01)
+    marked = page.evaluate("[...document.querySelectorAll('#sample-list mark')].map(e => e.textContent)")
+    assert marked.count("Velor") == 7, "one of the eight has another brand"
+    assert "نايكي" in marked
+    assert page.evaluate(
+        "[...document.querySelectorAll('#sample-list mark')].every(e => getComputedStyle(e).backgroundColor != "
+        "'rgba(0, 0, 0, 0)')"
+    )
+    assert page.evaluate("document.querySelectorAll('.value.ungrounded').length") == 1
+
+
+def test_right_to_left_text_runs_from_the_right(page: Page) -> None:
+    direction = (
+        "getComputedStyle([...document.querySelectorAll('.fields dd')].find(e => e.textContent.includes('حذاء')))"
+    )
+    assert page.evaluate(f"{direction}.direction") == "rtl"
+
+
+def test_products_by_keyboard(page: Page) -> None:
+    active = "document.activeElement.querySelector('h3') && document.activeElement.querySelector('h3').textContent"
+    order = page.evaluate("[...document.querySelectorAll('#sample-list h3')].map(e => e.textContent)")
+    page.press("j")
+    assert page.evaluate(active) == order[0]
+    page.press("j")
+    page.press("j")
+    assert page.evaluate(active) == order[2]
+    page.press("k")
+    assert page.evaluate(active) == order[1]
+    page.settle(0.6)
+    top = page.evaluate("document.activeElement.getBoundingClientRect().top")
+    assert 0 <= top < page.evaluate("innerHeight"), "it is scrolled to"
+    # From the product on with the tabulator to its values' places; Enter goes there.
+    page.press("Tab")
+    assert page.evaluate("document.activeElement.matches('article button[data-v]')")
+    assert page.evaluate("document.querySelectorAll('mark.on').length") >= 1, "what has the focus is lit"
+    page.press("Enter")
+    page.press("/")
+    assert page.evaluate("document.activeElement.id") == "sample-search"
+    page.press("j")
+    assert page.evaluate("document.activeElement.value") == "j", "typed, not obeyed"
+    page.press("Escape")
+    assert page.evaluate("document.activeElement === document.body")
+
+
+def test_everything_can_be_reached_with_the_tabulator(page: Page) -> None:
+    page.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    page.press("Enter")
+    page.settle()
+    assert page.evaluate("location.hash") == "#main"
+    reached = set()
+    for _ in range(12):
+        page.press("Tab")
+        reached.add(page.evaluate("document.activeElement.id || document.activeElement.tagName"))
+    assert {"sample-category", "sample-kind", "sample-search"} <= reached
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"), [("ungrounded", {"s3"}), ("doubtful", {"s1", "s3", "s5", "s7"}), ("wrong", {"s3"})]
+)
+def test_filters(page: Page, kind: str, expected: set[str]) -> None:
+    products = "[...document.querySelectorAll('#sample-list article')]"
+    shown = f"{products}.filter(e => !e.hidden).map(e => e.querySelector('h3').textContent)"
+    choose = "(id, value) => { const e = document.getElementById(id); e.value = value; " + (
+        "e.dispatchEvent(new Event('input')); }"
+    )
+    page.evaluate(f"({choose})('sample-kind', '{kind}')")
+    assert set(page.evaluate(shown)) == expected
+    assert page.evaluate("document.getElementById('sample-count').textContent") == f"{len(expected)} of 10"
+    page.evaluate(f"({choose})('sample-search', 'no such text')")
+    assert page.evaluate(shown) == []
+    assert page.evaluate("!document.getElementById('sample-none').hidden")
+    page.evaluate(f"({choose})('sample-search', '')")
+    page.evaluate(f"({choose})('sample-kind', '')")
+    names = page.evaluate("[...document.getElementById('sample-category').options].map(e => e.text)")
+    values = page.evaluate("[...document.getElementById('sample-category').options].map(e => e.value)")
+    page.evaluate(f"({choose})('sample-category', '{values[names.index('أحذية')]}')")
+    assert page.evaluate(shown) == ["a0"]
+
+
+@pytest.mark.parametrize("width", [320, 390, 768, 1200])
+def test_no_width_needs_sideways_scrolling(browser: Page, page_file: Path, width: int) -> None:
+    page = _opened(browser, page_file, width=width)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate("document.body.scrollWidth") <= width
+
+
+def test_light_dark_and_paper(browser: Page, page_file: Path) -> None:
+    def brightness() -> float:
+        colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        return sum(map(float, colour.removeprefix("rgb(").removesuffix(")").split(","))) / 3
+
+    page = _opened(browser, page_file)
+    assert brightness() > 240
+    page = _opened(browser, page_file, dark=True)
+    assert brightness() < 40
+    page.call("Emulation.setEmulatedMedia", media="print")
+    assert page.evaluate("getComputedStyle(document.querySelector('nav')).display") == "none"
+    assert page.evaluate("document.querySelectorAll('#sample-list article')[9].getBoundingClientRect().height") > 50
+    page.call("Emulation.setEmulatedMedia", media="")
+
+
+def test_a_hostile_catalog_runs_nothing(browser: Page, tmp_path: Path) -> None:
+    run = write_run(tmp_path, [hostile_products()], [metrics(0, 10, busy_seconds=9.0)])
+    path = tmp_path / "report.html"
+    path.write_text(render_html(gather(str(run), Wishes())), encoding="utf-8")
+    page = _opened(browser, path)
+    # Everything that could set something off.
+    page.evaluate(
+        "for (const e of document.querySelectorAll('*')) for (const kind of ['mouseover', 'click', 'focus'])"
+        " e.dispatchEvent(new MouseEvent(kind, {bubbles: false}))"
+    )
+    page.settle()
+    assert page.evaluate("typeof window.hacked") == "undefined"
+    assert (page.dialogs, page.complaints) == ([], []), "nothing even tried"
+    assert [url for url in page.requests if not url.startswith("data:")] == []
+    assert page.evaluate("document.querySelectorAll('script').length") == 1
+    assert page.evaluate("document.querySelectorAll('#sample-list article').length") == 10
+    assert "<script>hacked('text')</script>" in page.evaluate("document.querySelector('#sample-list').textContent")
+    assert page.evaluate("getComputedStyle(document.querySelector('.ctl')).unicodeBidi") == "isolate"
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_the_policy_is_a_second_wall(page: Page) -> None:
+    """Were a string put in without escaping, nothing would come of it."""
+    page.evaluate(
+        "document.body.insertAdjacentHTML('beforeend', `<img src='https://evil.example/x' onerror='window.hacked = 1'>"
+        "<a id=bad href='javascript:window.hacked = 2'>x</a><style>body { display: none }</style>"
+        "<iframe srcdoc='<script>parent.hacked = 3</script>'></iframe>`);"
+        "const s = document.createElement('script'); s.textContent = 'window.hacked = 4'; document.body.append(s);"
+        "document.getElementById('bad').click()"
+    )
+    page.settle(0.6)
+    assert page.evaluate("typeof window.hacked") == "undefined"
+    assert page.evaluate("getComputedStyle(document.body).display") != "none"
+    refused = " ".join(page.complaints)
+    for directive in ("img-src", "script-src", "style-src"):
+        assert directive in refused
+    assert page.evaluate("performance.getEntriesByType('resource').filter(e => e.transferSize > 0).length") == 0
