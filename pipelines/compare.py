@@ -25,6 +25,7 @@ from pipelines.comparing.comparison import MAX_EXAMPLES, SEED, compare_runs
 from pipelines.comparing.pages import write_pages
 from pipelines.comparing.printing import print_comparison
 from pipelines.errors import UsageError
+from pipelines.reporting import formats
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -46,7 +47,7 @@ def compare(
         comparison = compare_runs(run_a, run_b, gold=gold, max_examples=limit, seed=seed)
         written = write_pages(comparison, out) if out is not None else []
     except (UsageError, OSError) as error:
-        typer.echo(f"Error: {error}", err=True)
+        typer.echo(f"Error: {formats.plain(str(error))}", err=True)
         raise typer.Exit(EXIT_USAGE) from error
     # Product text is data: brackets in it are no markup. Without a terminal, tables are not squeezed to 80.
     console = Console(markup=False, highlight=False, emoji=False, width=None if sys.stdout.isatty() else 160)

@@ -17,6 +17,7 @@ from pipelines.scoring import Estimate
 # As in the tables, and: the row was dead-lettered; the run's schema does not have the attribute.
 Status = Literal["value", "absent", "truncated", "invalid", "error", "dead_letter", "not_asked"]
 STATUSES: tuple[Status, ...] = get_args(Status)
+WRITTEN_STATUSES = STATUSES[:5]  # in the tables
 _ANSWERS = ("value", "absent")
 
 Kind = Literal[

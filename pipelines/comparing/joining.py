@@ -28,7 +28,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.comparing.agreement import STATUSES, Cell, Moments
+from pipelines.comparing.agreement import STATUSES, WRITTEN_STATUSES, Cell, Moments
 from pipelines.comparing.sides import Side
 from pipelines.errors import UsageError
 from pipelines.runs import RowKey
@@ -433,6 +433,6 @@ class Join:
 
 
 def _check_statuses(side: Side, shard: int, table: pa.Table) -> None:
-    unknown = set(pc.unique(table["status"]).to_pylist()) - set(STATUSES)
+    unknown = set(pc.unique(table["status"]).to_pylist()) - set(WRITTEN_STATUSES)
     if unknown:
         raise UsageError(f"{side.uri}, attributes of shard {shard}: status {sorted(unknown)[0]!r} is not known")

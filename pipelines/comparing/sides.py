@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pydantic import ValidationError
 
 from hpd_core import CategorySchema
 from pipelines.carryover import read_schemas
@@ -41,7 +40,7 @@ class Side:
             schemas = read_schemas(run.folder)
             shards = Ledger(run.folder, session="").committed()
             missing = {table: run.parts.missing(table) for table in _ROW_TABLES}
-        except (OSError, ValueError, KeyError, TypeError, ValidationError) as error:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise UsageError(f"cannot read {uri}: {error}") from error
         for table, numbers in missing.items():
             if run.is_finished and numbers:

@@ -185,7 +185,7 @@ def answer(answered: Answered) -> str:
 
 def value_text(answered: Answered) -> str:
     """The values, or what the model wrote; empty if that is nothing."""
-    return _short("; ".join(item.text for item in answered.items if item.text is not None), _MAX_ANSWER)
+    return formats.shortened("; ".join(item.text for item in answered.items if item.text is not None), _MAX_ANSWER)
 
 
 def places(item: Item) -> str:
@@ -208,11 +208,7 @@ def _setting(value: Any) -> str:
     if value is None:
         return formats.NONE
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return _short(text, _MAX_SETTING)
-
-
-def _short(text: str, length: int) -> str:
-    return text if len(text) <= length else f"{text[: length - 1]}…"
+    return formats.shortened(text, _MAX_SETTING)
 
 
 def _number(label: str, a: float | None, b: float | None, form: Callable[[float | None], str] = formats.number) -> Line:
