@@ -43,7 +43,7 @@ class Cell(NamedTuple):
     Attributes:
         text_changed: the two runs have read different texts.
         same_decode: the two answers are one: one run took it over from the other, or both from an earlier one.
-        ungrounded_a, ungrounded_b: of them, those whose value stands nowhere in the text.
+        ungrounded_a, ungrounded_b: of them, those whose value stands nowhere in the text; None: not looked for.
     """
 
     category: str
@@ -54,8 +54,8 @@ class Cell(NamedTuple):
     is_same: bool
     same_decode: bool
     num_answers: int
-    ungrounded_a: int
-    ungrounded_b: int
+    ungrounded_a: int | None
+    ungrounded_b: int | None
 
 
 class Moments(NamedTuple):
@@ -109,7 +109,7 @@ class AttributeAgreement:
 
     Attributes:
         only_a, only_b: rows for which only this run asked for the attribute.
-        ungrounded_a, ungrounded_b: values that stand nowhere in the text.
+        ungrounded_a, ungrounded_b: values that stand nowhere in the text; None if there are none that were looked for.
     """
 
     category: str
@@ -117,8 +117,8 @@ class AttributeAgreement:
     agreement: Agreement
     only_a: int
     only_b: int
-    ungrounded_a: int
-    ungrounded_b: int
+    ungrounded_a: int | None
+    ungrounded_b: int | None
 
 
 def kind(status_a: Status, status_b: Status, is_same: bool) -> Kind:
@@ -204,9 +204,14 @@ def _attribute(category: str, attribute: str, cells: list[Cell]) -> AttributeAgr
         summarise(cells, wilson(same / number, number) if number else None),
         only_a=sum(cell.num_answers for cell in cells if cell.status_b == "not_asked"),
         only_b=sum(cell.num_answers for cell in cells if cell.status_a == "not_asked"),
-        ungrounded_a=sum(cell.ungrounded_a for cell in cells),
-        ungrounded_b=sum(cell.ungrounded_b for cell in cells),
+        ungrounded_a=_sum_of_known(cell.ungrounded_a for cell in cells),
+        ungrounded_b=_sum_of_known(cell.ungrounded_b for cell in cells),
     )
+
+
+def _sum_of_known(numbers: Iterable[int | None]) -> int | None:
+    known = [number for number in numbers if number is not None]
+    return sum(known) if known else None
 
 
 def by_category(cells: Iterable[Cell], moments: dict[str, Moments]) -> list[CategoryAgreement]:

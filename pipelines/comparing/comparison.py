@@ -113,7 +113,7 @@ def compare_runs(
         # True and false are conclusions: they are looked for nowhere in the text.
         booleans = side_a.run.booleans | side_b.run.booleans
         cells = [
-            cell._replace(ungrounded_a=0, ungrounded_b=0) if (cell.category, cell.attribute) in booleans else cell
+            cell._replace(ungrounded_a=None, ungrounded_b=None) if (cell.category, cell.attribute) in booleans else cell
             for cell in join.cells()
         ]
         moments = join.moments()

@@ -247,7 +247,7 @@ class Join:
                 insert into answers_{name}
                 select r.pair, p.attribute, any_value(p.status)::status,
                        list_sort(list(distinct p.value_raw) filter (where p.status = 'value')),
-                       coalesce(bool_or(p.is_ungrounded), false), any_value(p.origin)
+                       bool_or(p.is_ungrounded), any_value(p.origin)
                 from part p join paired_{name} r using (file, source_row)
                 where r.id >= {start} {"" if stop is None else f"and r.id < {stop}"}
                 group by r.pair, p.attribute
@@ -267,7 +267,7 @@ class Join:
                    coalesce(coalesce(a.origin, {run_a}) = coalesce(b.origin, {run_b})
                             and (a.origin is not null or b.origin is not null), false)
                    and a.status is not null and b.status is not null as same_decode,
-                   coalesce(a.is_ungrounded, false) as ungrounded_a, coalesce(b.is_ungrounded, false) as ungrounded_b
+                   a.is_ungrounded as ungrounded_a, b.is_ungrounded as ungrounded_b
             from answers_a a full join answers_b b using (pair, attribute) join pairs p using (pair)
             """
         )
@@ -328,7 +328,8 @@ class Join:
         rows = self._rows(
             """
             select category, attribute, text_changed, status_a, status_b, is_same, same_decode, count(*),
-                   count(*) filter (where ungrounded_a), count(*) filter (where ungrounded_b)
+                   if(count(ungrounded_a) > 0, count(*) filter (where ungrounded_a), null),
+                   if(count(ungrounded_b) > 0, count(*) filter (where ungrounded_b), null)
             from compared group by all order by all
             """
         )

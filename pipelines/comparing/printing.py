@@ -28,7 +28,7 @@ def print_comparison(console: Console, comparison: RunComparison) -> None:
     console.print(f"Same text: {words.headline(comparison)}", soft_wrap=True)
     _table(console, "", ["A → B", "#answers", "#share"], words.kind_lines(comparison.same_text))
     if failures := words.status_lines(comparison.same_text):
-        _table(console, "Status", ["A", "B", "#answers"], failures)
+        _table(console, "Failures", ["A", "B", "#answers"], failures)
     if comparison.changed_text.num_answers:
         title = f"Another text: {comparison.rows.text_changed:,} rows, not the model's difference alone"
         _table(console, title, ["A → B", "#answers", "#share"], words.kind_lines(comparison.changed_text))

@@ -146,9 +146,9 @@ def num_failures(agreement: Agreement) -> int:
 
 
 def status_lines(agreement: Agreement) -> list[tuple[str, str, str]]:
-    """Statuses in A and B that differ, with their number."""
+    """Statuses in A and B, one of them a failure, with their number."""
     pairs = ((pair.replace("_", " ").split(" > "), number) for pair, number in agreement.statuses.items())
-    return [(a, b, f"{number:,}") for (a, b), number in pairs if a != b]
+    return [(a, b, f"{number:,}") for (a, b), number in pairs if {a, b} - {"value", "absent"}]
 
 
 def rate_lines(rates: PairedRates) -> list[Line]:

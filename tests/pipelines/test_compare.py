@@ -455,7 +455,7 @@ def test_true_and_false_are_looked_for_nowhere(tmp_path: Path) -> None:
     a = write_run(tmp_path / "a", [Row("p0", {"Organic": "true"})], schemas=schemas)
     b = write_run(tmp_path / "b", [Row("p0", {"Organic": "false"})], schemas=schemas)
     comparison = compare_runs(a, b)
-    assert (of(comparison, "Organic").ungrounded_a, of(comparison, "Organic").ungrounded_b) == (0, 0)
+    assert (of(comparison, "Organic").ungrounded_a, of(comparison, "Organic").ungrounded_b) == (None, None)
     assert [each.is_ungrounded for each in comparison.examples[0].a.items] == [False]
 
 
