@@ -32,6 +32,7 @@ from pipelines.context import DecodedShard, JobContext, PreparedShard
 from pipelines.errors import RunError, UsageError
 from pipelines.gate import Gate
 from pipelines.isolation import Span, partition
+from pipelines.logs import about
 from pipelines.prices import engine_price
 
 logger = logging.getLogger(__name__)
@@ -122,6 +123,16 @@ class Decoder:
                 decoded.failures = {index: why for span, why in parts.given_up.items() for index in span.indices}
                 break
         decoded.metrics["billed_seconds"] = self._bill()
+        logger.info(
+            "decoded",
+            extra=about(
+                shard,
+                attempt=decoded.attempt_id,
+                records=len(prepared.records),
+                given_up=len(decoded.failures),
+                busy_seconds=decoded.metrics.get("busy_seconds"),
+            ),
+        )
         return decoded
 
     def _bill(self) -> float:
@@ -154,7 +165,9 @@ class Decoder:
                 if len(results) != len(records):
                     raise RuntimeError(f"{len(records)} records went into the engine, {len(results)} came out")
             except Exception as error:
-                logger.warning("shard %d, attempt %s: %s", shard, attempt, error, exc_info=True)
+                logger.warning(
+                    "the try failed", exc_info=True, extra=about(shard, attempt=attempt, records=len(span.indices))
+                )
                 self._has_failed = True
                 self._ledger.end_try(shard, attempt, f"{type(error).__name__}: {error}")
                 lost = time.perf_counter() - begun
@@ -180,7 +193,7 @@ class Decoder:
             if future.done():
                 return future.result()
             # The engine's own thread hangs: nothing but a new process helps.
-            logger.error("shard %d, attempt %s: no end after %g minutes; the process ends", shard, attempt, minutes)
+            logger.error("no end after %g minutes: the process ends", minutes, extra=about(shard, attempt=attempt))
             try:
                 self._ledger.end_try(shard, attempt, f"not decoded within retries.max_minutes ({minutes:g})")
             finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import logging
 import time
 from collections.abc import Sequence
 
@@ -11,9 +12,12 @@ from hpd_core import DocumentTokenizer, EngineConfig, Record
 from hpd_core.types import content_hash
 from pipelines.carryover import CarryOver
 from pipelines.context import DeadRow, JobContext, PreparedRecord, PreparedShard
+from pipelines.logs import about
 from pipelines.readers import SourceRow, read_piece
 from pipelines.rows import Refusal, to_record
 from pipelines.sharding import Shard
+
+logger = logging.getLogger(__name__)
 
 
 def prepare_shard(shard: Shard, job: JobContext) -> PreparedShard:
@@ -42,6 +46,7 @@ def prepare_shard(shard: Shard, job: JobContext) -> PreparedShard:
     tokenizer = _document_tokenizer(job.config.model, job.config.engine)
     document_ids = tokenizer.encode([prepared.record for prepared in records])
     seconds = time.perf_counter() - started
+    logger.info("prepared", extra=about(shard.id, records=len(records), dead=len(dead), seconds=seconds))
     return PreparedShard(shard, records, document_ids, answered, dead, seconds, sum(sizes))
 
 

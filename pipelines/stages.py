@@ -8,6 +8,7 @@ Each stage looks first whether the shard is committed already, by another attemp
 from __future__ import annotations
 
 import json
+import logging
 import warnings
 from typing import Any
 
@@ -21,9 +22,12 @@ from pipelines.context import JobContext, pack, unpack
 from pipelines.decode import Decoder
 from pipelines.errors import RunError, UsageError
 from pipelines.finish import finish_shard
+from pipelines.logs import about, log_as_json
 from pipelines.metrics import count_shard
 from pipelines.prepare import prepare_shard
 from pipelines.sharding import Shard
+
+logger = logging.getLogger(__name__)
 
 # A payload column is empty once its shard is committed.
 _BLOCK = pa.schema([("shard", pa.int64()), ("payload", pa.large_binary())])
@@ -85,6 +89,7 @@ def build_dataset(shards: list[Shard], job: JobContext, num_gpus: float) -> ray.
 
 def prepare(batch: pa.Table, job: JobContext) -> pa.Table:
     """Stage 1 on one shard."""
+    log_as_json(job.run_id)
     shard, payload = _unwrap(batch)
     return _wrap(shard, b"" if job.ledger.is_committed(shard) else pack(prepare_shard(unpack(payload), job)))
 
@@ -93,6 +98,7 @@ class Decode:
     """Stage 2: an actor. What is wrong with its engine is raised where Ray shows it to the driver: in a call."""
 
     def __init__(self, job: JobContext) -> None:
+        log_as_json(job.run_id)
         self._job = job
         self._problem: UsageError | RunError | None = None
         try:
@@ -117,6 +123,7 @@ class Decode:
 
 def finish(batch: pa.Table, job: JobContext) -> pa.Table:
     """Stage 3 on one shard: its answers become tables."""
+    log_as_json(job.run_id)
     shard, payload = _unwrap(batch)
     if not payload or job.ledger.is_committed(shard):
         return _wrap(shard, b"")
@@ -126,13 +133,18 @@ def finish(batch: pa.Table, job: JobContext) -> pa.Table:
 
 def commit(batch: pa.Table, job: JobContext) -> pa.Table:
     """Stage 4 on one shard: its tables become part of the run, unless another attempt was first."""
+    log_as_json(job.run_id)
     shard, payload = _unwrap(batch)
     ledger = job.ledger
     if payload and not ledger.is_committed(shard):
         attempt_id, tables, facts = unpack(payload)
         manifest, is_ours = ledger.commit(shard, attempt_id, tables, facts)
+        told = about(shard, attempt=attempt_id, products=facts["counts"]["products"])
         if is_ours:
             count_shard(job.run_id, manifest)
+            logger.info("committed", extra=told)
+        else:
+            logger.info("another attempt was committed first", extra=told)
     else:
         manifest = ledger.manifest(shard)
     summary = {"counts": manifest["counts"], "metrics": manifest["metrics"]}

@@ -1,0 +1,41 @@
+"""What a run's processes log, read from the files of a real Ray."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.pipelines.conftest import Workplace, product, products, read_table
+
+
+def logged(run_id: str) -> list[dict[str, Any]]:
+    """The run's lines, from all workers of this node."""
+    from ray._private.worker import global_worker
+
+    lines = []
+    for path in Path(global_worker.node.get_logs_dir_path()).glob("worker-*.err"):
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("{") and f'"run": "{run_id}"' in line:
+                lines.append(json.loads(line))
+    return lines
+
+
+@pytest.mark.usefixtures("shared_ray")
+def test_the_story_of_every_shard_can_be_put_together(workplace: Workplace) -> None:
+    workplace.write_jsonl("c.jsonl", [*products(30), product(30, category="Hats")])
+    workplace.run(run_id="logged", max_dead_letter_share=1)
+    lines = logged("logged")
+    metrics = {row["shard"]: row for row in read_table(workplace.folder / "out", "metrics")}
+    for event in ("prepared", "decoded", "committed"):
+        told = {line["shard"]: line for line in lines if line["message"] == event}
+        assert told.keys() == metrics.keys()
+        assert all({"time", "level", "logger", "node", "worker"} <= line.keys() for line in told.values())
+    decoded = {line["shard"]: line for line in lines if line["message"] == "decoded"}
+    for shard, row in metrics.items():
+        assert decoded[shard]["attempt"] == row["attempt_id"]
+        assert decoded[shard]["actor"] == row["actor_id"]
+        assert decoded[shard]["busy_seconds"] == pytest.approx(row["busy_seconds"])
+    assert sum(line["dead"] for line in lines if line["message"] == "prepared") == 1
