@@ -10,6 +10,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hpd_core import Evidence
 from pipelines.comparing.joining import Place, Sampled
 from pipelines.comparing.sides import Side
 from pipelines.reporting.facts import FieldText
@@ -24,17 +25,6 @@ _COLUMNS = (
     *("source_file", "source_row", "category", "attribute", "value_index", "value_raw", "status"),
     *("evidence", "num_tokens", "logprob_mean", "carried_from", "input_hash"),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """A place in the product's text; `start` and `end` count code points in the field."""
-
-    field: str
-    start: int
-    end: int
-    text: str
-    match: str
 
 
 @dataclass(frozen=True, slots=True)
