@@ -61,8 +61,7 @@ for seed in $seeds; do
         for name in oa-mine ae-110k; do
             run="$out/$name-$label-$seed" baseline="$out/$name-ar-$seed"
             test -e "$run.txt" && test -e "$baseline.txt" || continue
-            "$python" pipelines/evaluate.py "$run" --gold "$data/$name.test.jsonl" --baseline "$baseline" \
-                >"$run-against-ar.txt"
+            "$python" pipelines/compare.py "$baseline" "$run" --gold "$data/$name.test.jsonl" >"$run-against-ar.txt"
         done
     done
 done

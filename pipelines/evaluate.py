@@ -1,7 +1,7 @@
-"""Scores a run against gold values and compares it with another run.
+"""Scores a run against gold values. (compare.py compares two runs.)
 
     python pipelines/evaluate.py out/demo --gold sample/gold.jsonl
-    python pipelines/evaluate.py out/tree --gold oa-mine.test.jsonl --baseline out/ar --by-attribute --json
+    python pipelines/evaluate.py out/tree --gold oa-mine.test.jsonl --by-attribute --json
 
 Reads a finished run's `products`, `attributes` and `dead_letter` tables; run and gold file may be local paths
 or any fsspec URI. What is counted, and how, is in scoring.py and docs/evaluation.md. Exit code: 0 evaluated,
@@ -28,9 +28,7 @@ from pipelines.errors import UsageError
 from pipelines.evaluation import (
     AttributeScore,
     CategoryScore,
-    Disagreement,
     Evaluation,
-    RunComparison,
     evaluate_run,
 )
 from pipelines.scoring import Comparison, Counts, Estimate, Judgement, Outcome
@@ -40,7 +38,6 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_mar
 
 _MAX_NAMES = 5  # products named in a line
 _MAX_WORST = 10  # attributes in the table of the worst
-_MAX_DISAGREEMENTS = 10
 _SURE = 0.5  # from this probability on a value is more likely right than not, if the model is calibrated
 _OUTCOMES = [outcome.name for outcome in Outcome]
 _MISTAKES = (Outcome.VW, Outcome.NV, Outcome.VN)  # in the order in which examples are picked
@@ -71,8 +68,6 @@ def _print_evaluation(console: Console, evaluation: Evaluation, by_attribute: bo
         console.print(_probability_table(evaluation))
     console.print(_category_table(evaluation))
     console.print(_attribute_table(evaluation) if by_attribute else _worst_table(evaluation))
-    if evaluation.comparison is not None:
-        _print_comparison(console, evaluation.comparison, by_attribute)
 
 
 def _print_brief(console: Console, evaluation: Evaluation) -> None:
@@ -178,36 +173,6 @@ def _examples(judgements: Iterable[Judgement]) -> dict[tuple[str, str], Judgemen
     return examples
 
 
-def _print_comparison(console: Console, comparison: RunComparison, by_attribute: bool) -> None:
-    agreement = comparison.agreement
-    console.print(
-        f"Against {comparison.baseline}, {comparison.num_products} products: {agreement.num_identical} of "
-        f"{agreement.num_answers} answers identical ({comparison.share:.2%})"
-    )
-    differences = _table("Micro F1", [""], ["run", "baseline", "difference"])
-    for each in comparison.differences:
-        values = (f"{each.f1:.3f}", f"{each.baseline_f1:.3f}", _with_interval(each.difference, sign=True))
-        differences.add_row(each.comparison, *values)
-    console.print(differences)
-    shares = _table("Agreement by attribute", ["category", "attribute"], ["identical", "of", "share"])
-    ranked = sorted(comparison.by_attribute, key=lambda each: (each.share, each.category, each.attribute))
-    for each_share in ranked if by_attribute else ranked[:_MAX_WORST]:
-        counts = (each_share.agreement.num_identical, each_share.agreement.num_answers)
-        shares.add_row(each_share.category, each_share.attribute, *map(str, counts), f"{each_share.share:.1%}")
-    console.print(shares)
-    if comparison.disagreements:
-        title = f"Disagreements, {min(_MAX_DISAGREEMENTS, len(comparison.disagreements))} of "
-        table = _table(
-            title + str(len(comparison.disagreements)),
-            ["product", "attribute", "gold", "run", "baseline"],
-            [],
-        )
-        for found in _spread(comparison.disagreements, _MAX_DISAGREEMENTS):
-            gold = "(no label)" if found.gold is None else found.gold
-            table.add_row(found.product, found.attribute, gold, found.answer, found.baseline_answer)
-        console.print(table)
-
-
 def _table(title: str, texts: Sequence[str], numbers: Sequence[str]) -> Table:
     table = SafeTable(title=title, title_justify="left")
     for name in texts:
@@ -227,26 +192,18 @@ def _score_cells(cards: Sequence[CategoryScore | AttributeScore]) -> list[str]:
     return [*(f"{rate:.3f}" for rate in rates), *map(str, exact.counts.as_tuple())]
 
 
-def _with_interval(estimate: Estimate, sign: bool = False) -> str:
-    form = "+.3f" if sign else ".3f"
-    return f"{estimate.value:{form}} [{estimate.low:{form}}, {estimate.high:{form}}]"
+def _with_interval(estimate: Estimate) -> str:
+    return f"{estimate.value:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"
 
 
 def _num_mistakes(counts: Counts) -> int:
     return counts.nv + counts.vn + counts.vw
 
 
-def _spread(disagreements: Sequence[Disagreement], limit: int) -> list[Disagreement]:
-    """At most `limit` members, evenly from the whole list: the first ones would be of one category."""
-    step = max(1, len(disagreements) / limit)
-    return [disagreements[int(position * step)] for position in range(min(limit, len(disagreements)))]
-
-
 @app.command()
 def evaluate(
     run: Annotated[str, typer.Argument(help="Output folder of a run, local or any fsspec URI.")],
     gold: Annotated[str, typer.Option(help="Gold file: ours or ExtractGPT's JSON Lines.")],
-    baseline: Annotated[str | None, typer.Option(help="Another run to compare with.")] = None,
     comparison: Annotated[
         Comparison, typer.Option(help="'folded' adds scores that ignore case and white space.")
     ] = Comparison.EXACT,
@@ -254,9 +211,9 @@ def evaluate(
     brief: Annotated[bool, typer.Option("--brief", help="Print three lines, no tables.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="End with one line of JSON.")] = False,
 ) -> None:
-    """Score a run against gold values, and compare it with another run."""
+    """Score a run against gold values."""
     try:
-        evaluation = evaluate_run(run, gold, baseline=baseline, comparison=comparison)
+        evaluation = evaluate_run(run, gold, comparison=comparison)
     except (UsageError, OSError) as error:
         typer.echo(f"Error: {error}", err=True)
         raise typer.Exit(2) from error

@@ -1,4 +1,4 @@
-"""Scores of a run against gold values, with intervals, and its comparison with another run, as data."""
+"""Scores of a run against gold values, with intervals, as data."""
 
 from __future__ import annotations
 
@@ -9,15 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipelines import scoring
-from pipelines.errors import UsageError
 from pipelines.gold import GoldProduct, read_gold
 from pipelines.runs import RunProduct, read_run
 from pipelines.scoring import (
-    Agreement,
-    Answer,
     Comparison,
     Counts,
-    Estimate,
     Judgement,
     Outcome,
     RateEstimates,
@@ -58,54 +54,6 @@ class Scorecard:
     macro: RateEstimates
     by_category: tuple[CategoryScore, ...]
     by_attribute: tuple[AttributeScore, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """Micro F1 of the run and of the baseline on the same products; the interval is a paired one."""
-
-    comparison: Comparison
-    f1: float
-    baseline_f1: float
-    difference: Estimate
-
-
-@dataclass(frozen=True, slots=True)
-class AttributeAgreement:
-    """Agreement on one attribute of one category."""
-
-    category: str
-    attribute: str
-    agreement: Agreement
-    share: float
-
-
-@dataclass(frozen=True, slots=True)
-class Disagreement:
-    """An attribute of a product that the two runs answer differently; `gold` is None if it has no label."""
-
-    product: str
-    category: str
-    attribute: str
-    gold: str | None
-    answer: str
-    baseline_answer: str
-
-
-@dataclass(frozen=True, slots=True)
-class RunComparison:
-    """A run beside a baseline, on the gold products that both have.
-
-    Agreement counts every attribute that either run was asked, labelled or not.
-    """
-
-    baseline: str
-    num_products: int
-    agreement: Agreement
-    share: float
-    by_attribute: tuple[AttributeAgreement, ...]
-    differences: tuple[Difference, ...]
-    disagreements: tuple[Disagreement, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +105,6 @@ class Evaluation:
     unlabelled: Unlabelled
     by_probability: tuple[ProbabilityBand, ...]
     scores: tuple[Scorecard, ...]
-    comparison: RunComparison | None
     notes: tuple[str, ...]
     judgements: tuple[Judgement, ...] = field(repr=False)
 
@@ -167,11 +114,9 @@ class Evaluation:
         return self.scores[0]
 
     def summary(self) -> dict[str, Any]:
-        """Everything but the single judgements and disagreements, as plain data for JSON."""
+        """Everything but the single judgements, as plain data for JSON."""
         data = dataclasses.asdict(dataclasses.replace(self, judgements=()))
         del data["judgements"]
-        if data["comparison"] is not None:
-            del data["comparison"]["disagreements"]
         return data
 
 
@@ -179,7 +124,6 @@ def evaluate_run(
     run: str,
     gold: str,
     *,
-    baseline: str | None = None,
     comparison: Comparison = Comparison.EXACT,
     num_resamples: int = scoring.NUM_RESAMPLES,
     seed: int = scoring.SEED,
@@ -189,7 +133,6 @@ def evaluate_run(
     Args:
         run: output folder of a run, local or any fsspec URI.
         gold: gold file in either layout of gold.py.
-        baseline: another run's folder to compare with.
         comparison: "exact" scores exactly; "folded" adds a second, folded scorecard beside the exact one.
         num_resamples: bootstrap resamples of every interval.
         seed: of the bootstrap.
@@ -202,20 +145,10 @@ def evaluate_run(
     products, notes = read_run(run, gold_products, gold)
     comparisons = list(dict.fromkeys([Comparison.EXACT, comparison]))
     evaluated = sorted(products)
-    judged = {each: _judge(evaluated, gold_products, products, each) for each in comparisons}
+    judged = {each: judge_products(evaluated, gold_products, products, each) for each in comparisons}
     not_in_run = tuple(product.name for index, product in enumerate(gold_products) if index not in products)
     if not_in_run:
         notes.insert(0, _missing_note(run, len(gold_products), not_in_run))
-    compared = None
-    if baseline is not None:
-        baseline_products, baseline_notes = read_run(baseline, gold_products, gold)
-        notes += baseline_notes
-        compared = _compare(baseline, gold_products, products, baseline_products, comparisons, num_resamples, seed)
-        if compared.num_products < len(evaluated):
-            notes.append(
-                f"{baseline} has {compared.num_products} of the {len(evaluated)} products evaluated here; "
-                "the comparison of the two runs is on those alone"
-            )
     exact = judged[Comparison.EXACT]
     return Evaluation(
         run=run,
@@ -230,7 +163,6 @@ def evaluate_run(
         scores=tuple(
             _scorecard(each, judgements, len(evaluated), num_resamples, seed) for each, judgements in judged.items()
         ),
-        comparison=compared,
         notes=tuple(notes),
         judgements=tuple(exact),
     )
@@ -244,12 +176,13 @@ def _missing_note(run: str, num_gold: int, missing: Sequence[str]) -> str:
     )
 
 
-def _judge(
+def judge_products(
     indexes: Sequence[int],
     gold: Sequence[GoldProduct],
     products: Mapping[int, RunProduct],
     comparison: Comparison,
 ) -> list[Judgement]:
+    """Every labelled attribute of the products with these indexes in `gold`, in this order."""
     judgements = []
     for position, index in enumerate(indexes):
         for attribute, value in gold[index].values.items():
@@ -302,79 +235,3 @@ def _scorecard(
         by_category=tuple(CategoryScore(name, counts, counts.rates) for name, counts in by_category.items()),
         by_attribute=tuple(AttributeScore(*pair, counts, counts.rates) for pair, counts in by_pair.items()),
     )
-
-
-def _compare(
-    baseline: str,
-    gold: Sequence[GoldProduct],
-    products: Mapping[int, RunProduct],
-    baseline_products: Mapping[int, RunProduct],
-    comparisons: Sequence[Comparison],
-    num_resamples: int,
-    seed: int,
-) -> RunComparison:
-    common = sorted(products.keys() & baseline_products.keys())
-    if not common:
-        raise UsageError(f"no gold product is in both runs, so {baseline} cannot be compared with")
-    answers: dict[tuple[str, str], list[tuple[Answer, Answer]]] = {}
-    disagreements = []
-    for index in common:
-        first, second, labelled = products[index], baseline_products[index], gold[index]
-        for attribute in dict.fromkeys([*first.answers, *second.answers]):
-            pair = (first.answer(attribute), second.answer(attribute))
-            answers.setdefault((labelled.category, attribute), []).append(pair)
-            if pair[0] != pair[1]:
-                value = labelled.values.get(attribute)
-                disagreements.append(
-                    Disagreement(
-                        labelled.name,
-                        labelled.category,
-                        attribute,
-                        None if value is None else str(value),
-                        str(pair[0]),
-                        str(pair[1]),
-                    )
-                )
-    by_attribute = {pair: scoring.agreement(pairs) for pair, pairs in answers.items()}
-    total = scoring.agreement(pair for pairs in answers.values() for pair in pairs)
-    return RunComparison(
-        baseline=baseline,
-        num_products=len(common),
-        agreement=total,
-        share=total.share,
-        by_attribute=tuple(
-            AttributeAgreement(*pair, agreement, agreement.share) for pair, agreement in by_attribute.items()
-        ),
-        differences=tuple(
-            _difference(
-                comparison,
-                _judge(common, gold, products, comparison),
-                _judge(common, gold, baseline_products, comparison),
-                len(common),
-                num_resamples,
-                seed,
-            )
-            for comparison in comparisons
-        ),
-        disagreements=tuple(disagreements),
-    )
-
-
-def _difference(
-    comparison: Comparison,
-    first: Sequence[Judgement],
-    second: Sequence[Judgement],
-    num_products: int,
-    num_resamples: int,
-    seed: int,
-) -> Difference:
-    f1, baseline_f1 = (
-        scoring.count(judgement.outcome for judgement in judgements).rates.f1 for judgements in (first, second)
-    )
-    # The same seed and number of products draw the same products for both: the bootstrap is a paired one.
-    samples, baseline_samples = (
-        scoring.bootstrap(judgements, num_products, num_resamples=num_resamples, seed=seed).micro[:, 2]
-        for judgements in (first, second)
-    )
-    difference = scoring.estimate(f1 - baseline_f1, samples - baseline_samples)
-    return Difference(comparison, f1, baseline_f1, difference)

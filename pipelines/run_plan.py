@@ -156,13 +156,20 @@ def _new_run_id() -> str:
     return f"{datetime.datetime.now(datetime.UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
 
 
-def differences(old: Any, new: Any, key: str = "") -> list[str]:
+def differences(old: Any, new: Any) -> list[str]:
     """What two configurations as plain data differ in, one line a key."""
+    return [f"{key}: {before!r} -> {after!r}" for key, before, after in changed_keys(old, new)]
+
+
+def changed_keys(old: Any, new: Any, key: str = "") -> list[tuple[str, Any, Any]]:
+    """The (dotted) keys in which two configurations as plain data differ, with their values; None for a missing one."""
     if isinstance(old, dict) and isinstance(new, dict):
         keys = dict.fromkeys([*old, *new])
         pairs = ((f"{key}.{name}".lstrip("."), old.get(name), new.get(name)) for name in keys)
-        return [line for name, before, after in pairs if before != after for line in differences(before, after, name)]
-    return [f"{key}: {old!r} -> {new!r}"]
+        return [
+            change for name, before, after in pairs if before != after for change in changed_keys(before, after, name)
+        ]
+    return [(key, old, new)]
 
 
 def file_differences(old: Sequence[PlannedFile], new: Sequence[PlannedFile]) -> list[str]:

@@ -94,7 +94,7 @@ class Rates:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A value with its 95% bootstrap interval (2.5th and 97.5th percentile)."""
+    """A value with its 95% interval."""
 
     value: float
     low: float
@@ -142,19 +142,6 @@ class Counts:
         """Share of the attributes labelled absent that got a value; None if none is labelled absent."""
         absent = self.nn + self.nv
         return self.nv / absent if absent else None
-
-
-@dataclass(frozen=True, slots=True)
-class Agreement:
-    """How often two runs give the same answer: the same status and, for a value, the same items."""
-
-    num_answers: int
-    num_identical: int
-
-    @property
-    def share(self) -> float:
-        """Share of identical answers; 1 if there is nothing to compare."""
-        return self.num_identical / self.num_answers if self.num_answers else 1.0
 
 
 def fold(text: str) -> str:
@@ -233,7 +220,8 @@ def bootstrap(
 
 
 def estimate(value: float, samples: _Floats) -> Estimate:
-    """`value` with the percentile interval of its resamples (of a rate, or of a difference of two)."""
+    """`value` with the interval from the 2.5th to the 97.5th percentile of its resamples (of a rate, or of a
+    difference of two)."""
     low, high = np.percentile(samples, [2.5, 97.5])
     return Estimate(value, float(low), float(high))
 
@@ -242,15 +230,6 @@ def estimate_rates(rates: Rates, samples: _Floats) -> RateEstimates:
     """`rates` with the intervals of their resamples, an array of shape (resamples, 3)."""
     values = (rates.precision, rates.recall, rates.f1)
     return RateEstimates(*(estimate(value, samples[:, column]) for column, value in enumerate(values)))
-
-
-def agreement(pairs: Iterable[tuple[Answer, Answer]]) -> Agreement:
-    """How many of the pairs of answers are identical."""
-    num_answers = num_identical = 0
-    for first, second in pairs:
-        num_answers += 1
-        num_identical += first == second
-    return Agreement(num_answers, num_identical)
 
 
 def count_statuses(answers: Iterable[Answer]) -> Mapping[str, int]:

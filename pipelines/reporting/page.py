@@ -1,29 +1,17 @@
-"""Facts as one HTML file, as Markdown and as JSON.
-
-The page needs nothing but itself. Two walls stand between a catalog's text and its reader: every string is escaped
-where it is put in (and none of a catalog is ever put into an attribute, a script or a style), and a Content-Security-
-Policy lets nothing run or load but this page's own script and style, by their hashes.
-"""
+"""Facts as one HTML file, as Markdown and as JSON. How they are kept apart from a catalog's text is in rendering.py."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
-from importlib import resources
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from pipelines.reporting import charts, formats
+from pipelines.reporting import charts
 from pipelines.reporting.facts import Facts, SampledProduct, SampledValue, Segment
+from pipelines.reporting.rendering import Templates
 from pipelines.reporting.scan import DOUBTFUL
 
-_FORMATS = {
-    name: getattr(formats, name)
-    for name in ("usd", "hours", "number", "share", "rate", "probability", "size", "plain", "leaf")
-}
 _CHARTS = {name: getattr(charts, name) for name in ("bar", "stacked", "change", "interval", "progress", "scatter")}
 _NUM_COLOURS = 8
 _MATCHES = ("exact", "folded", "fuzzy")
@@ -38,20 +26,14 @@ TOKEN_NAMES = {
 
 def render_html(facts: Facts) -> str:
     """The page."""
-    environment = _environment(autoescape=True, finalize=_finalize_html)
-    style, script = _asset("report.css"), _asset("report.js")
-    policy = (
-        f"default-src 'none'; style-src 'sha256-{_digest(style)}'; script-src 'sha256-{_digest(script)}'; "
-        "img-src data:; base-uri 'none'; form-action 'none'"
-    )
-    template = environment.get_template("report.html.j2")
-    return template.render(_context(facts), style=Markup(style), script=Markup(script), policy=Markup(policy))
+    templates = _templates()
+    style, script = templates.asset("report.css"), templates.asset("report.js")
+    return templates.page("report.html.j2", _context(facts), style=style, script=script)
 
 
 def render_markdown(facts: Facts) -> str:
     """The same numbers, and the least certain products without their texts."""
-    environment = _environment(autoescape=False, finalize=_finalize_markdown)
-    return environment.get_template("report.md.j2").render(_context(facts))
+    return _templates().markdown("report.md.j2", _context(facts))
 
 
 def render_json(facts: Facts) -> str:
@@ -59,18 +41,8 @@ def render_json(facts: Facts) -> str:
     return json.dumps(facts.to_dict(), ensure_ascii=False, indent=1)
 
 
-def _environment(**options: Any) -> Environment:
-    environment = Environment(
-        loader=PackageLoader("pipelines.reporting"),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        **options,
-    )
-    environment.filters |= _FORMATS
-    environment.filters |= {"colours": _colours, "flags": _flags, "match": _match}
-    environment.globals |= _CHARTS
-    return environment
+def _templates() -> Templates:
+    return Templates("pipelines.reporting", {"colours": _colours, "flags": _flags, "match": _match}, _CHARTS)
 
 
 def _context(facts: Facts) -> dict[str, Any]:
@@ -104,14 +76,6 @@ def _scattered(facts: Facts) -> list[tuple[float, float, float, float, bool]]:
     return points
 
 
-def _finalize_html(value: Any) -> Any:
-    return formats.show(value) if isinstance(value, str) else value
-
-
-def _finalize_markdown(value: Any) -> Any:
-    return formats.markdown(value) if isinstance(value, str) and not isinstance(value, Markup) else value
-
-
 def _colours(segment: Segment) -> Markup:
     """The classes of a highlighted stretch; from a closed set of words, so safe in an attribute."""
     several = " multi" if len(segment.values) > 1 else ""
@@ -135,11 +99,3 @@ def _flags(product: SampledProduct) -> Markup:
 
 def _is_doubtful(value: SampledValue) -> bool:
     return value.status != "absent" and value.probability is not None and value.probability < DOUBTFUL
-
-
-def _asset(name: str) -> str:
-    return resources.files("pipelines.reporting").joinpath("templates", name).read_text(encoding="utf-8")
-
-
-def _digest(text: str) -> str:
-    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

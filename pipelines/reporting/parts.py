@@ -48,6 +48,10 @@ class Parts:
                 if part.num_rows:
                     yield part
 
+    def read_one(self, table: str, shard: int, columns: Sequence[str]) -> pa.Table:
+        """The part of one shard, as `read`. `a.list.element.b` reads only the member `b` of a nested column `a`."""
+        return self._read(table, _name(table, shard), columns)
+
     def _names(self, table: str) -> frozenset[str]:
         if table not in self._there:
             self._there[table] = frozenset(f"{table}/{name}" for name in self._folder.list(table))
@@ -59,10 +63,11 @@ class Parts:
             with self._folder.open(name) as file:
                 parquet = pq.ParquetFile(file)
                 there = parquet.schema_arrow.names
-                part = parquet.read(columns=[column for column in columns if column in there])
+                part = parquet.read(columns=[column for column in columns if column.split(".")[0] in there])
         except (OSError, pa.ArrowException) as error:
             raise UsageError(f"cannot read {self._folder.describe(name)}: {error}") from error
-        for column in columns:
+        names = [column.split(".")[0] for column in columns]
+        for column in names:
             if column in there:
                 continue
             field = declared.field(column)
@@ -70,7 +75,7 @@ class Parts:
                 place = self._folder.describe(name)
                 raise UsageError(f"{place}: column {column!r} is missing; this is no {table} table")
             part = part.append_column(field, pa.nulls(part.num_rows, field.type))
-        return part.select(list(columns))
+        return part.select(names)
 
 
 def _name(table: str, shard: int) -> str:

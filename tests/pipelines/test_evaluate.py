@@ -229,49 +229,6 @@ def test_the_folded_scores_stand_beside_the_exact_ones(tmp_path: Path) -> None:
     assert (exact.counts, folded.counts) == (Counts(vc=1, vw=1), Counts(vc=2))
 
 
-def test_two_runs_are_compared_on_the_products_that_both_have(tmp_path: Path) -> None:
-    gold = write_gold(tmp_path / "gold.jsonl", *({"Brand": ["Acme"]} for _ in range(3)))
-    run = write_run(
-        tmp_path / "run",
-        [{"Brand": "Acme", "Roast": "dark"}, {"Brand": "Acme", "Roast": ABSENT}, {"Brand": "Acme"}],
-    )
-    baseline = write_run(
-        tmp_path / "baseline", [{"Brand": "Acme", "Roast": "light"}, {"Brand": TRUNCATED, "Roast": ABSENT}]
-    )
-    evaluation = evaluate_run(run, gold, baseline=baseline)
-    comparison = evaluation.comparison
-    assert comparison is not None
-    assert comparison.num_products == 2
-    assert (comparison.agreement.num_identical, comparison.agreement.num_answers, comparison.share) == (2, 4, 0.5)
-    assert {each.attribute: each.share for each in comparison.by_attribute} == {"Brand": 0.5, "Roast": 0.5}
-    (difference,) = comparison.differences
-    assert (difference.f1, difference.baseline_f1) == (1, pytest.approx(2 / 3))
-    assert difference.difference.value == pytest.approx(1 / 3)
-    assert 0 <= difference.difference.low <= difference.difference.value <= difference.difference.high <= 1
-    assert [(each.attribute, each.gold, each.answer, each.baseline_answer) for each in comparison.disagreements] == [
-        ("Roast", None, "dark", "light"),
-        ("Brand", "Acme", "Acme", "(truncated)"),
-    ]
-    assert any("has 2 of the 3 products evaluated here" in note for note in evaluation.notes)
-
-
-def test_a_run_agrees_with_itself(tmp_path: Path) -> None:
-    gold = write_gold(tmp_path / "gold.jsonl", {"Brand": ["Acme"]}, {"Brand": ["Cup"]})
-    run = write_run(tmp_path / "run", [{"Brand": "Acme"}, None])
-    comparison = evaluate_run(run, gold, baseline=run).comparison
-    assert comparison is not None
-    assert comparison.share == 1
-    assert comparison.differences[0].difference.low == comparison.differences[0].difference.high == 0
-
-
-def test_runs_without_a_common_product_cannot_be_compared(tmp_path: Path) -> None:
-    gold = write_gold(tmp_path / "gold.jsonl", {"Brand": ["Acme"]}, {"Brand": ["Cup"]})
-    run = write_run(tmp_path / "run", [{"Brand": "Acme"}])
-    baseline = write_run(tmp_path / "baseline", [{"Brand": "Cup"}], rows=[1])
-    with pytest.raises(UsageError, match="no gold product is in both runs"):
-        evaluate_run(run, gold, baseline=baseline)
-
-
 def test_a_run_without_dead_letters_and_one_of_dead_letters_alone(tmp_path: Path) -> None:
     gold = write_gold(tmp_path / "gold.jsonl", {"Brand": ["Acme"]})
     run = write_run(tmp_path / "run", [{"Brand": "Acme"}])
@@ -299,15 +256,12 @@ def test_uris_and_odd_folder_names(tmp_path: Path) -> None:
 
 def test_folders_that_are_no_run(tmp_path: Path) -> None:
     gold = write_gold(tmp_path / "gold.jsonl", {"Brand": ["Acme"]})
-    run = write_run(tmp_path / "run", [{"Brand": "Acme"}])
     with pytest.raises(UsageError, match=r"no such run: .*nowhere"):
         evaluate_run(str(tmp_path / "nowhere"), gold)
     with pytest.raises(UsageError, match="is no output folder of a run: it has no products/ and attributes/"):
         evaluate_run(str(tmp_path), gold)
     with pytest.raises(UsageError, match="is no output folder of a run"):
         evaluate_run(gold, gold)
-    with pytest.raises(UsageError, match="no such run"):
-        evaluate_run(run, gold, baseline=str(tmp_path / "nowhere"))
 
 
 def test_broken_tables(tmp_path: Path) -> None:
@@ -404,18 +358,15 @@ def test_values_are_counted_by_the_probability_of_the_whole_answer(tmp_path: Pat
 def test_the_command_prints_tables_and_ends_with_json(tmp_path: Path) -> None:
     gold = write_gold(tmp_path / "gold.jsonl", {"Brand": ["Acme [bold]"], "Roast": None}, {"Brand": ["Cup"]})
     run = write_run(tmp_path / "run", [{"Brand": "[red]Mug[/red]", "Roast": "dark"}, {"Brand": "Cup"}])
-    baseline = write_run(tmp_path / "baseline", [{"Brand": "Acme [bold]", "Roast": ABSENT}, None])
-    done = command(run, "--gold", gold, "--baseline", baseline, "--comparison", "folded", "--json")
+    done = command(run, "--gold", gold, "--comparison", "folded", "--json")
     assert done.returncode == 0, done.stderr
-    for text in ("exact micro", "folded macro", "By category", "Most mistakes", "[red]Mug[/red]", "Disagreements"):
+    for text in ("exact micro", "folded macro", "By category", "Most mistakes", "[red]Mug[/red]"):
         assert text in done.stdout
     summary = json.loads(done.stdout.splitlines()[-1])
     exact, folded = summary["scores"]
     assert exact["counts"] == {"nn": 0, "nv": 1, "vn": 0, "vc": 1, "vw": 1}
     assert (exact["comparison"], folded["comparison"]) == ("exact", "folded")
     assert exact["micro"]["f1"]["value"] == pytest.approx(0.4)
-    assert summary["comparison"]["agreement"] == {"num_answers": 3, "num_identical": 0}
-    assert summary["comparison"]["differences"][0]["difference"]["value"] == pytest.approx(0.4 - 2 / 3)
     assert "judgements" not in summary
 
 

@@ -22,6 +22,7 @@ from typer.testing import CliRunner
 from hpd_core import storage
 from hpd_core.errors import ModelError, StorageError
 from hpd_core.models import resolve_source
+from pipelines.compare import app as compare_app
 from pipelines.config import InputConfig
 from pipelines.errors import RunError, UsageError
 from pipelines.extract import app
@@ -33,6 +34,7 @@ from pipelines.sharding import Piece
 from pipelines.sources import list_files, scan_sources
 from pipelines.status import read_status
 from pipelines.yaml_files import load_yaml
+from tests.pipelines import made_runs
 from tests.pipelines.conftest import Workplace, product, products, read_table
 from tests.pipelines.report_run import Answer, Product, metrics, write_run
 from tests.pipelines.s3_server import (
@@ -443,3 +445,14 @@ def test_a_run_is_reported_on_where_it_lies(bucket: str, tmp_path: Path, file_fo
     assert "größe 42</mark>" in page
     assert "Its text could not be read back" not in page
     assert CliRunner().invoke(report_app, [f"{bucket}/nowhere"]).exit_code == 2
+
+
+def test_runs_are_compared_where_they_lie(bucket: str, tmp_path: Path) -> None:
+    for name, brand in (("a", "Velor"), ("b", "Größe")):
+        run = made_runs.write_run(tmp_path / name, [made_runs.Row("p0", {"Brand": brand}, text="Velor, Größe 42")])
+        upload(Path(run), f"{bucket}/{name}")
+    result = CliRunner().invoke(compare_app, [f"{bucket}/a", f"{bucket}/b", "--out", f"{bucket}/out"])
+    assert result.exit_code == 0, result.output
+    assert "0 of 1 answers are the same" in result.output
+    assert "Größe</bdi>" in Folder(f"{bucket}/out").read("compare.html").decode()
+    assert CliRunner().invoke(compare_app, [f"{bucket}/a", f"{bucket}/nowhere"]).exit_code == 2

@@ -122,18 +122,6 @@ def test_counts_by_pair_keep_categories_apart() -> None:
     assert scoring.count_by_pair(judgements) == expected
 
 
-def test_agreement_needs_the_same_status_and_the_same_items() -> None:
-    pairs = [
-        (value("a"), value("a")),
-        (Answer("absent"), Answer("absent")),
-        (Answer("absent"), Answer("truncated")),
-        (value("a"), value("a", "b")),
-    ]
-    assert scoring.agreement(pairs) == scoring.Agreement(4, 2)
-    assert scoring.agreement(pairs).share == 0.5
-    assert scoring.agreement([]).share == 1
-
-
 def test_statuses_are_counted_the_most_frequent_first() -> None:
     answers = [Answer("absent"), value("a"), Answer("absent")]
     assert list(scoring.count_statuses(answers).items()) == [("absent", 2), ("value", 1)]

@@ -1,0 +1,1 @@
+"""What changed between two runs: their settings, rows, answers, quality, cost and speed."""

@@ -1,0 +1,203 @@
+"""Two runs, compared: everything as data. How answers are counted is in agreement.py, how they are joined in
+joining.py."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pipelines.comparing.agreement import (
+    Agreement,
+    AttributeAgreement,
+    CategoryAgreement,
+    Moments,
+    by_attribute,
+    by_category,
+    clustered,
+    summarise,
+)
+from pipelines.comparing.examples import Example, read_examples
+from pipelines.comparing.figures import Figures, read_figures
+from pipelines.comparing.joining import Join, RowCounts, Sampled
+from pipelines.comparing.quality import Label, Quality, compare_quality
+from pipelines.comparing.settings import Settings, compare_settings
+from pipelines.comparing.sides import Side, open_sides
+from pipelines.errors import UsageError
+from pipelines.runs import RowKey
+from pipelines.status import State
+
+MAX_EXAMPLES = 50
+SEED = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One of the runs.
+
+    Attributes:
+        state: "running" if a driver works on it, "stopped" if none does and it is not finished; then `rows`, those
+            committed so far, are less than `planned_rows`.
+        model_id and what follows: as the first engine described itself.
+    """
+
+    uri: str
+    run_id: str
+    created_at: str
+    state: State
+    planned_rows: int
+    rows: int
+    model_id: str | None
+    model_revision: str | None
+    adapter_revision: str | None
+    decoding: str | None
+    layout: str | None
+    dtype: str | None
+    prompt_hash: str | None
+    figures: Figures
+
+
+@dataclass(frozen=True, slots=True)
+class RunComparison:
+    """What changed from run A to run B.
+
+    Attributes:
+        same_text: agreement on the rows whose text is the same in both (as far as known: a dead-lettered row's is not).
+        changed_text: agreement on the rows whose text has changed: what differs here is not the model's doing alone.
+        by_category, by_attribute: of `same_text`, the least agreeing first.
+        examples: answers of `same_text` that differ, of the least agreeing attributes first.
+        seed: of the draw of examples.
+        notes: what a reader must know before trusting the numbers.
+    """
+
+    a: Run
+    b: Run
+    notes: Sequence[str]
+    settings: Settings
+    rows: RowCounts
+    same_text: Agreement
+    changed_text: Agreement
+    by_category: Sequence[CategoryAgreement]
+    by_attribute: Sequence[AttributeAgreement]
+    quality: Quality | None
+    seed: int
+    examples: Sequence[Example]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        return dataclasses.asdict(self)
+
+
+def compare_runs(
+    a: str, b: str, *, gold: str | None = None, max_examples: int = MAX_EXAMPLES, seed: int = SEED
+) -> RunComparison:
+    """What changed from the run in folder `a` to the one in folder `b`.
+
+    Args:
+        a, b: output folders, local or any fsspec URI; finished runs or such that are still going.
+        gold: gold file in either layout of gold.py.
+        max_examples: differing answers that are shown in full.
+        seed: of their draw.
+
+    Raises `UsageError` if there is no run, the two have nothing in common, something cannot be read, or the gold file
+    does not belong to them.
+    """
+    side_a, side_b = open_sides(a, b)
+    settings = compare_settings(side_a, side_b)
+    quality, labels = compare_quality(side_a, side_b, gold) if gold is not None else (None, {})
+    with Join.of(side_a, side_b, settings.same_files) as join:
+        rows = join.row_counts()
+        if not rows.both:
+            raise UsageError(_nothing_in_common(side_a, side_b, rows))
+        # True and false are conclusions: they are looked for nowhere in the text.
+        booleans = side_a.run.booleans | side_b.run.booleans
+        cells = [
+            cell._replace(ungrounded_a=None, ungrounded_b=None) if (cell.category, cell.attribute) in booleans else cell
+            for cell in join.cells()
+        ]
+        moments = join.moments()
+        same = [cell for cell in cells if not cell.text_changed]
+        attributes = by_attribute(same)
+        order = [(each.category, each.attribute) for each in attributes]
+        sampled = join.sample(order, max_examples, seed, {key for key, _ in labels})
+    figures_a, figures_b = read_figures(side_a), read_figures(side_b)
+    runs = _run(side_a, figures_a[0]), _run(side_b, figures_b[0])
+    return RunComparison(
+        a=runs[0],
+        b=runs[1],
+        notes=[
+            *_notes(runs, settings, rows),
+            *(f"{name}: {note}" for name, (_, notes) in (("A", figures_a), ("B", figures_b)) for note in notes),
+        ],
+        settings=settings,
+        rows=rows,
+        same_text=summarise(same, clustered(sum(moments.values(), Moments(0, 0, 0, 0, 0, 0)))),
+        changed_text=summarise([cell for cell in cells if cell.text_changed], None),
+        by_category=by_category(same, moments),
+        by_attribute=attributes,
+        quality=quality,
+        seed=seed,
+        examples=list(_labelled(read_examples(side_a, side_b, sampled), sampled, labels)),
+    )
+
+
+def _run(side: Side, figures: Figures) -> Run:
+    engine, status = side.run.engine, side.run.status
+    return Run(
+        uri=side.uri,
+        run_id=side.run_id,
+        created_at=side.run.plan.created_at,
+        state=status.state,
+        planned_rows=status.planned_rows,
+        rows=status.totals.rows,
+        figures=figures,
+        **{
+            key: engine.get(key)
+            for key in (
+                *("model_id", "model_revision", "adapter_revision", "decoding", "layout", "dtype"),
+                "prompt_hash",
+            )
+        },
+    )
+
+
+def _labelled(
+    examples: Sequence[Example], sampled: Sequence[Sampled], labels: dict[tuple[RowKey, str], Label]
+) -> Iterator[Example]:
+    for example, each in zip(examples, sampled, strict=True):
+        label = labels.get((each.a.key, each.attribute))
+        yield example if label is None else dataclasses.replace(example, gold=label.gold, right=label.right)
+
+
+def _nothing_in_common(a: Side, b: Side, rows: RowCounts) -> str:
+    files = (", ".join(file.name for file in side.run.plan.files[:3]) for side in (a, b))
+    way = "no row" if rows.matched_by == "row" else "no product id that is not doubled"
+    read_a, read_b = files
+    return f"the runs have nothing in common: {way} is in both ({a.uri} read {read_a}; {b.uri} read {read_b})"
+
+
+def _notes(runs: Sequence[Run], settings: Settings, rows: RowCounts) -> Iterator[str]:
+    for name, run in zip("AB", runs, strict=True):
+        if run.state != "finished":
+            going = "still going" if run.state == "running" else "not finished, and nobody works on it"
+            yield (
+                f"{name} is {going}: {run.rows:,} of {run.planned_rows:,} rows are committed; "
+                "only what both have committed is compared"
+            )
+    if settings.schemas is None:
+        yield "Schemas are not compared: one of the runs is too old to say what it asked for (it has no _schemas.json)"
+    if rows.doubled_a or rows.doubled_b:
+        named = ", ".join(rows.doubled_ids)
+        yield (
+            f"{rows.doubled_a:,} rows of A and {rows.doubled_b:,} of B are not compared: their product id is doubled, "
+            f"so nobody can tell which belongs to which ({named}{', ...' if len(rows.doubled_ids) > 4 else ''})"
+        )
+    if rows.no_id_a or rows.no_id_b:
+        yield f"{rows.no_id_a:,} rows of A and {rows.no_id_b:,} of B have no product id, and are not compared"
+    if rows.text_changed:
+        what = "all" if rows.text_changed == rows.both else f"{rows.text_changed:,} of {rows.both:,}"
+        yield (
+            f"{what} rows in both have another text (or category, or order of fields): they are counted apart, "
+            "because their difference is not the model's"
+        )

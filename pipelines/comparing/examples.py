@@ -1,0 +1,157 @@
+"""Answers that differ, with the places in the text where each stands."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hpd_core import Evidence
+from pipelines.comparing.joining import Place, Sampled
+from pipelines.comparing.sides import Side
+from pipelines.reporting.facts import FieldText
+from pipelines.reporting.highlight import Mark, cut, fits
+from pipelines.reporting.scan import Pairs
+from pipelines.reporting.texts import Wanted, read_texts
+from pipelines.runs import RowKey, answer_probability
+
+Right = Literal["a", "b", "both", "neither"]
+
+_COLUMNS = (
+    *("source_file", "source_row", "category", "attribute", "value_index", "value_raw", "status"),
+    *("evidence", "num_tokens", "logprob_mean", "carried_from", "input_hash"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A value, or what the model wrote where it is no valid one; None where it wrote nothing.
+
+    Attributes:
+        evidence: the places where it stands; empty: nowhere in the text; None: there is nothing to look for (no value,
+            or true or false, which are conclusions).
+    """
+
+    text: str | None
+    evidence: Sequence[Evidence] | None
+
+    @property
+    def is_ungrounded(self) -> bool:
+        """Whether it is a value that stands nowhere in the text."""
+        return self.evidence is not None and not self.evidence
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A run's answer, in full.
+
+    Attributes:
+        probability: the model's own, of the whole answer; None if the run does not have it.
+        carried_from: the earlier run that decoded it, if this one did not.
+    """
+
+    status: str
+    items: Sequence[Item]
+    probability: float | None
+    carried_from: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """An attribute that the two runs answer differently.
+
+    Attributes:
+        fields: the product's text; where A's value stands has 0 among its `values`, where B's stands 1. None if the
+            catalog is gone or was changed.
+        gold, right: None where there is no label.
+    """
+
+    product_id: str
+    category: str
+    attribute: str
+    a: Answered
+    b: Answered
+    fields: Sequence[FieldText] | None = None
+    gold: str | None = None
+    right: Right | None = None
+
+
+def read_examples(a: Side, b: Side, sampled: Sequence[Sampled]) -> list[Example]:
+    """The sampled answers in full, in the same order. Raises `UsageError` if their parts cannot be read."""
+    answers_a, hashes = _read(a, [(each.a, each.attribute) for each in sampled])
+    answers_b, _ = _read(b, [(each.b, each.attribute) for each in sampled])
+    texts = _texts(a, b, sampled, hashes)
+    examples = []
+    for each in sampled:
+        answers = answers_a[each.a, each.attribute], answers_b[each.b, each.attribute]
+        text = texts.get(each.a.key)
+        fields = None if text is None else _highlighted(text, answers)
+        examples.append(Example(each.product_id, each.category, each.attribute, *answers, fields))
+    return examples
+
+
+def _texts(
+    a: Side, b: Side, sampled: Sequence[Sampled], hashes: Mapping[RowKey, str]
+) -> dict[RowKey, Mapping[str, str]]:
+    """The fields that both have read, by A's row; from the catalog of either."""
+    found: dict[RowKey, Mapping[str, str]] = {}
+    for side in (a, b):
+        places = {each.a.key: (each.a if side is a else each.b).key for each in sampled if each.a.key not in found}
+        categories = {each.a.key: each.category for each in sampled}
+        wanted = [Wanted(*place, categories[key], hashes[key]) for key, place in places.items()]
+        texts, _ = read_texts(side.run.plan, side.run.input_settings, wanted)
+        found |= {key: texts[place] for key, place in places.items() if place in texts}
+    return found
+
+
+def _highlighted(text: Mapping[str, str], answers: Sequence[Answered]) -> list[FieldText]:
+    """The text with the places of A's values and of B's. A place that does not hold what it says is not shown."""
+    marks: dict[str, list[Mark]] = {name: [] for name in text}
+    for owner, answered in enumerate(answers):
+        for place in (place for item in answered.items for place in item.evidence or ()):
+            mark = Mark(place.start, place.end, owner, place.match)
+            if place.field in text and fits(text[place.field], mark, place.text):
+                marks[place.field].append(mark)
+    return [FieldText(name, cut(content, marks[name])) for name, content in text.items()]
+
+
+def _read(
+    side: Side, wanted: Sequence[tuple[Place, str]]
+) -> tuple[dict[tuple[Place, str], Answered], dict[RowKey, str]]:
+    """The answers, and the hashes of the rows' texts."""
+    by_shard: dict[int, list[tuple[Place, str]]] = defaultdict(list)
+    for place, attribute in wanted:
+        by_shard[place.shard].append((place, attribute))
+    found, hashes = {}, {}
+    for shard, places in by_shard.items():
+        table = side.read("attributes", shard, _COLUMNS)
+        numbers = pa.array(sorted({place.key.source_row for place, _ in places}), pa.int64())
+        rows: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
+        for row in table.filter(pc.is_in(table["source_row"], numbers)).to_pylist():
+            rows[row["source_file"], row["source_row"], row["attribute"]].append(row)
+        for place, attribute in places:
+            found[place, attribute] = _answered(rows[*place.key, attribute], side.run.booleans)
+            hashes[place.key] = rows[*place.key, attribute][0]["input_hash"]
+    return found, hashes
+
+
+def _answered(rows: list[dict[str, Any]], booleans: Pairs) -> Answered:
+    rows = sorted(rows, key=lambda row: row["value_index"])
+    first = rows[0]
+    is_boolean = (first["category"], first["attribute"]) in booleans
+    return Answered(
+        first["status"],
+        [
+            Item(
+                row["value_raw"],
+                None if row["evidence"] is None or is_boolean else [Evidence(**each) for each in row["evidence"]],
+            )
+            for row in rows
+        ],
+        answer_probability(first["num_tokens"], first["logprob_mean"]),
+        first["carried_from"],
+    )

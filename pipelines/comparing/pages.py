@@ -1,0 +1,87 @@
+"""A comparison as files: one HTML page that opens offline, the same as JSON and as Markdown."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from markupsafe import Markup
+
+from pipelines.comparing import words
+from pipelines.comparing.agreement import KINDS, Agreement, Kind
+from pipelines.comparing.comparison import RunComparison
+from pipelines.folders import Folder
+from pipelines.reporting import charts
+from pipelines.reporting.facts import Segment
+from pipelines.reporting.rendering import Templates
+
+_MAX_ATTRIBUTES, _SHOWN_ATTRIBUTES = 500, 25  # in the page, and before a click; compare.json has all
+_MATCHES = ("exact", "folded", "fuzzy")
+# The parts of a bar: what is the same, and three ways to differ.
+_PARTS: tuple[tuple[Kind, ...], ...] = (KINDS[:3], ("other_value",), ("value_to_absent", "absent_to_value"), KINDS[6:])
+
+
+def write_pages(comparison: RunComparison, uri: str) -> list[str]:
+    """Writes the three files to the folder and says where they are.
+
+    Raises `UsageError` if a file is where the folder should be, `OSError` if they cannot be written.
+    """
+    folder = Folder(uri)
+    folder.require()
+    pages = {
+        "compare.html": render_html(comparison),
+        "compare.json": json.dumps(comparison.to_dict(), ensure_ascii=False, indent=1),
+        "compare.md": render_markdown(comparison),
+    }
+    for name, text in pages.items():
+        folder.write(name, text.encode())
+    return [folder.describe(name) for name in pages]
+
+
+def render_html(comparison: RunComparison) -> str:
+    """The page."""
+    templates = _templates()
+    # The look is the report's.
+    style = Templates("pipelines.reporting", {}, {}).asset("report.css") + templates.asset("compare.css")
+    return templates.page("compare.html.j2", _context(comparison), style=style, script="")
+
+
+def render_markdown(comparison: RunComparison) -> str:
+    """The same numbers, with the differing values and without their texts."""
+    return _templates().markdown("compare.md.j2", _context(comparison))
+
+
+def _templates() -> Templates:
+    functions = {"bar": charts.bar, "stacked": charts.stacked, "words": words, "parts": _parts}
+    return Templates("pipelines.comparing", {"owner": _owner, "match": _match}, functions)
+
+
+def _context(comparison: RunComparison) -> dict[str, Any]:
+    counted = [each for each in comparison.by_attribute if each.agreement.share is not None]
+    return {
+        "comparison": comparison,
+        "a": comparison.a,
+        "b": comparison.b,
+        "rows": comparison.rows,
+        "same": comparison.same_text,
+        "quality": comparison.quality,
+        "counted": counted[:_MAX_ATTRIBUTES],
+        "num_counted": len(counted),
+        "shown": _SHOWN_ATTRIBUTES,
+        "alone": [each for each in comparison.by_attribute if each.only_a or each.only_b],
+    }
+
+
+def _parts(agreement: Agreement) -> list[float]:
+    """Shares of what is the same and of three ways to differ."""
+    return [sum(agreement.kinds[kind] for kind in part) / (agreement.num_answers or 1) for part in _PARTS]
+
+
+def _owner(segment: Segment) -> Markup:
+    """The classes of a highlighted stretch, from a closed set of words: whose value stands there, and how."""
+    whose = "ab" if len(segment.values) > 1 else "ab"[segment.values[0]]
+    return Markup(f"in-{whose} {_match(segment.match or '')}")
+
+
+def _match(match: str) -> Markup:
+    return Markup(match if match in _MATCHES else "fuzzy")
