@@ -91,7 +91,9 @@ class Decoder:
         # Ray gives its workers one OpenMP thread per reserved CPU; an engine without a GPU wants its share of the node.
         actors = job.config.actors
         torch.set_num_threads(actors.num_threads or max(1, num_cpus() // actors.max))
-        self._price = engine_price(job.config.cost, _share_of_node(job))
+        self._share = _share_of_node(job)
+        self._price = engine_price(job.config.cost, self._share)
+        self._unreported_load_seconds = 0.0
         self._load()
 
     def _load(self) -> None:
@@ -99,7 +101,7 @@ class Decoder:
             self._engine = load_engine(self._job.config)
             self._description = dict(self._engine.describe())
             self._ledger.check_engine(self._description)
-        self._unreported_load_seconds = float(self._engine.load_seconds)
+        self._unreported_load_seconds += float(self._engine.load_seconds)
 
     def decode(self, prepared: PreparedShard) -> DecodedShard:
         """The shard with its answers, and the reasons for records that were given up. Never raises for its content."""
@@ -206,6 +208,7 @@ class Decoder:
         cost = {
             "instance_type": price.instance.instance_type,
             "market": price.instance.market,
+            "node_share": self._share,
             "price_per_hour": price.usd_per_hour,
             "price_source": price.source,
         }

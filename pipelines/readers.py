@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -58,15 +59,35 @@ def read_piece(
         raise RunError(f"{uri} has changed during the run: rows {piece.start} to {piece.stop} are no longer all there")
 
 
+def pick_rows(
+    uri: str,
+    file_format: str,
+    piece: Piece,
+    numbers: Collection[int],
+    columns: Sequence[str] | None,
+    *,
+    anonymous: bool = False,
+) -> Iterator[SourceRow]:
+    """Of the piece's rows, those with the given numbers. Row groups that hold none of them are not read. Raises
+    `RunError` if the file cannot be read.
+    """
+    try:
+        filesystem, path = open_filesystem(uri, anonymous=anonymous)
+        if file_format == "parquet":
+            rows = _read_parquet(filesystem, path, piece, columns, lambda num_bytes: None, sorted(numbers))
+        else:
+            rows = _read_jsonl(filesystem, path, piece, lambda num_bytes: None)
+        yield from (row for row in rows if row.number in numbers)
+    except (OSError, pa.ArrowException) as error:
+        raise RunError(f"cannot read {uri}: {error}") from error
+
+
 def original_rows(
     uri: str, file_format: str, piece: Piece, numbers: Iterable[int], *, anonymous: bool = False
 ) -> dict[int, str]:
     """The whole rows with the given numbers as JSON text; a broken line as it stands. Raises as `read_piece`."""
-    wanted = set(numbers)
     found = {}
-    for row in read_piece(uri, file_format, piece, columns=None, anonymous=anonymous):
-        if row.number not in wanted:
-            continue
+    for row in pick_rows(uri, file_format, piece, set(numbers), columns=None, anonymous=anonymous):
         if row.raw is not None:
             found[row.number] = row.raw.decode("utf-8", errors="replace").strip()
         elif row.values is not None:
@@ -75,8 +96,14 @@ def original_rows(
 
 
 def _read_parquet(
-    filesystem: Any, path: str, piece: Piece, columns: Sequence[str] | None, on_read: Callable[[int], None]
+    filesystem: Any,
+    path: str,
+    piece: Piece,
+    columns: Sequence[str] | None,
+    on_read: Callable[[int], None],
+    wanted: Sequence[int] | None = None,
 ) -> Iterator[SourceRow]:
+    """`wanted`: ascending numbers of the rows that are needed; None for all."""
     names = list(columns) if columns is not None else None
     # Arrow asks for just the ranges it needs, merged; a read-ahead cache (50 MB on S3) would fetch what lies between.
     with filesystem.open(path, "rb", cache_type="none") as file:
@@ -84,7 +111,8 @@ def _read_parquet(
         start = 0
         for group in range(parquet.metadata.num_row_groups):
             stop = start + parquet.metadata.row_group(group).num_rows
-            if start < piece.stop and stop > piece.start:
+            is_needed = wanted is None or bisect_left(wanted, start) < bisect_left(wanted, stop)
+            if start < piece.stop and stop > piece.start and is_needed:
                 on_read(_stored_bytes(parquet.metadata.row_group(group), names))
                 yield from _read_row_group(parquet, group, start, stop, piece, names)
             start = stop

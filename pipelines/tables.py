@@ -125,7 +125,7 @@ METRICS = pa.schema(
         pa.field("prepare_seconds", pa.float64(), nullable=False),
         pa.field("busy_seconds", pa.float64(), nullable=False),  # engine time, shared out by tokens forwarded
         pa.field("prefix_seconds", pa.float64()),  # of busy_seconds: prefixes, which no single product has to pay
-        pa.field("retry_seconds", pa.float64()),  # of the engine, in tries that failed
+        pa.field("retry_seconds", pa.float64()),  # tries that failed, start to end; others may have run beside them
         pa.field("load_seconds", pa.float64(), nullable=False),  # model load, on the first shard of an actor only
         pa.field("wall_seconds", pa.float64(), nullable=False),  # in the decode stage, waiting included
         pa.field("idle_seconds", pa.float64()),  # waiting for its turn in the engine
@@ -140,6 +140,7 @@ METRICS = pa.schema(
         pa.field("billed_seconds", pa.float64()),
         pa.field("instance_type", pa.string()),
         pa.field("market", pa.string()),  # on-demand, spot
+        pa.field("node_share", pa.float64()),  # the engine's part of its machine
         pa.field("price_per_hour", pa.float64()),  # of the engine: its share of the instance; null where not known
         pa.field("price_source", pa.string()),
         pa.field("cost_useful", pa.float64()),  # busy_seconds, priced

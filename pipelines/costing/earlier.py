@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from pipelines.costing.estimate import FloatArray
+from pipelines.costing.pilot import read_costs
 from pipelines.errors import UsageError
-from pipelines.run_plan import find_finished
+from pipelines.run_plan import Plan, find_finished
 from pipelines.tables import read_part
 
 # Shards are put together to so many groups: enough for the interval, and as many numbers for any size of run.
@@ -26,9 +27,11 @@ class EarlierCosts:
         counts, seconds: per category, float64 [groups of shards]: products that were decoded, and their engine seconds.
         metrics: one row a shard.
         engine: what decoded.
+        plan: of the run.
     """
 
     run_id: str
+    plan: Plan
     counts: Mapping[str, FloatArray]
     seconds: Mapping[str, FloatArray]
     metrics: list[dict[str, Any]]
@@ -44,7 +47,7 @@ def read_earlier(uri: str) -> EarlierCosts:
     counts: dict[str, FloatArray] = defaultdict(lambda: np.zeros(num_groups))
     seconds: dict[str, FloatArray] = defaultdict(lambda: np.zeros(num_groups))
     for number, name in enumerate(names):
-        part = read_part(folder, f"products/{name}", ["category", "engine_seconds"])
+        part = read_costs(folder, name, ["category"])
         group = number % num_groups
         # Null: carried over from a run before, which says nothing about the cost of decoding.
         known = part.filter(part["engine_seconds"].is_valid())
@@ -58,4 +61,4 @@ def read_earlier(uri: str) -> EarlierCosts:
             f"({num_groups} shard(s), {len(counts)} categories); run a pilot"
         )
     metrics = [row for name in folder.list("metrics") for row in read_part(folder, f"metrics/{name}").to_pylist()]
-    return EarlierCosts(plan.run_id, dict(counts), dict(seconds), metrics, manifest["engine"])
+    return EarlierCosts(plan.run_id, plan, dict(counts), dict(seconds), metrics, manifest["engine"])

@@ -34,8 +34,8 @@ class Interval:
 
     @property
     def half_width_share(self) -> float:
-        """Half the interval's width by the estimate; 0 for an estimate of 0."""
-        return (self.high - self.low) / 2 / self.estimate if self.estimate else 0.0
+        """How far the upper limit is above the estimate, as a share of it; 0 for an estimate of 0."""
+        return (self.high - self.estimate) / self.estimate if self.estimate else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +135,8 @@ class Forecast:
 
     @property
     def usd_per_1k(self) -> Interval | None:
-        """Dollars for a thousand rows; None without a price, or without rows."""
-        return None if self.usd is None or not self.rows else self.usd.scaled(1000 / self.rows)
+        """Dollars for a thousand rows that can be extracted; None without a price."""
+        return None if self.usd is None else self.usd.scaled(1000 / (self.rows - self.dead_rows))
 
     def to_json(self) -> bytes:
         """As it is stored; with the derived numbers, for those who read it without this code."""

@@ -47,7 +47,7 @@ def gpu_table() -> dict[str, Gpu]:
 def planned_price(config: JobConfig, metrics: Sequence[Mapping[str, Any]]) -> Price:
     """The price of an engine's hour: by the configuration, else by what the measured engines were billed."""
     last = metrics[-1] if metrics else {}
-    per_node = _engines_per_node(config)
+    per_node = _engines_per_node(config, last)
     cost = config.cost
     if cost.usd_per_hour is None and cost.instance_type is None:
         return Price(
@@ -67,12 +67,15 @@ def _with_market(cost: CostConfig) -> CostConfig:
     return cost if cost.market is not None else cost.model_copy(update={"market": "on-demand"})
 
 
-def _engines_per_node(config: JobConfig) -> int:
+def _engines_per_node(config: JobConfig, measured: Mapping[str, Any]) -> int:
+    """By the table's GPUs of the machine; else as many as the measured engine would have fitted on its own."""
     known = price_table().get(config.cost.instance_type or "")
     gpus = config.actors.num_gpus
-    if known is None or gpus == 0:
-        return config.actors.max
-    return max(1, int(known.gpu_count / (gpus or 1)))
+    if known is not None and gpus != 0:
+        return max(1, int(known.gpu_count / (gpus or 1)))
+    share = measured.get("node_share")
+    on_cpu = measured.get("gpu_type") is None
+    return config.actors.max if on_cpu or not share else max(1, round(1 / share))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +96,10 @@ class Work:
 def work_per_row(config: JobConfig, engine: Mapping[str, Any], tokens: Mapping[str, float]) -> Work:
     """From the tokens forwarded for a row and the model's size.
 
-    Raises `UsageError` if the run that measured them did not record the model's size.
+    Raises `UsageError` if the run that measured them did not record the model's size, or was no run of `hpd`.
     """
+    if config.decoding != "hpd":
+        raise UsageError("--on: only decoding: hpd can be moved to a machine that was not measured")
     size = engine.get("model_size")
     if not size:
         raise UsageError("the measured run does not say how large its model is; run a new pilot")
@@ -106,6 +111,11 @@ def work_per_row(config: JobConfig, engine: Mapping[str, Any], tokens: Mapping[s
 def assumed_seconds(work: Work, gpu: Gpu, efficiency: float) -> float:
     """Seconds for a row on a GPU that was not measured: the slower of arithmetic and reading the weights."""
     return max(work.flops / (gpu.flops * efficiency), work.steps * work.weight_bytes / (gpu.bandwidth * efficiency))
+
+
+def is_same_gpu(gpu: Gpu, device: str) -> bool:
+    """Whether a device's name ("NVIDIA L40S") is that of the data sheet's GPU."""
+    return gpu.name in device.replace("-", " ").split()
 
 
 def find_gpu(instance_type: str) -> Gpu:

@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from rich.console import Console
 
-from pipelines.config import CostConfig, JobConfig
+from pipelines.config import CostConfig, InputConfig, JobConfig
 from pipelines.costing.draw import Draw
 from pipelines.costing.survey import merged_pieces
 from pipelines.errors import RunError, UsageError
@@ -25,8 +28,8 @@ from pipelines.folders import Folder
 from pipelines.job import run_job
 from pipelines.ledger import Ledger
 from pipelines.planned import PlannedJob, plan_job
-from pipelines.readers import read_piece
-from pipelines.rows import row_json
+from pipelines.readers import pick_rows
+from pipelines.rows import field_text, row_json
 from pipelines.run_plan import differences
 from pipelines.sharding import Piece, Shard
 from pipelines.tables import read_part
@@ -37,7 +40,7 @@ RUN_NAME = "run"
 SECOND_NAME = "second"
 
 # A shard of the real run holds many more products than a batch: with more batches in it the engine is as full.
-_BATCHES_IN_FLIGHT = 4
+_LEAST_IN_FLIGHT, _MOST_IN_FLIGHT = 4, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,15 +110,15 @@ def _sample_lines(draw: Draw, job: PlannedJob) -> list[bytes]:
     for row in draw.rows:
         wanted[row.file].add(row.row)
     config, found = job.config.input, {}
-    pieces = merged_pieces(job) if len(draw.rows) * 10 > job.plan.num_rows else _pieces(job)
-    for piece in pieces:
+    for piece in merged_pieces(job):
         numbers = {number for number in wanted[piece.file] if piece.start <= number < piece.stop}
         if not numbers:
             continue
         source = job.plan.files[piece.file]
-        for read in read_piece(source.name, source.format, piece, config.columns, anonymous=config.anonymous):
-            if read.number in numbers and read.values is not None:
-                values = {name: value for name, value in read.values.items() if name in config.columns}
+        picked = pick_rows(source.name, source.format, piece, numbers, config.columns, anonymous=config.anonymous)
+        for read in picked:
+            if read.values is not None:
+                values = {name: _plain(read.values.get(name), config) for name in config.columns}
                 found[piece.file, read.number] = row_json(values).encode()
     missing = [row for row in draw.rows if (row.file, row.row) not in found]
     if missing:
@@ -124,14 +127,20 @@ def _sample_lines(draw: Draw, job: PlannedJob) -> list[bytes]:
     return [found[row.file, row.row] for row in draw.rows]
 
 
-def _pieces(job: PlannedJob) -> list[Piece]:
-    return [piece for shard in job.plan.shards for piece in shard.pieces]
+def _plain(value: Any, config: InputConfig) -> Any:
+    """A cell as JSON can say it, so that the same text comes out."""
+    if isinstance(value, (str, int, float)) or value is None:
+        return value
+    if isinstance(value, list):
+        return [_plain(item, config) for item in value]
+    return field_text(value, config.list_separator)
 
 
 def run_pilot(folder: Folder, pilot: Pilot, config: JobConfig, console: Console) -> str:
     """Runs what is left of the pilot; returns the run's folder. Raises as `run_job`."""
     place = folder.absolute_uri
-    job = plan_job(_pilot_config(config, f"{place}/{SAMPLE_NAME}", f"{place}/{RUN_NAME}"))
+    in_flight = batches_in_flight(pilot.draw, config)
+    job = plan_job(_pilot_config(config, f"{place}/{SAMPLE_NAME}", f"{place}/{RUN_NAME}", in_flight))
     if job.is_new:
         shards = _batches(pilot.draw, folder.read(SAMPLE_NAME))
         job = dataclasses.replace(job, plan=dataclasses.replace(job.plan, shards=shards))
@@ -141,9 +150,17 @@ def run_pilot(folder: Folder, pilot: Pilot, config: JobConfig, console: Console)
     return job.output.uri
 
 
-def _pilot_config(config: JobConfig, sample: str, output: str) -> JobConfig:
+def batches_in_flight(draw: Draw, config: JobConfig) -> int:
+    """So many that the engine has the products that it could decode at the same time, and as many again."""
+    per_batch = len(draw.rows) / draw.num_batches
+    wanted = math.ceil(2 * config.engine.max_prompts_per_cohort / per_batch)
+    return max(config.actors.max_in_flight, min(_MOST_IN_FLIGHT, max(_LEAST_IN_FLIGHT, wanted)))
+
+
+def _pilot_config(config: JobConfig, sample: str, output: str, in_flight: int) -> JobConfig:
     source = config.input.model_copy(update={"path": (sample,), "format": "jsonl", "anonymous": False})
-    actors = config.actors.model_copy(update={"max_in_flight": max(config.actors.max_in_flight, _BATCHES_IN_FLIGHT)})
+    # One engine: with several, few batches would be left for each, and all of them would be filling or draining.
+    actors = config.actors.model_copy(update={"min": 1, "max": 1, "max_in_flight": in_flight})
     changes = {
         "input": source,
         "output": output,
@@ -189,12 +206,24 @@ class MeasuredRun:
     engine: Mapping[str, Any]
 
 
+def read_costs(folder: Folder, name: str, columns: list[str]) -> pa.Table:
+    """`columns` and `engine_seconds` of a part of the products. Raises `UsageError` if the run kept no costs."""
+    try:
+        with folder.open(f"products/{name}") as file:
+            known = pq.read_schema(file).names
+    except (OSError, pa.ArrowException) as error:
+        raise RunError(f"cannot read {folder.describe(name)}: {error}") from error
+    if "engine_seconds" not in known:
+        raise UsageError(f"the run in {folder.uri} is from before the cost of a product was kept; run a pilot")
+    return read_part(folder, f"products/{name}", [*columns, "engine_seconds"])
+
+
 def read_measured(uri: str) -> MeasuredRun:
     """Raises `RunError` if a table cannot be read."""
     folder = Folder(uri)
     seconds: dict[int, float] = {}
     for name in folder.list("products"):
-        table = read_part(folder, f"products/{name}", ["source_row", "engine_seconds"])
+        table = read_costs(folder, name, ["source_row"])
         seconds |= {row["source_row"]: row["engine_seconds"] or 0.0 for row in table.to_pylist()}
     metrics = [row for name in folder.list("metrics") for row in read_part(folder, f"metrics/{name}").to_pylist()]
     return MeasuredRun(seconds, metrics, Ledger(folder, "").engine())

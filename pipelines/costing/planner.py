@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-import numpy as np
 from rich.console import Console
 
 from pipelines.config import JobConfig
@@ -17,24 +16,25 @@ from pipelines.costing.draw import Draw, draw_rows
 from pipelines.costing.earlier import read_earlier
 from pipelines.costing.forecast import FORECAST_NAME, Forecast, pilot_folder
 from pipelines.costing.forecasting import forecast_from_earlier, forecast_from_pilots, on_other_machine
-from pipelines.costing.machines import EFFICIENCY, find_gpu
+from pipelines.costing.machines import EFFICIENCY, find_gpu, is_same_gpu
 from pipelines.costing.pilot import (
     SECOND_NAME,
     MeasuredRun,
     Pilot,
     find_pilot,
     identity,
+    read_costs,
     read_measured,
     run_pilot,
     store_pilot,
 )
-from pipelines.costing.strata import Stratum, make_strata
+from pipelines.costing.second import check_second, second_draw
+from pipelines.costing.strata import make_strata
 from pipelines.costing.survey import Survey, survey_catalog
 from pipelines.errors import UsageError
 from pipelines.folders import Folder
 from pipelines.planned import PlannedJob, plan_job
-from pipelines.run_plan import file_differences, find_finished
-from pipelines.tables import read_part
+from pipelines.run_plan import differences, file_differences, find_finished
 
 _TRIALS = 200
 
@@ -59,12 +59,17 @@ class Planner:
         console: Console,
     ) -> Self:
         """Checks the job and plans it. Raises `UsageError`."""
-        named = [] if on is None else [f"cost.instance_type={on}"]
+        named = [] if on is None else [f"cost.instance_type={on}", "cost.usd_per_hour=null"]
         if on is not None:
             find_gpu(on)
-        loaded = load_config(JobConfig, config, [*changes, *named])
+        # Before what is set by hand: the file's price is of the file's machine.
+        loaded = load_config(JobConfig, config, [*named, *changes])
         place = Folder(folder or pilot_folder(loaded.output))
         place.require()
+        if any(character in place.uri for character in "*?["):
+            raise UsageError(
+                f"{place.uri}: the pilot's folder must not have any of *?[ in its name; name one (--folder)"
+            )
         # The catalog as a whole and from its beginning, whatever has been done of it: what an earlier run has answered
         # is not taken off, and a run that is under way does not matter. Nothing is written to this output.
         whole = {"base": None, "retry_failed": None, "run_id": None, "output": place.describe("catalog")}
@@ -72,25 +77,27 @@ class Planner:
 
     def from_pilot(self, num_rows: int, num_more: int, seed: int, utilisation: float | None) -> Forecast:
         """Draws, runs and measures what is left of the pilots. Raises `UsageError`, or `RunError` to be continued."""
-        strata: list[Stratum] | None = None
+        folder = Folder(self.folder.describe(SECOND_NAME))
         wanted = identity(self.job, num_rows, seed)
-        first = find_pilot(self.folder, wanted)
-        if first is None:
+        wanted_then = identity(self.job, num_more, seed) | {"after": num_rows}
+        first, second = find_pilot(self.folder, wanted), find_pilot(folder, wanted_then) if num_more else None
+        survey: Survey | None = None
+        if first is None or (num_more and second is None):
             survey = self._survey(seed, num_rows + num_more)
             strata = make_strata(survey, num_rows)
+            if num_more:
+                # Before the first one is paid.
+                check_second(strata, num_rows, num_more)
+        if first is None and survey is not None:
             first = _pilot(wanted, survey, draw_rows(strata, num_rows, seed))
             store_pilot(self.folder, first, self.job)
+        assert first is not None
         pilots = [(first, self._run(self.folder, first))]
         if num_more:
-            folder = Folder(self.folder.describe(SECOND_NAME))
-            wanted = identity(self.job, num_more, seed) | {"after": num_rows}
-            second = find_pilot(folder, wanted)
-            if second is None:
-                survey = self._survey(seed, num_rows + num_more)
-                strata = make_strata(survey, num_rows)
-                draw = _second_draw(strata, *pilots[0], num_more, seed)
-                second = _pilot(wanted, survey, draw)
+            if second is None and survey is not None:
+                second = _pilot(wanted_then, survey, second_draw(strata, first, pilots[0][1], num_more, seed))
                 store_pilot(folder, second, self.job)
+            assert second is not None
             pilots.append((second, self._run(folder, second)))
         self._engine = pilots[0][1].engine
         return forecast_from_pilots(self.job.config, pilots, self.folder.uri, utilisation)
@@ -113,23 +120,40 @@ class Planner:
     def from_run(self, uri: str, utilisation: float | None) -> Forecast:
         """From an earlier run's metrics, and a count of the catalog. Raises `UsageError`."""
         earlier = read_earlier(uri)
+        before, now = earlier.plan.result_config, self.job.plan.result_config
+        for key in ("model", "adapter", "decoding", "engine"):
+            if changes := differences({key: before.get(key)}, {key: now.get(key)}):
+                raise UsageError(f"--from-run: run {earlier.run_id} was decoded otherwise: {changes[0]}; run a pilot")
         survey = self._survey(seed=0, keep=1)
         rows: Counter[str] = Counter()
         for cell, count in survey.cells.items():
             rows[cell.category] += count.rows
         text_bytes = sum(count.text_bytes for count in survey.cells.values()) / rows.total()
         self._engine = earlier.engine
-        return forecast_from_earlier(self.job.config, earlier, rows, text_bytes, survey.dead.total(), uri, utilisation)
+        return forecast_from_earlier(
+            self.job.config,
+            earlier,
+            rows,
+            text_bytes,
+            survey.dead.total(),
+            uri,
+            utilisation,
+            is_same_schemas=earlier.plan.schema_hash == self.job.plan.schema_hash,
+        )
 
     def backtest(self, uri: str) -> list[Backtest]:
         """Pilots tried on this catalog, whose every row's cost is in the run. Raises `UsageError`."""
         folder, plan, _ = find_finished(uri, "--backtest")
         if changes := file_differences(plan.files, self.job.plan.files):
             raise UsageError(f"--backtest: run {plan.run_id} is not of this catalog: {changes[0]}")
+        if plan.limit != self.job.plan.limit:
+            raise UsageError(f"--backtest: run {plan.run_id} has --limit {plan.limit}, not {self.job.plan.limit}")
         numbers = {file.name: index for index, file in enumerate(self.job.plan.files)}
         seconds: dict[tuple[int, int], float] = {}
         for name in folder.list("products"):
-            part = read_part(folder, f"products/{name}", ["source_file", "source_row", "engine_seconds"])
+            part = read_costs(folder, name, ["source_file", "source_row"])
+            if part["engine_seconds"].null_count:
+                raise UsageError(f"--backtest: run {plan.run_id} has taken over answers, which say nothing about costs")
             for row in part.to_pylist():
                 seconds[numbers[row["source_file"]], row["source_row"]] = row["engine_seconds"] or 0.0
         survey = self._survey(seed=0, keep=self.job.plan.num_rows)
@@ -142,7 +166,7 @@ class Planner:
         """Keeps the forecast, moved to another machine if one is named. Raises `UsageError`."""
         if on is not None:
             gpu = find_gpu(on)
-            if gpu.name not in forecast.device:
+            if not is_same_gpu(gpu, forecast.device):
                 share = EFFICIENCY if efficiency is None else efficiency
                 forecast = on_other_machine(forecast, self.job.config, self._engine, gpu, share)
         try:
@@ -157,19 +181,3 @@ def _pilot(wanted: Mapping[str, Any], survey: Survey, draw: Draw) -> Pilot:
     return Pilot(
         wanted, sum(cell.rows for cell in cells), sum(cell.text_bytes for cell in cells), dict(survey.dead), draw
     )
-
-
-def _second_draw(strata: Sequence[Stratum], first: Pilot, measured: MeasuredRun, num_rows: int, seed: int) -> Draw:
-    """More rows where rows x spread of the cost is largest (Neyman's allocation), on top of those that are drawn."""
-    if [dict(stratum.rows) for stratum in strata] != [dict(rows) for rows in first.draw.strata_rows]:
-        raise UsageError("the catalog has changed since the first pilot; begin anew in another folder (--folder)")
-    costs: list[list[float]] = [[] for _ in strata]
-    for number, row in enumerate(first.draw.rows):
-        costs[row.stratum].append(measured.seconds.get(number, 0.0))
-    taken = [len(each) for each in costs]
-    spread = [float(np.std(each, ddof=1)) if len(each) > 1 else 0.0 for each in costs]
-    weights = [stratum.num_rows * each for stratum, each in zip(strata, spread, strict=True)]
-    total = sum(weights) or 1.0
-    wanted = [weight / total * (sum(taken) + num_rows) for weight in weights]
-    missing = [max(0.0, ideal - have) for ideal, have in zip(wanted, taken, strict=True)]
-    return draw_rows(strata, num_rows, seed + 1, missing if any(missing) else None, taken)

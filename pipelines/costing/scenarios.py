@@ -24,7 +24,7 @@ class Deadline:
         engines: at the estimate; None if no number of engines is enough.
         engines_safe: at the upper limit of the work's interval.
         nodes: that hold `engines`.
-        usd: of these engines; None without a price.
+        usd: of these nodes, whole, for as long as the engines take; None without a price.
     """
 
     hours: float
@@ -60,8 +60,11 @@ def _deadline(forecast: Forecast, hours: float) -> Deadline:
     needed = engines(forecast.work_hours.estimate)
     if needed is None:
         return Deadline(hours, None, None, None, None)
-    nodes = math.ceil(needed / forecast.price.engines_per_node)
-    return Deadline(hours, needed, engines(forecast.work_hours.high), nodes, replace(forecast, engines=needed).usd)
+    per_node, price = forecast.price.engines_per_node, forecast.price.usd_per_hour
+    nodes = math.ceil(needed / per_node)
+    wall = replace(forecast, engines=needed).wall_hours
+    usd = None if price is None else wall.scaled(nodes * per_node * price)
+    return Deadline(hours, needed, engines(forecast.work_hours.high), nodes, usd)
 
 
 def sensitivity(forecast: Forecast) -> list[Sensitivity]:

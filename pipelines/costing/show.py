@@ -96,8 +96,10 @@ def _print_categories(console: Console, forecast: Forecast) -> None:
     ordered = sorted(forecast.categories, key=lambda each: -each.hours.estimate)
     for each in ordered[:_CATEGORIES_SHOWN]:
         name = printable(each.category) + (" (with other rare ones)" if each.is_pooled else "")
-        cells = [escape(name), f"{each.rows:,}", f"{each.sampled:,}", _short(each.hours.scaled(3600), format_seconds)]
-        cells += [] if price is None else [_short(each.hours.scaled(price / forecast.utilisation), _dollars)]
+        # The pool's interval says nothing about one of its categories.
+        short = _bare if each.is_pooled else _short
+        cells = [escape(name), f"{each.rows:,}", f"{each.sampled:,}", short(each.hours.scaled(3600), format_seconds)]
+        cells += [] if price is None else [short(each.hours.scaled(price / forecast.utilisation), _dollars)]
         table.add_row(*cells)
     console.print(table)
     if len(ordered) > _CATEGORIES_SHOWN:
@@ -122,6 +124,10 @@ def _interval(interval: Interval, show: Callable[[float], str]) -> str:
 
 def _short(interval: Interval, show: Callable[[float], str]) -> str:
     return f"{show(interval.estimate)} ±{interval.half_width_share:.0%}"
+
+
+def _bare(interval: Interval, show: Callable[[float], str]) -> str:
+    return show(interval.estimate)
 
 
 def _dollars(value: float) -> str:

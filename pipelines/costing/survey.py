@@ -21,8 +21,11 @@ from pipelines.readers import SourceRow, read_piece
 from pipelines.rows import Refusal, to_record
 from pipelines.sharding import Piece
 
-# Rows between two calls of `on_progress`, and between two clean-ups of a cell's candidates.
+# Rows between two calls of `on_progress`.
 _CHUNK = 10_000
+# Candidates kept of all cells together, about, and of each of them at least.
+_MOST_KEPT = 2_000_000
+_FEWEST_KEPT = 50
 _MASK = (1 << 64) - 1
 
 
@@ -71,7 +74,7 @@ def survey_catalog(
     """Reads every planned row.
 
     Args:
-        keep: candidates kept per cell: no draw takes more.
+        keep: candidates kept per cell: no draw takes more. Fewer are kept of very many cells.
         on_progress: told the number of rows read so far.
 
     Raises `RunError` if a file cannot be read.
@@ -87,8 +90,9 @@ def survey_catalog(
             cell.text_bytes += size
             number = row_number(seed, job.plan.files[file].name, row.number)
             cell.candidates.append(Candidate(number, file, row.number, size, record.category))
-            if len(cell.candidates) >= 2 * keep + _CHUNK:
-                _prune(cell, keep)
+            limit = min(keep, max(_FEWEST_KEPT, _MOST_KEPT // len(cells)))
+            if len(cell.candidates) >= 2 * limit + _FEWEST_KEPT:
+                _prune(cell, limit)
         else:
             dead[record.code] += 1
         if count % _CHUNK == 0:

@@ -20,8 +20,11 @@ from pipelines.costing.backtest import SHARES, backtest
 from pipelines.costing.draw import MIN_ROWS, Draw, draw_rows
 from pipelines.costing.estimate import FloatArray, Measurements, estimate, student_t
 from pipelines.costing.forecast import CategoryForecast, Forecast, Interval, Price
-from pipelines.costing.machines import assumed_seconds, find_gpu, gpu_table, planned_price, work_per_row
+from pipelines.costing.forecasting import _combined, _measurements
+from pipelines.costing.machines import assumed_seconds, find_gpu, gpu_table, is_same_gpu, planned_price, work_per_row
+from pipelines.costing.pilot import MeasuredRun, Pilot
 from pipelines.costing.scenarios import deadlines, sensitivity
+from pipelines.costing.second import check_second, second_draw
 from pipelines.costing.strata import allocate, make_strata
 from pipelines.costing.survey import Candidate, Cell, CellCount, Survey, band, row_number
 from pipelines.errors import UsageError
@@ -202,6 +205,42 @@ def test_a_second_draw_takes_other_rows_where_they_are_wanted() -> None:
     assert Counter(row.category for row in second.rows)["b"] > 50
 
 
+@pytest.mark.parametrize("spread", [0.4, 1.2])
+def test_two_pilots_are_no_more_biased_than_one(spread: float) -> None:
+    """With long-tailed costs a first pilot often misses a tail; a second must not make a rule of it."""
+    generator = np.random.default_rng(11)
+    plain = Population.make(2000, 12, generator)
+    population = replace(plain, seconds=plain.seconds * generator.lognormal(0, spread, 2000))
+    truth, errors = float(population.seconds.sum()), []
+    for seed in range(60):
+        strata = make_strata(population.survey(seed, 300), 60)
+        first = Pilot({}, 2000, 1, {}, draw_rows(strata, 60, seed))
+        run = MeasuredRun({n: float(population.seconds[row.row]) for n, row in enumerate(first.draw.rows)}, [], {})
+        second = Pilot({}, 2000, 1, {}, second_draw(strata, first, run, 100, seed))
+        then = MeasuredRun({n: float(population.seconds[row.row]) for n, row in enumerate(second.draw.rows)}, [], {})
+        assert not {row.row for row in first.draw.rows} & {row.row for row in second.draw.rows}
+        names = sorted(set(population.categories))
+        found = _combined(
+            [
+                (len(pilot.draw.rows), estimate(measured))
+                for pilot, measured in _measurements([(first, run), (second, then)], names)
+            ]
+        )
+        errors.append(found.total.estimate / truth - 1)
+    assert abs(np.mean(errors)) < 3 * np.std(errors) / math.sqrt(60)
+
+
+def test_a_second_pilot_that_cannot_be_drawn() -> None:
+    strata = make_strata(_survey({(name, 3): 60 for name in "abcdefghijklmno"}), 300)
+    with pytest.raises(UsageError, match="--second-pilot 10 says nothing"):
+        check_second(strata, 300, 10)
+    with pytest.raises(UsageError, match="there are 15 strata, take at least 30 rows"):
+        check_second(strata, 300, 25)
+    with pytest.raises(UsageError, match="the first one takes 890 of 900 rows"):
+        check_second(strata, 890, 40)
+    check_second(strata, 300, 30)
+
+
 def test_a_pilot_of_a_few_rows_is_refused() -> None:
     with pytest.raises(UsageError, match="a pilot of 5 rows says nothing; take at least 20"):
         draw_rows(make_strata(_survey({("a", 1): 100}), 5), 5, 0)
@@ -254,6 +293,9 @@ def test_the_price_by_hand() -> None:
     assert found.usd.estimate == pytest.approx(242.4)
     assert found.usd_per_1k is not None
     assert found.usd_per_1k.high == pytest.approx(0.2724)
+    half_dead = forecast(dead_rows=500_000).usd_per_1k
+    assert half_dead is not None
+    assert half_dead.estimate == pytest.approx(2 * 0.2424), "of those that can be extracted"
 
 
 def test_the_papers_prices() -> None:
@@ -301,6 +343,8 @@ def test_deadlines_by_hand() -> None:
     assert (never.engines, never.usd) == (None, None)
     assert short.usd is not None
     assert short.usd.estimate == pytest.approx(3.0 * (80 + 80 * 0.1))
+    assert long.usd is not None
+    assert long.usd.estimate == pytest.approx(8 * 3.0 * 80.1), "one engine at work, and a whole node of eight is paid"
 
 
 @settings(max_examples=100)
@@ -378,7 +422,11 @@ def test_the_price_is_the_configurations_else_what_was_billed() -> None:
     unknown = planned_price(job(instance_type="mine"), metrics)
     assert (unknown.usd_per_hour, unknown.instance_type) == (None, "mine")
     own = planned_price(job(instance_type="mine", usd_per_hour=32.0), metrics)
-    assert own.usd_per_hour == pytest.approx(2.0)
+    assert own.usd_per_hour == pytest.approx(2.0), "a machine without GPUs is shared by actors.max engines"
+    on_gpus = [{"gpu_type": "NVIDIA X", "node_share": 0.125}]
+    assert planned_price(job(usd_per_hour=32.0), on_gpus).usd_per_hour == pytest.approx(4.0), (
+        "as the pilot's engine was"
+    )
     empty = planned_price(job(instance_type="p5e.48xlarge", market="on-demand"), metrics)
     assert empty.usd_per_hour is None, "an empty cell of the table is not guessed"
     assert CostConfig().instance_type is None
@@ -394,6 +442,11 @@ def test_work_on_a_machine_that_was_not_measured() -> None:
     assert assumed_seconds(work, gpu, 0.5) == pytest.approx(work.flops / 181e12)
     small_steps = replace(work, steps=1.0)
     assert assumed_seconds(small_steps, gpu, 0.5) == pytest.approx(17e9 / 432e9), "then the weights take longer"
+    assert is_same_gpu(gpu, "NVIDIA L40S")
+    assert not is_same_gpu(gpu_table()["L4"], "NVIDIA L40S")
+    assert is_same_gpu(gpu_table()["A100"], "NVIDIA A100-SXM4-40GB")
+    with pytest.raises(UsageError, match="only decoding: hpd"):
+        work_per_row(job().model_copy(update={"decoding": "ar"}), {"model_size": size}, tokens)
     with pytest.raises(UsageError, match="how large its model is"):
         work_per_row(job(), {}, tokens)
     with pytest.raises(UsageError, match=r"--on g9\.large: no such machine"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import io
 import json
 from pathlib import Path
@@ -11,12 +12,16 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from hpd_core import Record
 from pipelines.costing import planner as planner_module
 from pipelines.costing.forecast import Forecast
 from pipelines.costing.pilot import Pilot, read_measured
 from pipelines.costing.planner import Planner
 from pipelines.errors import RunError, UsageError
 from pipelines.plan import app
+from pipelines.readers import read_piece
+from pipelines.rows import to_record
+from pipelines.sharding import Piece
 from tests.pipelines.conftest import Workplace, product, products
 from tests.pipelines.test_base import read_table
 
@@ -91,6 +96,7 @@ def test_a_second_pilot_narrows_and_a_rerun_only_computes(
     catalog(workplace)
     first = plan(workplace).from_pilot(40, 0, 0, None)
     both = plan(workplace).from_pilot(40, 40, 0, None)
+    assert both.work_hours.estimate != first.work_hours.estimate
     assert both.sampled > first.sampled
     assert both.num_batches > first.num_batches
     second = Pilot.from_json(json.loads((pilot_folder(workplace) / "second/draw.json").read_text()))
@@ -156,6 +162,26 @@ def test_one_category_and_many_dead_rows(workplace: Workplace) -> None:
     assert (found.rows, found.dead_rows, len(found.categories)) == (70, 40, 1)
 
 
+def test_a_pilot_asks_what_the_catalog_asks(workplace: Workplace) -> None:
+    """Dates and lists are the same text in the sample as in the catalog."""
+    day = datetime.datetime(2026, 11, 21, 8, 30)
+    rows = [product(number) | {"title": None, "sold": day + datetime.timedelta(days=number)} for number in range(200)]
+    path = workplace.write_parquet("d.parquet", rows, row_group_size=10)
+    fields = {"input": {"path": str(path), "id": "id", "fields": ["sold", "bullets"]}}
+    planner = plan(workplace, **fields)
+    planner.from_pilot(20, 0, 0, None)
+    sample = read_piece(str(pilot_folder(workplace) / "sample.jsonl"), "jsonl", Piece(0, 0, 20, 20, 0, 10**6), None)
+    config, schemas = planner.job.config.input, planner.job.schemas
+    originals = {
+        record.id: record
+        for row in read_piece(str(path), "parquet", Piece(0, 0, 200, 200), None)
+        if row.values is not None and isinstance(record := to_record(row.values, "", config, schemas), Record)
+    }
+    records = [to_record(row.values or {}, "", config, schemas) for row in sample]
+    assert len(records) == 20
+    assert all(isinstance(record, Record) and record == originals[record.id] for record in records)
+
+
 def test_nothing_to_price(workplace: Workplace) -> None:
     workplace.write_jsonl("c.jsonl", [product(number, category="Hats") for number in range(30)])
     with pytest.raises(UsageError, match="no row of the catalog can be extracted: 30 no_schema"):
@@ -182,6 +208,10 @@ def test_from_an_earlier_run(workplace: Workplace) -> None:
     assert found.work_hours.estimate == pytest.approx((70 * means["Shoes"] + 170 * means["Coffee"]) / 3600)
     assert 0 < found.utilisation <= 1
     assert found.price.usd_per_hour == 36.0, "what its engines were billed"
+
+    other = plan(later, engine={"dtype": "float32", "device": "cpu", "max_value_tokens": 7})
+    with pytest.raises(UsageError, match=r"was decoded otherwise: engine.max_value_tokens: 6 -> 7"):
+        other.from_run(output, None)
 
     # A category that it did not have costs what all others do.
     schemas = workplace.folder / "more.yaml"
@@ -218,11 +248,13 @@ def test_the_command(workplace: Workplace) -> None:
     assert "L40S was not measured" in result.stderr
     kept = Forecast.read(str(pilot_folder(workplace) / "forecast.json"))
     assert kept.device == "L40S"
-    assert len(kept.assumed) == 2
+    assert len(kept.assumed) == 4
     plain = CliRunner().invoke(app, ["--config", config, "--pilot", "20"])
     assert plain.exit_code == 0
     assert "no price is known" in plain.stdout
-    assert Forecast.read(str(pilot_folder(workplace) / "forecast.json")).assumed == []
+    small, utilisation = Forecast.read(str(pilot_folder(workplace) / "forecast.json")).assumed
+    assert "at most 20 products were in the engine" in small or "each may cost less" in small
+    assert "95% of its time" in utilisation
 
 
 def test_a_backtest_on_a_finished_run(workplace: Workplace) -> None:
