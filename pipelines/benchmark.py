@@ -40,6 +40,7 @@ from pipelines.config import JobConfig
 from pipelines.config_file import load_config
 from pipelines.errors import UsageError
 from pipelines.gold import GoldProduct, read_gold
+from pipelines.profiling import profile
 from pipelines.records import read_records
 from pipelines.rivals import ForcedRecord, VllmProcess, run_generate, run_naive_hpd
 from pipelines.schemas import load_schemas
@@ -187,6 +188,7 @@ def main(
         str | None, typer.Option(metavar="PYTHON", help="Also vLLM, of this interpreter's environment (make rivals).")
     ] = None,
     vllm_block_size: Annotated[int, typer.Option(min=1, help="Tokens of a block of vLLM's KV cache.")] = 32,
+    shares: Annotated[bool, typer.Option("--profile", help="Only where the time of the layout goes, by part.")] = False,
 ) -> None:
     """Measure decoding speed: the layouts, their rivals, and what the machine could do."""
     console = Console(stderr=True)
@@ -197,6 +199,10 @@ def main(
             workload = Workload(tokenizer, job, gold, limit)
             model = models.load_model(job.model, job.engine)
             models.attach(model)
+            if shares:
+                run_engine(model, workload, job.engine)
+                report_shares(profile(model, lambda: run_engine(model, workload, job.engine)))
+                return
             runs = contenders(model, workload, job.engine, batch_size)
             facts: dict[str, Any] = {}
             if vllm is not None:
@@ -226,6 +232,19 @@ def main(
 def _start_vllm(python: str, job: JobConfig, model: Any, workload: Workload, block_size: int) -> VllmProcess:
     dtype = str(model.dtype).removeprefix("torch.")
     return VllmProcess(python, models.resolve_source(job.model), dtype, workload.forced(model.config), block_size)
+
+
+def report_shares(seconds: dict[str, float]) -> None:
+    """The table, then the JSON line."""
+    total = sum(seconds.values())
+    table = Table(title="where the time goes")
+    for column in ("", "seconds", "share"):
+        table.add_column(column, justify="left" if not column else "right")
+    for part, value in sorted(seconds.items(), key=lambda item: -item[1]):
+        table.add_row(part, f"{value:.2f}", f"{value / total:.0%}")
+    table.add_row("all", f"{total:.2f}", "")
+    Console().print(table)
+    print(json.dumps({"seconds": seconds}))
 
 
 def report(

@@ -9,12 +9,15 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from torch.utils.flop_counter import FlopCounterMode
 from typer.testing import CliRunner, Result
 
 from hpd_core import models
+from hpd_core.attention import ATTENTION_NAME, packed_attention
 from hpd_core.layout import visible
 from pipelines.benchmark import Workload, app
+from pipelines.profiling import ATTENTION, BOOKKEEPING, CHOOSING, HEAD, LINEAR, REST
 from pipelines.yardsticks import Floor, Work, best_shape, run_dense
 from tests.pipelines.conftest import Workplace, products
 from tests.tiny_model import answering_model, answering_tokenizer
@@ -74,6 +77,18 @@ def test_every_contender_runs_and_is_compared(workplace: Workplace) -> None:
     limited = json.loads(run(workplace, "--limit", "3").stdout.strip().splitlines()[-1])
     assert limited["records"] == 3
     assert limited["tokens"]["tree"] < facts["tokens"]["tree"]
+
+
+def test_a_profile_has_every_part_and_leaves_nothing_behind(workplace: Workplace) -> None:
+    workplace.write_parquet("a.parquet", products(NUM_RECORDS))
+    threads = torch.get_num_threads()
+    result = run(workplace, "--profile")
+    assert result.exit_code == 0, result.output
+    seconds = json.loads(result.stdout.splitlines()[-1])["seconds"]
+    assert set(seconds) == {LINEAR, HEAD, ATTENTION, REST, CHOOSING, BOOKKEEPING}
+    assert min(seconds.values()) >= 0
+    assert transformers.AttentionInterface()[ATTENTION_NAME] is packed_attention
+    assert torch.get_num_threads() == threads
 
 
 def test_what_cannot_be_measured_is_an_error(workplace: Workplace) -> None:

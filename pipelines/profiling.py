@@ -1,0 +1,98 @@
+"""Where a run's time goes, part by part, for `benchmark.py --profile`.
+
+On a CPU with one thread and by processor time, which neither neighbours on the machine nor waiting distort; on a GPU by
+wall time, waiting for the device at every border, so that only the shares mean something.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import torch
+import transformers
+
+from hpd_core import attention, decoder
+
+LINEAR, HEAD, ATTENTION, REST, CHOOSING, BOOKKEEPING = (
+    "linear layers",
+    "logits",
+    "attention",
+    "norms, rotary, activations, residuals",
+    "choosing tokens",
+    "bookkeeping",
+)
+
+
+class Profile:
+    """Seconds by part; a part within another counts for itself only."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.seconds: dict[str, float] = defaultdict(float)
+        self._device = device
+        self._parts: list[str] = []
+        self._since = 0.0
+
+    def enter(self, part: str) -> None:
+        """From now on it is `part`."""
+        self._charge()
+        self._parts.append(part)
+
+    def leave(self) -> None:
+        """Back to what it was."""
+        self._charge()
+        self._parts.pop()
+
+    def timed(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """`function` as `part`."""
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            self.enter(part)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self.leave()
+
+        return run
+
+    def _charge(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        now = time.thread_time() if self._device.type == "cpu" else time.perf_counter()
+        if self._parts:
+            self.seconds[self._parts[-1]] += now - self._since
+        self._since = now
+
+
+def profile(model: Any, run: Callable[[], Any]) -> dict[str, float]:
+    """Seconds of `run`, by part. `model` must run by the engine's attention."""
+    found = Profile(model.device)
+    head = model.get_output_embeddings()
+    linear = [module for module in model.modules() if isinstance(module, torch.nn.Linear)]
+    with ExitStack() as stack:
+        stack.enter_context(_one_thread())
+        for module, part in [(model, REST), *((layer, HEAD if layer is head else LINEAR) for layer in linear)]:
+            before = module.register_forward_pre_hook(lambda *_, part=part: found.enter(part))
+            behind = module.register_forward_hook(lambda *_: found.leave())
+            stack.callback(before.remove)
+            stack.callback(behind.remove)
+        stack.enter_context(patch.object(decoder, "greedy", found.timed(CHOOSING, decoder.greedy)))
+        timed = found.timed(ATTENTION, attention.packed_attention)
+        transformers.AttentionInterface.register(attention.ATTENTION_NAME, timed)
+        stack.callback(transformers.AttentionInterface.register, attention.ATTENTION_NAME, attention.packed_attention)
+        found.timed(BOOKKEEPING, run)()
+    return dict(found.seconds)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
