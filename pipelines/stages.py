@@ -69,7 +69,7 @@ def build_dataset(shards: list[Shard], job: JobContext, num_gpus: float) -> ray.
         "max_task_retries": config.retries.max_actor_restarts,
         "fn_constructor_kwargs": {"job": job},
     }
-    specs = [_wrap(shard.id, pack(shard)) for shard in shards]
+    specs = [wrap(shard.id, pack(shard)) for shard in shards]
     dataset: Any = ray.data.from_arrow(specs)
     with warnings.catch_warnings():
         # Ray 2.60 has no named parameters yet for the numbers of retries and restarts.
@@ -86,7 +86,7 @@ def build_dataset(shards: list[Shard], job: JobContext, num_gpus: float) -> ray.
 def prepare(batch: pa.Table, job: JobContext) -> pa.Table:
     """Stage 1 on one shard."""
     shard, payload = _unwrap(batch)
-    return _wrap(shard, b"" if job.ledger.is_committed(shard) else pack(prepare_shard(unpack(payload), job)))
+    return wrap(shard, b"" if job.ledger.is_committed(shard) else pack(prepare_shard(unpack(payload), job)))
 
 
 class Decode:
@@ -106,8 +106,8 @@ class Decode:
             raise self._problem
         shard, payload = _unwrap(batch)
         if not payload or self._job.ledger.is_committed(shard):
-            return _wrap(shard, b"")
-        return _wrap(shard, pack(self._decoder.decode(unpack(payload))))
+            return wrap(shard, b"")
+        return wrap(shard, pack(self._decoder.decode(unpack(payload))))
 
     def __del__(self) -> None:
         """Called by Ray when the actor ends in peace."""
@@ -119,9 +119,9 @@ def finish(batch: pa.Table, job: JobContext) -> pa.Table:
     """Stage 3 on one shard: its answers become tables."""
     shard, payload = _unwrap(batch)
     if not payload or job.ledger.is_committed(shard):
-        return _wrap(shard, b"")
+        return wrap(shard, b"")
     decoded = unpack(payload)
-    return _wrap(shard, pack((decoded.attempt_id, *finish_shard(decoded, job))))
+    return wrap(shard, pack((decoded.attempt_id, *finish_shard(decoded, job))))
 
 
 def commit(batch: pa.Table, job: JobContext) -> pa.Table:
@@ -146,5 +146,6 @@ def _unwrap(batch: pa.Table) -> tuple[int, bytes]:
     return row["shard"], row["payload"]
 
 
-def _wrap(shard: int, payload: bytes) -> pa.Table:
+def wrap(shard: int, payload: bytes) -> pa.Table:
+    """A message between stages: one row."""
     return pa.Table.from_pylist([{"shard": shard, "payload": payload}], schema=_BLOCK)
