@@ -7,6 +7,8 @@ Each stage looks first whether the shard is committed already, by another attemp
 
 from __future__ import annotations
 
+import functools
+import gc
 import json
 import warnings
 from typing import Any
@@ -25,6 +27,7 @@ from pipelines.metrics import count_shard
 from pipelines.prepare import prepare_shard
 from pipelines.sharding import Shard
 
+_OBJECTS_BETWEEN_COLLECTIONS = 50_000
 # A payload column is empty once its shard is committed.
 _BLOCK = pa.schema([("shard", pa.int64()), ("payload", pa.large_binary())])
 
@@ -83,8 +86,20 @@ def build_dataset(shards: list[Shard], job: JobContext, num_gpus: float) -> ray.
         return pipeline
 
 
+@functools.cache
+def settle() -> None:
+    """Once a process: what the libraries have made is there to stay, and the garbage collector need not look at it.
+
+    A shard makes hundreds of thousands of objects; each of the collections that they set off would go through all.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS, *gc.get_threshold()[1:])
+
+
 def prepare(batch: pa.Table, job: JobContext) -> pa.Table:
     """Stage 1 on one shard."""
+    settle()
     shard, payload = _unwrap(batch)
     return wrap(shard, b"" if job.ledger.is_committed(shard) else pack(prepare_shard(unpack(payload), job)))
 
@@ -99,6 +114,7 @@ class Decode:
             self._decoder = Decoder(job)
         except (UsageError, RunError) as error:
             self._problem = error
+        settle()
 
     def __call__(self, batch: pa.Table) -> pa.Table:
         """Decodes one shard; called by several threads at once."""
@@ -117,6 +133,7 @@ class Decode:
 
 def finish(batch: pa.Table, job: JobContext) -> pa.Table:
     """Stage 3 on one shard: its answers become tables."""
+    settle()
     shard, payload = _unwrap(batch)
     if not payload or job.ledger.is_committed(shard):
         return wrap(shard, b"")
