@@ -2,9 +2,11 @@
 
     python pipelines/load_test.py --rows 100000
     python pipelines/load_test.py --rows 100000 --stages 20 --profile profile.txt
+    python pipelines/load_test.py --compare configs/demo.yaml
 
 Without a model: answers are made up (`decoding: made-up`), everything else is real: Ray Data, reading, tokenization,
-parsing, evidence, all tables, commits. Prints tables, and one JSON object as last line. Exit codes: 0; 1 the job
+parsing, evidence, all tables, commits. With `--compare`, a job of yours with its real model: how much of the bare
+engine's speed it keeps. Prints tables, and one JSON object as last line. Exit codes: 0; 1 the job
 failed, or rows are not accounted for; 2 wrong usage.
 """
 
@@ -31,6 +33,7 @@ from hpd_core.extractor import versions
 from pipelines.config import JobConfig
 from pipelines.config_file import load_config
 from pipelines.errors import RunError, UsageError
+from pipelines.load import core
 from pipelines.load.alone import STAGES, StageCosts, run_stages
 from pipelines.load.catalog import COLUMNS, write_catalog
 from pipelines.load.measured import MeasuredRun, run_measured
@@ -50,6 +53,9 @@ def main(
         Path | None, typer.Option(help="A new folder for catalog and runs, kept; by default a temporary one.")
     ] = None,
     profile: Annotated[Path | None, typer.Option(help="Where the time goes in the stages: cProfile's table.")] = None,
+    compare: Annotated[
+        str | None, typer.Option(metavar="CONFIG", help="Instead: this job, beside one `extract` of its whole catalog.")
+    ] = None,
 ) -> None:
     """Measure what the job can carry beside the engine."""
     console = Console(stderr=True)
@@ -57,6 +63,11 @@ def main(
     with ExitStack() as stack:
         try:
             place = _place(folder, stack)
+            if compare is not None:
+                facts = {"cpus": os.cpu_count(), "versions": versions()}
+                config = load_config(JobConfig, compare, [*(changes or []), f"output={json.dumps(str(place / 'run'))}"])
+                print(json.dumps(facts | report_comparison(core.compare(config, place))))
+                return
             console.print(f"writing {rows:,} products")
             catalog = write_catalog(place, rows, seed)
             facts["catalog_bytes"] = sum(path.stat().st_size for path in catalog.iterdir())
@@ -161,6 +172,23 @@ def report_run(run: MeasuredRun) -> dict[str, Any]:
         )
     _print(table, processes)
     return dataclasses.asdict(run) | {"products_per_second": run.products_per_second, "is_complete": run.is_complete}
+
+
+def report_comparison(found: core.Comparison) -> dict[str, Any]:
+    """Prints how much of the bare engine's speed a job keeps, and gives it as plain data."""
+    bare, job = found.core, found.job
+    title = f"{bare.num_records:,} products, {job.totals['shards']} shards, {bare.num_threads} threads"
+    table = _table(title, "", "s", "products/s", "CPU s")
+    cpu = sum(usage.cpu_seconds for usage in job.usage.values())
+    for name, seconds, cpu_seconds in (
+        ("one extract, tokenization included", bare.seconds, bare.cpu_seconds),
+        ("the job, first admission to last commit", found.job_seconds, None),
+        ("the job from start to end", job.startup_seconds + job.work_seconds + job.end_seconds, cpu),
+    ):
+        text = "" if cpu_seconds is None else f"{cpu_seconds:.1f}"
+        table.add_row(name, f"{seconds:.1f}", f"{bare.num_records / seconds:.2f}", text)
+    _print(table, f"The job has {found.ratio:.1%} of the bare engine's speed.")
+    return dataclasses.asdict(found) | {"ratio": found.ratio}
 
 
 if __name__ == "__main__":

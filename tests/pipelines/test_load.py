@@ -97,3 +97,21 @@ def test_the_command_measures_and_accounts_for_every_row(tmp_path: Path, tiny_mo
     again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert again.returncode == 2
     assert "is there already" in again.stderr
+
+
+def test_a_job_is_compared_with_the_bare_engine(workplace: Workplace) -> None:
+    workplace.write_parquet("a.parquet", products(120))
+    config = workplace.write_config(output=str(workplace.folder / "elsewhere"))
+    command = [sys.executable, "pipelines/load_test.py", "--compare", str(config)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    facts = json.loads(done.stdout.splitlines()[-1])
+    assert facts["core"]["num_records"] == facts["job"]["row_counts"]["products"] == 120
+    assert facts["job"]["totals"]["shards"] >= 10
+    assert facts["ratio"] == pytest.approx(facts["core"]["seconds"] / facts["job_seconds"])
+    assert facts["job_seconds"] > 0
+    assert "of the bare engine's speed" in done.stdout
+
+    few = subprocess.run([*command, "--set", "shards.target_tokens=100000"], cwd=ROOT, capture_output=True, text=True)
+    assert few.returncode == 2
+    assert "shards.target_tokens" in few.stderr
