@@ -14,6 +14,7 @@ from hpd_core.engine import Engine
 from hpd_core.errors import EngineError, HPDError, ModelError, PromptError
 from hpd_core.extractor import ExtractionFuture, ExtractionMetrics
 from hpd_core.grounding import ground
+from hpd_core.null_engine import NullEngine
 from hpd_core.prepare import DocumentTokenizer
 from hpd_core.prompt import PromptTemplate
 from hpd_core.types import Attribute, CategorySchema, ErrorCode, Evidence, Record, RecordResult, Value
@@ -32,6 +33,7 @@ __all__ = [
     "ExtractionMetrics",
     "HPDError",
     "ModelError",
+    "NullEngine",
     "PromptError",
     "PromptTemplate",
     "Record",

@@ -21,7 +21,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from hpd_core.types import Attribute, CategorySchema, Evidence, MatchKind, Record, RecordResult
 
@@ -39,6 +39,10 @@ _SIGNS = ("™", "®", "©", "℠")  # they stand at words, not in them; NFKC wo
 _UNSPACED = re.compile(
     r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
 )
+# ASCII without runs of spaces is folded by lower-casing it. Its last letter is left out where a mark may follow.
+_PLAIN = re.compile(r"[!-~]+(?: [!-~]+)*(?![^\x00-\x7f])")
+_ASCII_WORD = re.compile(r"[A-Za-z0-9]+(?:(?<=[0-9])[.,](?=[0-9])[A-Za-z0-9]+)*")
+_STEM = 4  # letters that inflected words have in common at least
 _DASHES, _APOSTROPHES, _QUOTES = "\u2010\u2011\u2012\u2013\u2014\u2212", "‘’‛′`´", "“”„″«»"
 _ALIKE = str.maketrans(_DASHES + _APOSTROPHES + _QUOTES, "-" * 6 + "'" * 6 + '"' * 6)
 
@@ -51,6 +55,8 @@ def ground(record: Record, schema: CategorySchema, result: RecordResult) -> Reco
     attributes = {attribute.name: attribute for attribute in schema.attributes}
     values = {
         name: replace(value, evidence=tuple(grounder.find(attributes[name], item) for item in value.items))
+        if value.items
+        else value
         for name, value in result.values.items()
     }
     return replace(result, values=values)
@@ -101,6 +107,8 @@ class _Field:
     def _words(self) -> list[tuple[str, _Span]]:
         """Folded words without accents, and their folded offsets."""
         text = self._folded.text
+        if text.isascii():
+            return [(match.group(), match.span()) for match in _ASCII_WORD.finditer(text)]
         return [(_bare(text[start:end]), (start, end)) for start, end in _words(text)]
 
     @cached_property
@@ -108,7 +116,7 @@ class _Field:
         """Numbers without sign; the parts of what is no number as a whole ("1,5,10")."""
         found: list[tuple[str, _Span]] = []
         for match in _NUMBER.finditer(self.text):
-            if any(True for _ in _worths(match.group())):
+            if match.group().isdecimal() or any(True for _ in _worths(match.group())):
                 found.append((match.group(), match.span()))
             else:
                 found += ((part.group(), part.span()) for part in _DIGITS.finditer(self.text, *match.span()))
@@ -169,46 +177,71 @@ def _fold(text: str) -> _Folded:
     folded: list[str] = []
     starts: list[int] = []
     ends: list[int] = []
-    for start, end in _clusters(text):
-        if text[start:end] in _SIGNS:
-            continue
-        letters = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text[start:end]).casefold())
-        for letter in letters.translate(_ALIKE):
-            if letter.isspace():
-                if not folded:
-                    continue
-                if folded[-1] == " ":
-                    ends[-1] = end
-                    continue
-                letter = " "
-            folded.append(letter)
-            starts.append(start)
-            ends.append(end)
+
+    def add_clusters(first: int, last: int) -> None:
+        for start, end in _clusters(text, first, last):
+            for letter in _fold_cluster(text[start:end]):
+                if letter.isspace():
+                    if not folded:
+                        continue
+                    if folded[-1] == " ":
+                        ends[-1] = end
+                        continue
+                    letter = " "
+                folded.append(letter)
+                starts.append(start)
+                ends.append(end)
+
+    done = 0
+    for match in _PLAIN.finditer(text):
+        start, end = match.span()
+        add_clusters(done, start)
+        folded.extend(match.group().lower().replace("`", "'"))
+        starts.extend(range(start, end))
+        ends.extend(range(start + 1, end + 1))
+        done = end
+    add_clusters(done, len(text))
     if folded and folded[-1] == " ":
         folded.pop()
     return _Folded("".join(folded), starts, ends)
 
 
-def _clusters(text: str) -> Iterator[_Span]:
-    start = 0
-    for index in range(1, len(text) + 1):
-        if index == len(text) or not _is_mark(text[index]):
+@lru_cache(maxsize=4096)
+def _fold_cluster(cluster: str) -> str:
+    if cluster in _SIGNS:
+        return ""
+    letters = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", cluster).casefold())
+    return letters.translate(_ALIKE)
+
+
+def _clusters(text: str, first: int, last: int) -> Iterator[_Span]:
+    """Those of text[first:last], which begins with one and ends with one."""
+    start = first
+    for index in range(first + 1, last + 1):
+        if index == last or not _is_mark(text[index]):
             yield start, index
             start = index
 
 
 def _bare(word: str) -> str:
     """`word` without accents."""
+    if word.isascii():
+        return word
     return "".join(letter for letter in unicodedata.normalize("NFD", word) if not unicodedata.combining(letter))
 
 
 def _is_mark(letter: str) -> bool:
+    if letter.isascii():
+        return False
     # Vowels and finals of decomposed Hangul, and half-width kana's voicing, compose with what stands before them.
     return unicodedata.category(letter).startswith("M") or "\u1160" <= letter <= "\u11ff" or letter in "\uff9e\uff9f"
 
 
 def _words(text: str) -> Iterator[_Span]:
     """Runs of letters and digits with their marks; "1.5" is one."""
+    if text.isascii():
+        yield from (match.span() for match in _ASCII_WORD.finditer(text))
+        return
     start: int | None = None
     for index, letter in enumerate(text):
         is_decimal = (
@@ -257,6 +290,9 @@ def _joined(wanted: Sequence[str], words: Sequence[tuple[str, _Span]]) -> Iterat
     letters = "".join(wanted)
     first = 0
     while first < len(words):
+        if not letters.startswith(words[first][0]):
+            first += 1
+            continue
         text, last = "", first
         while last < len(words) and len(text) < len(letters) and letters.startswith(text):
             text += words[last][0]
@@ -273,7 +309,11 @@ def _together(wanted: Sequence[str], words: Sequence[tuple[str, _Span]]) -> Iter
 
     Of those with the most words the shortest, from left to right; no two overlap.
     """
-    matches = [next((item for item in wanted if _alike(item, word)), None) for word, _ in words]
+    stems = {item[:_STEM] for item in wanted}
+    matches = [
+        next((item for item in wanted if _alike(item, word)), None) if word[:_STEM] in stems else None
+        for word, _ in words
+    ]
     needed = math.ceil(len(wanted) * _ENOUGH_WORDS)
     found: list[tuple[int, int, int]] = []  # (-words, length, first)
     for first, match in enumerate(matches):
@@ -299,7 +339,7 @@ def _together(wanted: Sequence[str], words: Sequence[tuple[str, _Span]]) -> Iter
 def _alike(item: str, word: str) -> bool:
     """The same word, or one is the other with an ending of one or two letters."""
     short, long = sorted((item, word), key=len)
-    is_inflected = len(short) >= 4 and len(long) - len(short) <= 2 and long.startswith(short)
+    is_inflected = len(short) >= _STEM and len(long) - len(short) <= 2 and long.startswith(short)
     return item == word or (is_inflected and long.isalpha())
 
 

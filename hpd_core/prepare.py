@@ -126,7 +126,7 @@ class PromptBuilder:
         similar length. No answer depends on this order with `tree`; with `stacked`, documents are stacked in input
         order, and only whole prompts are sorted.
         """
-        refusals = {number: problem for number, record in enumerate(records) if (problem := _not_text(record))}
+        refusals = {number: problem for number, record in enumerate(records) if (problem := not_text(record))}
         if document_ids is None:
             taken = [number for number in range(len(records)) if number not in refusals]
             encoded = self._documents.encode([records[number] for number in taken])
@@ -141,7 +141,7 @@ class PromptBuilder:
             if number in refusals:
                 continue
             if record.category not in schemas:
-                refusals[number] = Refusal(ErrorCode.NO_SCHEMA, _no_schema(record.category, schemas))
+                refusals[number] = Refusal(ErrorCode.NO_SCHEMA, missing_schema(record.category, schemas))
             elif self._segments.has_control(document_ids[number]):
                 refusals[number] = Refusal(
                     ErrorCode.CONTROL_TOKENS, "the text still holds control tokens after they were cut"
@@ -178,7 +178,7 @@ class PromptBuilder:
         wanted: Sequence[Collection[str] | None] | None,
     ) -> Iterator[PreparedPrompt]:
         for number in numbers:
-            asked = _asked(schema, wanted[number] if wanted is not None else None)
+            asked = asked_attributes(schema, wanted[number] if wanted is not None else None)
             layout = self.tree(tokens, document_ids[number], asked)
             if self.fits(layout):
                 yield PreparedPrompt(Prompt(layout, tokens.prefix), [Slot(number, index) for index in asked])
@@ -247,7 +247,7 @@ class PromptBuilder:
         )
 
 
-def _not_text(record: Record) -> Refusal | None:
+def not_text(record: Record) -> Refusal | None:
     """What is wrong with fields that no tokenizer takes."""
     for name, text in record.fields.items():
         if not isinstance(text, str):
@@ -262,7 +262,7 @@ def _not_text(record: Record) -> Refusal | None:
     return None
 
 
-def _asked(schema: CategorySchema, names: Collection[str] | None) -> list[int]:
+def asked_attributes(schema: CategorySchema, names: Collection[str] | None) -> list[int]:
     """The numbers of the named attributes, in the schema's order."""
     found = [index for index, attribute in enumerate(schema.attributes) if names is None or attribute.name in names]
     if names is not None and (not found or len(found) != len(set(names))):
@@ -271,7 +271,8 @@ def _asked(schema: CategorySchema, names: Collection[str] | None) -> list[int]:
     return found
 
 
-def _no_schema(category: str, schemas: Mapping[str, CategorySchema]) -> str:
+def missing_schema(category: str, schemas: Mapping[str, CategorySchema]) -> str:
+    """Says that there is no schema for the category, and for which there are."""
     known = ", ".join(repr(name) for name in sorted(schemas)[:5])
     more = f" and {len(schemas) - 5} more" if len(schemas) > 5 else ""
     return f"no schema for category {category!r}; there are schemas for {known}{more}"

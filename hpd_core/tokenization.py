@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from transformers import PreTrainedTokenizerFast
 
 from hpd_core.errors import PromptError
 from hpd_core.prompt import Piece
@@ -23,6 +24,7 @@ class SegmentTokenizer:
 
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
+        self._backend = _plain_backend(tokenizer)
         added = {token.content: index for index, token in tokenizer.added_tokens_decoder.items()}
         # A byte-fallback or space run is text; everything else that is matched as a whole steers the model.
         self.control_tokens = {text: index for text, index in added.items() if text.strip()}
@@ -123,5 +125,18 @@ class SegmentTokenizer:
         return closing
 
     def _encode(self, texts: list[str]) -> list[list[int]]:
+        backend = self._backend
+        if backend is not None and backend.truncation is None and backend.padding is None:
+            # The ids alone: offsets, masks and their Python objects cost a third more.
+            return [encoding.ids for encoding in backend.encode_batch_fast(texts, add_special_tokens=False)]
         ids: list[list[int]] = self.tokenizer(texts, add_special_tokens=False)["input_ids"]
         return ids
+
+
+def _plain_backend(tokenizer: Any) -> Any:
+    """The tokenizer's own encoder, if transformers only wraps it; None if a class does something of its own."""
+    kind = type(tokenizer)
+    is_plain = isinstance(tokenizer, PreTrainedTokenizerFast) and (
+        kind._encode_plus is PreTrainedTokenizerFast._encode_plus and kind.__call__ is PreTrainedTokenizerFast.__call__
+    )
+    return tokenizer.backend_tokenizer if is_plain else None

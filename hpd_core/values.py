@@ -46,7 +46,7 @@ def parse_value(
     }
     text = line.strip()
     try:
-        answer, end = json.JSONDecoder(parse_float=_Literal, parse_int=_Literal, strict=False).raw_decode(text)
+        answer, end = _DECODER.raw_decode(text)
     except (ValueError, RecursionError):
         return Value(None, (), "invalid" if closed else "truncated", **common)
     if not closed and isinstance(answer, _Literal) and text[end : end + 1] not in _NUMBER_ENDS:
@@ -68,6 +68,9 @@ def join_items(items: Iterable[str]) -> str:
 
 class _Literal(str):
     """A JSON number as it was written: 1.50 stays 1.50."""
+
+
+_DECODER = json.JSONDecoder(parse_float=_Literal, parse_int=_Literal, strict=False)
 
 
 def _items(attribute: Attribute, answer: Any) -> tuple[str, ...] | None:

@@ -21,6 +21,9 @@ from pipelines.errors import ProcessesDiedError, RunError, UsageError
 
 _ROOT = Path(__file__).resolve().parent.parent
 _CORE_LOG_LEVEL = "RAY_BACKEND_LOG_LEVEL"
+# A worker takes seconds to import what the stages need. By default Ray ends one that has had nothing to do for a second
+# if there are more than CPUs, and soon starts the next.
+_IDLE_WORKERS = ("RAY_idle_worker_killing_time_threshold_ms", "600000")
 
 
 @contextmanager
@@ -38,6 +41,7 @@ def ray_cluster(reserved_cpus: float) -> Iterator[None]:
         with _held_back_stderr():
             ray.init(**common)
     else:
+        os.environ.setdefault(*_IDLE_WORKERS)
         # The actors, and at least one CPU for reading and writing beside them, even on the smallest machine.
         num_cpus = max(os.cpu_count() or 1, math.ceil(reserved_cpus) + 1)
         # Workers do not start in our folder with our path: without this they would not find this checkout.

@@ -141,7 +141,10 @@ class JobConfig(_Section):
         None, description="output folder of an earlier, finished run: only its dead-lettered rows are taken"
     )
     adapter: str | None = Field(None, description="LoRA adapter in peft's format: local folder, fsspec URI or hub id")
-    decoding: Literal["hpd", "ar"] = Field("hpd", description="'hpd', or 'ar': the plain autoregressive baseline")
+    decoding: Literal["hpd", "ar", "made-up"] = Field(
+        "hpd",
+        description="'hpd'; 'ar': the plain autoregressive baseline; 'made-up': no model, answers that mean nothing",
+    )
     engine: EngineConfig = Field(default_factory=EngineConfig, description="how the engine decodes")
     shards: ShardConfig = Field(default_factory=ShardConfig)
     actors: ActorConfig = Field(default_factory=ActorConfig)

@@ -76,6 +76,9 @@ class PreparedRecord:
     input_hash: str
     carried: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PreparedRecord, (self.file, self.row, self.record, self.input_hash, self.carried)
+
     def wanted(self, schema: CategorySchema) -> list[str]:
         """The attributes that the engine has to answer."""
         return [attribute.name for attribute in schema.attributes if attribute.name not in self.carried]

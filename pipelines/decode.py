@@ -16,7 +16,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
@@ -24,8 +24,9 @@ from typing import Any
 import ray
 import torch
 
-from hpd_core import AutoregressiveBaseline, Engine, ExtractionFuture, HPDError, RecordResult
+from hpd_core import AutoregressiveBaseline, Engine, ExtractionFuture, HPDError, NullEngine, RecordResult
 from hpd_core.errors import StorageError
+from hpd_core.extractor import Extractor
 from pipelines.cluster import num_cpus
 from pipelines.config import JobConfig
 from pipelines.context import DecodedShard, JobContext, PreparedShard
@@ -38,10 +39,12 @@ from pipelines.prices import engine_price
 logger = logging.getLogger(__name__)
 
 
-def load_engine(config: JobConfig) -> Engine | AutoregressiveBaseline:
+_ENGINES: Mapping[str, type[Extractor]] = {kind.decoding: kind for kind in (Engine, AutoregressiveBaseline, NullEngine)}
+
+
+def load_engine(config: JobConfig) -> Extractor:
     """The decoder that the job asks for. Raises `HPDError` with a message for the user."""
-    kind = AutoregressiveBaseline if config.decoding == "ar" else Engine
-    return kind.from_pretrained(config.model, config.engine, config.adapter)
+    return _ENGINES[config.decoding].from_pretrained(config.model, config.engine, config.adapter)
 
 
 def describe_engine(config: JobConfig) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from hpd_core import Evidence, RecordResult, Value, ground
 from hpd_core.values import join_items
 from pipelines.context import DeadRow, DecodedShard, JobContext, PreparedRecord
 from pipelines.readers import original_rows
-from pipelines.tables import EVIDENCE, EncodedTable, encode
+from pipelines.tables import EncodedTable, encode
 
 Row = dict[str, Any]
 
@@ -164,7 +164,10 @@ def _raw_texts(value: Value) -> tuple[str | None, ...]:
 
 
 def _evidence_rows(places: Sequence[Evidence]) -> list[Row]:
-    return [{name: getattr(place, name) for name in EVIDENCE.names} for place in places]
+    return [
+        {"field": place.field, "start": place.start, "end": place.end, "text": place.text, "match": place.match}
+        for place in places
+    ]
 
 
 def _product_row(

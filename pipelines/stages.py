@@ -7,6 +7,8 @@ Each stage looks first whether the shard is committed already, by another attemp
 
 from __future__ import annotations
 
+import functools
+import gc
 import json
 import logging
 import warnings
@@ -29,6 +31,7 @@ from pipelines.sharding import Shard
 
 logger = logging.getLogger(__name__)
 
+_OBJECTS_BETWEEN_COLLECTIONS = 50_000
 # A payload column is empty once its shard is committed.
 _BLOCK = pa.schema([("shard", pa.int64()), ("payload", pa.large_binary())])
 
@@ -73,7 +76,7 @@ def build_dataset(shards: list[Shard], job: JobContext, num_gpus: float) -> ray.
         "max_task_retries": config.retries.max_actor_restarts,
         "fn_constructor_kwargs": {"job": job},
     }
-    specs = [_wrap(shard.id, pack(shard)) for shard in shards]
+    specs = [wrap(shard.id, pack(shard)) for shard in shards]
     dataset: Any = ray.data.from_arrow(specs)
     with warnings.catch_warnings():
         # Ray 2.60 has no named parameters yet for the numbers of retries and restarts.
@@ -87,11 +90,23 @@ def build_dataset(shards: list[Shard], job: JobContext, num_gpus: float) -> ray.
         return pipeline
 
 
+@functools.cache
+def settle() -> None:
+    """Once a process: what the libraries have made is there to stay, and the garbage collector need not look at it.
+
+    A shard makes hundreds of thousands of objects; each of the collections that they set off would go through all.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS, *gc.get_threshold()[1:])
+
+
 def prepare(batch: pa.Table, job: JobContext) -> pa.Table:
     """Stage 1 on one shard."""
     log_as_json(job.run_id)
+    settle()
     shard, payload = _unwrap(batch)
-    return _wrap(shard, b"" if job.ledger.is_committed(shard) else pack(prepare_shard(unpack(payload), job)))
+    return wrap(shard, b"" if job.ledger.is_committed(shard) else pack(prepare_shard(unpack(payload), job)))
 
 
 class Decode:
@@ -105,6 +120,7 @@ class Decode:
             self._decoder = Decoder(job)
         except (UsageError, RunError) as error:
             self._problem = error
+        settle()
 
     def __call__(self, batch: pa.Table) -> pa.Table:
         """Decodes one shard; called by several threads at once."""
@@ -112,8 +128,8 @@ class Decode:
             raise self._problem
         shard, payload = _unwrap(batch)
         if not payload or self._job.ledger.is_committed(shard):
-            return _wrap(shard, b"")
-        return _wrap(shard, pack(self._decoder.decode(unpack(payload))))
+            return wrap(shard, b"")
+        return wrap(shard, pack(self._decoder.decode(unpack(payload))))
 
     def __del__(self) -> None:
         """Called by Ray when the actor ends in peace."""
@@ -124,11 +140,12 @@ class Decode:
 def finish(batch: pa.Table, job: JobContext) -> pa.Table:
     """Stage 3 on one shard: its answers become tables."""
     log_as_json(job.run_id)
+    settle()
     shard, payload = _unwrap(batch)
     if not payload or job.ledger.is_committed(shard):
-        return _wrap(shard, b"")
+        return wrap(shard, b"")
     decoded = unpack(payload)
-    return _wrap(shard, pack((decoded.attempt_id, *finish_shard(decoded, job))))
+    return wrap(shard, pack((decoded.attempt_id, *finish_shard(decoded, job))))
 
 
 def commit(batch: pa.Table, job: JobContext) -> pa.Table:
@@ -158,5 +175,6 @@ def _unwrap(batch: pa.Table) -> tuple[int, bytes]:
     return row["shard"], row["payload"]
 
 
-def _wrap(shard: int, payload: bytes) -> pa.Table:
+def wrap(shard: int, payload: bytes) -> pa.Table:
+    """A message between stages: one row."""
     return pa.Table.from_pylist([{"shard": shard, "payload": payload}], schema=_BLOCK)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpd_core import Attribute, CategorySchema, Record, RecordResult, Value, ground
-from hpd_core.grounding import MAX_PLACES, Grounder, _is_mark
+from hpd_core.grounding import MAX_PLACES, Grounder, _fold, _fold_cluster, _is_mark, _words
 
 TEXT = Attribute(name="a")
 NUMBER = Attribute(name="n", type="number")
@@ -214,3 +214,34 @@ def test_a_result_is_grounded_item_by_item() -> None:
     assert [[place.field for place in found] for found in grounded["m"].evidence] == [["title", "text"], []]
     assert grounded["n"].evidence == ()
     assert (grounded["m"].text, grounded["m"].status) == ("mint; ginger", "value")
+
+
+def _fold_letter_by_letter(text: str) -> tuple[str, list[int], list[int]]:
+    """As `_fold`, without its short cut for plain stretches."""
+    places: list[tuple[str, int, int]] = []
+    start = 0
+    for index in range(1, len(text) + 1):
+        if index == len(text) or not _is_mark(text[index]):
+            for letter in _fold_cluster(text[start:index]):
+                if not letter.isspace():
+                    places.append((letter, start, index))
+                elif places and places[-1][0] == " ":
+                    places[-1] = (" ", places[-1][1], index)
+                elif places:
+                    places.append((" ", start, index))
+            start = index
+    if places and places[-1][0] == " ":
+        places.pop()
+    return "".join(place[0] for place in places), [place[1] for place in places], [place[2] for place in places]
+
+
+@given(st.text(alphabet="ab c1 2.,-`'\t\n  éÖ™®½ﬁ漢か\u3099゛´¨ﷺ\u0301\u0308ß\u00a0İſ\u1160\uff9e²٣", max_size=20))
+def test_plain_stretches_are_folded_as_every_other(text: str) -> None:
+    folded, size = _fold(text), len(_fold(text).text)
+    assert (folded.text, folded.starts[:size], folded.ends[:size]) == _fold_letter_by_letter(text)
+
+
+@given(st.text(alphabet="aB1 2.,-_é", max_size=20))
+def test_plain_words_are_found_as_all_others(text: str) -> None:
+    """A letter beyond ASCII at the end sends the text the long way."""
+    assert list(_words(text)) == [span for span in _words(text + " é") if span[0] < len(text)]

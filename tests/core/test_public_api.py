@@ -39,6 +39,7 @@ PUBLIC = [
     "ExtractionMetrics",
     "HPDError",
     "ModelError",
+    "NullEngine",
     "PromptError",
     "PromptTemplate",
     "Record",
