@@ -50,10 +50,13 @@ def answers(output: Path) -> dict[tuple[Any, ...], tuple[Any, ...]]:
     }
 
 
+# What is a run's own: its name, where an answer was made, and what it took.
+_OF_THE_RUN = ("run_id", "carried_from", "schema_hash", "engine_seconds")
+
+
 def product_rows(output: Path) -> list[Mapping[str, Any]]:
     return [
-        {key: value for key, value in row.items() if key not in ("run_id", "carried_from", "schema_hash")}
-        for row in read_table(output, "products")
+        {key: value for key, value in row.items() if key not in _OF_THE_RUN} for row in read_table(output, "products")
     ]
 
 
