@@ -24,7 +24,7 @@ from transformers import StoppingCriteria, StoppingCriteriaList
 from hpd_core import models
 from hpd_core.config import EngineConfig
 from hpd_core.errors import EngineError
-from hpd_core.extractor import ExtractionFuture, ExtractionMetrics, Extractor, Weights, refused_result
+from hpd_core.extractor import ExtractionFuture, ExtractionMetrics, Extractor, Weights, answer_in_turn, refused_result
 from hpd_core.prepare import PreparedPrompt, PromptBuilder, Refusal
 from hpd_core.tokenization import SegmentTokenizer
 from hpd_core.types import CategorySchema, ErrorCode, Record, RecordResult, Value
@@ -70,22 +70,14 @@ class AutoregressiveBaseline(Extractor):
         """As `Extractor.submit`; submissions run one after the other."""
         if wanted is not None:
             raise ValueError("the baseline writes whole answers: all attributes or none")
-        future = ExtractionFuture()
-        future.set_running_or_notify_cancel()
 
-        def run() -> None:
+        def work(metrics: ExtractionMetrics) -> list[RecordResult]:
             try:
-                future.set_result(self._extract(records, schemas, document_ids, future.metrics))
+                return self._extract(records, schemas, document_ids, metrics)
             except Exception as error:
-                failure = EngineError(f"generation failed: {type(error).__name__}: {error}")
-                failure.__cause__ = error
-                future.set_exception(failure)
+                raise EngineError(f"generation failed: {type(error).__name__}: {error}") from error
 
-        try:
-            self._executor.submit(run)
-        except RuntimeError as error:
-            raise EngineError("the baseline is closed") from error
-        return future
+        return answer_in_turn(self._executor, work, "the baseline")
 
     def close(self) -> None:
         """Waits for what is queued and ends the thread."""

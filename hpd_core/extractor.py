@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Executor, Future
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Self
 from hpd_core import models
 from hpd_core.adapters import Adapter, add_adapter, open_adapter
 from hpd_core.config import EngineConfig
+from hpd_core.errors import EngineError
 from hpd_core.prepare import Refusal
 from hpd_core.types import CategorySchema, Record, RecordResult
 from hpd_core.values import error_value
@@ -49,6 +50,30 @@ class ExtractionFuture(Future[list[RecordResult]]):
     def __init__(self) -> None:
         super().__init__()
         self.metrics = ExtractionMetrics()
+
+
+def answer_in_turn(
+    executor: Executor, work: Callable[[ExtractionMetrics], list[RecordResult]], name: str
+) -> ExtractionFuture:
+    """Queues `work` behind what the executor has to do; it fills in the future's metrics, its error is the future's.
+
+    Raises `EngineError`, saying that what has this `name` is closed, if the executor is shut down.
+    """
+    future = ExtractionFuture()
+    # It cannot be called back.
+    future.set_running_or_notify_cancel()
+
+    def run() -> None:
+        try:
+            future.set_result(work(future.metrics))
+        except Exception as error:
+            future.set_exception(error)
+
+    try:
+        executor.submit(run)
+    except RuntimeError as error:
+        raise EngineError(f"{name} is closed") from error
+    return future
 
 
 @dataclass(eq=False)

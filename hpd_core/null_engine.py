@@ -12,8 +12,7 @@ from typing import Any, Self
 
 from hpd_core import models
 from hpd_core.config import EngineConfig
-from hpd_core.errors import EngineError
-from hpd_core.extractor import ExtractionFuture, ExtractionMetrics, Extractor, refused_result, versions
+from hpd_core.extractor import ExtractionFuture, ExtractionMetrics, Extractor, answer_in_turn, refused_result, versions
 from hpd_core.prepare import DocumentTokenizer, Refusal, asked_attributes, missing_schema, not_text
 from hpd_core.types import Attribute, CategorySchema, ErrorCode, Record, RecordResult, Value
 from hpd_core.values import parse_value
@@ -99,20 +98,11 @@ class NullEngine(Extractor):
         for name, given in (("document_ids", document_ids), ("wanted", wanted)):
             if given is not None and len(given) != len(records):
                 raise ValueError(f"{len(given)} {name} for {len(records)} records")
-        future = ExtractionFuture()
-        future.set_running_or_notify_cancel()
-
-        def run() -> None:
-            try:
-                future.set_result(self._answer(list(records), schemas, document_ids, wanted, future.metrics))
-            except Exception as error:
-                future.set_exception(error)
-
-        try:
-            self._executor.submit(run)
-        except RuntimeError as error:
-            raise EngineError("the engine is closed") from error
-        return future
+        return answer_in_turn(
+            self._executor,
+            lambda metrics: self._answer(list(records), schemas, document_ids, wanted, metrics),
+            "the engine",
+        )
 
     def close(self) -> None:
         """Ends its thread."""

@@ -12,7 +12,6 @@ from hpd_core import CategorySchema
 from pipelines.carryover import read_schemas
 from pipelines.errors import UsageError
 from pipelines.folders import Folder
-from pipelines.ledger import Ledger
 from pipelines.reporting.opened import OpenedRun, open_run
 
 # The tables that hold a run's rows. What is not published in all of them yet is not looked at.
@@ -38,7 +37,7 @@ class Side:
         try:
             run = open_run(uri)
             schemas = read_schemas(run.folder)
-            shards = Ledger(run.folder, session="").committed()
+            shards = set(run.parts.shards)
             missing = {table: run.parts.missing(table) for table in _ROW_TABLES}
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UsageError(f"cannot read {uri}: {error}") from error

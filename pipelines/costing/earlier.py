@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from pipelines.costing.estimate import FloatArray
-from pipelines.costing.pilot import read_costs
+from pipelines.costing.pilot import read_costs, read_metrics
 from pipelines.errors import UsageError
 from pipelines.run_plan import Plan, find_finished
-from pipelines.tables import read_part
 
 # Shards are put together to so many groups: enough for the interval, and as many numbers for any size of run.
 _GROUPS = 40
@@ -60,5 +59,4 @@ def read_earlier(uri: str) -> EarlierCosts:
             f"--from-run: run {plan.run_id} in {uri} has decoded too little to say what a product costs "
             f"({num_groups} shard(s), {len(counts)} categories); run a pilot"
         )
-    metrics = [row for name in folder.list("metrics") for row in read_part(folder, f"metrics/{name}").to_pylist()]
-    return EarlierCosts(plan.run_id, plan, dict(counts), dict(seconds), metrics, manifest["engine"])
+    return EarlierCosts(plan.run_id, plan, dict(counts), dict(seconds), read_metrics(folder), manifest["engine"])

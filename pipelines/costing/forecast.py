@@ -115,8 +115,7 @@ class Forecast:
     @property
     def billed_hours(self) -> Interval:
         """Engine hours that are paid: computing, waiting and loading."""
-        fixed = self.engines * (self.load_seconds / 3600 + self.prefix_hours / self.utilisation)
-        return self.work_hours.scaled(1 / self.utilisation, fixed)
+        return self.work_hours.scaled(1 / self.utilisation, self.fixed_hours)
 
     @property
     def fixed_hours(self) -> float:

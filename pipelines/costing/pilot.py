@@ -208,14 +208,20 @@ class MeasuredRun:
 
 def read_costs(folder: Folder, name: str, columns: list[str]) -> pa.Table:
     """`columns` and `engine_seconds` of a part of the products. Raises `UsageError` if the run kept no costs."""
+    place = f"products/{name}"
     try:
-        with folder.open(f"products/{name}") as file:
-            known = pq.read_schema(file).names
+        with folder.open(place) as file:
+            part = pq.ParquetFile(file)
+            if "engine_seconds" not in part.schema_arrow.names:
+                raise UsageError(f"the run in {folder.uri} is from before the cost of a product was kept; run a pilot")
+            return part.read(columns=[*columns, "engine_seconds"])
     except (OSError, pa.ArrowException) as error:
-        raise RunError(f"cannot read {folder.describe(name)}: {error}") from error
-    if "engine_seconds" not in known:
-        raise UsageError(f"the run in {folder.uri} is from before the cost of a product was kept; run a pilot")
-    return read_part(folder, f"products/{name}", [*columns, "engine_seconds"])
+        raise RunError(f"cannot read {folder.describe(place)}: {error}") from error
+
+
+def read_metrics(folder: Folder) -> list[dict[str, Any]]:
+    """The metrics of a run, one row a shard. Raises `RunError` if a part cannot be read."""
+    return [row for name in folder.list("metrics") for row in read_part(folder, f"metrics/{name}").to_pylist()]
 
 
 def read_measured(uri: str) -> MeasuredRun:
@@ -225,5 +231,4 @@ def read_measured(uri: str) -> MeasuredRun:
     for name in folder.list("products"):
         table = read_costs(folder, name, ["source_row"])
         seconds |= {row["source_row"]: row["engine_seconds"] or 0.0 for row in table.to_pylist()}
-    metrics = [row for name in folder.list("metrics") for row in read_part(folder, f"metrics/{name}").to_pylist()]
-    return MeasuredRun(seconds, metrics, Ledger(folder, "").engine())
+    return MeasuredRun(seconds, read_metrics(folder), Ledger(folder, "").engine())

@@ -25,19 +25,19 @@ class Parts:
 
     def __init__(self, folder: Folder, shards: Collection[int]) -> None:
         self._folder = folder
-        self._shards = sorted(shards)
+        self.shards = sorted(shards)
         self._there: dict[str, frozenset[str]] = {}
 
     def missing(self, table: str) -> list[int]:
         """Shards that are committed and have no part of `table` in its public folder."""
-        return [shard for shard in self._shards if _name(table, shard) not in self._names(table)]
+        return [shard for shard in self.shards if _name(table, shard) not in self._names(table)]
 
     def read(self, table: str, columns: Sequence[str], shards: Collection[int] | None = None) -> Iterator[pa.Table]:
         """Every part with rows, in the order of the shards; columns that an older run does not have are null.
 
         Raises `UsageError` if a part cannot be read or is none of this table.
         """
-        wanted = [shard for shard in self._shards if shards is None or shard in shards]
+        wanted = [shard for shard in self.shards if shards is None or shard in shards]
         names = iter([name for shard in wanted if (name := _name(table, shard)) in self._names(table)])
         with ThreadPoolExecutor(_READ_AHEAD) as pool:
             pending: deque[Future[pa.Table]] = deque()
