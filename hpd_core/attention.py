@@ -19,17 +19,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hpd_core.layout import PUBLIC, visible
+from hpd_core.layout import PUBLIC, IntArray, visible
 
 ATTENTION_NAME = "hpd_packed"
 """The name under which the function is registered with transformers."""
 
 TILE_SCORES = {"cpu": 2**19, "cuda": 2**26}
 """Scores of one tile: 2 MiB in fp32 stay in the caches of a few CPU cores; a GPU wants large matrices."""
+
+_PADDING_SHARE, _PADDING_ROWS = 0.25, 16
+"""Padding rows that a tile may have: a share of its tokens, or so few that a call more would cost as much."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,22 +60,43 @@ class PromptGroup:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A part of a cohort's attention: n prompts of one group, M folded query rows of each.
+    """A part of a cohort's attention: n neighbouring prompts of one group, R rows of each, t tokens.
 
     Attributes:
-        prompts, rows: which.
+        prompts: which.
+        tokens: their stretch of the packed row: all they have in this step, or a part of a single prompt's.
+        rows: int64 [n * R], the token of each query row, counted from the stretch's first; None where there is no
+            padding.
+        unrows: int64 [t], the query row of each token; None likewise.
         columns: the first C' own columns; behind them nobody here sees anything.
-        bias: [n, 1, M, C'], the additive mask.
+        bias: [n, 1, R * G, C'], the additive mask.
         prefix: what is attended to beside the own columns.
-        prefix_bias: [n, 1, M, L], or None where everybody sees all of it.
+        prefix_bias: [n, 1, R * G, L], or None where everybody sees all of it.
     """
 
     prompts: slice
-    rows: slice
+    tokens: slice
+    rows: Tensor | None
+    unrows: Tensor | None
     columns: slice
     bias: Tensor
     prefix: PrefixCache | None
     prefix_bias: Tensor | None
+
+    def fold(self, tokens: Tensor, num_kv_heads: int) -> Tensor:
+        """The packed row [T, H, D] -> the tile's query rows [n, H_kv, R * G, D]."""
+        own = tokens[self.tokens]
+        # index_select moves whole rows, eight times faster on a CPU than indexing by brackets.
+        rows = own if self.rows is None else own.index_select(0, self.rows)
+        return fold(rows, self.prompts.stop - self.prompts.start, num_kv_heads)
+
+    def unfold(self, folded: Tensor, out: Tensor) -> None:
+        """The tile's query rows [n, H_kv, R * G, D_v] into their place in `out`, [T, H, D_v]."""
+        rows = unfold(folded, out.shape[1])
+        if self.unrows is None:
+            out[self.tokens] = rows
+        else:
+            torch.index_select(rows, 0, self.unrows, out=out[self.tokens])
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +106,8 @@ class AttentionPlan:
     P prompts, R rows (the most tokens that a prompt has in this step), C columns of KV in use, t tokens.
 
     Attributes:
-        start, stop: the cohort's stretch of the packed row; t = stop - start.
+        start, stop: the cohort's stretch of the packed row; t = stop - start. Tokens of one prompt are neighbours.
+        counts: int64 [P], the tokens of each prompt, on the host.
         rows: int64 [P * R], the token of each query row; padding rows repeat token 0.
         unrows: int64 [t], the query row of each token.
         kv_prompts, kv_columns: int64 [t], where each token's key and value are stored.
@@ -93,6 +119,7 @@ class AttentionPlan:
 
     start: int
     stop: int
+    counts: IntArray
     rows: Tensor
     unrows: Tensor
     kv_prompts: Tensor
@@ -126,16 +153,25 @@ class AttentionPlan:
         return self._tiles[key]
 
     def _cut(self, part: PromptGroup, num_heads: int) -> Iterator[tuple[slice, slice]]:
-        """Several whole prompts at a time, or rows of one where it is too large."""
-        num_rows = self.q_positions.shape[1]
+        """Several whole prompts of about as many tokens at a time, or rows of one where it is too large."""
         num_columns = self.k_positions.shape[1] + (part.prefix.num_tokens if part.prefix else 0)
-        fitting = max(1, TILE_SCORES.get(self.q_positions.device.type, 2**26) // (num_heads * num_columns))
-        num_prompts = max(1, fitting // num_rows)
-        num_parts = -(-num_rows // min(fitting, num_rows))
-        step = -(-num_rows // num_parts)
-        for first in range(part.start, part.stop, num_prompts):
-            for row in range(0, num_rows, step):
-                yield slice(first, min(first + num_prompts, part.stop)), slice(row, min(row + step, num_rows))
+        most = max(1, TILE_SCORES.get(self.q_positions.device.type, 2**26) // (num_heads * num_columns))
+        counts = self.counts.tolist()
+        first = part.start
+        while first < part.stop:
+            num_rows = num_tokens = counts[first]
+            stop = first + 1
+            while stop < part.stop:
+                rows, tokens = max(num_rows, counts[stop]), num_tokens + counts[stop]
+                padded = (stop + 1 - first) * rows
+                if padded > most or padded - tokens > max(_PADDING_ROWS, _PADDING_SHARE * tokens):
+                    break
+                num_rows, num_tokens, stop = rows, tokens, stop + 1
+            num_parts = max(1, -(-num_rows // most))
+            step = max(1, -(-num_rows // num_parts))
+            for row in range(0, num_rows, step):  # none where all are finished
+                yield slice(first, stop), slice(row, min(row + step, num_rows))
+            first = stop
 
     def _tile(self, part: PromptGroup, prompts: slice, rows: slice, window: int | None, group: int) -> Tile:
         seen = self._seen(prompts, rows, window)
@@ -146,9 +182,16 @@ class AttentionPlan:
             positions = torch.arange(part.prefix.num_tokens, device=seen.device)
             q_positions = self.q_positions[prompts, rows, None]
             prefix_bias = _additive(visible(PUBLIC, q_positions, PUBLIC, positions, window), group, torch.float32)
+        counts = self.counts[prompts]
+        first = self.start + int(self.counts[: prompts.start].sum()) + rows.start
+        here = np.minimum(counts, rows.stop) - rows.start  # only a single prompt's rows are cut
+        tokens = slice(first, first + int(here.sum()))
+        gather, scatter = _padding(here)
         return Tile(
             prompts,
-            slice(rows.start * group, rows.stop * group),
+            tokens,
+            None if gather is None else torch.from_numpy(gather).to(seen.device),
+            None if scatter is None else torch.from_numpy(scatter).to(seen.device),
             slice(num_columns),
             _additive(seen[..., :num_columns], group, torch.float32),
             part.prefix,
@@ -165,6 +208,16 @@ class AttentionPlan:
             window,
         )
         return seen
+
+
+def _padding(counts: IntArray) -> tuple[IntArray, IntArray] | tuple[None, None]:
+    """For neighbours of so many tokens each: the token of each of their padded rows, and the row of each token."""
+    rows = np.arange(counts.max())
+    is_token = rows < counts[:, None]
+    if is_token.all():
+        return None, None
+    gather = np.where(is_token, (np.cumsum(counts) - counts)[:, None] + rows, 0)
+    return gather.ravel(), np.flatnonzero(is_token)
 
 
 def _additive(seen: Tensor, group: int, dtype: torch.dtype) -> Tensor:
@@ -221,27 +274,25 @@ def packed_attention(
         values[plan.kv_prompts, :, plan.kv_columns] = v[span]
         num_prompts, num_columns = plan.k_positions.shape
         group = q.shape[1] // keys.shape[1]
-        # index_select moves whole rows, eight times faster on a CPU than indexing by brackets.
-        folded = fold(q[span].index_select(0, plan.rows), num_prompts, keys.shape[1])
         if eager:
-            attended = folded.new_empty(*folded.shape[:3], v.shape[2])
             for tile in plan.tiles(sliding_window, group, keys.shape[1]):
-                shared = (tile.prefix.keys[layer], tile.prefix.values[layer]) if tile.prefix else None
-                attended[tile.prompts, :, tile.rows] = eager_attention(
-                    folded[tile.prompts, :, tile.rows],
+                attended = eager_attention(
+                    tile.fold(q, keys.shape[1]),
                     keys[tile.prompts, :, tile.columns],
                     values[tile.prompts, :, tile.columns],
                     tile.bias,
                     scale,
                     softcap=softcap,
                     sinks=s_aux,
-                    prefix=shared,
+                    prefix=(tile.prefix.keys[layer], tile.prefix.values[layer]) if tile.prefix else None,
                     prefix_bias=tile.prefix_bias,
                 )
+                tile.unfold(attended, out)
         else:
+            folded = fold(q[span].index_select(0, plan.rows), num_prompts, keys.shape[1])
             bias = plan.bias(sliding_window, group, q.dtype)
             attended = sdpa_attention(folded, keys[:, :, :num_columns], values[:, :, :num_columns], bias, scale)
-        torch.index_select(unfold(attended, q.shape[1]), 0, plan.unrows, out=out[span])
+            torch.index_select(unfold(attended, q.shape[1]), 0, plan.unrows, out=out[span])
     return out[None], None
 
 

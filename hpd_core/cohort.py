@@ -20,34 +20,11 @@ import torch
 from torch import Tensor
 
 from hpd_core.attention import AttentionPlan, PrefixCache, PromptGroup
+from hpd_core.cache import CacheBlock, CachePool
 from hpd_core.layout import FREE, PUBLIC, IntArray, Layout
 
 UNSEEN = 2**62
 """The position of a cache column that holds nothing: later than every token's, so that nobody sees it."""
-
-UNUSED_FILL = 0.0
-"""What fresh cache holds. Must be finite (a masked NaN is still NaN); tests poison it with large numbers."""
-
-
-@dataclass(frozen=True, slots=True)
-class CacheShape:
-    """What one token takes in the cache, the same for every layer."""
-
-    num_layers: int
-    num_kv_heads: int
-    key_size: int
-    value_size: int
-    dtype: torch.dtype
-    device: torch.device
-
-    def allocate(self, num_prompts: int, capacity: int) -> tuple[list[Tensor], list[Tensor]]:
-        """Keys and values per layer, [P, H_kv, capacity, D]."""
-
-        def block(size: int) -> list[Tensor]:
-            shape = (self.num_layers, num_prompts, self.num_kv_heads, capacity, size)
-            return list(torch.full(shape, UNUSED_FILL, dtype=self.dtype, device=self.device))
-
-        return block(self.key_size), block(self.value_size)
 
 
 @dataclass(slots=True, eq=False)
@@ -123,13 +100,14 @@ class Cohort:
         self,
         prompts: Sequence[Prompt],
         prefixes: Sequence[PrefixCache | None],
-        shape: CacheShape,
+        pool: CachePool,
         share_prefixes: bool = False,
     ) -> None:
-        """`prefixes[p]` is None for a prompt without; they are copied unless they are to be shared."""
-        order = _side_by_side(prefixes)
+        """`prefixes[p]` is None for a prompt without; they are copied unless they are to be shared. `release` it."""
+        # Of one prefix by length: neighbours share tiles of the attention, padded to the longest.
+        order = _side_by_side(prefixes, [prompt.num_own_tokens for prompt in prompts])
         self.prompts = prompts = [prompts[row] for row in order]
-        self._shape = shape
+        self._pool = pool
         own = [prompt.num_own_tokens for prompt in prompts]
         self._own_lengths = np.array(own, dtype=np.int64)
         width = max(own)
@@ -174,11 +152,18 @@ class Cohort:
         return padded
 
     def _allocate(self, capacity: int) -> None:
-        num_prompts = len(self.prompts)
-        self.keys, self.values = self._shape.allocate(num_prompts, capacity)
-        size = (num_prompts, capacity)
-        self._k_scopes = torch.full(size, PUBLIC, dtype=torch.int64, device=self._shape.device)
-        self._k_positions = torch.full(size, UNSEEN, dtype=torch.int64, device=self._shape.device)
+        self._cache = self._pool.take(len(self.prompts), capacity)
+        size = (len(self.prompts), capacity)
+        self._k_scopes = torch.full(size, PUBLIC, dtype=torch.int64, device=self._device)
+        self._k_positions = torch.full(size, UNSEEN, dtype=torch.int64, device=self._device)
+
+    @property
+    def _device(self) -> torch.device:
+        return self._pool.shape.device
+
+    def release(self) -> None:
+        """Gives its cache back; it cannot run any more."""
+        self._pool.give_back(self._cache)
 
     def _room(self) -> int:
         """Free columns worth having: values are short as a rule, and a longer one grows the block."""
@@ -191,10 +176,10 @@ class Cohort:
                 continue
             rows = [row for row, other in enumerate(prefixes) if other is prefix]
             length = prefix.num_tokens
-            for block, source in ((self.keys, prefix.keys), (self.values, prefix.values)):
+            for block, source in ((self._cache.keys, prefix.keys), (self._cache.values, prefix.values)):
                 for layer, tensor in enumerate(source):
                     block[layer][rows, :, :length] = tensor
-            self._k_positions[rows, :length] = torch.arange(length, device=self._shape.device)
+            self._k_positions[rows, :length] = torch.arange(length, device=self._device)
         self._used = _lengths(prefixes)
 
     def _groups(self) -> list[PromptGroup]:
@@ -311,7 +296,7 @@ class Cohort:
         q_scopes = np.full_like(rows, PUBLIC)
         q_positions = np.zeros_like(rows)
         rows[flat], q_scopes[flat], q_positions[flat] = np.arange(len(flat)), scopes, positions
-        device = self._shape.device
+        device = self._device
 
         def put(array: IntArray) -> Tensor:
             return torch.from_numpy(array).to(device, non_blocking=True)
@@ -322,6 +307,7 @@ class Cohort:
         plan = AttentionPlan(
             start=start,
             stop=start + len(token_ids),
+            counts=tokens_per_prompt,
             rows=put(rows),
             unrows=put(flat),
             kv_prompts=kv_prompts,
@@ -330,8 +316,8 @@ class Cohort:
             q_positions=put(q_positions).view(shape),
             k_scopes=self._k_scopes[:, : self.num_columns],
             k_positions=self._k_positions[:, : self.num_columns],
-            keys=self.keys,
-            values=self.values,
+            keys=self._cache.keys,
+            values=self._cache.values,
             groups=self._groups(),
         )
         states = self._states[self._decoding]
@@ -341,19 +327,24 @@ class Cohort:
         """Grows the cache by half when `num_columns` do not fit."""
         capacity = self._k_positions.shape[1]
         if num_columns > capacity:
-            old = (self.keys, self.values, self._k_scopes, self._k_positions)
-            self._allocate(max(num_columns, capacity + capacity // 2))
-            self._copy_columns(old, slice(None), capacity)
+            self._move(slice(None), max(num_columns, capacity + capacity // 2), capacity)
+
+    def _move(self, rows: slice | Tensor, capacity: int, num_columns: int) -> None:
+        """Takes the first columns of these rows of the cache, which are all prompts', to a new block."""
+        old, scopes, positions = self._cache, self._k_scopes, self._k_positions
+        self._allocate(capacity)
+        self._copy_columns(old, scopes, positions, rows, slice(None), num_columns)
+        self._pool.give_back(old)
 
     def _copy_columns(
-        self, source: tuple[list[Tensor], list[Tensor], Tensor, Tensor], rows: Any, num_columns: int
+        self, source: CacheBlock, scopes: Tensor, positions: Tensor, picked: Any, rows: Any, num_columns: int
     ) -> None:
-        keys, values, scopes, positions = source
-        for new, old in ((self.keys, keys), (self.values, values)):
+        """Into `rows`, from the rows of another block that are `picked`."""
+        for new, old in ((self._cache.keys, source.keys), (self._cache.values, source.values)):
             for layer, tensor in enumerate(old):
-                new[layer][rows, :, :num_columns] = tensor[:, :, :num_columns]
-        self._k_scopes[rows, :num_columns] = scopes[:, :num_columns]
-        self._k_positions[rows, :num_columns] = positions[:, :num_columns]
+                new[layer][rows, :, :num_columns] = tensor[picked, :, :num_columns]
+        self._k_scopes[rows, :num_columns] = scopes[picked, :num_columns]
+        self._k_positions[rows, :num_columns] = positions[picked, :num_columns]
 
     def accept(self, chosen: Chosen, closing: npt.NDArray[np.bool_]) -> None:
         """Takes the decoded tokens of this step, one per logit row, and ends the values that closed.
@@ -403,30 +394,26 @@ class Cohort:
         for name in (*_PROMPT_ARRAYS, *_BRANCH_ARRAYS):
             setattr(self, name, getattr(self, name)[rows])
         self._decoding = _no_pairs()
-        index = torch.from_numpy(rows).to(self._shape.device)
-        columns = min(self.num_columns + self._room(), self._k_positions.shape[1])
-        self.keys = [tensor[index, :, :columns] for tensor in self.keys]
-        self.values = [tensor[index, :, :columns] for tensor in self.values]
-        self._k_scopes = self._k_scopes[index, :columns]
-        self._k_positions = self._k_positions[index, :columns]
+        capacity = min(self.num_columns + self._room(), self._k_positions.shape[1])
+        self._move(torch.from_numpy(rows).to(self._device), capacity, capacity)
 
     def take_prefixes(self) -> list[PrefixCache]:
         """For a cohort of bare prefixes: the KV of each, when they are fed."""
         return [
             PrefixCache(
-                [tensor[row, :, :length].clone() for tensor in self.keys],
-                [tensor[row, :, :length].clone() for tensor in self.values],
+                [tensor[row, :, :length].clone() for tensor in self._cache.keys],
+                [tensor[row, :, :length].clone() for tensor in self._cache.values],
             )
             for row, length in enumerate(self._own_lengths)
         ]
 
     @classmethod
     def merge(cls, cohorts: Sequence[Cohort]) -> Cohort:
-        """One cohort out of several that are decoding, so that a long tail does not cost a call for each."""
+        """One cohort out of several that are decoding, which end: a long tail does not cost a call for each."""
         merged = cls.__new__(cls)
-        merged._shape = cohorts[0]._shape
+        merged._pool = cohorts[0]._pool
         prefixes = [prefix for cohort in cohorts for prefix in cohort._prefixes]
-        order = _side_by_side(prefixes)
+        order = _side_by_side(prefixes, np.concatenate([cohort._used for cohort in cohorts]))
         prompts = [prompt for cohort in cohorts for prompt in cohort.prompts]
         merged.prompts = [prompts[row] for row in order]
         merged._prefixes = [prefixes[row] for row in order]
@@ -437,8 +424,10 @@ class Cohort:
         merged._allocate(merged.num_columns + merged._room())
         places = np.split(np.argsort(order), np.cumsum([len(cohort.prompts) for cohort in cohorts])[:-1])
         for cohort, rows in zip(cohorts, places, strict=True):
-            old = (cohort.keys, cohort.values, cohort._k_scopes, cohort._k_positions)
-            merged._copy_columns(old, torch.from_numpy(rows).to(merged._shape.device), cohort.num_columns)
+            own = torch.from_numpy(rows).to(merged._device)
+            columns = cohort.num_columns
+            merged._copy_columns(cohort._cache, cohort._k_scopes, cohort._k_positions, slice(None), own, columns)
+            cohort.release()
         return merged
 
 
@@ -457,11 +446,11 @@ _BRANCH_ARRAYS = (
 )
 
 
-def _side_by_side(prefixes: Sequence[PrefixCache | None]) -> IntArray:
-    """The rows in an order that has equal prefixes side by side, else as they were."""
+def _side_by_side(prefixes: Sequence[PrefixCache | None], lengths: Sequence[int] | IntArray) -> IntArray:
+    """The rows in an order that has equal prefixes side by side, and those of one prefix by length."""
     numbers: dict[PrefixCache | None, int] = {}
     ranks = [numbers.setdefault(prefix, len(numbers)) for prefix in prefixes]
-    return np.argsort(ranks, kind="stable")
+    return np.lexsort((np.asarray(lengths), np.array(ranks)))
 
 
 def _lengths(prefixes: Sequence[PrefixCache | None]) -> IntArray:

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from hpd_core.attention import PackedBatch
-from hpd_core.cohort import CacheShape, Chosen, Cohort, CohortInput, Prompt
+from hpd_core.cache import CachePool, CacheShape
+from hpd_core.cohort import Chosen, Cohort, CohortInput, Prompt
 from hpd_core.config import EngineConfig
 from hpd_core.constraints import StateTable
 from hpd_core.errors import ModelError
@@ -64,7 +65,8 @@ class Decoder:
         self._linears = PackedLinears(model) if config.pack_weights else None
         self._eager = config.attention == "eager" or (config.attention == "auto" and shape.device.type == "cpu")
         share = self._eager  # the fused kernel takes one block of keys a prompt
-        self._scheduler = Scheduler(config, lambda prompts, prefixes: Cohort(prompts, prefixes, shape, share), share)
+        pool = CachePool(shape)
+        self._scheduler = Scheduler(config, lambda prompts, prefixes: Cohort(prompts, prefixes, pool, share), share)
 
     def add(self, prompts: Iterable[Prompt]) -> None:
         """Queues prompts; those added first run first."""

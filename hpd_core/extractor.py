@@ -18,6 +18,7 @@ from hpd_core.adapters import Adapter, add_adapter, open_adapter
 from hpd_core.config import EngineConfig
 from hpd_core.errors import EngineError
 from hpd_core.prepare import Refusal
+from hpd_core.threads import in_passing_thread
 from hpd_core.types import CategorySchema, Record, RecordResult
 from hpd_core.values import error_value
 
@@ -134,15 +135,19 @@ class Extractor(ABC):
         Raises:
             ModelError: one of them cannot be found, loaded or used; the message says why.
         """
-        config = config or EngineConfig()
         started = time.perf_counter()
+        extractor = in_passing_thread(lambda: cls._load(model, config or EngineConfig(), adapter))
+        extractor.load_seconds = time.perf_counter() - started
+        for note in extractor.notes:
+            logger.warning("%s: %s", adapter, note)
+        return extractor
+
+    @classmethod
+    def _load(cls, model: str, config: EngineConfig, adapter: str | None) -> Self:
         tokenizer = models.load_tokenizer(model, config)
         weights = Weights.load(model, config, adapter)
         extractor = cls(weights.model, tokenizer, config)
         extractor._weights = weights
-        extractor.load_seconds = time.perf_counter() - started
-        for note in extractor.notes:
-            logger.warning("%s: %s", adapter, note)
         return extractor
 
     @property

@@ -14,7 +14,8 @@ import transformers
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from hpd_core.attention import ATTENTION_NAME, packed_attention
-from hpd_core.cohort import CacheShape, Prompt
+from hpd_core.cache import CacheShape
+from hpd_core.cohort import Prompt
 from hpd_core.config import EngineConfig
 from hpd_core.decoder import Decoder
 from hpd_core.embedded import EMBEDDED_MODELS, cache_folder, embedded_model_folder, embedded_revision

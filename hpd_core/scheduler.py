@@ -44,6 +44,8 @@ class Scheduler:
     def clear(self) -> None:
         """Drops everything that waits or runs; cached prefixes stay."""
         self._waiting.clear()
+        for cohort in [*self.running, *([self._prefix_cohort] if self._prefix_cohort else [])]:
+            cohort.release()
         self.running.clear()
         self._prefix_cohort = None
 
@@ -111,8 +113,12 @@ class Scheduler:
                 self._prefixes[prompt.prefix_key] = prefix
                 if len(self._prefixes) > self._config.max_cached_prefixes:
                     self._prefixes.popitem(last=False)
+            self._prefix_cohort.release()
             self._prefix_cohort = None
         finished = [prompt for cohort in self.running for prompt in cohort.retire()]
+        for cohort in self.running:
+            if cohort.is_finished:
+                cohort.release()
         self.running = self._merge([cohort for cohort in self.running if not cohort.is_finished])
         return finished, computed
 

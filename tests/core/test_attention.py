@@ -11,10 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from hpd_core import attention, cohort
-from hpd_core.attention import eager_attention
+from hpd_core import attention, cache
+from hpd_core.attention import AttentionPlan, PromptGroup, eager_attention
 from hpd_core.cohort import Cohort
 from hpd_core.config import EngineConfig
+from hpd_core.layout import PUBLIC
 
 from .families import build_model
 from .helpers import TreeCase, assert_equals_oracle, decode, random_branches, random_case, random_closing, random_ids
@@ -113,7 +114,7 @@ def test_any_tiling_equals_the_oracle(
 ) -> None:
     """Several prefixes a cohort, one of them empty; windows that end inside a prefix; prefixes evicted while in use."""
     monkeypatch.setattr(attention, "TILE_SCORES", {"cpu": tile})
-    monkeypatch.setattr(cohort, "UNUSED_FILL", 1e4)
+    monkeypatch.setattr(cache, "UNUSED_FILL", 1e4)
     rng = np.random.default_rng(seed)
     closing = random_closing(rng, share=0.1)
     prefixes = [[], random_ids(rng, 1, 4), random_ids(rng, 9, 15)]
@@ -125,6 +126,54 @@ def test_any_tiling_equals_the_oracle(
     oracle = build_model(family)
     for case, prompt in list(zip(cases, prompts, strict=True))[::3]:
         assert_equals_oracle(oracle, case, prompt, closing)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    counts=st.lists(st.integers(0, 40), min_size=1, max_size=12).filter(any),
+    cut=st.integers(0, 12),
+    tile=st.sampled_from([1, 100, 2_000, 2**19]),
+)
+def test_tiles_take_every_token_once_and_little_padding(counts: list[int], cut: int, tile: int) -> None:
+    num_prompts, num_rows, start = len(counts), max(counts), 5
+    positions = torch.arange(num_rows).expand(num_prompts, -1)
+    groups = [
+        PromptGroup(first, stop, None)
+        for first, stop in ((0, min(cut, num_prompts)), (min(cut, num_prompts), num_prompts))
+        if first < stop
+    ]
+    unused = torch.zeros(0, dtype=torch.int64)
+    plan = AttentionPlan(
+        start=start,
+        stop=start + sum(counts),
+        counts=np.array(counts),
+        rows=unused,
+        unrows=unused,
+        kv_prompts=unused,
+        kv_columns=unused,
+        q_scopes=torch.full((num_prompts, num_rows), PUBLIC),
+        q_positions=positions,
+        k_scopes=torch.full((num_prompts, num_rows), PUBLIC),
+        k_positions=positions,
+        keys=[],
+        values=[],
+        groups=groups,
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attention, "TILE_SCORES", {"cpu": tile})
+        tiles = plan.tiles(None, 2, 3)
+    # Every token carries its own number through folding and unfolding.
+    numbers = torch.arange(1.0, start + sum(counts) + 1)
+    out = torch.zeros(len(numbers), 6, 1)
+    for part in tiles:
+        folded = part.fold(numbers[:, None, None].expand(-1, 6, 1), 3)
+        assert folded.shape[2] == part.bias.shape[2], "as many rows as the mask"
+        part.unfold(folded, out)
+        num_tokens = part.tokens.stop - part.tokens.start
+        padding = folded.shape[0] * folded.shape[2] // 2 - num_tokens
+        assert padding <= max(16, num_tokens / 4)
+    assert torch.equal(out[start:, :, 0], numbers[start:, None].expand(-1, 6))
+    assert sum(part.tokens.stop - part.tokens.start for part in tiles) == sum(counts)
 
 
 @pytest.mark.parametrize("kind", ["eager", "sdpa"])

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from hpd_core.cache import CachePool
 from hpd_core.cohort import Cohort, Prompt
 from hpd_core.config import EngineConfig
 from hpd_core.decoder import Decoder, StepReport
@@ -83,7 +84,8 @@ def test_merging_many_cohorts_at_different_steps() -> None:
         for count in (1, 4, 2, 3, 5)
     ]
     prompts = [[case.prompt() for case in group] for group in groups]
-    cohorts = [Cohort(group, [None] * len(group), cache_shape(LLAMA)) for group in prompts]
+    pool = CachePool(cache_shape(LLAMA))
+    cohorts = [Cohort(group, [None] * len(group), pool) for group in prompts]
 
     def step(running: list[Cohort]) -> None:
         inputs = decoder._gather(running)

@@ -1,0 +1,83 @@
+"""Memory for keys and values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+UNUSED_FILL = 0.0
+"""What fresh cache holds. Must be finite (a masked NaN is still NaN); tests poison it with large numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheShape:
+    """What one token takes in the cache, the same for every layer."""
+
+    num_layers: int
+    num_kv_heads: int
+    key_size: int
+    value_size: int
+    dtype: torch.dtype
+    device: torch.device
+
+    @property
+    def numbers_per_token(self) -> int:
+        """Of all layers."""
+        return self.num_layers * self.num_kv_heads * (self.key_size + self.value_size)
+
+
+class CacheBlock:
+    """Keys and values of P prompts, per layer [P, H_kv, capacity, D]."""
+
+    def __init__(self, shape: CacheShape, memory: Tensor, num_prompts: int, capacity: int) -> None:
+        """Takes the first numbers of `memory`."""
+        self.memory = memory
+        rows = shape.num_layers * num_prompts * shape.num_kv_heads * capacity
+        num_keys, num_values = rows * shape.key_size, rows * shape.value_size
+        by_layer = (shape.num_layers, num_prompts, shape.num_kv_heads, capacity)
+        self.keys = list(memory[:num_keys].view(*by_layer, shape.key_size))
+        self.values = list(memory[num_keys : num_keys + num_values].view(*by_layer, shape.value_size))
+
+
+class CachePool:
+    """Blocks, and the memory of those that were given back.
+
+    On a CPU the first touch of memory is its price: a page fault for every 4 KiB, and a cohort takes some hundred MiB.
+    The pool never holds more than was once in use at a time.
+    """
+
+    def __init__(self, shape: CacheShape) -> None:
+        self.shape = shape
+        self._free: list[Tensor] = []
+        self._num_used = 0  # numbers in blocks that are not given back
+        self._most_used = 0
+
+    @property
+    def num_free(self) -> int:
+        """Numbers that are kept for later."""
+        return sum(memory.numel() for memory in self._free)
+
+    def take(self, num_prompts: int, capacity: int) -> CacheBlock:
+        """A block that holds `UNUSED_FILL`."""
+        size = num_prompts * capacity * self.shape.numbers_per_token
+        # A much larger one would be missing elsewhere.
+        fitting = [index for index, memory in enumerate(self._free) if size <= memory.numel() <= 2 * size]
+        if fitting:
+            memory = self._free.pop(min(fitting, key=lambda index: self._free[index].numel()))
+        else:
+            self._most_used = max(self._most_used, self._num_used + size)
+            while self._num_used + size + self.num_free > self._most_used:
+                self._free.pop(0)
+            memory = torch.empty(size, dtype=self.shape.dtype, device=self.shape.device)
+        self._num_used += memory.numel()
+        self._most_used = max(self._most_used, self._num_used)
+        # Also what was used before: a NaN that a model made of one prompt must not reach another.
+        memory[:size].fill_(UNUSED_FILL)
+        return CacheBlock(self.shape, memory, num_prompts, capacity)
+
+    def give_back(self, block: CacheBlock) -> None:
+        """Nobody may read the block any more."""
+        self._num_used -= block.memory.numel()
+        self._free.append(block.memory)

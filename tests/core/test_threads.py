@@ -1,0 +1,33 @@
+"""The thread that loads a model is not the one that decodes, and must leave nothing behind."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from hpd_core import AutoregressiveBaseline, Engine, EngineConfig, models
+from hpd_core.extractor import Extractor
+from hpd_core.threads import in_passing_thread
+
+
+def test_it_hands_on_what_comes() -> None:
+    assert in_passing_thread(lambda: 7) == 7
+    with pytest.raises(KeyError, match="gone"):
+        in_passing_thread(lambda: {}["gone"])
+
+
+@pytest.mark.parametrize("kind", [Engine, AutoregressiveBaseline])
+def test_the_thread_that_loads_has_ended(monkeypatch: pytest.MonkeyPatch, kind: type[Extractor]) -> None:
+    threads: list[threading.Thread] = []
+    load_model = models.load_model
+
+    def load(*given: Any) -> Any:
+        threads.append(threading.current_thread())
+        return load_model(*given)
+
+    monkeypatch.setattr(models, "load_model", load)
+    with kind.from_pretrained("smollm2", EngineConfig(dtype="float32")):
+        assert len(threads) == 1
+        assert not threads[0].is_alive()
