@@ -324,10 +324,10 @@ class Cohort:
         return CohortInput(token_ids, positions, plan, logit_rows, states, list(self.prompts), tokens_per_prompt)
 
     def _reserve(self, num_columns: int) -> None:
-        """Grows the cache by half when `num_columns` do not fit."""
+        """Grows the cache by some columns when `num_columns` do not fit: most values have ended, few need them."""
         capacity = self._k_positions.shape[1]
         if num_columns > capacity:
-            self._move(slice(None), max(num_columns, capacity + capacity // 2), capacity)
+            self._move(slice(None), max(num_columns, capacity + capacity // 8, capacity + self._room()), capacity)
 
     def _move(self, rows: slice | Tensor, capacity: int, num_columns: int) -> None:
         """Takes the first columns of these rows of the cache, which are all prompts', to a new block."""
