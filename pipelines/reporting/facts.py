@@ -52,7 +52,12 @@ class InputFile:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What became of the rows of the committed shards. `carried`: products taken over from an earlier run."""
+    """What became of the rows of the committed shards.
+
+    Attributes:
+        dead_letters: rows that were given up; `refused`: of them, those that no engine saw (no schema, no text).
+        carried: products taken over from an earlier run.
+    """
 
     planned_rows: int
     planned_shards: int
@@ -60,8 +65,14 @@ class Totals:
     rows: int
     products: int
     dead_letters: int
+    refused: int
     carried: int
     statuses: Mapping[str, int]
+
+    @property
+    def extractable(self) -> int:
+        """Rows that an engine could take."""
+        return self.rows - self.refused
 
     @property
     def decoded(self) -> int:
@@ -95,9 +106,10 @@ class EngineTime:
 
 @dataclass(frozen=True, slots=True)
 class Money:
-    """Dollars of the shards that have a price.
+    """Dollars of the shards that have a price: billed = useful + load + retry + idle, each shard at its own price.
 
     Attributes:
+        useful: for computing; `load`, `retry`, `idle` as in `EngineTime`.
         priced_afterwards: the price is the reader's (`--usd-per-hour`), not the run's.
         usd_per_hour: of an engine; the mean over billed hours where engines had different prices.
         sources: where the prices are from.
@@ -106,6 +118,9 @@ class Money:
 
     billed: float
     useful: float
+    load: float
+    retry: float | None
+    idle: float
     usd_per_hour: float | None
     priced_afterwards: bool
     sources: tuple[str, ...]
@@ -128,8 +143,10 @@ class Account:
     """What the shards' metrics add up to.
 
     Attributes:
+        shards, rows: that have metrics.
         wall_seconds: with at least one engine alive or one shard under way; pauses between sessions are left out.
         engines: how many there were, one after the other or at once.
+        engines_per_node: that fit on one machine; None if no engine said which part of its machine it had.
         tokens: by kind.
         retries: tries of shards beyond the first.
         bytes_read, bytes_written: as stored; None for a run that did not count them.
@@ -137,12 +154,14 @@ class Account:
     """
 
     shards: int
+    rows: int
     time: EngineTime
     money: Money | None
     wall_seconds: float
     started_at: datetime.datetime
     ended_at: datetime.datetime
     engines: int
+    engines_per_node: int | None
     decoded: int
     tokens: Mapping[str, int]
     num_steps: int
@@ -173,7 +192,9 @@ class CategoryFacts:
 
     Attributes:
         share: of all products' engine seconds.
-        usd: `share` of what was paid for computing (loading, waiting and failed tries are apart).
+        usd: its part of what was paid for computing (loading, waiting and failed tries are apart), each shard at its
+            own price; None if none of its products is in a shard with a price.
+        priced: products decoded in shards with a price.
         doubtful: values whose whole answer the model gave a probability below one half.
         ungrounded: values that stand nowhere in the text; truth values are conclusions and not counted.
         f1: against gold, exact.
@@ -186,6 +207,7 @@ class CategoryFacts:
     engine_seconds: float | None
     share: float | None
     usd: float | None
+    priced: int
     values: int
     absent: int
     failed: int
@@ -196,7 +218,7 @@ class CategoryFacts:
     @property
     def usd_per_1k(self) -> float | None:
         """For computing a thousand of its products."""
-        return self.usd / self.decoded * 1000 if self.usd is not None and self.decoded else None
+        return self.usd / self.priced * 1000 if self.usd is not None and self.priced else None
 
     @property
     def seconds_per_1k(self) -> float | None:
@@ -253,7 +275,13 @@ class Quality:
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """A forecast number with its 95% interval, and what came true. `unit`: usd or hours."""
+    """A forecast number with its 95% interval, and what came true.
+
+    Attributes:
+        unit: usd or hours.
+        is_inside: whether the interval holds what came true; None where that is not known, or is of other rows,
+            another machine or only some of the shards.
+    """
 
     what: str
     unit: str
@@ -261,16 +289,17 @@ class Expectation:
     low: float
     high: float
     actual: float | None
-
-    @property
-    def is_inside(self) -> bool | None:
-        """Whether the interval holds what came true; None as long as that is not known."""
-        return None if self.actual is None else self.low <= self.actual <= self.high
+    is_inside: bool | None
 
 
 @dataclass(frozen=True, slots=True)
 class ForecastFacts:
-    """What was expected. `is_comparable`: of the very rows that the run has finished."""
+    """What was expected.
+
+    Attributes:
+        is_comparable: the run has finished the very rows that the forecast is of, on the machine that it is for, took
+            nothing over, and has the metrics (and prices, if any) of all shards.
+    """
 
     place: str
     basis: str

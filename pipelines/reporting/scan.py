@@ -42,35 +42,59 @@ class Scored(NamedTuple):
 
 @dataclass(slots=True)
 class CategorySums:
-    """Counts of a category; `engine_seconds` None until a product has some."""
+    """Counts of a category.
+
+    Attributes:
+        engine_seconds: None until a product has some.
+        priced: products decoded in shards with a price; `usd_weight`: their engine seconds, each times its shard's
+            price of an hour.
+    """
 
     products: int = 0
     carried: int = 0
     dead_letters: int = 0
     engine_seconds: float | None = None
+    priced: int = 0
+    usd_weight: float | None = None
     doubtful: int = 0
     ungrounded: int = 0
     statuses: Counter[str] = field(default_factory=Counter)
 
 
-def scan_products(parts: Parts) -> dict[str, CategorySums]:
-    """Products, seconds and statuses by category, without what only the attributes know."""
+def scan_products(parts: Parts, prices: Mapping[int, float]) -> dict[str, CategorySums]:
+    """Products, seconds and statuses by category, without what only the attributes know.
+
+    Args:
+        prices: of an engine's hour, by shard; shards without one are not in it.
+    """
     sums: defaultdict[str, CategorySums] = defaultdict(CategorySums)
     counts = [f"num_{status}" for status in _STATUSES]
-    for part in parts.read("products", ("category", "engine_seconds", "carried_from", *counts)):
-        aggregated = part.group_by("category").aggregate(
-            [("category", "count"), ("carried_from", "count"), ("engine_seconds", "sum")]
-            + [(name, "sum") for name in counts]
-        )
-        for row in aggregated.to_pylist():
-            category = sums[row["category"]]
-            category.products += row["category_count"]
-            category.carried += row["carried_from_count"]
-            if (seconds := row["engine_seconds_sum"]) is not None:
-                category.engine_seconds = (category.engine_seconds or 0.0) + seconds
-            for status in _STATUSES:
-                category.statuses[status] += row[f"num_{status}_sum"]
+    shards_by_price: defaultdict[float | None, set[int]] = defaultdict(set)
+    for shard in parts.shards:
+        shards_by_price[prices.get(shard)].add(shard)
+    for price, shards in shards_by_price.items():
+        for part in parts.read("products", ("category", "engine_seconds", "carried_from", *counts), shards):
+            aggregated = part.group_by("category").aggregate(
+                [("category", "count"), ("carried_from", "count"), ("engine_seconds", "sum")]
+                + [(name, "sum") for name in counts]
+            )
+            for row in aggregated.to_pylist():
+                _add_products(sums[row["category"]], row, price)
     return dict(sums)
+
+
+def _add_products(category: CategorySums, row: Mapping[str, Any], price: float | None) -> None:
+    """A shard's products of the category."""
+    category.products += row["category_count"]
+    category.carried += row["carried_from_count"]
+    if price is not None:
+        category.priced += row["category_count"] - row["carried_from_count"]
+    if (seconds := row["engine_seconds_sum"]) is not None:
+        category.engine_seconds = (category.engine_seconds or 0.0) + seconds
+        if price is not None:
+            category.usd_weight = (category.usd_weight or 0.0) + seconds * price
+    for status in _STATUSES:
+        category.statuses[status] += row[f"num_{status}_sum"]
 
 
 def scan_attributes(parts: Parts, sums: Mapping[str, CategorySums], booleans: Pairs) -> Iterator[Scored]:

@@ -7,6 +7,7 @@ import datetime
 import html
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
@@ -27,7 +29,7 @@ from pipelines.errors import UsageError
 from pipelines.prices import usd_per_1k
 from pipelines.reporting import formats
 from pipelines.reporting.draw import draw
-from pipelines.reporting.facts import Facts, Segment
+from pipelines.reporting.facts import Facts, ForecastFacts, Segment
 from pipelines.reporting.gather import Wishes, gather
 from pipelines.reporting.highlight import Mark, cut
 from pipelines.reporting.page import render_html, render_json, render_markdown
@@ -50,18 +52,41 @@ def shoe(number: int, **changes: Any) -> Product:
     return Product(**product | changes)
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    """Two shards: 120 engine seconds, a pause of a quarter of an hour, then 60."""
+def write_two_shards(folder: Path, last: Product) -> Path:
+    """120 engine seconds, a pause of a quarter of an hour, then 60."""
     shards = [
         [coffee(0), coffee(1), shoe(0), coffee(2, dead=("no_text", "every text column is empty"))],
-        [shoe(1), shoe(2), coffee(3, seconds=None, carried_from="run-0")],
+        [shoe(1), shoe(2), last],
     ]
     priced = {"price_per_hour": 3.6, "price_source": "a table", "currency": "USD", "instance_type": "g6"}
     first = metrics(0, 120, load_seconds=30.0, busy_seconds=60.0, retry_seconds=10.0, prefix_seconds=6.0, retries=1)
     second = metrics(1020, 1080, busy_seconds=45.0, retry_seconds=0.0, prefix_seconds=0.0, actor_id="actor-2")
     sizes = {"bytes_read": 1000, "bytes_written": 10}
-    return write_run(tmp_path, shards, [first | priced | sizes, second | priced | sizes], booleans=["Vegan"])
+    return write_run(folder, shards, [first | priced | sizes, second | priced | sizes], booleans=["Vegan"])
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """Two shards; the last product was taken over from an earlier run."""
+    return write_two_shards(tmp_path, coffee(3, seconds=None, carried_from="run-0"))
+
+
+@pytest.fixture
+def decoded_run(tmp_path: Path) -> Path:
+    """Two shards of the run's own work alone."""
+    return write_two_shards(tmp_path, coffee(3, seconds=0.0))
+
+
+def change_metrics(run: Path, shard: int, **changes: Any) -> None:
+    """Other numbers for one shard."""
+    path = run / "metrics" / f"part-{shard:06d}.parquet"
+    part = pq.read_table(path)
+    pq.write_table(pa.Table.from_pylist([row | changes for row in part.to_pylist()], part.schema), path)
+
+
+def page_text(facts: Facts) -> str:
+    """What a reader sees of the page, without its tags."""
+    return html.unescape(re.sub(r"<[^>]*>", " ", render_html(facts)))
 
 
 def facts_of(run: Path, **wishes: Any) -> Facts:
@@ -179,6 +204,55 @@ def test_shards_without_a_price_are_left_out_of_the_dollars(tmp_path: Path) -> N
     money = facts.account.money  # type: ignore[union-attr]
     assert (money.billed, money.shards, money.decoded, money.per_1k) == (60, 1, 2, 30_000)  # type: ignore[union-attr]
     assert any("1 of 2 shards have no price" in note for note in facts.notes)
+
+
+def test_dollars_of_shards_with_other_prices_are_the_same_wherever_they_stand(run: Path) -> None:
+    # 120 s at $36 an hour (load 30, busy 60, retry 10, idle 20), 60 s at $3.60 (busy 45, idle 15).
+    change_metrics(run, 0, price_per_hour=36.0)
+    facts = facts_of(run)
+    money = facts.account.money  # type: ignore[union-attr]
+    assert money is not None
+    assert (money.billed, money.useful, money.load) == pytest.approx((1.26, 0.645, 0.3))
+    assert (money.retry, money.idle) == pytest.approx((0.1, 0.215))
+    assert money.useful + money.load + (money.retry or 0) + money.idle == pytest.approx(money.billed)
+    assert money.usd_per_hour == pytest.approx(1.26 / 180 * 3600)
+    # Coffee: 6 s in the dear shard; Shoes: 1 s in it, 2 s in the other.
+    coffees, shoes = facts.categories
+    assert coffees.usd == pytest.approx(0.645 * 6 * 36 / (6 * 36 + 36 + 2 * 3.6))
+    assert coffees.usd + shoes.usd == pytest.approx(money.useful)  # type: ignore[operator]
+    text, page = render_markdown(facts), page_text(facts)
+    for part in (money.billed, money.useful, money.load, money.retry, money.idle):
+        assert formats.usd(part) in page
+        assert formats.usd(part) in text
+
+
+def test_dollars_of_some_shards_are_of_their_products_alone(run: Path) -> None:
+    change_metrics(run, 1, price_per_hour=None)
+    facts = facts_of(run)
+    money = facts.account.money  # type: ignore[union-attr]
+    assert money is not None
+    assert (money.billed, money.useful) == pytest.approx((0.12, 0.06))
+    coffees, shoes = facts.categories
+    # Of the first shard's seven seconds, six for two coffees and one for a shoe.
+    assert (coffees.usd, shoes.usd) == pytest.approx((0.06 * 6 / 7, 0.06 / 7))
+    assert (coffees.usd_per_1k, shoes.usd_per_1k) == pytest.approx((0.06 * 6 / 7 / 2 * 1000, 0.06 / 7 * 1000))
+    change_metrics(run, 0, price_per_hour=None)
+    change_metrics(run, 1, price_per_hour=3.6)
+    coffees, shoes = facts_of(run).categories
+    assert (coffees.usd, shoes.usd) == (None, pytest.approx(0.045)), "no coffee was decoded at a price"
+
+
+def test_an_engine_that_computed_longer_than_its_bill_makes_no_negative_dollars(run: Path) -> None:
+    for shard in (0, 1):
+        change_metrics(run, shard, billed_seconds=40.0)
+    facts = facts_of(run)
+    account, money = facts.account, facts.account.money  # type: ignore[union-attr]
+    assert account is not None
+    assert money is not None
+    assert (account.time.billed, account.time.retry, account.time.idle) == (135, 0, 0)
+    assert (money.billed, money.useful, money.overhead) == pytest.approx((0.135, 0.105, 0.03))
+    assert (money.retry, money.idle) == pytest.approx((0, 0))
+    assert money.usd_per_hour == pytest.approx(3.6)
 
 
 def test_shards_at_the_same_time_are_one_wall(tmp_path: Path) -> None:
@@ -501,7 +575,7 @@ def test_a_run_that_has_not_come_to_labelled_products_is_not_scored(run: Path, t
     assert any(note.startswith("Not scored yet") for note in facts.notes)
 
 
-def forecast(rows: int = 7, usd: float | None = 3.6) -> Forecast:
+def forecast(rows: int = 7, usd: float | None = 3.6, dead_rows: int = 0) -> Forecast:
     return Forecast(
         basis="pilot",
         source="out.pilot",
@@ -509,7 +583,7 @@ def forecast(rows: int = 7, usd: float | None = 3.6) -> Forecast:
         model="tiny",
         device="cpu",
         rows=rows,
-        dead_rows=0,
+        dead_rows=dead_rows,
         sampled=20,
         num_batches=5,
         seed=0,
@@ -529,10 +603,11 @@ def forecast(rows: int = 7, usd: float | None = 3.6) -> Forecast:
     )
 
 
-def test_the_forecast_beside_what_came_true(run: Path) -> None:
+def test_the_forecast_beside_what_came_true(decoded_run: Path) -> None:
+    run = decoded_run
     place = run.with_name("run.pilot")
     place.mkdir()
-    (place / "forecast.json").write_bytes(forecast().to_json())
+    (place / "forecast.json").write_bytes(forecast(dead_rows=1).to_json())
     facts = facts_of(run)
     expected = facts.forecast
     assert expected is not None
@@ -545,7 +620,10 @@ def test_the_forecast_beside_what_came_true(run: Path) -> None:
     work = lines["of them computing for products"]
     assert (work.actual, work.is_inside) == (pytest.approx(99 / 3600), True), "busy less the prefixes"
     assert lines["Engine hours"].actual == pytest.approx(180 / 3600)
-    assert lines["Cost of 1,000 rows"].actual == pytest.approx(0.18 / 7 * 1000)
+    by_row = lines["Cost of 1,000 rows that can be extracted"]
+    assert (by_row.estimate, by_row.actual) == pytest.approx((0.24 / 6 * 1000, 0.18 / 6 * 1000)), (
+        "of seven, one is empty"
+    )
     (category,) = expected.categories
     assert (category.what, category.actual, category.is_inside) == ("Coffee", pytest.approx(6 / 3600), False)
     page = render_html(facts)
@@ -571,6 +649,56 @@ def test_a_forecast_of_other_rows_gets_no_verdict(run: Path, tmp_path: Path) -> 
     assert ">outside<" not in render_html(facts_of(run, forecast=str(tmp_path / "f.json")))
 
 
+def verdicts(run: Path, expected: Forecast) -> tuple[ForecastFacts, set[bool | None]]:
+    """The forecast's facts, and what the JSON says of it."""
+    place = run.with_name("f.json")
+    place.write_bytes(expected.to_json())
+    facts = facts_of(run, forecast=str(place))
+    assert facts.forecast is not None
+    data = json.loads(render_json(facts))["forecast"]
+    return facts.forecast, {line["is_inside"] for line in (*data["lines"], *data["categories"])}
+
+
+def test_no_verdict_where_the_run_is_another_one_than_was_forecast(decoded_run: Path) -> None:
+    assert verdicts(decoded_run, forecast())[1] == {True, False}
+    found, inside = verdicts(decoded_run, dataclasses.replace(forecast(), device="a large GPU"))
+    assert (found.is_comparable, inside) == (False, {None}), "another machine"
+    change_metrics(decoded_run, 0, price_per_hour=None)
+    found, inside = verdicts(decoded_run, forecast())
+    assert (found.is_comparable, inside) == (False, {None}), "some shards' dollars"
+    assert any("lack metrics or a price" in note for note in found.notes)
+    by_row = next(line for line in found.lines if line.what.startswith("Cost of 1,000"))
+    assert by_row.actual is None, "some shards' dollars by all shards' rows"
+
+
+def test_no_verdict_on_a_run_that_took_products_over(run: Path) -> None:
+    found, inside = verdicts(run, forecast())
+    assert (found.is_comparable, inside) == (False, {None})
+    assert any("1 products were taken over" in note for note in found.notes)
+
+
+def test_a_forecast_for_a_machine_of_the_data_sheets_is_of_that_machine(tmp_path: Path) -> None:
+    engine = {"model_id": "tiny", "layout": "tree", "device_name": "NVIDIA L40S"}
+    run = write_run(tmp_path, [[coffee(0)]], [metrics(0, 10, busy_seconds=9.0)], engine=engine)
+    found, _ = verdicts(run, dataclasses.replace(forecast(rows=1), device="L40S"))
+    assert found.is_comparable
+    assert found.notes == ()
+
+
+def test_missing_metrics_make_nothing_cheaper(decoded_run: Path) -> None:
+    whole = facts_of(decoded_run).outlook
+    (decoded_run / "metrics" / "part-000001.parquet").unlink()
+    facts = facts_of(decoded_run)
+    assert facts.account is not None
+    assert (facts.account.shards, facts.account.rows) == (1, 4)
+    assert facts.outlook is not None
+    assert whole is not None
+    # The first shard's 54 s of work for four of seven rows, in 60 of 90 s; its one engine loads for 30 s.
+    assert facts.outlook.hours == pytest.approx((54 * 7 / 4 / (60 / 90) + 30 + 6 / (60 / 90)) / 3600)
+    assert facts.outlook.hours > whole.hours
+    assert verdicts(decoded_run, forecast())[1] == {None}
+
+
 def test_a_broken_forecast_at_the_usual_place_is_left_out(run: Path) -> None:
     place = run.with_name("run.pilot")
     place.mkdir()
@@ -591,6 +719,16 @@ def test_deadlines_and_sensitivity_by_what_was_measured(run: Path) -> None:
     assert half.ratio == pytest.approx(-0.5)
     longer = next(each for each in outlook.sensitivity if each.what == "text length" and each.change == "+20%")
     assert longer.hours == pytest.approx(outlook.hours + 99 / 0.7 / 3600 * 0.2 * 120 / 200)
+
+
+def test_engines_of_a_node_as_the_run_had_them(run: Path) -> None:
+    assert facts_of(run).outlook.engines_per_node == 1  # type: ignore[union-attr]
+    for shard in (0, 1):
+        change_metrics(run, shard, node_share=0.125)
+    outlook = facts_of(run).outlook
+    assert outlook is not None
+    assert outlook.engines_per_node == 8
+    assert {each.nodes for each in outlook.deadlines} == {1}
 
 
 def test_runs_beside_each_other(run: Path, tmp_path: Path) -> None:
