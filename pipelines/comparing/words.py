@@ -92,23 +92,28 @@ def figure_lines(comparison: RunComparison) -> list[Line]:
     """Cost and speed."""
     a, b = comparison.a.figures, comparison.b.figures
     kinds = dict.fromkeys([*a.tokens, *b.tokens])
+    # Of sums over other shards, a change says nothing; rates and prices are of the shards that are known.
+    time, money = a.is_metered and b.is_metered, a.is_priced and b.is_priced
     lines = [
         _number("products", a.products, b.products),
         _number("decoded here, not taken over", a.decoded, b.decoded),
         _number("dead letters", a.dead_letters, b.dead_letters),
         _number("products/s", a.products_per_second, b.products_per_second),
         _number("products/s of an engine", a.products_per_engine_second, b.products_per_engine_second),
-        _number("wall time", a.wall_seconds, b.wall_seconds, formats.hours),
-        _number("engine time, billed", a.billed_seconds, b.billed_seconds, formats.hours),
-        _number("engine time, computing", a.busy_seconds, b.busy_seconds, formats.hours),
-        _number("engine time, loading", a.load_seconds, b.load_seconds, formats.hours),
-        *(_number(f"tokens: {TOKEN_NAMES.get(kind, kind)}", a.tokens.get(kind), b.tokens.get(kind)) for kind in kinds),
-        _number("steps", a.steps, b.steps),
-        _number("retried shards", a.retries, b.retries),
+        _number("wall time", a.wall_seconds, b.wall_seconds, formats.hours, is_whole=time),
+        _number("engine time, billed", a.billed_seconds, b.billed_seconds, formats.hours, is_whole=time),
+        _number("engine time, computing", a.busy_seconds, b.busy_seconds, formats.hours, is_whole=time),
+        _number("engine time, loading", a.load_seconds, b.load_seconds, formats.hours, is_whole=time),
+        *(
+            _number(f"tokens: {TOKEN_NAMES.get(kind, kind)}", a.tokens.get(kind), b.tokens.get(kind), is_whole=time)
+            for kind in kinds
+        ),
+        _number("steps", a.steps, b.steps, is_whole=time),
+        _number("retried shards", a.retries, b.retries, is_whole=time),
         Line("hardware", *("; ".join(each.hardware) or formats.NONE for each in (a, b))),
         _number("an engine hour", a.usd_per_engine_hour, b.usd_per_engine_hour, formats.usd),
-        _number("cost", a.usd_billed, b.usd_billed, formats.usd),
-        _number("of it computing", a.usd_useful, b.usd_useful, formats.usd),
+        _number("cost", a.usd_billed, b.usd_billed, formats.usd, is_whole=money),
+        _number("of it computing", a.usd_useful, b.usd_useful, formats.usd, is_whole=money),
         _number("cost of 1,000 decoded products", a.usd_per_1k, b.usd_per_1k, formats.usd),
     ]
     return [line for line in lines if (line.a, line.b) != ("0", "0")]
@@ -211,5 +216,14 @@ def _setting(value: Any) -> str:
     return formats.shortened(text, _MAX_SETTING)
 
 
-def _number(label: str, a: float | None, b: float | None, form: Callable[[float | None], str] = formats.number) -> Line:
-    return Line(label, form(a), form(b), f"{b / a - 1:+.1%}" if a and b is not None else "")
+def _number(
+    label: str,
+    a: float | None,
+    b: float | None,
+    form: Callable[[float | None], str] = formats.number,
+    *,
+    is_whole: bool = True,
+) -> Line:
+    """`is_whole`: both numbers are of all of their run's shards."""
+    change = f"{b / a - 1:+.1%}" if a and b is not None else ""
+    return Line(label, form(a), form(b), formats.NONE if change and not is_whole else change)

@@ -21,7 +21,7 @@ class OpenedRun:
     """What is known of a run before its tables are read.
 
     Attributes:
-        parts: of the committed shards.
+        parts: of the shards that were committed when `status` was read: all numbers are of the same ones.
         engine: as the first engine described itself; empty if none has started.
         input_settings: the `input` section of its configuration.
         booleans: (category, attribute) of the attributes whose values are true or false.
@@ -62,7 +62,6 @@ def open_run(uri: str) -> OpenedRun:
             raise UsageError(f"there is no run in {uri}")
         engine = (manifest or {}).get("engine") or ledger.engine()
         schemas = folder.read_json(SCHEMAS_NAME) or {}
-        committed = ledger.committed()
     except (OSError, RunError, ValueError, KeyError, TypeError) as error:
         # The last three: one of its JSON files is damaged.
         raise UsageError(f"cannot read {uri}: {type(error).__name__}: {error}") from error
@@ -73,4 +72,4 @@ def open_run(uri: str) -> OpenedRun:
         for attribute in attributes
         if attribute.get("type") == "boolean"
     }
-    return OpenedRun(folder, status, plan, Parts(folder, committed), engine, settings, booleans)
+    return OpenedRun(folder, status, plan, Parts(folder, status.committed), engine, settings, booleans)

@@ -26,6 +26,7 @@ from typer.testing import CliRunner
 from pipelines import report
 from pipelines.costing.forecast import CategoryForecast, Forecast, Interval, Price
 from pipelines.errors import UsageError
+from pipelines.ledger import Ledger
 from pipelines.prices import usd_per_1k
 from pipelines.reporting import formats
 from pipelines.reporting.draw import draw
@@ -289,6 +290,23 @@ def test_a_run_that_has_stopped_is_reported_as_far_as_it_is_committed(run: Path)
     assert facts.notes[0] in html.unescape(render_html(facts))
     assert facts.outlook is not None
     assert facts.outlook.rows == 7, "what is left is taken to be like what is done"
+
+
+def test_a_run_that_goes_on_meanwhile_is_listed_once(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    undo(run, 1)
+    listed = iter([{0}])
+    monkeypatch.setattr(Ledger, "committed", lambda _: next(listed))
+    facts = facts_of(run)
+    assert sum(category.products for category in facts.categories) == facts.totals.products == 3
+    assert facts.account.shards == facts.totals.shards == 1  # type: ignore[union-attr]
+
+
+def test_a_run_that_ends_meanwhile_is_reported_as_a_whole(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed, finished, manifest = iter([{0}, {0, 1}]), iter([None]), json.loads((run / "manifest.json").read_text())
+    monkeypatch.setattr(Ledger, "committed", lambda _: next(listed))
+    monkeypatch.setattr(Ledger, "finished", lambda _: next(finished, manifest))
+    facts = facts_of(run)
+    assert (facts.identity.state, facts.totals.rows, facts.notes) == ("finished", 7, ())
 
 
 def test_a_run_without_a_committed_shard(run: Path) -> None:
