@@ -195,8 +195,10 @@ class CategoryFacts:
         usd: its part of what was paid for computing (loading, waiting and failed tries are apart), each shard at its
             own price; None if none of its products is in a shard with a price.
         priced: products decoded in shards with a price.
-        doubtful: values whose whole answer the model gave a probability below one half.
-        ungrounded: values that stand nowhere in the text; truth values are conclusions and not counted.
+        values: answers with a value, be it one or several; `doubtful` and `ungrounded` are some of them.
+        doubtful: those that the model gave a probability below one half; None if it gave none to any.
+        ungrounded: those of which an item stands nowhere in the text (truth values are conclusions); None if no value
+            was looked for.
         f1: against gold, exact.
     """
 
@@ -211,13 +213,13 @@ class CategoryFacts:
     values: int
     absent: int
     failed: int
-    doubtful: int
-    ungrounded: int
+    doubtful: int | None
+    ungrounded: int | None
     f1: float | None = None
 
     @property
     def usd_per_1k(self) -> float | None:
-        """For computing a thousand of its products."""
+        """For computing a thousand of its decoded products."""
         return self.usd / self.priced * 1000 if self.usd is not None and self.priced else None
 
     @property
@@ -448,8 +450,8 @@ class SampledProduct:
 
     @property
     def num_ungrounded(self) -> int:
-        """Values that stand nowhere in the text."""
-        return sum(value.is_ungrounded for value in self.values)
+        """Answers of which an item stands nowhere in the text."""
+        return len({value.attribute for value in self.values if value.is_ungrounded})
 
     @property
     def num_wrong(self) -> int:

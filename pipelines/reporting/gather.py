@@ -154,8 +154,9 @@ def _categories(
                 values=each.statuses["value"],
                 absent=each.statuses["absent"],
                 failed=each.statuses["truncated"] + each.statuses["invalid"] + each.statuses["error"],
-                doubtful=each.doubtful,
-                ungrounded=each.ungrounded,
+                # Without a value, none is doubtful; with values of which nothing is known, nobody can say.
+                doubtful=each.doubtful if each.scored or not each.statuses["value"] else None,
+                ungrounded=each.ungrounded if each.sought or not each.statuses["value"] else None,
                 f1=f1.get(name),
             )
         )

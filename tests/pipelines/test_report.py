@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import html
 import json
+import math
 import os
 import re
 import shutil
@@ -520,6 +521,44 @@ def test_several_values_and_failed_answers(tmp_path: Path) -> None:
         ("smoke", 0),
     ]
     assert (shown.num_failed, shown.num_ungrounded, shown.lowest) == (1, 1, pytest.approx(0.1))
+
+
+def change_answers(run: Path, **changes: Any) -> None:
+    """The same in every row of the attributes."""
+    for path in (run / "attributes").glob("*.parquet"):
+        part = pq.read_table(path)
+        pq.write_table(pa.Table.from_pylist([row | changes for row in part.to_pylist()], part.schema), path)
+
+
+def test_an_answer_of_several_values_is_ungrounded_once(tmp_path: Path) -> None:
+    answers = {"Notes": Answer(["plum", "cocoa", "smoke", "honey"], 0.3), "Brand": Answer("Acme", 0.9)}
+    products = [Product(f"p{n}", {"title": "Acme, plum"}, answers) for n in range(2)]
+    (category,) = facts_of(write_run(tmp_path, [products])).categories
+    assert (category.values, category.ungrounded, category.doubtful) == (4, 2, 2)
+
+
+def test_what_an_older_run_does_not_say_is_no_zero(run: Path) -> None:
+    change_answers(run, evidence=None, logprob_mean=None)
+    facts = facts_of(run)
+    by_name = {each.category: (each.doubtful, each.ungrounded) for each in facts.categories}
+    # A truth value of the shoes is never ungrounded: that is known.
+    assert by_name == {"Coffee": (None, None), "Shoes": (None, 0)}
+    row = next(line for line in render_markdown(facts).splitlines() if line.startswith("| Coffee |"))
+    assert [cell.strip() for cell in row.split("|")][7:9] == ["–", "–"]
+    assert render_html(facts)
+
+
+def test_a_category_without_values_has_no_doubtful_ones(tmp_path: Path) -> None:
+    product = coffee(0, answers={"Form": Answer(None, None, "absent")})
+    (category,) = facts_of(write_run(tmp_path, [[product]])).categories
+    assert (category.values, category.doubtful, category.ungrounded) == (0, 0, 0)
+
+
+def test_a_probability_that_is_no_number_is_not_known(run: Path) -> None:
+    change_answers(run, logprob_mean=math.nan)
+    facts = facts_of(run)
+    assert {value.probability for product in facts.sample.products for value in product.values} == {None}
+    assert "NaN" not in render_json(facts)
 
 
 def scored(count: int, category: str, start: int = 0) -> list[Scored]:
