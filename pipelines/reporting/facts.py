@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -510,6 +511,9 @@ def _plain(value: Any) -> Any:
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        # JSON has no such numbers.
+        return None
     if isinstance(value, datetime.datetime):
         return value.isoformat(timespec="seconds")
     return value

@@ -60,16 +60,15 @@ def open_run(uri: str) -> OpenedRun:
         plan, manifest = find_plan(folder), ledger.finished()
         if plan is None:
             raise UsageError(f"there is no run in {uri}")
-        engine = (manifest or {}).get("engine") or ledger.engine()
-        schemas = folder.read_json(SCHEMAS_NAME) or {}
-    except (OSError, RunError, ValueError, KeyError, TypeError) as error:
-        # The last three: one of its JSON files is damaged.
+        engine = dict((manifest or {}).get("engine") or ledger.engine())
+        settings = dict(((manifest or {}).get("config") or {}).get("input") or plan.result_config.get("input") or {})
+        booleans = {
+            (category, attribute["name"])
+            for category, attributes in (folder.read_json(SCHEMAS_NAME) or {}).items()
+            for attribute in attributes
+            if attribute.get("type") == "boolean"
+        }
+    except (OSError, RunError, ValueError, KeyError, TypeError, AttributeError) as error:
+        # The last four: one of its JSON files is damaged.
         raise UsageError(f"cannot read {uri}: {type(error).__name__}: {error}") from error
-    settings = ((manifest or {}).get("config") or {}).get("input") or plan.result_config.get("input") or {}
-    booleans = {
-        (category, attribute["name"])
-        for category, attributes in schemas.items()
-        for attribute in attributes
-        if attribute.get("type") == "boolean"
-    }
     return OpenedRun(folder, status, plan, Parts(folder, status.committed), engine, settings, booleans)

@@ -386,14 +386,24 @@ def test_bad_input(run: Path, tmp_path: Path) -> None:
         ([run, "--forecast", tmp_path / "file"], "cannot read"),
         ([run, "--compare", tmp_path / "nowhere"], "there is no run"),
         ([run, "--out", tmp_path / "file"], "is a file"),
+        ([run, "--usd-per-hour", "inf"], "is no price"),
     ]:
         code, text = ask(*arguments)
         assert code == 2, arguments
         assert expected in text
         assert len(text.strip().splitlines()) == 1, text
     assert not (run / "report.html").exists()
-    (run / "_plan.json").write_text("{")
-    assert ask(run)[0] == 2
+
+
+@pytest.mark.parametrize(
+    "content", ["{", "[1, 2]", '{"Coffee": 5}', '{"Coffee": [5]}', '{"Coffee": [{"type": "boolean"}]}']
+)
+@pytest.mark.parametrize("name", ["_plan.json", "_schemas.json"])
+def test_a_damaged_file_of_the_run(run: Path, name: str, content: str) -> None:
+    (run / name).write_text(content)
+    code, text = ask(run)
+    assert code == 2
+    assert len(text.strip().splitlines()) == 1, text
 
 
 # --- texts and highlights
@@ -756,13 +766,22 @@ def test_missing_metrics_make_nothing_cheaper(decoded_run: Path) -> None:
     assert verdicts(decoded_run, forecast())[1] == {None}
 
 
-def test_a_broken_forecast_at_the_usual_place_is_left_out(run: Path) -> None:
+def without_engines() -> str:
+    return json.dumps(json.loads(forecast().to_json()) | {"engines": 0})
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "{}", without_engines()])
+def test_a_broken_forecast_at_the_usual_place_is_left_out(run: Path, content: str) -> None:
     place = run.with_name("run.pilot")
     place.mkdir()
-    (place / "forecast.json").write_text("{")
+    (place / "forecast.json").write_text(content)
     facts = facts_of(run)
     assert facts.forecast is None
     assert any("The forecast is left out" in note for note in facts.notes)
+    assert render_html(facts)
+    code, text = ask(run, "--forecast", place / "forecast.json")
+    assert code == 2, "one that was named must be one"
+    assert len(text.strip().splitlines()) == 1
 
 
 def test_deadlines_and_sensitivity_by_what_was_measured(run: Path) -> None:
