@@ -356,7 +356,7 @@ class Outlook:
 
 @dataclass(frozen=True, slots=True)
 class ComparedRun:
-    """A run beside others. `is_this`: the report's own."""
+    """A run beside others. `is_this`: the report's own. `num_scored`: gold products that it has."""
 
     uri: str
     run_id: str
@@ -367,6 +367,7 @@ class ComparedRun:
     layout: str
     products: int
     dead_letters: int
+    num_scored: int | None
     f1: Estimate | None
     usd_per_1k: float | None
     seconds_per_1k: float | None

@@ -19,7 +19,7 @@ from pipelines.reporting.facts import (
     InputFile,
     Totals,
 )
-from pipelines.reporting.opened import OpenedRun, open_run
+from pipelines.reporting.opened import OpenedRun, open_run, state_notes
 from pipelines.reporting.outlook import find_forecast, forecast_facts, outlook, priced
 from pipelines.reporting.quality import read_quality
 from pipelines.reporting.sample import GoldIndex, build_sample
@@ -51,12 +51,12 @@ def gather(uri: str, wishes: Wishes) -> Facts:
     """
     run = open_run(uri)
     account, machines = read_account(run.parts, wishes.usd_per_hour)
-    notes = [*_state_notes(run), *_gap_notes(run), *machines.notes]
+    notes = [*state_notes(run), *_gap_notes(run), *machines.notes]
     if account is not None and account.money is not None and account.money.shards < account.shards:
         notes.append("--usd-per-hour gives all shards a price.")
     quality, f1_by_category, gold_index = None, dict[str, float](), None
     if wishes.gold is not None:
-        quality, by_category, gold_products, gold_notes = read_quality(uri, wishes.gold, is_finished=run.is_finished)
+        quality, by_category, gold_products, gold_notes = read_quality(run, wishes.gold)
         f1_by_category, gold_index = dict(by_category), GoldIndex(gold_products, wishes.gold)
         notes += gold_notes
 
@@ -76,7 +76,10 @@ def gather(uri: str, wishes: Wishes) -> Facts:
         forecast = forecast if wishes.usd_per_hour is None else priced(forecast, wishes.usd_per_hour)
         expected = forecast_facts(forecast, forecast_place, account, categories, totals, run)
     compared = [compared_run(run, account, quality, is_this=True)] if wishes.compare else []
-    compared += [read_compared(other, wishes.gold, wishes.usd_per_hour) for other in wishes.compare]
+    for other in wishes.compare:
+        line, other_notes = read_compared(other, wishes.gold, wishes.usd_per_hour)
+        compared.append(line)
+        notes += [f"{other}: {note}" for note in other_notes]
     return Facts(
         identity=_identity(run, machines),
         totals=totals,
@@ -161,19 +164,6 @@ def _categories(
             )
         )
     return tuple(sorted(found, key=lambda each: (-(each.engine_seconds or 0.0), -each.products, each.category)))
-
-
-def _state_notes(run: OpenedRun) -> list[str]:
-    status = run.status
-    if run.is_finished:
-        return []
-    state = "still going" if status.state == "running" else "stopped; the job's own command continues it"
-    if not status.totals.shards:
-        return [f"This run is {state}: no shard is committed yet, so there is nothing to report."]
-    return [
-        f"This run is {state}: all numbers are of the {status.totals.shards:,} of {status.planned_shards:,} shards "
-        f"({status.totals.rows:,} of {status.planned_rows:,} rows) that are committed."
-    ]
 
 
 def _gap_notes(run: OpenedRun) -> list[str]:

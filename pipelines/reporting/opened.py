@@ -72,3 +72,17 @@ def open_run(uri: str) -> OpenedRun:
         # The last four: one of its JSON files is damaged.
         raise UsageError(f"cannot read {uri}: {type(error).__name__}: {error}") from error
     return OpenedRun(folder, status, plan, Parts(folder, status.committed), engine, settings, booleans)
+
+
+def state_notes(run: OpenedRun) -> list[str]:
+    """How much of a run that is not finished the numbers are of."""
+    status = run.status
+    if run.is_finished:
+        return []
+    state = "still going" if status.state == "running" else "stopped; the job's own command continues it"
+    if not status.totals.shards:
+        return [f"This run is {state}: no shard is committed yet, so there is nothing to report."]
+    return [
+        f"This run is {state}: all numbers are of the {status.totals.shards:,} of {status.planned_shards:,} shards "
+        f"({status.totals.rows:,} of {status.planned_rows:,} rows) that are committed."
+    ]

@@ -27,6 +27,7 @@ from pipelines import compare
 from pipelines.comparing import words
 from pipelines.comparing.agreement import Moments, clustered, kind, wilson
 from pipelines.comparing.comparison import RunComparison, compare_runs
+from pipelines.comparing.pages import render_html, render_markdown
 from pipelines.errors import UsageError
 from tests.pipelines import browser
 from tests.pipelines.conftest import Workplace, product, products, read_table
@@ -834,6 +835,32 @@ def test_a_page_of_runs_with_nothing_to_show(tmp_path: Path) -> None:
     page = (tmp_path / "out" / "compare.html").read_text()
     assert "No row has the same text in both runs." in page
     assert "1 rows have another text" in page
+
+
+def test_long_lists_do_not_make_a_page_without_end(tmp_path: Path) -> None:
+    a = write_run(tmp_path / "a", [Row("p0", {"Brand": "x", "Old": "y"})])
+    b = write_run(tmp_path / "b", [Row("p0", {"Brand": "y"})])
+    found = compare_runs(a, b)
+    category, (brand, old) = found.by_category[0], found.by_attribute
+    assert (brand.attribute, old.attribute) == ("Brand", "Old")
+    assert found.settings.schemas is not None
+    many = dataclasses.replace(
+        found,
+        by_category=[dataclasses.replace(category, category=f"Category {n}") for n in range(3000)],
+        by_attribute=[dataclasses.replace(old, category=f"Category {n}") for n in range(3000)],
+        settings=dataclasses.replace(
+            found.settings, schemas=list(found.settings.schemas) * 3000, files=["a file has changed"] * 3000
+        ),
+    )
+    page, text = render_html(many), render_markdown(many)
+    for shown in (page, text):
+        assert "2,500 others" in shown
+        assert "Category 500<" not in shown
+        assert "Category 500 " not in shown
+        assert "all are in compare.json" in shown
+    assert page.count("2,500 others") == 2
+    assert len(page) < 500_000
+    assert len(text) < 100_000
 
 
 # Large runs

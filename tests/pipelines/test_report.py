@@ -823,6 +823,37 @@ def test_runs_beside_each_other(run: Path, tmp_path: Path) -> None:
     assert "Quality over cost" not in render_html(facts_of(run, compare=[str(other)]))
 
 
+def test_what_is_known_of_compared_runs_stands_at_the_top(run: Path, tmp_path: Path) -> None:
+    rows = [metrics(0, 10, busy_seconds=9.0, price_per_hour=3.6), metrics(10, 20, busy_seconds=9.0)]
+    other = write_run(tmp_path / "other", [[coffee(0)], [coffee(1)]], rows, planned_shards=3)
+    gold = write_gold(tmp_path / "gold.jsonl", {"c0": "Peru", "c1": "Peru", "c9": "Peru"})
+    facts = facts_of(run, compare=[str(other)], gold=str(gold))
+    of_other = [note.removeprefix(f"{other}: ") for note in facts.notes if note.startswith(f"{other}: ")]
+    assert of_other[0].startswith("This run is stopped")
+    assert "1 of 2 shards have no price: dollars are of the others alone." in of_other
+    assert [line.num_scored for line in facts.compared] == [2, 2]
+    text = render_markdown(facts)
+    (line,) = [line for line in text.splitlines() if line.startswith("|") and str(other).replace("_", "\\_") in line]
+    cells = [cell.strip() for cell in line.split("|")]
+    assert cells[2:9] == ["stopped", "tree", "tiny", "none", "2", "2", "1.000 \\[1.000, 1.000\\]"]
+
+
+def test_a_compared_run_that_gold_does_not_know_has_a_dash(run: Path, tmp_path: Path) -> None:
+    gold = write_gold(tmp_path / "gold.jsonl", {"c0": "Peru"})
+    dead = [Product(None, {"title": ""}, dead=("no_text", "no text")) for _ in range(2)]
+    buried = write_run(tmp_path / "buried", [dead], [metrics(0, 10)])
+    stranger = write_run(tmp_path / "stranger", [[coffee(7)]], [metrics(0, 10, busy_seconds=9.0)])
+    facts = facts_of(run, compare=[str(buried), str(stranger)], gold=str(gold))
+    assert [(line.f1 is None, line.num_scored) for line in facts.compared] == [(False, 1), (True, None), (True, None)]
+    assert f"{buried}: Not scored: all rows are dead-lettered." in facts.notes
+    assert any(note.startswith(f"{stranger}: Not scored: ") and "does not belong" in note for note in facts.notes)
+    for render in (render_html, render_markdown, render_json):
+        assert render(facts)
+    alone = facts_of(buried, gold=str(gold))
+    assert alone.quality is None
+    assert "Not scored: all rows are dead-lettered." in alone.notes
+
+
 # --- the three files
 
 
@@ -905,6 +936,50 @@ def test_json_holds_what_the_page_shows(run: Path, tmp_path: Path) -> None:
         assert shown in text
     assert data["sample"]["products"][0]["fields"][0]["segments"][0]["text"]
     assert data["account"]["started_at"] == "2026-11-01T12:00:00+00:00"
+
+
+def test_markdown_holds_what_the_page_shows(decoded_run: Path, tmp_path: Path) -> None:
+    place = decoded_run.with_name("run.pilot")
+    place.mkdir()
+    (place / "forecast.json").write_bytes(forecast().to_json())
+    gold = write_gold(tmp_path / "gold.jsonl", {"c0": "Peru", "c1": "Chile", "c3": None})
+    facts = facts_of(decoded_run, gold=str(gold), compare=[str(decoded_run)])
+    text = render_markdown(facts)
+    quality, expected = facts.quality, facts.forecast
+    assert quality is not None
+    assert expected is not None
+    for rate in (quality.precision, quality.recall, quality.f1):
+        assert f"{rate.value:.3f} \\[{rate.low:.3f}, {rate.high:.3f}\\]" in text
+    for shown in ("| inside |", "| outside |", "Assumed, not measured:", *expected.assumed, "10 steps", "2 engines"):
+        assert shown in text
+    assert f"| absent ones that got a value | {formats.share(quality.hallucination_rate)} |" in text
+    assert "| 0.25 – 0.50 | 3 | 33.3% |" in text
+    assert f"| Coffee | {formats.hours(7)} | {formats.hours(6.5)} – {formats.hours(8)} |" in text
+    assert f"{formats.size(2000)} read" in text
+    assert "J, the products in a prompt" in text
+
+
+def test_many_categories_do_not_make_a_page_without_end(decoded_run: Path) -> None:
+    facts, found = facts_of(decoded_run), []
+    first = facts.categories[0]
+    for number in range(5000):
+        found.append(dataclasses.replace(first, category=f"Category {number}"))
+    expected, _ = verdicts(decoded_run, forecast())
+    lines = tuple(dataclasses.replace(expected.categories[0], what=f"Category {number}") for number in range(5000))
+    facts = dataclasses.replace(
+        facts, categories=tuple(found), forecast=dataclasses.replace(expected, categories=lines)
+    )
+    page, text = page_text(facts), render_markdown(facts)
+    for shown in (page, text):
+        assert shown.count("Category 299 ") == 2
+        assert "Category 300 " not in shown
+        assert shown.count("4,700 others") == 2
+        assert formats.number(4700 * first.products) in shown
+        assert formats.usd(4700 * (first.usd or 0)) in shown
+        assert formats.hours(4700 * 7.0) in shown
+        assert "All are in report.json." in shown
+    assert len(render_html(facts)) < 600_000
+    assert len(json.loads(render_json(facts))["categories"]) == 5000
 
 
 def test_the_command_writes_three_files_beside_the_run_or_elsewhere(run: Path, tmp_path: Path) -> None:
