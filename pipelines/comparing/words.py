@@ -131,7 +131,7 @@ def headline(comparison: RunComparison) -> str:
     if agreement.num_same_decode:
         decoded = agreement.num_answers - agreement.num_same_decode
         same = agreement.num_same - agreement.num_same_decode
-        of_them = f"; of those decoded by both, {same / decoded:.1%}" if decoded else ""
+        of_them = f"; of those decoded by both, {formats.share(same / decoded)}" if decoded else ""
         text += f" ({agreement.num_same_decode:,} of them are one decode that was taken over{of_them})"
     return text
 
@@ -139,7 +139,7 @@ def headline(comparison: RunComparison) -> str:
 def kind_lines(agreement: Agreement) -> list[tuple[str, str, str]]:
     """Kinds of change that occur, with number and share."""
     return [
-        (KIND_WORDS[kind], f"{number:,}", f"{number / agreement.num_answers:.1%}")
+        (KIND_WORDS[kind], f"{number:,}", formats.share(number / agreement.num_answers))
         for kind, number in agreement.kinds.items()
         if number
     ]
@@ -171,7 +171,7 @@ def rate_lines(rates: PairedRates) -> list[Line]:
 
 def share(estimate: Estimate) -> str:
     """A share with its interval, in percent."""
-    return f"{estimate.value:.1%} [{estimate.low:.1%}, {estimate.high:.1%}]"
+    return f"{formats.share(estimate.value)} [{formats.share(estimate.low)}, {formats.share(estimate.high)}]"
 
 
 def figure(estimate: Estimate, sign: bool = False) -> str:

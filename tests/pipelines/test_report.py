@@ -918,6 +918,21 @@ def test_markdown_is_text(text: str) -> None:
     assert not any(f"{sign}" in shown.replace(f"\\{sign}", "") for sign in "[]|`*")
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("see https://evil.example/a", "see https:<!-- -->//evil.example/a"),
+        ("HTTP://evil.example", "HTTP:<!-- -->//evil.example"),
+        ("WWW.evil.example and www.evil.example", "WWW<!-- -->.evil.example and www<!-- -->.evil.example"),
+        ("a@evil.example", "a@<!-- -->evil.example"),
+        ("<https://evil.example>", "&lt;https:<!-- -->//evil.example\\>"),
+        ("a www b: // c", "a www b: // c"),
+    ],
+)
+def test_no_address_of_a_catalog_becomes_a_link(text: str, expected: str) -> None:
+    assert formats.markdown(text) == expected
+
+
 def test_json_holds_what_the_page_shows(run: Path, tmp_path: Path) -> None:
     gold = write_gold(tmp_path / "gold.jsonl", {"c0": "Peru", "c1": "Chile"})
     facts = facts_of(run, gold=str(gold))
@@ -1011,6 +1026,9 @@ def test_numbers_as_people_write_them() -> None:
     assert [formats.number(each) for each in (0, 5, 12_345, 2.6094, 35.71, 123.4, 0.00012)] == [
         *("0", "5", "12,345", "2.61", "35.7", "123.4", "0.000120"),
     ]
-    assert [formats.share(each) for each in (0, 0.0001, 0.1234, 1)] == ["0%", "<0.1%", "12.3%", "100%"]
+    assert [formats.usd(each) for each in (-0.17, -2, -12_345, -0.0)] == ["-$0.170", "-$2.00", "-$12,345", "$0"]
+    assert [formats.share(each) for each in (0, 0.0001, 0.1234, 0.9994, 0.9996, 0.99999, 1)] == [
+        *("0%", "<0.1%", "12.3%", "99.9%", ">99.9%", ">99.9%", "100%"),
+    ]
     assert formats.probability(0.001) == "<0.01"
     assert formats.size(5 * 2**20) == "5.0 MiB"
