@@ -42,7 +42,8 @@ def read_account(parts: Parts, usd_per_hour: float | None = None) -> tuple[Accou
     """
     rows = [row for part in parts.read("metrics", _COLUMNS) for row in part.to_pylist()]
     totals = ShardTotals()
-    if missing := len(parts.shards) - len(rows):
+    missing = len(parts.shards) - len(rows)
+    if missing:
         totals.notes.append(
             f"The metrics of {missing:,} of {len(parts.shards):,} shards are missing: time, tokens and dollars are of "
             "the others alone."
@@ -64,6 +65,7 @@ def read_account(parts: Parts, usd_per_hour: float | None = None) -> tuple[Accou
         totals.notes.append(f"{unpriced:,} of {len(rows):,} shards have no price: dollars are of the others alone.")
     account = Account(
         shards=len(rows),
+        missing=missing,
         rows=sum(row["num_rows"] for row in rows),
         time=_engine_time([(row, 1.0) for row in rows]),
         money=_money(rows, totals.prices, is_afterwards=usd_per_hour is not None),

@@ -144,7 +144,7 @@ class Account:
     """What the shards' metrics add up to.
 
     Attributes:
-        shards, rows: that have metrics.
+        shards, rows: that have metrics; `missing`: committed shards that have none.
         wall_seconds: with at least one engine alive or one shard under way; pauses between sessions are left out.
         engines: how many there were, one after the other or at once.
         engines_per_node: that fit on one machine; None if no engine said which part of its machine it had.
@@ -155,6 +155,7 @@ class Account:
     """
 
     shards: int
+    missing: int
     rows: int
     time: EngineTime
     money: Money | None
@@ -173,8 +174,8 @@ class Account:
 
     @property
     def products_per_second(self) -> float | None:
-        """Decoded products by wall seconds."""
-        return self.decoded / self.wall_seconds if self.wall_seconds > 0 else None
+        """Decoded products by wall seconds; None if shards are missing, whose time is in the wall of the others."""
+        return self.decoded / self.wall_seconds if self.wall_seconds > 0 and not self.missing else None
 
     @property
     def products_per_engine_second(self) -> float | None:
@@ -183,8 +184,8 @@ class Account:
 
     @property
     def mean_engines(self) -> float | None:
-        """How many engines lived at a time, on average."""
-        return self.time.billed / self.wall_seconds if self.wall_seconds > 0 else None
+        """How many engines lived at a time, on average; None if shards are missing."""
+        return self.time.billed / self.wall_seconds if self.wall_seconds > 0 and not self.missing else None
 
 
 @dataclass(frozen=True, slots=True)

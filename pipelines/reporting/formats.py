@@ -103,9 +103,11 @@ def share(value: float | None) -> str:
         return NONE
     if 0 < value < 0.001:
         return "<0.1%"
+    if math.isclose(value, 1):
+        return "100%"
     if 0.9995 <= value < 1:
         return ">99.9%"
-    return f"{value:.0%}" if value in (0, 1) else f"{value:.1%}"
+    return "0%" if value == 0 else f"{value:.1%}"
 
 
 def rate(value: float | None) -> str:

@@ -66,7 +66,7 @@ def forecast_facts(
         notes.append(
             f"{products:,} products were taken over from an earlier run, at least in part; the forecast has none."
         )
-    is_complete = account is not None and account.shards == totals.shards and _is_priced(account)
+    is_complete = account is not None and not account.missing and _is_priced(account)
     if account is not None and not is_complete:
         notes.append("Some shards lack metrics or a price: what came true was more.")
     is_comparable = (

@@ -325,6 +325,7 @@ def test_missing_metrics_are_no_savings(tmp_path: Path) -> None:
     ]
     found = comparison.b.figures
     assert (found.shards, found.metered_shards, found.billed_seconds) == (4, 2, 20)
+    assert found.products_per_second is None, "the time of the others is in the wall"
     changes = figure_changes(comparison)
     for sum_of_some in ("wall time", "engine time, billed", "engine time, computing", "tokens: keys", "steps", "cost"):
         assert changes[sum_of_some] == "–"

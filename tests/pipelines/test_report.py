@@ -757,7 +757,9 @@ def test_missing_metrics_make_nothing_cheaper(decoded_run: Path) -> None:
     (decoded_run / "metrics" / "part-000001.parquet").unlink()
     facts = facts_of(decoded_run)
     assert facts.account is not None
-    assert (facts.account.shards, facts.account.rows) == (1, 4)
+    assert (facts.account.shards, facts.account.missing, facts.account.rows) == (1, 1, 4)
+    assert (facts.account.products_per_second, facts.account.mean_engines) == (None, None)
+    assert "– engines alive" in page_text(facts)
     assert facts.outlook is not None
     assert whole is not None
     # The first shard's 54 s of work for four of seven rows, in 60 of 90 s; its one engine loads for 30 s.
@@ -1027,7 +1029,7 @@ def test_numbers_as_people_write_them() -> None:
         *("0", "5", "12,345", "2.61", "35.7", "123.4", "0.000120"),
     ]
     assert [formats.usd(each) for each in (-0.17, -2, -12_345, -0.0)] == ["-$0.170", "-$2.00", "-$12,345", "$0"]
-    assert [formats.share(each) for each in (0, 0.0001, 0.1234, 0.9994, 0.9996, 0.99999, 1)] == [
+    assert [formats.share(each) for each in (0, 0.0001, 0.1234, 0.9994, 0.9996, 0.99999, 1 + 1e-12)] == [
         *("0%", "<0.1%", "12.3%", "99.9%", ">99.9%", ">99.9%", "100%"),
     ]
     assert formats.probability(0.001) == "<0.01"
