@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from pipelines.errors import UsageError
 from pipelines.reporting.account import read_account
 from pipelines.reporting.facts import Account, ComparedRun, Quality
@@ -9,14 +11,16 @@ from pipelines.reporting.opened import OpenedRun, open_run, state_notes
 from pipelines.reporting.quality import read_quality
 
 
-def read_compared(uri: str, gold: str | None, usd_per_hour: float | None) -> tuple[ComparedRun, list[str]]:
-    """Another run than the report's own, and what must be known of it. Raises `UsageError` if there is none.
+def read_compared(
+    uri: str, this: OpenedRun, gold: str | None, usd_per_hour: float | None
+) -> tuple[ComparedRun, list[str]]:
+    """Another run than `this`, the report's own, and what must be known of it. Raises `UsageError` if there is none.
 
     A run that gold says nothing of has no scores, and a note: the report is not about it.
     """
     run = open_run(uri)
     account, machines = read_account(run.parts, usd_per_hour)
-    notes = [*state_notes(run), *machines.notes]
+    notes = [*state_notes(run), *_unlike(run, this), *machines.notes]
     quality = None
     if gold is not None:
         try:
@@ -25,6 +29,17 @@ def read_compared(uri: str, gold: str | None, usd_per_hour: float | None) -> tup
         except UsageError as error:
             notes.append(f"Not scored: {error}.")
     return compared_run(run, account, quality, is_this=False), notes
+
+
+def _unlike(run: OpenedRun, this: OpenedRun) -> Iterator[str]:
+    """What makes their numbers those of different things."""
+    read, read_here = (
+        (sorted((file.fingerprint, file.num_rows) for file in each.plan.files), each.plan.limit) for each in (run, this)
+    )
+    if read != read_here:
+        yield "It read other files, or another part of them, than the run of this report."
+    if run.device is not None and this.device is not None and run.device != this.device:
+        yield f"It ran on {run.device}, the run of this report on {this.device}."
 
 
 def compared_run(run: OpenedRun, account: Account | None, quality: Quality | None, *, is_this: bool) -> ComparedRun:

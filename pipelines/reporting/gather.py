@@ -77,7 +77,7 @@ def gather(uri: str, wishes: Wishes) -> Facts:
         expected = forecast_facts(forecast, forecast_place, account, categories, totals, run)
     compared = [compared_run(run, account, quality, is_this=True)] if wishes.compare else []
     for other in wishes.compare:
-        line, other_notes = read_compared(other, wishes.gold, wishes.usd_per_hour)
+        line, other_notes = read_compared(other, run, wishes.gold, wishes.usd_per_hour)
         compared.append(line)
         notes += [f"{other}: {note}" for note in other_notes]
     return Facts(

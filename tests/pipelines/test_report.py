@@ -827,11 +827,17 @@ def test_runs_beside_each_other(run: Path, tmp_path: Path) -> None:
 
 def test_what_is_known_of_compared_runs_stands_at_the_top(run: Path, tmp_path: Path) -> None:
     rows = [metrics(0, 10, busy_seconds=9.0, price_per_hour=3.6), metrics(10, 20, busy_seconds=9.0)]
-    other = write_run(tmp_path / "other", [[coffee(0)], [coffee(1)]], rows, planned_shards=3)
+    engine = {"model_id": "tiny", "layout": "tree", "device": "cuda", "device_name": "a GPU"}
+    other = write_run(tmp_path / "other", [[coffee(0)], [coffee(1)]], rows, planned_shards=3, engine=engine)
     gold = write_gold(tmp_path / "gold.jsonl", {"c0": "Peru", "c1": "Peru", "c9": "Peru"})
     facts = facts_of(run, compare=[str(other)], gold=str(gold))
     of_other = [note.removeprefix(f"{other}: ") for note in facts.notes if note.startswith(f"{other}: ")]
     assert of_other[0].startswith("This run is stopped")
+    assert of_other[1:3] == [
+        "It read other files, or another part of them, than the run of this report.",
+        "It ran on a GPU, the run of this report on cpu.",
+    ]
+    assert not [note for note in facts_of(run, compare=[str(run)]).notes if "run of this report" in note]
     assert "1 of 2 shards have no price: dollars are of the others alone." in of_other
     assert [line.num_scored for line in facts.compared] == [2, 2]
     text = render_markdown(facts)
