@@ -10,6 +10,7 @@ that is still going, too. Exit code: 0 written, 2 usage (no such run, gold that 
 from __future__ import annotations
 
 import json
+import math
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -75,6 +76,8 @@ def main(
     """Writes the report and says where it is."""
     wishes = Wishes(gold, forecast, tuple(compare or ()), usd_per_hour, sample, seed)
     try:
+        if usd_per_hour is not None and not math.isfinite(usd_per_hour):
+            raise UsageError(f"--usd-per-hour: {usd_per_hour} is no price")
         facts = gather(run, wishes)
         folder = Folder(out if out is not None else run)
         folder.require()

@@ -116,7 +116,7 @@ def read_run(uri: str, gold: Sequence[GoldProduct], gold_path: str) -> tuple[dic
 
 def answer_probability(num_tokens: int | None, logprob_mean: float | None) -> float | None:
     """The probability that the model gave to an answer as a whole: the product of its tokens'."""
-    if num_tokens is None or logprob_mean is None:
+    if num_tokens is None or logprob_mean is None or math.isnan(logprob_mean):
         return None
     return math.exp(num_tokens * logprob_mean)
 

@@ -46,6 +46,7 @@ class Status:
     Attributes:
         state: "running" if a driver renews its lease on the run, "stopped" if none does and it is not finished.
         driver: who holds or held the run last.
+        committed: the shards that are committed, in their order; what is said of them is of these.
         totals: of the committed shards.
         shards_tried: shards that were begun and are not committed, with the number of tries.
         products_per_second: over the last quarter of an hour before the last commit; None with fewer than two commits.
@@ -59,6 +60,7 @@ class Status:
     driver: str | None
     planned_shards: int
     planned_rows: int
+    committed: Sequence[int]
     totals: Totals
     shards_tried: Mapping[int, int]
     products_per_second: float | None
@@ -76,12 +78,13 @@ def read_status(uri: str) -> Status:
             raise UsageError(f"there is no run in {uri}")
         finished = ledger.finished()
         committed = ledger.committed()
-        manifests = ledger.manifests(sorted(committed))
         lease = RunLease(folder, seconds=1)
         driver, is_held = (None, False) if finished else lease.holder()
         if not finished and not is_held:
             # It may have come to its end while all this was read.
             finished = ledger.finished()
+            committed = ledger.committed() if finished else committed
+        manifests = ledger.manifests(sorted(committed))
         tried = {} if finished else {shard: n for shard, n in ledger.num_tries().items() if shard not in committed}
     except (OSError, RunError) as error:
         raise UsageError(f"cannot read {uri}: {error}") from error
@@ -102,6 +105,7 @@ def read_status(uri: str) -> Status:
         driver=driver,
         planned_shards=len(plan.shards),
         planned_rows=plan.num_rows,
+        committed=sorted(committed),
         totals=totals,
         shards_tried=tried,
         products_per_second=pace,
@@ -155,6 +159,8 @@ def _carried(totals: Totals) -> int:
 def status_json(status: Status) -> dict[str, Any]:
     """For machines."""
     data = asdict(status) | {"totals": status.totals.to_dict()}
+    # As many numbers as there are shards say little: `totals` has how many they are.
+    del data["committed"]
     data["last_commit"] = status.last_commit.isoformat() if status.last_commit is not None else None
     return data
 

@@ -39,6 +39,7 @@ class Run:
     Attributes:
         state: "running" if a driver works on it, "stopped" if none does and it is not finished; then `rows`, those
             committed so far, are less than `planned_rows`.
+        unpublished_shards, unpublished_rows: of them, left out: their tables are not yet where they are read.
         model_id and what follows: as the first engine described itself.
     """
 
@@ -48,6 +49,8 @@ class Run:
     state: State
     planned_rows: int
     rows: int
+    unpublished_shards: int
+    unpublished_rows: int
     model_id: str | None
     model_revision: str | None
     adapter_revision: str | None
@@ -151,6 +154,8 @@ def _run(side: Side, figures: Figures) -> Run:
         state=status.state,
         planned_rows=status.planned_rows,
         rows=status.totals.rows,
+        unpublished_shards=status.totals.shards - side.totals.shards,
+        unpublished_rows=status.totals.rows - side.totals.rows,
         figures=figures,
         **{
             key: engine.get(key)
@@ -184,6 +189,11 @@ def _notes(runs: Sequence[Run], settings: Settings, rows: RowCounts) -> Iterator
             yield (
                 f"{name} is {going}: {run.rows:,} of {run.planned_rows:,} rows are committed; "
                 "only what both have committed is compared"
+            )
+        if run.unpublished_shards:
+            yield (
+                f"{name}: {run.unpublished_shards:,} shards are committed and not published yet; their "
+                f"{run.unpublished_rows:,} rows are left out"
             )
     if settings.schemas is None:
         yield "Schemas are not compared: one of the runs is too old to say what it asked for (it has no _schemas.json)"

@@ -11,9 +11,10 @@ from pipelines.reporting.account import read_account
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Of the committed shards. None: not known. A price of zero is a price.
+    """Of the shards that are compared. None: not known. A price of zero is a price.
 
     Attributes:
+        metered_shards: those that have metrics; time, tokens and dollars are theirs alone.
         decoded: products that the run decoded itself, at least in part; the others were taken over and cost nothing.
         wall_seconds: with an engine alive or a shard under way; pauses between sessions are left out.
         billed_seconds: of all engines; busy_seconds: of them, computing; load_seconds: loading.
@@ -25,6 +26,7 @@ class Figures:
     """
 
     shards: int
+    metered_shards: int
     products: int
     decoded: int
     dead_letters: int
@@ -44,14 +46,25 @@ class Figures:
     usd_useful: float | None
     usd_per_1k: float | None
 
+    @property
+    def is_metered(self) -> bool:
+        """Whether sums of time, tokens and steps are of all shards."""
+        return self.metered_shards == self.shards
+
+    @property
+    def is_priced(self) -> bool:
+        """Whether sums of dollars are of all shards."""
+        return self.priced_shards == self.shards
+
 
 def read_figures(side: Side) -> tuple[Figures, list[str]]:
     """The figures, and what must be known of them. Raises `UsageError` if the metrics cannot be read."""
-    account, machines = read_account(side.run.parts)
-    totals = side.run.status.totals
+    account, machines = read_account(side.parts)
+    totals = side.totals
     time, money = (account.time, account.money) if account is not None else (None, None)
     return Figures(
         shards=totals.shards,
+        metered_shards=account.shards if account else 0,
         products=totals.products,
         decoded=totals.products - totals.carried["products"],
         dead_letters=totals.dead_letters,

@@ -257,12 +257,14 @@ class Join:
 
     def _compare(self) -> None:
         run_a, run_b = (self._code_of_run(self._sides[name].run_id) for name in _SIDES)
+        asked = {name: self._asked(name) for name in _SIDES}
+        # A dead-lettered row has no answer; what its run did not ask for has none for another reason.
         self._database.execute(
             f"""
             create table compared as
             select pair, p.category, attribute, p.text_changed,
-                   coalesce(a.status, if(p.dead_a, 'dead_letter', 'not_asked')::status) as status_a,
-                   coalesce(b.status, if(p.dead_b, 'dead_letter', 'not_asked')::status) as status_b,
+                   coalesce(a.status, if(p.dead_a and {asked["a"]}, 'dead_letter', 'not_asked')::status) as status_a,
+                   coalesce(b.status, if(p.dead_b and {asked["b"]}, 'dead_letter', 'not_asked')::status) as status_b,
                    coalesce(a.status = b.status and a.items is not distinct from b.items, false) as is_same,
                    coalesce(coalesce(a.origin, {run_a}) = coalesce(b.origin, {run_b})
                             and (a.origin is not null or b.origin is not null), false)
@@ -271,6 +273,26 @@ class Join:
             from answers_a a full join answers_b b using (pair, attribute) join pairs p using (pair)
             """
         )
+
+    def _asked(self, name: str) -> str:
+        """A condition: the run asks for an attribute of a pair's category. A run that does not say asks for all."""
+        schemas = self._sides[name].schemas
+        if schemas is None:
+            return "true"
+        pairs = [(category, each.name) for category, schema in schemas.items() for each in schema.attributes]
+        self._database.execute(f"create table asked_{name} (category integer, attribute integer)")
+        self._insert(
+            f"asked_{name}",
+            {
+                "category": self._categories.encode(
+                    pa.chunked_array([[category for category, _ in pairs]], pa.string())
+                ),
+                "attribute": self._attributes.encode(
+                    pa.chunked_array([[attribute for _, attribute in pairs]], pa.string())
+                ),
+            },
+        )
+        return f"(p.category, attribute) in (select (category, attribute) from asked_{name})"
 
     def _code_of_run(self, run_id: str) -> int:
         return int(self._runs.encode(pa.chunked_array([[run_id]]))[0].as_py())

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from markupsafe import Markup
 
 from pipelines.comparing import words
-from pipelines.comparing.agreement import KINDS, Agreement, Kind
+from pipelines.comparing.agreement import KINDS, Agreement, CategoryAgreement, Kind
 from pipelines.comparing.comparison import RunComparison
 from pipelines.folders import Folder
 from pipelines.reporting import charts
 from pipelines.reporting.facts import Segment
 from pipelines.reporting.rendering import Templates
 
-_MAX_ATTRIBUTES, _SHOWN_ATTRIBUTES = 500, 25  # in the page, and before a click; compare.json has all
+# Lines of a list: in the page, and before a click; compare.json has all.
+_MAX_LINES, _SHOWN_ATTRIBUTES = 500, 25
 _MATCHES = ("exact", "folded", "fuzzy")
 # The parts of a bar: what is the same, and three ways to differ.
 _PARTS: tuple[tuple[Kind, ...], ...] = (KINDS[:3], ("other_value",), ("value_to_absent", "absent_to_value"), KINDS[6:])
@@ -58,6 +60,8 @@ def _templates() -> Templates:
 
 def _context(comparison: RunComparison) -> dict[str, Any]:
     counted = [each for each in comparison.by_attribute if each.agreement.share is not None]
+    alone = [each for each in comparison.by_attribute if each.only_a or each.only_b]
+    categories = [each for each in comparison.by_category if each.agreement.share is not None]
     return {
         "comparison": comparison,
         "a": comparison.a,
@@ -65,10 +69,26 @@ def _context(comparison: RunComparison) -> dict[str, Any]:
         "rows": comparison.rows,
         "same": comparison.same_text,
         "quality": comparison.quality,
-        "counted": counted[:_MAX_ATTRIBUTES],
+        "counted": counted[:_MAX_LINES],
         "num_counted": len(counted),
         "shown": _SHOWN_ATTRIBUTES,
-        "alone": [each for each in comparison.by_attribute if each.only_a or each.only_b],
+        "max_lines": _MAX_LINES,
+        "categories": categories[:_MAX_LINES],
+        "other_categories": _other_categories(categories[_MAX_LINES:]),
+        "alone": alone[:_MAX_LINES],
+        "other_alone": alone[_MAX_LINES:],
+    }
+
+
+def _other_categories(categories: Sequence[CategoryAgreement]) -> dict[str, int] | None:
+    """Many categories in one line that keeps the sums; None if there are none."""
+    if not categories:
+        return None
+    return {
+        "number": len(categories),
+        "num_rows": sum(each.num_rows for each in categories),
+        "num_same": sum(each.agreement.num_same for each in categories),
+        "num_answers": sum(each.agreement.num_answers for each in categories),
     }
 
 

@@ -10,9 +10,12 @@ import pyarrow as pa
 
 from hpd_core import CategorySchema
 from pipelines.carryover import read_schemas
-from pipelines.errors import UsageError
+from pipelines.errors import RunError, UsageError
 from pipelines.folders import Folder
+from pipelines.ledger import Ledger
 from pipelines.reporting.opened import OpenedRun, open_run
+from pipelines.reporting.parts import Parts
+from pipelines.totals import Totals
 
 # The tables that hold a run's rows. What is not published in all of them yet is not looked at.
 _ROW_TABLES = ("products", "attributes", "dead_letter")
@@ -25,11 +28,13 @@ class Side:
     Attributes:
         schemas: what it asked for; None for runs of before this was kept.
         shards: those that are read; what a run that is still going adds to them meanwhile is not looked at.
+        totals: of these shards.
     """
 
     run: OpenedRun
     schemas: Mapping[str, CategorySchema] | None
     shards: Sequence[int]
+    totals: Totals
 
     @classmethod
     def open(cls, uri: str) -> Side:
@@ -39,16 +44,23 @@ class Side:
             schemas = read_schemas(run.folder)
             shards = set(run.parts.shards)
             missing = {table: run.parts.missing(table) for table in _ROW_TABLES}
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            for table, numbers in missing.items():
+                if run.is_finished and numbers:
+                    place = run.folder.describe(f"{table}/part-{numbers[0]:06d}.parquet")
+                    raise UsageError(f"{place} is missing, though the run is finished")
+                shards.difference_update(numbers)
+            totals = run.status.totals
+            if len(shards) < totals.shards:
+                totals = Totals()
+                for manifest in Ledger(run.folder, session="").manifests(sorted(shards)):
+                    totals.add(manifest)
+        except (OSError, RunError, ValueError, KeyError, TypeError) as error:
             raise UsageError(f"cannot read {uri}: {error}") from error
-        for table, numbers in missing.items():
-            if run.is_finished and numbers:
-                place = run.folder.describe(f"{table}/part-{numbers[0]:06d}.parquet")
-                raise UsageError(f"{place} is missing, though the run is finished")
-            shards.difference_update(numbers)
         if not shards:
-            raise UsageError(f"the run in {uri} has not committed anything yet")
-        return cls(run, schemas, sorted(shards))
+            unpublished = run.status.totals.shards
+            what = f"published any of its {unpublished:,} committed shards" if unpublished else "committed anything"
+            raise UsageError(f"the run in {uri} has not {what} yet")
+        return cls(run, schemas, sorted(shards), totals)
 
     @property
     def uri(self) -> str:
@@ -59,6 +71,11 @@ class Side:
     def run_id(self) -> str:
         """Name of the run."""
         return self.run.plan.run_id
+
+    @property
+    def parts(self) -> Parts:
+        """Of the shards that are read."""
+        return Parts(self.run.folder, self.shards)
 
     def read(self, table: str, shard: int, columns: Sequence[str]) -> pa.Table:
         """Columns of a shard's part, as `Parts.read_one`."""

@@ -92,23 +92,28 @@ def figure_lines(comparison: RunComparison) -> list[Line]:
     """Cost and speed."""
     a, b = comparison.a.figures, comparison.b.figures
     kinds = dict.fromkeys([*a.tokens, *b.tokens])
+    # Of sums over other shards, a change says nothing; rates and prices are of the shards that are known.
+    time, money = a.is_metered and b.is_metered, a.is_priced and b.is_priced
     lines = [
         _number("products", a.products, b.products),
         _number("decoded here, not taken over", a.decoded, b.decoded),
         _number("dead letters", a.dead_letters, b.dead_letters),
         _number("products/s", a.products_per_second, b.products_per_second),
         _number("products/s of an engine", a.products_per_engine_second, b.products_per_engine_second),
-        _number("wall time", a.wall_seconds, b.wall_seconds, formats.hours),
-        _number("engine time, billed", a.billed_seconds, b.billed_seconds, formats.hours),
-        _number("engine time, computing", a.busy_seconds, b.busy_seconds, formats.hours),
-        _number("engine time, loading", a.load_seconds, b.load_seconds, formats.hours),
-        *(_number(f"tokens: {TOKEN_NAMES.get(kind, kind)}", a.tokens.get(kind), b.tokens.get(kind)) for kind in kinds),
-        _number("steps", a.steps, b.steps),
-        _number("retried shards", a.retries, b.retries),
+        _number("wall time", a.wall_seconds, b.wall_seconds, formats.hours, is_whole=time),
+        _number("engine time, billed", a.billed_seconds, b.billed_seconds, formats.hours, is_whole=time),
+        _number("engine time, computing", a.busy_seconds, b.busy_seconds, formats.hours, is_whole=time),
+        _number("engine time, loading", a.load_seconds, b.load_seconds, formats.hours, is_whole=time),
+        *(
+            _number(f"tokens: {TOKEN_NAMES.get(kind, kind)}", a.tokens.get(kind), b.tokens.get(kind), is_whole=time)
+            for kind in kinds
+        ),
+        _number("steps", a.steps, b.steps, is_whole=time),
+        _number("retried shards", a.retries, b.retries, is_whole=time),
         Line("hardware", *("; ".join(each.hardware) or formats.NONE for each in (a, b))),
         _number("an engine hour", a.usd_per_engine_hour, b.usd_per_engine_hour, formats.usd),
-        _number("cost", a.usd_billed, b.usd_billed, formats.usd),
-        _number("of it computing", a.usd_useful, b.usd_useful, formats.usd),
+        _number("cost", a.usd_billed, b.usd_billed, formats.usd, is_whole=money),
+        _number("of it computing", a.usd_useful, b.usd_useful, formats.usd, is_whole=money),
         _number("cost of 1,000 decoded products", a.usd_per_1k, b.usd_per_1k, formats.usd),
     ]
     return [line for line in lines if (line.a, line.b) != ("0", "0")]
@@ -126,7 +131,7 @@ def headline(comparison: RunComparison) -> str:
     if agreement.num_same_decode:
         decoded = agreement.num_answers - agreement.num_same_decode
         same = agreement.num_same - agreement.num_same_decode
-        of_them = f"; of those decoded by both, {same / decoded:.1%}" if decoded else ""
+        of_them = f"; of those decoded by both, {formats.share(same / decoded)}" if decoded else ""
         text += f" ({agreement.num_same_decode:,} of them are one decode that was taken over{of_them})"
     return text
 
@@ -134,7 +139,7 @@ def headline(comparison: RunComparison) -> str:
 def kind_lines(agreement: Agreement) -> list[tuple[str, str, str]]:
     """Kinds of change that occur, with number and share."""
     return [
-        (KIND_WORDS[kind], f"{number:,}", f"{number / agreement.num_answers:.1%}")
+        (KIND_WORDS[kind], f"{number:,}", formats.share(number / agreement.num_answers))
         for kind, number in agreement.kinds.items()
         if number
     ]
@@ -166,7 +171,7 @@ def rate_lines(rates: PairedRates) -> list[Line]:
 
 def share(estimate: Estimate) -> str:
     """A share with its interval, in percent."""
-    return f"{estimate.value:.1%} [{estimate.low:.1%}, {estimate.high:.1%}]"
+    return f"{formats.share(estimate.value)} [{formats.share(estimate.low)}, {formats.share(estimate.high)}]"
 
 
 def figure(estimate: Estimate, sign: bool = False) -> str:
@@ -211,5 +216,14 @@ def _setting(value: Any) -> str:
     return formats.shortened(text, _MAX_SETTING)
 
 
-def _number(label: str, a: float | None, b: float | None, form: Callable[[float | None], str] = formats.number) -> Line:
-    return Line(label, form(a), form(b), f"{b / a - 1:+.1%}" if a and b is not None else "")
+def _number(
+    label: str,
+    a: float | None,
+    b: float | None,
+    form: Callable[[float | None], str] = formats.number,
+    *,
+    is_whole: bool = True,
+) -> Line:
+    """`is_whole`: both numbers are of all of their run's shards."""
+    change = f"{b / a - 1:+.1%}" if a and b is not None else ""
+    return Line(label, form(a), form(b), formats.NONE if change and not is_whole else change)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, TypeAdapter, ValidationError
 
 from pipelines.errors import UsageError
 from pipelines.folders import Folder, open_filesystem
@@ -14,15 +16,19 @@ FORECAST_NAME = "forecast.json"
 _VERSION = 1
 
 Basis = Literal["pilot", "earlier run"]
+# What a stored forecast is checked by: a file that anyone may have written.
+Amount = Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=0)]
+Positive = Annotated[int, Field(ge=1)]
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
     """An estimate and the limits of its 95% interval."""
 
-    estimate: float
-    low: float
-    high: float
+    estimate: Amount
+    low: Amount
+    high: Amount
 
     def scaled(self, factor: float, plus: float = 0.0) -> Interval:
         """Every limit times `factor` (not negative), plus a known amount."""
@@ -42,11 +48,11 @@ class Interval:
 class Price:
     """What an engine's hour costs. `usd_per_hour` is None where it is not known: there are hours then, no dollars."""
 
-    usd_per_hour: float | None
+    usd_per_hour: Amount | None
     source: str | None
     instance_type: str | None = None
     market: str | None = None
-    engines_per_node: int = 1
+    engines_per_node: Positive = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +67,8 @@ class CategoryForecast:
     """
 
     category: str
-    rows: int
-    sampled: int
+    rows: Count
+    sampled: Count
     hours: Interval
     is_pooled: bool = False
 
@@ -93,23 +99,23 @@ class Forecast:
     created_at: str
     model: str
     device: str
-    rows: int
-    dead_rows: int
-    sampled: int
-    num_batches: int
+    rows: Count
+    dead_rows: Count
+    sampled: Count
+    num_batches: Count
     seed: int | None
-    text_bytes: float
-    sampled_text_bytes: float | None
+    text_bytes: Amount
+    sampled_text_bytes: Amount | None
     work_hours: Interval
-    prefix_hours: float
-    load_seconds: float
-    utilisation: float
+    prefix_hours: Amount
+    load_seconds: Amount
+    utilisation: Annotated[float, Field(gt=0, le=1)]
     utilisation_source: str
-    engines: int
+    engines: Positive
     price: Price
     categories: Sequence[CategoryForecast]
-    tokens: Mapping[str, float]
-    bytes_effect: float
+    tokens: Mapping[str, Amount]
+    bytes_effect: Amount
     assumed: Sequence[str] = field(default_factory=list)
 
     @property
@@ -152,21 +158,19 @@ class Forecast:
         try:
             if data["version"] != _VERSION:
                 raise UsageError(f"{place} was written by another version of this project; make it again")
-            fields = {key: value for key, value in data.items() if key not in ("version", "derived")}
-            categories = [
-                CategoryForecast(**{**category, "hours": Interval(**category["hours"])})
-                for category in fields["categories"]
-            ]
-            return cls(
-                **{
-                    **fields,
-                    "work_hours": Interval(**fields["work_hours"]),
-                    "price": Price(**fields["price"]),
-                    "categories": categories,
-                }
-            )
-        except (KeyError, TypeError) as error:
-            raise UsageError(f"{place} is no forecast: {error!r}") from error
+            forecast = TypeAdapter(cls).validate_python(dict(data))
+        except KeyError as error:
+            raise UsageError(f"{place} is no forecast: it has no version") from error
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise UsageError(f"{place} is no forecast: {where}: {first['msg']}") from error
+        intervals = (forecast.work_hours, *(category.hours for category in forecast.categories))
+        if not all(interval.contains(interval.estimate) for interval in intervals):
+            raise UsageError(f"{place} is no forecast: an estimate lies outside its interval")
+        if forecast.dead_rows >= forecast.rows:
+            raise UsageError(f"{place} is no forecast: none of its {forecast.rows} rows can be extracted")
+        return forecast
 
     @classmethod
     def read(cls, uri: str) -> Self:

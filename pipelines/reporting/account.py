@@ -13,9 +13,11 @@ from pipelines.reporting.facts import Account, EngineTime, Money
 from pipelines.reporting.parts import Parts
 
 _COLUMNS = (
-    *("started_at", "finished_at", "retries", "num_products", "num_carried", "num_steps", *TOKEN_METRICS),
+    *("shard", "started_at", "finished_at", "retries", "num_rows", "num_products", "num_carried", "num_steps"),
+    *TOKEN_METRICS,
     *("billed_seconds", "load_seconds", "busy_seconds", "prefix_seconds", "retry_seconds", "bytes_read"),
-    *("bytes_written", "device", "gpu_type", "instance_type", "market", "actor_id", "price_per_hour", "price_source"),
+    *("bytes_written", "device", "gpu_type", "instance_type", "market", "node_share", "actor_id", "price_per_hour"),
+    "price_source",
 )
 _MAX_POINTS = 300
 
@@ -24,10 +26,11 @@ Row = Mapping[str, Any]
 
 @dataclass(slots=True)
 class ShardTotals:
-    """What is known of the machines, beside the sums."""
+    """What is known of the shards, beside the sums. `prices`: of an engine's hour, by shard; those that have one."""
 
     devices: Counter[str] = field(default_factory=Counter)
     instances: Counter[str] = field(default_factory=Counter)
+    prices: dict[int, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
 
@@ -39,6 +42,12 @@ def read_account(parts: Parts, usd_per_hour: float | None = None) -> tuple[Accou
     """
     rows = [row for part in parts.read("metrics", _COLUMNS) for row in part.to_pylist()]
     totals = ShardTotals()
+    missing = len(parts.shards) - len(rows)
+    if missing:
+        totals.notes.append(
+            f"The metrics of {missing:,} of {len(parts.shards):,} shards are missing: time, tokens and dollars are of "
+            "the others alone."
+        )
     if not rows:
         return None, totals
     for row in rows:
@@ -46,24 +55,26 @@ def read_account(parts: Parts, usd_per_hour: float | None = None) -> tuple[Accou
         if row["instance_type"]:
             market = f" ({row['market']})" if row["market"] else ""
             totals.instances[f"{row['instance_type']}{market}"] += 1
+        if (price := row["price_per_hour"] if usd_per_hour is None else usd_per_hour) is not None:
+            totals.prices[row["shard"]] = price
     if any(row["billed_seconds"] is None for row in rows):
         totals.notes.append(
             "Some shards do not say for how long their engine was held: their time is loading and computing alone."
         )
-    if 0 < (unpriced := sum(_price(row, usd_per_hour) is None for row in rows)) < len(rows):
-        totals.notes.append(
-            f"{unpriced:,} of {len(rows):,} shards have no price: dollars are of the others alone. "
-            "--usd-per-hour prices all of them."
-        )
+    if 0 < (unpriced := len(rows) - len(totals.prices)) < len(rows):
+        totals.notes.append(f"{unpriced:,} of {len(rows):,} shards have no price: dollars are of the others alone.")
     account = Account(
         shards=len(rows),
-        time=_engine_time(rows),
-        money=_money(rows, usd_per_hour),
+        missing=missing,
+        rows=sum(row["num_rows"] for row in rows),
+        time=_engine_time([(row, 1.0) for row in rows]),
+        money=_money(rows, totals.prices, is_afterwards=usd_per_hour is not None),
         wall_seconds=_covered([interval for row in rows for interval in _intervals(row)]),
         started_at=min(row["started_at"] for row in rows),
         ended_at=max(row["finished_at"] for row in rows),
         # A run without Ray has engines without names.
         engines=len({row["actor_id"] for row in rows}),
+        engines_per_node=_engines_per_node(rows),
         decoded=sum(map(_decoded, rows)),
         tokens={name: sum(row[name] for row in rows) for name in TOKEN_METRICS},
         num_steps=sum(row["num_steps"] for row in rows),
@@ -75,39 +86,50 @@ def read_account(parts: Parts, usd_per_hour: float | None = None) -> tuple[Accou
     return account, totals
 
 
-def _engine_time(rows: Sequence[Row]) -> EngineTime:
-    load, busy = sum(row["load_seconds"] for row in rows), sum(row["busy_seconds"] for row in rows)
-    retry = _sum(rows, "retry_seconds")
+def _engine_time(rows: Sequence[tuple[Row, float]]) -> EngineTime:
+    """Where the time went, every shard's seconds times a factor: 1, or its price of a second for dollars."""
+
+    def total(name: str) -> float | None:
+        known = [row[name] * factor for row, factor in rows if row[name] is not None]
+        return sum(known) if known else None
+
+    load, busy, retry = total("load_seconds") or 0.0, total("busy_seconds") or 0.0, total("retry_seconds")
     # Shards overlap in an engine, so that a single one may have computed for longer than its bill is; a run has not.
-    billed = max(sum(map(_billed, rows)), load + busy)
+    billed = max(sum(_billed(row) * factor for row, factor in rows), load + busy)
     if retry is not None:
         # While a try failed, others went on in the same engine: a second is not counted twice.
-        retry = min(retry, billed - load - busy)
-    idle = billed - load - busy - (retry or 0.0)
-    return EngineTime(billed, load, busy, _sum(rows, "prefix_seconds"), retry, idle)
+        retry = max(0.0, min(retry, billed - load - busy))
+    idle = max(0.0, billed - load - busy - (retry or 0.0))
+    return EngineTime(billed, load, busy, total("prefix_seconds"), retry, idle)
 
 
-def _money(rows: Sequence[Row], usd_per_hour: float | None) -> Money | None:
-    priced = [(row, price) for row in rows if (price := _price(row, usd_per_hour)) is not None]
+def _money(rows: Sequence[Row], prices: Mapping[int, float], *, is_afterwards: bool) -> Money | None:
+    priced = [(row, prices[row["shard"]]) for row in rows if row["shard"] in prices]
     if not priced:
         return None
-    billed = sum(_billed(row) * price for row, price in priced) / 3600
-    useful = sum(row["busy_seconds"] * price for row, price in priced) / 3600
-    hours = sum(_billed(row) for row, _ in priced) / 3600
+    # Every shard's seconds at its own price: with a mean price, the parts would not be what was paid for them.
+    dollars = _engine_time([(row, price / 3600) for row, price in priced])
+    hours = _engine_time([(row, 1.0) for row, _ in priced]).billed / 3600
     sources = {row["price_source"] for row, _ in priced if row["price_source"]}
     return Money(
-        billed=billed,
-        useful=useful,
-        usd_per_hour=billed / hours if hours else None,
-        priced_afterwards=usd_per_hour is not None,
-        sources=("--usd-per-hour",) if usd_per_hour is not None else tuple(sorted(sources)),
+        billed=dollars.billed,
+        useful=dollars.busy,
+        load=dollars.load,
+        retry=dollars.retry,
+        idle=dollars.idle,
+        usd_per_hour=dollars.billed / hours if hours else None,
+        priced_afterwards=is_afterwards,
+        sources=("--usd-per-hour",) if is_afterwards else tuple(sorted(sources)),
         shards=len(priced),
         decoded=sum(_decoded(row) for row, _ in priced),
     )
 
 
-def _price(row: Row, usd_per_hour: float | None) -> float | None:
-    return row["price_per_hour"] if usd_per_hour is None else usd_per_hour
+def _engines_per_node(rows: Sequence[Row]) -> int | None:
+    """As many as fit on the machine of most shards; None if no engine said what part of its machine it had."""
+    shares = Counter(row["node_share"] for row in rows if row["node_share"])
+    # A third of a machine may be written as 0.3333334.
+    return max(1, int(1 / shares.most_common(1)[0][0] + 1e-3)) if shares else None
 
 
 def _billed(row: Row) -> float:

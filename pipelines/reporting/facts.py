@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -52,7 +53,12 @@ class InputFile:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What became of the rows of the committed shards. `carried`: products taken over from an earlier run."""
+    """What became of the rows of the committed shards.
+
+    Attributes:
+        dead_letters: rows that were given up; `refused`: of them, those that no engine saw (no schema, no text).
+        carried: products taken over from an earlier run.
+    """
 
     planned_rows: int
     planned_shards: int
@@ -60,8 +66,14 @@ class Totals:
     rows: int
     products: int
     dead_letters: int
+    refused: int
     carried: int
     statuses: Mapping[str, int]
+
+    @property
+    def extractable(self) -> int:
+        """Rows that an engine could take."""
+        return self.rows - self.refused
 
     @property
     def decoded(self) -> int:
@@ -95,9 +107,10 @@ class EngineTime:
 
 @dataclass(frozen=True, slots=True)
 class Money:
-    """Dollars of the shards that have a price.
+    """Dollars of the shards that have a price: billed = useful + load + retry + idle, each shard at its own price.
 
     Attributes:
+        useful: for computing; `load`, `retry`, `idle` as in `EngineTime`.
         priced_afterwards: the price is the reader's (`--usd-per-hour`), not the run's.
         usd_per_hour: of an engine; the mean over billed hours where engines had different prices.
         sources: where the prices are from.
@@ -106,6 +119,9 @@ class Money:
 
     billed: float
     useful: float
+    load: float
+    retry: float | None
+    idle: float
     usd_per_hour: float | None
     priced_afterwards: bool
     sources: tuple[str, ...]
@@ -128,8 +144,10 @@ class Account:
     """What the shards' metrics add up to.
 
     Attributes:
+        shards, rows: that have metrics; `missing`: committed shards that have none.
         wall_seconds: with at least one engine alive or one shard under way; pauses between sessions are left out.
         engines: how many there were, one after the other or at once.
+        engines_per_node: that fit on one machine; None if no engine said which part of its machine it had.
         tokens: by kind.
         retries: tries of shards beyond the first.
         bytes_read, bytes_written: as stored; None for a run that did not count them.
@@ -137,12 +155,15 @@ class Account:
     """
 
     shards: int
+    missing: int
+    rows: int
     time: EngineTime
     money: Money | None
     wall_seconds: float
     started_at: datetime.datetime
     ended_at: datetime.datetime
     engines: int
+    engines_per_node: int | None
     decoded: int
     tokens: Mapping[str, int]
     num_steps: int
@@ -153,8 +174,8 @@ class Account:
 
     @property
     def products_per_second(self) -> float | None:
-        """Decoded products by wall seconds."""
-        return self.decoded / self.wall_seconds if self.wall_seconds > 0 else None
+        """Decoded products by wall seconds; None if shards are missing, whose time is in the wall of the others."""
+        return self.decoded / self.wall_seconds if self.wall_seconds > 0 and not self.missing else None
 
     @property
     def products_per_engine_second(self) -> float | None:
@@ -163,8 +184,8 @@ class Account:
 
     @property
     def mean_engines(self) -> float | None:
-        """How many engines lived at a time, on average."""
-        return self.time.billed / self.wall_seconds if self.wall_seconds > 0 else None
+        """How many engines lived at a time, on average; None if shards are missing."""
+        return self.time.billed / self.wall_seconds if self.wall_seconds > 0 and not self.missing else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,9 +194,13 @@ class CategoryFacts:
 
     Attributes:
         share: of all products' engine seconds.
-        usd: `share` of what was paid for computing (loading, waiting and failed tries are apart).
-        doubtful: values whose whole answer the model gave a probability below one half.
-        ungrounded: values that stand nowhere in the text; truth values are conclusions and not counted.
+        usd: its part of what was paid for computing (loading, waiting and failed tries are apart), each shard at its
+            own price; None if none of its products is in a shard with a price.
+        priced: products decoded in shards with a price.
+        values: answers with a value, be it one or several; `doubtful` and `ungrounded` are some of them.
+        doubtful: those that the model gave a probability below one half; None if it gave none to any.
+        ungrounded: those of which an item stands nowhere in the text (truth values are conclusions); None if no value
+            was looked for.
         f1: against gold, exact.
     """
 
@@ -186,17 +211,18 @@ class CategoryFacts:
     engine_seconds: float | None
     share: float | None
     usd: float | None
+    priced: int
     values: int
     absent: int
     failed: int
-    doubtful: int
-    ungrounded: int
+    doubtful: int | None
+    ungrounded: int | None
     f1: float | None = None
 
     @property
     def usd_per_1k(self) -> float | None:
-        """For computing a thousand of its products."""
-        return self.usd / self.decoded * 1000 if self.usd is not None and self.decoded else None
+        """For computing a thousand of its decoded products."""
+        return self.usd / self.priced * 1000 if self.usd is not None and self.priced else None
 
     @property
     def seconds_per_1k(self) -> float | None:
@@ -253,7 +279,13 @@ class Quality:
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """A forecast number with its 95% interval, and what came true. `unit`: usd or hours."""
+    """A forecast number with its 95% interval, and what came true.
+
+    Attributes:
+        unit: usd or hours.
+        is_inside: whether the interval holds what came true; None where that is not known, or is of other rows,
+            another machine or only some of the shards.
+    """
 
     what: str
     unit: str
@@ -261,16 +293,17 @@ class Expectation:
     low: float
     high: float
     actual: float | None
-
-    @property
-    def is_inside(self) -> bool | None:
-        """Whether the interval holds what came true; None as long as that is not known."""
-        return None if self.actual is None else self.low <= self.actual <= self.high
+    is_inside: bool | None
 
 
 @dataclass(frozen=True, slots=True)
 class ForecastFacts:
-    """What was expected. `is_comparable`: of the very rows that the run has finished."""
+    """What was expected.
+
+    Attributes:
+        is_comparable: the run has finished the very rows that the forecast is of, on the machine that it is for, took
+            nothing over, and has the metrics (and prices, if any) of all shards.
+    """
 
     place: str
     basis: str
@@ -324,7 +357,7 @@ class Outlook:
 
 @dataclass(frozen=True, slots=True)
 class ComparedRun:
-    """A run beside others. `is_this`: the report's own."""
+    """A run beside others. `is_this`: the report's own. `num_scored`: gold products that it has."""
 
     uri: str
     run_id: str
@@ -335,6 +368,7 @@ class ComparedRun:
     layout: str
     products: int
     dead_letters: int
+    num_scored: int | None
     f1: Estimate | None
     usd_per_1k: float | None
     seconds_per_1k: float | None
@@ -419,8 +453,8 @@ class SampledProduct:
 
     @property
     def num_ungrounded(self) -> int:
-        """Values that stand nowhere in the text."""
-        return sum(value.is_ungrounded for value in self.values)
+        """Answers of which an item stands nowhere in the text."""
+        return len({value.attribute for value in self.values if value.is_ungrounded})
 
     @property
     def num_wrong(self) -> int:
@@ -479,6 +513,9 @@ def _plain(value: Any) -> Any:
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        # JSON has no such numbers.
+        return None
     if isinstance(value, datetime.datetime):
         return value.isoformat(timespec="seconds")
     return value

@@ -17,6 +17,8 @@ _STEERING = re.compile(
     "\U000e0000-\U000e007f]"
 )
 # Those that mean something anywhere, or at the start of a line.
+# GitHub's Markdown makes links of bare addresses, escaped or not: an empty comment parts them, and shows nowhere.
+_ADDRESS = re.compile(r"(?<=:)(?=//)|(?<=www)(?=\.)|(?<=@)", re.IGNORECASE)
 _MARKDOWN = re.compile(r"[\\`*_\[\]|~>]|^[#+\-=]|^\d+(?=[.)](?:\s|$))")
 
 
@@ -50,9 +52,9 @@ def leaf(place: str) -> str:
 
 
 def markdown(text: str) -> str:
-    """Escaped for Markdown, on one line."""
+    """Escaped for Markdown, on one line, and no address a link."""
     coded = " ".join(_STEERING.sub(_code, text).split())
-    return _MARKDOWN.sub(_backslashed, coded.replace("&", "&amp;").replace("<", "&lt;"))
+    return _ADDRESS.sub("<!-- -->", _MARKDOWN.sub(_backslashed, coded.replace("&", "&amp;").replace("<", "&lt;")))
 
 
 def _backslashed(match: re.Match[str]) -> str:
@@ -67,9 +69,11 @@ def usd(value: float | None) -> str:
     """Dollars with three digits that count, cents above a dollar."""
     if value is None:
         return NONE
-    if value == 0 or abs(value) >= 1000:
-        return f"${value:,.0f}"
-    return f"${value:,.2f}" if abs(value) >= 1 else f"${_three_digits(value)}"
+    if value < 0:
+        return f"-{usd(-value)}"
+    if value == 0 or value >= 1000:
+        return f"${abs(value):,.0f}"
+    return f"${value:,.2f}" if value >= 1 else f"${_three_digits(value)}"
 
 
 def hours(seconds: float | None) -> str:
@@ -94,12 +98,16 @@ def number(value: float | None) -> str:
 
 
 def share(value: float | None) -> str:
-    """A part of a whole."""
+    """A part of a whole; all of it, or nothing, only where it is."""
     if value is None:
         return NONE
     if 0 < value < 0.001:
         return "<0.1%"
-    return f"{value:.0%}" if value in (0, 1) else f"{value:.1%}"
+    if math.isclose(value, 1):
+        return "100%"
+    if 0.9995 <= value < 1:
+        return ">99.9%"
+    return "0%" if value == 0 else f"{value:.1%}"
 
 
 def rate(value: float | None) -> str:

@@ -13,12 +13,13 @@ from pipelines.reporting.draw import draw
 from pipelines.reporting.facts import (
     Account,
     CategoryFacts,
+    DeadReason,
     Facts,
     Identity,
     InputFile,
     Totals,
 )
-from pipelines.reporting.opened import OpenedRun, open_run
+from pipelines.reporting.opened import OpenedRun, open_run, state_notes
 from pipelines.reporting.outlook import find_forecast, forecast_facts, outlook, priced
 from pipelines.reporting.quality import read_quality
 from pipelines.reporting.sample import GoldIndex, build_sample
@@ -50,20 +51,22 @@ def gather(uri: str, wishes: Wishes) -> Facts:
     """
     run = open_run(uri)
     account, machines = read_account(run.parts, wishes.usd_per_hour)
-    notes = [*_state_notes(run), *_gap_notes(run), *machines.notes]
+    notes = [*state_notes(run), *_gap_notes(run), *machines.notes]
+    if account is not None and account.money is not None and account.money.shards < account.shards:
+        notes.append("--usd-per-hour gives all shards a price.")
     quality, f1_by_category, gold_index = None, dict[str, float](), None
     if wishes.gold is not None:
-        quality, by_category, gold_products, gold_notes = read_quality(uri, wishes.gold, is_finished=run.is_finished)
+        quality, by_category, gold_products, gold_notes = read_quality(run, wishes.gold)
         f1_by_category, gold_index = dict(by_category), GoldIndex(gold_products, wishes.gold)
         notes += gold_notes
 
-    sums = scan_products(run.parts)
+    sums = scan_products(run.parts, machines.prices)
     drawn = draw(scan_attributes(run.parts, sums, run.booleans), wishes.sample_size, wishes.seed)
     dead_letters = read_dead_letters(run.parts, sums)
     sample, sample_notes = build_sample(
         run.parts, run.plan, run.input_settings, drawn, wishes.seed, run.booleans, gold_index
     )
-    totals = _totals(run)
+    totals = _totals(run, dead_letters)
     if totals.rows and not totals.products:
         notes.append("Every row is dead-lettered: nothing was extracted.")
     categories = _categories(sums, account, f1_by_category)
@@ -73,7 +76,10 @@ def gather(uri: str, wishes: Wishes) -> Facts:
         forecast = forecast if wishes.usd_per_hour is None else priced(forecast, wishes.usd_per_hour)
         expected = forecast_facts(forecast, forecast_place, account, categories, totals, run)
     compared = [compared_run(run, account, quality, is_this=True)] if wishes.compare else []
-    compared += [read_compared(other, wishes.gold, wishes.usd_per_hour) for other in wishes.compare]
+    for other in wishes.compare:
+        line, other_notes = read_compared(other, run, wishes.gold, wishes.usd_per_hour)
+        compared.append(line)
+        notes += [f"{other}: {note}" for note in other_notes]
     return Facts(
         identity=_identity(run, machines),
         totals=totals,
@@ -109,7 +115,7 @@ def _identity(run: OpenedRun, machines: ShardTotals) -> Identity:
     )
 
 
-def _totals(run: OpenedRun) -> Totals:
+def _totals(run: OpenedRun, dead_letters: Sequence[DeadReason]) -> Totals:
     totals = run.status.totals
     return Totals(
         planned_rows=run.status.planned_rows,
@@ -118,6 +124,7 @@ def _totals(run: OpenedRun) -> Totals:
         rows=totals.rows,
         products=totals.products,
         dead_letters=totals.dead_letters,
+        refused=sum(reason.count for reason in dead_letters if reason.stage == "prepare"),
         carried=totals.carried["products"],
         statuses=dict(totals.statuses),
     )
@@ -128,10 +135,15 @@ def _categories(
 ) -> tuple[CategoryFacts, ...]:
     """The categories, the dearest first; those without seconds by their products."""
     total = sum(each.engine_seconds or 0.0 for each in sums.values())
+    weights = sum(each.usd_weight or 0.0 for each in sums.values())
     useful = account.money.useful if account is not None and account.money is not None else None
     found = []
     for name, each in sums.items():
         share = each.engine_seconds / total if each.engine_seconds is not None and total else None
+        usd = None
+        if useful is not None and each.usd_weight is not None:
+            # Nothing was paid where nothing weighs: a price of zero.
+            usd = useful * each.usd_weight / weights if weights else 0.0
         found.append(
             CategoryFacts(
                 category=name,
@@ -140,44 +152,28 @@ def _categories(
                 dead_letters=each.dead_letters,
                 engine_seconds=each.engine_seconds,
                 share=share,
-                usd=share * useful if share is not None and useful is not None else None,
+                usd=usd,
+                priced=each.priced,
                 values=each.statuses["value"],
                 absent=each.statuses["absent"],
                 failed=each.statuses["truncated"] + each.statuses["invalid"] + each.statuses["error"],
-                doubtful=each.doubtful,
-                ungrounded=each.ungrounded,
+                # Without a value, none is doubtful; with values of which nothing is known, nobody can say.
+                doubtful=each.doubtful if each.scored or not each.statuses["value"] else None,
+                ungrounded=each.ungrounded if each.sought or not each.statuses["value"] else None,
                 f1=f1.get(name),
             )
         )
     return tuple(sorted(found, key=lambda each: (-(each.engine_seconds or 0.0), -each.products, each.category)))
 
 
-def _state_notes(run: OpenedRun) -> list[str]:
-    status = run.status
-    if run.is_finished:
-        return []
-    state = "still going" if status.state == "running" else "stopped; the job's own command continues it"
-    if not status.totals.shards:
-        return [f"This run is {state}: no shard is committed yet, so there is nothing to report."]
-    return [
-        f"This run is {state}: all numbers are of the {status.totals.shards:,} of {status.planned_shards:,} shards "
-        f"({status.totals.rows:,} of {status.planned_rows:,} rows) that are committed."
-    ]
-
-
 def _gap_notes(run: OpenedRun) -> list[str]:
     """Committed parts that are not there. Raises `UsageError` where the report would be wrong without them."""
     notes = []
-    for table in ("products", "attributes", "dead_letter", "metrics"):
+    for table in ("products", "attributes", "dead_letter"):
         missing = run.parts.missing(table)
         if not missing:
             continue
-        if table == "metrics":
-            notes.append(
-                f"The metrics of {len(missing):,} of {run.status.totals.shards:,} shards are missing: time, tokens and "
-                "dollars are of the others alone."
-            )
-        elif run.is_finished:
+        if run.is_finished:
             raise UsageError(f"{run.folder.describe(table)} lacks part-{missing[0]:06d}.parquet, which is committed")
         else:
             notes.append(f"{len(missing):,} committed shards are not published in {table}/ yet; they are left out.")

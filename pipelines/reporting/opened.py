@@ -21,7 +21,7 @@ class OpenedRun:
     """What is known of a run before its tables are read.
 
     Attributes:
-        parts: of the committed shards.
+        parts: of the shards that were committed when `status` was read: all numbers are of the same ones.
         engine: as the first engine described itself; empty if none has started.
         input_settings: the `input` section of its configuration.
         booleans: (category, attribute) of the attributes whose values are true or false.
@@ -60,17 +60,29 @@ def open_run(uri: str) -> OpenedRun:
         plan, manifest = find_plan(folder), ledger.finished()
         if plan is None:
             raise UsageError(f"there is no run in {uri}")
-        engine = (manifest or {}).get("engine") or ledger.engine()
-        schemas = folder.read_json(SCHEMAS_NAME) or {}
-        committed = ledger.committed()
-    except (OSError, RunError, ValueError, KeyError, TypeError) as error:
-        # The last three: one of its JSON files is damaged.
+        engine = dict((manifest or {}).get("engine") or ledger.engine())
+        settings = dict(((manifest or {}).get("config") or {}).get("input") or plan.result_config.get("input") or {})
+        booleans = {
+            (category, attribute["name"])
+            for category, attributes in (folder.read_json(SCHEMAS_NAME) or {}).items()
+            for attribute in attributes
+            if attribute.get("type") == "boolean"
+        }
+    except (OSError, RunError, ValueError, KeyError, TypeError, AttributeError) as error:
+        # The last four: one of its JSON files is damaged.
         raise UsageError(f"cannot read {uri}: {type(error).__name__}: {error}") from error
-    settings = ((manifest or {}).get("config") or {}).get("input") or plan.result_config.get("input") or {}
-    booleans = {
-        (category, attribute["name"])
-        for category, attributes in schemas.items()
-        for attribute in attributes
-        if attribute.get("type") == "boolean"
-    }
-    return OpenedRun(folder, status, plan, Parts(folder, committed), engine, settings, booleans)
+    return OpenedRun(folder, status, plan, Parts(folder, status.committed), engine, settings, booleans)
+
+
+def state_notes(run: OpenedRun) -> list[str]:
+    """How much of a run that is not finished the numbers are of."""
+    status = run.status
+    if run.is_finished:
+        return []
+    state = "still going" if status.state == "running" else "stopped; the job's own command continues it"
+    if not status.totals.shards:
+        return [f"This run is {state}: no shard is committed yet, so there is nothing to report."]
+    return [
+        f"This run is {state}: all numbers are of the {status.totals.shards:,} of {status.planned_shards:,} shards "
+        f"({status.totals.rows:,} of {status.planned_rows:,} rows) that are committed."
+    ]

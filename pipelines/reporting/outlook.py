@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 
 from pipelines.costing.forecast import FORECAST_NAME, Forecast, Interval, Price, pilot_folder
+from pipelines.costing.machines import gpu_table, is_same_gpu
 from pipelines.costing.scenarios import deadlines, sensitivity
 from pipelines.errors import UsageError
 from pipelines.folders import Folder
@@ -56,10 +57,25 @@ def forecast_facts(
         notes.append("The run is not finished: what came true is of the rows done so far.")
     elif totals.rows != forecast.rows:
         notes.append(f"The forecast is of {forecast.rows:,} rows, the run took {totals.rows:,}: compare by row.")
-    if run.device is not None and run.device != forecast.device:
+    is_same_device = run.device is None or _is_same_device(forecast.device, run.device)
+    if not is_same_device:
         notes.append(f"The forecast is for {forecast.device}, the run was on {run.device}.")
-    if totals.carried:
-        notes.append(f"{totals.carried:,} products were taken over from an earlier run and cost nothing.")
+    carried = run.status.totals.carried
+    if any(carried.values()):
+        products = carried["products"] + carried["products_in_part"]
+        notes.append(
+            f"{products:,} products were taken over from an earlier run, at least in part; the forecast has none."
+        )
+    is_complete = account is not None and not account.missing and _is_priced(account)
+    if account is not None and not is_complete:
+        notes.append("Some shards lack metrics or a price: what came true was more.")
+    is_comparable = (
+        run.is_finished
+        and totals.rows == forecast.rows
+        and is_same_device
+        and not any(carried.values())
+        and is_complete
+    )
     by_name = {category.category: category for category in categories}
     return ForecastFacts(
         place=place,
@@ -72,10 +88,10 @@ def forecast_facts(
         sampled=forecast.sampled,
         num_batches=forecast.num_batches,
         seed=forecast.seed,
-        is_comparable=run.is_finished and totals.rows == forecast.rows,
-        lines=tuple(_lines(forecast, account, totals)),
+        is_comparable=is_comparable,
+        lines=tuple(_lines(forecast, account, totals, is_comparable)),
         categories=tuple(
-            _expectation(each.category, "hours", each.hours, _hours_of(by_name.get(each.category)))
+            _expectation(each.category, "hours", each.hours, _hours_of(by_name.get(each.category)), is_comparable)
             for each in sorted(forecast.categories, key=lambda each: -each.hours.estimate)
         ),
         assumed=tuple(forecast.assumed),
@@ -83,22 +99,40 @@ def forecast_facts(
     )
 
 
-def _lines(forecast: Forecast, account: Account | None, totals: Totals) -> Iterator[Expectation]:
+def _is_same_device(expected: str, actual: str) -> bool:
+    """A forecast for a machine that was not measured has the name of a data sheet."""
+    gpu = gpu_table().get(expected)
+    return expected == actual or (gpu is not None and is_same_gpu(gpu, actual))
+
+
+def _is_priced(account: Account) -> bool:
+    """Whether all shards have a price, or none."""
+    return account.money is None or account.money.shards == account.shards
+
+
+def _lines(forecast: Forecast, account: Account | None, totals: Totals, is_comparable: bool) -> Iterator[Expectation]:
     time = account.time if account is not None else None
     money = account.money if account is not None else None
+
+    def line(what: str, unit: str, expected: Interval, actual: float | None) -> Expectation:
+        return _expectation(what, unit, expected, actual, is_comparable)
+
     if forecast.usd is not None:
-        yield _expectation("Cost", "usd", forecast.usd, money.billed if money is not None else None)
+        yield line("Cost", "usd", forecast.usd, money.billed if money is not None else None)
     if forecast.usd_per_1k is not None:
-        by_row = money.billed / totals.rows * 1000 if money is not None and totals.rows else None
-        yield _expectation("Cost of 1,000 rows", "usd", forecast.usd_per_1k, by_row)
-    yield _expectation("Engine hours", "hours", forecast.billed_hours, time.billed / 3600 if time else None)
+        # By the rows that the forecast counts, too; some shards' dollars by all shards' rows would be too few.
+        is_whole = money is not None and money.shards == totals.shards
+        by_row = money.billed / totals.extractable * 1000 if money and is_whole and totals.extractable else None
+        yield line("Cost of 1,000 rows that can be extracted", "usd", forecast.usd_per_1k, by_row)
+    yield line("Engine hours", "hours", forecast.billed_hours, time.billed / 3600 if time else None)
     work = (time.busy - (time.prefix or 0.0)) / 3600 if time else None
-    yield _expectation("of them computing for products", "hours", forecast.work_hours, work)
-    yield _expectation("Wall hours", "hours", forecast.wall_hours, account.wall_seconds / 3600 if account else None)
+    yield line("of them computing for products", "hours", forecast.work_hours, work)
+    yield line("Wall hours", "hours", forecast.wall_hours, account.wall_seconds / 3600 if account else None)
 
 
-def _expectation(what: str, unit: str, expected: Interval, actual: float | None) -> Expectation:
-    return Expectation(what, unit, expected.estimate, expected.low, expected.high, actual)
+def _expectation(what: str, unit: str, expected: Interval, actual: float | None, is_comparable: bool) -> Expectation:
+    is_inside = None if actual is None or not is_comparable else expected.contains(actual)
+    return Expectation(what, unit, expected.estimate, expected.low, expected.high, actual, is_inside)
 
 
 def _hours_of(category: CategoryFacts | None) -> float | None:
@@ -139,9 +173,10 @@ def _as_forecast(account: Account, totals: Totals, forecast: Forecast | None) ->
     """The run's own measurements in a forecast's form; rows that are still to come are taken to be like the others."""
     time, engines = account.time, max(1, account.engines)
     running = time.billed - time.load
-    if not account.decoded or running <= 0 or time.busy <= 0 or not totals.rows:
+    if not account.decoded or running <= 0 or time.busy <= 0 or not account.rows:
         return None
-    growth = totals.planned_rows / totals.rows
+    # By the rows whose time is known: a shard without metrics has no part in what is scaled.
+    growth = totals.planned_rows / account.rows
     work = (time.busy - (time.prefix or 0.0)) / 3600 * growth
     tokens = {kind: float(account.tokens[f"{kind}_tokens"]) for kind in ("document", "key", "value")}
     money = account.money
@@ -169,7 +204,7 @@ def _as_forecast(account: Account, totals: Totals, forecast: Forecast | None) ->
         price=Price(
             money.usd_per_hour if money is not None else None,
             None,
-            engines_per_node=forecast.price.engines_per_node if forecast is not None else 1,
+            engines_per_node=account.engines_per_node or (1 if forecast is None else forecast.price.engines_per_node),
         ),
         categories=(),
         tokens=tokens,

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from markupsafe import Markup
 
 from pipelines.reporting import charts
-from pipelines.reporting.facts import Facts, SampledProduct, SampledValue, Segment
+from pipelines.reporting.facts import CategoryFacts, Expectation, Facts, SampledProduct, SampledValue, Segment
 from pipelines.reporting.rendering import Templates
 from pipelines.reporting.scan import DOUBTFUL
 
 _CHARTS = {name: getattr(charts, name) for name in ("bar", "stacked", "change", "interval", "progress", "scatter")}
 _NUM_COLOURS = 8
+_MAX_CATEGORIES = 300  # in the page and in the Markdown, so that they stay readable; report.json has all
 _MATCHES = ("exact", "folded", "fuzzy")
 TOKEN_NAMES = {
     "prefix_tokens_reused": "prefix, reused",
@@ -49,6 +52,7 @@ def _context(facts: Facts) -> dict[str, Any]:
     account = facts.account
     numbers = {category.category: index for index, category in enumerate(facts.categories)}
     sampled = {product.category for product in facts.sample.products}
+    expected = facts.forecast.categories if facts.forecast is not None else ()
     return {
         "facts": facts,
         "identity": facts.identity,
@@ -57,10 +61,39 @@ def _context(facts: Facts) -> dict[str, Any]:
         "time": account.time if account is not None else None,
         "money": account.money if account is not None else None,
         "tokens": [(TOKEN_NAMES.get(name, name), count) for name, count in (account.tokens if account else {}).items()],
+        "categories": facts.categories[:_MAX_CATEGORIES],
+        "other_categories": _others(facts.categories[_MAX_CATEGORIES:]),
+        "expected": expected[:_MAX_CATEGORIES],
+        "other_expected": _other_expected(expected[_MAX_CATEGORIES:]),
         "category_numbers": numbers,
         "sampled_categories": [(name, index) for name, index in numbers.items() if name in sampled],
         "scattered": _scattered(facts),
         "doubtful": DOUBTFUL,
+    }
+
+
+def _others(categories: Sequence[CategoryFacts]) -> CategoryFacts | None:
+    """Many categories in one line that keeps the sums; None if there are none."""
+    if not categories:
+        return None
+
+    def total(name: str) -> Any:
+        known = [value for each in categories if (value := getattr(each, name)) is not None]
+        return sum(known) if known else None
+
+    names = [each.name for each in dataclasses.fields(CategoryFacts) if each.name not in ("category", "f1")]
+    return CategoryFacts(category=f"{len(categories):,} others", **{name: total(name) for name in names})
+
+
+def _other_expected(lines: Sequence[Expectation]) -> dict[str, Any] | None:
+    """Their sums; the limits of intervals do not add up to an interval."""
+    if not lines:
+        return None
+    known = [line.actual for line in lines if line.actual is not None]
+    return {
+        "what": f"{len(lines):,} others",
+        "estimate": sum(line.estimate for line in lines),
+        "actual": sum(known) if known else None,
     }
 
 

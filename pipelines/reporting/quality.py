@@ -8,20 +8,24 @@ from pipelines.errors import UsageError
 from pipelines.evaluation import Evaluation, evaluate_run
 from pipelines.gold import GoldProduct, read_gold
 from pipelines.reporting.facts import Band, Quality
+from pipelines.reporting.opened import OpenedRun
 
 
 def read_quality(
-    uri: str, gold: str, *, is_finished: bool
+    run: OpenedRun, gold: str
 ) -> tuple[Quality | None, Mapping[str, float], Sequence[GoldProduct], list[str]]:
-    """The scores of the run in the folder `uri`, F1 by category, the gold products, and notes.
+    """The scores of the run, F1 by category, the gold products, and notes.
 
-    A run that is not finished may not have come to any labelled product yet: then there are no scores, and a note.
+    A run that is not finished may not have come to any labelled product yet, and rows without an id that were
+    dead-lettered cannot be told from each other: then there are no scores, and a note.
     Raises `UsageError` if the gold file is none, or does not belong to a finished run.
     """
-    products = read_gold(gold)
+    products, uri, is_finished, totals = read_gold(gold), run.folder.uri, run.is_finished, run.status.totals
     try:
         evaluation = evaluate_run(uri, gold)
     except UsageError as error:
+        if totals.rows and not totals.products:
+            return None, {}, products, ["Not scored: all rows are dead-lettered."]
         if is_finished:
             raise
         return None, {}, products, [f"Not scored yet: {error}."]

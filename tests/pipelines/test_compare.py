@@ -24,8 +24,10 @@ from typer.testing import CliRunner
 
 from hpd_core import Attribute
 from pipelines import compare
+from pipelines.comparing import words
 from pipelines.comparing.agreement import Moments, clustered, kind, wilson
 from pipelines.comparing.comparison import RunComparison, compare_runs
+from pipelines.comparing.pages import render_html, render_markdown
 from pipelines.errors import UsageError
 from tests.pipelines import browser
 from tests.pipelines.conftest import Workplace, product, products, read_table
@@ -148,6 +150,19 @@ def test_attributes_that_one_run_alone_was_asked_for(tmp_path: Path) -> None:
     assert of(comparison, "Old").agreement.share is None
 
 
+def test_a_dead_lettered_row_disagrees_on_what_its_run_asked_for_alone(tmp_path: Path) -> None:
+    a = write_run(tmp_path / "a", [Row("p0", None), Row("p1", {"Brand": "Acme"})])
+    b = write_run(tmp_path / "b", [Row(f"p{n}", {"Brand": "Acme", "New": "x"}) for n in range(2)])
+    for comparison, kind_of_change in ((compare_runs(a, b), "from_failure"), (compare_runs(b, a), "to_failure")):
+        assert kinds(comparison.same_text) == {"same_value": 1, kind_of_change: 1}
+        new = of(comparison, "New")
+        assert (new.agreement.num_answers, new.only_a + new.only_b) == (0, 2), "listed, not counted"
+    (tmp_path / "a" / "_schemas.json").unlink()
+    assert kinds(compare_runs(a, b).same_text) == {"same_value": 1, "from_failure": 2}, (
+        "A does not say what it asked for"
+    )
+
+
 def test_rows_with_another_text_are_counted_apart(tmp_path: Path) -> None:
     a = write_run(tmp_path / "a", [Row("p0", {"Brand": "Acme"}), Row("p1", {"Brand": "Acme"})])
     b = write_run(
@@ -239,6 +254,25 @@ def test_an_unfinished_run_is_compared_as_far_as_it_is(tmp_path: Path) -> None:
     assert compare_runs(a, b).rows.both == 6
 
 
+def test_shards_that_are_not_published_yet_are_said_to_be_left_out(tmp_path: Path) -> None:
+    rows = [Row(f"p{index}", {"Brand": "Acme"}) for index in range(10)]
+    a, b = (write_run(tmp_path / name, rows, price=3.6) for name in "ab")
+    (tmp_path / "b" / "manifest.json").unlink()
+    for shard in (1, 3):
+        (tmp_path / "b" / "attributes" / f"part-{shard:06d}.parquet").unlink()
+    comparison = compare_runs(a, b)
+    assert (comparison.rows.both, comparison.rows.only_a, comparison.rows.rows_b) == (6, 4, 6)
+    assert comparison.notes[0].startswith("B is not finished, and nobody works on it: 10 of 10 rows are committed")
+    assert comparison.notes[1] == "B: 2 shards are committed and not published yet; their 4 rows are left out"
+    found = comparison.b.figures
+    assert (found.shards, found.products, found.decoded, found.dead_letters) == (2, 6, 6, 0), "of those that are read"
+    assert (found.billed_seconds, found.is_metered, found.is_priced) == (20, True, True)
+    for shard in (0, 2):
+        (tmp_path / "b" / "products" / f"part-{shard:06d}.parquet").unlink()
+    with pytest.raises(UsageError, match="has not published any of its 4 committed shards yet"):
+        compare_runs(a, b)
+
+
 def test_settings_that_differ(tmp_path: Path) -> None:
     rows = [Row("p0", {"Brand": "Acme"})]
     a = write_run(tmp_path / "a", rows, config={"model": "m", "engine": {"layout": "tree", "stack_size": 6}})
@@ -274,6 +308,46 @@ def test_cost_and_speed(tmp_path: Path) -> None:
     _, text, _ = ask(a, c)
     (line,) = [line for line in text.splitlines() if "1,000 decoded products" in line]
     assert [cell.strip() for cell in line.split("│")[2:5]] == ["$3.33", "–", ""]
+
+
+def figure_changes(comparison: RunComparison) -> dict[str, str]:
+    return {line.label: line.change for line in words.figure_lines(comparison)}
+
+
+def test_missing_metrics_are_no_savings(tmp_path: Path) -> None:
+    rows = [Row(f"p{index}", {"Brand": "Acme"}) for index in range(12)]
+    a, b = (write_run(tmp_path / name, rows, price=3.6) for name in "ab")
+    for shard in (0, 2):
+        (tmp_path / "b" / "metrics" / f"part-{shard:06d}.parquet").unlink()
+    comparison = compare_runs(a, b)
+    assert comparison.notes == [
+        "B: The metrics of 2 of 4 shards are missing: time, tokens and dollars are of the others alone."
+    ]
+    found = comparison.b.figures
+    assert (found.shards, found.metered_shards, found.billed_seconds) == (4, 2, 20)
+    assert found.products_per_second is None, "the time of the others is in the wall"
+    changes = figure_changes(comparison)
+    for sum_of_some in ("wall time", "engine time, billed", "engine time, computing", "tokens: keys", "steps", "cost"):
+        assert changes[sum_of_some] == "–"
+    assert changes["products"] == "+0.0%"
+    assert changes["cost of 1,000 decoded products"] == changes["products/s of an engine"] == "+0.0%", "rates are known"
+    whole = write_run(tmp_path / "whole", rows, price=3.6)
+    assert "–" not in figure_changes(compare_runs(a, whole)).values()
+
+
+def test_shards_without_a_price_are_no_savings(tmp_path: Path) -> None:
+    rows = [Row(f"p{index}", {"Brand": "Acme"}) for index in range(6)]
+    a, b = (write_run(tmp_path / name, rows, price=3.6) for name in "ab")
+    path = tmp_path / "b" / "metrics" / "part-000000.parquet"
+    part = pq.read_table(path)
+    pq.write_table(
+        pa.Table.from_pylist([row | {"price_per_hour": None} for row in part.to_pylist()], part.schema), path
+    )
+    comparison = compare_runs(a, b)
+    # compare.py has no --usd-per-hour.
+    assert comparison.notes == ["B: 1 of 2 shards have no price: dollars are of the others alone."]
+    changes = figure_changes(comparison)
+    assert (changes["cost"], changes["of it computing"], changes["engine time, billed"]) == ("–", "–", "+0.0%")
 
 
 # Intervals
@@ -344,6 +418,7 @@ def expected_counts(first: list[Row], second: list[Row], by_row: bool) -> Mappin
         return found
 
     a, b = keyed(first), keyed(second)
+    asked = [{name for row in rows for name in row.answers or ()} for rows in (first, second)]
     counts: Counter[str] = Counter()
     changes: Counter[tuple[bool, str]] = Counter()
     for key in [*a, *(key for key in b if key not in a)]:
@@ -360,14 +435,14 @@ def expected_counts(first: list[Row], second: list[Row], by_row: bool) -> Mappin
             changed = mine.answers is not None and theirs.answers is not None and mine.text != theirs.text
             for name in {**(mine.answers or {}), **(theirs.answers or {})}:
                 states = [
-                    "dead_letter"
+                    ("dead_letter" if name in names else "not_asked")
                     if row.answers is None
                     else "not_asked"
                     if name not in row.answers
                     else row.answers[name][0]
                     if isinstance(row.answers[name], tuple)
                     else "value"
-                    for row in (mine, theirs)
+                    for row, names in zip((mine, theirs), asked, strict=True)
                 ]
                 if "not_asked" not in states:
                     same = (mine.answers or {}).get(name) == (theirs.answers or {}).get(name)
@@ -761,6 +836,32 @@ def test_a_page_of_runs_with_nothing_to_show(tmp_path: Path) -> None:
     page = (tmp_path / "out" / "compare.html").read_text()
     assert "No row has the same text in both runs." in page
     assert "1 rows have another text" in page
+
+
+def test_long_lists_do_not_make_a_page_without_end(tmp_path: Path) -> None:
+    a = write_run(tmp_path / "a", [Row("p0", {"Brand": "x", "Old": "y"})])
+    b = write_run(tmp_path / "b", [Row("p0", {"Brand": "y"})])
+    found = compare_runs(a, b)
+    category, (brand, old) = found.by_category[0], found.by_attribute
+    assert (brand.attribute, old.attribute) == ("Brand", "Old")
+    assert found.settings.schemas is not None
+    many = dataclasses.replace(
+        found,
+        by_category=[dataclasses.replace(category, category=f"Category {n}") for n in range(3000)],
+        by_attribute=[dataclasses.replace(old, category=f"Category {n}") for n in range(3000)],
+        settings=dataclasses.replace(
+            found.settings, schemas=list(found.settings.schemas) * 3000, files=["a file has changed"] * 3000
+        ),
+    )
+    page, text = render_html(many), render_markdown(many)
+    for shown in (page, text):
+        assert "2,500 others" in shown
+        assert "Category 500<" not in shown
+        assert "Category 500 " not in shown
+        assert "all are in compare.json" in shown
+    assert page.count("2,500 others") == 2
+    assert len(page) < 500_000
+    assert len(text) < 100_000
 
 
 # Large runs

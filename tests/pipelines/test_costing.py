@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -393,6 +394,31 @@ def test_what_is_no_forecast(tmp_path: Path, content: str | None, message: str) 
         path.write_text(content)
     with pytest.raises(UsageError, match=message):
         Forecast.read(str(path))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"dead_rows": 1000}, "none of its 1000 rows can be extracted"),
+        ({"utilisation": 0}, "utilisation"),
+        ({"utilisation": 1.5}, "utilisation"),
+        ({"engines": 0}, "engines"),
+        ({"price": {"usd_per_hour": 1.0, "source": None, "engines_per_node": 0}}, "price.engines_per_node"),
+        ({"price": {"usd_per_hour": math.inf, "source": None}}, "price.usd_per_hour"),
+        ({"work_hours": {"estimate": "a", "low": 0, "high": 1}}, "work_hours.estimate"),
+        ({"work_hours": {"estimate": math.nan, "low": 0, "high": 1}}, "work_hours.estimate"),
+        ({"work_hours": {"estimate": 2, "low": 0, "high": 1}}, "outside its interval"),
+        ({"work_hours": 5}, "work_hours"),
+        ({"created_at": None}, "created_at"),
+        ({"tokens": {"document": None}}, "tokens.document"),
+        ({"categories": [{"category": "Tea"}]}, "categories.0"),
+    ],
+)
+def test_a_forecast_with_odd_values_is_none(changes: dict[str, Any], message: str) -> None:
+    data = json.loads(forecast().to_json()) | {"rows": 1000, "dead_rows": 0} | changes
+    with pytest.raises(UsageError, match=message) as raised:
+        Forecast.from_json(data, "f.json")
+    assert "\n" not in str(raised.value)
 
 
 # Machines.

@@ -6,7 +6,9 @@ import dataclasses
 import datetime
 import html
 import json
+import math
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -15,6 +17,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
@@ -24,10 +27,11 @@ from typer.testing import CliRunner
 from pipelines import report
 from pipelines.costing.forecast import CategoryForecast, Forecast, Interval, Price
 from pipelines.errors import UsageError
+from pipelines.ledger import Ledger
 from pipelines.prices import usd_per_1k
 from pipelines.reporting import formats
 from pipelines.reporting.draw import draw
-from pipelines.reporting.facts import Facts, Segment
+from pipelines.reporting.facts import Facts, ForecastFacts, Segment
 from pipelines.reporting.gather import Wishes, gather
 from pipelines.reporting.highlight import Mark, cut
 from pipelines.reporting.page import render_html, render_json, render_markdown
@@ -50,18 +54,41 @@ def shoe(number: int, **changes: Any) -> Product:
     return Product(**product | changes)
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    """Two shards: 120 engine seconds, a pause of a quarter of an hour, then 60."""
+def write_two_shards(folder: Path, last: Product) -> Path:
+    """120 engine seconds, a pause of a quarter of an hour, then 60."""
     shards = [
         [coffee(0), coffee(1), shoe(0), coffee(2, dead=("no_text", "every text column is empty"))],
-        [shoe(1), shoe(2), coffee(3, seconds=None, carried_from="run-0")],
+        [shoe(1), shoe(2), last],
     ]
     priced = {"price_per_hour": 3.6, "price_source": "a table", "currency": "USD", "instance_type": "g6"}
     first = metrics(0, 120, load_seconds=30.0, busy_seconds=60.0, retry_seconds=10.0, prefix_seconds=6.0, retries=1)
     second = metrics(1020, 1080, busy_seconds=45.0, retry_seconds=0.0, prefix_seconds=0.0, actor_id="actor-2")
     sizes = {"bytes_read": 1000, "bytes_written": 10}
-    return write_run(tmp_path, shards, [first | priced | sizes, second | priced | sizes], booleans=["Vegan"])
+    return write_run(folder, shards, [first | priced | sizes, second | priced | sizes], booleans=["Vegan"])
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """Two shards; the last product was taken over from an earlier run."""
+    return write_two_shards(tmp_path, coffee(3, seconds=None, carried_from="run-0"))
+
+
+@pytest.fixture
+def decoded_run(tmp_path: Path) -> Path:
+    """Two shards of the run's own work alone."""
+    return write_two_shards(tmp_path, coffee(3, seconds=0.0))
+
+
+def change_metrics(run: Path, shard: int, **changes: Any) -> None:
+    """Other numbers for one shard."""
+    path = run / "metrics" / f"part-{shard:06d}.parquet"
+    part = pq.read_table(path)
+    pq.write_table(pa.Table.from_pylist([row | changes for row in part.to_pylist()], part.schema), path)
+
+
+def page_text(facts: Facts) -> str:
+    """What a reader sees of the page, without its tags."""
+    return html.unescape(re.sub(r"<[^>]*>", " ", render_html(facts)))
 
 
 def facts_of(run: Path, **wishes: Any) -> Facts:
@@ -181,6 +208,55 @@ def test_shards_without_a_price_are_left_out_of_the_dollars(tmp_path: Path) -> N
     assert any("1 of 2 shards have no price" in note for note in facts.notes)
 
 
+def test_dollars_of_shards_with_other_prices_are_the_same_wherever_they_stand(run: Path) -> None:
+    # 120 s at $36 an hour (load 30, busy 60, retry 10, idle 20), 60 s at $3.60 (busy 45, idle 15).
+    change_metrics(run, 0, price_per_hour=36.0)
+    facts = facts_of(run)
+    money = facts.account.money  # type: ignore[union-attr]
+    assert money is not None
+    assert (money.billed, money.useful, money.load) == pytest.approx((1.26, 0.645, 0.3))
+    assert (money.retry, money.idle) == pytest.approx((0.1, 0.215))
+    assert money.useful + money.load + (money.retry or 0) + money.idle == pytest.approx(money.billed)
+    assert money.usd_per_hour == pytest.approx(1.26 / 180 * 3600)
+    # Coffee: 6 s in the dear shard; Shoes: 1 s in it, 2 s in the other.
+    coffees, shoes = facts.categories
+    assert coffees.usd == pytest.approx(0.645 * 6 * 36 / (6 * 36 + 36 + 2 * 3.6))
+    assert coffees.usd + shoes.usd == pytest.approx(money.useful)  # type: ignore[operator]
+    text, page = render_markdown(facts), page_text(facts)
+    for part in (money.billed, money.useful, money.load, money.retry, money.idle):
+        assert formats.usd(part) in page
+        assert formats.usd(part) in text
+
+
+def test_dollars_of_some_shards_are_of_their_products_alone(run: Path) -> None:
+    change_metrics(run, 1, price_per_hour=None)
+    facts = facts_of(run)
+    money = facts.account.money  # type: ignore[union-attr]
+    assert money is not None
+    assert (money.billed, money.useful) == pytest.approx((0.12, 0.06))
+    coffees, shoes = facts.categories
+    # Of the first shard's seven seconds, six for two coffees and one for a shoe.
+    assert (coffees.usd, shoes.usd) == pytest.approx((0.06 * 6 / 7, 0.06 / 7))
+    assert (coffees.usd_per_1k, shoes.usd_per_1k) == pytest.approx((0.06 * 6 / 7 / 2 * 1000, 0.06 / 7 * 1000))
+    change_metrics(run, 0, price_per_hour=None)
+    change_metrics(run, 1, price_per_hour=3.6)
+    coffees, shoes = facts_of(run).categories
+    assert (coffees.usd, shoes.usd) == (None, pytest.approx(0.045)), "no coffee was decoded at a price"
+
+
+def test_an_engine_that_computed_longer_than_its_bill_makes_no_negative_dollars(run: Path) -> None:
+    for shard in (0, 1):
+        change_metrics(run, shard, billed_seconds=40.0)
+    facts = facts_of(run)
+    account, money = facts.account, facts.account.money  # type: ignore[union-attr]
+    assert account is not None
+    assert money is not None
+    assert (account.time.billed, account.time.retry, account.time.idle) == (135, 0, 0)
+    assert (money.billed, money.useful, money.overhead) == pytest.approx((0.135, 0.105, 0.03))
+    assert (money.retry, money.idle) == pytest.approx((0, 0))
+    assert money.usd_per_hour == pytest.approx(3.6)
+
+
 def test_shards_at_the_same_time_are_one_wall(tmp_path: Path) -> None:
     rows = [
         metrics(0, 100, busy_seconds=90.0, actor_id="a"),
@@ -215,6 +291,23 @@ def test_a_run_that_has_stopped_is_reported_as_far_as_it_is_committed(run: Path)
     assert facts.notes[0] in html.unescape(render_html(facts))
     assert facts.outlook is not None
     assert facts.outlook.rows == 7, "what is left is taken to be like what is done"
+
+
+def test_a_run_that_goes_on_meanwhile_is_listed_once(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    undo(run, 1)
+    listed = iter([{0}])
+    monkeypatch.setattr(Ledger, "committed", lambda _: next(listed))
+    facts = facts_of(run)
+    assert sum(category.products for category in facts.categories) == facts.totals.products == 3
+    assert facts.account.shards == facts.totals.shards == 1  # type: ignore[union-attr]
+
+
+def test_a_run_that_ends_meanwhile_is_reported_as_a_whole(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed, finished, manifest = iter([{0}, {0, 1}]), iter([None]), json.loads((run / "manifest.json").read_text())
+    monkeypatch.setattr(Ledger, "committed", lambda _: next(listed))
+    monkeypatch.setattr(Ledger, "finished", lambda _: next(finished, manifest))
+    facts = facts_of(run)
+    assert (facts.identity.state, facts.totals.rows, facts.notes) == ("finished", 7, ())
 
 
 def test_a_run_without_a_committed_shard(run: Path) -> None:
@@ -293,14 +386,24 @@ def test_bad_input(run: Path, tmp_path: Path) -> None:
         ([run, "--forecast", tmp_path / "file"], "cannot read"),
         ([run, "--compare", tmp_path / "nowhere"], "there is no run"),
         ([run, "--out", tmp_path / "file"], "is a file"),
+        ([run, "--usd-per-hour", "inf"], "is no price"),
     ]:
         code, text = ask(*arguments)
         assert code == 2, arguments
         assert expected in text
         assert len(text.strip().splitlines()) == 1, text
     assert not (run / "report.html").exists()
-    (run / "_plan.json").write_text("{")
-    assert ask(run)[0] == 2
+
+
+@pytest.mark.parametrize(
+    "content", ["{", "[1, 2]", '{"Coffee": 5}', '{"Coffee": [5]}', '{"Coffee": [{"type": "boolean"}]}']
+)
+@pytest.mark.parametrize("name", ["_plan.json", "_schemas.json"])
+def test_a_damaged_file_of_the_run(run: Path, name: str, content: str) -> None:
+    (run / name).write_text(content)
+    code, text = ask(run)
+    assert code == 2
+    assert len(text.strip().splitlines()) == 1, text
 
 
 # --- texts and highlights
@@ -430,6 +533,44 @@ def test_several_values_and_failed_answers(tmp_path: Path) -> None:
     assert (shown.num_failed, shown.num_ungrounded, shown.lowest) == (1, 1, pytest.approx(0.1))
 
 
+def change_answers(run: Path, **changes: Any) -> None:
+    """The same in every row of the attributes."""
+    for path in (run / "attributes").glob("*.parquet"):
+        part = pq.read_table(path)
+        pq.write_table(pa.Table.from_pylist([row | changes for row in part.to_pylist()], part.schema), path)
+
+
+def test_an_answer_of_several_values_is_ungrounded_once(tmp_path: Path) -> None:
+    answers = {"Notes": Answer(["plum", "cocoa", "smoke", "honey"], 0.3), "Brand": Answer("Acme", 0.9)}
+    products = [Product(f"p{n}", {"title": "Acme, plum"}, answers) for n in range(2)]
+    (category,) = facts_of(write_run(tmp_path, [products])).categories
+    assert (category.values, category.ungrounded, category.doubtful) == (4, 2, 2)
+
+
+def test_what_an_older_run_does_not_say_is_no_zero(run: Path) -> None:
+    change_answers(run, evidence=None, logprob_mean=None)
+    facts = facts_of(run)
+    by_name = {each.category: (each.doubtful, each.ungrounded) for each in facts.categories}
+    # A truth value of the shoes is never ungrounded: that is known.
+    assert by_name == {"Coffee": (None, None), "Shoes": (None, 0)}
+    row = next(line for line in render_markdown(facts).splitlines() if line.startswith("| Coffee |"))
+    assert [cell.strip() for cell in row.split("|")][7:9] == ["–", "–"]
+    assert render_html(facts)
+
+
+def test_a_category_without_values_has_no_doubtful_ones(tmp_path: Path) -> None:
+    product = coffee(0, answers={"Form": Answer(None, None, "absent")})
+    (category,) = facts_of(write_run(tmp_path, [[product]])).categories
+    assert (category.values, category.doubtful, category.ungrounded) == (0, 0, 0)
+
+
+def test_a_probability_that_is_no_number_is_not_known(run: Path) -> None:
+    change_answers(run, logprob_mean=math.nan)
+    facts = facts_of(run)
+    assert {value.probability for product in facts.sample.products for value in product.values} == {None}
+    assert "NaN" not in render_json(facts)
+
+
 def scored(count: int, category: str, start: int = 0) -> list[Scored]:
     return [Scored("f", start + n, category, (n * 7919 % count) / count, n % 3 == 0, n % 50 == 0) for n in range(count)]
 
@@ -501,7 +642,7 @@ def test_a_run_that_has_not_come_to_labelled_products_is_not_scored(run: Path, t
     assert any(note.startswith("Not scored yet") for note in facts.notes)
 
 
-def forecast(rows: int = 7, usd: float | None = 3.6) -> Forecast:
+def forecast(rows: int = 7, usd: float | None = 3.6, dead_rows: int = 0) -> Forecast:
     return Forecast(
         basis="pilot",
         source="out.pilot",
@@ -509,7 +650,7 @@ def forecast(rows: int = 7, usd: float | None = 3.6) -> Forecast:
         model="tiny",
         device="cpu",
         rows=rows,
-        dead_rows=0,
+        dead_rows=dead_rows,
         sampled=20,
         num_batches=5,
         seed=0,
@@ -529,10 +670,11 @@ def forecast(rows: int = 7, usd: float | None = 3.6) -> Forecast:
     )
 
 
-def test_the_forecast_beside_what_came_true(run: Path) -> None:
+def test_the_forecast_beside_what_came_true(decoded_run: Path) -> None:
+    run = decoded_run
     place = run.with_name("run.pilot")
     place.mkdir()
-    (place / "forecast.json").write_bytes(forecast().to_json())
+    (place / "forecast.json").write_bytes(forecast(dead_rows=1).to_json())
     facts = facts_of(run)
     expected = facts.forecast
     assert expected is not None
@@ -545,7 +687,10 @@ def test_the_forecast_beside_what_came_true(run: Path) -> None:
     work = lines["of them computing for products"]
     assert (work.actual, work.is_inside) == (pytest.approx(99 / 3600), True), "busy less the prefixes"
     assert lines["Engine hours"].actual == pytest.approx(180 / 3600)
-    assert lines["Cost of 1,000 rows"].actual == pytest.approx(0.18 / 7 * 1000)
+    by_row = lines["Cost of 1,000 rows that can be extracted"]
+    assert (by_row.estimate, by_row.actual) == pytest.approx((0.24 / 6 * 1000, 0.18 / 6 * 1000)), (
+        "of seven, one is empty"
+    )
     (category,) = expected.categories
     assert (category.what, category.actual, category.is_inside) == ("Coffee", pytest.approx(6 / 3600), False)
     page = render_html(facts)
@@ -571,13 +716,74 @@ def test_a_forecast_of_other_rows_gets_no_verdict(run: Path, tmp_path: Path) -> 
     assert ">outside<" not in render_html(facts_of(run, forecast=str(tmp_path / "f.json")))
 
 
-def test_a_broken_forecast_at_the_usual_place_is_left_out(run: Path) -> None:
+def verdicts(run: Path, expected: Forecast) -> tuple[ForecastFacts, set[bool | None]]:
+    """The forecast's facts, and what the JSON says of it."""
+    place = run.with_name("f.json")
+    place.write_bytes(expected.to_json())
+    facts = facts_of(run, forecast=str(place))
+    assert facts.forecast is not None
+    data = json.loads(render_json(facts))["forecast"]
+    return facts.forecast, {line["is_inside"] for line in (*data["lines"], *data["categories"])}
+
+
+def test_no_verdict_where_the_run_is_another_one_than_was_forecast(decoded_run: Path) -> None:
+    assert verdicts(decoded_run, forecast())[1] == {True, False}
+    found, inside = verdicts(decoded_run, dataclasses.replace(forecast(), device="a large GPU"))
+    assert (found.is_comparable, inside) == (False, {None}), "another machine"
+    change_metrics(decoded_run, 0, price_per_hour=None)
+    found, inside = verdicts(decoded_run, forecast())
+    assert (found.is_comparable, inside) == (False, {None}), "some shards' dollars"
+    assert any("lack metrics or a price" in note for note in found.notes)
+    by_row = next(line for line in found.lines if line.what.startswith("Cost of 1,000"))
+    assert by_row.actual is None, "some shards' dollars by all shards' rows"
+
+
+def test_no_verdict_on_a_run_that_took_products_over(run: Path) -> None:
+    found, inside = verdicts(run, forecast())
+    assert (found.is_comparable, inside) == (False, {None})
+    assert any("1 products were taken over" in note for note in found.notes)
+
+
+def test_a_forecast_for_a_machine_of_the_data_sheets_is_of_that_machine(tmp_path: Path) -> None:
+    engine = {"model_id": "tiny", "layout": "tree", "device_name": "NVIDIA L40S"}
+    run = write_run(tmp_path, [[coffee(0)]], [metrics(0, 10, busy_seconds=9.0)], engine=engine)
+    found, _ = verdicts(run, dataclasses.replace(forecast(rows=1), device="L40S"))
+    assert found.is_comparable
+    assert found.notes == ()
+
+
+def test_missing_metrics_make_nothing_cheaper(decoded_run: Path) -> None:
+    whole = facts_of(decoded_run).outlook
+    (decoded_run / "metrics" / "part-000001.parquet").unlink()
+    facts = facts_of(decoded_run)
+    assert facts.account is not None
+    assert (facts.account.shards, facts.account.missing, facts.account.rows) == (1, 1, 4)
+    assert (facts.account.products_per_second, facts.account.mean_engines) == (None, None)
+    assert "– engines alive" in page_text(facts)
+    assert facts.outlook is not None
+    assert whole is not None
+    # The first shard's 54 s of work for four of seven rows, in 60 of 90 s; its one engine loads for 30 s.
+    assert facts.outlook.hours == pytest.approx((54 * 7 / 4 / (60 / 90) + 30 + 6 / (60 / 90)) / 3600)
+    assert facts.outlook.hours > whole.hours
+    assert verdicts(decoded_run, forecast())[1] == {None}
+
+
+def without_engines() -> str:
+    return json.dumps(json.loads(forecast().to_json()) | {"engines": 0})
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "{}", without_engines()])
+def test_a_broken_forecast_at_the_usual_place_is_left_out(run: Path, content: str) -> None:
     place = run.with_name("run.pilot")
     place.mkdir()
-    (place / "forecast.json").write_text("{")
+    (place / "forecast.json").write_text(content)
     facts = facts_of(run)
     assert facts.forecast is None
     assert any("The forecast is left out" in note for note in facts.notes)
+    assert render_html(facts)
+    code, text = ask(run, "--forecast", place / "forecast.json")
+    assert code == 2, "one that was named must be one"
+    assert len(text.strip().splitlines()) == 1
 
 
 def test_deadlines_and_sensitivity_by_what_was_measured(run: Path) -> None:
@@ -591,6 +797,16 @@ def test_deadlines_and_sensitivity_by_what_was_measured(run: Path) -> None:
     assert half.ratio == pytest.approx(-0.5)
     longer = next(each for each in outlook.sensitivity if each.what == "text length" and each.change == "+20%")
     assert longer.hours == pytest.approx(outlook.hours + 99 / 0.7 / 3600 * 0.2 * 120 / 200)
+
+
+def test_engines_of_a_node_as_the_run_had_them(run: Path) -> None:
+    assert facts_of(run).outlook.engines_per_node == 1  # type: ignore[union-attr]
+    for shard in (0, 1):
+        change_metrics(run, shard, node_share=0.125)
+    outlook = facts_of(run).outlook
+    assert outlook is not None
+    assert outlook.engines_per_node == 8
+    assert {each.nodes for each in outlook.deadlines} == {1}
 
 
 def test_runs_beside_each_other(run: Path, tmp_path: Path) -> None:
@@ -607,6 +823,43 @@ def test_runs_beside_each_other(run: Path, tmp_path: Path) -> None:
     page = render_html(facts_of(run, compare=[str(other)], gold=str(gold)))
     assert "Quality over cost" in page
     assert "Quality over cost" not in render_html(facts_of(run, compare=[str(other)]))
+
+
+def test_what_is_known_of_compared_runs_stands_at_the_top(run: Path, tmp_path: Path) -> None:
+    rows = [metrics(0, 10, busy_seconds=9.0, price_per_hour=3.6), metrics(10, 20, busy_seconds=9.0)]
+    engine = {"model_id": "tiny", "layout": "tree", "device": "cuda", "device_name": "a GPU"}
+    other = write_run(tmp_path / "other", [[coffee(0)], [coffee(1)]], rows, planned_shards=3, engine=engine)
+    gold = write_gold(tmp_path / "gold.jsonl", {"c0": "Peru", "c1": "Peru", "c9": "Peru"})
+    facts = facts_of(run, compare=[str(other)], gold=str(gold))
+    of_other = [note.removeprefix(f"{other}: ") for note in facts.notes if note.startswith(f"{other}: ")]
+    assert of_other[0].startswith("This run is stopped")
+    assert of_other[1:3] == [
+        "It read other files, or another part of them, than the run of this report.",
+        "It ran on a GPU, the run of this report on cpu.",
+    ]
+    assert not [note for note in facts_of(run, compare=[str(run)]).notes if "run of this report" in note]
+    assert "1 of 2 shards have no price: dollars are of the others alone." in of_other
+    assert [line.num_scored for line in facts.compared] == [2, 2]
+    text = render_markdown(facts)
+    (line,) = [line for line in text.splitlines() if line.startswith("|") and str(other).replace("_", "\\_") in line]
+    cells = [cell.strip() for cell in line.split("|")]
+    assert cells[2:9] == ["stopped", "tree", "tiny", "none", "2", "2", "1.000 \\[1.000, 1.000\\]"]
+
+
+def test_a_compared_run_that_gold_does_not_know_has_a_dash(run: Path, tmp_path: Path) -> None:
+    gold = write_gold(tmp_path / "gold.jsonl", {"c0": "Peru"})
+    dead = [Product(None, {"title": ""}, dead=("no_text", "no text")) for _ in range(2)]
+    buried = write_run(tmp_path / "buried", [dead], [metrics(0, 10)])
+    stranger = write_run(tmp_path / "stranger", [[coffee(7)]], [metrics(0, 10, busy_seconds=9.0)])
+    facts = facts_of(run, compare=[str(buried), str(stranger)], gold=str(gold))
+    assert [(line.f1 is None, line.num_scored) for line in facts.compared] == [(False, 1), (True, None), (True, None)]
+    assert f"{buried}: Not scored: all rows are dead-lettered." in facts.notes
+    assert any(note.startswith(f"{stranger}: Not scored: ") and "does not belong" in note for note in facts.notes)
+    for render in (render_html, render_markdown, render_json):
+        assert render(facts)
+    alone = facts_of(buried, gold=str(gold))
+    assert alone.quality is None
+    assert "Not scored: all rows are dead-lettered." in alone.notes
 
 
 # --- the three files
@@ -673,6 +926,21 @@ def test_markdown_is_text(text: str) -> None:
     assert not any(f"{sign}" in shown.replace(f"\\{sign}", "") for sign in "[]|`*")
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("see https://evil.example/a", "see https:<!-- -->//evil.example/a"),
+        ("HTTP://evil.example", "HTTP:<!-- -->//evil.example"),
+        ("WWW.evil.example and www.evil.example", "WWW<!-- -->.evil.example and www<!-- -->.evil.example"),
+        ("a@evil.example", "a@<!-- -->evil.example"),
+        ("<https://evil.example>", "&lt;https:<!-- -->//evil.example\\>"),
+        ("a www b: // c", "a www b: // c"),
+    ],
+)
+def test_no_address_of_a_catalog_becomes_a_link(text: str, expected: str) -> None:
+    assert formats.markdown(text) == expected
+
+
 def test_json_holds_what_the_page_shows(run: Path, tmp_path: Path) -> None:
     gold = write_gold(tmp_path / "gold.jsonl", {"c0": "Peru", "c1": "Chile"})
     facts = facts_of(run, gold=str(gold))
@@ -691,6 +959,50 @@ def test_json_holds_what_the_page_shows(run: Path, tmp_path: Path) -> None:
         assert shown in text
     assert data["sample"]["products"][0]["fields"][0]["segments"][0]["text"]
     assert data["account"]["started_at"] == "2026-11-01T12:00:00+00:00"
+
+
+def test_markdown_holds_what_the_page_shows(decoded_run: Path, tmp_path: Path) -> None:
+    place = decoded_run.with_name("run.pilot")
+    place.mkdir()
+    (place / "forecast.json").write_bytes(forecast().to_json())
+    gold = write_gold(tmp_path / "gold.jsonl", {"c0": "Peru", "c1": "Chile", "c3": None})
+    facts = facts_of(decoded_run, gold=str(gold), compare=[str(decoded_run)])
+    text = render_markdown(facts)
+    quality, expected = facts.quality, facts.forecast
+    assert quality is not None
+    assert expected is not None
+    for rate in (quality.precision, quality.recall, quality.f1):
+        assert f"{rate.value:.3f} \\[{rate.low:.3f}, {rate.high:.3f}\\]" in text
+    for shown in ("| inside |", "| outside |", "Assumed, not measured:", *expected.assumed, "10 steps", "2 engines"):
+        assert shown in text
+    assert f"| absent ones that got a value | {formats.share(quality.hallucination_rate)} |" in text
+    assert "| 0.25 – 0.50 | 3 | 33.3% |" in text
+    assert f"| Coffee | {formats.hours(7)} | {formats.hours(6.5)} – {formats.hours(8)} |" in text
+    assert f"{formats.size(2000)} read" in text
+    assert "J, the products in a prompt" in text
+
+
+def test_many_categories_do_not_make_a_page_without_end(decoded_run: Path) -> None:
+    facts, found = facts_of(decoded_run), []
+    first = facts.categories[0]
+    for number in range(5000):
+        found.append(dataclasses.replace(first, category=f"Category {number}"))
+    expected, _ = verdicts(decoded_run, forecast())
+    lines = tuple(dataclasses.replace(expected.categories[0], what=f"Category {number}") for number in range(5000))
+    facts = dataclasses.replace(
+        facts, categories=tuple(found), forecast=dataclasses.replace(expected, categories=lines)
+    )
+    page, text = page_text(facts), render_markdown(facts)
+    for shown in (page, text):
+        assert shown.count("Category 299 ") == 2
+        assert "Category 300 " not in shown
+        assert shown.count("4,700 others") == 2
+        assert formats.number(4700 * first.products) in shown
+        assert formats.usd(4700 * (first.usd or 0)) in shown
+        assert formats.hours(4700 * 7.0) in shown
+        assert "All are in report.json." in shown
+    assert len(render_html(facts)) < 600_000
+    assert len(json.loads(render_json(facts))["categories"]) == 5000
 
 
 def test_the_command_writes_three_files_beside_the_run_or_elsewhere(run: Path, tmp_path: Path) -> None:
@@ -722,6 +1034,9 @@ def test_numbers_as_people_write_them() -> None:
     assert [formats.number(each) for each in (0, 5, 12_345, 2.6094, 35.71, 123.4, 0.00012)] == [
         *("0", "5", "12,345", "2.61", "35.7", "123.4", "0.000120"),
     ]
-    assert [formats.share(each) for each in (0, 0.0001, 0.1234, 1)] == ["0%", "<0.1%", "12.3%", "100%"]
+    assert [formats.usd(each) for each in (-0.17, -2, -12_345, -0.0)] == ["-$0.170", "-$2.00", "-$12,345", "$0"]
+    assert [formats.share(each) for each in (0, 0.0001, 0.1234, 0.9994, 0.9996, 0.99999, 1 + 1e-12)] == [
+        *("0%", "<0.1%", "12.3%", "99.9%", ">99.9%", ">99.9%", "100%"),
+    ]
     assert formats.probability(0.001) == "<0.01"
     assert formats.size(5 * 2**20) == "5.0 MiB"
