@@ -15,6 +15,7 @@ products, in tiles whose scores stay in the caches: on a CPU twice as fast, and 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,8 +33,9 @@ ATTENTION_NAME = "hpd_packed"
 TILE_SCORES = {"cpu": 2**19, "cuda": 2**26}
 """Scores of one tile: 2 MiB in fp32 stay in the caches of a few CPU cores; a GPU wants large matrices."""
 
-_PADDING_SHARE, _PADDING_ROWS = 0.25, 16
-"""Padding rows that a tile may have: a share of its tokens, or so few that a call more would cost as much."""
+_PADDING = {"cpu": (0.25, 16)}
+"""Padding rows that a tile may have: a share of its tokens, or so few that a call more would cost as much. A GPU would
+rather compute more than be called once more."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -156,6 +158,7 @@ class AttentionPlan:
         """Several whole prompts of about as many tokens at a time, or rows of one where it is too large."""
         num_columns = self.k_positions.shape[1] + (part.prefix.num_tokens if part.prefix else 0)
         most = max(1, TILE_SCORES.get(self.q_positions.device.type, 2**26) // (num_heads * num_columns))
+        share, few = _PADDING.get(self.q_positions.device.type, (math.inf, 0))
         counts = self.counts.tolist()
         first = part.start
         while first < part.stop:
@@ -164,7 +167,7 @@ class AttentionPlan:
             while stop < part.stop:
                 rows, tokens = max(num_rows, counts[stop]), num_tokens + counts[stop]
                 padded = (stop + 1 - first) * rows
-                if padded > most or padded - tokens > max(_PADDING_ROWS, _PADDING_SHARE * tokens):
+                if padded > most or padded - tokens > max(few, share * tokens):
                     break
                 num_rows, num_tokens, stop = rows, tokens, stop + 1
             num_parts = max(1, -(-num_rows // most))

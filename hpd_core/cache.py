@@ -45,13 +45,15 @@ class CachePool:
     """Blocks, and the memory of those that were given back.
 
     On a CPU the first touch of memory is its price: a page fault for every 4 KiB, and a cohort takes some hundred MiB.
-    The pool never holds more than was once in use at a time.
+    Blocks in use and memory for later are together never more than the blocks that were once in use at a time, where a
+    block may lie in memory of up to twice its size.
     """
 
     def __init__(self, shape: CacheShape) -> None:
         self.shape = shape
         self._free: list[Tensor] = []
-        self._num_used = 0  # numbers in blocks that are not given back
+        self.num_used = 0
+        """Numbers in blocks that are not given back."""
         self._most_used = 0
 
     @property
@@ -67,17 +69,22 @@ class CachePool:
         if fitting:
             memory = self._free.pop(min(fitting, key=lambda index: self._free[index].numel()))
         else:
-            self._most_used = max(self._most_used, self._num_used + size)
-            while self._num_used + size + self.num_free > self._most_used:
+            self._most_used = max(self._most_used, self.num_used + size)
+            while self.num_used + size + self.num_free > self._most_used:
                 self._free.pop(0)
             memory = torch.empty(size, dtype=self.shape.dtype, device=self.shape.device)
-        self._num_used += memory.numel()
-        self._most_used = max(self._most_used, self._num_used)
+        self.num_used += memory.numel()
+        self._most_used = max(self._most_used, self.num_used)
         # Also what was used before: a NaN that a model made of one prompt must not reach another.
         memory[:size].fill_(UNUSED_FILL)
         return CacheBlock(self.shape, memory, num_prompts, capacity)
 
     def give_back(self, block: CacheBlock) -> None:
-        """Nobody may read the block any more."""
-        self._num_used -= block.memory.numel()
+        """Nobody may read the block any more, nor give it back again."""
+        self.num_used -= block.memory.numel()
         self._free.append(block.memory)
+
+    def clear(self) -> None:
+        """Forgets all blocks and frees its memory: after an error nobody knows which of them were given back."""
+        self._free.clear()
+        self.num_used = self._most_used = 0

@@ -327,7 +327,7 @@ class Cohort:
         """Grows the cache by some columns when `num_columns` do not fit: most values have ended, few need them."""
         capacity = self._k_positions.shape[1]
         if num_columns > capacity:
-            self._move(slice(None), max(num_columns, capacity + capacity // 8, capacity + self._room()), capacity)
+            self._move(slice(None), max(num_columns, capacity + capacity // 4, capacity + self._room()), capacity)
 
     def _move(self, rows: slice | Tensor, capacity: int, num_columns: int) -> None:
         """Takes the first columns of these rows of the cache, which are all prompts', to a new block."""

@@ -65,7 +65,7 @@ class Decoder:
         self._linears = PackedLinears(model) if config.pack_weights else None
         self._eager = config.attention == "eager" or (config.attention == "auto" and shape.device.type == "cpu")
         share = self._eager  # the fused kernel takes one block of keys a prompt
-        pool = CachePool(shape)
+        self.pool = pool = CachePool(shape)
         self._scheduler = Scheduler(config, lambda prompts, prefixes: Cohort(prompts, prefixes, pool, share), share)
 
     def add(self, prompts: Iterable[Prompt]) -> None:
@@ -80,6 +80,7 @@ class Decoder:
     def clear(self) -> None:
         """Drops all prompts, after an error."""
         self._scheduler.clear()
+        self.pool.clear()
 
     @torch.inference_mode()
     def step(self) -> StepReport:

@@ -42,10 +42,8 @@ class Scheduler:
         return bool(self._waiting or self.running)
 
     def clear(self) -> None:
-        """Drops everything that waits or runs; cached prefixes stay."""
+        """Drops everything that waits or runs, without a release; cached prefixes stay."""
         self._waiting.clear()
-        for cohort in [*self.running, *([self._prefix_cohort] if self._prefix_cohort else [])]:
-            cohort.release()
         self.running.clear()
         self._prefix_cohort = None
 

@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import TypeVar
+
+import torch
 
 T = TypeVar("T")
 
 
 def in_passing_thread(work: Callable[[], T]) -> T:
-    """What `work` returns or raises, computed in a thread that ends with it.
+    """What `work` returns or raises, computed in a thread that ends with it. The caller's CUDA device is its own, too.
 
     OpenMP keeps a team of threads for every thread that ever computed, until that one ends. A model that is loaded in
     one thread and used in another leaves two teams; with more threads than cores, GNU OpenMP no longer spins between
     two parallel regions but sleeps, thousands of times in a step. On two cores such an engine is slower than with one.
     """
-    with ThreadPoolExecutor(1, thread_name_prefix="hpd-load") as executor:
-        return executor.submit(work).result()
+    device = torch.cuda.current_device() if torch.cuda.is_available() else None
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            if device is not None:
+                torch.cuda.set_device(device)
+            future.set_result(work())
+        except BaseException as error:
+            future.set_exception(error)
+
+    # A daemon: who interrupts the caller does not want to wait for a download.
+    thread = threading.Thread(target=run, name="hpd-load", daemon=True)
+    thread.start()
+    thread.join()
+    return future.result()

@@ -161,6 +161,7 @@ def decode(model: Any, cases: Sequence[Case], closing: npt.NDArray[np.bool_], co
     while decoder.has_work:
         finished += decoder.step().finished
     assert sorted(map(id, finished)) == sorted(map(id, prompts)), "a prompt is lost or comes twice"
+    assert decoder.pool.num_used == 0, "a cache was not given back"
     return prompts
 
 

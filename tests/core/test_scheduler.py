@@ -199,3 +199,39 @@ def test_clear_drops_everything_but_the_prefixes() -> None:
     reports = [decoder.step() for _ in range(5)]
     assert not decoder.has_work
     assert [item for report in reports for item in report.computed_prefixes] == []
+
+
+@torch.inference_mode()
+def test_after_a_failed_merge_nobody_shares_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Out of memory while cohorts merge: some were given back, some not; what comes next starts anew."""
+    config = EngineConfig(max_prompts_per_cohort=4)
+    decoder = Decoder(LLAMA, NEVER, config, cache_shape(LLAMA))
+    copy = Cohort._copy_columns
+    calls = 0
+
+    def failing(cohort: Cohort, *given: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 4:
+            raise torch.OutOfMemoryError("made up")
+        copy(cohort, *given)
+
+    def run(decoder: Decoder) -> None:
+        while decoder.has_work:
+            decoder.step()
+
+    monkeypatch.setattr(Cohort, "_copy_columns", failing)
+    decoder.add([prompt(6, [limit], seed=50 + n) for n, limit in enumerate([3, 3, 12, 12, 4, 4, 12, 12, 3, 3, 3, 3])])
+    with pytest.raises(torch.OutOfMemoryError):
+        run(decoder)
+    monkeypatch.setattr(Cohort, "_copy_columns", copy)
+    decoder.clear()
+
+    def answers(decoder: Decoder) -> list[list[list[int]]]:
+        prompts = [prompt(6, [9], seed=100 + n) for n in range(16)]
+        decoder.add(prompts)
+        run(decoder)
+        return [each.tokens for each in prompts]
+
+    assert answers(decoder) == answers(Decoder(LLAMA, NEVER, config, cache_shape(LLAMA)))
+    assert decoder.pool.num_used == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from typing import Any
 
@@ -16,6 +17,19 @@ def test_it_hands_on_what_comes() -> None:
     assert in_passing_thread(lambda: 7) == 7
     with pytest.raises(KeyError, match="gone"):
         in_passing_thread(lambda: {}["gone"])
+
+
+def test_who_interrupts_does_not_wait() -> None:
+    ended = threading.Event()
+
+    def work() -> bool:
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        return ended.wait(60)
+
+    with pytest.raises(KeyboardInterrupt):
+        in_passing_thread(work)
+    assert not ended.is_set()
+    ended.set()
 
 
 @pytest.mark.parametrize("kind", [Engine, AutoregressiveBaseline])
