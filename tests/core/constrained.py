@@ -45,7 +45,7 @@ def text_choices(attribute: Attribute, tokenizer: Any) -> Choices:
 @cache
 def _vocabulary(tokenizer: Any) -> dict[int, str]:
     """Per token that is no control token, the text that it adds."""
-    # Gemma has its line break among the added tokens; it is text all the same.
-    added = {token for token, entry in tokenizer.added_tokens_decoder.items() if entry.special}
+    # Gemma has its line break among the added tokens; white space is text all the same.
+    added = {token for token, entry in tokenizer.added_tokens_decoder.items() if entry.content.strip()}
     controls = set(tokenizer.all_special_ids) | added
     return {token: tokenizer.decode([token]) for token in range(len(tokenizer)) if token not in controls}
