@@ -16,9 +16,10 @@ from typer.testing import CliRunner, Result
 from hpd_core import models
 from hpd_core.attention import ATTENTION_NAME, packed_attention
 from hpd_core.layout import visible
-from pipelines.benchmark import Workload, app
-from pipelines.profiling import ATTENTION, BOOKKEEPING, CHOOSING, HEAD, LINEAR, REST
-from pipelines.yardsticks import Floor, Work, best_shape, run_dense
+from pipelines.benchmark import app
+from pipelines.benchmarking.profiling import ATTENTION, BOOKKEEPING, CHOOSING, HEAD, LINEAR, REST
+from pipelines.benchmarking.workload import Workload
+from pipelines.benchmarking.yardsticks import Floor, Work, best_shape, run_dense
 from tests.pipelines.conftest import Workplace, products
 from tests.tiny_model import answering_model, answering_tokenizer
 
@@ -74,8 +75,9 @@ def test_every_contender_runs_and_is_compared(workplace: Workplace) -> None:
     for yardstick in ("ceiling", "floor"):
         needed = facts["seconds"][yardstick][0]
         assert facts["efficiency"][yardstick]["tree"] == pytest.approx(needed / facts["seconds"]["tree"][0])
-    limited = json.loads(run(workplace, "--limit", "3").stdout.strip().splitlines()[-1])
+    limited = json.loads(run(workplace, "--limit", "3", "--only", "naive padded HPD").stdout.strip().splitlines()[-1])
     assert limited["records"] == 3
+    assert set(limited["seconds"]) == {"naive padded HPD", "tree", "ceiling", "floor"}
     assert limited["tokens"]["tree"] < facts["tokens"]["tree"]
 
 
@@ -97,6 +99,13 @@ def test_what_cannot_be_measured_is_an_error(workplace: Workplace) -> None:
     result = run(workplace)
     assert result.exit_code == 2
     assert result.stderr.startswith("Error: no record of the job has an answer in ")
+
+
+def test_a_contender_that_nobody_knows_is_an_error(workplace: Workplace) -> None:
+    workplace.write_parquet("a.parquet", products(NUM_RECORDS))
+    result = run(workplace, "--only", "generate")
+    assert result.exit_code == 2
+    assert "Error: --only 'generate': there are 'transformers generate', " in result.stderr
 
 
 @pytest.mark.parametrize("shape", [(1, 16), (8, 64), (3, 50)])

@@ -1,6 +1,6 @@
 """vLLM on the benchmark's prompts. Runs in an environment of its own (`make rivals`) that has vLLM and not us.
 
-    .venv-rivals/bin/python pipelines/vllm_rival.py WORK.json
+    .venv-rivals/bin/python pipelines/benchmarking/vllm_script.py WORK.json
 
 WORK.json is written by benchmark.py: the model, and for every way of asking a list of [prompt token ids, tokens to
 write]. Prints one JSON line when it is ready; then, for every line of standard input, which names a way of asking,

@@ -1,0 +1,1 @@
+"""Parts of `pipelines/benchmark.py`."""
