@@ -47,6 +47,11 @@ class Prompt:
     closed: list[bool] = field(default_factory=list)
 
     @property
+    def is_finished(self) -> bool:
+        """Whether its values are there."""
+        return bool(self.tokens)
+
+    @property
     def num_own_tokens(self) -> int:
         """Tokens behind the prefix."""
         return self.layout.num_tokens - self.layout.num_prefix_tokens
