@@ -5,7 +5,11 @@
 Every contender writes answers of exactly the gold answers' lengths, whatever the model would say by itself, so that
 only speed differs. Prompts are built beforehand for all of them. Beside them run the yardsticks of
 benchmarking/yardsticks.py: how fast the bare model and its matrix products are on as many tokens as `tree` forwards.
-Prints a table, and one JSON object as last line.
+Prints a table, what a reader must know of single rows, and one JSON object as last line.
+
+The rivals that take one product at a time run on request (`--only NAME`, `--all`). So does vLLM with a JSON schema, the
+only one whose answers end by themselves, since a schema and a forced length exclude each other. `--compare-answers`
+is no race: whether `tree` and vLLM write the same values.
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ from hpd_core import HPDError, models
 from pipelines.benchmarking.comparison import compare_with_vllm, report_comparison
 from pipelines.benchmarking.contenders import (
     Run,
+    check_names,
     chosen,
     contenders,
     run_engine,
@@ -79,22 +84,23 @@ def main(
             job = load_config(JobConfig, config, changes or [])
             tokenizer = models.load_tokenizer(job.model, job.engine)
             workload = Workload(tokenizer, job, gold, limit)
+            if compare_answers:
+                report_comparison(compare_with_vllm(workload, job, vllm, vllm_block_size))
+                return
             model = models.load_model(job.model, job.engine)
             models.attach(model)
             if shares:
                 run_engine(model, workload, job.engine)
                 report_shares(profile(model, lambda: run_engine(model, workload, job.engine)))
                 return
-            if compare_answers:
-                report_comparison(compare_with_vllm(model, workload, job, vllm, vllm_block_size))
-                return
             draft = load_draft_model(draft_model, job.model, tokenizer, job.engine) if draft_model else None
             runs = contenders(model, workload, job.engine, batch_size, draft)
             facts: dict[str, Any] = {}
             if vllm is not None:
-                console.print("starting vLLM, which compiles first")
                 requests = vllm_requests(model, workload, job.engine)
-                process = VllmProcess.of_job(vllm, job, model, requests, vllm_block_size)
+                check_names([*requests, *runs], only, everybody)
+                console.print("starting vLLM, which compiles first")
+                process = VllmProcess.of_model(vllm, job.model, model, requests, vllm_block_size)
                 stack.callback(process.close)
                 facts["vllm"] = process.facts | {"block_size": vllm_block_size}
                 runs = vllm_contenders(process, requests) | runs

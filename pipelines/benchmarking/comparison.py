@@ -11,7 +11,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +24,7 @@ from rich.console import Console
 
 from hpd_core import EngineConfig, models
 from hpd_core.decoder import Decoder
+from hpd_core.extractor import Weights
 from hpd_core.prepare import PreparedPrompt
 from hpd_core.tokenization import SegmentTokenizer
 from pipelines.benchmarking.vllm_process import VllmProcess
@@ -156,13 +159,12 @@ def _margin(model: Any, tokens: list[int], one: int, other: int) -> float:
     return float(scores[one] - scores[other])
 
 
-def compare_with_vllm(
-    model: Any, workload: Workload, job: JobConfig, python: str | None, block_size: int
-) -> Comparison:
-    """`tree` against vLLM's fan-out.
+def compare_with_vllm(workload: Workload, job: JobConfig, python: str | None, block_size: int) -> Comparison:
+    """`tree` against vLLM's fan-out, both with the job's model and adapter.
 
     Raises:
         UsageError: no vLLM, or it would run other weights.
+        ModelError: the model cannot be loaded.
     """
     if python is None:
         raise UsageError("--compare-answers needs --vllm: the answers that 'tree' is compared with")
@@ -170,22 +172,41 @@ def compare_with_vllm(
         raise UsageError(
             "--compare-answers: vLLM runs the weights as they are stored; set engine.quantization=null for the same"
         )
-    closing = closing_tokens(model, workload.tokenizer)
-    prepared = natural_prompts(model, workload, job.engine)
-    requests = fan_out([_record(item) for item in prepared], np.nonzero(closing)[0].tolist())
-    vllm = VllmProcess.of_job(python, job, model, {"natural": requests}, block_size)
-    try:
-        theirs = vllm.run("natural").answers
-    finally:
-        vllm.close()
-    ours = tree_answers(model, prepared, closing, job.engine)
+    with _plain_weights(job, workload.tokenizer) as source:
+        model = models.load_model(source, job.engine)
+        models.attach(model)
+        closing = closing_tokens(model, workload.tokenizer)
+        prepared = natural_prompts(model, workload, job.engine)
+        requests = fan_out([_record(item) for item in prepared], np.nonzero(closing)[0].tolist())
+        vllm = VllmProcess.of_model(python, source, model, {"natural": requests}, block_size)
+        try:
+            theirs = vllm.run("natural").answers
+        finally:
+            vllm.close()
+        ours = tree_answers(model, prepared, closing, job.engine)
 
-    def load_oracle() -> Any:
-        oracle = models.load_model(job.model, job.engine.model_copy(update={"dtype": "float32"}))
-        models.use_own_attention(oracle)
-        return oracle
+        def load_oracle() -> Any:
+            oracle = models.load_model(source, job.engine.model_copy(update={"dtype": "float32"}))
+            models.use_own_attention(oracle)
+            return oracle
 
-    return compare(questions(prepared, workload), ours, theirs, load_oracle, workload.tokenizer)
+        return compare(questions(prepared, workload), ours, theirs, load_oracle, workload.tokenizer)
+
+
+@contextmanager
+def _plain_weights(job: JobConfig, tokenizer: Any) -> Iterator[str]:
+    """A model that every engine can load: the job's, its adapter merged into the weights once for all of them."""
+    if job.adapter is None:
+        yield job.model
+        return
+    with tempfile.TemporaryDirectory(prefix="hpd-merged-") as folder:
+        model = Weights.load(job.model, job.engine, job.adapter).model
+        if model.get_output_embeddings().weight is not model.get_input_embeddings().weight:
+            # Tied ones part when an adapter changes one of them.
+            model.config.tie_word_embeddings = False
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        yield folder
 
 
 def report_comparison(comparison: Comparison) -> None:

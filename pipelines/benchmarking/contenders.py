@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -158,11 +158,8 @@ def check_lengths(answers: Sequence[Sequence[int]], records: Sequence[ForcedReco
         raise RuntimeError("a contender wrote answers of other lengths than it was asked for")
 
 
-def chosen(runs: Contenders, only: Sequence[str] | None, everybody: bool = False) -> Contenders:
-    """Those that `only` names, and always `tree`, whose work the yardsticks do; None: all that take no extra asking.
-
-    Args:
-        everybody: really all.
+def check_names(known: Collection[str], only: Sequence[str] | None, everybody: bool) -> None:
+    """Whether those who are asked for are there.
 
     Raises:
         UsageError: a name that nobody has, or who has it needs another option; `only` and `everybody`.
@@ -170,10 +167,22 @@ def chosen(runs: Contenders, only: Sequence[str] | None, everybody: bool = False
     if only and everybody:
         raise UsageError("--only and --all exclude each other: leave one out")
     for name in only or ():
-        if name not in runs and name in _WHAT_IT_NEEDS:
+        if name not in known and name in _WHAT_IT_NEEDS:
             raise UsageError(f"--only {name!r} needs {_WHAT_IT_NEEDS[name]}")
-        if name not in runs:
-            raise UsageError(f"--only {name!r}: there are {', '.join(map(repr, runs))}")
+        if name not in known:
+            raise UsageError(f"--only {name!r}: there are {', '.join(map(repr, known))}")
+
+
+def chosen(runs: Contenders, only: Sequence[str] | None, everybody: bool = False) -> Contenders:
+    """Those that `only` names, and always `tree`, whose work the yardsticks do; None: all that take no extra asking.
+
+    Args:
+        everybody: really all.
+
+    Raises:
+        UsageError: see `check_names`.
+    """
+    check_names(runs, only, everybody)
     if only:
         return {name: run for name, run in runs.items() if name in only or name == TREE}
     return {name: run for name, run in runs.items() if everybody or name not in ON_REQUEST}

@@ -17,7 +17,6 @@ import torch
 
 from hpd_core import models
 from pipelines.benchmarking.vllm_requests import Requests
-from pipelines.config import JobConfig
 from pipelines.errors import UsageError
 
 
@@ -85,10 +84,10 @@ class VllmProcess:
             raise
 
     @classmethod
-    def of_job(cls, python: str, job: JobConfig, model: Any, runs: Mapping[str, Requests], block_size: int) -> Self:
-        """With the job's model, in the dtype that `model` was loaded in."""
+    def of_model(cls, python: str, source: str, model: Any, runs: Mapping[str, Requests], block_size: int) -> Self:
+        """With the model `source`, in the dtype that `model` was loaded from there in."""
         dtype = str(model.dtype).removeprefix("torch.")
-        return cls(python, models.resolve_source(job.model), dtype, runs, block_size)
+        return cls(python, models.resolve_source(source), dtype, runs, block_size)
 
     def run(self, name: str) -> VllmRun:
         """All requests of one run, with an empty prefix cache.
