@@ -172,7 +172,7 @@ def compare_with_vllm(workload: Workload, job: JobConfig, python: str | None, bl
         raise UsageError(
             "--compare-answers: vLLM runs the weights as they are stored; set engine.quantization=null for the same"
         )
-    with _plain_weights(job, workload.tokenizer) as source:
+    with plain_weights(job, workload.tokenizer) as source:
         model = models.load_model(source, job.engine)
         models.attach(model)
         closing = closing_tokens(model, workload.tokenizer)
@@ -194,7 +194,7 @@ def compare_with_vllm(workload: Workload, job: JobConfig, python: str | None, bl
 
 
 @contextmanager
-def _plain_weights(job: JobConfig, tokenizer: Any) -> Iterator[str]:
+def plain_weights(job: JobConfig, tokenizer: Any) -> Iterator[str]:
     """A model that every engine can load: the job's, its adapter merged into the weights once for all of them."""
     if job.adapter is None:
         yield job.model

@@ -13,6 +13,7 @@ import torch
 from transformers import MistralConfig, MistralForCausalLM
 
 from hpd_core import EngineConfig, models
+from hpd_core.extractor import Weights
 from hpd_core.prompt import single_header
 from hpd_core.tokenization import SegmentTokenizer
 from pipelines.benchmarking.comparison import (
@@ -20,6 +21,7 @@ from pipelines.benchmarking.comparison import (
     closing_tokens,
     compare,
     natural_prompts,
+    plain_weights,
     questions,
     tree_answers,
 )
@@ -39,6 +41,7 @@ from pipelines.benchmarking.workload import ForcedRecord, Workload
 from pipelines.errors import UsageError
 from pipelines.labelling.questions import response_format
 from tests.pipelines.conftest import Workplace, products
+from tests.pipelines.test_adapter import make_adapter
 from tests.pipelines.test_benchmark import NUM_RECORDS, RIVALS, run
 from tests.tiny_model import answering_model, answering_tokenizer, build_tokenizer
 
@@ -318,6 +321,19 @@ def test_a_difference_has_its_texts_and_its_margin(
     assert item.margin > 0, "the fp32 model wrote ours"
     assert by_kind[True].position == len(ours[shorter]) - 1
     assert len(compare(asked, ours, theirs, lambda: model, workload.tokenizer, max_shown=1).differences) == 1
+
+
+def test_an_adapter_is_merged_for_every_engine(workplace: Workplace, workload: Workload, tiny_model_dir: Path) -> None:
+    job = workplace.config(adapter=str(make_adapter(workplace.folder / "adapter", tiny_model_dir)))
+    ids = torch.tensor([[7, 8, 9, 10]])
+    with plain_weights(job, workload.tokenizer) as source, torch.inference_mode():
+        merged = models.load_model(source, job.engine)(ids).logits
+        assert models.load_tokenizer(source, job.engine).get_vocab() == workload.tokenizer.get_vocab()
+        assert torch.allclose(merged, Weights.load(job.model, job.engine, job.adapter).model(ids).logits, atol=1e-5)
+        assert not torch.allclose(merged, models.load_model(job.model, job.engine)(ids).logits, atol=0.1)
+    assert not Path(source).exists()
+    with plain_weights(workplace.config(), workload.tokenizer) as source:
+        assert source == str(tiny_model_dir)
 
 
 @pytest.mark.skipif(not RIVALS.exists(), reason="no vLLM here; `make rivals` installs it")
