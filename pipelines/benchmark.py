@@ -5,7 +5,11 @@
 Every contender writes answers of exactly the gold answers' lengths, whatever the model would say by itself, so that
 only speed differs. Prompts are built beforehand for all of them. Beside them run the yardsticks of
 benchmarking/yardsticks.py: how fast the bare model and its matrix products are on as many tokens as `tree` forwards.
-Prints a table, and one JSON object as last line.
+Prints a table, what a reader must know of single rows, and one JSON object as last line.
+
+The rivals that take one product at a time run on request (`--only NAME`, `--all`). So does vLLM with a JSON schema, the
+only one whose answers end by themselves, since a schema and a forced length exclude each other. `--compare-answers`
+is no race: whether `tree` and vLLM write the same values.
 """
 
 from __future__ import annotations
@@ -23,7 +27,18 @@ import typer
 from rich.console import Console
 
 from hpd_core import HPDError, models
-from pipelines.benchmarking.contenders import Run, chosen, contenders, run_engine, vllm_contenders, yardsticks
+from pipelines.benchmarking.comparison import compare_with_vllm, report_comparison
+from pipelines.benchmarking.contenders import (
+    Run,
+    check_names,
+    chosen,
+    contenders,
+    run_engine,
+    vllm_contenders,
+    vllm_requests,
+    yardsticks,
+)
+from pipelines.benchmarking.generate import load_draft_model
 from pipelines.benchmarking.profiling import profile
 from pipelines.benchmarking.table import report, report_shares
 from pipelines.benchmarking.vllm_process import VllmProcess
@@ -46,11 +61,20 @@ def main(
     only: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Only this contender, beside 'tree'; can be repeated.")
     ] = None,
+    everybody: Annotated[
+        bool, typer.Option("--all", help="Also those that take one product at a time, and other slow ones.")
+    ] = False,
+    draft_model: Annotated[
+        str | None, typer.Option(metavar="MODEL", help="Also generate with this smaller model of the family to draft.")
+    ] = None,
     repeats: Annotated[int, typer.Option(min=1, help="Rounds; the median counts.")] = 3,
     vllm: Annotated[
         str | None, typer.Option(metavar="PYTHON", help="Also vLLM, of this interpreter's environment (make rivals).")
     ] = None,
     vllm_block_size: Annotated[int, typer.Option(min=1, help="Tokens of a block of vLLM's KV cache.")] = 32,
+    compare_answers: Annotated[
+        bool, typer.Option(help="Only whether 'tree' and vLLM write the same values; needs --vllm.")
+    ] = False,
     shares: Annotated[bool, typer.Option("--profile", help="Only where the time of the layout goes, by part.")] = False,
 ) -> None:
     """Measure decoding speed: the layouts, their rivals, and what the machine could do."""
@@ -60,21 +84,27 @@ def main(
             job = load_config(JobConfig, config, changes or [])
             tokenizer = models.load_tokenizer(job.model, job.engine)
             workload = Workload(tokenizer, job, gold, limit)
+            if compare_answers:
+                report_comparison(compare_with_vllm(workload, job, vllm, vllm_block_size))
+                return
             model = models.load_model(job.model, job.engine)
             models.attach(model)
             if shares:
                 run_engine(model, workload, job.engine)
                 report_shares(profile(model, lambda: run_engine(model, workload, job.engine)))
                 return
-            runs = contenders(model, workload, job.engine, batch_size)
+            draft = load_draft_model(draft_model, job.model, tokenizer, job.engine) if draft_model else None
+            runs = contenders(model, workload, job.engine, batch_size, draft)
             facts: dict[str, Any] = {}
             if vllm is not None:
+                requests = vllm_requests(model, workload, job.engine)
+                check_names([*requests, *runs], only, everybody)
                 console.print("starting vLLM, which compiles first")
-                process = _start_vllm(vllm, job, model, workload, vllm_block_size)
+                process = VllmProcess.of_model(vllm, job.model, model, requests, vllm_block_size)
                 stack.callback(process.close)
                 facts["vllm"] = process.facts | {"block_size": vllm_block_size}
-                runs = vllm_contenders(process) | runs
-            runs = chosen(runs, only)
+                runs = vllm_contenders(process, requests) | runs
+            runs = chosen(runs, only, everybody)
             console.print("looking for the best dense batch")
             work = run_engine(model, workload, job.engine.model_copy(update={"layout": "tree"})).work
             assert work is not None
@@ -91,11 +121,6 @@ def main(
             typer.echo(f"Error: {error}", err=True)
             raise typer.Exit(2) from None
     report(job.model, model, len(workload.records), batch_size, shape, results, facts)
-
-
-def _start_vllm(python: str, job: JobConfig, model: Any, workload: Workload, block_size: int) -> VllmProcess:
-    dtype = str(model.dtype).removeprefix("torch.")
-    return VllmProcess(python, models.resolve_source(job.model), dtype, workload.forced(model.config), block_size)
 
 
 if __name__ == "__main__":

@@ -70,6 +70,9 @@ def report(
         f"The last two columns are their time, token for token, in percent of the row's. Dense batches of "
         f"{dense_shape[0]} x {dense_shape[1]} tokens."
     )
+    notes = {name: runs[0].note for name, runs in results.items() if runs[0].note is not None}
+    for contender, note in notes.items():
+        console.print(f"{contender}: {note}.", highlight=False)
     facts = {
         "model": name,
         "dtype": str(model.dtype),
@@ -83,6 +86,7 @@ def report(
         "tokens": {name: runs[0].work.num_tokens for name, runs in results.items() if runs[0].work is not None},
         "steps": {name: runs[0].num_steps for name, runs in results.items() if runs[0].num_steps is not None},
         "efficiency": efficiencies,
+        "notes": notes,
         "versions": versions(),
         **other_facts,
     }

@@ -75,13 +75,13 @@ class Workload:
         if not self.records:
             raise UsageError(f"no record of the job has an answer in {gold_path}")
 
-    def prompts(self, model_config: Any, config: EngineConfig) -> list[PreparedPrompt]:
-        """All prompts of one layout, each value's length fixed."""
+    def prompts(self, model_config: Any, config: EngineConfig, *, natural: bool = False) -> list[PreparedPrompt]:
+        """All prompts of one layout, each value's length fixed; `natural`: bounded by K_max instead."""
         builder = PromptBuilder(self.tokenizer, config, models.max_positions(model_config))
         prepared, refusals = builder.build(self.records, self.schemas)
         if refusals:
             raise UsageError(f"record {min(refusals)} cannot be taken: {refusals[min(refusals)].message}")
-        for item in prepared:
+        for item in prepared if not natural else ():
             lengths = np.array([self.lengths[slot.record][slot.attribute] for slot in item.slots])
             item.prompt.layout = dataclasses.replace(item.prompt.layout, max_new_tokens=lengths)
         return prepared
