@@ -27,7 +27,7 @@ import typer
 from rich.console import Console
 
 from hpd_core import HPDError, models
-from pipelines.benchmarking.comparison import compare_with_vllm, report_comparison
+from pipelines.benchmarking.agreement import compare_with_vllm, report_comparison
 from pipelines.benchmarking.contenders import (
     Run,
     check_names,

@@ -16,7 +16,7 @@ from hpd_core import EngineConfig, models
 from hpd_core.extractor import Weights
 from hpd_core.prompt import single_header
 from hpd_core.tokenization import SegmentTokenizer
-from pipelines.benchmarking.comparison import (
+from pipelines.benchmarking.agreement import (
     Question,
     closing_tokens,
     compare,
