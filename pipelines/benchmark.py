@@ -59,7 +59,7 @@ def main(
         try:
             job = load_config(JobConfig, config, changes or [])
             tokenizer = models.load_tokenizer(job.model, job.engine)
-            workload = Workload(tokenizer, job, gold, limit)
+            workload = Workload.of_gold(tokenizer, job, gold, limit)
             model = models.load_model(job.model, job.engine)
             models.attach(model)
             if shares:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -24,27 +24,45 @@ CEILING, FLOOR = "ceiling", "floor"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Run:
-    """One run of one contender: its seconds, and what it forwarded if that is counted."""
+    """One run of one contender: its seconds, and what it forwarded if that is counted.
+
+    Attributes:
+        num_value_tokens: of values that end where the model ends them.
+        peak_bytes: memory at its highest, above what was there before (memory.py).
+    """
 
     seconds: float
     work: Work | None = None
     num_steps: int | None = None
+    num_value_tokens: int | None = None
+    peak_bytes: int | None = None
 
 
-def run_engine(model: Any, workload: Workload, config: EngineConfig) -> Run:
-    """Decodes the workload by a fresh decoder, so that every prefix is computed in it."""
+def run_engine(
+    model: Any, workload: Workload, config: EngineConfig, *, at_once: int | None = None, natural: bool = False
+) -> Run:
+    """Decodes the workload by a fresh decoder, so that every prefix is computed in it.
+
+    Args:
+        at_once: so many prompts are decoded to their end before others begin; None: as the engine does it.
+        natural: values end where the model ends them, K_max at the latest.
+    """
     shape = models.cache_shape(model)
-    decoder = Decoder(model, np.zeros(model.get_output_embeddings().weight.shape[0], dtype=bool), config, shape)
-    prepared = workload.prompts(model.config, config)
+    num_tokens = model.get_output_embeddings().weight.shape[0]
+    closing = workload.closing_tokens(model) if natural else np.zeros(num_tokens, dtype=bool)
+    decoder = Decoder(model, closing, config, shape)
+    prepared = workload.prompts(model.config, config, natural=natural)
+    at_once = at_once or len(prepared)
     started = time.perf_counter()
     reports: list[StepReport] = []
-    decoder.add([item.prompt for item in prepared])
-    while decoder.has_work:
-        reports.append(decoder.step())
+    for first in range(0, len(prepared), at_once):
+        decoder.add([item.prompt for item in prepared[first : first + at_once]])
+        while decoder.has_work:
+            reports.append(decoder.step())
     seconds = time.perf_counter() - started
     num_tokens = sum(count for report in reports for cohort in report.cohorts for _, count in cohort)
     num_logits = sum(len(tokens) for item in prepared for tokens in item.prompt.tokens)
-    return Run(seconds, Work(num_tokens, num_logits), len(reports))
+    return Run(seconds, Work(num_tokens, num_logits), len(reports), num_logits if natural else None)
 
 
 def timed(run: Callable[[], Any]) -> Run:
@@ -53,6 +71,7 @@ def timed(run: Callable[[], Any]) -> Run:
 
 
 Contenders = dict[str, Callable[[], Run]]
+Contender = TypeVar("Contender")
 
 
 def contenders(model: Any, workload: Workload, config: EngineConfig, batch_size: int) -> Contenders:
@@ -78,7 +97,7 @@ def contenders(model: Any, workload: Workload, config: EngineConfig, batch_size:
     }
 
 
-def chosen(runs: Contenders, only: Sequence[str] | None) -> Contenders:
+def chosen(runs: dict[str, Contender], only: Sequence[str] | None) -> dict[str, Contender]:
     """Those that `only` names, and always `tree`, whose work the yardsticks do; None: all.
 
     Raises:
