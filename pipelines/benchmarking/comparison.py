@@ -53,6 +53,7 @@ def compare(
     entrants = (natural_contenders if natural else contenders)(model, workload, config, batch_size)
     outside = {} if vllm is None else vllm_contenders(vllm)
     runs = chosen(outside | entrants, only)
+    workload.refuse_unfit(model.config, config, entrants.keys() & runs.keys())
     say("looking for the best dense batch")
     tree = config.model_copy(update={"layout": "tree"})
     work = run_engine(model, workload, tree, natural=natural).work

@@ -13,10 +13,11 @@ from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 from pipelines.benchmarking.sweeps import Swept
 
 _INK = "#123456"  # a colour that nothing else has; becomes the text colour of the style sheet
-_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#8c8c8c")
-"""Okabe and Ito's, which people with any colour vision tell apart."""
+COLOURS = ("#2f81d0", "#d0700a", "#16986a", "#b84f8c", "#c9483c", "#1f8fb5", "#808080")
+"""Neither light nor dark, so that they stand out from both grounds; markers tell them apart for everybody."""
 _MARKERS = "os^Dv<>"
-_STYLE = "<style>svg{color:#24292f}@media(prefers-color-scheme:dark){svg{color:#d0d7de}}</style>"
+INK_ON_LIGHT, INK_ON_DARK = "#24292f", "#d0d7de"
+_STYLE = f"<style>svg{{color:{INK_ON_LIGHT}}}@media(prefers-color-scheme:dark){{svg{{color:{INK_ON_DARK}}}}}</style>"
 _SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",  # text stays text: to be found, copied and read aloud
     "svg.hashsalt": "hpd",  # the same numbers give the same file
@@ -43,7 +44,7 @@ def draw_sweep(swept: Swept, title: str) -> bytes:
             medians = [statistics.median(values) for values in rounds]
             below = [median - min(values) for median, values in zip(medians, rounds, strict=True)]
             above = [max(values) - median for median, values in zip(medians, rounds, strict=True)]
-            colour, marker = _COLOURS[number % len(_COLOURS)], _MARKERS[number % len(_MARKERS)]
+            colour, marker = COLOURS[number % len(COLOURS)], _MARKERS[number % len(_MARKERS)]
             whiskers = (below, above)
             axes.errorbar(swept.xs, medians, whiskers, label=name, color=colour, marker=marker, markersize=5, capsize=3)
         axes.set_xscale("log", base=2)

@@ -113,6 +113,8 @@ def run_sweep(
     """
     points = [_point(sweep, point, workload, config) for point in sweep.points]
     entrants = [_entrants(sweep, point, model, batch_size, only) for point in points]
+    for point, ready in zip(points, entrants, strict=True):
+        point.workload.refuse_unfit(model.config, point.config, ready)
     runs: dict[str, list[list[Run]]] = {name: [[] for _ in points] for name in entrants[0]}
     for number in range(repeats):
         for index, (point, ready) in enumerate(zip(points, entrants, strict=True)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import cycle, islice
 from typing import Any, Self
 
@@ -140,6 +140,15 @@ class Workload:
         closing = SegmentTokenizer(self.tokenizer).closing_tokens(model.get_output_embeddings().weight.shape[0])
         closing[[index for index in models.end_of_text_ids(model) if index < len(closing)]] = True
         return closing
+
+    def refuse_unfit(self, model_config: Any, config: EngineConfig, contenders: Iterable[str]) -> None:
+        """Finds out before hours of work whether the layouts among the contenders take every record.
+
+        Raises:
+            UsageError: one of them does not.
+        """
+        for layout in {"stacked" if name.startswith("stacked") else "tree" for name in contenders}:
+            self.prompts(model_config, config.model_copy(update={"layout": layout, "stack_size": 1}))
 
     # The same work, changed in one thing.
 

@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 from hpd_core import Engine, EngineConfig, models
 from hpd_core.baseline import AutoregressiveBaseline
 from pipelines.benchmark import app
-from pipelines.benchmarking import memory
+from pipelines.benchmarking import memory, plots
 from pipelines.benchmarking.contenders import GENERATE, TREE, Run
 from pipelines.benchmarking.memory import measure
 from pipelines.benchmarking.natural import natural_contenders
@@ -24,6 +24,7 @@ from pipelines.benchmarking.single import PREFIX_KNOWN
 from pipelines.benchmarking.sweeps import Swept, find_sweep, run_sweep
 from pipelines.benchmarking.workload import Workload
 from pipelines.benchmarking.workloads import make_workload
+from pipelines.errors import UsageError
 from tests.pipelines.conftest import Workplace
 from tests.tiny_model import answering_model, answering_tokenizer
 
@@ -84,6 +85,28 @@ def test_a_sweep_prints_and_draws_what_it_found(workplace: Workplace) -> None:
     assert "prefers-color-scheme:dark" in svg
     assert "currentColor" in svg
     assert not re.search(r"fill: ?#(fff|000)", svg)
+
+
+@pytest.mark.parametrize(("ground", "ink"), [("#ffffff", plots.INK_ON_LIGHT), ("#0d1117", plots.INK_ON_DARK)])
+def test_plots_are_legible_on_light_and_dark(ground: str, ink: str) -> None:
+    def luminance(colour: str) -> float:
+        shares = [int(colour[first : first + 2], 16) / 255 for first in (1, 3, 5)]
+        linear = [share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4 for share in shares]
+        return sum(factor * part for factor, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+    def contrast(colour: str) -> float:
+        light, dark = sorted((luminance(colour), luminance(ground)), reverse=True)
+        return (light + 0.05) / (dark + 0.05)
+
+    assert contrast(ink) >= 7  # WCAG AAA for text
+    assert min(map(contrast, plots.COLOURS)) >= 3  # WCAG for graphics
+
+
+def test_what_will_not_fit_is_refused_before_anything_runs(model: Any, workload: Workload) -> None:
+    said: list[str] = []
+    with pytest.raises(UsageError, match="cannot be taken: the document has 3000 tokens"):
+        run_sweep(find_sweep("document", [8, 3000]), model, workload, CONFIG, 8, 1, [TREE], said.append)
+    assert said == []
 
 
 def test_documents_grow_by_the_tokens_they_are_said_to_have(model: Any, workload: Workload) -> None:
