@@ -95,9 +95,9 @@ def main(
             report_shares(profile(model, lambda: run_engine(model, workload, job.engine)))
         elif swept is not None:
             curve = run_sweep(swept, model, workload, job.engine, batch_size, repeats, only, console.print)
+            report_sweep(job.model, model, name, curve)
             if draw is not None:
                 console.print(f"written: {draw(curve, name, f'{name}, {job.model}')}")
-            report_sweep(job.model, model, name, curve)
         elif made_up == SINGLE:
             asks = chosen(askers(model, workload, job.engine), only)
             latencies = ask_alone(asks, len(workload.records), repeats, model.device, console.print)

@@ -51,22 +51,8 @@ SENTENCES = (
     "Thousands of customers have left a review; have a look before you decide!",
 )
 PARTS = (
-    *(
-        "Handle",
-        "Lining",
-        "Closure",
-        "Strap",
-        "Rim",
-        "Cable",
-        "Plug",
-        "Base",
-        "Blade",
-        "Mesh",
-        "Filter",
-        "Lid",
-        "Frame",
-    ),
-    *("Edge", "Thread", "Cover", "Pocket", "Foot", "Spout", "Hinge", "Grip", "Panel", "Ring", "Core"),
+    *("Handle", "Lining", "Closure", "Strap", "Rim", "Cable", "Plug", "Base", "Blade", "Mesh", "Filter", "Lid"),
+    *("Edge", "Thread", "Cover", "Pocket", "Foot", "Spout", "Hinge", "Grip", "Panel", "Ring", "Core", "Frame"),
 )
 ASPECTS = {
     "colour": COLOURS,
