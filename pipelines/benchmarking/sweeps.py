@@ -115,6 +115,9 @@ def run_sweep(
     entrants = [_entrants(sweep, point, model, batch_size, only) for point in points]
     for point, ready in zip(points, entrants, strict=True):
         point.workload.refuse_unfit(model.config, point.config, ready)
+    # What happens once only, the first touch of weights that are mapped from their file above all.
+    for run in entrants[0].values():
+        run()
     runs: dict[str, list[list[Run]]] = {name: [[] for _ in points] for name in entrants[0]}
     for number in range(repeats):
         for index, (point, ready) in enumerate(zip(points, entrants, strict=True)):

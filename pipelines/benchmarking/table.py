@@ -127,16 +127,18 @@ def report_sweep(name: str, model: Any, workload: str, swept: Swept) -> None:
     title = f"{swept.sweep.measure} by {swept.sweep.label}; {workload}, {name}, {_machine(model)}"
     table = Table(title=title)
     table.add_column(swept.sweep.label, justify="right")
-    for column in (*(part for contender in rates for part in (contender, "spread", "MB")), "products"):
+    is_catalog = swept.sweep.name == CATALOG
+    columns = [part for contender in rates for part in (contender, "spread", "MB")]
+    for column in columns if is_catalog else [*columns, "products"]:
         table.add_column(column, justify="right")
     for index, (x, count) in enumerate(zip(swept.xs, swept.num_records, strict=True)):
         cells = []
         for contender, runs in swept.runs.items():
             cells += [f"{medians[contender][index]:.2f}", _spread(rates[contender][index])]
             cells.append(_megabytes(_peak(runs[index])))
-        table.add_row(f"{x:,}", *cells, f"{count:,}")
+        table.add_row(f"{x:,}", *cells, *([] if is_catalog else [f"{count:,}"]))
     notes = [f"Medians of the rounds. {_MEMORY_NOTE}."]
-    if swept.sweep.name == CATALOG:
+    if is_catalog:
         growth = ", ".join(f"{contender} {costs[-1] / costs[0]:.2f}x" for contender, costs in medians.items())
         notes.append(f"Cost of a product, {swept.xs[-1]:,} products against {swept.xs[0]:,}: {growth}.")
     _print(table, notes)
