@@ -71,7 +71,7 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class Agreement:
     """How many values are identical, and some of the others."""
 
     num_values: int
@@ -118,14 +118,14 @@ def tree_answers(
     return [tokens for item in prepared for tokens in item.prompt.tokens]
 
 
-def compare(
+def compare_answers(
     asked: Sequence[Question],
     ours: Sequence[Sequence[int]],
     theirs: Sequence[Sequence[int]],
     oracle: Callable[[], Any],
     tokenizer: Any,
     max_shown: int = MAX_SHOWN,
-) -> Comparison:
+) -> Agreement:
     """Counts identical answers, and looks closer at the first `max_shown` of the others.
 
     Args:
@@ -148,7 +148,7 @@ def compare(
         differences.append(
             Difference(asked[number].product_id, asked[number].attribute, texts[0], texts[1], position, margin)
         )
-    return Comparison(len(asked), len(asked) - len(different), differences)
+    return Agreement(len(asked), len(asked) - len(different), differences)
 
 
 @torch.inference_mode()
@@ -159,7 +159,7 @@ def _margin(model: Any, tokens: list[int], one: int, other: int) -> float:
     return float(scores[one] - scores[other])
 
 
-def compare_with_vllm(workload: Workload, job: JobConfig, python: str | None, block_size: int) -> Comparison:
+def compare_with_vllm(workload: Workload, job: JobConfig, python: str | None, block_size: int) -> Agreement:
     """`tree` against vLLM's fan-out, both with the job's model and adapter.
 
     Raises:
@@ -190,7 +190,7 @@ def compare_with_vllm(workload: Workload, job: JobConfig, python: str | None, bl
             models.use_own_attention(oracle)
             return oracle
 
-        return compare(questions(prepared, workload), ours, theirs, load_oracle, workload.tokenizer)
+        return compare_answers(questions(prepared, workload), ours, theirs, load_oracle, workload.tokenizer)
 
 
 @contextmanager
@@ -209,7 +209,7 @@ def plain_weights(job: JobConfig, tokenizer: Any) -> Iterator[str]:
         yield folder
 
 
-def report_comparison(comparison: Comparison) -> None:
+def report_agreement(comparison: Agreement) -> None:
     """Text for people, then one JSON line."""
     console = Console(width=None if sys.stdout.isatty() else 140, highlight=False, markup=False)
     console.print(f"{comparison.num_identical:,} of {comparison.num_values:,} values are identical, token for token.")

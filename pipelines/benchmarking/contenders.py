@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -49,29 +49,44 @@ class Run:
 
     Attributes:
         num_steps: of the engine.
+        num_value_tokens: of values that end where the model ends them.
+        peak_bytes: memory at its highest, above what was there before (memory.py).
         note: what a reader of the table must know.
     """
 
     seconds: float
     work: Work | None = None
     num_steps: int | None = None
+    num_value_tokens: int | None = None
+    peak_bytes: int | None = None
     note: str | None = None
 
 
-def run_engine(model: Any, workload: Workload, config: EngineConfig) -> Run:
-    """Decodes the workload by a fresh decoder, so that every prefix is computed in it."""
+def run_engine(
+    model: Any, workload: Workload, config: EngineConfig, *, at_once: int | None = None, natural: bool = False
+) -> Run:
+    """Decodes the workload by a fresh decoder, so that every prefix is computed in it.
+
+    Args:
+        at_once: so many prompts are decoded to their end before others begin; None: as the engine does it.
+        natural: values end where the model ends them, K_max at the latest.
+    """
     shape = models.cache_shape(model)
-    decoder = Decoder(model, np.zeros(model.get_output_embeddings().weight.shape[0], dtype=bool), config, shape)
-    prepared = workload.prompts(model.config, config)
+    num_tokens = model.get_output_embeddings().weight.shape[0]
+    closing = workload.closing_tokens(model) if natural else np.zeros(num_tokens, dtype=bool)
+    decoder = Decoder(model, closing, config, shape)
+    prepared = workload.prompts(model.config, config, natural=natural)
+    at_once = at_once or len(prepared)
     started = time.perf_counter()
     reports: list[StepReport] = []
-    decoder.add([item.prompt for item in prepared])
-    while decoder.has_work:
-        reports.append(decoder.step())
+    for first in range(0, len(prepared), at_once):
+        decoder.add([item.prompt for item in prepared[first : first + at_once]])
+        while decoder.has_work:
+            reports.append(decoder.step())
     seconds = time.perf_counter() - started
     num_tokens = sum(count for report in reports for cohort in report.cohorts for _, count in cohort)
     num_logits = sum(len(tokens) for item in prepared for tokens in item.prompt.tokens)
-    return Run(seconds, Work(num_tokens, num_logits), len(reports))
+    return Run(seconds, Work(num_tokens, num_logits), len(reports), num_logits if natural else None)
 
 
 def timed(run: Callable[[], Any]) -> Run:
@@ -82,6 +97,7 @@ def timed(run: Callable[[], Any]) -> Run:
 Contenders = dict[str, Callable[[], Run]]
 Rival = Callable[[Any, Sequence[ForcedRecord], int], list[list[int]]]
 """A function of model, records and batch size that returns what it wrote, per record."""
+Contender = TypeVar("Contender")
 
 
 def contenders(
@@ -173,7 +189,7 @@ def check_names(known: Collection[str], only: Sequence[str] | None, everybody: b
             raise UsageError(f"--only {name!r}: there are {', '.join(map(repr, known))}")
 
 
-def chosen(runs: Contenders, only: Sequence[str] | None, everybody: bool = False) -> Contenders:
+def chosen(runs: dict[str, Contender], only: Sequence[str] | None, everybody: bool = False) -> dict[str, Contender]:
     """Those that `only` names, and always `tree`, whose work the yardsticks do; None: all that take no extra asking.
 
     Args:

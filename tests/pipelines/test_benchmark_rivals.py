@@ -19,7 +19,7 @@ from hpd_core.tokenization import SegmentTokenizer
 from pipelines.benchmarking.agreement import (
     Question,
     closing_tokens,
-    compare,
+    compare_answers,
     natural_prompts,
     plain_weights,
     questions,
@@ -292,7 +292,7 @@ def test_tree_writes_what_plain_transformers_writes(
     def oracle() -> Any:
         raise AssertionError("nobody disagrees")
 
-    found = compare(asked, ours, theirs, oracle, workload.tokenizer)
+    found = compare_answers(asked, ours, theirs, oracle, workload.tokenizer)
     assert (found.num_values, found.num_identical, found.differences) == (len(asked), len(asked), [])
 
 
@@ -306,7 +306,7 @@ def test_a_difference_has_its_texts_and_its_margin(
     shorter = next(number for number, answer in enumerate(ours) if len(answer) > 1 and number != changed)
     theirs[shorter] = ours[shorter][:-1]
 
-    found = compare(asked, ours, theirs, lambda: model, workload.tokenizer)
+    found = compare_answers(asked, ours, theirs, lambda: model, workload.tokenizer)
     assert (found.num_values, found.num_identical) == (len(asked), len(asked) - 2)
     by_kind = {item.margin is None: item for item in found.differences}
     item = by_kind[False]
@@ -320,7 +320,7 @@ def test_a_difference_has_its_texts_and_its_margin(
     assert item.margin == pytest.approx(float(row[ours[changed][2]] - row[red]), abs=1e-4)
     assert item.margin > 0, "the fp32 model wrote ours"
     assert by_kind[True].position == len(ours[shorter]) - 1
-    assert len(compare(asked, ours, theirs, lambda: model, workload.tokenizer, max_shown=1).differences) == 1
+    assert len(compare_answers(asked, ours, theirs, lambda: model, workload.tokenizer, max_shown=1).differences) == 1
 
 
 def test_an_adapter_is_merged_for_every_engine(workplace: Workplace, workload: Workload, tiny_model_dir: Path) -> None:
