@@ -117,7 +117,13 @@ def report_latencies(name: str, model: Any, workload: str, repeats: int, latenci
         for rival in compared:
             cells += [f"{found[rival][key] / row[key]:.2f}" for key in ("median_ms", "median_steps")]
         table.add_row(contender, *cells, _megabytes(latencies[contender].peak_bytes))
-    _print(table, [f"steps: forward passes one after the other, median. {_MEMORY_NOTE}."])
+    _print(
+        table,
+        [
+            "steps: forward passes one after the other, median. MB: memory at its highest for one product, above what "
+            "stands before it: the loaded model and, for a layout, the copy of its weights that it has packed."
+        ],
+    )
     seconds = {contender: [wait.seconds for wait in latency.waits] for contender, latency in latencies.items()}
     facts = _facts(name, model, workload) | {"records": num_records, "latency": found, "seconds": seconds}
     print(json.dumps(facts))
