@@ -100,13 +100,6 @@ def _record(item: PreparedPrompt) -> ForcedRecord:
     return ForcedRecord(item.prompt.layout, item.prompt.layout.max_new_tokens.tolist())
 
 
-def closing_tokens(model: Any, tokenizer: Any) -> npt.NDArray[np.bool_]:
-    """bool [vocabulary]: the tokens that end a value, as in the engine."""
-    closing = SegmentTokenizer(tokenizer).closing_tokens(model.get_output_embeddings().weight.shape[0])
-    closing[[index for index in models.end_of_text_ids(model) if index < len(closing)]] = True
-    return closing
-
-
 def tree_answers(
     model: Any, prepared: Sequence[PreparedPrompt], closing: npt.NDArray[np.bool_], config: EngineConfig
 ) -> list[list[int]]:
@@ -175,7 +168,7 @@ def compare_with_vllm(workload: Workload, job: JobConfig, python: str | None, bl
     with plain_weights(job, workload.tokenizer) as source:
         model = models.load_model(source, job.engine)
         models.attach(model)
-        closing = closing_tokens(model, workload.tokenizer)
+        closing = workload.closing_tokens(model)
         prepared = natural_prompts(model, workload, job.engine)
         requests = fan_out([_record(item) for item in prepared], np.nonzero(closing)[0].tolist())
         vllm = VllmProcess.of_model(python, source, model, {"natural": requests}, block_size)

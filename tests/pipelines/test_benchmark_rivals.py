@@ -18,7 +18,6 @@ from hpd_core.prompt import single_header
 from hpd_core.tokenization import SegmentTokenizer
 from pipelines.benchmarking.agreement import (
     Question,
-    closing_tokens,
     compare_answers,
     natural_prompts,
     plain_weights,
@@ -68,7 +67,7 @@ def workload(workplace: Workplace) -> Workload:
     rows[4]["values"] = {"Brand": ["Velor"], "Sizes": ["41", "42"]}
     gold.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     job = workplace.config()
-    return Workload(models.load_tokenizer(job.model, job.engine), job, str(gold), None)
+    return Workload.of_gold(models.load_tokenizer(job.model, job.engine), job, str(gold), None)
 
 
 @torch.inference_mode()
@@ -271,7 +270,7 @@ def compared(model: Any, workload: Workload) -> tuple[list[Question], Answers, A
     config = EngineConfig(max_value_tokens=6)
     prepared = natural_prompts(model, workload, config)
     asked = questions(prepared, workload)
-    closing = closing_tokens(model, workload.tokenizer)
+    closing = workload.closing_tokens(model)
     stop = closing.nonzero()[0].tolist()
     theirs = [greedy(model, question.prompt, question.limit, stop) for question in asked]
     models.attach(model)
