@@ -210,6 +210,8 @@ class Engine(Extractor):
             stack = {slot.record for slot in prompt.owner.slots}
             for record_number in stack:
                 seconds[record_number] += prompt.owner.seconds / len(stack)
+            metrics.draft_tokens += prompt.num_draft_tokens
+            metrics.rejected_tokens += prompt.num_rejected_tokens
             layout = prompt.layout
             metrics.key_tokens += layout.num_key_tokens
             metrics.document_tokens += prompt.num_own_tokens - layout.num_key_tokens
