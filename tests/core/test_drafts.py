@@ -222,9 +222,19 @@ def test_wrong_drafts_cost_rows_but_no_steps() -> None:
 
 def test_values_that_others_see_get_no_drafts() -> None:
     rng = np.random.default_rng(2)
-    closing = random_closing(rng)
     cases = [random_case(rng, "stacked", [random_ids(rng, 3, 6)], branches=4, k_max=6) for _ in range(3)]
     reports: list[StepReport] = []
     config = EngineConfig(max_draft_tokens_per_step=500)
-    decode(build_model("llama"), cases, closing, config, lambda *_: [7] * 4, reports)
+    decode(build_model("llama"), cases, NEVER, config, lambda *_: range(VOCABULARY), reports)
     assert [report.draft_tokens for report in reports] == [0] * len(reports)
+
+
+def test_a_decoder_ceases_to_draft_what_is_always_wrong() -> None:
+    cases = one_value_each(8, limit=60)
+    plain, _ = run(cases, 0, None)
+    told = {tuple(tokens[:size]): (tokens[size] + 1) % VOCABULARY for tokens in plain for size in range(1, 60)}
+    answers, steps = run(cases, 100, lambda document, written, most: [told[tuple(written.tolist())]] * most)
+    assert answers == plain
+    drafted = [step[1] for step in steps[1:]]
+    assert drafted[:3] == [32] * 3
+    assert drafted[40:] == [0] * len(drafted[40:])
