@@ -172,7 +172,11 @@ def test_whatever_is_drafted_the_answers_are_the_oracles(
         plain = decode(build_model(family), cases, closing, EngineConfig(**options))
         source = Prompter(plain, rng, spoilt)
         config = EngineConfig(**options, max_draft_tokens_per_step=room)
-        prompts = decode(build_model(family), cases, closing, config, source)
+        reports: list[StepReport] = []
+        prompts = decode(build_model(family), cases, closing, config, source, reports)
+    for report in reports:
+        num_fed = sum(count for cohort in report.cohorts for _, count in cohort)
+        assert report.draft_tokens == 0 or num_fed <= room, "drafts fill a step up to what was said"
     oracle = build_model(family)
     for case, prompt in list(zip(cases, prompts, strict=True))[:2]:
         assert_equals_oracle(oracle, case, prompt, closing)
