@@ -188,10 +188,12 @@ def one_value_each(count: int, limit: int) -> list[TreeCase]:
     return [TreeCase([], random_ids(rng, 5, 9), [Branch(random_ids(rng, 2, 2), limit)]) for _ in range(count)]
 
 
-def run(cases: Sequence[TreeCase], room: int, source: DraftSource | None) -> tuple[list[list[int]], list[list[int]]]:
+def run(
+    cases: Sequence[TreeCase], room: int, source: DraftSource | None, max_prompts_per_cohort: int = 32
+) -> tuple[list[list[int]], list[list[int]]]:
     """The answers, and per step: tokens fed, drafted, rejected."""
     reports: list[StepReport] = []
-    config = EngineConfig(max_draft_tokens_per_step=room)
+    config = EngineConfig(max_draft_tokens_per_step=room, max_prompts_per_cohort=max_prompts_per_cohort)
     prompts = decode(build_model("llama"), cases, NEVER, config, source, reports)
     steps = [
         [sum(n for c in report.cohorts for _, n in c), report.draft_tokens, report.rejected_tokens]
@@ -211,6 +213,18 @@ def test_right_drafts_spare_steps() -> None:
     assert answers == plain
     assert LONGEST_DRAFT == 4
     assert steps[1:] == [[15, 12, 0], [15, 12, 0], [3, 0, 0]], "the first one of the prompt, five, five, the last one"
+
+
+def test_cohorts_share_the_room() -> None:
+    cases = one_value_each(4, limit=12)
+    plain, _ = run(cases, 0, None)
+    told = {tuple(tokens[:size]): tokens[size:] for tokens in plain for size in range(1, 12)}
+    answers, steps = run(cases, 9, lambda document, written, most: told[tuple(written.tolist())], 3)
+    assert answers == plain
+    # While the second cohort's prompt is fed, there is no room.
+    assert steps[1][1:] == [0, 0]
+    assert steps[2] == [9, 5, 0], "four last tokens, and five of what follows"
+    assert max(step[0] for step in steps[2:]) == 9
 
 
 def test_wrong_drafts_cost_rows_but_no_steps() -> None:
