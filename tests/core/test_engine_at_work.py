@@ -122,7 +122,7 @@ def test_every_token_is_forwarded_once(fresh: Engine) -> None:
     metrics = future.metrics
     fed = sum(value.num_tokens - 1 for value in values)
     prompts = metrics.prefix_tokens_computed + metrics.document_tokens + metrics.key_tokens
-    assert sum(forwarded) == prompts + fed
+    assert sum(forwarded) == prompts + fed + metrics.rejected_tokens
 
 
 def test_drafts_change_no_answer_and_are_counted(tiny_model_dir: Path) -> None:
