@@ -98,10 +98,11 @@ class AutoregressiveBaseline(Extractor):
             if self._max_positions is None or needed <= self._max_positions:
                 prepared.append(item)
             else:
-                refusals[item.slots[0].record] = Refusal(
+                refusal = Refusal(
                     ErrorCode.TOO_LONG,
                     f"prompt and answer may take {needed} tokens, the model has {self._max_positions} positions",
                 )
+                refusals.update(dict.fromkeys(item.records, refusal))
         prepared.sort(key=lambda item: len(_trunk(item)))
         results: dict[int, RecordResult] = {}
         for first in range(0, len(prepared), self.config.max_prompts_per_cohort):
@@ -111,12 +112,12 @@ class AutoregressiveBaseline(Extractor):
             seconds = time.perf_counter() - started
             metrics.busy_seconds += seconds
             for item, (ids, ended) in zip(batch, answers, strict=True):
-                number = item.slots[0].record
-                record = records[number]
-                values = self._values(schemas[record.category], ids, ended)
+                category = records[item.records[0]].category
+                values = self._values(schemas[category], ids, ended)
                 # A padded batch costs each of its rows as much.
-                share = seconds / len(batch)
-                results[number] = RecordResult(record.id, record.category, values, engine_seconds=share)
+                share = seconds / len(batch) / len(item.records)
+                for number in item.records:
+                    results[number] = RecordResult(records[number].id, category, values, engine_seconds=share)
                 layout = item.prompt.layout
                 metrics.prefix_tokens_computed += layout.num_prefix_tokens
                 metrics.document_tokens += len(_trunk(item)) - layout.num_prefix_tokens

@@ -38,7 +38,7 @@ class Prompt:
         owner: whatever the caller wants to find again when the prompt is finished.
         tokens, logprobs: after it is finished, per branch: generated ids (the closing one last) and their
             log-probabilities. `closed[b]` is False where the value was cut at its limit.
-        num_draft_tokens, num_rejected_tokens: drafted tokens that were fed for it, and those that were wrong.
+        num_draft_tokens, num_rejected_tokens: likewise: drafted tokens that were fed, and those that were wrong.
     """
 
     layout: Layout
@@ -55,6 +55,11 @@ class Prompt:
         """The tokens between the prefix and the keys."""
         layout = self.layout
         return layout.token_ids[layout.num_prefix_tokens : layout.num_tokens - layout.num_key_tokens]
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether its values are there."""
+        return bool(self.tokens)
 
     @property
     def num_own_tokens(self) -> int:
@@ -145,6 +150,8 @@ class Cohort:
         # Of a step with drafts: its tokens, and of each the value, and how far behind the value's last token it is.
         self._drafted: tuple[CohortInput, IntArray, IntArray] | None = None
 
+        self._num_drafts = np.zeros(len(prompts), dtype=np.int64)
+        self._num_rejected = np.zeros(len(prompts), dtype=np.int64)
         self._retired = np.zeros(len(prompts), dtype=bool)  # finished; the row waits to be dropped
         prefixes = [prefixes[row] for row in order]
         copied = [None if share_prefixes else prefix for prefix in prefixes]
@@ -441,10 +448,8 @@ class Cohort:
             rejected = torch.from_numpy(wrong).to(self._device)
             # Their columns hold what nobody wrote: nobody may see them from now on.
             self._k_positions[fed.plan.kv_prompts[rejected], fed.plan.kv_columns[rejected]] = UNSEEN
-        for row in rows[depths > 0]:
-            self.prompts[row].num_draft_tokens += 1
-        for row in rows[wrong]:
-            self.prompts[row].num_rejected_tokens += 1
+        self._num_drafts += np.bincount(rows[depths > 0], minlength=len(self.prompts))
+        self._num_rejected += np.bincount(rows[wrong], minlength=len(self.prompts))
         return chosen[np.nonzero(depths == last)[0]], len(wrong)
 
     # Between steps.
@@ -465,6 +470,8 @@ class Cohort:
 
     def _write_back(self, row: int) -> None:
         prompt = self.prompts[row]
+        prompt.num_draft_tokens = int(self._num_drafts[row])
+        prompt.num_rejected_tokens = int(self._num_rejected[row])
         for branch in range(prompt.layout.num_branches):
             count = self._counts[row, branch]
             prompt.tokens.append(self._tokens[row, branch, :count].tolist())
@@ -515,7 +522,16 @@ class Cohort:
         return merged
 
 
-_PROMPT_ARRAYS = ("_own_lengths", "_own_ids", "_own_positions", "_own_scopes", "_used", "_retired")
+_PROMPT_ARRAYS = (
+    "_own_lengths",
+    "_own_ids",
+    "_own_positions",
+    "_own_scopes",
+    "_used",
+    "_num_drafts",
+    "_num_rejected",
+    "_retired",
+)
 _BRANCH_ARRAYS = (
     "_ends",
     "_end_positions",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Iterable
@@ -22,8 +23,11 @@ from hpd_core.constraints import StateTable
 from hpd_core.drafts import Drafter
 from hpd_core.errors import ModelError
 from hpd_core.layout import FREE, IntArray
+from hpd_core.memory import halved, is_out_of_memory
 from hpd_core.packing import PackedLinears
 from hpd_core.scheduler import Scheduler
+
+logger = logging.getLogger(__name__)
 
 _LOGIT_ROWS_AT_ONCE = {"cpu": 16, "cuda": 4096}
 """Rows of logits that are reduced together; 16 x 49,152 in fp32 stay in the caches of a CPU."""
@@ -67,16 +71,19 @@ class Decoder:
         self._shape = shape
         self._constraints = constraints
         self._linears = PackedLinears(model) if config.pack_weights else None
+        self._open: dict[Prompt, None] = {}  # in the order in which they came
+        self._lost_seconds = 0.0
         self._eager = config.attention == "eager" or (config.attention == "auto" and shape.device.type == "cpu")
         share = self._eager  # the fused kernel takes one block of keys a prompt
-        most = min(config.max_draft_tokens_per_step, config.max_tokens_per_step)
-        self._drafter = Drafter(most, closing, constraints)
+        self._drafter = Drafter(config.max_draft_tokens_per_step, closing, constraints)
         self.pool = pool = CachePool(shape)
         self._scheduler = Scheduler(config, lambda prompts, prefixes: Cohort(prompts, prefixes, pool, share), share)
 
     def add(self, prompts: Iterable[Prompt]) -> None:
         """Queues prompts; those added first run first."""
-        self._scheduler.add(prompts)
+        arrived = list(prompts)
+        self._open.update(dict.fromkeys(arrived))
+        self._scheduler.add(arrived)
 
     @property
     def has_work(self) -> bool:
@@ -85,13 +92,59 @@ class Decoder:
 
     def clear(self) -> None:
         """Drops all prompts, after an error."""
+        self._open.clear()
         self._scheduler.clear()
         self.pool.clear()
 
-    @torch.inference_mode()
     def step(self) -> StepReport:
+        """One step. Where memory is missing, the prompts begin anew with half of the limits, from the next step on.
+
+        Raises:
+            Exception: what the forward raises; out of memory, where one prompt alone is too much. Then `clear`.
+        """
+        # A step that failed is charged to those for which it is done again.
+        started = time.perf_counter() - self._lost_seconds
+        try:
+            report = self._step(started)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            limits = self._scheduler.config
+            smaller = halved(limits)
+            if smaller is None:
+                self._scheduler.restart(self._config)  # others may need less
+                raise
+            logger.warning(
+                "out of memory (%s); goes on with engine.max_tokens_per_step %d instead of %d, max_prompts_per_cohort "
+                "%d instead of %d, max_cached_tokens %d instead of %d",
+                str(error).partition("\n")[0],
+                *(smaller.max_tokens_per_step, limits.max_tokens_per_step),
+                *(smaller.max_prompts_per_cohort, limits.max_prompts_per_cohort),
+                *(smaller.max_cached_tokens, limits.max_cached_tokens),
+            )
+        else:
+            for prompt in report.finished:
+                del self._open[prompt]
+            self._lost_seconds = 0.0
+            return report
+        # Only now: the error's traceback has held on to what the step had made.
+        finished = self._begin_anew(smaller)
+        self._lost_seconds = time.perf_counter() - started
+        return StepReport(finished, [], [], 0.0)
+
+    def _begin_anew(self, limits: EngineConfig) -> list[Prompt]:
+        """Drops what runs and queues all that is not finished. Returns what was, and is not reported yet."""
+        prompts = list(self._open)
+        self.clear()
+        self._scheduler.restart(limits)
+        if self._shape.device.type == "cuda":
+            torch.cuda.empty_cache()
+        self.add(prompt for prompt in prompts if not prompt.is_finished)
+        return [prompt for prompt in prompts if prompt.is_finished]
+
+    @torch.inference_mode()
+    def _step(self, started: float) -> StepReport:
         """Admits, feeds every running cohort in one forward, takes the new tokens, retires."""
-        started = time.perf_counter()
         cohorts = self._scheduler.schedule()
         inputs = self._gather(cohorts)
         num_rejected = self._scatter(cohorts, inputs, self._forward(inputs))
@@ -104,9 +157,11 @@ class Decoder:
     def _gather(self, cohorts: list[Cohort]) -> list[CohortInput]:
         inputs: list[CohortInput] = []
         start = 0
-        room = self._drafter.room(sum(cohort.num_prefill_tokens or cohort.num_live for cohort in cohorts))
+        limit = self._scheduler.config.max_tokens_per_step
+        load = sum(cohort.num_prefill_tokens or cohort.num_live for cohort in cohorts)
+        room = min(self._drafter.room(load), limit - load)
         for cohort in cohorts:
-            inputs.append(cohort.next_input(start, self._config.max_tokens_per_step, self._drafter, room))
+            inputs.append(cohort.next_input(start, limit, self._drafter, room))
             start += len(inputs[-1].token_ids)
             room -= inputs[-1].num_drafts
         return inputs

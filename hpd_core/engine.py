@@ -18,7 +18,8 @@ from hpd_core.constraints import Constraints
 from hpd_core.decoder import Decoder, StepReport
 from hpd_core.errors import EngineError
 from hpd_core.extractor import ExtractionFuture, Extractor, Weights, refused_result
-from hpd_core.prepare import PreparedPrompt, PromptBuilder, Refusal, Slot
+from hpd_core.memory import fitted, free_bytes
+from hpd_core.prepare import PreparedPrompt, PromptBuilder, Refusal
 from hpd_core.tokenization import SegmentTokenizer
 from hpd_core.types import Attribute, CategorySchema, Record, RecordResult, Value
 from hpd_core.values import parse_value
@@ -41,7 +42,7 @@ class _Owner:
     """What a prompt belongs to, and what it has cost."""
 
     submission: _Submission
-    slots: list[Slot]
+    prepared: PreparedPrompt
     seconds: float = 0.0
 
 
@@ -73,7 +74,9 @@ class Engine(Extractor):
         closing = self._segments.closing_tokens(vocab_size)
         closing[[index for index in models.end_of_text_ids(model) if index < len(closing)]] = True
         self.closing_tokens = closing
-        self._decoder = Decoder(model, closing, self.config, models.cache_shape(model), constraints.table)
+        shape = models.cache_shape(model)
+        limits = fitted(self.config, shape, free_bytes(shape.device))
+        self._decoder = Decoder(model, closing, limits, shape, constraints.table)
         models.verify(model, tokenizer, self._decoder)
 
         self._inbox: deque[tuple[_Submission, list[PreparedPrompt]]] = deque()
@@ -103,7 +106,7 @@ class Engine(Extractor):
         prepared, refusals = self._builder.build(records, schemas, document_ids, wanted)
         submission = _Submission(list(records), dict(schemas), refusals, future, len(prepared))
         for item in prepared:
-            item.prompt.owner = _Owner(submission, item.slots)
+            item.prompt.owner = _Owner(submission, item)
         with self._wake:
             if self._closed:
                 raise EngineError("the engine is closed")
@@ -201,15 +204,17 @@ class Engine(Extractor):
         prefix_tokens = 0
         for prompt in submission.finished:
             texts = self._segments.decode(prompt.tokens)
-            for branch, slot in enumerate(prompt.owner.slots):
+            for branch, slot in enumerate(prompt.owner.prepared.slots):
                 record = submission.records[slot.record]
                 attribute = submission.schemas[record.category].attributes[slot.attribute]
                 value = _value(attribute, prompt, branch, texts[branch])
                 answers.setdefault(slot.record, {})[attribute.name] = value
                 metrics.value_tokens += value.num_tokens
-            stack = {slot.record for slot in prompt.owner.slots}
-            for record_number in stack:
-                seconds[record_number] += prompt.owner.seconds / len(stack)
+            records = prompt.owner.prepared.records
+            for twin in prompt.owner.prepared.twins:
+                answers[twin] = answers[records[0]]
+            for record_number in records:
+                seconds[record_number] += prompt.owner.seconds / len(records)
             metrics.draft_tokens += prompt.num_draft_tokens
             metrics.rejected_tokens += prompt.num_rejected_tokens
             layout = prompt.layout

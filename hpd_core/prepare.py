@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Self
 
@@ -37,10 +37,19 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class PreparedPrompt:
-    """A prompt and, per branch, the answer it gives."""
+    """A prompt and, per branch, the answer it gives.
+
+    `twins` are records of the same text that get the same answers (`tree` only).
+    """
 
     prompt: Prompt
     slots: list[Slot]
+    twins: list[int] = field(default_factory=list)
+
+    @property
+    def records(self) -> list[int]:
+        """The records that it answers, each once."""
+        return [*dict.fromkeys(slot.record for slot in self.slots), *self.twins]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +129,9 @@ class PromptBuilder:
     ) -> tuple[list[PreparedPrompt], dict[int, Refusal]]:
         """Prompts for all records that can be taken, and the reasons for the others by record number.
 
+        With `tree`, records of one category with the same document are decoded once: nothing else could tell their
+        answers apart.
+
         `wanted` names the attributes to answer, by record; None for all. The prompt shows them all in any case.
 
         The prompts of one category follow each other, short ones first: prompts that run together are then of
@@ -177,11 +189,17 @@ class PromptBuilder:
         schema: CategorySchema,
         wanted: Sequence[Collection[str] | None] | None,
     ) -> Iterator[PreparedPrompt]:
+        first: dict[tuple[tuple[int, ...], tuple[int, ...]], PreparedPrompt] = {}
         for number in numbers:
             asked = asked_attributes(schema, wanted[number] if wanted is not None else None)
+            text = (tuple(document_ids[number]), tuple(asked))
+            if text in first:
+                first[text].twins.append(number)
+                continue
             layout = self.tree(tokens, document_ids[number], asked)
             if self.fits(layout):
-                yield PreparedPrompt(Prompt(layout, tokens.prefix), [Slot(number, index) for index in asked])
+                slots = [Slot(number, index) for index in asked]
+                yield first.setdefault(text, PreparedPrompt(Prompt(layout, tokens.prefix), slots))
             else:
                 refusals[number] = self._too_long(layout, len(document_ids[number]))
 

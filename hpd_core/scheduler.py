@@ -24,7 +24,7 @@ class Scheduler:
 
     def __init__(self, config: EngineConfig, make_cohort: MakeCohort, share_prefixes: bool = False) -> None:
         """`share_prefixes`: whether the cohorts that `make_cohort` makes do."""
-        self._config = config
+        self.config = config
         self._share_prefixes = share_prefixes
         self._make_cohort = make_cohort
         self._waiting: deque[Prompt] = deque()
@@ -47,9 +47,15 @@ class Scheduler:
         self.running.clear()
         self._prefix_cohort = None
 
+    def restart(self, config: EngineConfig) -> None:
+        """Drops everything, cached prefixes too, and goes on within other limits."""
+        self.clear()
+        self._prefixes.clear()
+        self.config = config
+
     def schedule(self) -> list[Cohort]:
         """The cohorts of the next step, new ones included; an uncached prefix comes as a cohort of its own."""
-        budget = self._config.max_tokens_per_step
+        budget = self.config.max_tokens_per_step
         load = sum(cohort.num_prefill_tokens or cohort.num_live for cohort in self.running)
         # A new cohort is worth its overhead only with enough room to fill it.
         if self._waiting and (not self.running or load <= budget // 2):
@@ -63,10 +69,10 @@ class Scheduler:
         num_tokens = 0
         num_cached = sum(cohort.num_cached_tokens for cohort in self.running)
         users: Counter[PrefixCache] = Counter()
-        for prompt in islice(self._waiting, self._config.max_prompts_per_cohort):
+        for prompt in islice(self._waiting, self.config.max_prompts_per_cohort):
             has_prefix = prompt.layout.num_prefix_tokens > 0
             uncached = has_prefix and prompt.prefix_key not in self._prefixes
-            if uncached and len(missing) < self._config.max_cached_prefixes:
+            if uncached and len(missing) < self.config.max_cached_prefixes:
                 missing.setdefault(prompt.prefix_key, prompt)
             if missing:
                 continue  # prompts run in order: those behind one that waits for its prefix wait with it
@@ -75,7 +81,7 @@ class Scheduler:
             prefix = self._prefixes[prompt.prefix_key] if has_prefix else None
             if prefix is not None:
                 users[prefix] += 1
-            full = num_cached + self._num_prefix_slots(users) > self._config.max_cached_tokens
+            full = num_cached + self._num_prefix_slots(users) > self.config.max_cached_tokens
             alone = not prompts and not self.running
             if (num_tokens > max_tokens or full) and not alone:
                 break
@@ -109,7 +115,7 @@ class Scheduler:
             for prompt, prefix in zip(self._prefix_cohort.prompts, self._prefix_cohort.take_prefixes(), strict=True):
                 computed.append(prompt)
                 self._prefixes[prompt.prefix_key] = prefix
-                if len(self._prefixes) > self._config.max_cached_prefixes:
+                while len(self._prefixes) > self.config.max_cached_prefixes:
                     self._prefixes.popitem(last=False)
             self._prefix_cohort.release()
             self._prefix_cohort = None
@@ -122,7 +128,7 @@ class Scheduler:
 
     def _merge(self, cohorts: list[Cohort]) -> list[Cohort]:
         """Merges decoding cohorts that together fit one: each has shrunk to half, or is a small rest."""
-        limit = self._config.max_prompts_per_cohort
+        limit = self.config.max_prompts_per_cohort
         merged = [cohort for cohort in cohorts if cohort.num_prefill_tokens]
         small = sorted(
             (cohort for cohort in cohorts if not cohort.num_prefill_tokens),

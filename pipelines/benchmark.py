@@ -1,19 +1,29 @@
 """Decoding speed of the layouts and their rivals, in one run, on the same records with the same answer lengths.
 
     python pipelines/benchmark.py --config configs/demo.yaml --gold sample/gold.jsonl
+    python pipelines/benchmark.py --config configs/demo.yaml --workload listings
+    python pipelines/benchmark.py --config configs/demo.yaml --workload single
+    python pipelines/benchmark.py --config configs/demo.yaml --workload listings --sweep catalog --out plots
 
-Every contender writes answers of exactly the gold answers' lengths, whatever the model would say by itself, so that
-only speed differs. Prompts are built beforehand for all of them. Beside them run the yardsticks of
+The records are the job's, with a gold file, or made up (benchmarking/workloads.py). Every contender writes answers of
+exactly the gold answers' lengths, whatever the model would say by itself, so that only speed differs; with --natural
+answers end where the model ends them. Prompts are built beforehand for all of them. Beside them run the yardsticks of
 benchmarking/yardsticks.py: how fast the bare model and its matrix products are on as many tokens as `tree` forwards.
-Prints a table, and one JSON object as last line.
+Prints a table, what a reader must know of single rows, and one JSON object as last line. A sweep
+(benchmarking/sweeps.py) changes one thing at a time.
+
+The rivals that take one product at a time run on request (`--only NAME`, `--all`). So does vLLM with a JSON schema, the
+only one whose answers end by themselves, since a schema and a forced length exclude each other. `--compare-answers`
+is no race: whether `tree` and vLLM write the same values.
 """
 
 from __future__ import annotations
 
 import sys
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 if not __package__:
     # Started as a file: Python has put this folder on the path, the checkout around it is needed.
@@ -23,12 +33,19 @@ import typer
 from rich.console import Console
 
 from hpd_core import HPDError, models
-from pipelines.benchmarking.contenders import Run, chosen, contenders, run_engine, vllm_contenders, yardsticks
+from hpd_core.extractor import Weights
+from pipelines.benchmarking.agreement import compare_with_vllm, report_agreement
+from pipelines.benchmarking.comparison import Rounds, compare, enter
+from pipelines.benchmarking.contenders import check_names, chosen, run_engine, vllm_contenders, vllm_requests
+from pipelines.benchmarking.generate import load_draft_model
+from pipelines.benchmarking.options import plotter, refuse_conflicts, whole_numbers
 from pipelines.benchmarking.profiling import profile
-from pipelines.benchmarking.table import report, report_shares
+from pipelines.benchmarking.single import ask_alone, askers
+from pipelines.benchmarking.sweeps import find_sweep, run_sweep
+from pipelines.benchmarking.table import report, report_latencies, report_shares, report_sweep
 from pipelines.benchmarking.vllm_process import VllmProcess
 from pipelines.benchmarking.workload import Workload
-from pipelines.benchmarking.yardsticks import best_shape
+from pipelines.benchmarking.workloads import SINGLE, make_workload
 from pipelines.config import JobConfig
 from pipelines.config_file import load_config
 from pipelines.errors import UsageError
@@ -38,64 +55,98 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_mar
 
 @app.command()
 def main(
-    config: Annotated[str, typer.Option(help="Job config: input, schemas, model, dtype.")],
-    gold: Annotated[str, typer.Option(help="Gold file: the answers' lengths.")],
+    config: Annotated[str, typer.Option(help="Job config: model and engine, with --gold also input and schemas.")],
+    gold: Annotated[str | None, typer.Option(help="Gold file: the answers' lengths.")] = None,
+    made_up: Annotated[
+        str | None, typer.Option("--workload", metavar="NAME", help="Made-up records instead of a gold file's.")
+    ] = None,
     changes: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="As in extract.py.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first N records.")] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Of the rivals.")] = 32,
     only: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Only this contender, beside 'tree'; can be repeated.")
     ] = None,
+    everybody: Annotated[
+        bool, typer.Option("--all", help="Also those that take one product at a time, and other slow ones.")
+    ] = False,
+    draft_model: Annotated[
+        str | None, typer.Option(metavar="MODEL", help="Also generate with this smaller model of the family to draft.")
+    ] = None,
     repeats: Annotated[int, typer.Option(min=1, help="Rounds; the median counts.")] = 3,
+    natural: Annotated[bool, typer.Option("--natural", help="Answers end where the model ends them.")] = False,
+    sweep: Annotated[str | None, typer.Option(metavar="NAME", help="Change one thing, point by point.")] = None,
+    points: Annotated[str | None, typer.Option(metavar="N,N,...", help="Other points of the sweep.")] = None,
+    out: Annotated[str | None, typer.Option(metavar="FOLDER", help="The sweep's plot goes there, as SVG.")] = None,
     vllm: Annotated[
         str | None, typer.Option(metavar="PYTHON", help="Also vLLM, of this interpreter's environment (make rivals).")
     ] = None,
     vllm_block_size: Annotated[int, typer.Option(min=1, help="Tokens of a block of vLLM's KV cache.")] = 32,
+    compare_answers: Annotated[
+        bool, typer.Option(help="Only whether 'tree' and vLLM write the same values; needs --vllm.")
+    ] = False,
     shares: Annotated[bool, typer.Option("--profile", help="Only where the time of the layout goes, by part.")] = False,
 ) -> None:
     """Measure decoding speed: the layouts, their rivals, and what the machine could do."""
     console = Console(stderr=True)
-    with ExitStack() as stack:
-        try:
-            job = load_config(JobConfig, config, changes or [])
-            tokenizer = models.load_tokenizer(job.model, job.engine)
-            workload = Workload(tokenizer, job, gold, limit)
-            model = models.load_model(job.model, job.engine)
-            models.attach(model)
-            if shares:
-                run_engine(model, workload, job.engine)
-                report_shares(profile(model, lambda: run_engine(model, workload, job.engine)))
-                return
-            runs = contenders(model, workload, job.engine, batch_size)
-            facts: dict[str, Any] = {}
+    with _usage_errors(), ExitStack() as stack:
+        refuse_conflicts(
+            {"--gold": gold, "--workload": made_up, "--sweep": sweep, "--points": points, "--out": out, "--vllm": vllm}
+            | {"--natural": natural, "--profile": shares, "--workload single": made_up == SINGLE}
+            | {"--draft-model": draft_model, "--all": everybody, "--compare-answers": compare_answers}
+        )
+        swept = None if sweep is None else find_sweep(sweep, whole_numbers("--points", points))
+        draw = None if out is None else plotter(out)
+        job = load_config(JobConfig, config, changes or [])
+        tokenizer = models.load_tokenizer(job.model, job.engine)
+        if made_up is not None:
+            workload = make_workload(made_up, tokenizer, job.engine.max_value_tokens, limit)
+        else:
+            assert gold is not None
+            workload = Workload.of_gold(tokenizer, job, gold, limit)
+        if compare_answers:
+            report_agreement(compare_with_vllm(workload, job, vllm, vllm_block_size))
+            return
+        name = made_up or Path(str(gold)).name
+        # Only what a model says by itself depends on its adapter.
+        model = Weights.load(job.model, job.engine, job.adapter if natural else None).model
+        models.attach(model)
+        if shares:
+            run_engine(model, workload, job.engine)
+            report_shares(profile(model, lambda: run_engine(model, workload, job.engine)))
+        elif swept is not None:
+            curve = run_sweep(swept, model, workload, job.engine, batch_size, repeats, only, console.print)
+            report_sweep(job.model, model, name, curve)
+            if draw is not None:
+                console.print(f"written: {draw(curve, name, f'{name}, {job.model}')}")
+        elif made_up == SINGLE:
+            asks = chosen(askers(model, workload, job.engine), only)
+            latencies = ask_alone(asks, len(workload.records), repeats, model.device, console.print)
+            report_latencies(job.model, model, name, repeats, latencies)
+        else:
+            draft = load_draft_model(draft_model, job.model, tokenizer, job.engine) if draft_model else None
+            entrants = enter(model, workload, job.engine, batch_size, natural, draft)
+            outside, facts = {}, {}
             if vllm is not None:
+                requests = vllm_requests(model, workload, job.engine)
+                check_names([*requests, *entrants], only, everybody)
                 console.print("starting vLLM, which compiles first")
-                process = _start_vllm(vllm, job, model, workload, vllm_block_size)
+                process = VllmProcess.of_model(vllm, job.model, model, requests, vllm_block_size)
                 stack.callback(process.close)
                 facts["vllm"] = process.facts | {"block_size": vllm_block_size}
-                runs = vllm_contenders(process) | runs
-            runs = chosen(runs, only)
-            console.print("looking for the best dense batch")
-            work = run_engine(model, workload, job.engine.model_copy(update={"layout": "tree"})).work
-            assert work is not None
-            with models.own_attention(model):
-                shape = best_shape(model, work)
-            runs |= yardsticks(model, work, shape)
-            results: dict[str, list[Run]] = {name: [] for name in runs}
-            # Rounds over all contenders, so that a slow moment of the machine does not fall on one of them.
-            for round_number in range(repeats):
-                for name, run in runs.items():
-                    console.print(f"round {round_number + 1}/{repeats}: {name}")
-                    results[name].append(run())
-        except (HPDError, UsageError) as error:
-            typer.echo(f"Error: {error}", err=True)
-            raise typer.Exit(2) from None
-    report(job.model, model, len(workload.records), batch_size, shape, results, facts)
+                outside = vllm_contenders(process, requests)
+            runs = chosen(outside | entrants, only, everybody)
+            rounds = Rounds(repeats, batch_size, natural, outside.keys())
+            report(job.model, model, name, compare(model, workload, job.engine, runs, rounds, console.print), facts)
 
 
-def _start_vllm(python: str, job: JobConfig, model: Any, workload: Workload, block_size: int) -> VllmProcess:
-    dtype = str(model.dtype).removeprefix("torch.")
-    return VllmProcess(python, models.resolve_source(job.model), dtype, workload.forced(model.config), block_size)
+@contextmanager
+def _usage_errors() -> Iterator[None]:
+    """What the user can put right is one line, and the exit code 2."""
+    try:
+        yield
+    except (HPDError, UsageError) as error:
+        typer.echo(f"Error: {error}", err=True)
+        raise typer.Exit(2) from None
 
 
 if __name__ == "__main__":

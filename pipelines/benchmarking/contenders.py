@@ -4,47 +4,89 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 
 from hpd_core import EngineConfig, models
 from hpd_core.decoder import Decoder, StepReport
-from pipelines.benchmarking.generate import run_generate
+from pipelines.benchmarking.continuous import run_continuous
+from pipelines.benchmarking.generate import run_draft_model, run_generate, run_prompt_lookup
 from pipelines.benchmarking.naive import run_naive_hpd
+from pipelines.benchmarking.parallel_decoding import run_anpd, run_jacobi
 from pipelines.benchmarking.vllm_process import VllmProcess
-from pipelines.benchmarking.workload import Workload
+from pipelines.benchmarking.vllm_requests import Requests, autoregressive, fan_out, json_schema
+from pipelines.benchmarking.workload import ForcedRecord, Workload
 from pipelines.benchmarking.yardsticks import Floor, Work, run_dense, seconds_of
 from pipelines.errors import UsageError
 
 GENERATE, NAIVE, TREE = "transformers generate", "naive padded HPD", "tree"
+PROMPT_LOOKUP, DRAFT_MODEL = "generate, prompt lookup", "generate, draft model"
+CONTINUOUS = "transformers continuous batching"
+JACOBI, ANPD = "Jacobi decoding", "ANPD"
+VLLM_AR, VLLM_FAN_OUT, VLLM_SCHEMA = "vLLM AR", "vLLM fan-out", "vLLM AR, JSON schema"
 CEILING, FLOOR = "ceiling", "floor"
+
+ON_REQUEST = frozenset({PROMPT_LOOKUP, CONTINUOUS, JACOBI, ANPD, VLLM_SCHEMA})
+"""Those that run only if they are asked for: most take one product at a time, and as long as all others together."""
+
+_WHAT_IT_NEEDS = {
+    DRAFT_MODEL: "--draft-model",
+    VLLM_AR: "--vllm",
+    VLLM_FAN_OUT: "--vllm",
+    VLLM_SCHEMA: "--vllm",
+}
+_ASSISTED = "one product at a time, transformers' assisted decoding takes no more"
+_OURS = "one product at a time; our implementation"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Run:
-    """One run of one contender: its seconds, and what it forwarded if that is counted."""
+    """One run of one contender: its seconds, and what it forwarded if that is counted.
+
+    Attributes:
+        num_steps: of the engine.
+        num_value_tokens: of values that end where the model ends them.
+        peak_bytes: memory at its highest, above what was there before (memory.py).
+        note: what a reader of the table must know.
+    """
 
     seconds: float
     work: Work | None = None
     num_steps: int | None = None
+    num_value_tokens: int | None = None
+    peak_bytes: int | None = None
+    note: str | None = None
 
 
-def run_engine(model: Any, workload: Workload, config: EngineConfig) -> Run:
-    """Decodes the workload by a fresh decoder, so that every prefix is computed in it."""
+def run_engine(
+    model: Any, workload: Workload, config: EngineConfig, *, at_once: int | None = None, natural: bool = False
+) -> Run:
+    """Decodes the workload by a fresh decoder, so that every prefix is computed in it.
+
+    Args:
+        at_once: so many prompts are decoded to their end before others begin; None: as the engine does it.
+        natural: values end where the model ends them, K_max at the latest.
+    """
     shape = models.cache_shape(model)
-    decoder = Decoder(model, np.zeros(model.get_output_embeddings().weight.shape[0], dtype=bool), config, shape)
-    prepared = workload.prompts(model.config, config)
+    num_tokens = model.get_output_embeddings().weight.shape[0]
+    closing = workload.closing_tokens(model) if natural else np.zeros(num_tokens, dtype=bool)
+    decoder = Decoder(model, closing, config, shape)
+    prepared = workload.prompts(model.config, config, natural=natural)
+    at_once = at_once or len(prepared)
     started = time.perf_counter()
     reports: list[StepReport] = []
-    decoder.add([item.prompt for item in prepared])
-    while decoder.has_work:
-        reports.append(decoder.step())
+    for first in range(0, len(prepared), at_once):
+        decoder.add([item.prompt for item in prepared[first : first + at_once]])
+        while decoder.has_work:
+            reports.append(decoder.step())
     seconds = time.perf_counter() - started
     num_tokens = sum(count for report in reports for cohort in report.cohorts for _, count in cohort)
     num_logits = sum(len(tokens) for item in prepared for tokens in item.prompt.tokens)
-    return Run(seconds, Work(num_tokens, num_logits), len(reports))
+    return Run(seconds, Work(num_tokens, num_logits), len(reports), num_logits if natural else None)
 
 
 def timed(run: Callable[[], Any]) -> Run:
@@ -53,50 +95,143 @@ def timed(run: Callable[[], Any]) -> Run:
 
 
 Contenders = dict[str, Callable[[], Run]]
+Rival = Callable[[Any, Sequence[ForcedRecord], int], list[list[int]]]
+"""A function of model, records and batch size that returns what it wrote, per record."""
+Contender = TypeVar("Contender")
 
 
-def contenders(model: Any, workload: Workload, config: EngineConfig, batch_size: int) -> Contenders:
-    """Name -> a run."""
+def contenders(
+    model: Any, workload: Workload, config: EngineConfig, batch_size: int, draft_model: Any = None
+) -> Contenders:
+    """Name -> a run. `draft_model`: see `load_draft_model`; None: nobody who needs one."""
     forced = workload.forced(model.config)
 
     def engine(**settings: Any) -> Callable[[], Run]:
         return lambda: run_engine(model, workload, config.model_copy(update=settings))
 
-    def rival(function: Callable[..., None]) -> Callable[[], Run]:
-        def run() -> Run:
-            with models.own_attention(model):
-                return timed(lambda: function(model, forced, batch_size))
+    def rival(function: Rival, note: str | None = None) -> Callable[[], Run]:
+        return lambda: _run_rival(function, model, forced, batch_size, note)
 
-        return run
+    def naive() -> Run:
+        with models.own_attention(model):
+            return timed(lambda: run_naive_hpd(model, forced, batch_size))
 
-    return {
+    def continuous() -> Run:
+        with models.own_attention(model):
+            seconds, answers = run_continuous(model, forced, batch_size)
+        check_lengths(answers, forced)
+        return Run(seconds, note=f"{batch_size} requests at once")
+
+    runs: Contenders = {
         GENERATE: rival(run_generate),
-        NAIVE: rival(run_naive_hpd),
+        PROMPT_LOOKUP: rival(run_prompt_lookup, _ASSISTED),
+        CONTINUOUS: continuous,
+        JACOBI: rival(run_jacobi, _OURS),
+        ANPD: rival(run_anpd, _OURS),
+        NAIVE: naive,
         "stacked J=1": engine(layout="stacked", stack_size=1),
         "stacked J=6": engine(layout="stacked", stack_size=6),
         TREE: engine(layout="tree"),
     }
+    if draft_model is not None:
+        runs = {DRAFT_MODEL: rival(partial(run_draft_model, draft_model), _ASSISTED)} | runs
+    return runs
 
 
-def chosen(runs: Contenders, only: Sequence[str] | None) -> Contenders:
-    """Those that `only` names, and always `tree`, whose work the yardsticks do; None: all.
+def _run_rival(function: Rival, model: Any, records: Sequence[ForcedRecord], batch_size: int, note: str | None) -> Run:
+    with models.own_attention(model), _counted_forwards(model) as forwards:
+        started = time.perf_counter()
+        answers = function(model, records, batch_size)
+        seconds = time.perf_counter() - started
+    check_lengths(answers, records)
+    if note is not None:
+        note += f"; {forwards[0]:,} forwards wrote {sum(map(len, answers)):,} tokens"
+    return Run(seconds, note=note)
+
+
+@contextmanager
+def _counted_forwards(model: Any) -> Iterator[list[int]]:
+    """A list of one number: forwards so far."""
+    count = [0]
+
+    def add(*_: Any) -> None:
+        count[0] += 1
+
+    handle = model.register_forward_hook(add)
+    try:
+        yield count
+    finally:
+        handle.remove()
+
+
+def check_lengths(answers: Sequence[Sequence[int]], records: Sequence[ForcedRecord]) -> None:
+    """Whether everybody wrote what was to be written.
 
     Raises:
-        UsageError: a name that nobody has.
+        RuntimeError: no.
     """
-    if not only:
-        return runs
-    if unknown := [name for name in only if name not in runs]:
-        raise UsageError(f"--only {unknown[0]!r}: there are {', '.join(map(repr, runs))}")
-    return {name: run for name, run in runs.items() if name in only or name == TREE}
+    if [len(answer) for answer in answers] != [record.answer_length for record in records]:
+        raise RuntimeError("a contender wrote answers of other lengths than it was asked for")
 
 
-def vllm_contenders(vllm: VllmProcess) -> Contenders:
-    """Name -> a run of vLLM, already started."""
+def check_names(known: Collection[str], only: Sequence[str] | None, everybody: bool) -> None:
+    """Whether those who are asked for are there.
+
+    Raises:
+        UsageError: a name that nobody has, or who has it needs another option; `only` and `everybody`.
+    """
+    if only and everybody:
+        raise UsageError("--only and --all exclude each other: leave one out")
+    for name in only or ():
+        if name not in known and name in _WHAT_IT_NEEDS:
+            raise UsageError(f"--only {name!r} needs {_WHAT_IT_NEEDS[name]}")
+        if name not in known:
+            raise UsageError(f"--only {name!r}: there are {', '.join(map(repr, known))}")
+
+
+def chosen(runs: dict[str, Contender], only: Sequence[str] | None, everybody: bool = False) -> dict[str, Contender]:
+    """Those that `only` names, and always `tree`, whose work the yardsticks do; None: all that take no extra asking.
+
+    Args:
+        everybody: really all.
+
+    Raises:
+        UsageError: see `check_names`.
+    """
+    check_names(runs, only, everybody)
+    if only:
+        return {name: run for name, run in runs.items() if name in only or name == TREE}
+    return {name: run for name, run in runs.items() if everybody or name not in ON_REQUEST}
+
+
+def vllm_requests(model: Any, workload: Workload, config: EngineConfig) -> dict[str, Requests]:
+    """Name -> what vLLM is asked."""
+    forced = workload.forced(model.config)
     return {
-        "vLLM AR": lambda: Run(vllm.run(VllmProcess.AUTOREGRESSIVE)),
-        "vLLM fan-out": lambda: Run(vllm.run(VllmProcess.FAN_OUT)),
+        VLLM_AR: autoregressive(forced),
+        # As many finished prefixes as possible: a product's requests stand side by side.
+        VLLM_FAN_OUT: fan_out(forced),
+        VLLM_SCHEMA: json_schema(workload, model.config, config),
     }
+
+
+def vllm_contenders(vllm: VllmProcess, requests: dict[str, Requests]) -> Contenders:
+    """Name -> a run of vLLM, already started with these requests."""
+    num_forced = sum(requests[VLLM_AR].limits)
+    return {name: partial(_run_vllm, vllm, name, bool(asked.schemas), num_forced) for name, asked in requests.items()}
+
+
+def _run_vllm(vllm: VllmProcess, name: str, has_schema: bool, num_forced: int) -> Run:
+    run = vllm.run(name)
+    if not has_schema:
+        return Run(run.seconds)
+    num_answers, num_tokens = len(run.answers), sum(map(len, run.answers))
+    return Run(
+        run.seconds,
+        note=f"its answers end by themselves, as the schema allows: {num_tokens:,} tokens, where {VLLM_AR!r} writes "
+        f"{num_forced:,} ({num_answers * num_tokens / num_forced / run.seconds:.2f} products/s at as many); "
+        f"{run.num_cut:,} of {num_answers:,} answers were cut at their limit",
+    )
 
 
 def yardsticks(model: Any, work: Work, shape: tuple[int, int]) -> Contenders:

@@ -7,49 +7,58 @@ import os
 import signal
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 
-from pipelines.benchmarking.workload import ForcedRecord
+from hpd_core import models
+from pipelines.benchmarking.vllm_requests import Requests
 from pipelines.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class VllmRun:
+    """One run of all requests.
+
+    Attributes:
+        answers: token ids per request, the one that ended it included.
+        num_cut: how many of them ended at their limit.
+    """
+
+    seconds: float
+    answers: list[list[int]]
+    num_cut: int
 
 
 class VllmProcess:
     """vLLM, loaded once, in an environment and a process of its own; it sleeps between runs."""
 
-    AUTOREGRESSIVE = "ar"
-    FAN_OUT = "fan-out"
-
-    def __init__(self, python: str, folder: str, dtype: str, records: Sequence[ForcedRecord], block_size: int) -> None:
-        """Starts it and waits until it has compiled and warmed up.
+    def __init__(self, python: str, folder: str, dtype: str, runs: Mapping[str, Requests], block_size: int) -> None:
+        """Starts it and waits until it has compiled.
 
         Args:
             python: the interpreter of its environment (`make rivals`).
             folder: of the model.
+            runs: name -> requests that are asked together.
             block_size: tokens of a block of its KV cache. Only whole blocks of a prompt are found again.
 
         Raises:
             UsageError: it does not start.
         """
-        runs = {
-            self.AUTOREGRESSIVE: [(record.trunk, record.answer_length) for record in records],
-            # One request for each attribute, as many finished prefixes as possible: a product's stand side by side.
-            self.FAN_OUT: [
-                item for record in records for item in zip(record.branch_prompts, record.lengths, strict=True)
-            ],
-        }
-        longest = max(len(prompt) + count for requests in runs.values() for prompt, count in requests)
+        longest = max(
+            len(prompt) + limit for run in runs.values() for prompt, limit in zip(run.prompts, run.limits, strict=True)
+        )
         work = {
             "model": folder,
             "dtype": dtype,
             "max_model_len": longest + block_size,
             "block_size": block_size,
             "num_threads": torch.get_num_threads(),
-            "runs": runs,
+            "runs": {name: asdict(run) for name, run in runs.items()},
         }
         self._scratch = tempfile.TemporaryDirectory(prefix="hpd-vllm-")
         path = Path(self._scratch.name, "work.json")
@@ -74,13 +83,22 @@ class VllmProcess:
             self.close()
             raise
 
-    def run(self, name: str) -> float:
-        """Seconds for all requests of one way of asking, with an empty prefix cache."""
+    @classmethod
+    def of_model(cls, python: str, source: str, model: Any, runs: Mapping[str, Requests], block_size: int) -> Self:
+        """With the model `source`, in the dtype that `model` was loaded from there in."""
+        dtype = str(model.dtype).removeprefix("torch.")
+        return cls(python, models.resolve_source(source), dtype, runs, block_size)
+
+    def run(self, name: str) -> VllmRun:
+        """All requests of one run, with an empty prefix cache.
+
+        Raises:
+            UsageError: it has ended.
+        """
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):  # then there is no answer
             print(name, file=self._process.stdin, flush=True)
-        seconds: float = self._answer()["seconds"]
-        return seconds
+        return VllmRun(**self._answer())
 
     def close(self) -> None:
         """Ends it."""

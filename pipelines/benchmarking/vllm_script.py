@@ -2,9 +2,9 @@
 
     .venv-rivals/bin/python pipelines/benchmarking/vllm_script.py WORK.json
 
-WORK.json is written by benchmark.py: the model, and for every way of asking a list of [prompt token ids, tokens to
-write]. Prints one JSON line when it is ready; then, for every line of standard input, which names a way of asking,
-runs it with an empty prefix cache and prints its seconds.
+WORK.json is written by vllm_process.py: the model, and for every way of asking its requests (vllm_requests.py). Prints
+one JSON line when it is ready; then, for every line of standard input, which names a way of asking, runs it with an
+empty prefix cache and prints its seconds and answers. What was never asked costs nothing.
 """
 
 from __future__ import annotations
@@ -39,30 +39,44 @@ def main(path: str) -> None:
         enable_prefix_caching=True,
         disable_log_stats=True,
     )
-    runs = {name: _requests(vllm, items) for name, items in work["runs"].items()}
-    for prompts, parameters in runs.values():
-        engine.generate(prompts[:2], parameters[:2], use_tqdm=False)
     _say(answers, {"version": vllm.__version__, "load_seconds": time.perf_counter() - started})
+    warm: set[str] = set()
     for line in sys.stdin:
-        prompts, parameters = runs[line.strip()]
+        name = line.strip()
+        run = work["runs"][name]
+        prompts = [{"prompt_token_ids": prompt} for prompt in run["prompts"]]
+        parameters = _parameters(run)
+        if name not in warm:
+            engine.generate(prompts[:2], parameters[:2], use_tqdm=False)
+            warm.add(name)
         if engine.reset_prefix_cache() is False:
             raise RuntimeError("vLLM's prefix cache could not be emptied")
         started = time.perf_counter()
         outputs = engine.generate(prompts, parameters, use_tqdm=False)
         seconds = time.perf_counter() - started
-        written = [len(output.outputs[0].token_ids) for output in outputs]
-        if written != [parameter.max_tokens for parameter in parameters]:
+        written = [list(output.outputs[0].token_ids) for output in outputs]
+        if not run["stop_ids"] and not run["schemas"] and [len(ids) for ids in written] != run["limits"]:
             raise RuntimeError("vLLM wrote other lengths than it was asked for")
-        _say(answers, {"seconds": seconds})
+        num_cut = sum(output.outputs[0].finish_reason == "length" for output in outputs)
+        _say(answers, {"seconds": seconds, "answers": written, "num_cut": num_cut})
 
 
-def _requests(vllm: Any, items: list[tuple[list[int], int]]) -> tuple[list[Any], list[Any]]:
-    prompts = [{"prompt_token_ids": prompt} for prompt, _ in items]
-    parameters = [
-        vllm.SamplingParams(temperature=0.0, max_tokens=count, min_tokens=count, ignore_eos=True, detokenize=False)
-        for _, count in items
-    ]
-    return prompts, parameters
+def _parameters(run: dict[str, Any]) -> list[Any]:
+    """Greedy; exactly the limit's tokens unless something ends an answer."""
+    from vllm import SamplingParams
+    from vllm.sampling_params import StructuredOutputsParams
+
+    shared: dict[str, Any] = {"temperature": 0.0, "detokenize": False}
+    if run["schemas"]:
+        shapes = [StructuredOutputsParams(json=schema) for schema in run["schemas"]]
+        return [
+            SamplingParams(max_tokens=limit, structured_outputs=shapes[number], **shared)
+            for limit, number in zip(run["limits"], run["schema_of"], strict=True)
+        ]
+    shared["ignore_eos"] = True  # among the stop ids, or not wanted
+    if run["stop_ids"]:
+        return [SamplingParams(max_tokens=limit, stop_token_ids=run["stop_ids"], **shared) for limit in run["limits"]]
+    return [SamplingParams(max_tokens=limit, min_tokens=limit, **shared) for limit in run["limits"]]
 
 
 def _private_stdout() -> TextIO:

@@ -1,15 +1,19 @@
-"""What the benchmark decodes: a job's records, with the token length of every answer."""
+"""What the benchmark decodes: records, with the token length of every answer."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import cycle, islice
+from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from hpd_core import CategorySchema, EngineConfig, Record, models
+from hpd_core.cohort import Prompt
 from hpd_core.layout import Layout
-from hpd_core.prepare import PreparedPrompt, PromptBuilder
+from hpd_core.prepare import DocumentTokenizer, PreparedPrompt, PromptBuilder, Slot
 from hpd_core.prompt import render_answer_line
 from hpd_core.tokenization import SegmentTokenizer
 from pipelines.config import JobConfig
@@ -17,6 +21,9 @@ from pipelines.errors import UsageError
 from pipelines.gold import GoldProduct, read_gold
 from pipelines.records import read_records
 from pipelines.schemas import load_schemas
+
+Answer = Sequence[str] | None
+"""The items of one value; None is null."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -52,36 +59,75 @@ class ForcedRecord:
         return self.layout.num_key_tokens + sum(self.lengths) + 1
 
 
+@dataclasses.dataclass(frozen=True)
 class Workload:
-    """A job's records, with the token length of every answer."""
+    """Records, with the token length of every answer.
 
-    def __init__(self, tokenizer: Any, job: JobConfig, gold_path: str, limit: int | None) -> None:
-        self.tokenizer = tokenizer
-        self.schemas = load_schemas(job.schemas)
+    Attributes:
+        lengths: per record and attribute, tokens of the value, the closing one included.
+        documents: per record, the token ids of its text.
+    """
+
+    tokenizer: Any
+    schemas: Mapping[str, CategorySchema]
+    records: Sequence[Record]
+    lengths: Sequence[Sequence[int]]
+    documents: Sequence[Sequence[int]]
+
+    @classmethod
+    def of_answers(
+        cls,
+        tokenizer: Any,
+        schemas: Mapping[str, CategorySchema],
+        records: Sequence[Record],
+        answers: Sequence[Sequence[Answer]],
+    ) -> Self:
+        """Values as long as these answers (per record and attribute of its schema)."""
+        segments = SegmentTokenizer(tokenizer)
+        lengths = []
+        for record, items in zip(records, answers, strict=True):
+            pairs = zip(schemas[record.category].attributes, items, strict=True)
+            encoded = segments.encode_text([render_answer_line(attribute, item) for attribute, item in pairs])
+            lengths.append([len(ids) for ids in encoded])
+        return cls(tokenizer, schemas, records, lengths, DocumentTokenizer(tokenizer).encode(records))
+
+    @classmethod
+    def of_gold(cls, tokenizer: Any, job: JobConfig, gold_path: str, limit: int | None) -> Self:
+        """The job's records that have an answer in a gold file, each value as long as its answer there.
+
+        Raises:
+            UsageError: there is none.
+        """
+        schemas = load_schemas(job.schemas)
         gold = read_gold(gold_path)
         by_row = {product.row: product for product in gold if product.product_id is None}
         by_id = {product.product_id: product for product in gold if product.product_id is not None}
-        self.records: list[Record] = []
-        self.lengths: list[list[int]] = []
-        segments = SegmentTokenizer(tokenizer)
-        for row, record in read_records(job.input, self.schemas):
+        records: list[Record] = []
+        answers: list[list[Answer]] = []
+        for row, record in read_records(job.input, schemas):
             if not isinstance(record, Record):
                 continue
             product = by_id.get(record.id) or by_row.get(row)
-            if product is not None and (limit is None or len(self.records) < limit):
-                lines = _answer_lines(product, self.schemas[record.category])
-                self.records.append(record)
-                self.lengths.append([len(ids) for ids in segments.encode_text(lines)])
-        if not self.records:
+            if product is not None and (limit is None or len(records) < limit):
+                records.append(record)
+                answers.append(_answers(product, schemas[record.category]))
+        if not records:
             raise UsageError(f"no record of the job has an answer in {gold_path}")
+        return cls.of_answers(tokenizer, schemas, records, answers)
 
-    def prompts(self, model_config: Any, config: EngineConfig) -> list[PreparedPrompt]:
-        """All prompts of one layout, each value's length fixed."""
+    @property
+    def num_values(self) -> int:
+        """Of all records together."""
+        return sum(map(len, self.lengths))
+
+    def prompts(self, model_config: Any, config: EngineConfig, *, natural: bool = False) -> list[PreparedPrompt]:
+        """All prompts of one layout, each value's length fixed; `natural`: bounded by K_max instead."""
         builder = PromptBuilder(self.tokenizer, config, models.max_positions(model_config))
-        prepared, refusals = builder.build(self.records, self.schemas)
+        prepared, refusals = builder.build(self.records, self.schemas, self.documents)
         if refusals:
             raise UsageError(f"record {min(refusals)} cannot be taken: {refusals[min(refusals)].message}")
-        for item in prepared:
+        prepared = [each for item in prepared for each in _one_by_one(item)]
+        for item in prepared if not natural else ():
             lengths = np.array([self.lengths[slot.record][slot.attribute] for slot in item.slots])
             item.prompt.layout = dataclasses.replace(item.prompt.layout, max_new_tokens=lengths)
         return prepared
@@ -91,12 +137,69 @@ class Workload:
         prepared = self.prompts(model_config, EngineConfig())
         return [ForcedRecord(item.prompt.layout, item.prompt.layout.max_new_tokens.tolist()) for item in prepared]
 
+    def closing_tokens(self, model: Any) -> npt.NDArray[np.bool_]:
+        """Which ids end a value: bool [vocabulary]."""
+        closing = SegmentTokenizer(self.tokenizer).closing_tokens(model.get_output_embeddings().weight.shape[0])
+        closing[[index for index in models.end_of_text_ids(model) if index < len(closing)]] = True
+        return closing
 
-def _answer_lines(product: GoldProduct, schema: CategorySchema) -> list[str]:
-    """What a model that knows the answers would write; an attribute without a label is null."""
-    lines = []
-    for attribute in schema.attributes:
-        value = product.values.get(attribute.name)
-        items = [forms[0] for forms in value.items] if value and not value.is_absent else None
-        lines.append(render_answer_line(attribute, items))
-    return lines
+    def refuse_unfit(self, model_config: Any, config: EngineConfig, contenders: Iterable[str]) -> None:
+        """Finds out before hours of work whether the layouts among the contenders take every record.
+
+        Raises:
+            UsageError: one of them does not.
+        """
+        for layout in {"stacked" if name.startswith("stacked") else "tree" for name in contenders}:
+            self.prompts(model_config, config.model_copy(update={"layout": layout, "stack_size": 1}))
+
+    # The same work, changed in one thing.
+
+    def part(self, numbers: Sequence[int]) -> Self:
+        """Only the records of these numbers."""
+        return dataclasses.replace(
+            self,
+            records=[self.records[number] for number in numbers],
+            lengths=[self.lengths[number] for number in numbers],
+            documents=[self.documents[number] for number in numbers],
+        )
+
+    def with_documents_of(self, num_tokens: int) -> Self:
+        """Every document repeated or cut to so many tokens."""
+        return dataclasses.replace(self, documents=[_stretched(ids, num_tokens) for ids in self.documents])
+
+    def with_attributes(self, count: int) -> Self:
+        """So many attributes in every category: the first ones, or all of them several times under new names."""
+        schemas = {category: _with_attributes(schema, count) for category, schema in self.schemas.items()}
+        return dataclasses.replace(
+            self, schemas=schemas, lengths=[_stretched(lengths, count) for lengths in self.lengths]
+        )
+
+    def with_values_of(self, num_tokens: int) -> Self:
+        """Every value of so many tokens."""
+        return dataclasses.replace(self, lengths=[[num_tokens] * len(lengths) for lengths in self.lengths])
+
+
+def _one_by_one(item: PreparedPrompt) -> list[PreparedPrompt]:
+    """A prompt for each record: the engine decodes identical texts once, but nobody else in the benchmark does."""
+    prompt = item.prompt
+    twins = [[Slot(twin, slot.attribute) for slot in item.slots] for twin in item.twins]
+    return [PreparedPrompt(Prompt(prompt.layout, prompt.prefix_key), slots) for slots in ([*item.slots], *twins)]
+
+
+def _stretched(items: Sequence[int], count: int) -> list[int]:
+    return list(islice(cycle(items), count))
+
+
+def _with_attributes(schema: CategorySchema, count: int) -> CategorySchema:
+    attributes = []
+    for number, attribute in enumerate(islice(cycle(schema.attributes), count)):
+        turn = number // len(schema.attributes)
+        name = f"{attribute.name} ({turn + 1})" if turn else attribute.name
+        attributes.append(attribute.model_copy(update={"name": name}))
+    return CategorySchema(category=schema.category, attributes=tuple(attributes))
+
+
+def _answers(product: GoldProduct, schema: CategorySchema) -> list[Answer]:
+    """What a model that knows the answers would say; an attribute without a label is null."""
+    values = [product.values.get(attribute.name) for attribute in schema.attributes]
+    return [[forms[0] for forms in value.items] if value and not value.is_absent else None for value in values]

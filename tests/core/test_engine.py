@@ -153,6 +153,40 @@ def test_equal_ids_are_two_records(engine: Engine) -> None:
         assert answers(results) == answers([engine.extract([record], SCHEMAS)[0] for record in records])
 
 
+def test_identical_documents_are_decoded_once_and_answered_each(tree: Engine) -> None:
+    once = products(6)
+    often = [Record(f"{n}-{record.id}", record.category, record.fields) for n in range(3) for record in once]
+    other_category = Record("x", "Coffee", once[0].fields)  # a Shoes' text
+    alone = tree.submit([*once, other_category], SCHEMAS)
+    future = tree.submit([*often, other_category], SCHEMAS)
+    results = future.result()
+    assert [result.id for result in results] == [*(record.id for record in often), "x"]
+    assert answers(results) == [*answers(alone.result())[:-1] * 3, answers(alone.result())[-1]]
+    for name in ("document_tokens", "key_tokens", "value_tokens"):
+        assert getattr(future.metrics, name) == getattr(alone.metrics, name)
+    assert (future.metrics.num_records, alone.metrics.num_records) == (19, 7)
+    seconds = [result.engine_seconds for result in results]
+    assert seconds[:6] == seconds[6:12] == seconds[12:18], "each pays its part"
+    assert sum(seconds) == pytest.approx(future.metrics.busy_seconds - future.metrics.prefix_seconds)
+
+
+def test_identical_documents_with_other_questions_are_decoded_each(tree: Engine) -> None:
+    [record] = products(1)
+    wanted = [["Brand"], None, ["Colour"], ["Brand"]]
+    future = tree.submit([record] * 4, SCHEMAS, wanted=wanted)
+    [expected] = tree.extract([record], SCHEMAS)
+    for result, names in zip(future.result(), wanted, strict=True):
+        assert list(result.values) == (names or list(expected.values))
+        assert all(value.raw == expected.values[name].raw for name, value in result.values.items())
+    asked = [v for result in future.result()[:3] for v in result.values.values()]
+    assert future.metrics.value_tokens == sum(value.num_tokens for value in asked)
+
+
+def test_identical_documents_that_are_too_long_are_refused_each(tree: Engine) -> None:
+    records = [Record(str(n), "Shoes", {"t": "red " * 4000}) for n in range(2)]
+    assert [result.error_code for result in tree.extract(records, SCHEMAS)] == ["too_long"] * 2
+
+
 def test_category_without_schema(engine: Engine) -> None:
     records = [Record("1", "Tea", {"t": "green"}), *products(3), Record("2", "", {"t": "x"})]
     results = engine.extract(records, SCHEMAS)
@@ -366,7 +400,7 @@ def decoded_tokens(engine: Engine, records: list[Record]) -> list[list[list[int]
     finally:
         del engine._decoder.step
     finished = [prompt for report in steps.reports for prompt in report.finished]
-    by_record = {prompt.owner.slots[0].record: prompt.tokens for prompt in finished}
+    by_record = {prompt.owner.prepared.slots[0].record: prompt.tokens for prompt in finished}
     return [by_record[number] for number in range(len(records))]
 
 
@@ -374,11 +408,11 @@ def decoded_tokens(engine: Engine, records: list[Record]) -> list[list[list[int]
 def test_hostile_text_does_not_move_another_product(tree: Engine, text: str) -> None:
     """The same ids, whether the neighbour is harmless or not: at the front, in the middle, at the end."""
     records = products(8)
-    hostile = Record("evil", "Shoes", {'"Brand"': text, "t": text})
+    hostile = [Record("evil", "Shoes", {'"Brand"': text, "t": f"{text}{n}"}) for n in range(3)]  # not one text thrice
     alone = decoded_tokens(tree, records)
-    among = decoded_tokens(tree, [hostile, *records[:4], hostile, *records[4:], hostile])
+    among = decoded_tokens(tree, [hostile[0], *records[:4], hostile[1], *records[4:], hostile[2]])
     assert [*among[1:5], *among[6:10]] == alone
-    assert among[0] == among[5] == among[10]
+    assert [among[0], among[5], among[10]] == [decoded_tokens(tree, [record])[0] for record in hostile]
 
 
 def test_hostile_text_holds_no_control_token(tree: Engine) -> None:

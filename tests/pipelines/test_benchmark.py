@@ -49,7 +49,7 @@ def expected_tokens(workplace: Workplace, **settings: Any) -> int:
     """Every category's prefix once, what stands behind it, and all of each value but its last token."""
     job = workplace.config()
     tokenizer = models.load_tokenizer(job.model, job.engine)
-    workload = Workload(tokenizer, job, str(workplace.folder / "gold.jsonl"), None)
+    workload = Workload.of_gold(tokenizer, job, str(workplace.folder / "gold.jsonl"), None)
     config = job.engine.model_copy(update=settings)
     layouts = [item.prompt.layout for item in workload.prompts(models.load_model(job.model, job.engine).config, config)]
     prefixes = {layout.token_ids[: layout.num_prefix_tokens].tobytes(): layout.num_prefix_tokens for layout in layouts}
@@ -153,7 +153,7 @@ def test_the_requests_of_a_fan_out_are_the_prompts_of_tree(workplace: Workplace)
     run(workplace, "--limit", "1")
     job = workplace.config()
     tokenizer = models.load_tokenizer(job.model, job.engine)
-    workload = Workload(tokenizer, job, str(workplace.folder / "gold.jsonl"), None)
+    workload = Workload.of_gold(tokenizer, job, str(workplace.folder / "gold.jsonl"), None)
     for item in workload.forced(models.load_model(job.model, job.engine).config):
         prompts = item.branch_prompts
         assert len(prompts) == len(item.lengths)

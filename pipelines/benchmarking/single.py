@@ -1,0 +1,111 @@
+"""One product at a time: how long a user waits who asks about one product. `benchmark.py --workload single`.
+
+Every product is decoded alone, one after the other. The category's prefix is computed again for each of them, as for
+the first product of a category; "prefix known" is how long every further one takes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from hpd_core import EngineConfig, models
+from hpd_core.decoder import Decoder
+from pipelines.benchmarking.contenders import GENERATE, TREE
+from pipelines.benchmarking.generate import run_generate
+from pipelines.benchmarking.memory import measure
+from pipelines.benchmarking.workload import Workload
+from pipelines.benchmarking.yardsticks import seconds_of
+
+PREFIX_KNOWN = "tree, prefix known"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Wait:
+    """How long one product took, and in how many forward passes."""
+
+    seconds: float
+    num_steps: int
+
+
+Ask = Callable[[int], Wait]
+"""Decodes the product of that number. Everybody has them in the same order, short ones first."""
+
+
+def askers(model: Any, workload: Workload, config: EngineConfig) -> dict[str, Ask]:
+    """Name -> how it decodes one product."""
+    forced = workload.forced(model.config)
+
+    def generate(number: int) -> Wait:
+        record = forced[number]
+        with models.own_attention(model):
+            return Wait(seconds_of(lambda: run_generate(model, [record], 1)), record.answer_length)
+
+    return {
+        GENERATE: generate,
+        "stacked J=1": _engine(model, workload, config.model_copy(update={"layout": "stacked", "stack_size": 1})),
+        TREE: _engine(model, workload, config.model_copy(update={"layout": "tree"})),
+        PREFIX_KNOWN: _engine(model, workload, config.model_copy(update={"layout": "tree"}), is_prefix_known=True),
+    }
+
+
+def _engine(model: Any, workload: Workload, config: EngineConfig, *, is_prefix_known: bool = False) -> Ask:
+    vocab_size = model.get_output_embeddings().weight.shape[0]
+    decoder = Decoder(model, np.zeros(vocab_size, dtype=bool), config, models.cache_shape(model))
+    prompts = [item.prompt for item in workload.prompts(model.config, config)]
+
+    def run(prompt: Any) -> int:
+        decoder.add([prompt])
+        num_steps = 0
+        while decoder.has_work:
+            decoder.step()
+            num_steps += 1
+        return num_steps
+
+    def ask(number: int) -> Wait:
+        prompt = dataclasses.replace(prompts[number])
+        if is_prefix_known:
+            run(dataclasses.replace(prompt))
+        else:
+            # A key that was never seen: the prefix is not found.
+            prompt.prefix_key = object()
+        started = time.perf_counter()
+        num_steps = run(prompt)
+        return Wait(time.perf_counter() - started, num_steps)
+
+    return ask
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Latency:
+    """How somebody served every product.
+
+    Attributes:
+        peak_bytes: memory at its highest for one product, above what was there before.
+    """
+
+    waits: list[Wait]
+    peak_bytes: int
+
+
+def ask_alone(
+    asks: Mapping[str, Ask], num_records: int, repeats: int, device: torch.device, say: Callable[[str], object]
+) -> dict[str, Latency]:
+    """Every product `repeats` times, by everybody in turn."""
+    latencies = {}
+    for name, ask in asks.items():
+        ask(0)  # whatever happens once only
+        _, peak, _ = measure(partial(ask, num_records - 1), device)
+        latencies[name] = Latency([], peak)
+    for repeat in range(repeats):
+        say(f"round {repeat + 1}/{repeats}: {num_records} products, one at a time")
+        for number in range(num_records):
+            for name, ask in asks.items():
+                latencies[name].waits.append(ask(number))
+    return latencies

@@ -1,0 +1,253 @@
+"""Memory: limits that are known before, and what happens where it is not enough. No answer may change, none be lost."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hpd_core import Engine, EngineConfig, memory
+from hpd_core.cache import CacheBlock, CachePool, CacheShape
+from hpd_core.cohort import Cohort, Prompt
+from hpd_core.decoder import Decoder
+from hpd_core.layout import Branch, tree_layout
+from hpd_core.memory import fitted, free_bytes, halved, is_out_of_memory
+from hpd_core.models import attach, cache_shape
+
+from .engines import answers, config
+from .families import VOCABULARY, build_model
+from .helpers import random_ids
+from .products import SCHEMAS, products
+
+CPU = torch.device("cpu")
+SHAPE = CacheShape(num_layers=2, num_kv_heads=2, key_size=8, value_size=8, dtype=torch.float32, device=CPU)
+BYTES_PER_TOKEN = 2 * 2 * 16 * 4
+MIB = 2**20
+NEVER = np.zeros(VOCABULARY, dtype=bool)
+LLAMA = build_model("llama")
+attach(LLAMA)
+
+
+def test_what_the_allocator_says_is_understood() -> None:
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(2**55)
+    assert is_out_of_memory(caught.value)
+    assert is_out_of_memory(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"))
+    assert not is_out_of_memory(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
+    assert not is_out_of_memory(ValueError("can't allocate memory"))
+
+
+def test_a_cache_that_does_not_fit_is_made_smaller_and_said_so(caplog: pytest.LogCaptureFixture) -> None:
+    wanted = EngineConfig(max_cached_tokens=100_000)
+    assert fitted(wanted, SHAPE, 100_000 * BYTES_PER_TOKEN * 2) is wanted
+    assert caplog.records == []
+    smaller = fitted(wanted, SHAPE, 100 * BYTES_PER_TOKEN)
+    assert smaller == wanted.model_copy(update={"max_cached_tokens": 50}), "half of a CPU's free memory"
+    assert "engine.max_cached_tokens is 100000" in caplog.text
+    assert fitted(wanted, SHAPE, 0).max_cached_tokens == 1
+
+
+def test_free_memory_is_what_a_container_leaves(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(memory, "_CGROUP", tmp_path)
+    of_the_machine = free_bytes(CPU)
+    assert of_the_machine > MIB
+    (tmp_path / "memory.current").write_text(f"{3 * MIB}\n")
+    (tmp_path / "memory.max").write_text(f"{4 * MIB}\n")
+    assert free_bytes(CPU) == MIB
+    (tmp_path / "memory.max").write_text(f"{2 * MIB}\n")
+    assert free_bytes(CPU) == 0
+    (tmp_path / "memory.max").write_text("max\n")
+    assert free_bytes(CPU) == pytest.approx(of_the_machine, rel=0.5)
+
+
+@given(
+    tokens=st.integers(1, 10**6),
+    prompts=st.integers(1, 10**4),
+    slots=st.integers(1, 10**9),
+    prefixes=st.integers(1, 99),
+)
+def test_halving_comes_to_an_end(tokens: int, prompts: int, slots: int, prefixes: int) -> None:
+    limits: EngineConfig | None = EngineConfig(
+        max_tokens_per_step=tokens,
+        max_prompts_per_cohort=prompts,
+        max_cached_tokens=slots,
+        max_cached_prefixes=prefixes,
+    )
+    for _ in range(30):
+        assert limits is not None
+        smaller = halved(limits)
+        if smaller is None:
+            assert limits.max_prompts_per_cohort == limits.max_cached_prefixes == 1
+            assert max(limits.max_tokens_per_step, limits.max_cached_tokens) <= 64
+            return
+        assert EngineConfig.model_validate(smaller.model_dump()) == smaller
+        assert smaller.max_tokens_per_step <= max(64, limits.max_tokens_per_step)
+        assert smaller.max_prompts_per_cohort <= limits.max_prompts_per_cohort
+        assert smaller != limits
+        limits = smaller
+    raise AssertionError("no end")
+
+
+# A device that holds only so much.
+
+
+def some_prompts(count: int) -> list[Prompt]:
+    rng = np.random.default_rng(count)
+    prefixes = [[], random_ids(rng, 5, 9), random_ids(rng, 5, 9)]
+    prompts = []
+    for number in range(count):
+        prefix = prefixes[number % 3]
+        branches = [Branch(random_ids(rng, 1, 3), int(rng.integers(1, 12))) for _ in range(1 + number % 4)]
+        prompts.append(Prompt(tree_layout(prefix, random_ids(rng, 1, 30), branches), tuple(prefix)))
+    return prompts
+
+
+def small_device(pool: CachePool, capacity: int) -> None:
+    """Lets the pool's blocks in use never be more than `capacity` numbers."""
+    take = pool.take
+
+    def taking(num_prompts: int, num_columns: int) -> CacheBlock:
+        if pool.num_used + num_prompts * num_columns * pool.shape.numbers_per_token > capacity:
+            raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate more than there is")
+        return take(num_prompts, num_columns)
+
+    pool.take = taking  # type: ignore[method-assign]
+
+
+def run(decoder: Decoder, prompts: list[Prompt]) -> tuple[list[list[list[int]]], list[Prompt]]:
+    decoder.add(prompts)
+    finished = []
+    while decoder.has_work:
+        finished += decoder.step().finished
+    return [prompt.tokens for prompt in prompts], finished
+
+
+@settings(deadline=None, max_examples=25)
+@given(count=st.integers(1, 14), room=st.integers(0, 600))
+def test_where_the_cache_does_not_fit_all_goes_on_with_less(count: int, room: int) -> None:
+    limits = EngineConfig(max_prompts_per_cohort=6)
+    shape = cache_shape(LLAMA)
+    expected, _ = run(Decoder(LLAMA, NEVER, limits, shape), some_prompts(count))
+    decoder = Decoder(LLAMA, NEVER, limits, shape)
+    # The longest prompt alone, with the room it may ask for, always fits; with its prefix beside it, too.
+    small_device(decoder.pool, (200 + room) * shape.numbers_per_token)
+    prompts = some_prompts(count)
+    found, finished = run(decoder, prompts)
+    assert found == expected
+    assert sorted(map(id, finished)) == sorted(map(id, prompts)), "each is reported once"
+    assert decoder.pool.num_used == 0
+
+
+@pytest.mark.parametrize("fail_at", range(1, 40, 3))
+@torch.inference_mode()
+def test_nothing_is_lost_wherever_memory_ends(fail_at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the middle of a merge or a move, when some prompts are finished already and nobody has heard of it."""
+    limits = EngineConfig(max_prompts_per_cohort=4)
+    expected, _ = run(Decoder(LLAMA, NEVER, limits, cache_shape(LLAMA)), some_prompts(13))
+    copy, calls = Cohort._copy_columns, 0
+
+    def failing(cohort: Cohort, *given: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == fail_at:
+            raise torch.OutOfMemoryError("made up")
+        copy(cohort, *given)
+
+    monkeypatch.setattr(Cohort, "_copy_columns", failing)
+    decoder, prompts = Decoder(LLAMA, NEVER, limits, cache_shape(LLAMA)), some_prompts(13)
+    found, finished = run(decoder, prompts)
+    assert found == expected
+    assert sorted(map(id, finished)) == sorted(map(id, prompts))
+    assert decoder.pool.num_used == 0
+
+
+def test_what_is_too_large_alone_is_an_error_and_others_go_on() -> None:
+    limits, shape = EngineConfig(max_prompts_per_cohort=4), cache_shape(LLAMA)
+    decoder = Decoder(LLAMA, NEVER, limits, shape)
+    small_device(decoder.pool, 100 * shape.numbers_per_token)
+    huge = Prompt(tree_layout([], random_ids(np.random.default_rng(0), 300, 300), [Branch([5], 2)]), ())
+    with pytest.raises(torch.OutOfMemoryError):
+        run(decoder, [huge])
+    decoder.clear()
+    expected, _ = run(Decoder(LLAMA, NEVER, limits, shape), some_prompts(1))
+    assert run(decoder, some_prompts(1))[0] == expected
+
+
+@pytest.fixture
+def starved(tiny_model_dir: Path) -> Iterator[Engine]:
+    with Engine.from_pretrained(str(tiny_model_dir), config()) as engine:
+        forward = engine._decoder._forward
+
+        def failing(inputs: Any) -> Any:
+            if sum(len(item.token_ids) for item in inputs) > 200:
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+            return forward(inputs)
+
+        engine._decoder._forward = failing  # type: ignore[method-assign]
+        yield engine
+
+
+def test_the_engine_goes_on_and_says_so(
+    starved: Engine, tiny_model_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    records = products(30)
+    with Engine.from_pretrained(str(tiny_model_dir), config()) as engine:
+        expected = answers(engine.extract(records, SCHEMAS))
+    assert answers(starved.extract(records, SCHEMAS)) == expected
+    assert "goes on with engine.max_tokens_per_step 2048 instead of 4096" in caplog.text
+    before = len(caplog.records)
+    assert answers(starved.extract(records, SCHEMAS)) == expected
+    assert [r for r in caplog.records[before:] if r.levelno >= logging.WARNING] == [], "it has learned its lesson"
+
+
+# A real end of memory: a process that may have only so much.
+
+_LIMITED = """
+import logging, resource, sys
+logging.basicConfig(level=logging.WARNING)
+import numpy as np, torch
+from hpd_core import EngineConfig
+from hpd_core.cohort import Prompt
+from hpd_core.decoder import Decoder
+from hpd_core.layout import Branch, tree_layout
+from hpd_core.models import attach, cache_shape
+from tests.core.families import VOCABULARY, build_model
+
+torch.set_num_threads(1)
+model = build_model("llama")
+attach(model)
+never = np.zeros(VOCABULARY, dtype=bool)
+limits = EngineConfig(max_prompts_per_cohort=64, max_tokens_per_step=10**6, max_cached_tokens=10**7)
+
+def run(count):
+    rng = np.random.default_rng(1)
+    ids = rng.integers(3, VOCABULARY, (count, 1500)).tolist()
+    prompts = [Prompt(tree_layout([], row, [Branch([5, 6], 3)]), ()) for row in ids]
+    decoder = Decoder(model, never, limits, cache_shape(model))
+    decoder.add(prompts)
+    while decoder.has_work:
+        decoder.step()
+    return [prompt.tokens for prompt in prompts]
+
+expected = run(2)
+[size] = [int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmSize")]
+resource.setrlimit(resource.RLIMIT_AS, ((size << 10) + (64 << 20),) * 2)
+found = run(64)
+assert found[:2] == expected and all(found), "answers"
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="an address space is limited only on Linux")
+def test_a_process_that_may_not_have_more_goes_on_with_less() -> None:
+    done = subprocess.run([sys.executable, "-c", _LIMITED], capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "out of memory ([enforce fail at alloc_cpu" in done.stderr
