@@ -21,6 +21,7 @@ from torch import Tensor
 
 from hpd_core.attention import AttentionPlan, PrefixCache, PromptGroup
 from hpd_core.cache import CacheBlock, CachePool
+from hpd_core.drafts import LONGEST_DRAFT, NO_DRAFTS, Drafter, Drafts, OpenValue, count_accepted
 from hpd_core.layout import FREE, PUBLIC, IntArray, Layout
 
 UNSEEN = 2**62
@@ -37,6 +38,7 @@ class Prompt:
         owner: whatever the caller wants to find again when the prompt is finished.
         tokens, logprobs: after it is finished, per branch: generated ids (the closing one last) and their
             log-probabilities. `closed[b]` is False where the value was cut at its limit.
+        num_draft_tokens, num_rejected_tokens: likewise: drafted tokens that were fed, and those that were wrong.
     """
 
     layout: Layout
@@ -45,6 +47,14 @@ class Prompt:
     tokens: list[list[int]] = field(default_factory=list)
     logprobs: list[list[float]] = field(default_factory=list)
     closed: list[bool] = field(default_factory=list)
+    num_draft_tokens: int = 0
+    num_rejected_tokens: int = 0
+
+    @property
+    def document_ids(self) -> IntArray:
+        """The tokens between the prefix and the keys."""
+        layout = self.layout
+        return layout.token_ids[layout.num_prefix_tokens : layout.num_tokens - layout.num_key_tokens]
 
     @property
     def is_finished(self) -> bool:
@@ -71,8 +81,8 @@ class Chosen:
     logprobs: npt.NDArray[np.float32]
     states: IntArray
 
-    def __getitem__(self, rows: slice) -> Chosen:
-        """A stretch of them."""
+    def __getitem__(self, rows: slice | IntArray) -> Chosen:
+        """Some of them."""
         return Chosen(self.tokens[rows], self.logprobs[rows], self.states[rows])
 
 
@@ -87,6 +97,7 @@ class CohortInput:
         states: int64 [n], what each of them may go on with (constraints.py).
         prompts: the cohort's P prompts as they were when the step began.
         tokens_per_prompt: int64 [P], how many of the t tokens are each prompt's.
+        num_drafts: how many of the t tokens are drafted.
     """
 
     token_ids: IntArray
@@ -96,6 +107,7 @@ class CohortInput:
     states: IntArray
     prompts: list[Prompt]
     tokens_per_prompt: IntArray
+    num_drafts: int
 
 
 class Cohort:
@@ -135,7 +147,11 @@ class Cohort:
         self._tokens = np.zeros((*shape_pb, max(1, int(self._limits.max()))), dtype=np.int64)
         self._logprobs = np.zeros(self._tokens.shape, dtype=np.float32)
         self._decoding: tuple[IntArray, IntArray] = _no_pairs()
+        # Of a step with drafts: its tokens, and of each the value, and how far behind the value's last token it is.
+        self._drafted: tuple[CohortInput, IntArray, IntArray] | None = None
 
+        self._num_drafts = np.zeros(len(prompts), dtype=np.int64)
+        self._num_rejected = np.zeros(len(prompts), dtype=np.int64)
         self._retired = np.zeros(len(prompts), dtype=bool)  # finished; the row waits to be dropped
         prefixes = [prefixes[row] for row in order]
         copied = [None if share_prefixes else prefix for prefix in prefixes]
@@ -229,16 +245,19 @@ class Cohort:
 
     # One step.
 
-    def next_input(self, start: int, max_prefill_tokens: int) -> CohortInput:
+    def next_input(
+        self, start: int, max_prefill_tokens: int, drafter: Drafter | None = None, max_drafts: int = 0
+    ) -> CohortInput:
         """The tokens of the next step: a part of the prompts while there is some, then one token per live value.
 
         Args:
             start: where the cohort's stretch of the packed row begins.
             max_prefill_tokens: at most about so many prompt tokens (at least one column of them).
+            drafter, max_drafts: who drafts what values may go on with, and the most tokens that are fed of it.
         """
         if self.num_prefill_tokens:
             return self._prefill_input(start, max_prefill_tokens)
-        return self._decode_input(start)
+        return self._decode_input(start, drafter, max_drafts)
 
     def _prefill_input(self, start: int, max_tokens: int) -> CohortInput:
         first = self._num_prefilled
@@ -262,21 +281,45 @@ class Cohort:
             prompts,
             columns - first,
             token_of[rows, self._ends[rows, branches] - first],
+            NO_DRAFTS,
         )
 
-    def _decode_input(self, start: int) -> CohortInput:
+    def _decode_input(self, start: int, drafter: Drafter | None, max_drafts: int) -> CohortInput:
         rows, branches = self._decoding = _pairs(np.nonzero(self._live))
         counts = self._counts[rows, branches]
-        first_of_row = np.searchsorted(rows, rows)  # rows are sorted: index of each prompt's first value
-        return self._input(
+        drafts = self._drafts(drafter, max_drafts) if drafter and max_drafts > 0 else NO_DRAFTS
+        owners = _behind_each(np.arange(len(rows)), drafts, drafts.owners)
+        depths = np.arange(len(owners)) - np.searchsorted(owners, owners)  # both are sorted, owners and prompts
+        prompts = rows[owners]
+        fed = self._input(
             start,
-            self._tokens[rows, branches, counts - 1],
-            self._end_positions[rows, branches] + counts,
-            self._value_scopes[rows, branches],
-            rows,
-            np.arange(len(rows)) - first_of_row,
-            np.arange(len(rows)),
+            _behind_each(self._tokens[rows, branches, counts - 1], drafts, drafts.tokens),
+            (self._end_positions[rows, branches] + counts)[owners] + depths,
+            self._value_scopes[rows, branches][owners],
+            prompts,
+            np.arange(len(prompts)) - np.searchsorted(prompts, prompts),
+            np.arange(len(prompts)),
+            drafts,
         )
+        self._drafted = (fed, owners, depths) if len(drafts.tokens) else None
+        return fed
+
+    def _drafts(self, drafter: Drafter, room: int) -> Drafts:
+        """For this step's values. Values that others see get none: their tokens would come in another order."""
+        values = []
+        documents: dict[int, IntArray] = {}
+        for row, branch in zip(*(indices.tolist() for indices in self._decoding), strict=True):
+            count = int(self._counts[row, branch])
+            # The last token that a value may have is never fed.
+            most = min(LONGEST_DRAFT, int(self._limits[row, branch]) - count - 1)
+            if self._value_scopes[row, branch] == PUBLIC:
+                most = 0
+            if row not in documents:
+                documents[row] = self.prompts[row].document_ids
+            values.append(
+                OpenValue(documents[row], self._tokens[row, branch, :count], int(self._states[row, branch]), most)
+            )
+        return drafter.propose(values, room)
 
     def _input(
         self,
@@ -287,6 +330,7 @@ class Cohort:
         prompts: IntArray,
         ranks: IntArray,
         logit_rows: IntArray,
+        drafts: Drafts,
     ) -> CohortInput:
         """`ranks[i]` numbers the tokens of one prompt from 0: their query row and the order in the cache."""
         num_rows = int(ranks.max()) + 1
@@ -325,8 +369,17 @@ class Cohort:
             values=self._cache.values,
             groups=self._groups(),
         )
-        states = self._states[self._decoding]
-        return CohortInput(token_ids, positions, plan, logit_rows, states, list(self.prompts), tokens_per_prompt)
+        states = _behind_each(self._states[self._decoding], drafts, drafts.states)
+        return CohortInput(
+            token_ids,
+            positions,
+            plan,
+            logit_rows,
+            states,
+            list(self.prompts),
+            tokens_per_prompt,
+            len(drafts.tokens),
+        )
 
     def _reserve(self, num_columns: int) -> None:
         """Grows the cache by some columns when `num_columns` do not fit: most values have ended, few need them."""
@@ -351,13 +404,20 @@ class Cohort:
         self._k_scopes[rows, :num_columns] = scopes[picked, :num_columns]
         self._k_positions[rows, :num_columns] = positions[picked, :num_columns]
 
-    def accept(self, chosen: Chosen, closing: npt.NDArray[np.bool_]) -> None:
+    def accept(self, chosen: Chosen, closing: npt.NDArray[np.bool_]) -> int:
         """Takes the decoded tokens of this step, one per logit row, and ends the values that closed.
 
         Args:
             chosen: n tokens.
             closing: bool [vocabulary], the ids that end a value.
+
+        Returns:
+            How many drafted tokens were wrong.
         """
+        num_rejected = 0
+        if self._drafted:
+            chosen, num_rejected = self._accept_drafts(chosen, *self._drafted)
+            self._drafted = None
         rows, branches = self._decoding
         tokens, logprobs = chosen.tokens, chosen.logprobs
         counts = self._counts[rows, branches]
@@ -368,6 +428,29 @@ class Cohort:
         closed = closing[tokens]
         self._closed[rows, branches] = closed
         self._live[rows, branches] = ~closed & (counts + 1 < self._limits[rows, branches])
+
+        return num_rejected
+
+    def _accept_drafts(
+        self, chosen: Chosen, fed: CohortInput, owners: IntArray, depths: IntArray
+    ) -> tuple[Chosen, int]:
+        """Takes the drafts as far as they were right; what was chosen behind that, and how many were wrong."""
+        accepted = count_accepted(fed.token_ids, owners, chosen.tokens, len(self._decoding[0]))
+        last = accepted[owners] - 1
+        rows, branches = (indices[owners] for indices in self._decoding)
+        places = self._counts[rows, branches] + depths
+        right = depths < last  # what was chosen here is the drafted token behind
+        self._tokens[rows[right], branches[right], places[right]] = chosen.tokens[right]
+        self._logprobs[rows[right], branches[right], places[right]] = chosen.logprobs[right]
+        self._counts[self._decoding] += accepted - 1
+        wrong = np.nonzero(depths > last)[0]
+        if len(wrong):
+            rejected = torch.from_numpy(wrong).to(self._device)
+            # Their columns hold what nobody wrote: nobody may see them from now on.
+            self._k_positions[fed.plan.kv_prompts[rejected], fed.plan.kv_columns[rejected]] = UNSEEN
+        self._num_drafts += np.bincount(rows[depths > 0], minlength=len(self.prompts))
+        self._num_rejected += np.bincount(rows[wrong], minlength=len(self.prompts))
+        return chosen[np.nonzero(depths == last)[0]], len(wrong)
 
     # Between steps.
 
@@ -387,6 +470,8 @@ class Cohort:
 
     def _write_back(self, row: int) -> None:
         prompt = self.prompts[row]
+        prompt.num_draft_tokens = int(self._num_drafts[row])
+        prompt.num_rejected_tokens = int(self._num_rejected[row])
         for branch in range(prompt.layout.num_branches):
             count = self._counts[row, branch]
             prompt.tokens.append(self._tokens[row, branch, :count].tolist())
@@ -424,6 +509,7 @@ class Cohort:
         merged._prefixes = [prefixes[row] for row in order]
         merged._num_prefilled = max(cohort._own_ids.shape[1] for cohort in cohorts)
         merged._decoding = _no_pairs()
+        merged._drafted = None
         for name in (*_PROMPT_ARRAYS, *_BRANCH_ARRAYS):
             setattr(merged, name, _stack([getattr(cohort, name) for cohort in cohorts])[order])
         merged._allocate(merged.num_columns + merged._room())
@@ -436,7 +522,16 @@ class Cohort:
         return merged
 
 
-_PROMPT_ARRAYS = ("_own_lengths", "_own_ids", "_own_positions", "_own_scopes", "_used", "_retired")
+_PROMPT_ARRAYS = (
+    "_own_lengths",
+    "_own_ids",
+    "_own_positions",
+    "_own_scopes",
+    "_used",
+    "_num_drafts",
+    "_num_rejected",
+    "_retired",
+)
 _BRANCH_ARRAYS = (
     "_ends",
     "_end_positions",
@@ -471,6 +566,11 @@ def _stack(arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
         stacked[(slice(first, first + len(array)), *(slice(size) for size in array.shape[1:]))] = array
         first += len(array)
     return stacked
+
+
+def _behind_each(array: IntArray, drafts: Drafts, drafted: IntArray) -> IntArray:
+    """`array`, one element a value, and behind each element those of the value's draft."""
+    return np.insert(array, drafts.owners + 1, drafted) if len(drafted) else array
 
 
 def _pairs(indices: tuple[Any, ...]) -> tuple[IntArray, IntArray]:

@@ -22,6 +22,12 @@ class EngineConfig(BaseModel):
     max_value_tokens: int = Field(30, ge=1, description="K_max: the most tokens a value may take")
     stack_size: int = Field(6, ge=1, description="J: documents of one category in one prompt ('stacked' only)")
     max_tokens_per_step: int = Field(4096, ge=1, description="tokens forwarded in one step, prefill and decode")
+    max_draft_tokens_per_step: int = Field(
+        0,
+        ge=0,
+        description="'tree': steps of fewer tokens than this are filled up with drafts of what values may go on with; "
+        "no answer depends on it. 0: no drafts",
+    )
     max_prompts_per_cohort: int = Field(32, ge=1, description="prompts that share one KV cache and one attention call")
     max_cached_tokens: int = Field(262_144, ge=1, description="KV cache slots in use before admission waits")
     max_cached_prefixes: int = Field(64, ge=1, description="category prefixes whose KV is kept (LRU)")

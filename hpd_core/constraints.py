@@ -206,6 +206,13 @@ class StateTable:
         places = first[:, None] + np.minimum(np.arange(int(counts.max())), counts[:, None] - 1)
         return ids[places], behind[places]
 
+    def behind(self, state: int, token: int) -> int | None:
+        """The state behind one token; None if it is not allowed in `state`, which is not FREE."""
+        offsets, ids, behind = self._offsets, self._ids, self._behind
+        first, stop = int(offsets[state]), int(offsets[state + 1])
+        place = first + int(np.searchsorted(ids[first:stop], token))
+        return int(behind[place]) if place < stop and ids[place] == token else None
+
 
 def _grown(array: IntArray, size: int) -> IntArray:
     """`array` with room for `size`; a copy, so that a reader's array stays whole."""

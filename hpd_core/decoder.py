@@ -20,6 +20,7 @@ from hpd_core.cache import CachePool, CacheShape
 from hpd_core.cohort import Chosen, Cohort, CohortInput, Prompt
 from hpd_core.config import EngineConfig
 from hpd_core.constraints import StateTable
+from hpd_core.drafts import Drafter
 from hpd_core.errors import ModelError
 from hpd_core.layout import FREE, IntArray
 from hpd_core.memory import halved, is_out_of_memory
@@ -41,12 +42,15 @@ class StepReport:
         computed_prefixes: prefixes that were computed, as prompts without branches; their owner asked for them.
         cohorts: per cohort that ran, the prompts that were fed and how many tokens each.
         seconds: wall time of the step.
+        draft_tokens, rejected_tokens: of the tokens that were fed, those that were drafted, and the wrong ones of them.
     """
 
     finished: list[Prompt]
     computed_prefixes: list[Prompt]
     cohorts: list[list[tuple[Prompt, int]]]
     seconds: float
+    draft_tokens: int = 0
+    rejected_tokens: int = 0
 
 
 class Decoder:
@@ -71,6 +75,7 @@ class Decoder:
         self._lost_seconds = 0.0
         self._eager = config.attention == "eager" or (config.attention == "auto" and shape.device.type == "cpu")
         share = self._eager  # the fused kernel takes one block of keys a prompt
+        self._drafter = Drafter(config.max_draft_tokens_per_step, closing, constraints)
         self.pool = pool = CachePool(shape)
         self._scheduler = Scheduler(config, lambda prompts, prefixes: Cohort(prompts, prefixes, pool, share), share)
 
@@ -142,18 +147,23 @@ class Decoder:
         """Admits, feeds every running cohort in one forward, takes the new tokens, retires."""
         cohorts = self._scheduler.schedule()
         inputs = self._gather(cohorts)
-        self._scatter(cohorts, inputs, self._forward(inputs))
+        num_rejected = self._scatter(cohorts, inputs, self._forward(inputs))
         counts = [list(zip(fed.prompts, fed.tokens_per_prompt.tolist(), strict=True)) for fed in inputs]
         shares = [[(prompt, count) for prompt, count in cohort if count] for cohort in counts]
         finished, prefixes = self._scheduler.finish_step()
-        return StepReport(finished, prefixes, shares, time.perf_counter() - started)
+        num_drafts = sum(fed.num_drafts for fed in inputs)
+        return StepReport(finished, prefixes, shares, time.perf_counter() - started, num_drafts, num_rejected)
 
     def _gather(self, cohorts: list[Cohort]) -> list[CohortInput]:
         inputs: list[CohortInput] = []
         start = 0
+        limit = self._scheduler.config.max_tokens_per_step
+        load = sum(cohort.num_prefill_tokens or cohort.num_live for cohort in cohorts)
+        room = min(self._drafter.room(load), limit - load)
         for cohort in cohorts:
-            inputs.append(cohort.next_input(start, self._scheduler.config.max_tokens_per_step))
+            inputs.append(cohort.next_input(start, limit, self._drafter, room))
             start += len(inputs[-1].token_ids)
+            room -= inputs[-1].num_drafts
         return inputs
 
     def _forward(self, inputs: list[CohortInput]) -> Chosen:
@@ -179,12 +189,15 @@ class Decoder:
             )
         return greedy(output.logits[0], np.concatenate([item.states for item in inputs]), self._constraints)
 
-    def _scatter(self, cohorts: list[Cohort], inputs: list[CohortInput], chosen: Chosen) -> None:
-        first = 0
+    def _scatter(self, cohorts: list[Cohort], inputs: list[CohortInput], chosen: Chosen) -> int:
+        first = num_rejected = 0
         for cohort, fed in zip(cohorts, inputs, strict=True):
             last = first + len(fed.logit_rows)
-            cohort.accept(chosen[first:last], self._closing)
+            num_rejected += cohort.accept(chosen[first:last], self._closing)
             first = last
+        num_drafts = sum(fed.num_drafts for fed in inputs)
+        self._drafter.learn(num_drafts, num_drafts - num_rejected)
+        return num_rejected
 
 
 def greedy(logits: Tensor, states: IntArray, constraints: StateTable | None = None) -> Chosen:

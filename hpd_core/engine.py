@@ -215,6 +215,8 @@ class Engine(Extractor):
                 answers[twin] = answers[records[0]]
             for record_number in records:
                 seconds[record_number] += prompt.owner.seconds / len(records)
+            metrics.draft_tokens += prompt.num_draft_tokens
+            metrics.rejected_tokens += prompt.num_rejected_tokens
             layout = prompt.layout
             metrics.key_tokens += layout.num_key_tokens
             metrics.document_tokens += prompt.num_own_tokens - layout.num_key_tokens

@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 class ExtractionMetrics:
     """What one submission cost. Tokens are counted where they were forwarded.
 
+    Of `draft_tokens`, `rejected_tokens` were wrong; the others are among the `value_tokens`.
     `busy_seconds` is the engine's time, each step's split over the submissions in it by tokens forwarded; of it,
     `prefix_seconds` went into categories' prefixes, the rest is the sum of the results' `engine_seconds`.
     """
@@ -40,6 +41,8 @@ class ExtractionMetrics:
     document_tokens: int = 0
     key_tokens: int = 0
     value_tokens: int = 0
+    draft_tokens: int = 0
+    rejected_tokens: int = 0
     num_steps: int = 0
     busy_seconds: float = 0.0
     prefix_seconds: float = 0.0

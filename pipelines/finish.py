@@ -247,7 +247,7 @@ def _metrics_row(
         "num_carried": counts["carried"]["products"],
         "num_values": sum(counts["statuses"].values()),
         "estimated_tokens": shard.estimated_tokens,
-        **{name: measured.get(name, 0) for name in (*TOKEN_METRICS, "num_steps")},
+        **{name: measured.get(name, 0) for name in (*TOKEN_METRICS, "draft_tokens", "rejected_tokens", "num_steps")},
         "started_at": started - before,
         "finished_at": now,
         "prepare_seconds": decoded.prepared.seconds,

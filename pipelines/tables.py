@@ -119,6 +119,8 @@ METRICS = pa.schema(
         pa.field("document_tokens", pa.int64(), nullable=False),
         pa.field("key_tokens", pa.int64(), nullable=False),
         pa.field("value_tokens", pa.int64(), nullable=False),
+        pa.field("draft_tokens", pa.int64()),  # forwarded on trial (engine.max_draft_tokens_per_step)
+        pa.field("rejected_tokens", pa.int64()),  # of them, those that no value went on with
         pa.field("num_steps", pa.int64(), nullable=False),
         pa.field("started_at", pa.timestamp("us", tz="UTC"), nullable=False),
         pa.field("finished_at", pa.timestamp("us", tz="UTC"), nullable=False),

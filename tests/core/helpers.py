@@ -12,8 +12,9 @@ import numpy.typing as npt
 from hpd_core.cohort import Prompt
 from hpd_core.config import EngineConfig
 from hpd_core.constraints import StateTable
-from hpd_core.decoder import Decoder
-from hpd_core.layout import FREE, Branch, StackedObject, stacked_layout, tree_layout
+from hpd_core.decoder import Decoder, StepReport
+from hpd_core.drafts import Drafter, DraftSource
+from hpd_core.layout import FREE, Branch, IntArray, StackedObject, stacked_layout, tree_layout
 from hpd_core.models import attach, cache_shape
 from hpd_core.reference import Choices, ReferenceValue, StackedSkeleton, decode_chain, decode_stacked
 
@@ -123,6 +124,27 @@ class StackedCase:
 Case = TreeCase | StackedCase
 
 
+class Prompter:
+    """A source of drafts that has seen the answers, and says them as they are, spoilt, or much too long."""
+
+    def __init__(self, prompts: Sequence[Prompt], rng: np.random.Generator, spoilt: float = 0.0) -> None:
+        """`spoilt`: the share of drafted tokens that are replaced by any, some of them outside the vocabulary."""
+        self._answers = {
+            (tuple(prompt.document_ids.tolist()), *tokens[:size]): tokens[size:]
+            for prompt in prompts
+            for tokens in prompt.tokens
+            for size in range(1, len(tokens) + 1)
+        }
+        self._rng = rng
+        self._spoilt = spoilt
+
+    def __call__(self, document: IntArray, written: IntArray, most: int) -> list[int]:
+        answer = self._answers.get((tuple(document.tolist()), *written.tolist()), [])
+        spoilt = self._rng.random(len(answer) + 9) < self._spoilt
+        any_token = self._rng.integers(-2, VOCABULARY + 2, size=len(spoilt))
+        return [int(a) if s else t for s, a, t in zip(spoilt, any_token, [*answer, *any_token], strict=False)]
+
+
 def random_branches(rng: np.random.Generator, count: int, k_max: int) -> list[Branch]:
     """Every other one is constrained."""
     return [
@@ -149,17 +171,29 @@ def random_case(
     return StackedCase(prefix, random_ids(rng, 1, document), objects, random_ids(rng, 0, 2))
 
 
-def decode(model: Any, cases: Sequence[Case], closing: npt.NDArray[np.bool_], config: EngineConfig) -> list[Prompt]:
-    """The engine's answers. `model` gets our attention."""
+def decode(
+    model: Any,
+    cases: Sequence[Case],
+    closing: npt.NDArray[np.bool_],
+    config: EngineConfig,
+    source: DraftSource | None = None,
+    reports: list[StepReport] | None = None,
+) -> list[Prompt]:
+    """The engine's answers. `model` gets our attention; `reports` the steps'."""
     attach(model)
     table = StateTable()
     assert table.add(STATES) == 0
     decoder = Decoder(model, closing, config, cache_shape(model), table)
+    if source is not None:
+        decoder._drafter = Drafter(config.max_draft_tokens_per_step, closing, table, source)
     prompts = [case.prompt() for case in cases]
     decoder.add(prompts)
     finished = []
     while decoder.has_work:
-        finished += decoder.step().finished
+        report = decoder.step()
+        finished += report.finished
+        if reports is not None:
+            reports.append(report)
     assert sorted(map(id, finished)) == sorted(map(id, prompts)), "a prompt is lost or comes twice"
     assert decoder.pool.num_used == 0, "a cache was not given back"
     return prompts

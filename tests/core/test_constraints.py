@@ -208,6 +208,9 @@ def test_the_table_gives_back_what_was_added(automata: list[list[dict[int, int]]
         for state, (row, after) in enumerate(zip(ids, behind, strict=True)):
             assert {int(t): int(b) - start for t, b in zip(row, after, strict=True)} == states[state]
             assert row.tolist()[: len(states[state])] == sorted(states[state])
+            for token in range(-1, max(states[state]) + 2):
+                expected = states[state].get(token)
+                assert table.behind(start + state, token) == (None if expected is None else start + expected)
 
 
 def test_the_table_grows(tokenizer: Any) -> None:

@@ -18,6 +18,7 @@ from hpd_core import (
     ErrorCode,
     Record,
 )
+from hpd_core.drafts import Drafter
 from hpd_core.prepare import PromptBuilder
 from tests.tiny_model import answering_tokenizer
 
@@ -121,7 +122,36 @@ def test_every_token_is_forwarded_once(fresh: Engine) -> None:
     metrics = future.metrics
     fed = sum(value.num_tokens - 1 for value in values)
     prompts = metrics.prefix_tokens_computed + metrics.document_tokens + metrics.key_tokens
-    assert sum(forwarded) == prompts + fed
+    assert sum(forwarded) == prompts + fed + metrics.rejected_tokens
+
+
+def test_drafts_change_no_answer_and_are_counted(tiny_model_dir: Path) -> None:
+    records = products(6)
+    found = []
+    for most in (0, 4096):
+        with Engine.from_pretrained(str(tiny_model_dir), config(max_draft_tokens_per_step=most)) as engine:
+            # What this model says stands in no document.
+            table = engine._decoder._constraints
+            engine._decoder._drafter = Drafter(most, engine.closing_tokens, table, lambda _, written, most: [*written])
+            forwarded = []
+            forward = engine._decoder._forward
+
+            def counting(inputs: Any, forwarded: list[int] = forwarded, forward: Any = forward) -> Any:
+                forwarded.append(sum(len(item.token_ids) for item in inputs))
+                return forward(inputs)
+
+            engine._decoder._forward = counting  # type: ignore[method-assign]
+            future = engine.submit(records, SCHEMAS)
+            results = future.result(TIMEOUT)
+        metrics = future.metrics
+        fed = sum(value.num_tokens - 1 for result in results for value in result.values.values())
+        prompts = metrics.prefix_tokens_computed + metrics.document_tokens + metrics.key_tokens
+        assert sum(forwarded) == prompts + fed + metrics.rejected_tokens
+        found.append((answers(results), metrics.draft_tokens, metrics.rejected_tokens))
+    (plain, *none), (drafted, num_drafts, num_rejected) = found
+    assert none == [0, 0]
+    assert drafted == plain
+    assert num_drafts >= num_rejected > 0
 
 
 def test_busy_seconds_add_up_to_the_engines_time(fresh: Engine) -> None:

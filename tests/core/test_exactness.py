@@ -11,7 +11,7 @@ from hpd_core import cache
 from hpd_core.config import EngineConfig
 
 from .families import FAMILIES, build_model
-from .helpers import assert_equals_oracle, decode, random_case, random_closing, random_ids
+from .helpers import Prompter, assert_equals_oracle, decode, random_case, random_closing, random_ids
 
 LAYOUTS = ("tree", "stacked")
 
@@ -45,6 +45,7 @@ def engine_configs(draw: st.DrawFn) -> EngineConfig:
         max_cached_tokens=draw(st.sampled_from([1, 200, 100_000])),
         max_cached_prefixes=draw(st.sampled_from([1, 2, 64])),
         attention=draw(st.sampled_from(["eager", "sdpa"])),
+        max_draft_tokens_per_step=draw(st.sampled_from([0, 7, 40, 4096])),
     )
 
 
@@ -58,6 +59,7 @@ def engine_configs(draw: st.DrawFn) -> EngineConfig:
     k_max=st.sampled_from([1, 3, 9]),
     num_prefixes=st.integers(1, 4),
     config=engine_configs(),
+    spoilt=st.sampled_from([0.0, 0.3, 1.0]),
 )
 @pytest.mark.usefixtures("poison")
 def test_any_schedule_equals_oracle(
@@ -69,13 +71,17 @@ def test_any_schedule_equals_oracle(
     k_max: int,
     num_prefixes: int,
     config: EngineConfig,
+    spoilt: float,
 ) -> None:
-    """Records in any number and order, any budget, any cohort size, prefixes evicted or shared or empty."""
+    """Records in any number and order, any budget, cohort size and drafts, prefixes evicted or shared or empty."""
     rng = np.random.default_rng(seed)
     closing = random_closing(rng, share=float(rng.choice([0.02, 0.2, 0.6])))
     prefixes = [random_ids(rng, 0, 12) for _ in range(num_prefixes)]
     cases = [random_case(rng, layout, prefixes, branches, k_max) for _ in range(num_cases)]
-    prompts = decode(build_model(family), cases, closing, config)
+    source = None
+    if config.max_draft_tokens_per_step:
+        source = Prompter(decode(build_model(family), cases, closing, EngineConfig()), rng, spoilt)
+    prompts = decode(build_model(family), cases, closing, config, source)
     oracle = build_model(family)
     for index in {0, num_cases // 2, num_cases - 1}:
         assert_equals_oracle(oracle, cases[index], prompts[index], closing)
