@@ -104,7 +104,7 @@ def contenders(
     model: Any, workload: Workload, config: EngineConfig, batch_size: int, draft_model: Any = None
 ) -> Contenders:
     """Name -> a run. `draft_model`: see `load_draft_model`; None: nobody who needs one."""
-    forced = workload.forced(model.config)
+    forced = workload.forced(model.config, config)
 
     def engine(**settings: Any) -> Callable[[], Run]:
         return lambda: run_engine(model, workload, config.model_copy(update=settings))
@@ -206,7 +206,7 @@ def chosen(runs: dict[str, Contender], only: Sequence[str] | None, everybody: bo
 
 def vllm_requests(model: Any, workload: Workload, config: EngineConfig) -> dict[str, Requests]:
     """Name -> what vLLM is asked."""
-    forced = workload.forced(model.config)
+    forced = workload.forced(model.config, config)
     return {
         VLLM_AR: autoregressive(forced),
         # As many finished prefixes as possible: a product's requests stand side by side.

@@ -40,7 +40,7 @@ Ask = Callable[[int], Wait]
 
 def askers(model: Any, workload: Workload, config: EngineConfig) -> dict[str, Ask]:
     """Name -> how it decodes one product."""
-    forced = workload.forced(model.config)
+    forced = workload.forced(model.config, config)
 
     def generate(number: int) -> Wait:
         record = forced[number]

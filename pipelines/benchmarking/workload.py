@@ -132,9 +132,9 @@ class Workload:
             item.prompt.layout = dataclasses.replace(item.prompt.layout, max_new_tokens=lengths)
         return prepared
 
-    def forced(self, model_config: Any) -> list[ForcedRecord]:
-        """The same records for the rivals."""
-        prepared = self.prompts(model_config, EngineConfig())
+    def forced(self, model_config: Any, config: EngineConfig) -> list[ForcedRecord]:
+        """The same records for the rivals, asked in the same words."""
+        prepared = self.prompts(model_config, config.model_copy(update={"layout": "tree"}))
         return [ForcedRecord(item.prompt.layout, item.prompt.layout.max_new_tokens.tolist()) for item in prepared]
 
     def closing_tokens(self, model: Any) -> npt.NDArray[np.bool_]:

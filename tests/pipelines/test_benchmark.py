@@ -154,7 +154,7 @@ def test_the_requests_of_a_fan_out_are_the_prompts_of_tree(workplace: Workplace)
     job = workplace.config()
     tokenizer = models.load_tokenizer(job.model, job.engine)
     workload = Workload.of_gold(tokenizer, job, str(workplace.folder / "gold.jsonl"), None)
-    for item in workload.forced(models.load_model(job.model, job.engine).config):
+    for item in workload.forced(models.load_model(job.model, job.engine).config, job.engine):
         prompts = item.branch_prompts
         assert len(prompts) == len(item.lengths)
         for prompt, end in zip(prompts, item.layout.ends, strict=True):

@@ -92,7 +92,7 @@ def continuous(model: Any, records: Sequence[ForcedRecord], batch_size: int) -> 
 def test_a_rival_writes_what_plain_greedy_decoding_writes(
     model: Any, workload: Workload, rival: Callable[..., Answers], batch_size: int
 ) -> None:
-    records = workload.forced(model.config)
+    records = workload.forced(model.config, EngineConfig())
     answers = rival(model, records, batch_size)
     assert answers == [greedy(model, record.trunk, record.answer_length) for record in records]
     assert len({len(answer) for answer in answers}) > 2, "lengths as the gold answers have them"
@@ -103,7 +103,7 @@ def test_a_rival_writes_what_plain_greedy_decoding_writes(
 def test_a_draft_model_changes_nothing_but_the_number_of_forwards(
     model: Any, small_model: Any, workload: Workload
 ) -> None:
-    records = workload.forced(model.config)
+    records = workload.forced(model.config, EngineConfig())
     expected = [greedy(model, record.trunk, record.answer_length) for record in records]
     assert run_draft_model(small_model, model, records, 1) == expected
     forwards = []
@@ -120,7 +120,7 @@ def test_a_draft_model_changes_nothing_but_the_number_of_forwards(
 
 
 def test_other_lengths_than_asked_for_are_found(model: Any, workload: Workload) -> None:
-    records = workload.forced(model.config)
+    records = workload.forced(model.config, EngineConfig())
     answers = run_generate(model, records, 4)
     answers[-1].pop()
     with pytest.raises(RuntimeError, match="other lengths than it was asked for"):
@@ -233,7 +233,7 @@ def test_a_draft_model_of_other_tokens_is_an_error(workplace: Workplace, tmp_pat
 
 
 def test_a_model_that_continuous_batching_does_not_take_is_an_error(model: Any, workload: Workload) -> None:
-    records = workload.forced(model.config)
+    records = workload.forced(model.config, EngineConfig())
     models.attach(model)
     with pytest.raises(UsageError, match="continuous batching does not run with this model here: Implementation"):
         run_continuous(model, records, 4)
@@ -245,7 +245,7 @@ def test_a_model_that_continuous_batching_does_not_take_is_an_error(model: Any, 
 
 def test_a_schema_begins_with_the_brace_and_asks_for_every_key_in_order(model: Any, workload: Workload) -> None:
     asked = json_schema(workload, model.config, EngineConfig(max_value_tokens=7))
-    forced = workload.forced(model.config)
+    forced = workload.forced(model.config, EngineConfig())
     opening = SegmentTokenizer(workload.tokenizer).encode_trusted(single_header())
     assert [prompt + opening for prompt in asked.prompts] == [record.trunk for record in forced]
     for number, record in enumerate(forced):

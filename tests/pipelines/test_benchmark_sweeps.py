@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 
 from hpd_core import Engine, EngineConfig, models
 from hpd_core.baseline import AutoregressiveBaseline
+from hpd_core.tokenization import SegmentTokenizer
 from pipelines.benchmark import app
 from pipelines.benchmarking import memory, plots
 from pipelines.benchmarking.contenders import GENERATE, TREE, Run
@@ -155,22 +156,28 @@ def test_natural_answers_are_the_engines_own(model: Any, workload: Workload) -> 
     assert max(written) <= CONFIG.max_value_tokens
 
 
-def test_of_natural_answers_of_generate_only_values_count() -> None:
-    # The tiny model writes no keys.
-    config = EngineConfig(device="cpu", max_value_tokens=6)
-    model = models.load_model("smollm2", config)
-    workload = make_workload("categories", models.load_tokenizer("smollm2", config), 6, 2)
-    models.attach(model)
-    run = natural_contenders(model, workload, config, 4)[GENERATE]()
-    with models.own_attention(model), AutoregressiveBaseline(model, workload.tokenizer, config) as baseline:
-        future = baseline.submit(workload.records, workload.schemas)
-        found = [value for result in future.result() for value in result.values.values() if value.raw]
-    assert found
-    assert run.num_value_tokens is not None
-    # The line's end is a token of its own or not.
-    counts = [value.num_tokens for value in found]
-    assert sum(counts) <= run.num_value_tokens <= sum(counts) + len(counts)
-    assert run.num_value_tokens < future.metrics.value_tokens, "keys are no values"
+def test_of_natural_answers_of_generate_only_values_count(
+    model: Any, workload: Workload, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The tiny model writes no keys: what it writes is given.
+    segments = SegmentTokenizer(workload.tokenizer)
+    names = {attribute.name for schema in workload.schemas.values() for attribute in schema.attributes}
+    [written] = segments.encode_text(["".join(f'"{name}": "red",\n' for name in sorted(names)) + "}\n"])
+
+    def scripted(self: Any, prompts: list[list[int]], limit: int, metrics: Any) -> list[tuple[list[int], bool]]:
+        return [(written, True) for _ in prompts]
+
+    monkeypatch.setattr(AutoregressiveBaseline, "_generate", scripted)
+    run = natural_contenders(model, workload, CONFIG, 4)[GENERATE]()
+    with models.own_attention(model), AutoregressiveBaseline(model, workload.tokenizer, CONFIG) as baseline:
+        results = baseline.extract(workload.records, workload.schemas)
+    raws = [value.raw for result in results for value in result.values.values()]
+    assert len(raws) == workload.num_values
+    assert all(raw and "red" in raw for raw in raws)
+    # Every value and the end of its line; no key, no brace.
+    [value] = segments.encode_text([f"{raws[0]}\n"])
+    assert run.num_value_tokens == len(raws) * len(value)
+    assert run.num_value_tokens < len(written) * len(results)
 
 
 def test_natural_answers_are_told_apart(workplace: Workplace) -> None:
