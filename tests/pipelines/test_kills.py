@@ -10,7 +10,6 @@ import json
 import os
 import random
 import signal
-import time
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
