@@ -59,11 +59,11 @@ def killed(place: Workplace, name: str, kills: list[Kill], **changes: Any) -> Ki
 
 
 @pytest.fixture(scope="module")
-def undisturbed(place: Workplace) -> Path:
+def undisturbed(place: Workplace, shared_ray: None) -> Path:
     """The output of a run that nobody kills."""
-    with killed(place, "undisturbed", []) as run:
-        run.drive(max_starts=1)
-        return run.output
+    output = place.folder / "undisturbed"
+    place.run(output=str(output))
+    return output
 
 
 def settle(run: KilledRun, undisturbed: Path, test: str) -> None:
@@ -89,14 +89,13 @@ def num_shards(undisturbed: Path) -> int:
 
 def test_a_run_that_is_killed_at_several_steps_ends_as_an_undisturbed_one(place: Workplace, undisturbed: Path) -> None:
     kills = [
-        Kill("plan", 1, "torn"),
         Kill("begin", 2, "after"),
         Kill("commit", 3, "inside"),
         Kill("publish products", 4, "before", "machine"),
         Kill("finish", 1, "after"),
     ]
     with killed(place, "few", kills) as run:
-        run.drive(max_starts=6)
+        run.drive(max_starts=5)
         assert len(run.fired()) == len(kills)
         settle(run, undisturbed, "few")
 
@@ -158,14 +157,15 @@ def test_anybody_dies_at_random_moments(place: Workplace, undisturbed: Path, num
 
 
 @pytest.mark.soak
+@pytest.mark.usefixtures("shared_ray")
 def test_a_run_with_a_model_is_killed(place: Workplace) -> None:
     model, draw = {"decoding": "hpd"}, random.Random(f"{SEED} model")
-    with killed(place, "undisturbed-model", [], **model) as calm:
-        calm.drive(max_starts=1)
-    kills = spread(draw.sample(OF_WORKERS, 8), num_shards(calm.output), ["self", "machine"], draw)
+    calm = place.folder / "undisturbed-model"
+    place.run(output=str(calm), **model)
+    kills = spread(draw.sample(OF_WORKERS, 8), num_shards(calm), ["self", "machine"], draw)
     with killed(place, "model", kills, **model) as run:
         run.drive(20, draw, max_random=5)
-        settle(run, calm.output, "model")
+        settle(run, calm, "model")
 
 
 @pytest.mark.soak
