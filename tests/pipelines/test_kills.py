@@ -76,7 +76,8 @@ def settle(run: KilledRun, undisturbed: Path, test: str) -> None:
 
 def spread(points: list[tuple[str, str]], shards: int, victims: list[str], draw: random.Random) -> list[Kill]:
     """A kill for every step and moment, no two of them at the same occurrence."""
-    places = draw.sample(range(1, shards + 1), len(points))
+    # A shard whose worker dies between commit and publishing is published by the driver: it does not come to every step.
+    places = draw.sample(range(1, shards - 10), len(points))
     return [
         Kill(step, 1 if step == "engine" else place, moment, draw.choice(victims))
         for place, (step, moment) in zip(places, points, strict=True)
@@ -115,7 +116,7 @@ def test_the_driver_dies_at_every_step(place: Workplace, undisturbed: Path) -> N
     moments = ("before", "torn", "inside", "after")
     kills = [Kill(step, number, moments[number - 1]) for step, count in steps for number in range(1, count + 1)]
     # Committed, and its worker dies with its driver: the next driver publishes it, and dies at that.
-    kills += [Kill("publish attributes", num_shards(undisturbed), "before", "machine")]
+    kills += [Kill("publish attributes", num_shards(undisturbed) - 1, "before", "machine")]
     kills += [Kill("repair attributes", 1, "before"), Kill("repair attributes", 2, "inside")]
     kills += [Kill("repair products", 1, "before"), Kill("repair metrics", 1, "after")]
     kills += [Kill("clean", 1, "before"), Kill("clean", 2, "inside"), Kill("clean", 3, "after")]
