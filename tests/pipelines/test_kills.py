@@ -76,7 +76,7 @@ def settle(run: KilledRun, undisturbed: Path, test: str) -> None:
 
 def spread(points: list[tuple[str, str]], shards: int, victims: list[str], draw: random.Random) -> list[Kill]:
     """A kill for every step and moment, no two of them at the same occurrence."""
-    # A shard whose worker dies between commit and publishing is published by the driver: it does not come to every step.
+    # A shard whose worker dies between commit and publishing is published by the driver: not all come to every step.
     places = draw.sample(range(1, shards - 10), len(points))
     return [
         Kill(step, 1 if step == "engine" else place, moment, draw.choice(victims))
