@@ -30,6 +30,8 @@ ROW_TABLES = ("products", "dead_letter")
 PUBLIC = ("attributes", "products", "dead_letter", "metrics")
 TRIES_AGAIN = (1, -signal.SIGKILL)
 """Exit codes after which the same command is to be given again. A driver whose raylet is killed stops with 1, too."""
+SECONDS_BETWEEN = 4
+"""Of kills at random moments, on average."""
 
 
 @dataclass(frozen=True)
@@ -146,13 +148,13 @@ class KilledRun:
         onlooker = Onlooker(self.output)
         for _ in range(max_starts):
             driver = self.start()
-            next_kill = time.monotonic() + (moments.expovariate(1 / 6) if moments else 0)
+            next_kill = time.monotonic() + (moments.expovariate(1 / SECONDS_BETWEEN) if moments else 0)
             while driver.poll() is None:
                 onlooker.look()
                 meanwhile()
                 if moments and len(self.random_kills) < max_random and time.monotonic() > next_kill:
                     self._kill_one(moments)
-                    next_kill = time.monotonic() + moments.expovariate(1 / 6)
+                    next_kill = time.monotonic() + moments.expovariate(1 / SECONDS_BETWEEN)
                 time.sleep(0.3)
             self.exit_codes.append(driver.returncode)
             onlooker.look()
