@@ -105,6 +105,8 @@ def _after_temporary(do: Callable[..., str]) -> Callable[..., str]:
             # A process that dies while it writes leaves a part of the file.
             os.truncate(path, len(data) // 2)
             _fire(kills, "torn")
+            # Whoever else was hit: nobody goes on with half an object.
+            os.kill(os.getpid(), signal.SIGKILL)
         _fire(kills, "inside")
         return path
 
