@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, TypeVar
 
 from fsspec.implementations.local import LocalFileSystem
@@ -158,6 +159,15 @@ class Folder:
         """Removes a sub-folder with everything in it, if it is there."""
         if self._fs.exists(self.path(folder)):
             self._fs.rm(self.path(folder), recursive=True)
+
+    def remove_half_written(self, folder: str) -> None:
+        """Removes what killed processes had not finished writing directly in a sub-folder. Only local writes leave any.
+
+        A process that is alive and in the midst of one gets a `FileNotFoundError`.
+        """
+        if self._is_local:
+            for path in Path(self.path(folder)).glob(".*.tmp"):
+                path.unlink(missing_ok=True)
 
     def _temporary(self, name: str) -> str:
         parent, _, leaf = name.rpartition("/")

@@ -55,16 +55,17 @@ def run_job(job: PlannedJob, console: Console) -> Outcome:
     """Does what is left of the run. Raises `UsageError`, or `RunError` or `OSError` if a rerun has to continue it."""
     ledger = Ledger(job.output, session=secrets.token_hex(4))
     if (manifest := ledger.finished()) is not None:
-        return _finished(job, manifest)
+        return _finished(job, ledger, manifest)
     _check_model(job.config)
     job = _store_plan(job)
     with RunLease(job.output, job.config.retries.lease_seconds).hold(console) as lease:
         if (manifest := ledger.finished()) is not None:  # by the driver that held the lease before
-            return _finished(job, manifest)
+            return _finished(job, ledger, manifest)
         return _work(job, ledger, lease, console)
 
 
-def _finished(job: PlannedJob, manifest: Mapping[str, Any]) -> Outcome:
+def _finished(job: PlannedJob, ledger: Ledger, manifest: Mapping[str, Any]) -> Outcome:
+    ledger.clean_up()
     totals = Totals.from_dict(manifest["totals"])
     changes = Changes.from_dict(manifest["changes"]) if manifest.get("changes") else None
     return Outcome(job.plan, totals, was_finished=True, notes=manifest.get("notes", ()), changes=changes)

@@ -26,7 +26,7 @@ from typing import Any
 from pipelines.errors import RunError, UsageError
 from pipelines.folders import Folder, map_requests
 from pipelines.isolation import Span, Try
-from pipelines.tables import EncodedTable
+from pipelines.tables import TABLES, EncodedTable
 
 MANIFEST_NAME = "manifest.json"
 _ENGINE_NAME = "_engine.json"
@@ -187,9 +187,17 @@ class Ledger:
     def finish(self, manifest: Mapping[str, Any]) -> None:
         """Declares the run finished and removes what only the way there needed."""
         self.folder.write(MANIFEST_NAME, json.dumps(manifest, indent=2, ensure_ascii=False).encode())
-        # Another driver may still be writing a part there: then its next clean-up takes the rest.
+        self.clean_up()
+
+    def clean_up(self) -> None:
+        """Removes what only the way to the finished run needed. Every later start does it again: a driver may have been
+        killed before it came to it, or a process that was taken for dead may have written more."""
+        # Another driver may be doing the same, or a process be writing there: the next clean-up takes the rest.
         with suppress(OSError):
             self.folder.remove("_parts")
+        for table in TABLES:
+            with suppress(OSError):
+                self.folder.remove_half_written(table)
 
     def finished(self) -> dict[str, Any] | None:
         """The manifest of a finished run, else None."""

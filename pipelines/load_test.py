@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import multiprocessing
 import os
+import signal
 import sys
 import tempfile
 from contextlib import ExitStack
@@ -58,6 +60,7 @@ def main(
     ] = None,
 ) -> None:
     """Measure what the job can carry beside the engine."""
+    signal.signal(signal.SIGTERM, _stop)
     console = Console(stderr=True)
     facts: dict[str, Any] = {"rows": rows, "cpus": os.cpu_count(), "versions": versions()}
     with ExitStack() as stack:
@@ -91,6 +94,13 @@ def main(
     print(json.dumps(facts))
     if run and not facts["run"]["is_complete"]:
         raise typer.Exit(1)
+
+
+def _stop(number: int, _: object) -> None:
+    """Ends on SIGTERM as on any error, so that the job and the temporary folder end with it."""
+    for child in multiprocessing.active_children():
+        child.terminate()
+    raise SystemExit(128 + number)
 
 
 def _place(folder: Path | None, stack: ExitStack) -> Path:

@@ -19,6 +19,7 @@ from pipelines.load.processes import Usage, watch
 from pipelines.tables import TABLES
 
 _EXTRACT = Path(__file__).resolve().parent.parent / "extract.py"
+_SECONDS_TO_END = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +69,13 @@ def run_measured(document: Mapping[str, Any], folder: Path) -> MeasuredRun:
     started = time.time()
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process, watch(process.pid) as watched:
         assert process.stdout is not None
-        lines = process.stdout.read().splitlines()
-        process.wait()
+        try:
+            lines = process.stdout.read().splitlines()
+            process.wait()
+        except BaseException:
+            # Whoever ends the measurement ends the job as well: nobody would know of it any more.
+            _end(process)
+            raise
     ended = time.time()
     if process.returncode != 0 or not lines:
         raise RunError(f"the job ended with exit code {process.returncode}")
@@ -91,6 +97,14 @@ def run_measured(document: Mapping[str, Any], folder: Path) -> MeasuredRun:
         bytes_written={name: sum(path.stat().st_size for path in paths) for name, paths in parts.items()},
         usage=watched.usage(),
     )
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    process.terminate()
+    try:
+        process.wait(_SECONDS_TO_END)
+    except subprocess.TimeoutExpired:
+        process.kill()
 
 
 def _commits(output: Path) -> list[tuple[float, int]]:

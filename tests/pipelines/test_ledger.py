@@ -137,6 +137,35 @@ def test_publishing_again_after_the_parts_are_cleaned_up_is_harmless(tmp_path: P
         ledger.publish(ledger.manifest(0))
 
 
+def test_a_clean_up_that_a_killed_driver_left_is_done_later(tmp_path: Path) -> None:
+    ledger = Ledger(Folder(str(tmp_path)), "s")
+    commit(ledger, 0, "a")
+    ledger.finish({"done": True})
+    (tmp_path / "_parts/products").mkdir(parents=True)
+    (tmp_path / "_parts/products/late.parquet").write_bytes(b"")
+    (tmp_path / "products/.part-000000.parquet.12ab.tmp").write_bytes(b"")
+    ledger.clean_up()
+    assert not (tmp_path / "_parts").exists()
+    assert [path.name for path in (tmp_path / "products").iterdir()] == ["part-000000.parquet"]
+    ledger.clean_up()
+
+
+def test_a_copy_whose_temporary_name_is_swept_away_under_it_is_published_all_the_same(tmp_path: Path) -> None:
+    folder = Folder(str(tmp_path))
+    commit(Ledger(folder, "s"), 0, "a")
+
+    class Swept(Folder):
+        def _link(self, *arguments: Any, **named: Any) -> bool:
+            linked = super()._link(*arguments, **named)
+            self.remove_half_written("attributes")
+            self.remove_half_written("products")
+            return linked
+
+    zombie = Ledger(Swept(str(tmp_path)), "t")
+    zombie.publish(zombie.manifest(0))
+    assert published(tmp_path) == {0: ["a", "a"]}
+
+
 def test_tries_count_over_sessions_and_their_ends_are_remembered_within_one(tmp_path: Path) -> None:
     first = Ledger(Folder(str(tmp_path)), "aaaa")
     assert first.history(5) == History(0, [])

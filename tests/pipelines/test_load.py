@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -15,6 +18,7 @@ from pipelines.load.catalog import CATEGORIES, COLUMNS, FILE_ROWS, make_rows, wr
 from pipelines.load.processes import Watch
 from pipelines.schemas import load_schemas
 from tests.pipelines.conftest import Workplace, products, read_table
+from tests.pipelines.test_crash import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -97,6 +101,36 @@ def test_the_command_measures_and_accounts_for_every_row(tmp_path: Path, tiny_mo
     again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert again.returncode == 2
     assert "is there already" in again.stderr
+
+
+def test_a_load_test_that_is_ended_takes_its_job_along(tmp_path: Path, tiny_model_dir: Path) -> None:
+    folder = tmp_path / "load"
+    command = [sys.executable, "pipelines/load_test.py", "--rows", "20000", "--stages", "0", "--folder", str(folder)]
+    command += ["--model", str(tiny_model_dir), "--set", "shards.target_tokens=2000"]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: (folder / "run/_lease").exists() or process.poll() is not None)
+        assert running(folder / "job.yaml")
+        process.terminate()
+        assert process.wait(60) == 128 + signal.SIGTERM
+        assert not running(folder / "job.yaml")
+        assert not (folder / "run/manifest.json").exists(), "it ended too late to test anything"
+    finally:
+        process.kill()
+        process.wait()
+        for pid in running(folder / "job.yaml"):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def running(config: Path) -> list[int]:
+    """Processes that work on the job."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if str(config).encode() in path.read_bytes().split(b"\0"):
+                found.append(int(path.parent.name))
+    return found
 
 
 def test_a_job_is_compared_with_the_bare_engine(workplace: Workplace) -> None:
