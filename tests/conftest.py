@@ -5,9 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import settings
 
 from tests.tiny_model import build_tiny_model
+
+# The models here are tiny: a second thread would mostly be waited for. (Jobs and their engines have threads of their own.)
+torch.set_num_threads(1)
 
 # A slow machine is no failure.
 settings.register_profile("hpd", deadline=None)
