@@ -10,7 +10,7 @@ from hypothesis import settings
 
 from tests.tiny_model import build_tiny_model
 
-# The models here are tiny: a second thread would mostly be waited for. (Jobs and their engines have threads of their own.)
+# The models here are tiny: a second thread would mostly be waited for. (Jobs have processes of their own.)
 torch.set_num_threads(1)
 
 # A slow machine is no failure.
