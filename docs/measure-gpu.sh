@@ -2,38 +2,50 @@
 # Measures on a GPU what docs/results.md has from a CPU only: exactness, then speed of Qwen3-1.7B's and Qwen3-8B's shapes
 # (random weights, long listings of real token lengths) in bf16 and NF4, against transformers' generate and continuous
 # batching, the dense ceiling and, where it is installed, vLLM. For one NVIDIA GPU of 48 GB or more (L40S, H200);
-# disk: 20 GB.
+# disk: 25 GB.
 #
 #   docs/measure-gpu.sh OUT [python] [python of an environment with vLLM for CUDA]
 #
-# Every part leaves its table and its JSON line in OUT and is not repeated when it is there; the rest goes on.
-set -euo pipefail
+# Every part leaves its table and its JSON line in OUT/NAME.txt and is not repeated when it is there. A part that fails
+# leaves OUT/NAME.failed; the others go on, and the exit code is 1.
+set -uo pipefail
 mkdir -p "$1"
-out=$(realpath "$1") python=${2:-.venv/bin/python} vllm=${3:-}
-cd "$(dirname "$0")/.."
-"$python" -c 'import torch, sys; sys.exit(None if torch.cuda.is_available() else "no CUDA device: nothing to measure")'
+out=$(realpath "$1") python=$(realpath -s "${2:-.venv/bin/python}") vllm=${3:+$(realpath -s "$3")}
+cd "$(dirname "$0")/.." || exit 2
+"$python" -c 'import torch, sys; sys.exit(None if torch.cuda.is_available() else "no CUDA device: nothing to measure")' ||
+    exit 2
+failures=0
 
 part() { # name, command: runs it unless its output is there
     test -e "$out/$1.txt" && return
     echo "== $1"
-    "${@:2}" | tee "$out/$1.part"
-    mv "$out/$1.part" "$out/$1.txt"
+    if "${@:2}" 2>&1 | tee "$out/$1.failed"; then
+        mv "$out/$1.failed" "$out/$1.txt"
+    else
+        failures=$((failures + 1))
+    fi
 }
 
 nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm,power.limit --format=csv | tee "$out/gpu.csv"
 part tests "$python" -m pytest -q tests/gpu
 
 for shape in qwen3-1.7b qwen3-8b; do
-    "$python" pipelines/random_model.py "$shape" --out "$out/models/$shape"
-    measure=("$python" pipelines/benchmark.py --config configs/demo.yaml --set "model=$out/models/$shape"
-        --set engine.device=cuda --workload listings --limit 512)
-    part "$shape-bf16" "${measure[@]}" ${vllm:+--vllm "$vllm" --vllm-block-size 16}
-    part "$shape-bf16-continuous" "${measure[@]}" --only "transformers continuous batching"
+    model="$out/models/$shape"
+    part "$shape-model" "$python" pipelines/random_model.py "$shape" --out "$model"
+    job=("$python" pipelines/benchmark.py --config configs/demo.yaml --set "model=$model" --set engine.device=cuda)
+    # Batches of 128 for the rivals: a GPU has room for them.
+    listings=("${job[@]}" --workload listings --limit 512 --batch-size 128)
+    part "$shape-bf16" "${listings[@]}"
+    part "$shape-bf16-continuous" "${listings[@]}" --only "transformers continuous batching"
     # Prefixes shared by matrix products instead of copied for the fused kernel.
-    part "$shape-bf16-eager" "${measure[@]}" --only tree --set engine.attention=eager
-    part "$shape-nf4" "${measure[@]}" --set engine.quantization=nf4 --only "transformers generate"
-    part "$shape-profile" "${measure[@]}" --profile
-    part "$shape-stack" "${measure[@]}" --sweep stack --out "$out/plots-$shape"
-    part "$shape-single" "$python" pipelines/benchmark.py --config configs/demo.yaml \
-        --set "model=$out/models/$shape" --set engine.device=cuda --workload single
+    part "$shape-bf16-eager" "${listings[@]}" --only tree --set engine.attention=eager
+    part "$shape-nf4" "${listings[@]}" --set engine.quantization=nf4 --only "transformers generate"
+    part "$shape-profile" "${listings[@]}" --profile
+    part "$shape-stack" "${listings[@]}" --sweep stack --out "$out/plots-$shape"
+    part "$shape-single" "${job[@]}" --workload single
+    if test -n "$vllm"; then
+        part "$shape-vllm" "${listings[@]}" --vllm "$vllm" --vllm-block-size 16 --only "vLLM AR" --only "vLLM fan-out"
+    fi
 done
+test "$failures" = 0 || echo "$failures parts failed: see $out/*.failed"
+test "$failures" = 0

@@ -66,6 +66,11 @@ class Prompt:
         """Tokens behind the prefix."""
         return self.layout.num_tokens - self.layout.num_prefix_tokens
 
+    @property
+    def most_own_tokens(self) -> int:
+        """The same when every value is as long as it may be."""
+        return self.num_own_tokens + int(self.layout.max_new_tokens.sum())
+
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
@@ -227,6 +232,13 @@ class Cohort:
     def num_cached_tokens(self) -> int:
         """Cache slots that the cohort occupies, padding included; shared prefixes are not its own."""
         return len(self.prompts) * int(self._k_positions.shape[1])
+
+    @property
+    def most_cached_tokens(self) -> int:
+        """Cache slots that it will occupy if the values of its widest prompt all become as long as they may."""
+        values = np.where(self._live, self._limits - self._counts, 0).sum(axis=1)
+        widest = int((self._used + np.maximum(self._own_lengths - self._num_prefilled, 0) + values).max())
+        return max(self.num_cached_tokens, len(self.prompts) * widest)
 
     @property
     def shared_prefixes(self) -> set[PrefixCache]:
@@ -448,9 +460,23 @@ class Cohort:
             rejected = torch.from_numpy(wrong).to(self._device)
             # Their columns hold what nobody wrote: nobody may see them from now on.
             self._k_positions[fed.plan.kv_prompts[rejected], fed.plan.kv_columns[rejected]] = UNSEEN
+            self._give_back_columns(fed.tokens_per_prompt, rows, depths <= last)
         self._num_drafts += np.bincount(rows[depths > 0], minlength=len(self.prompts))
         self._num_rejected += np.bincount(rows[wrong], minlength=len(self.prompts))
         return chosen[np.nonzero(depths == last)[0]], len(wrong)
+
+    def _give_back_columns(self, tokens_per_prompt: IntArray, rows: IntArray, holds: npt.NDArray[np.bool_]) -> None:
+        """Lets the next step have the last columns of this one, as far as they hold rejected tokens.
+
+        Args:
+            tokens_per_prompt: int64 [P], of this step.
+            rows: int64 [t], the prompt of each token; ascending.
+            holds: bool [t], whether it was accepted; of each prompt with tokens at least one was.
+        """
+        ranks = np.arange(len(rows)) - np.searchsorted(rows, rows)
+        kept = np.zeros_like(tokens_per_prompt)
+        np.maximum.at(kept, rows[holds], ranks[holds] + 1)
+        self._used = self._used - tokens_per_prompt + kept
 
     # Between steps.
 

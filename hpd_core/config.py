@@ -29,7 +29,12 @@ class EngineConfig(BaseModel):
         "no answer depends on it. 0: no drafts",
     )
     max_prompts_per_cohort: int = Field(32, ge=1, description="prompts that share one KV cache and one attention call")
-    max_cached_tokens: int = Field(262_144, ge=1, description="KV cache slots in use before admission waits")
+    max_cached_tokens: int = Field(
+        262_144,
+        ge=1,
+        description="KV cache slots that prompts may come to take (values as long as they may be) before others wait; "
+        "fewer where the free memory does not hold them",
+    )
     max_cached_prefixes: int = Field(64, ge=1, description="category prefixes whose KV is kept (LRU)")
     dtype: DTypeName = Field("auto", description="'auto': bfloat16 where the hardware has it, else float32")
     device: str = Field("auto", description="'auto': cuda if there is one, else cpu")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import math
 import time
@@ -90,8 +91,19 @@ class Decoder:
         """Whether a step would do anything."""
         return self._scheduler.has_work
 
+    @property
+    def limits(self) -> EngineConfig:
+        """The settings as they are now: smaller ones where memory was missing."""
+        return self._scheduler.config
+
+    def limit(self, config: EngineConfig) -> None:
+        """Sets other limits, while there is no work."""
+        self._config = config
+        self._scheduler.restart(config)
+
     def clear(self) -> None:
         """Drops all prompts, after an error."""
+        self._lost_seconds = 0.0
         self._open.clear()
         self._scheduler.clear()
         self.pool.clear()
@@ -129,7 +141,8 @@ class Decoder:
             return report
         # Only now: the error's traceback has held on to what the step had made.
         finished = self._begin_anew(smaller)
-        self._lost_seconds = time.perf_counter() - started
+        if self.has_work:
+            self._lost_seconds = time.perf_counter() - started
         return StepReport(finished, [], [], 0.0)
 
     def _begin_anew(self, limits: EngineConfig) -> list[Prompt]:
@@ -137,6 +150,7 @@ class Decoder:
         prompts = list(self._open)
         self.clear()
         self._scheduler.restart(limits)
+        gc.collect()  # cycles may hold on to tensors
         if self._shape.device.type == "cuda":
             torch.cuda.empty_cache()
         self.add(prompt for prompt in prompts if not prompt.is_finished)

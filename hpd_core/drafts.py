@@ -28,7 +28,7 @@ LONGEST_DRAFT = 4
 """Tokens: of longer drafts few more are right, and each wrong one costs a row."""
 
 _LONGEST_MATCH = 3
-_LEAST_SHARE = 0.1
+_LEAST_SHARE = 0.25
 """Of the drafted tokens, that must be right, or drafting pauses."""
 _WINDOW = 256
 """Drafted tokens over which that share is taken, about."""

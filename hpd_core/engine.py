@@ -75,9 +75,10 @@ class Engine(Extractor):
         closing[[index for index in models.end_of_text_ids(model) if index < len(closing)]] = True
         self.closing_tokens = closing
         shape = models.cache_shape(model)
-        limits = fitted(self.config, shape, free_bytes(shape.device))
-        self._decoder = Decoder(model, closing, limits, shape, constraints.table)
+        self._decoder = Decoder(model, closing, self.config, shape, constraints.table)
         models.verify(model, tokenizer, self._decoder)
+        # After the first step: on a CPU it packs the weights.
+        self._decoder.limit(fitted(self.config, shape, free_bytes(shape.device)))
 
         self._inbox: deque[tuple[_Submission, list[PreparedPrompt]]] = deque()
         self._wake = threading.Condition()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from pathlib import Path
 
 import psutil
@@ -19,39 +20,58 @@ _SHARE_FOR_CACHE = {"cpu": 0.5, "cuda": 0.75}
 _FEWEST_TOKENS = 64
 """Tokens of a step, and of the cache, below which halving them frees nothing worth having."""
 
+_SAID_ELSEWHERE = ("can't allocate memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
+"""By torch's CPU allocator, and by CUDA where it is not torch that allocates."""
+
 _CGROUP = Path("/sys/fs/cgroup")
+_CGROUP_FILES = (
+    ("memory.max", "memory.current", "memory.stat", "inactive_file"),
+    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat", "total_inactive_file"),
+)
+"""Of version 2 and 1: the limit, what is in use, and how much of that is files read, which make room when asked."""
+
+_SMALLEST_CACHE = 4096
+"""Tokens that a cache is never made smaller than: with less, there is no point in trying to fit."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether it says that memory was missing. torch's CPU allocator has no class of its own for that."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
-    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+    return isinstance(error, RuntimeError) and any(text in str(error) for text in _SAID_ELSEWHERE)
 
 
 def free_bytes(device: torch.device) -> int:
-    """Memory of the device that nobody has; within a container, what its limit leaves."""
+    """Memory of the device that nobody has; in a container, what the limit of its cgroup leaves."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         # What torch holds back for itself is free for it.
         return int(free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device))
-    available = int(psutil.virtual_memory().available)
+    return min([int(psutil.virtual_memory().available), *map(_room_in_cgroup, _CGROUP_FILES)])
+
+
+def _room_in_cgroup(names: tuple[str, str, str, str]) -> int:
+    """Bytes that the limit leaves; more than any machine has where there is none."""
+    *files, inactive = names
     try:
-        limit, used = ((_CGROUP / name).read_text().strip() for name in ("memory.max", "memory.current"))
-    except OSError:  # not Linux, an older kernel, or no limits
-        return available
-    return available if limit == "max" else min(available, max(0, int(limit) - int(used)))
+        limit, used, statistics = ((_CGROUP / name).read_text() for name in files)
+    except OSError:  # not Linux, the other version, or no limits
+        return sys.maxsize
+    if limit.strip() == "max":
+        return sys.maxsize
+    counts = dict(line.split() for line in statistics.splitlines())
+    return max(0, int(limit) - int(used) + int(counts.get(inactive, 0)))
 
 
 def fitted(config: EngineConfig, shape: CacheShape, free: int) -> EngineConfig:
     """The settings with a KV cache that memory has room for; the model is loaded.
 
     Args:
-        free: bytes, from `free_bytes`.
+        free: bytes, from `free_bytes`. Whoever shares the memory with other engines has to set a limit himself.
     """
     bytes_per_token = shape.numbers_per_token * shape.dtype.itemsize
     share = _SHARE_FOR_CACHE.get(shape.device.type, 0.5)
-    most = max(1, int(free * share) // bytes_per_token)
+    most = max(_SMALLEST_CACHE, int(free * share) // bytes_per_token)
     if config.max_cached_tokens <= most:
         return config
     logger.warning(

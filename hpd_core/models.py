@@ -21,6 +21,7 @@ from hpd_core.decoder import Decoder
 from hpd_core.embedded import EMBEDDED_MODELS, cache_folder, embedded_model_folder, embedded_revision
 from hpd_core.errors import ModelError
 from hpd_core.layout import Branch, tree_layout
+from hpd_core.memory import is_out_of_memory
 from hpd_core.storage import local_copy
 
 _KNOWN_LAYER_TYPES = frozenset({"full_attention", "sliding_attention"})
@@ -219,6 +220,8 @@ def verify(model: Any, tokenizer: Any, decoder: Decoder) -> None:
         while decoder.has_work:
             decoder.step()
     except (TypeError, RuntimeError, KeyError) as error:
+        if is_out_of_memory(error):
+            raise ModelError(f"the model leaves no memory for a first step on {model.device}: {error}") from error
         raise ModelError(f"{name} models do not work with steered attention: {error}") from error
     # Half precision moves log-probabilities by tenths; seeing a wrong token moves them by more.
     tolerance = 1e-3 if model.dtype == torch.float32 else 0.5

@@ -37,16 +37,16 @@ class PackedLinears:
     @contextmanager
     def active(self) -> Iterator[None]:
         """The model's linear layers use the packed weights for as long as the block runs."""
-        for layer in self._layers:
-            packed = self._packed.get(layer)
-            if packed is None or packed.state != _state(layer.weight):  # new, or trained since
-                packed = self._packed[layer] = _pack(layer)
-            layer.__dict__["forward"] = packed.forward
         try:
+            for layer in self._layers:
+                packed = self._packed.get(layer)
+                if packed is None or packed.state != _state(layer.weight):  # new, or trained since
+                    packed = self._packed[layer] = _pack(layer)
+                layer.__dict__["forward"] = packed.forward
             yield
         finally:
             for layer in self._layers:
-                del layer.__dict__["forward"]
+                layer.__dict__.pop("forward", None)  # there is none where memory was too short to pack it
 
 
 def _can_be_packed(module: Any) -> bool:

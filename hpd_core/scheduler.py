@@ -66,8 +66,8 @@ class Scheduler:
         prompts: list[Prompt] = []
         prefixes: list[PrefixCache | None] = []
         missing: dict[Any, Prompt] = {}
-        num_tokens = 0
-        num_cached = sum(cohort.num_cached_tokens for cohort in self.running)
+        num_tokens = widest = 0
+        num_cached = sum(cohort.most_cached_tokens for cohort in self.running)
         users: Counter[PrefixCache] = Counter()
         for prompt in islice(self._waiting, self.config.max_prompts_per_cohort):
             has_prefix = prompt.layout.num_prefix_tokens > 0
@@ -77,11 +77,13 @@ class Scheduler:
             if missing:
                 continue  # prompts run in order: those behind one that waits for its prefix wait with it
             num_tokens += prompt.num_own_tokens
-            num_cached += prompt.num_own_tokens
+            # Every prompt of a cohort has as many slots as its widest.
+            widest = max(widest, prompt.most_own_tokens)
             prefix = self._prefixes[prompt.prefix_key] if has_prefix else None
             if prefix is not None:
                 users[prefix] += 1
-            full = num_cached + self._num_prefix_slots(users) > self.config.max_cached_tokens
+            num_own = (len(prompts) + 1) * widest
+            full = num_cached + num_own + self._num_prefix_slots(users) > self.config.max_cached_tokens
             alone = not prompts and not self.running
             if (num_tokens > max_tokens or full) and not alone:
                 break

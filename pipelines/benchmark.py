@@ -92,7 +92,7 @@ def main(
         refuse_conflicts(
             {"--gold": gold, "--workload": made_up, "--sweep": sweep, "--points": points, "--out": out, "--vllm": vllm}
             | {"--natural": natural, "--profile": shares, "--workload single": made_up == SINGLE}
-            | {"--draft-model": draft_model, "--all": everybody, "--compare-answers": compare_answers}
+            | {"--draft-model": draft_model, "--all": everybody, "--compare-answers": compare_answers, "--only": only}
         )
         swept = None if sweep is None else find_sweep(sweep, whole_numbers("--points", points))
         draw = None if out is None else plotter(out)
@@ -124,6 +124,8 @@ def main(
             report_latencies(job.model, model, name, repeats, latencies)
         else:
             draft = load_draft_model(draft_model, job.model, tokenizer, job.engine) if draft_model else None
+            if vllm is not None and job.engine.quantization is not None:
+                raise UsageError("--vllm runs the weights as they are stored: set engine.quantization=null")
             entrants = enter(model, workload, job.engine, batch_size, natural, draft)
             outside, facts = {}, {}
             if vllm is not None:

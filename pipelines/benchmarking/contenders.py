@@ -13,6 +13,7 @@ import numpy as np
 
 from hpd_core import EngineConfig, models
 from hpd_core.decoder import Decoder, StepReport
+from hpd_core.memory import fitted, free_bytes
 from pipelines.benchmarking.continuous import run_continuous
 from pipelines.benchmarking.generate import run_draft_model, run_generate, run_prompt_lookup
 from pipelines.benchmarking.naive import run_naive_hpd
@@ -74,7 +75,8 @@ def run_engine(
     shape = models.cache_shape(model)
     num_tokens = model.get_output_embeddings().weight.shape[0]
     closing = workload.closing_tokens(model) if natural else np.zeros(num_tokens, dtype=bool)
-    decoder = Decoder(model, closing, config, shape)
+    decoder = Decoder(model, closing, fitted(config, shape, free_bytes(shape.device)), shape)
+    limits = decoder.limits
     prepared = workload.prompts(model.config, config, natural=natural)
     at_once = at_once or len(prepared)
     started = time.perf_counter()
@@ -84,9 +86,14 @@ def run_engine(
         while decoder.has_work:
             reports.append(decoder.step())
     seconds = time.perf_counter() - started
+    # What was drafted in vain is no work that somebody else would have to do.
     num_tokens = sum(count for report in reports for cohort in report.cohorts for _, count in cohort)
+    num_tokens -= sum(report.rejected_tokens for report in reports)
     num_logits = sum(len(tokens) for item in prepared for tokens in item.prompt.tokens)
-    return Run(seconds, Work(num_tokens, num_logits), len(reports), num_logits if natural else None)
+    note = None
+    if decoder.limits != limits:
+        note = f"out of memory: it began anew, with {decoder.limits.max_tokens_per_step} tokens a step, within its time"
+    return Run(seconds, Work(num_tokens, num_logits), len(reports), num_logits if natural else None, note=note)
 
 
 def timed(run: Callable[[], Any]) -> Run:

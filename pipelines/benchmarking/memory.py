@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal, TypeVar
 
+import psutil
 import torch
 
 from pipelines.benchmarking.contenders import Run
@@ -99,9 +100,5 @@ class _Sampler:
 
 
 def _resident() -> int:
-    # Ray carries psutil along, where it is not installed.
-    import ray  # noqa: F401
-    import psutil  # isort: skip
-
     num_bytes: int = psutil.Process().memory_info().rss
     return num_bytes

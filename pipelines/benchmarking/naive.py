@@ -41,7 +41,8 @@ def _run_naive_batch(model: Any, batch: Sequence[ForcedRecord]) -> None:
     cache = DynamicCache(config=model.config)
     k_scopes = scopes
     logits = _naive_forward(model, cache, ids, positions, scopes, k_positions, k_scopes)
-    tokens = [logits[row, torch.from_numpy(layout.ends)].argmax(-1) for row, layout in enumerate(layouts)]
+    ends_of = [torch.from_numpy(layout.ends).to(model.device) for layout in layouts]
+    tokens = [logits[row, ends].argmax(-1).cpu() for row, ends in enumerate(ends_of)]
     lengths = [torch.tensor(record.lengths) for record in batch]
     step = 1
     while any(int(length.max()) > step for length in lengths):
@@ -59,7 +60,7 @@ def _run_naive_batch(model: Any, batch: Sequence[ForcedRecord]) -> None:
             scopes[row, :size] = torch.from_numpy(layout.value_scopes)[branches]
         k_positions = torch.cat([k_positions, new_positions], dim=1)
         k_scopes = torch.cat([k_scopes, scopes], dim=1)
-        chosen = _naive_forward(model, cache, ids, positions, scopes, k_positions, k_scopes).argmax(-1)
+        chosen = _naive_forward(model, cache, ids, positions, scopes, k_positions, k_scopes).argmax(-1).cpu()
         for row, branches in enumerate(alive):
             tokens[row][branches] = chosen[row, : len(branches)]
         step += 1
@@ -76,5 +77,5 @@ def _naive_forward(
         past_key_values=cache,
         use_cache=True,
     )
-    logits: Tensor = output.logits.cpu()
+    logits: Tensor = output.logits
     return logits

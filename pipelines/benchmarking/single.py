@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from hpd_core import EngineConfig, models
+from hpd_core.cohort import Prompt
 from hpd_core.decoder import Decoder
 from pipelines.benchmarking.contenders import GENERATE, TREE
 from pipelines.benchmarking.generate import run_generate
@@ -60,7 +61,7 @@ def _engine(model: Any, workload: Workload, config: EngineConfig, *, is_prefix_k
     decoder = Decoder(model, np.zeros(vocab_size, dtype=bool), config, models.cache_shape(model))
     prompts = [item.prompt for item in workload.prompts(model.config, config)]
 
-    def run(prompt: Any) -> int:
+    def run(prompt: Prompt) -> int:
         decoder.add([prompt])
         num_steps = 0
         while decoder.has_work:
@@ -69,12 +70,11 @@ def _engine(model: Any, workload: Workload, config: EngineConfig, *, is_prefix_k
         return num_steps
 
     def ask(number: int) -> Wait:
-        prompt = dataclasses.replace(prompts[number])
+        layout, key = prompts[number].layout, prompts[number].prefix_key
         if is_prefix_known:
-            run(dataclasses.replace(prompt))
-        else:
-            # A key that was never seen: the prefix is not found.
-            prompt.prefix_key = object()
+            run(Prompt(layout, key))
+        # Else a key that was never seen: the prefix is not found.
+        prompt = Prompt(layout, key if is_prefix_known else object())
         started = time.perf_counter()
         num_steps = run(prompt)
         return Wait(time.perf_counter() - started, num_steps)

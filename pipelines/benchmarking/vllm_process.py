@@ -34,10 +34,22 @@ class VllmRun:
     num_cut: int
 
 
+_SHARE_OF_GPU = 0.45
+"""By itself vLLM would take nine tenths, and this process has its model and cache there, too."""
+
+
 class VllmProcess:
     """vLLM, loaded once, in an environment and a process of its own; it sleeps between runs."""
 
-    def __init__(self, python: str, folder: str, dtype: str, runs: Mapping[str, Requests], block_size: int) -> None:
+    def __init__(
+        self,
+        python: str,
+        folder: str,
+        dtype: str,
+        runs: Mapping[str, Requests],
+        block_size: int,
+        gpu_share: float | None = None,
+    ) -> None:
         """Starts it and waits until it has compiled.
 
         Args:
@@ -45,6 +57,7 @@ class VllmProcess:
             folder: of the model.
             runs: name -> requests that are asked together.
             block_size: tokens of a block of its KV cache. Only whole blocks of a prompt are found again.
+            gpu_share: of the GPU's memory, for its weights and cache; None where there is no GPU.
 
         Raises:
             UsageError: it does not start.
@@ -58,6 +71,7 @@ class VllmProcess:
             "max_model_len": longest + block_size,
             "block_size": block_size,
             "num_threads": torch.get_num_threads(),
+            "gpu_share": gpu_share,
             "runs": {name: asdict(run) for name, run in runs.items()},
         }
         self._scratch = tempfile.TemporaryDirectory(prefix="hpd-vllm-")
@@ -87,7 +101,8 @@ class VllmProcess:
     def of_model(cls, python: str, source: str, model: Any, runs: Mapping[str, Requests], block_size: int) -> Self:
         """With the model `source`, in the dtype that `model` was loaded from there in."""
         dtype = str(model.dtype).removeprefix("torch.")
-        return cls(python, models.resolve_source(source), dtype, runs, block_size)
+        share = _SHARE_OF_GPU if model.device.type == "cuda" else None
+        return cls(python, models.resolve_source(source), dtype, runs, block_size, share)
 
     def run(self, name: str) -> VllmRun:
         """All requests of one run, with an empty prefix cache.

@@ -38,6 +38,7 @@ def main(path: str) -> None:
         block_size=work["block_size"],
         enable_prefix_caching=True,
         disable_log_stats=True,
+        **({} if work["gpu_share"] is None else {"gpu_memory_utilization": work["gpu_share"]}),
     )
     _say(answers, {"version": vllm.__version__, "load_seconds": time.perf_counter() - started})
     warm: set[str] = set()

@@ -126,7 +126,8 @@ class Workload:
         prepared, refusals = builder.build(self.records, self.schemas, self.documents)
         if refusals:
             raise UsageError(f"record {min(refusals)} cannot be taken: {refusals[min(refusals)].message}")
-        prepared = [each for item in prepared for each in _one_by_one(item)]
+        if not natural:
+            prepared = [each for item in prepared for each in _one_by_one(item)]
         for item in prepared if not natural else ():
             lengths = np.array([self.lengths[slot.record][slot.attribute] for slot in item.slots])
             item.prompt.layout = dataclasses.replace(item.prompt.layout, max_new_tokens=lengths)
@@ -180,7 +181,7 @@ class Workload:
 
 
 def _one_by_one(item: PreparedPrompt) -> list[PreparedPrompt]:
-    """A prompt for each record: the engine decodes identical texts once, but nobody else in the benchmark does."""
+    """A prompt for each record. The engine decodes identical texts once; rivals that are given lengths do not."""
     prompt = item.prompt
     twins = [[Slot(twin, slot.attribute) for slot in item.slots] for twin in item.twins]
     return [PreparedPrompt(Prompt(prompt.layout, prompt.prefix_key), slots) for slots in ([*item.slots], *twins)]

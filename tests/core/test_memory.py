@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpd_core import Engine, EngineConfig, memory
+from hpd_core import Engine, EngineConfig, memory, packing
 from hpd_core.cache import CacheBlock, CachePool, CacheShape
 from hpd_core.cohort import Cohort, Prompt
 from hpd_core.decoder import Decoder
 from hpd_core.layout import Branch, tree_layout
 from hpd_core.memory import fitted, free_bytes, halved, is_out_of_memory
 from hpd_core.models import attach, cache_shape
+from hpd_core.packing import PackedLinears
 
 from .engines import answers, config
 from .families import VOCABULARY, build_model
@@ -42,6 +44,8 @@ def test_what_the_allocator_says_is_understood() -> None:
         torch.empty(2**55)
     assert is_out_of_memory(caught.value)
     assert is_out_of_memory(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"))
+    assert is_out_of_memory(RuntimeError("CUDA error: out of memory\nCompile with TORCH_USE_CUDA_DSA"))
+    assert is_out_of_memory(RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate(handle)"))
     assert not is_out_of_memory(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
     assert not is_out_of_memory(ValueError("can't allocate memory"))
 
@@ -50,10 +54,11 @@ def test_a_cache_that_does_not_fit_is_made_smaller_and_said_so(caplog: pytest.Lo
     wanted = EngineConfig(max_cached_tokens=100_000)
     assert fitted(wanted, SHAPE, 100_000 * BYTES_PER_TOKEN * 2) is wanted
     assert caplog.records == []
-    smaller = fitted(wanted, SHAPE, 100 * BYTES_PER_TOKEN)
-    assert smaller == wanted.model_copy(update={"max_cached_tokens": 50}), "half of a CPU's free memory"
+    smaller = fitted(wanted, SHAPE, 10_000 * BYTES_PER_TOKEN)
+    assert smaller == wanted.model_copy(update={"max_cached_tokens": 5000}), "half of a CPU's free memory"
     assert "engine.max_cached_tokens is 100000" in caplog.text
-    assert fitted(wanted, SHAPE, 0).max_cached_tokens == 1
+    assert fitted(wanted, SHAPE, 0).max_cached_tokens == 4096, "less is not worth trying"
+    assert fitted(EngineConfig(max_cached_tokens=50), SHAPE, 0).max_cached_tokens == 50
 
 
 def test_free_memory_is_what_a_container_leaves(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -62,11 +67,19 @@ def test_free_memory_is_what_a_container_leaves(monkeypatch: pytest.MonkeyPatch,
     assert of_the_machine > MIB
     (tmp_path / "memory.current").write_text(f"{3 * MIB}\n")
     (tmp_path / "memory.max").write_text(f"{4 * MIB}\n")
+    (tmp_path / "memory.stat").write_text("anon 7\ninactive_file 0\n")
     assert free_bytes(CPU) == MIB
-    (tmp_path / "memory.max").write_text(f"{2 * MIB}\n")
+    (tmp_path / "memory.stat").write_text(f"anon 7\ninactive_file {2 * MIB}\n")
+    assert free_bytes(CPU) == 3 * MIB, "files that were read make room"
+    (tmp_path / "memory.max").write_text(f"{MIB}\n")
     assert free_bytes(CPU) == 0
     (tmp_path / "memory.max").write_text("max\n")
     assert free_bytes(CPU) == pytest.approx(of_the_machine, rel=0.5)
+    (tmp_path / "memory").mkdir()  # version 1
+    (tmp_path / "memory/memory.limit_in_bytes").write_text(f"{9 * MIB}\n")
+    (tmp_path / "memory/memory.usage_in_bytes").write_text(f"{5 * MIB}\n")
+    (tmp_path / "memory/memory.stat").write_text(f"cache 5\ntotal_inactive_file {MIB}\n")
+    assert free_bytes(CPU) == 5 * MIB
 
 
 @given(
@@ -220,6 +233,7 @@ from hpd_core.cohort import Prompt
 from hpd_core.decoder import Decoder
 from hpd_core.layout import Branch, tree_layout
 from hpd_core.models import attach, cache_shape
+from hpd_core.packing import PackedLinears
 from tests.core.families import VOCABULARY, build_model
 
 torch.set_num_threads(1)
@@ -251,3 +265,61 @@ def test_a_process_that_may_not_have_more_goes_on_with_less() -> None:
     done = subprocess.run([sys.executable, "-c", _LIMITED], capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     assert "out of memory ([enforce fail at alloc_cpu" in done.stderr
+
+
+# What admission promises.
+
+
+@settings(deadline=None, max_examples=25)
+@given(count=st.integers(1, 14), slots=st.integers(1, 900), draft=st.sampled_from([0, 24]))
+def test_the_cache_takes_what_was_allowed(count: int, slots: int, draft: int) -> None:
+    """But for one prompt alone, and the room by which a block may grow."""
+    limits = EngineConfig(max_cached_tokens=slots, max_prompts_per_cohort=6, max_draft_tokens_per_step=draft)
+    decoder, prompts = Decoder(LLAMA, NEVER, limits, cache_shape(LLAMA)), some_prompts(count)
+    widest = max(prompt.most_own_tokens for prompt in prompts)
+    prefixes = 6 * len({prompt.prefix_key for prompt in prompts}) * 9
+    most = 0
+    decoder.add(prompts)
+    while decoder.has_work:
+        decoder.step()
+        most = max(most, sum(cohort.num_cached_tokens for cohort in decoder._scheduler.running))
+    assert most <= 1.25 * max(slots, widest) + prefixes + 4 * 4 * count
+
+
+def test_a_failed_step_is_not_charged_to_those_who_come_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoder = Decoder(LLAMA, NEVER, EngineConfig(), cache_shape(LLAMA))
+    forward = decoder._forward
+
+    def failing(inputs: Any) -> Any:
+        time.sleep(0.05)
+        raise torch.OutOfMemoryError("made up")
+
+    monkeypatch.setattr(decoder, "_forward", failing)
+    with pytest.raises(torch.OutOfMemoryError):  # when nothing is left to halve
+        run(decoder, some_prompts(1))
+    decoder.clear()
+    monkeypatch.setattr(decoder, "_forward", forward)
+    decoder.add(some_prompts(1))
+    started = time.perf_counter()
+    report = decoder.step()
+    assert report.seconds <= time.perf_counter() - started
+
+
+@pytest.mark.parametrize("fail_at", [0, 3])
+def test_weights_that_cannot_be_packed_leave_the_model_as_it_was(fail_at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    linears = PackedLinears(build_model("llama").to(torch.bfloat16))
+    if not linears._layers:
+        pytest.skip("no packed weights on this CPU")
+    pack, calls = packing._pack, 0
+
+    def failing(layer: torch.nn.Linear) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls > fail_at:
+            raise torch.OutOfMemoryError("made up")
+        return pack(layer)
+
+    monkeypatch.setattr(packing, "_pack", failing)
+    with pytest.raises(torch.OutOfMemoryError), linears.active():
+        pass
+    assert not any("forward" in layer.__dict__ for layer in linears._layers)

@@ -122,9 +122,9 @@ def test_a_cohort_has_no_more_prompts_than_allowed() -> None:
 
 
 def test_admission_waits_while_the_cache_is_full() -> None:
-    """Columns behind a prompt are room for its values; it is the prompts' own tokens that wait."""
+    """A prompt counts with its values as long as they may become: 30 + 2 + 4 tokens."""
     items = [prompt(30, [4], seed=n) for n in range(6)]
-    running = [sum(map(len, report.cohorts)) for report in run(items, max_cached_tokens=70)]
+    running = [sum(map(len, report.cohorts)) for report in run(items, max_cached_tokens=2 * 36)]
     assert max(running) == 2
     running = [sum(map(len, report.cohorts)) for report in run(items[:3], max_cached_tokens=1)]
     assert max(running) == 1
@@ -133,10 +133,10 @@ def test_admission_waits_while_the_cache_is_full() -> None:
 
 @pytest.mark.parametrize(("attention", "most"), [("eager", 5), ("sdpa", 2)])
 def test_a_shared_prefix_takes_its_slots_once(attention: str, most: int) -> None:
-    """Room for one prefix of 40 and five prompts of 12, or for two copies."""
+    """Room for one prefix of 40 and five prompts of 16 with their values, or for two copies."""
     prefix = random_ids(np.random.default_rng(1), 40, 40)
     items = [prompt(10, [4], prefix=prefix, seed=n) for n in range(8)]
-    reports = run(items, attention=attention, max_cached_tokens=40 + 5 * 12 + 11)
+    reports = run(items, attention=attention, max_cached_tokens=40 + 5 * 16 + 11)
     assert max(sum(map(len, report.cohorts)) for report in reports[1:]) == most
 
 
