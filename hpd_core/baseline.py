@@ -217,8 +217,7 @@ class _ObjectClosed(StoppingCriteria):  # type: ignore[misc]
 
 def _trunk(item: PreparedPrompt) -> list[int]:
     """The prompt up to the first key."""
-    layout = item.prompt.layout
-    ids: list[int] = layout.token_ids[: layout.num_tokens - layout.num_key_tokens].tolist()
+    ids: list[int] = item.prompt.layout.trunk.tolist()
     return ids
 
 

@@ -53,8 +53,7 @@ class Prompt:
     @property
     def document_ids(self) -> IntArray:
         """The tokens between the prefix and the keys."""
-        layout = self.layout
-        return layout.token_ids[layout.num_prefix_tokens : layout.num_tokens - layout.num_key_tokens]
+        return self.layout.trunk[self.layout.num_prefix_tokens :]
 
     @property
     def is_finished(self) -> bool:

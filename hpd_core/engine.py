@@ -71,9 +71,7 @@ class Engine(Extractor):
         constraints = Constraints(tokenizer, vocab_size)
         used = constraints if self.config.constrain_values else None
         self._builder = PromptBuilder(tokenizer, self.config, models.max_positions(model.config), used)
-        closing = self._segments.closing_tokens(vocab_size)
-        closing[[index for index in models.end_of_text_ids(model) if index < len(closing)]] = True
-        self.closing_tokens = closing
+        self.closing_tokens = closing = models.closing_tokens(model, self._segments)
         shape = models.cache_shape(model)
         self._decoder = Decoder(model, closing, self.config, shape, constraints.table)
         models.verify(model, tokenizer, self._decoder)

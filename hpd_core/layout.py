@@ -88,6 +88,11 @@ class Layout:
         return len(self.token_ids)
 
     @property
+    def trunk(self) -> IntArray:
+        """int64, the tokens up to the first key."""
+        return self.token_ids[: self.num_tokens - self.num_key_tokens]
+
+    @property
     def num_branches(self) -> int:
         """Values to decode."""
         return len(self.ends)

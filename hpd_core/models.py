@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 import transformers
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
@@ -23,6 +25,7 @@ from hpd_core.errors import ModelError
 from hpd_core.layout import Branch, tree_layout
 from hpd_core.memory import is_out_of_memory
 from hpd_core.storage import local_copy
+from hpd_core.tokenization import SegmentTokenizer
 
 _KNOWN_LAYER_TYPES = frozenset({"full_attention", "sliding_attention"})
 _DECISIVE_FILES = (
@@ -275,6 +278,13 @@ def max_positions(model_config: Any) -> int | None:
             if original:
                 limit = min(original, limit or original)
     return limit
+
+
+def closing_tokens(model: Any, segments: SegmentTokenizer) -> npt.NDArray[np.bool_]:
+    """Which ids end a value: bool [vocabulary of the model's output]."""
+    closing = segments.closing_tokens(model.get_output_embeddings().weight.shape[0])
+    closing[[index for index in end_of_text_ids(model) if index < len(closing)]] = True
+    return closing
 
 
 def cache_shape(model: Any) -> CacheShape:

@@ -88,16 +88,12 @@ def questions(prepared: Sequence[PreparedPrompt], workload: Workload) -> list[Qu
     """All values of the prompts, prompt by prompt."""
     found = []
     for item in prepared:
-        prompts = _record(item).branch_prompts
+        prompts = ForcedRecord.of(item).branch_prompts
         for slot, prompt, limit in zip(item.slots, prompts, item.prompt.layout.max_new_tokens.tolist(), strict=True):
             record = workload.records[slot.record]
             attribute = workload.schemas[record.category].attributes[slot.attribute]
             found.append(Question(record.id, attribute.name, prompt, limit))
     return found
-
-
-def _record(item: PreparedPrompt) -> ForcedRecord:
-    return ForcedRecord(item.prompt.layout, item.prompt.layout.max_new_tokens.tolist())
 
 
 def tree_answers(
@@ -170,7 +166,7 @@ def compare_with_vllm(workload: Workload, job: JobConfig, python: str | None, bl
         models.attach(model)
         closing = workload.closing_tokens(model)
         prepared = natural_prompts(model, workload, job.engine)
-        requests = fan_out([_record(item) for item in prepared], np.nonzero(closing)[0].tolist())
+        requests = fan_out([ForcedRecord.of(item) for item in prepared], np.nonzero(closing)[0].tolist())
         vllm = VllmProcess.of_model(python, source, model, {"natural": requests}, block_size)
         try:
             theirs = vllm.run("natural").answers

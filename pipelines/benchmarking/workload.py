@@ -38,10 +38,16 @@ class ForcedRecord:
     layout: Layout
     lengths: list[int]
 
+    @classmethod
+    def of(cls, item: PreparedPrompt) -> Self:
+        """Answers as long as the prompt allows."""
+        layout = item.prompt.layout
+        return cls(layout, layout.max_new_tokens.tolist())
+
     @property
     def trunk(self) -> list[int]:
         """The prompt up to the first key."""
-        ids: list[int] = self.layout.token_ids[: self.layout.num_tokens - self.layout.num_key_tokens].tolist()
+        ids: list[int] = self.layout.trunk.tolist()
         return ids
 
     @property
@@ -126,9 +132,10 @@ class Workload:
         prepared, refusals = builder.build(self.records, self.schemas, self.documents)
         if refusals:
             raise UsageError(f"record {min(refusals)} cannot be taken: {refusals[min(refusals)].message}")
-        if not natural:
-            prepared = [each for item in prepared for each in _one_by_one(item)]
-        for item in prepared if not natural else ():
+        if natural:
+            return prepared
+        prepared = [each for item in prepared for each in _one_by_one(item)]
+        for item in prepared:
             lengths = np.array([self.lengths[slot.record][slot.attribute] for slot in item.slots])
             item.prompt.layout = dataclasses.replace(item.prompt.layout, max_new_tokens=lengths)
         return prepared
@@ -136,13 +143,11 @@ class Workload:
     def forced(self, model_config: Any, config: EngineConfig) -> list[ForcedRecord]:
         """The same records for the rivals, asked in the same words."""
         prepared = self.prompts(model_config, config.model_copy(update={"layout": "tree"}))
-        return [ForcedRecord(item.prompt.layout, item.prompt.layout.max_new_tokens.tolist()) for item in prepared]
+        return [ForcedRecord.of(item) for item in prepared]
 
     def closing_tokens(self, model: Any) -> npt.NDArray[np.bool_]:
         """Which ids end a value: bool [vocabulary]."""
-        closing = SegmentTokenizer(self.tokenizer).closing_tokens(model.get_output_embeddings().weight.shape[0])
-        closing[[index for index in models.end_of_text_ids(model) if index < len(closing)]] = True
-        return closing
+        return models.closing_tokens(model, SegmentTokenizer(self.tokenizer))
 
     def refuse_unfit(self, model_config: Any, config: EngineConfig, contenders: Iterable[str]) -> None:
         """Finds out before hours of work whether the layouts among the contenders take every record.
