@@ -12,7 +12,7 @@ from pipelines.carryover import CarryOver
 from pipelines.config import JobConfig
 from pipelines.folders import Folder
 from pipelines.ledger import Ledger
-from pipelines.sharding import Shard
+from pipelines.sharding import Piece, Shard
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,12 @@ class CarryOverRef:
 
 @dataclass(frozen=True)
 class JobContext:
-    """The job, the same in every process."""
+    """The job, the same in every process.
+
+    Attributes:
+        files: the catalog's.
+        clustered_files: to which the shards' pieces point, instead of the catalog's; None without clustering.
+    """
 
     config: JobConfig
     schemas: Mapping[str, CategorySchema]
@@ -55,6 +60,7 @@ class JobContext:
     output: Folder
     files: Sequence[SourceRef]
     carry_over: CarryOverRef | None = None
+    clustered_files: Sequence[str] | None = None
 
     @property
     def ledger(self) -> Ledger:
@@ -86,7 +92,11 @@ class PreparedRecord:
 
 @dataclass(frozen=True, slots=True)
 class DeadRow:
-    """A row that will not be extracted, and why."""
+    """A row that will not be extracted, and why.
+
+    Attributes:
+        row_json: the whole row, where it is at hand.
+    """
 
     file: int
     row: int
@@ -95,6 +105,7 @@ class DeadRow:
     stage: str
     code: str
     message: str
+    row_json: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +115,8 @@ class PreparedShard:
     Attributes:
         records: those that go to the engine; `document_ids` are theirs.
         answered: those that need none: all of their answers are taken over.
-        bytes_read: of the input files, as stored.
+        sources: where its rows stand in the catalog's files.
+        bytes_read: of the files, as stored.
     """
 
     shard: Shard
@@ -112,6 +124,7 @@ class PreparedShard:
     document_ids: Sequence[Sequence[int]]
     answered: Sequence[PreparedRecord]
     dead: Sequence[DeadRow]
+    sources: Sequence[Piece]
     seconds: float
     bytes_read: int = 0
 

@@ -202,7 +202,7 @@ def _dead_letter_rows(dead: list[DeadRow], decoded: DecodedShard, job: JobContex
             "stage": row.stage,
             "error_code": row.code,
             "error": row.message,
-            "row_json": originals.get((row.file, row.row)),
+            "row_json": row.row_json or originals.get((row.file, row.row)),
             "attempts": decoded.num_attempts,
         }
         for row in dead
@@ -216,10 +216,10 @@ def _originals(dead: list[DeadRow], decoded: DecodedShard, job: JobContext) -> d
     """
     numbers = defaultdict(set)
     for row in dead:
-        if row.code != "unreadable":
+        if row.code != "unreadable" and row.row_json is None:
             numbers[row.file].add(row.row)
     found: dict[tuple[int, int], str] = {}
-    for piece in decoded.prepared.shard.pieces:
+    for piece in decoded.prepared.sources:
         wanted = {number for number in numbers[piece.file] if piece.start <= number < piece.stop}
         if not wanted:
             continue

@@ -17,6 +17,7 @@ from hpd_core import DocumentTokenizer, HPDError
 from hpd_core.adapters import open_adapter
 from pipelines.carryover import store_schemas
 from pipelines.changes import Changes, find_changes
+from pipelines.clustering.clusters import Clusters
 from pipelines.config import JobConfig
 from pipelines.errors import RunError, UsageError
 from pipelines.lease import RunLease
@@ -73,14 +74,16 @@ def _finished(job: PlannedJob, ledger: Ledger, manifest: Mapping[str, Any]) -> O
 
 def _work(job: PlannedJob, ledger: Ledger, lease: RunLease, console: Console) -> Outcome:
     store_schemas(job.output, job.schemas)
+    if job.plan.is_clustered:
+        job = dataclasses.replace(job, clusters=Clusters.read(job.output))
     totals = Totals()
     for shard in ledger.manifests(sorted(ledger.committed())):
         totals.add(shard)
     if totals.shards:
         console.print(f"Continuing run {job.plan.run_id}: {totals.rows:,} of {job.plan.num_rows:,} rows are done.")
     with show_progress(console, totals, job.plan.num_rows, job.config.log_seconds) as speed:
-        if totals.shards < len(job.plan.shards):
-            decode_pending(job, ledger, totals, lease, console)
+        if not job.is_cut or totals.shards < len(job.shards):
+            job = decode_pending(job, ledger, totals, lease, console)
         pace = speed.products_per_second
         seconds = speed.elapsed
     return _finish(job, ledger, seconds, pace)
@@ -122,7 +125,7 @@ def _finish(job: PlannedJob, ledger: Ledger, seconds: float, pace: float | None)
     totals = Totals()
     for manifest in manifests:
         totals.add(manifest)
-    discrepancy = totals.discrepancy(len(job.plan.shards), job.plan.num_rows)
+    discrepancy = totals.discrepancy(len(job.shards), job.plan.num_rows)
     changes = None
     if discrepancy is None:
         if job.earlier is not None:
@@ -164,6 +167,7 @@ def _run_manifest(job: PlannedJob, ledger: Ledger, totals: Totals, changes: Chan
             **engine.get("versions", {}),
         },
         "input": [{"name": file.name, "size": file.size, "fingerprint": file.fingerprint} for file in plan.files],
+        "clustering": job.clusters.describe() if job.clusters is not None else None,
         "totals": totals.to_dict(),
         "changes": changes.to_dict() if changes is not None else None,
     }

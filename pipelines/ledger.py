@@ -1,6 +1,7 @@
 """What is done and what was tried, kept in the output folder: a run can always be continued from it alone.
 
 _plan.json                                 the plan, before any work
+_clusters.json, _clustered/                the catalog dealt anew by category, if the job wants it
 _engine.json                               what the first engine is: the others must be the same
 _attempts/<shard>/<attempt>.json           a decode was begun; its name tells the session and the records
 _attempts/<shard>/<attempt>.error.json     ... and failed with this message
@@ -29,6 +30,8 @@ from pipelines.isolation import Span, Try
 from pipelines.tables import TABLES, EncodedTable
 
 MANIFEST_NAME = "manifest.json"
+CLUSTERS_NAME = "_clusters.json"
+CLUSTERED_FOLDER = "_clustered"
 _ENGINE_NAME = "_engine.json"
 # Two engines whose descriptions agree here give the same answers.
 ENGINE_IDENTITY = (
@@ -193,8 +196,9 @@ class Ledger:
         """Removes what only the way to the finished run needed. Every later start does it again: a driver may have been
         killed before it came to it, or a process that was taken for dead may have written more."""
         # Another driver may be doing the same, or a process be writing there: the next clean-up takes the rest.
-        with suppress(OSError):
-            self.folder.remove("_parts")
+        for folder in ("_parts", CLUSTERED_FOLDER):
+            with suppress(OSError):
+                self.folder.remove(folder)
         for table in TABLES:
             with suppress(OSError):
                 self.folder.remove_half_written(table)

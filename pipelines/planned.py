@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hpd_core import CategorySchema
 from pipelines.carryover import EarlierRun, has_wildcard, newest_run
+from pipelines.clustering.clusters import Clusters
 from pipelines.config import JobConfig
 from pipelines.errors import UsageError
 from pipelines.failed import FailedRows
 from pipelines.folders import Folder
 from pipelines.run_plan import Plan, check_resume, find_plan, make_plan, planned_files
 from pipelines.schemas import load_schemas
+from pipelines.sharding import Shard
 from pipelines.sources import scan_sources
 
 
@@ -21,6 +24,7 @@ class PlannedJob:
 
     Attributes:
         earlier: the run that `base` names, whose answers are taken over where nothing has changed.
+        clusters: the catalog dealt anew; None if the job does not want it, or before `run_job` has come to it.
     """
 
     config: JobConfig
@@ -29,6 +33,17 @@ class PlannedJob:
     plan: Plan
     is_new: bool
     earlier: EarlierRun | None = None
+    clusters: Clusters | None = None
+
+    @property
+    def shards(self) -> Sequence[Shard]:
+        """What is decoded and committed one after the other."""
+        return self.plan.shards if self.clusters is None else self.clusters.shards
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether `shards` are those of the run: before a catalog is clustered they say only where its rows are."""
+        return self.clusters is not None or not self.plan.is_clustered
 
 
 def plan_job(config: JobConfig, limit: int | None = None) -> PlannedJob:

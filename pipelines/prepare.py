@@ -6,16 +6,20 @@ import dataclasses
 import functools
 import logging
 import time
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from hpd_core import DocumentTokenizer, EngineConfig, Record
 from hpd_core.types import content_hash
 from pipelines.carryover import CarryOver
+from pipelines.clustering.dealt import from_values, source_piece
 from pipelines.context import DeadRow, JobContext, PreparedRecord, PreparedShard
+from pipelines.errors import RunError
 from pipelines.logs import about
 from pipelines.readers import SourceRow, read_piece
 from pipelines.rows import Refusal, to_record
-from pipelines.sharding import Shard
+from pipelines.sharding import Piece, Shard
 
 logger = logging.getLogger(__name__)
 
@@ -23,19 +27,16 @@ logger = logging.getLogger(__name__)
 def prepare_shard(shard: Shard, job: JobContext) -> PreparedShard:
     """Reads and checks the shard. Every one of its rows is in `records`, `answered` or `dead` of the answer."""
     started = time.perf_counter()
-    records: list[PreparedRecord] = []
-    dead: list[DeadRow] = []
-    columns = job.config.input.columns
     sizes: list[int] = []
-    for piece in shard.pieces:
-        source = job.files[piece.file]
-        anonymous = job.config.input.anonymous
-        for row in read_piece(source.uri, source.format, piece, columns, anonymous=anonymous, on_read=sizes.append):
-            outcome = _take(row, piece.file, job)
-            if isinstance(outcome, DeadRow):
-                dead.append(outcome)
-            else:
-                records.append(outcome)
+    if job.clustered_files is None:
+        sources: Sequence[Piece] = shard.pieces
+        outcomes = [outcome for piece in shard.pieces for _, outcome in read_catalog(piece, job, sizes.append)]
+    else:
+        dealt = [row for piece in shard.pieces for row in _read_dealt(piece, job, sizes.append)]
+        sources = _merged_sources([source_piece(values) for values in dealt], job)
+        outcomes = [from_values(values) for values in dealt]
+    records = [outcome for outcome in outcomes if isinstance(outcome, PreparedRecord)]
+    dead = [outcome for outcome in outcomes if isinstance(outcome, DeadRow)]
     answered: list[PreparedRecord] = []
     if job.carry_over is not None:
         records = _carry_over(records, job.carry_over.get())
@@ -47,7 +48,35 @@ def prepare_shard(shard: Shard, job: JobContext) -> PreparedShard:
     document_ids = tokenizer.encode([prepared.record for prepared in records])
     seconds = time.perf_counter() - started
     logger.info("prepared", extra=about(shard.id, records=len(records), dead=len(dead), seconds=seconds))
-    return PreparedShard(shard, records, document_ids, answered, dead, seconds, sum(sizes))
+    return PreparedShard(shard, records, document_ids, answered, dead, sources, seconds, sum(sizes))
+
+
+def read_catalog(
+    piece: Piece, job: JobContext, on_read: Callable[[int], None] = lambda num_bytes: None
+) -> Iterator[tuple[SourceRow, PreparedRecord | DeadRow]]:
+    """The rows of a piece of the catalog, as read and as checked. Raises as `read_piece`."""
+    source, config = job.files[piece.file], job.config.input
+    rows = read_piece(source.uri, source.format, piece, config.columns, anonymous=config.anonymous, on_read=on_read)
+    return ((row, _take(row, piece.file, job)) for row in rows)
+
+
+def _read_dealt(piece: Piece, job: JobContext, on_read: Callable[[int], None]) -> Iterator[dict[str, Any]]:
+    assert job.clustered_files is not None
+    uri = job.clustered_files[piece.file]
+    for row in read_piece(uri, "parquet", piece, None, on_read=on_read):
+        if row.values is None:
+            raise RunError(f"{uri} is damaged: {row.problem.message if row.problem else 'a row could not be read'}")
+        yield row.values
+
+
+def _merged_sources(pieces: Sequence[Piece], job: JobContext) -> list[Piece]:
+    """Of a Parquet file one piece is enough: row groups that hold nothing wanted are not read."""
+    lines = [piece for piece in pieces if job.files[piece.file].format != "parquet"]
+    rows = defaultdict(list)
+    for piece in pieces:
+        if job.files[piece.file].format == "parquet":
+            rows[piece.file].append(piece.start)
+    return [*lines, *(Piece(file, min(rows[file]), max(rows[file]) + 1, len(rows[file])) for file in rows)]
 
 
 def _carry_over(records: Sequence[PreparedRecord], earlier: CarryOver) -> list[PreparedRecord]:

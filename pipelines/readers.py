@@ -20,13 +20,19 @@ _BATCH_ROWS = 4096
 class SourceRow(NamedTuple):
     """A row as it was read; `values` is None, with the `problem`, where no row could be read.
 
-    `raw` is the line itself, for JSONL only.
+    `raw` is the line itself and `byte_start` where it stands in the file, for JSONL only.
     """
 
     number: int
     values: dict[str, Any] | None
     problem: Refusal | None = None
     raw: bytes | None = None
+    byte_start: int = 0
+
+    @property
+    def byte_stop(self) -> int:
+        """Where its line ends in a JSONL file."""
+        return self.byte_start + len(self.raw or b"")
 
 
 def read_piece(
@@ -168,8 +174,10 @@ def _to_row(batch: pa.RecordBatch, number: int) -> SourceRow:
 def _read_jsonl(filesystem: Any, path: str, piece: Piece, on_read: Callable[[int], None]) -> Iterator[SourceRow]:
     data = filesystem.cat_file(path, start=piece.byte_start, end=piece.byte_stop)
     on_read(len(data))
+    place = piece.byte_start
     for offset, line in enumerate(data.removesuffix(b"\n").split(b"\n")):
         if line.strip():
             parsed = parse_line(line)
             problem = None if parsed.problem is None else Refusal("broken_line", parsed.problem)
-            yield SourceRow(piece.start + offset, parsed.row, problem, line)
+            yield SourceRow(piece.start + offset, parsed.row, problem, line, place)
+        place += len(line) + 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import secrets
 from pathlib import Path
@@ -20,10 +21,14 @@ from pipelines.planned import PlannedJob
 from pipelines.totals import Totals
 
 
-def decode_pending(job: PlannedJob, ledger: Ledger, totals: Totals, lease: RunLease, console: Console) -> None:
-    """Commits every shard that is not committed, and adds it to `totals`. Raises as `run_job`, or `BudgetError`."""
+def decode_pending(job: PlannedJob, ledger: Ledger, totals: Totals, lease: RunLease, console: Console) -> PlannedJob:
+    """Commits every shard that is not committed, and adds it to `totals`. Raises as `run_job`, or `BudgetError`.
+
+    Returns the job as it is cut now.
+    """
     # Ray takes seconds to import: runs that are refused or finished do without.
     from pipelines.cluster import explain, num_gpus_per_actor, ray_cluster, resource_note
+    from pipelines.clustering.shuffle import cluster_catalog
     from pipelines.stages import build_dataset
 
     with ray_cluster(job.config.actors.max * job.config.actors.num_cpus):
@@ -35,15 +40,18 @@ def decode_pending(job: PlannedJob, ledger: Ledger, totals: Totals, lease: RunLe
                 f"Note: {job.config.base} is not the run any more with which this one began: the rest is decoded."
             )
         try:
+            if not job.is_cut:
+                clusters = cluster_catalog(job, job_context(job, ledger), console)
+                job = dataclasses.replace(job, clusters=clusters)
             carry_over = _carry_over(job, ledger, num_gpus, console)
         except Exception as error:
             raise explain(error) or error from error
         while True:
             lease.check()
             committed = ledger.committed()
-            pending = [shard for shard in job.plan.shards if shard.id not in committed]
+            pending = [shard for shard in job.shards if shard.id not in committed]
             if not pending:
-                return
+                return job
             if _is_spent(job.config, totals):
                 raise BudgetError(_budget_message(job.config, totals))
             num_parts_done = ledger.num_parts_done()
@@ -110,6 +118,9 @@ def _carry_over(job: PlannedJob, ledger: Ledger, num_gpus: float, console: Conso
 def job_context(job: PlannedJob, ledger: Ledger, carry_over: CarryOverRef | None = None) -> JobContext:
     """What every process of the run is told."""
     files = [SourceRef(file.name, _absolute(file.name), file.format) for file in job.plan.files]
+    clustered = None
+    if job.clusters is not None:
+        clustered = [f"{job.output.absolute_uri}/{name}" for name in job.clusters.files]
     return JobContext(
         config=_portable(job.config),
         schemas=job.schemas,
@@ -119,6 +130,7 @@ def job_context(job: PlannedJob, ledger: Ledger, carry_over: CarryOverRef | None
         output=job.output,
         files=files,
         carry_over=carry_over,
+        clustered_files=clustered,
     )
 
 

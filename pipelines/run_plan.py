@@ -15,7 +15,7 @@ from pipelines.errors import UsageError
 from pipelines.folders import Folder
 from pipelines.ledger import Ledger
 from pipelines.schemas import schemas_hash
-from pipelines.sharding import Piece, Shard, plan_shards, tokens_per_row
+from pipelines.sharding import Shard, plan_shards, shard_from_dict, tokens_per_row
 from pipelines.sources import SourceFile
 
 PLAN_NAME = "_plan.json"
@@ -40,7 +40,9 @@ class Plan:
     Attributes:
         result_config: the part of the configuration that decides results; a resume must not change it.
         limit: only the first rows of the catalog are taken; None for all.
+        shards: the catalog cut in its own order.
         base_run_id: the run from which answers are taken over, if there is one.
+        is_clustered: the rows of these shards are dealt anew before they are decoded (pipelines/clustering).
     """
 
     run_id: str
@@ -52,6 +54,7 @@ class Plan:
     files: Sequence[PlannedFile]
     shards: Sequence[Shard]
     base_run_id: str | None = None
+    is_clustered: bool = False
 
     @property
     def num_rows(self) -> int:
@@ -72,9 +75,7 @@ class Plan:
         """Reads a stored plan. Raises `UsageError` if another version of the project wrote it."""
         if data.get("version") != _VERSION:
             raise UsageError(f"{place} was written by another version of this project; use another output folder")
-        shards = [
-            Shard(**{**shard, "pieces": tuple(Piece(**piece) for piece in shard["pieces"])}) for shard in data["shards"]
-        ]
+        shards = [shard_from_dict(shard) for shard in data["shards"]]
         files = [PlannedFile(**file) for file in data["files"]]
         return cls(**{**{key: data[key] for key in data if key != "version"}, "files": files, "shards": shards})
 
@@ -103,6 +104,7 @@ def make_plan(
         files=planned_files(files),
         shards=plan_shards(files, config.shards, tokens_per_row(schemas), config.actors.max, limit, only),
         base_run_id=base_run_id,
+        is_clustered=config.shards.cluster_by_category,
     )
 
 

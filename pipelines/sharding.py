@@ -11,6 +11,7 @@ import itertools
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from hpd_core import CategorySchema
 from pipelines.config import ShardConfig
@@ -49,6 +50,11 @@ class Shard:
     pieces: tuple[Piece, ...]
     num_rows: int
     estimated_tokens: int
+
+
+def shard_from_dict(data: Mapping[str, Any]) -> Shard:
+    """The opposite of `dataclasses.asdict`."""
+    return Shard(**{**data, "pieces": tuple(Piece(**piece) for piece in data["pieces"])})
 
 
 def tokens_per_row(schemas: Mapping[str, CategorySchema]) -> int:

@@ -12,6 +12,8 @@ import gc
 import json
 import logging
 import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -76,11 +78,8 @@ def build_dataset(shards: list[Shard], job: JobContext, num_gpus: float) -> ray.
         "max_task_retries": config.retries.max_actor_restarts,
         "fn_constructor_kwargs": {"job": job},
     }
-    specs = [wrap(shard.id, pack(shard)) for shard in shards]
-    dataset: Any = ray.data.from_arrow(specs)
-    with warnings.catch_warnings():
-        # Ray 2.60 has no named parameters yet for the numbers of retries and restarts.
-        warnings.simplefilter("ignore", RayDeprecationWarning)
+    dataset: Any = ray.data.from_arrow(shard_blocks(shards))
+    with deprecated_options_allowed():
         pipeline: ray.data.Dataset = (
             dataset.map_batches(prepare, **task)
             .map_batches(Decode, **actor)
@@ -88,6 +87,19 @@ def build_dataset(shards: list[Shard], job: JobContext, num_gpus: float) -> ray.
             .map_batches(commit, **task)
         )
         return pipeline
+
+
+@contextmanager
+def deprecated_options_allowed() -> Iterator[None]:
+    """Ray 2.60 has no named parameters yet for the numbers of retries and restarts."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RayDeprecationWarning)
+        yield
+
+
+def shard_blocks(shards: Iterable[Shard]) -> list[pa.Table]:
+    """Shards as Ray Data takes them in: a block each."""
+    return [wrap(shard.id, pack(shard)) for shard in shards]
 
 
 @functools.cache

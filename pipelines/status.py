@@ -24,6 +24,7 @@ if not __package__:
 import typer
 from rich.console import Console
 
+from pipelines.clustering.clusters import run_shards
 from pipelines.command import EXIT_CLEAN, EXIT_STOPPED, EXIT_USAGE
 from pipelines.errors import RunError, UsageError
 from pipelines.folders import Folder
@@ -46,6 +47,7 @@ class Status:
     Attributes:
         state: "running" if a driver renews its lease on the run, "stopped" if none does and it is not finished.
         driver: who holds or held the run last.
+        planned_shards: None as long as the catalog is not clustered yet.
         committed: the shards that are committed, in their order; what is said of them is of these.
         totals: of the committed shards.
         shards_tried: shards that were begun and are not committed, with the number of tries.
@@ -58,7 +60,7 @@ class Status:
     run_id: str
     state: State
     driver: str | None
-    planned_shards: int
+    planned_shards: int | None
     planned_rows: int
     committed: Sequence[int]
     totals: Totals
@@ -85,6 +87,7 @@ def read_status(uri: str) -> Status:
             finished = ledger.finished()
             committed = ledger.committed() if finished else committed
         manifests = ledger.manifests(sorted(committed))
+        shards = run_shards(folder, plan)
         tried = {} if finished else {shard: n for shard, n in ledger.num_tries().items() if shard not in committed}
     except (OSError, RunError) as error:
         raise UsageError(f"cannot read {uri}: {error}") from error
@@ -103,7 +106,7 @@ def read_status(uri: str) -> Status:
         run_id=plan.run_id,
         state="finished" if finished else "running" if is_held else "stopped",
         driver=driver,
-        planned_shards=len(plan.shards),
+        planned_shards=len(shards) if shards is not None else None,
         planned_rows=plan.num_rows,
         committed=sorted(committed),
         totals=totals,
@@ -128,8 +131,7 @@ def print_status(console: Console, status: Status) -> None:
     share = totals.rows / status.planned_rows if status.planned_rows else 1.0
     lines = [
         f"[bold]{status.state}[/]: run {status.run_id} in {status.uri}",
-        f"  rows         {totals.rows:,} of {status.planned_rows:,} ({share:.1%}), {totals.shards:,} of "
-        f"{status.planned_shards:,} shards",
+        f"  rows         {totals.rows:,} of {status.planned_rows:,} ({share:.1%}), {_shards_done(status)}",
         f"  products     {totals.products:,}"
         + (f", {carried:,} carried over" if (carried := _carried(totals)) else ""),
         f"  values       {describe_counts(totals.statuses)}",
@@ -150,6 +152,12 @@ def print_status(console: Console, status: Status) -> None:
         lines.append("Nobody works on it. The job's own command continues it.")
     for line in lines:
         console.print(line, highlight=False, soft_wrap=True)
+
+
+def _shards_done(status: Status) -> str:
+    if status.planned_shards is None:
+        return "not yet clustered by category"
+    return f"{status.totals.shards:,} of {status.planned_shards:,} shards"
 
 
 def _carried(totals: Totals) -> int:

@@ -165,6 +165,8 @@ def _pilot_config(config: JobConfig, sample: str, output: str, in_flight: int) -
         "input": source,
         "output": output,
         "actors": actors,
+        # Its batches are its shards.
+        "shards": config.shards.model_copy(update={"cluster_by_category": False}),
         "run_id": None,
         # Everything is decoded: what can be carried over is not what a product costs.
         "base": None,

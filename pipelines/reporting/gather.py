@@ -119,7 +119,7 @@ def _totals(run: OpenedRun, dead_letters: Sequence[DeadReason]) -> Totals:
     totals = run.status.totals
     return Totals(
         planned_rows=run.status.planned_rows,
-        planned_shards=run.status.planned_shards,
+        planned_shards=run.status.planned_shards or 0,
         shards=totals.shards,
         rows=totals.rows,
         products=totals.products,

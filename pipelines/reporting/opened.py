@@ -82,7 +82,8 @@ def state_notes(run: OpenedRun) -> list[str]:
     state = "still going" if status.state == "running" else "stopped; the job's own command continues it"
     if not status.totals.shards:
         return [f"This run is {state}: no shard is committed yet, so there is nothing to report."]
+    planned = status.planned_shards or 0  # known, as some are committed
     return [
-        f"This run is {state}: all numbers are of the {status.totals.shards:,} of {status.planned_shards:,} shards "
+        f"This run is {state}: all numbers are of the {status.totals.shards:,} of {planned:,} shards "
         f"({status.totals.rows:,} of {status.planned_rows:,} rows) that are committed."
     ]

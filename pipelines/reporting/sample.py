@@ -60,7 +60,8 @@ def build_sample(
 ) -> tuple[Sample, list[str]]:
     """The sample in the order of `drawn`, and notes on texts that cannot be shown."""
     keys = {each.scored[:2] for each in drawn}
-    shards = _shards_of(plan, keys)
+    # Dealt anew, a row can be in any of them.
+    shards = None if plan.is_clustered else _shards_of(plan, keys)
     products = {_key(row): row for row in _rows(parts, "products", _PRODUCT_COLUMNS, keys, shards)}
     values: defaultdict[Key, list[Row]] = defaultdict(list)
     for row in _rows(parts, "attributes", _VALUE_COLUMNS, keys, shards):
@@ -150,7 +151,7 @@ def _marks(items: Sequence[Row], fields: Mapping[str, str]) -> dict[str, list[Ma
     return marks
 
 
-def _rows(parts: Parts, table: str, columns: Sequence[str], keys: set[Key], shards: set[int]) -> list[Row]:
+def _rows(parts: Parts, table: str, columns: Sequence[str], keys: set[Key], shards: set[int] | None) -> list[Row]:
     numbers = pa.array(sorted({number for _, number in keys}), pa.int64())
     found: list[Row] = []
     for part in parts.read(table, columns, shards):
