@@ -2,6 +2,7 @@
 
     python pipelines/load_test.py --rows 100000
     python pipelines/load_test.py --rows 100000 --stages 20 --profile profile.txt
+    python pipelines/load_test.py --rows 3000 --categories 1000 --stages 0 --clustered --set decoding=hpd
     python pipelines/load_test.py --compare configs/demo.yaml
 
 Without a model: answers are made up (`decoding: made-up`), everything else is real: Ray Data, reading, tokenization,
@@ -37,7 +38,7 @@ from pipelines.config_file import load_config
 from pipelines.errors import RunError, UsageError
 from pipelines.load import core
 from pipelines.load.alone import STAGES, StageCosts, run_stages
-from pipelines.load.catalog import COLUMNS, write_catalog
+from pipelines.load.catalog import COLUMNS, category_names, write_catalog
 from pipelines.load.measured import MeasuredRun, run_measured
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -46,8 +47,12 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_mar
 @app.command()
 def main(
     rows: Annotated[int, typer.Option(min=1, help="Products in the catalog.")] = 100_000,
+    categories: Annotated[int, typer.Option(min=1, help="Of its products.")] = len(category_names()),
     stages: Annotated[int, typer.Option(min=0, help="Shards to take through the stages without Ray as well.")] = 5,
     run: Annotated[bool, typer.Option("--run/--no-run", help="The run on Ray.")] = True,
+    clustered: Annotated[
+        bool, typer.Option("--clustered", help="That run a second time, clustered by category: what it gains.")
+    ] = False,
     model: Annotated[str, typer.Option(help="Whose tokenizer is used.")] = "smollm2",
     changes: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="As in extract.py.")] = None,
     seed: Annotated[int, typer.Option(help="Of the catalog.")] = 0,
@@ -62,7 +67,7 @@ def main(
     """Measure what the job can carry beside the engine."""
     signal.signal(signal.SIGTERM, _stop)
     console = Console(stderr=True)
-    facts: dict[str, Any] = {"rows": rows, "cpus": os.cpu_count(), "versions": versions()}
+    facts: dict[str, Any] = {"rows": rows, "categories": categories, "cpus": os.cpu_count(), "versions": versions()}
     with ExitStack() as stack:
         try:
             place = _place(folder, stack)
@@ -72,7 +77,7 @@ def main(
                 print(json.dumps(facts | report_comparison(core.compare(config, place))))
                 return
             console.print(f"writing {rows:,} products")
-            catalog = write_catalog(place, rows, seed)
+            catalog = write_catalog(place, rows, seed, categories)
             facts["catalog_bytes"] = sum(path.stat().st_size for path in catalog.iterdir())
             document = place / "template.yaml"
             document.write_text(json.dumps(_document(place, catalog, model)), encoding="utf-8")
@@ -85,6 +90,12 @@ def main(
                 config = _config(document, changes, place / "run")
                 measured = run_measured(config.model_dump(mode="json", exclude_none=True), place)
                 facts["run"] = report_run(measured)
+                if clustered:
+                    console.print("the job on Ray, clustered by category")
+                    clustering = [*(changes or []), "shards.cluster_by_category=true"]
+                    config = _config(document, clustering, place / "clustered")
+                    dealt = run_measured(config.model_dump(mode="json", exclude_none=True), place)
+                    facts["clustered"] = report_run(dealt) | report_gain(measured, dealt)
         except UsageError as error:
             typer.echo(f"Error: {error}", err=True)
             raise typer.Exit(2) from None
@@ -92,7 +103,7 @@ def main(
             typer.echo(f"Stopped: {error}", err=True)
             raise typer.Exit(1) from None
     print(json.dumps(facts))
-    if run and not facts["run"]["is_complete"]:
+    if not all(facts[name]["is_complete"] for name in ("run", "clustered") if name in facts):
         raise typer.Exit(1)
 
 
@@ -159,6 +170,7 @@ def report_run(run: MeasuredRun) -> dict[str, Any]:
     for name, text in (
         ("products/s, loaded engine to last commit", f"{run.products_per_second:,.0f}"),
         ("start to loaded engine", f"{run.startup_seconds:.1f} s"),
+        *([("of it, clustering by category", f"{run.clustering_seconds:.1f} s")] if run.clustering_seconds else []),
         ("loaded engine to first commit", f"{run.first_commit_seconds:.1f} s"),
         ("loaded engine to last commit", f"{run.work_seconds:.1f} s"),
         ("of it, the last 5% of the rows", f"{run.tail_seconds:.1f} s"),
@@ -182,6 +194,22 @@ def report_run(run: MeasuredRun) -> dict[str, Any]:
         )
     _print(table, processes)
     return dataclasses.asdict(run) | {"products_per_second": run.products_per_second, "is_complete": run.is_complete}
+
+
+def report_gain(plain: MeasuredRun, dealt: MeasuredRun) -> dict[str, Any]:
+    """Prints what clustering saved of the engine's work, and gives it as plain data."""
+    table = _table("clustering by category", "", "prefix tokens computed", "engine, busy s", "products/s while busy")
+    speeds = []
+    for name, run in (("as it is", plain), ("clustered", dealt)):
+        metrics = run.totals["metrics"]
+        speeds.append(run.totals["products"] / metrics["busy_seconds"] if metrics["busy_seconds"] else 0.0)
+        tokens, busy = metrics["prefix_tokens_computed"], metrics["busy_seconds"]
+        table.add_row(name, f"{tokens:,.0f}", f"{busy:.1f}", f"{speeds[-1]:,.2f}")
+    gain = speeds[1] / speeds[0] if speeds[0] else None
+    _print(table)
+    if gain is not None:
+        _print(f"Clustered, the engine does {gain:.2f} times as many products a second.")
+    return {"gain": gain}
 
 
 def report_comparison(found: core.Comparison) -> dict[str, Any]:

@@ -19,7 +19,7 @@ ROW_GROUP_ROWS = 10_000
 FILE_ROWS = 250_000
 COLUMNS = ("title", "description")
 
-CATEGORIES = (
+_KINDS = (
     *("Boots", "Jackets", "Tents", "Backpacks", "Lamps", "Kettles", "Bottles", "Desks"),
     *("Chairs", "Blankets", "Gloves", "Speakers"),
 )
@@ -56,10 +56,20 @@ _PRAISE = (
 )
 
 
-def schema_document() -> dict[str, Any]:
-    """The schema file: every category with 8 attributes of all types."""
-    attributes = [
-        {"name": "Brand"},
+def category_names(count: int = len(_KINDS)) -> list[str]:
+    """Boots, Jackets, ..., Boots 2, Jackets 2, ..."""
+    rounds = (divmod(number, len(_KINDS)) for number in range(count))
+    return [_KINDS[kind] if turn == 0 else f"{_KINDS[kind]} {turn + 1}" for turn, kind in rounds]
+
+
+def schema_document(categories: Sequence[str]) -> dict[str, Any]:
+    """The schema file: every category with 8 attributes of all types, and a prompt of its own."""
+    return {"categories": {name: _attributes(name) for name in categories}}
+
+
+def _attributes(category: str) -> list[dict[str, Any]]:
+    return [
+        {"name": "Brand", "description": f"who makes the {category.lower()}"},
         {"name": "Colour", "type": "enum", "values": list(_COLOURS)},
         {"name": "Material"},
         {"name": "Weight", "type": "number", "unit": "g"},
@@ -68,17 +78,17 @@ def schema_document() -> dict[str, Any]:
         {"name": "Machine washable", "type": "boolean"},
         {"name": "Warranty", "description": "as stated, with its unit"},
     ]
-    return {"categories": dict.fromkeys(CATEGORIES, attributes)}
 
 
-def write_catalog(folder: Path, num_rows: int, seed: int = 0) -> Path:
+def write_catalog(folder: Path, num_rows: int, seed: int = 0, num_categories: int = len(_KINDS)) -> Path:
     """Writes `schemas.yaml` and `catalog/*.parquet` into the folder and returns the catalog's folder."""
+    categories = category_names(num_categories)
     catalog = folder / "catalog"
     catalog.mkdir(parents=True)
-    (folder / "schemas.yaml").write_text(yaml.safe_dump(schema_document(), sort_keys=False), encoding="utf-8")
+    (folder / "schemas.yaml").write_text(yaml.safe_dump(schema_document(categories), sort_keys=False), encoding="utf-8")
     for number, first in enumerate(range(0, num_rows, FILE_ROWS)):
         stop = min(num_rows, first + FILE_ROWS)
-        groups = _row_groups(first, stop, seed)
+        groups = _row_groups(first, stop, seed, categories)
         table = next(groups)
         with pq.ParquetWriter(catalog / f"products-{number:04d}.parquet", table.schema, compression="zstd") as writer:
             writer.write_table(table)
@@ -87,13 +97,13 @@ def write_catalog(folder: Path, num_rows: int, seed: int = 0) -> Path:
     return catalog
 
 
-def _row_groups(first: int, stop: int, seed: int) -> Iterator[pa.Table]:
+def _row_groups(first: int, stop: int, seed: int, categories: Sequence[str]) -> Iterator[pa.Table]:
     for start in range(first, stop, ROW_GROUP_ROWS):
-        yield make_rows(start, min(stop, start + ROW_GROUP_ROWS), seed)
+        yield make_rows(start, min(stop, start + ROW_GROUP_ROWS), seed, categories)
 
 
-def make_rows(start: int, stop: int, seed: int = 0) -> pa.Table:
-    """Rows [start, stop) of the catalog; they depend on the seed and on where the stretch starts."""
+def make_rows(start: int, stop: int, seed: int = 0, categories: Sequence[str] = _KINDS) -> pa.Table:
+    """Rows [start, stop) of the catalog, categories in no order; they depend on the seed and the stretch's start."""
     count, random = stop - start, np.random.default_rng([seed, start])
 
     def some(words: Sequence[str]) -> pa.Array:
@@ -102,7 +112,7 @@ def make_rows(start: int, stop: int, seed: int = 0) -> pa.Table:
     def numbers(low: int, high: int) -> pa.Array:
         return pa.array(random.integers(low, high, size=count)).cast(pa.string())
 
-    category, brand, colour, style = some(CATEGORIES), some(_BRANDS), some(_COLOURS), some(_STYLES)
+    category, brand, colour, style = some(categories), some(_BRANDS), some(_COLOURS), some(_STYLES)
     ids = pa.array(np.arange(start, stop)).cast(pa.string())
     title = _text(brand, style, pc.utf8_lower(category), "no.", numbers(100, 9999), ",", colour)
     description = _text(

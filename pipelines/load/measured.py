@@ -32,6 +32,7 @@ class MeasuredRun:
         tail_seconds: of work_seconds: the last twentieth of the rows.
         end_seconds: from the last commit to the end of the command.
         row_counts: rows of each table, as its files say.
+        clustering_seconds: of startup_seconds: dealing the catalog anew, if the job wants that.
         bytes_read: of the input, as stored.
         bytes_written: by table, as stored.
     """
@@ -42,6 +43,7 @@ class MeasuredRun:
     work_seconds: float
     tail_seconds: float
     end_seconds: float
+    clustering_seconds: float
     row_counts: Mapping[str, int]
     bytes_read: int
     bytes_written: Mapping[str, int]
@@ -84,7 +86,8 @@ def run_measured(document: Mapping[str, Any], folder: Path) -> MeasuredRun:
     commits = _commits(output)
     last = commits[-1][0]
     parts = {name: sorted((output / name).glob("*.parquet")) for name in TABLES}
-    totals = json.loads((output / "manifest.json").read_text(encoding="utf-8"))["totals"]
+    manifest = json.loads((output / "manifest.json").read_text(encoding="utf-8"))
+    totals = manifest["totals"]
     return MeasuredRun(
         totals=totals,
         startup_seconds=loaded - started,
@@ -92,6 +95,7 @@ def run_measured(document: Mapping[str, Any], folder: Path) -> MeasuredRun:
         work_seconds=last - loaded,
         tail_seconds=last - _moment(commits, 0.95),
         end_seconds=ended - last,
+        clustering_seconds=(manifest["clustering"] or {"seconds": 0.0})["seconds"],
         row_counts={name: sum(pq.read_metadata(path).num_rows for path in paths) for name, paths in parts.items()},
         bytes_read=int(totals["metrics"]["bytes_read"]),
         bytes_written={name: sum(path.stat().st_size for path in paths) for name, paths in parts.items()},

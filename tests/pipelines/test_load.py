@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from hpd_core import DocumentTokenizer, Record
-from pipelines.load.catalog import CATEGORIES, COLUMNS, FILE_ROWS, make_rows, write_catalog
+from pipelines.load.catalog import COLUMNS, FILE_ROWS, category_names, make_rows, write_catalog
 from pipelines.load.processes import Watch
 from pipelines.schemas import load_schemas
 from tests.pipelines.conftest import Workplace, products, read_table
@@ -28,14 +28,22 @@ def test_the_catalog_is_what_the_load_test_promises(tmp_path: Path, tiny_model_d
     (path,) = catalog.glob("*.parquet")
     rows = pq.read_table(path).to_pylist()
     assert [row["id"] for row in rows] == [f"p{i}" for i in range(1200)]
-    assert {row["category"] for row in rows} == set(CATEGORIES)
+    assert {row["category"] for row in rows} == set(category_names())
     schemas = load_schemas(str(tmp_path / "schemas.yaml"))
-    assert set(schemas) == set(CATEGORIES)
+    assert set(schemas) == set(category_names())
     assert {len(schema.attributes) for schema in schemas.values()} == {8}
     tokenizer = DocumentTokenizer.from_pretrained(str(tiny_model_dir))
     documents = tokenizer.encode([Record("", "", {name: row[name] for name in COLUMNS}) for row in rows])
     assert min(map(len, documents)) >= 60
     assert len({row["description"] for row in rows}) == 1200
+
+
+def test_a_catalog_of_many_categories(tmp_path: Path) -> None:
+    write_catalog(tmp_path, 2000, num_categories=30)
+    names = {*category_names(), *(f"{name} 2" for name in category_names()), *(f"{n} 3" for n in category_names(6))}
+    assert set(load_schemas(str(tmp_path / "schemas.yaml"))) == names == set(category_names(30))
+    (path,) = (tmp_path / "catalog").glob("*.parquet")
+    assert set(pq.read_table(path)["category"].to_pylist()) == names
 
 
 def test_the_same_seed_gives_the_same_rows_and_another_one_others() -> None:
@@ -101,6 +109,23 @@ def test_the_command_measures_and_accounts_for_every_row(tmp_path: Path, tiny_mo
     again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert again.returncode == 2
     assert "is there already" in again.stderr
+
+
+def test_what_clustering_gains_is_measured(tmp_path: Path, tiny_model_dir: Path) -> None:
+    command = [sys.executable, "pipelines/load_test.py", "--rows", "240", "--categories", "40", "--stages", "0"]
+    command += ["--clustered", "--model", str(tiny_model_dir), "--set", "decoding=hpd", "--set", "engine.device=cpu"]
+    command += ["--set", "shards.target_tokens=8000", "--set", "engine.max_value_tokens=3"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    facts = json.loads(done.stdout.splitlines()[-1])
+    plain, clustered = facts["run"], facts["clustered"]
+    assert (plain["is_complete"], clustered["is_complete"]) == (True, True)
+    assert plain["clustering_seconds"] == 0
+    assert 0 < clustered["clustering_seconds"] < clustered["startup_seconds"]
+    computed = [each["totals"]["metrics"]["prefix_tokens_computed"] for each in (plain, clustered)]
+    assert computed[1] < computed[0]
+    assert clustered["gain"] > 0
+    assert f"{clustered['gain']:.2f} times as many products a second" in done.stdout
 
 
 def test_a_load_test_that_is_ended_takes_its_job_along(tmp_path: Path, tiny_model_dir: Path) -> None:
