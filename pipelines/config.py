@@ -66,6 +66,9 @@ class ShardConfig(_Section):
     target_tokens: int = Field(
         200_000, ge=1, description="estimated tokens in a full shard: about a minute of GPU work"
     )
+    max_count: int = Field(
+        100_000, ge=1, description="shards, about: for a catalog that would have more, target_tokens is raised"
+    )
     max_bytes: int = Field(32 * 2**20, ge=1, description="cap on a shard's input bytes")
     max_rows: int = Field(50_000, ge=1, description="cap on a shard's rows")
     ramp: tuple[float, ...] = Field(

@@ -32,7 +32,7 @@ class FailedRows:
         ledger = Ledger(folder, "")
         try:
             # Most shards have none: their manifests say so.
-            shards = ledger.manifests(sorted(ledger.committed())) if manifest["totals"]["dead_letters"] else []
+            shards = ledger.manifests(ledger.committed()) if manifest["totals"]["dead_letters"] else ()
             names = [shard["tables"]["dead_letter"]["public"] for shard in shards if shard["counts"]["dead_letters"]]
             parts = map_requests(lambda name: read_part(folder, name, ["source_file", "source_row"]), names)
         except (OSError, RunError) as error:

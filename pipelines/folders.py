@@ -11,7 +11,7 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -25,6 +25,7 @@ from pipelines.errors import RunError, UsageError
 
 _CONFLICT_PAUSES = (0.5, 1.0, 2.0)
 _REQUESTS_AT_ONCE = 16
+_ANSWERS_AT_ONCE = 512
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -42,6 +43,13 @@ def open_filesystem(uri: str, *, anonymous: bool = False) -> tuple[Any, str]:
         return storage.open_filesystem(uri, anonymous=anonymous)
     except StorageError as error:
         raise UsageError(str(error)) from error
+
+
+def iter_requests(function: Callable[[Item], Answer], items: Sequence[Item]) -> Iterator[Answer]:
+    """As `map_requests`, for answers that are not to be held all at once."""
+    with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
+        for start in range(0, len(items), _ANSWERS_AT_ONCE):
+            yield from pool.map(function, items[start : start + _ANSWERS_AT_ONCE])
 
 
 class Folder:

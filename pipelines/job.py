@@ -76,9 +76,7 @@ def _work(job: PlannedJob, ledger: Ledger, lease: RunLease, console: Console) ->
     store_schemas(job.output, job.schemas)
     if job.plan.is_clustered:
         job = dataclasses.replace(job, clusters=Clusters.read(job.output))
-    totals = Totals()
-    for shard in ledger.manifests(sorted(ledger.committed())):
-        totals.add(shard)
+    totals = Totals.of(ledger.manifests(ledger.committed()))
     if totals.shards:
         console.print(f"Continuing run {job.plan.run_id}: {totals.rows:,} of {job.plan.num_rows:,} rows are done.")
     with show_progress(console, totals, job.plan.num_rows, job.config.log_seconds) as speed:
@@ -119,12 +117,7 @@ def _store_plan(job: PlannedJob) -> PlannedJob:
 
 def _finish(job: PlannedJob, ledger: Ledger, seconds: float, pace: float | None) -> Outcome:
     """Publishes what a killed session left behind, adds up and declares the run finished."""
-    manifests = ledger.manifests(sorted(ledger.committed()))
-    for manifest in ledger.unpublished(manifests):
-        ledger.publish(manifest)
-    totals = Totals()
-    for manifest in manifests:
-        totals.add(manifest)
+    totals = Totals.of(ledger.publish_missing(ledger.manifests(ledger.committed())))
     discrepancy = totals.discrepancy(len(job.shards), job.plan.num_rows)
     changes = None
     if discrepancy is None:

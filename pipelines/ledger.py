@@ -19,13 +19,13 @@ import json
 import re
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from pipelines.errors import RunError, UsageError
-from pipelines.folders import Folder, map_requests
+from pipelines.folders import Folder, iter_requests
 from pipelines.isolation import Span, Try
 from pipelines.tables import TABLES, EncodedTable
 
@@ -86,9 +86,9 @@ class Ledger:
             raise RunError(f"{self.folder.describe(_manifest_name(shard))} is missing or no manifest")
         return manifest
 
-    def manifests(self, shards: Sequence[int]) -> list[dict[str, Any]]:
-        """The manifests of committed shards, in the same order."""
-        return map_requests(self.manifest, shards)
+    def manifests(self, shards: Collection[int]) -> Iterator[dict[str, Any]]:
+        """The manifests of committed shards, in their order. A large run has gigabytes of them: never all at once."""
+        return iter_requests(self.manifest, sorted(shards))
 
     def num_tries(self) -> dict[int, int]:
         """Tries by shard, over all sessions."""
@@ -161,11 +161,13 @@ class Ledger:
                 if not self.folder.exists(part["public"]):
                     raise
 
-    def unpublished(self, manifests: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        """Those manifests of which some part is not in its public folder."""
-        tables = {table for manifest in manifests for table in manifest["tables"]}
-        there = {f"{table}/{name}" for table in tables for name in self.folder.list(table)}
-        return [m for m in manifests if any(part["public"] not in there for part in m["tables"].values())]
+    def publish_missing(self, manifests: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+        """Publishes the committed shards of which some part is not in its public folder. Passes all of them on."""
+        there = {f"{table}/{name}" for table in TABLES for name in self.folder.list(table)}
+        for manifest in manifests:
+            if any(part["public"] not in there for part in manifest["tables"].values()):
+                self.publish(manifest)
+            yield manifest
 
     def check_engine(self, description: Mapping[str, Any]) -> None:
         """Refuses an engine that would answer differently from the one that the run began with.

@@ -163,13 +163,15 @@ class _Cutter:
         self.shards: list[Shard] = []
         self._config = config
         self._num_actors = num_actors
+        # Every shard costs the driver memory and the storage some twenty requests, however small it is.
+        self._target = max(config.target_tokens, total_tokens / config.max_count)
         self._unplanned = total_tokens
         self._start_shard()
 
     def _start_shard(self) -> None:
         self._pieces: list[Piece] = []
         self._rows = self._bytes = self._tokens = 0
-        target, ramp = self._config.target_tokens, self._config.ramp
+        target, ramp = self._target, self._config.ramp
         number = len(self.shards)
         most = target * ramp[number] if number < len(ramp) else target
         # Towards the end every actor gets at least two shards of what is left.

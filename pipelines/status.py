@@ -12,7 +12,7 @@ import datetime
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -86,19 +86,11 @@ def read_status(uri: str) -> Status:
             # It may have come to its end while all this was read.
             finished = ledger.finished()
             committed = ledger.committed() if finished else committed
-        manifests = ledger.manifests(sorted(committed))
+        totals, ends = _read_manifests(ledger, committed)
         shards = run_shards(folder, plan)
         tried = {} if finished else {shard: n for shard, n in ledger.num_tries().items() if shard not in committed}
     except (OSError, RunError) as error:
         raise UsageError(f"cannot read {uri}: {error}") from error
-    totals = Totals()
-    for manifest in manifests:
-        totals.add(manifest)
-    ends = sorted(
-        (datetime.datetime.fromisoformat(manifest["finished_at"]), manifest["counts"]["products"])
-        for manifest in manifests
-        if "finished_at" in manifest
-    )
     pace = _pace(ends)
     rows_left = plan.num_rows - totals.rows
     return Status(
@@ -115,6 +107,16 @@ def read_status(uri: str) -> Status:
         seconds_left=rows_left / pace if pace and rows_left else None,
         last_commit=ends[-1][0] if ends else None,
     )
+
+
+def _read_manifests(ledger: Ledger, shards: Collection[int]) -> tuple[Totals, list[tuple[datetime.datetime, int]]]:
+    """Sums over the shards; and when each was finished and how many products it brought, in order of time."""
+    totals, ends = Totals(), []
+    for manifest in ledger.manifests(shards):
+        totals.add(manifest)
+        if "finished_at" in manifest:
+            ends.append((datetime.datetime.fromisoformat(manifest["finished_at"]), manifest["counts"]["products"]))
+    return totals, sorted(ends)
 
 
 def _pace(ends: Sequence[tuple[datetime.datetime, int]]) -> float | None:

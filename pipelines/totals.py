@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +23,14 @@ class Totals:
     reasons: Counter[str] = field(default_factory=Counter)
     carried: Counter[str] = field(default_factory=Counter)
     metrics: Counter[str] = field(default_factory=Counter)
+
+    @classmethod
+    def of(cls, manifests: Iterable[Mapping[str, Any]]) -> Totals:
+        """Of these shards."""
+        totals = cls()
+        for manifest in manifests:
+            totals.add(manifest)
+        return totals
 
     def add(self, manifest: Mapping[str, Any]) -> None:
         """Takes in one committed shard."""

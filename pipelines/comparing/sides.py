@@ -51,9 +51,7 @@ class Side:
                 shards.difference_update(numbers)
             totals = run.status.totals
             if len(shards) < totals.shards:
-                totals = Totals()
-                for manifest in Ledger(run.folder, session="").manifests(sorted(shards)):
-                    totals.add(manifest)
+                totals = Totals.of(Ledger(run.folder, session="").manifests(shards))
         except (OSError, RunError, ValueError, KeyError, TypeError) as error:
             raise UsageError(f"cannot read {uri}: {error}") from error
         if not shards:

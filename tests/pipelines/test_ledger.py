@@ -74,9 +74,8 @@ def published(folder: Path) -> dict[int, list[str]]:
 
 def recover(ledger: Ledger) -> None:
     """What the driver does at the end of every session."""
-    manifests = [ledger.manifest(shard) for shard in ledger.committed()]
-    for manifest in ledger.unpublished(manifests):
-        ledger.publish(manifest)
+    for _ in ledger.publish_missing(ledger.manifests(ledger.committed())):
+        pass
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
@@ -114,14 +113,30 @@ def test_the_first_attempt_wins_and_the_second_publishes_the_first_ones_rows(tmp
     assert (part["public"], part["num_rows"]) == ("products/part-000003.parquet", 1)
 
 
-def test_unpublished_finds_a_shard_with_any_missing_part(tmp_path: Path) -> None:
+def test_a_shard_with_any_missing_part_is_published_again(tmp_path: Path) -> None:
     ledger = Ledger(Folder(str(tmp_path)), "s")
     commit(ledger, 0, "a")
     commit(ledger, 1, "a")
-    manifests = [ledger.manifest(0), ledger.manifest(1)]
-    assert ledger.unpublished(manifests) == []
+    wanted = [ledger.manifest(0), ledger.manifest(1)]
     (tmp_path / "products/part-000001.parquet").unlink()
-    assert ledger.unpublished(manifests) == [manifests[1]]
+    kept = (tmp_path / "products/part-000000.parquet").stat().st_ctime_ns
+    assert list(ledger.publish_missing(ledger.manifests({1, 0}))) == wanted
+    assert published(tmp_path) == {0: ["a", "a"], 1: ["a", "a"]}
+    assert (tmp_path / "products/part-000000.parquet").stat().st_ctime_ns == kept, "what is there is left alone"
+
+
+def test_manifests_are_read_as_they_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = Ledger(Folder(str(tmp_path)), "s")
+    for shard in range(5):
+        commit(ledger, shard, "a")
+    monkeypatch.setattr("pipelines.folders._ANSWERS_AT_ONCE", 2)
+    asked: list[int] = []
+    real = ledger.manifest
+    monkeypatch.setattr(ledger, "manifest", lambda shard: asked.append(shard) or real(shard))
+    found = ledger.manifests({4, 2, 0, 1, 3})
+    assert next(found)["shard"] == 0
+    assert sorted(asked) == [0, 1]
+    assert [manifest["shard"] for manifest in found] == [1, 2, 3, 4]
 
 
 def test_publishing_again_after_the_parts_are_cleaned_up_is_harmless(tmp_path: Path) -> None:
