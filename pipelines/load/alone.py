@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import cProfile
+import dataclasses
 import pstats
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from pipelines import stages
 from pipelines.config import JobConfig
 from pipelines.context import pack
 from pipelines.ledger import Ledger
+from pipelines.load.counting import CountingFolder
 from pipelines.planned import plan_job
 from pipelines.rounds import job_context
 
@@ -24,9 +26,15 @@ STAGES = ("prepare", "decode", "finish", "commit")
 
 @dataclass(slots=True)
 class StageCosts:
-    """CPU seconds (user and system, all threads) and bytes handed on, summed over `num_products`."""
+    """CPU seconds (user and system, all threads) and bytes handed on, summed over `num_products`.
+
+    Attributes:
+        requests: to the run's folder, by kind, summed over `num_shards`.
+    """
 
     num_products: int = 0
+    num_shards: int = 0
+    requests: dict[str, int] = field(default_factory=dict)
     cpu_seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STAGES, 0.0))
     message_bytes: dict[str, int] = field(default_factory=lambda: dict.fromkeys(STAGES, 0))
 
@@ -43,7 +51,8 @@ def run_stages(config: JobConfig, num_shards: int, profile: Path | None = None) 
     file for cProfile's table, functions by their own time; measuring costs more than twice the time.
     """
     job = plan_job(config)
-    context = job_context(job, Ledger(job.output, "alone"))
+    folder = CountingFolder(job.output.uri)
+    context = dataclasses.replace(job_context(job, Ledger(folder, "alone")), output=folder)
     decode = stages.Decode(context)
     costs, profiler = StageCosts(), cProfile.Profile()
     steps: dict[str, Callable[[pa.Table], pa.Table]] = {
@@ -61,7 +70,12 @@ def run_stages(config: JobConfig, num_shards: int, profile: Path | None = None) 
             if number:
                 costs.cpu_seconds[name] += time.process_time() - started
                 costs.message_bytes[name] += message.nbytes
-        costs.num_products += shard.num_rows if number else 0
+        if number:
+            costs.num_products += shard.num_rows
+            costs.num_shards += 1
+        else:
+            folder.requests.clear()
+    costs.requests = dict(folder.requests)
     if profile is not None:
         with profile.open("w", encoding="utf-8") as file:
             pstats.Stats(profiler, stream=file).sort_stats("tottime").print_stats(60)

@@ -115,6 +115,7 @@ def test_what_clustering_gains_is_measured(tmp_path: Path, tiny_model_dir: Path)
     command = [sys.executable, "pipelines/load_test.py", "--rows", "240", "--categories", "40", "--stages", "0"]
     command += ["--clustered", "--model", str(tiny_model_dir), "--set", "decoding=hpd", "--set", "engine.device=cpu"]
     command += ["--set", "shards.target_tokens=8000", "--set", "engine.max_value_tokens=3"]
+    command += ["--set", "engine.max_cached_prefixes=4"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     facts = json.loads(done.stdout.splitlines()[-1])

@@ -131,9 +131,7 @@ def test_a_huge_catalog_has_larger_shards_instead_of_more() -> None:
     files = [SourceFile(f"{number}.parquet", "parquet", 1, "", [Segment(100, 40_000)] * 100) for number in range(10)]
     config = ShardConfig(target_tokens=1000, ramp=(), max_count=40)
     shards = plan_shards(files, config, row_tokens=0, num_actors=1)
-    assert 40 / 1.25 <= len(shards) <= 45, (
-        "up to a quarter larger for a row group; a few small ones at the end"
-    )
+    assert 40 / 1.25 <= len(shards) <= 45, "up to a quarter larger for a row group; a few small ones at the end"
     assert sum(shard.num_rows for shard in shards) == 100_000
     many = plan_shards(files, config.model_copy(update={"max_count": 100_000}), row_tokens=0, num_actors=1)
     assert len(many) > 700
