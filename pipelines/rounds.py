@@ -13,7 +13,7 @@ from rich.console import Console
 from pipelines.carryover import CarryIndex, CarryOver
 from pipelines.config import JobConfig
 from pipelines.context import CarryOverRef, JobContext, SourceRef
-from pipelines.errors import BudgetError, ProcessesDiedError, UsageError
+from pipelines.errors import BudgetError, ProcessesDiedError, RunError, UsageError
 from pipelines.folders import open_filesystem
 from pipelines.lease import RunLease
 from pipelines.ledger import Ledger
@@ -28,7 +28,6 @@ def decode_pending(job: PlannedJob, ledger: Ledger, totals: Totals, lease: RunLe
     """
     # Ray takes seconds to import: runs that are refused or finished do without.
     from pipelines.cluster import explain, num_gpus_per_actor, ray_cluster, resource_note
-    from pipelines.clustering.shuffle import cluster_catalog
     from pipelines.stages import build_dataset
 
     with ray_cluster(job.config.actors.max * job.config.actors.num_cpus):
@@ -40,9 +39,7 @@ def decode_pending(job: PlannedJob, ledger: Ledger, totals: Totals, lease: RunLe
                 f"Note: {job.config.base} is not the run any more with which this one began: the rest is decoded."
             )
         try:
-            if not job.is_cut:
-                clusters = cluster_catalog(job, job_context(job, ledger), console)
-                job = dataclasses.replace(job, clusters=clusters)
+            job = _clustered(job, ledger, lease, console)
             carry_over = _carry_over(job, ledger, num_gpus, console)
         except Exception as error:
             raise explain(error) or error from error
@@ -75,6 +72,30 @@ def decode_pending(job: PlannedJob, ledger: Ledger, totals: Totals, lease: RunLe
                     ledger = Ledger(job.output, session=secrets.token_hex(4))
                 if is_stuck:
                     raise explained from error
+
+
+def _clustered(job: PlannedJob, ledger: Ledger, lease: RunLease, console: Console) -> PlannedJob:
+    """The job with its catalog dealt anew, if it wants that.
+
+    A node that is lost takes along what it held of the shuffle, which Ray does not make again: the pass is repeated.
+    """
+    from pipelines.cluster import explain
+    from pipelines.clustering.shuffle import cluster_catalog
+
+    if job.is_cut:
+        return job
+    for tries_left in reversed(range(1 + job.config.retries.max_task_retries)):
+        lease.check()
+        try:
+            clusters = cluster_catalog(job, job_context(job, ledger), console)
+            return dataclasses.replace(job, clusters=clusters)
+        except Exception as error:
+            explained = explain(error)
+            # What is wrong with the catalog or the storage is so the next time, too.
+            if tries_left == 0 or isinstance(explained, UsageError) or type(explained) is RunError:
+                raise
+            console.print(f"Clustering was interrupted ({explained or error}): once more.", highlight=False)
+    raise AssertionError("the last try returns or raises")
 
 
 def _is_spent(config: JobConfig, totals: Totals) -> bool:

@@ -13,6 +13,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from ray.exceptions import ActorUnschedulableError
 
 from hpd_core import Record
 from pipelines.clustering import placement as placement_module
@@ -22,7 +23,7 @@ from pipelines.clustering.dealt import DealtRow, encode, from_values, segments, 
 from pipelines.clustering.placement import Placement, rows_per_partition
 from pipelines.clustering.shuffle import identity_sum
 from pipelines.context import DeadRow, PreparedRecord
-from pipelines.errors import BudgetError, RunError
+from pipelines.errors import BudgetError, ProcessesDiedError, RunError
 from pipelines.folders import Folder
 from pipelines.sharding import Piece
 from pipelines.status import read_status
@@ -246,3 +247,23 @@ def test_a_run_goes_on_with_the_shards_that_it_began_with(varied: Workplace, mon
     assert outcome.discrepancy is None
     assert outcome.totals.shards == len(clusters.shards)
     assert len(rows_of(out, "products")) == 200
+
+
+@pytest.mark.usefixtures("shared_ray")
+def test_a_pass_that_is_interrupted_is_repeated(varied: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray says so when a node is gone that held a part of the shuffle."""
+    real, tries = shuffle._deal, []
+
+    def lose_a_node(*arguments: Any) -> Any:
+        tries.append(1)
+        if len(tries) < 3:
+            raise ActorUnschedulableError("the node is gone")
+        return real(*arguments)
+
+    monkeypatch.setattr(shuffle, "_deal", lose_a_node)
+    assert varied.run(**clustered(decoding="made-up")).discrepancy is None
+    assert len(tries) == 3
+    tries.clear()
+    with pytest.raises(ProcessesDiedError, match="the node is gone"):
+        varied.run(**clustered(output=str(varied.folder / "never"), retries={"max_task_retries": 1}))
+    assert len(tries) == 2

@@ -127,6 +127,20 @@ def test_the_driver_dies_at_every_step(place: Workplace, undisturbed: Path) -> N
 
 
 @pytest.mark.soak
+def test_the_clustering_is_killed_at_every_step(place: Workplace, undisturbed: Path) -> None:
+    """A pass stores one file here, as the catalog is small: every start comes to the step again."""
+    kills = [Kill("store", 1, "before"), Kill("store", 2, "torn"), Kill("store", 3, "inside", "raylet")]
+    kills += [Kill("store", 4, "after", "driver"), Kill("store", 5, "inside", "machine")]
+    moments = ("before", "torn", "inside", "after")
+    kills += [Kill("cluster", number, moment) for number, moment in enumerate(moments, 1)]
+    kills += [Kill("commit", 3, "inside", "driver"), Kill("publish products", 6, "before", "machine")]
+    with killed(place, "clustering", kills, shards=place.changes["shards"] | {"cluster_by_category": True}) as run:
+        run.drive(max_starts=len(kills) + 3)
+        assert len(run.fired()) == len(kills), run.explain("not every kill has happened")
+        settle(run, undisturbed, "clustering")
+
+
+@pytest.mark.soak
 @pytest.mark.parametrize("victim", ["driver", "raylet", "machine"])
 def test_others_die_while_a_worker_is_at_a_step(place: Workplace, undisturbed: Path, victim: str) -> None:
     draw = random.Random(f"{SEED} {victim}")
@@ -240,7 +254,7 @@ def test_of_two_drivers_at_once_one_does_the_run(place: Workplace, undisturbed: 
 
 @pytest.mark.soak
 def test_these_were_enough() -> None:
-    if len(FINISHED) < 13:
+    if len(FINISHED) < 14:
         pytest.skip("only some of the other tests ran before it")
     print(dict(KILLED))
     assert KILLED.total() >= WANTED_KILLS
