@@ -161,6 +161,12 @@ def test_a_run_on_s3_is_the_run_on_the_local_disk(
     assert again.returncode == 0, again.stderr
     assert "is finished already; nothing was done" in again.stdout
 
+    settings = ["max_dead_letter_share=1", "shards.cluster_by_category=true", f"output={bucket}/dealt"]
+    dealt = extract(config, server, *(word for setting in settings for word in ("--set", setting)), **cache)
+    assert dealt.returncode == 0, dealt.stderr
+    assert_same_run(workplace.folder / "out", download(f"{bucket}/dealt", tmp_path / "dealt"))
+    assert not (tmp_path / "dealt" / "_clustered").exists()
+
     # Secrets are in the environment only.
     printed = finished.stdout + finished.stderr + again.stdout + again.stderr
     assert SECRET_KEY not in printed
