@@ -33,7 +33,7 @@ import typer
 from rich.console import Console
 
 from hpd_core.extractor import versions
-from pipelines.config import JobConfig, ShardConfig
+from pipelines.config import JobConfig
 from pipelines.config_file import load_config
 from pipelines.errors import RunError, UsageError
 from pipelines.load import core
@@ -98,9 +98,10 @@ def main(
             document.write_text(json.dumps(_document(place, catalog, model)), encoding="utf-8")
             if simulated:
                 console.print("measuring: stages without Ray, then two runs on Ray")
-                rates, _ = measure_rates(_config(document, changes, place / "run"), place, gpu_speed)
+                config = _config(document, changes, place / "run")
+                rates = measure_rates(config, place, gpu_speed)
                 console.print("planning for many products")
-                plans, scenarios = simulate_all(rates, ShardConfig(), Limits())
+                plans, scenarios = simulate_all(rates, config.shards, Limits())
                 print(json.dumps(facts | report_simulation(rates, plans, scenarios)))
                 return
             if stages:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pipelines.config import JobConfig
 from pipelines.load.alone import run_stages
-from pipelines.load.measured import MeasuredRun, run_measured
+from pipelines.load.measured import run_measured
 from pipelines.load.simulation import Rates
 from pipelines.planned import plan_job
 from pipelines.sharding import BYTES_PER_TOKEN, tokens_per_row
@@ -18,7 +18,7 @@ _NUM_STAGE_SHARDS = 4
 _STAGES_BESIDE_THE_GPU = ("prepare", "finish", "commit")
 
 
-def measure_rates(config: JobConfig, place: Path, gpu_products_per_second: float) -> tuple[Rates, list[MeasuredRun]]:
+def measure_rates(config: JobConfig, place: Path, gpu_products_per_second: float) -> Rates:
     """Takes some shards through the stages, and runs the job twice. Raises `RunError`."""
     sized = config.shards.model_copy(update={"target_tokens": _FEW_SHARDS})
     alone = config.model_copy(update={"output": str(place / "alone"), "shards": sized})
@@ -41,4 +41,4 @@ def measure_rates(config: JobConfig, place: Path, gpu_products_per_second: float
         requests={kind: count / costs.num_shards for kind, count in costs.requests.items()},
         driver_cpu_seconds=max(0.0, drivers[1].cpu_seconds - drivers[0].cpu_seconds) / more,
         driver_bytes=max(0.0, drivers[1].peak_bytes - drivers[0].peak_bytes) / more,
-    ), runs
+    )

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import resource
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from pipelines.config import ShardConfig
 from pipelines.load.counting import READS, WRITES
@@ -131,7 +131,10 @@ def _plan_costs(num_products: int, rates: Rates, config: ShardConfig, num_actors
 
 
 def _peak_bytes() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    """Of this process since it began. (`getrusage` counts what its parent had when it was started.)"""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    (peak,) = (line.split()[1] for line in lines if line.startswith("VmHWM:"))
+    return int(peak) * 1024
 
 
 def simulate(plan: PlanCosts, num_gpus: int, rates: Rates, limits: Limits) -> Scenario:

@@ -55,6 +55,7 @@ def test_a_plan_is_made_in_full() -> None:
     # 250 + 50 tokens a row.
     assert small.num_shards == pytest.approx(2_500_000 * 300 / 200_000, rel=0.1)
     assert small.seconds > 0
+    assert 1000 * small.num_shards < small.peak_bytes < 100_000 * small.num_shards
     assert small.stored_bytes > 100 * small.num_shards
     capped = plan_costs(2_500_000, RATES, ShardConfig(max_count=100), num_actors=1)
     assert capped.num_shards < 130
