@@ -21,7 +21,7 @@ from pipelines.clustering.clusters import Clusters
 from pipelines.config import JobConfig
 from pipelines.errors import RunError, UsageError
 from pipelines.lease import RunLease
-from pipelines.ledger import Ledger
+from pipelines.ledger import CLUSTERS_NAME, Ledger
 from pipelines.planned import PlannedJob
 from pipelines.progress import show_progress
 from pipelines.rounds import decode_pending
@@ -76,6 +76,9 @@ def _work(job: PlannedJob, ledger: Ledger, lease: RunLease, console: Console) ->
     store_schemas(job.output, job.schemas)
     if job.plan.is_clustered:
         job = dataclasses.replace(job, clusters=Clusters.read(job.output))
+        if not job.is_cut and ledger.committed():
+            # Dealt again, its rows would be in other shards than the committed ones.
+            raise RunError(f"{job.output.describe(CLUSTERS_NAME)} is missing; begin in another output folder")
     totals = Totals.of(ledger.manifests(ledger.committed()))
     if totals.shards:
         console.print(f"Continuing run {job.plan.run_id}: {totals.rows:,} of {job.plan.num_rows:,} rows are done.")

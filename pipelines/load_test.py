@@ -85,6 +85,8 @@ def main(
     facts: dict[str, Any] = {"rows": rows, "categories": categories, "cpus": os.cpu_count(), "versions": versions()}
     with ExitStack() as stack:
         try:
+            if clustered and not (run and any(each.startswith("decoding=") for each in changes or [])):
+                raise UsageError("--clustered measures a run with a real engine: add --set decoding=hpd, drop --no-run")
             place = _place(folder, stack)
             if compare is not None:
                 facts = {"cpus": os.cpu_count(), "versions": versions()}

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from hpd_core import DocumentTokenizer, EngineConfig, Record
-from hpd_core.types import content_hash
+from hpd_core.types import content_hash, is_encodable
 from pipelines.carryover import CarryOver
 from pipelines.clustering.dealt import from_values, source_piece
 from pipelines.context import DeadRow, JobContext, PreparedRecord, PreparedShard
@@ -102,8 +102,8 @@ def _take(row: SourceRow, file: int, job: JobContext) -> PreparedRecord | DeadRo
         file,
         row.number,
         record,
-        product_id=None if product_id is None else str(product_id),
-        category=category if isinstance(category, str) else None,
+        product_id=None if product_id is None or not is_encodable(str(product_id)) else str(product_id),
+        category=category if isinstance(category, str) and is_encodable(category) else None,
     )
 
 

@@ -79,8 +79,7 @@ def _clustered(job: PlannedJob, ledger: Ledger, lease: RunLease, console: Consol
 
     A node that is lost takes along what it held of the shuffle, which Ray does not make again: the pass is repeated.
     """
-    from pipelines.cluster import explain
-    from pipelines.clustering.shuffle import cluster_catalog
+    from pipelines.clustering.shuffle import cluster_catalog, is_lost_node
 
     if job.is_cut:
         return job
@@ -90,11 +89,15 @@ def _clustered(job: PlannedJob, ledger: Ledger, lease: RunLease, console: Consol
             clusters = cluster_catalog(job, job_context(job, ledger), console)
             return dataclasses.replace(job, clusters=clusters)
         except Exception as error:
-            explained = explain(error)
             # What is wrong with the catalog or the storage is so the next time, too.
-            if tries_left == 0 or isinstance(explained, UsageError) or type(explained) is RunError:
+            if not is_lost_node(error):
                 raise
-            console.print(f"Clustering was interrupted ({explained or error}): once more.", highlight=False)
+            if tries_left == 0:
+                raise RunError(
+                    f"clustering was interrupted {1 + job.config.retries.max_task_retries} times by the loss of a node "
+                    "or a process; start the job again, on nodes that stay"
+                ) from error
+            console.print("Clustering was interrupted: a node or a process is gone. Once more.")
     raise AssertionError("the last try returns or raises")
 
 

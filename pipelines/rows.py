@@ -73,6 +73,8 @@ def to_record(
         return Refusal("null_category", f"column {config.category!r} is empty")
     if not isinstance(category, str):
         return Refusal("wrong_type", f"column {config.category!r}: text is needed, not {_json_type(category)}")
+    if not is_encodable(category):
+        return Refusal("wrong_type", f"column {config.category!r} {_HALF_PAIR}")
     if category not in schemas:
         return Refusal("no_schema", f"no schema for category {category!r}")
 

@@ -117,7 +117,7 @@ def prepare(batch: pa.Table, job: JobContext) -> pa.Table:
     """Stage 1 on one shard."""
     log_as_json(job.run_id)
     settle()
-    shard, payload = _unwrap(batch)
+    shard, payload = unwrap(batch)
     return wrap(shard, b"" if job.ledger.is_committed(shard) else pack(prepare_shard(unpack(payload), job)))
 
 
@@ -138,7 +138,7 @@ class Decode:
         """Decodes one shard; called by several threads at once."""
         if self._problem is not None:
             raise self._problem
-        shard, payload = _unwrap(batch)
+        shard, payload = unwrap(batch)
         if not payload or self._job.ledger.is_committed(shard):
             return wrap(shard, b"")
         return wrap(shard, pack(self._decoder.decode(unpack(payload))))
@@ -153,7 +153,7 @@ def finish(batch: pa.Table, job: JobContext) -> pa.Table:
     """Stage 3 on one shard: its answers become tables."""
     log_as_json(job.run_id)
     settle()
-    shard, payload = _unwrap(batch)
+    shard, payload = unwrap(batch)
     if not payload or job.ledger.is_committed(shard):
         return wrap(shard, b"")
     decoded = unpack(payload)
@@ -163,7 +163,7 @@ def finish(batch: pa.Table, job: JobContext) -> pa.Table:
 def commit(batch: pa.Table, job: JobContext) -> pa.Table:
     """Stage 4 on one shard: its tables become part of the run, unless another attempt was first."""
     log_as_json(job.run_id)
-    shard, payload = _unwrap(batch)
+    shard, payload = unwrap(batch)
     ledger = job.ledger
     if payload and not ledger.is_committed(shard):
         attempt_id, tables, facts = unpack(payload)
@@ -180,7 +180,8 @@ def commit(batch: pa.Table, job: JobContext) -> pa.Table:
     return pa.table({"shard": [shard], "summary": [json.dumps(summary)]})
 
 
-def _unwrap(batch: pa.Table) -> tuple[int, bytes]:
+def unwrap(batch: pa.Table) -> tuple[int, bytes]:
+    """The opposite of `wrap`."""
     if batch.num_rows != 1:
         raise RuntimeError(f"a batch must be one shard, Ray Data gave {batch.num_rows}")
     row: dict[str, Any] = batch.to_pylist()[0]

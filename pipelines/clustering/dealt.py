@@ -39,7 +39,7 @@ SCHEMA = pa.schema(
 )
 _ORDER = [(name, "ascending") for name in ("partition", "category_key", "file", "row")]
 # Shards are cut along row groups; one that begins within a row group reads its beginning for nothing.
-_ROWS_PER_GROUP = 256
+_ROWS_PER_GROUP = 1024
 
 
 @dataclass(frozen=True, slots=True)

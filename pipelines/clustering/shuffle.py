@@ -23,6 +23,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import ray.data
+from ray.exceptions import (
+    ActorUnschedulableError,
+    NodeDiedError,
+    ObjectLostError,
+    RayActorError,
+    WorkerCrashedError,
+)
 from rich.console import Console
 
 from pipelines.clustering.clusters import Clusters
@@ -37,13 +44,14 @@ from pipelines.prepare import read_catalog
 from pipelines.readers import original_rows, read_piece
 from pipelines.sharding import BYTES_PER_TOKEN, Piece, Shard, plan_shards, tokens_per_row
 from pipelines.sources import Segment, SourceFile
-from pipelines.stages import deprecated_options_allowed, settle, shard_blocks
+from pipelines.stages import deprecated_options_allowed, settle, shard_blocks, unwrap
 
 logger = logging.getLogger(__name__)
 
 # A map task of the shuffle holds so much of its input, unpacked.
 _SHUFFLE_INPUT_BYTES = 128 * 2**20
 _SUM_MODULUS = 2**64
+_LOST = (RayActorError, ObjectLostError, WorkerCrashedError, NodeDiedError, ActorUnschedulableError)
 
 
 @dataclass(slots=True)
@@ -71,6 +79,10 @@ def cluster_catalog(job: PlannedJob, context: JobContext, console: Console) -> C
     plan, shards = job.plan, list(job.plan.shards)
     console.print(f"Clustering {plan.num_rows:,} rows by category: counting.", highlight=False)
     counts, before = _count(shards, context)
+    if before.rows != plan.num_rows:
+        raise RunError(
+            f"the input has changed during the run: {plan.num_rows:,} rows were planned, {before.rows:,} read"
+        )
     row_tokens = tokens_per_row(job.schemas)
     num_bytes = BYTES_PER_TOKEN * max(0, plan.estimated_tokens - row_tokens * plan.num_rows)
     placement = Placement.of(counts, rows_per_partition(before.rows, num_bytes))
@@ -83,8 +95,8 @@ def cluster_catalog(job: PlannedJob, context: JobContext, console: Console) -> C
     files, after = _deal(shards, context, placement)
     if after != before:
         raise RunError(
-            f"clustering lost or doubled rows: {before.rows:,} were read, {after.rows:,} arrived. Start the job again; "
-            "if that does not help, set shards.cluster_by_category: false"
+            f"clustering lost, doubled or mixed up rows: {before.rows:,} were read, {after.rows:,} arrived. Start the "
+            "job again; if that does not help, begin in another output folder with shards.cluster_by_category: false"
         )
     clusters = Clusters(
         files=[file.name for file in files],
@@ -231,5 +243,18 @@ _STORED = pa.schema(
 
 
 def _shard(batch: pa.Table) -> Shard:
-    shard: Shard = unpack(batch["payload"][0].as_py())
+    shard: Shard = unpack(unwrap(batch)[1])
     return shard
+
+
+def is_lost_node(error: BaseException) -> bool:
+    """Whether the pass failed because a node went with its part of the shuffle, which Ray does not make again."""
+    cause: BaseException | None = error
+    for _ in range(10):
+        if cause is None:
+            return False
+        # Ray wraps what a task raised; the shuffle's own errors have no public module.
+        if type(cause).__name__.startswith("ShuffleFileServer") or isinstance(cause, _LOST):
+            return True
+        cause = getattr(cause, "cause", None) or cause.__cause__
+    return False

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from pipelines.costing.estimate import FloatArray
 from pipelines.costing.pilot import read_costs, read_metrics
@@ -23,7 +24,8 @@ class EarlierCosts:
     """What products of each category cost in an earlier run.
 
     Attributes:
-        counts, seconds: per category, float64 [groups of shards]: products that were decoded, and their engine seconds.
+        counts, seconds: per category, float64 [groups of shards; of rows, if the run is clustered]: products that were
+            decoded, and their engine seconds.
         metrics: one row a shard.
         engine: what decoded.
         plan: of the run.
@@ -46,14 +48,18 @@ def read_earlier(uri: str) -> EarlierCosts:
     counts: dict[str, FloatArray] = defaultdict(lambda: np.zeros(num_groups))
     seconds: dict[str, FloatArray] = defaultdict(lambda: np.zeros(num_groups))
     for number, name in enumerate(names):
-        part = read_costs(folder, name, ["category"])
-        group = number % num_groups
+        part = read_costs(folder, name, ["category", "source_row"])
+        groups = np.full(part.num_rows, number % num_groups)
+        if plan.is_clustered:
+            # A category lies in one shard: groups of shards would not say how its products differ.
+            groups = part["source_row"].to_numpy() % num_groups
+        part = part.append_column("group", pa.array(groups))
         # Null: carried over from a run before, which says nothing about the cost of decoding.
         known = part.filter(part["engine_seconds"].is_valid())
-        sums = known.group_by("category").aggregate([("engine_seconds", "sum"), ("engine_seconds", "count")])
+        sums = known.group_by(["category", "group"]).aggregate([("engine_seconds", "sum"), ("engine_seconds", "count")])
         for row in sums.to_pylist():
-            counts[row["category"]][group] += row["engine_seconds_count"]
-            seconds[row["category"]][group] += row["engine_seconds_sum"]
+            counts[row["category"]][row["group"]] += row["engine_seconds_count"]
+            seconds[row["category"]][row["group"]] += row["engine_seconds_sum"]
     if num_groups < 2 or not counts:
         raise UsageError(
             f"--from-run: run {plan.run_id} in {uri} has decoded too little to say what a product costs "

@@ -160,6 +160,7 @@ def forecast_from_earlier(
     utilisation: float | None,
     *,
     is_same_schemas: bool,
+    is_dealt_alike: bool,
 ) -> Forecast:
     """From what an earlier run's products cost, by category. Those that it did not have cost what all others do.
 
@@ -167,6 +168,7 @@ def forecast_from_earlier(
         rows: of the catalog, by category.
         text_bytes: mean of a row's text.
         is_same_schemas: whether the run asked for the same attributes.
+        is_dealt_alike: whether both are clustered by category, or neither is.
     """
     known = sorted(name for name in earlier.counts if earlier.counts[name].sum() > 0)
     counts = np.stack([*(earlier.counts[name] for name in known), sum(earlier.counts.values())])
@@ -211,6 +213,7 @@ def forecast_from_earlier(
         assumed=[
             f"texts are as long as those of run {earlier.run_id}",
             *([f"{new:,} rows of categories that it did not have cost what its average row did"] if new else []),
+            *(["shards hold as many categories as there (shards.cluster_by_category)"] if not is_dealt_alike else []),
             *(["their schemas are like those of that run, which were others"] if not is_same_schemas else []),
         ],
     )

@@ -139,6 +139,7 @@ class Planner:
             uri,
             utilisation,
             is_same_schemas=earlier.plan.schema_hash == self.job.plan.schema_hash,
+            is_dealt_alike=earlier.plan.is_clustered == self.job.plan.is_clustered,
         )
 
     def backtest(self, uri: str) -> list[Backtest]:

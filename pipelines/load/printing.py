@@ -80,13 +80,11 @@ def report_gain(plain: MeasuredRun, dealt: MeasuredRun) -> dict[str, Any]:
     speeds = []
     for name, run in (("as it is", plain), ("clustered", dealt)):
         metrics = run.totals["metrics"]
-        speeds.append(run.totals["products"] / metrics["busy_seconds"] if metrics["busy_seconds"] else 0.0)
+        speeds.append(run.totals["products"] / metrics["busy_seconds"])
         tokens, busy = metrics["prefix_tokens_computed"], metrics["busy_seconds"]
         table.add_row(name, f"{tokens:,.0f}", f"{busy:.1f}", f"{speeds[-1]:,.2f}")
-    gain = speeds[1] / speeds[0] if speeds[0] else None
-    _print(table)
-    if gain is not None:
-        _print(f"Clustered, the engine does {gain:.2f} times as many products a second.")
+    gain = speeds[1] / speeds[0]
+    _print(table, f"Clustered, the engine does {gain:.2f} times as many products a second.")
     return {"gain": gain}
 
 
@@ -101,8 +99,8 @@ def report_simulation(rates: Rates, plans: list[PlanCosts], scenarios: list[Scen
     table = _table("share of what there is", "GPUs", "products", "hours", "shards/s", *names)
     for each in scenarios:
         marked = (f"{share:.1%}{' *' if name == each.first else ''}" for name, share in each.demands.items())
-        hours = f"{each.hours:,.1f}"
-        table.add_row(f"{each.num_gpus}", f"{each.num_products:,}", hours, f"{each.shards_per_second:.3g}", *marked)
+        size, hours, speed = f"{each.num_products / 1e6:,g} M", f"{each.hours:,.1f}", f"{each.shards_per_second:.3g}"
+        table.add_row(f"{each.num_gpus}", size, hours, speed, *marked)
     requests = ", ".join(f"{count:.1f} {kind}" for kind, count in rates.requests.items())
     _print(
         f"Measured here: {1000 * rates.stage_cpu_seconds:.2f} ms of CPU a product beside the GPU; a shard: {requests} "

@@ -129,6 +129,12 @@ def test_what_clustering_gains_is_measured(tmp_path: Path, tiny_model_dir: Path)
     assert f"{clustered['gain']:.2f} times as many products a second" in done.stdout
 
 
+def test_a_gain_of_made_up_answers_is_none(tmp_path: Path) -> None:
+    command = [sys.executable, "pipelines/load_test.py", "--rows", "10", "--clustered"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, "--set decoding=hpd" in done.stderr) == (2, True)
+
+
 def test_a_load_test_that_is_ended_takes_its_job_along(tmp_path: Path, tiny_model_dir: Path) -> None:
     folder = tmp_path / "load"
     command = [sys.executable, "pipelines/load_test.py", "--rows", "20000", "--stages", "0", "--folder", str(folder)]

@@ -66,10 +66,11 @@ def test_requests_are_counted(tmp_path: Path) -> None:
     folder = CountingFolder(str(tmp_path))
     table = encode("dead_letter", [])
     Ledger(folder, "s").commit(1, "a", {"dead_letter": table}, {"counts": {}})
-    assert folder.requests == {"PUT": 2, "GET": 1, "COPY": 1}
+    assert folder.requests == {"PUT": 2, "GET": 1, "HEAD": 1, "COPY": 1}
     Ledger(folder, "s").committed()
     assert Ledger(folder, "s").is_committed(1)
-    assert folder.requests == {"PUT": 2, "GET": 1, "COPY": 1, "LIST": 1, "HEAD": 1}
+    assert not Ledger(folder, "s").is_committed(2)
+    assert folder.requests == {"PUT": 2, "GET": 1, "COPY": 1, "LIST": 2, "HEAD": 3}
     assert Ledger(Folder(str(tmp_path)), "s").manifest(1)["shard"] == 1
 
 
@@ -85,9 +86,14 @@ def test_the_command(tmp_path: Path, tiny_model_dir: Path, monkeypatch: pytest.M
     rates = facts["rates"]
     assert rates["gpu_products_per_second"] == 200
     assert rates["stage_cpu_seconds"] > 0
-    # A check in every stage but the last two in one, an attempt, four parts, a manifest, four copies.
-    assert (rates["requests"]["PUT"], rates["requests"]["COPY"]) == (6, 4)
-    assert 4 <= rates["requests"]["HEAD"] <= 6
+    # Four parts, an attempt, a manifest; four copies; a look in every stage, and one before each copy.
+    assert (rates["requests"]["PUT"], rates["requests"]["COPY"], rates["requests"]["HEAD"]) == (6, 4, 8)
     assert [each["num_gpus"] for each in facts["scenarios"]] == [1, 512, 1, 512]
     assert all(each["first"] in each["demands"] for each in facts["scenarios"])
     assert "nearest to its limit" in result.stdout
+
+
+def test_too_few_rows_for_a_simulation(tmp_path: Path, tiny_model_dir: Path) -> None:
+    options = ["--simulate", "--rows", "50", "--model", str(tiny_model_dir), "--folder", str(tmp_path / "load")]
+    result = CliRunner().invoke(app, options)
+    assert (result.exit_code, "more --rows are needed" in result.stderr) == (2, True), result.output
