@@ -162,9 +162,7 @@ def test_nodes_come_with_the_work_survive_a_loss_and_go(workplace: Workplace, cl
     # One product at a time, so that the work lasts until the nodes are there.
     engine = workplace.document()["engine"] | {"max_prompts_per_cohort": 1, "max_value_tokens": 30}
     actors = {"min": 1, "max": 2 * GPUS, "num_gpus": 1, "num_cpus": 1, "num_threads": 1}
-    # Dealt anew first: what the shuffle leaves on a node must not keep it.
-    shards = {"target_tokens": 300, "ramp": [], "cluster_by_category": True}
-    cost = {"usd_per_hour": 10.0}
+    shards, cost = {"target_tokens": 300, "ramp": []}, {"usd_per_hour": 10.0}
     config = workplace.write_config(engine=engine, actors=actors, shards=shards, cost=cost)
     output = workplace.folder / "out"
     watcher = Watcher(cluster.environment)
