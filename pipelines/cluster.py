@@ -121,24 +121,31 @@ def resource_note(actors: ActorConfig) -> str | None:
     )
 
 
-def explain(error: BaseException) -> Exception | None:
-    """The `UsageError` or `RunError` behind what Ray raised; None if it is a bug of ours."""
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """The error and what is behind it, through Ray's wrapping."""
     seen: list[BaseException] = []
     cause: BaseException | None = error
     while cause is not None and cause not in seen:
         seen.append(cause)
+        yield cause
         if isinstance(cause, RayTaskError):
-            # Often of the cause's own class as well, with the whole remote stack trace for its message.
             cause = cause.cause if isinstance(cause.cause, BaseException) else None
-            continue
+        else:
+            cause = cause.__cause__
+
+
+def explain(error: BaseException) -> Exception | None:
+    """The `UsageError` or `RunError` behind what Ray raised; None if it is a bug of ours."""
+    # A `RayTaskError` is often of its cause's own class as well, with the whole remote stack trace for its message.
+    seen = [cause for cause in causes(error) if not isinstance(cause, RayTaskError)]
+    for cause in seen:
         if isinstance(cause, HPDError):
             return RunError(str(cause))
         if isinstance(cause, (UsageError, RunError)):
             return type(cause)(str(cause.args[0]) if cause.args else str(cause))
         if isinstance(cause, OSError) and cause.errno is not None:
             return RunError(str(cause))  # a full disk, no permission, no network
-        cause = cause.__cause__
-    system = [cause for cause in seen if isinstance(cause, RayError) and not isinstance(cause, RayTaskError)]
+    system = [cause for cause in seen if isinstance(cause, RayError)]
     if system:
         lines = str(system[-1]).strip().splitlines() or [type(system[-1]).__name__]
         # Of an actor that did not start, the reason stands at the end of its stack trace.

@@ -33,8 +33,7 @@ Answer = TypeVar("Answer")
 
 def map_requests(function: Callable[[Item], Answer], items: Iterable[Item]) -> list[Answer]:
     """`function` of every item, in order; several at a time, because most of a request to a storage is waiting."""
-    with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
-        return list(pool.map(function, items))
+    return list(iter_requests(function, list(items)))
 
 
 def open_filesystem(uri: str, *, anonymous: bool = False) -> tuple[Any, str]:

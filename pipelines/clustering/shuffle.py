@@ -32,6 +32,7 @@ from ray.exceptions import (
 )
 from rich.console import Console
 
+from pipelines.cluster import causes
 from pipelines.clustering.clusters import Clusters
 from pipelines.clustering.dealt import DealtRow, encode, segments, to_table
 from pipelines.clustering.placement import Placement, rows_per_partition
@@ -249,12 +250,7 @@ def _shard(batch: pa.Table) -> Shard:
 
 def is_lost_node(error: BaseException) -> bool:
     """Whether the pass failed because a node went with its part of the shuffle, which Ray does not make again."""
-    cause: BaseException | None = error
-    for _ in range(10):
-        if cause is None:
-            return False
-        # Ray wraps what a task raised; the shuffle's own errors have no public module.
-        if type(cause).__name__.startswith("ShuffleFileServer") or isinstance(cause, _LOST):
-            return True
-        cause = getattr(cause, "cause", None) or cause.__cause__
-    return False
+    # The shuffle's own errors have no public module.
+    return any(
+        type(cause).__name__.startswith("ShuffleFileServer") or isinstance(cause, _LOST) for cause in causes(error)
+    )
