@@ -10,7 +10,7 @@ from typing import Any
 from hpd_core import Evidence, RecordResult, Value, ground
 from hpd_core.values import join_items
 from pipelines.context import DeadRow, DecodedShard, JobContext, PreparedRecord
-from pipelines.readers import original_rows
+from pipelines.prepare import read_originals
 from pipelines.tables import EncodedTable, encode
 
 Row = dict[str, Any]
@@ -214,17 +214,13 @@ def _originals(dead: list[DeadRow], decoded: DecodedShard, job: JobContext) -> d
 
     Raises `RunError` if their file cannot be read now: committed without them, they would be lost to a repair for ever.
     """
-    numbers = defaultdict(set)
+    missing = defaultdict(list)
     for row in dead:
-        if row.code != "unreadable" and row.row_json is None:
-            numbers[row.file].add(row.row)
+        if row.row_json is None:
+            missing[row.file].append(row)
     found: dict[tuple[int, int], str] = {}
     for piece in decoded.prepared.sources:
-        wanted = {number for number in numbers[piece.file] if piece.start <= number < piece.stop}
-        if not wanted:
-            continue
-        source = job.files[piece.file]
-        rows = original_rows(source.uri, source.format, piece, wanted, anonymous=job.config.input.anonymous)
+        rows = read_originals(piece, missing[piece.file], job)
         found |= {(piece.file, number): text for number, text in rows.items()}
     return found
 

@@ -7,7 +7,7 @@ import functools
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from hpd_core import DocumentTokenizer, EngineConfig, Record
@@ -17,7 +17,7 @@ from pipelines.clustering.dealt import from_values, source_piece
 from pipelines.context import DeadRow, JobContext, PreparedRecord, PreparedShard
 from pipelines.errors import RunError
 from pipelines.logs import about
-from pipelines.readers import SourceRow, read_piece
+from pipelines.readers import SourceRow, original_rows, read_piece
 from pipelines.rows import Refusal, to_record
 from pipelines.sharding import Piece, Shard
 
@@ -58,6 +58,16 @@ def read_catalog(
     source, config = job.files[piece.file], job.config.input
     rows = read_piece(source.uri, source.format, piece, config.columns, anonymous=config.anonymous, on_read=on_read)
     return ((row, _take(row, piece.file, job)) for row in rows)
+
+
+def read_originals(piece: Piece, dead: Iterable[DeadRow], job: JobContext) -> dict[int, str]:
+    """Those of the refused rows that lie in the piece, whole, as JSON; by number. Raises as `read_piece`."""
+    # What could not be read has no text.
+    wanted = {row.row for row in dead if row.code != "unreadable" and piece.start <= row.row < piece.stop}
+    if not wanted:
+        return {}
+    source = job.files[piece.file]
+    return original_rows(source.uri, source.format, piece, wanted, anonymous=job.config.input.anonymous)
 
 
 def _read_dealt(piece: Piece, job: JobContext, on_read: Callable[[int], None]) -> Iterator[dict[str, Any]]:

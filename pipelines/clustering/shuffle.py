@@ -41,8 +41,8 @@ from pipelines.errors import RunError
 from pipelines.ledger import CLUSTERED_FOLDER
 from pipelines.logs import about, log_as_json
 from pipelines.planned import PlannedJob
-from pipelines.prepare import read_catalog
-from pipelines.readers import original_rows, read_piece
+from pipelines.prepare import read_catalog, read_originals
+from pipelines.readers import read_piece
 from pipelines.sharding import BYTES_PER_TOKEN, Piece, Shard, plan_shards, tokens_per_row
 from pipelines.sources import Segment, SourceFile
 from pipelines.stages import deprecated_options_allowed, settle, shard_blocks, unwrap
@@ -192,22 +192,14 @@ def deal(batch: pa.Table, job: JobContext, placement: Placement) -> pa.Table:
 
 def _dealt_rows(piece: Piece, job: JobContext, placement: Placement) -> Iterator[DealtRow]:
     read = list(read_catalog(piece, job))
-    originals = _originals(piece, [outcome for _, outcome in read if isinstance(outcome, DeadRow)], job)
+    # Kept for the dead letters: later they would have to be looked for all over the catalog.
+    originals = read_originals(piece, [outcome for _, outcome in read if isinstance(outcome, DeadRow)], job)
     for row, outcome in read:
         key = category_key((row.values or {}).get(job.config.input.category), job)
         partition = placement.partition(key, piece.file, row.number)
         if isinstance(outcome, DeadRow):
             outcome = replace(outcome, row_json=originals.get(row.number))
         yield DealtRow(outcome, partition, key, row.byte_start, row.byte_stop)
-
-
-def _originals(piece: Piece, dead: Sequence[DeadRow], job: JobContext) -> dict[int, str]:
-    """The refused rows as JSON, for their dead letters: later they would have to be looked for all over the catalog."""
-    wanted = {row.row for row in dead if row.code != "unreadable"}
-    if not wanted:
-        return {}
-    source = job.files[piece.file]
-    return original_rows(source.uri, source.format, piece, wanted, anonymous=job.config.input.anonymous)
 
 
 def store(batch: pa.Table, job: JobContext) -> pa.Table:
