@@ -51,6 +51,11 @@ class EngineConfig(BaseModel):
         True,
         description="numbers, booleans and enums are answered in their type or null, if the tokenizer can write it",
     )
+    tensor_parallel: int = Field(
+        1,
+        ge=1,
+        description="GPUs of one node that share every layer of a model which is too large for one; a process each",
+    )
     quantization: Quantization | None = Field(None, description="bitsandbytes weights: 'nf4' or 'int8'")
     trust_remote_code: bool = Field(False, description="run code that comes with a hub model")
     prompt: PromptTemplate = Field(default_factory=PromptTemplate, description="the prompt's texts")

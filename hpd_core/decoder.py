@@ -24,7 +24,7 @@ from hpd_core.constraints import StateTable
 from hpd_core.drafts import Drafter
 from hpd_core.errors import ModelError
 from hpd_core.layout import FREE, IntArray
-from hpd_core.memory import halved, is_out_of_memory
+from hpd_core.memory import fitted, free_bytes, halved, is_out_of_memory
 from hpd_core.packing import PackedLinears
 from hpd_core.scheduler import Scheduler
 
@@ -56,6 +56,8 @@ class StepReport:
 
 class Decoder:
     """Runs prompts to their end: `add` them, call `step` until `has_work` is False."""
+
+    restarts_after_out_of_memory = True
 
     def __init__(
         self,
@@ -96,6 +98,13 @@ class Decoder:
         """The settings as they are now: smaller ones where memory was missing."""
         return self._scheduler.config
 
+    def fit(self, config: EngineConfig) -> None:
+        """Sets limits that memory has room for, while there is no work; after a first step, which packs weights."""
+        self.limit(fitted(config, self._shape, self._free_bytes()))
+
+    def _free_bytes(self) -> int:
+        return free_bytes(self._shape.device)
+
     def limit(self, config: EngineConfig) -> None:
         """Sets other limits, while there is no work."""
         self._config = config
@@ -119,7 +128,7 @@ class Decoder:
         try:
             report = self._step(started)
         except Exception as error:
-            if not is_out_of_memory(error):
+            if not is_out_of_memory(error) or not self.restarts_after_out_of_memory:
                 raise
             limits = self._scheduler.config
             smaller = halved(limits)

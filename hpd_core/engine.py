@@ -7,19 +7,20 @@ import time
 from collections import Counter, deque
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Any
+from typing import Any, Self
 
 from hpd_core import models
 from hpd_core.cohort import Prompt
 from hpd_core.config import EngineConfig
 from hpd_core.constraints import Constraints
 from hpd_core.decoder import Decoder, StepReport
-from hpd_core.errors import EngineError
+from hpd_core.errors import EngineError, ModelError
 from hpd_core.extractor import ExtractionFuture, Extractor, Weights, refused_result
-from hpd_core.memory import fitted, free_bytes
 from hpd_core.prepare import PreparedPrompt, PromptBuilder, Refusal
+from hpd_core.ranks import Group, SharedDecoder
 from hpd_core.tokenization import SegmentTokenizer
 from hpd_core.types import Attribute, CategorySchema, Record, RecordResult, Value
 from hpd_core.values import parse_value
@@ -55,8 +56,13 @@ class Engine(Extractor):
 
     decoding = "hpd"
 
-    def __init__(self, model: Any, tokenizer: Any, config: EngineConfig | None = None) -> None:
+    def __init__(
+        self, model: Any, tokenizer: Any, config: EngineConfig | None = None, group: Group | None = None
+    ) -> None:
         """Takes an already loaded transformers model, for itself: its attention implementation is replaced.
+
+        Args:
+            group: the processes that have the other parts of the model; `from_pretrained` starts them.
 
         Raises:
             ModelError: the model cannot work with HPD; the message says why.
@@ -64,6 +70,9 @@ class Engine(Extractor):
         """
         started = time.perf_counter()
         self.config = config or EngineConfig()
+        self._group = group
+        if self.config.tensor_parallel > 1 and group is None:
+            raise ModelError("tensor_parallel needs several processes, which Engine.from_pretrained starts")
         models.attach(model)
         self._weights = Weights.of(model)
         self._segments = SegmentTokenizer(tokenizer)
@@ -72,11 +81,15 @@ class Engine(Extractor):
         used = constraints if self.config.constrain_values else None
         self._builder = PromptBuilder(tokenizer, self.config, models.max_positions(model.config), used)
         self.closing_tokens = closing = models.closing_tokens(model, self._segments)
-        shape = models.cache_shape(model)
-        self._decoder = Decoder(model, closing, self.config, shape, constraints.table)
+        self._decoder = (
+            Decoder(model, closing, self.config, models.cache_shape(model), constraints.table)
+            if group is None
+            else group.ranks.decoder(model, closing, self.config, constraints.table)
+        )
         models.verify(model, tokenizer, self._decoder)
-        # After the first step: on a CPU it packs the weights.
-        self._decoder.limit(fitted(self.config, shape, free_bytes(shape.device)))
+        self._decoder.fit(self.config)
+        if isinstance(self._decoder, SharedDecoder) and group is not None:
+            group.lead(self._decoder)
 
         self._inbox: deque[tuple[_Submission, list[PreparedPrompt]]] = deque()
         self._wake = threading.Condition()
@@ -85,6 +98,18 @@ class Engine(Extractor):
         self._thread: threading.Thread | None = None
         self._finisher = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hpd-finish")
         self.load_seconds = time.perf_counter() - started
+
+    @classmethod
+    def _load(cls, model: str, config: EngineConfig, adapter: str | None) -> Self:
+        if config.tensor_parallel == 1:
+            return super()._load(model, config, adapter)
+        with ExitStack() as stack:
+            group = Group(model, config, adapter)
+            stack.callback(group.close)
+            engine = cls(group.weights.model, models.load_tokenizer(model, config), config, group)
+            engine._weights = group.weights
+            stack.pop_all()
+        return engine
 
     @property
     def layout(self) -> str:
@@ -124,6 +149,8 @@ class Engine(Extractor):
         if self._thread is not None:
             self._thread.join()
         self._finisher.shutdown()
+        if self._group is not None:
+            self._group.close()
 
     # The engine's thread.
 

@@ -87,12 +87,14 @@ class Weights:
     Attributes:
         source: the folder or hub id it came from.
         adapter: what was put into it; its files may be gone.
+        whole_size: `models.size` of all of it, where this process has a part.
     """
 
     model: Any
     model_id: str
     source: str
     adapter: Adapter | None = None
+    whole_size: dict[str, int] | None = None
 
     @classmethod
     def of(cls, model: Any) -> Weights:
@@ -226,7 +228,8 @@ class Extractor(ABC):
             "layout": self.layout,
             "dtype": str(model.dtype).removeprefix("torch."),
             "quantization": self.config.quantization,
-            "model_size": models.size(model),
+            "model_size": self._weights.whole_size or models.size(model),
+            "tensor_parallel": self.config.tensor_parallel,
             "device": str(model.device),
             "device_name": models.device_name(model.device),
             "prompt_hash": self.config.prompt.hash,

@@ -93,6 +93,15 @@ def load_model(model: str, config: EngineConfig) -> Any:
     return loaded.eval() if config.quantization else loaded.to(device).eval()
 
 
+def load_config(model: str, config: EngineConfig) -> Any:
+    """Loads the configuration of `model`, in transformers' form. Raises `ModelError` if it is not found."""
+    source = resolve_source(model, weights=False)
+    try:
+        return AutoConfig.from_pretrained(source, trust_remote_code=config.trust_remote_code)
+    except (OSError, ValueError) as error:
+        raise ModelError(_not_found(model, error)) from error
+
+
 def _not_found(model: str, error: Exception) -> str:
     names = ", ".join(sorted(EMBEDDED_MODELS))
     reason = (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -16,7 +16,7 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 
 from hpd_core import HPDError
-from pipelines.config import ActorConfig
+from pipelines.config import JobConfig
 from pipelines.errors import ProcessesDiedError, RunError, UsageError
 
 _ROOT = Path(__file__).resolve().parent.parent
@@ -92,24 +92,32 @@ def num_cpus() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def num_gpus_per_actor(actors: ActorConfig) -> float:
-    """What an actor reserves: as configured, or one GPU where the cluster has any."""
-    if actors.num_gpus is not None:
-        return actors.num_gpus
+def num_gpus_per_actor(config: JobConfig) -> float:
+    """What an actor reserves: as configured, or one GPU (as many as share a model) where the cluster has any."""
+    if config.actors.num_gpus is not None:
+        return config.actors.num_gpus
     resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
-    return 1.0 if resources.get("GPU", 0) >= 1 else 0.0
+    return float(config.engine.tensor_parallel) if resources.get("GPU", 0) >= 1 else 0.0
 
 
-def resource_note(actors: ActorConfig) -> str | None:
+def resource_note(config: JobConfig) -> str | None:
     """What to tell the user where the cluster, as it is now, cannot hold the engines or leaves no CPU beside them.
 
     Only a note: on a cluster that grows, nodes may be on their way.
     """
     resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
-    if (actors.num_gpus or 0) * actors.min > resources.get("GPU", 0.0):
+    actors, num_gpus = config.actors, num_gpus_per_actor(config)
+    if num_gpus * actors.min > resources.get("GPU", 0.0):
         return (
-            f"Note: actors.min x actors.num_gpus = {(actors.num_gpus or 0) * actors.min:g} GPUs are wanted, the "
+            f"Note: {num_gpus * actors.min:g} GPUs are wanted (actors.min {actors.min}, {num_gpus:g} an actor), the "
             f"cluster has {resources.get('GPU', 0.0):g} now. If it does not grow, the job waits for ever."
+        )
+    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    largest = max((node["Resources"].get("GPU", 0.0) for node in nodes if node["Alive"]), default=0.0)
+    if num_gpus > largest:
+        return (
+            f"Note: an actor wants {num_gpus:g} GPUs of one node, the largest node has {largest:g} now. If no larger "
+            f"one comes, the job waits for ever."
         )
     num_cpus = resources.get("CPU", 0.0)
     reserved = actors.max * actors.num_cpus

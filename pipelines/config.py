@@ -180,6 +180,17 @@ class JobConfig(_Section):
             raise ValueError("base and retry_failed exclude each other: base takes failed rows again, too")
         return self
 
+    @model_validator(mode="after")
+    def _check_gpus(self) -> JobConfig:
+        size, gpus = self.engine.tensor_parallel, self.actors.num_gpus
+        if size > 1 and self.decoding == "ar":
+            raise ValueError("engine.tensor_parallel is for decoding: hpd; set it to 1 for 'ar'")
+        if size > 1 and gpus not in (None, 0, size):
+            raise ValueError(
+                f"engine.tensor_parallel {size} takes {size} GPUs, actors.num_gpus is {gpus:g}; leave the latter out"
+            )
+        return self
+
 
 # What cannot change a result, only where it goes, how fast it comes, or how it is judged.
 _FREE_SECTIONS = (
@@ -200,6 +211,8 @@ def result_config(config: JobConfig) -> dict[str, Any]:
     data = config.model_dump(mode="json", exclude=set(_FREE_SECTIONS))
     for key in _FREE_ENGINE_KEYS:
         data["engine"].pop(key, None)
+    if config.engine.tensor_parallel == 1:
+        del data["engine"]["tensor_parallel"]  # likewise: see below
     # How the catalog is reached does not change what is in it.
     data["input"].pop("anonymous")
     for key in ("adapter", "base", "retry_failed"):

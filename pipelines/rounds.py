@@ -31,8 +31,8 @@ def decode_pending(job: PlannedJob, ledger: Ledger, totals: Totals, lease: RunLe
     from pipelines.stages import build_dataset
 
     with ray_cluster(job.config.actors.max * job.config.actors.num_cpus):
-        num_gpus = num_gpus_per_actor(job.config.actors)
-        if (note := resource_note(job.config.actors)) is not None:
+        num_gpus = num_gpus_per_actor(job.config)
+        if (note := resource_note(job.config)) is not None:
             console.print(note)
         if job.config.base is not None and job.earlier is None:
             console.print(

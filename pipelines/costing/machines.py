@@ -72,7 +72,7 @@ def _engines_per_node(config: JobConfig, measured: Mapping[str, Any]) -> int:
     known = price_table().get(config.cost.instance_type or "")
     gpus = config.actors.num_gpus
     if known is not None and gpus != 0:
-        return max(1, int(known.gpu_count / (gpus or 1)))
+        return max(1, int(known.gpu_count / (gpus or config.engine.tensor_parallel)))
     share = measured.get("node_share")
     on_cpu = measured.get("gpu_type") is None
     return config.actors.max if on_cpu or not share else max(1, round(1 / share))
@@ -100,6 +100,8 @@ def work_per_row(config: JobConfig, engine: Mapping[str, Any], tokens: Mapping[s
     """
     if config.decoding != "hpd":
         raise UsageError("--on: only decoding: hpd can be moved to a machine that was not measured")
+    if config.engine.tensor_parallel > 1:
+        raise UsageError("--on: what GPUs that share a model lose by waiting for each other has to be measured")
     size = engine.get("model_size")
     if not size:
         raise UsageError("the measured run does not say how large its model is; run a new pilot")

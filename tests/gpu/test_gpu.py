@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 import torch
 
-from hpd_core import Engine, EngineConfig
+from hpd_core import Engine, EngineConfig, EngineError
+from tests.core.engines import answers
 from tests.core.families import build_model
 from tests.core.helpers import assert_equals_oracle, decode, random_case, random_closing, random_ids
 from tests.core.products import SCHEMAS, products
@@ -43,3 +45,18 @@ def test_other_precisions_answer_every_record(tiny_model_dir: Path, settings: di
         results = engine.extract(records, SCHEMAS)
     assert [result.id for result in results] == [record.id for record in records]
     assert not any(result.error for result in results)
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="fewer than two CUDA devices on this machine")
+def test_two_gpus_answer_as_one(tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", False)
+    config = EngineConfig(device="cuda", dtype="float32", max_value_tokens=8)
+    with Engine.from_pretrained(str(tiny_model_dir), config) as engine:
+        expected = answers(engine.extract(products(50), SCHEMAS))
+    with Engine.from_pretrained(str(tiny_model_dir), config.model_copy(update={"tensor_parallel": 2})) as engine:
+        assert answers(engine.extract(products(50), SCHEMAS)) == expected
+        [other] = [child for child in psutil.Process().children() if "hpd_core.ranks" in " ".join(child.cmdline())]
+        other.kill()
+        # It must not wait for ever for a process that is gone.
+        with pytest.raises(EngineError, match="died: rank 1"):
+            engine.submit(products(3), SCHEMAS).result(120)

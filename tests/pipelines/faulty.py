@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
 
+import psutil
+
 from hpd_core import Record
 from pipelines.context import JobContext
 from pipelines.decode import Decoder
@@ -108,3 +110,15 @@ __all__ = [
     "RaisingDecode",
     "StillbornDecode",
 ]
+
+
+class BereavedDecode(_WrappedDecode):
+    """One of the processes that share the model is killed, once in the life of the actor."""
+
+    has_killed = False
+
+    def before(self, records: Sequence[Record]) -> None:
+        if not self.has_killed:
+            self.has_killed = True
+            [other] = [child for child in psutil.Process().children() if "hpd_core.ranks" in " ".join(child.cmdline())]
+            other.kill()

@@ -1,0 +1,247 @@
+"""A model that is cut between processes answers as the whole one; real processes, gloo, on a CPU."""
+
+from __future__ import annotations
+
+import copy
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+import torch.distributed as dist
+import transformers as tf
+
+from hpd_core import Engine, EngineError, ModelError
+from hpd_core.tensor_parallel import check_divisible, cut
+from tests.tiny_model import answering_model, answering_tokenizer, build_tiny_model
+
+from .engines import answers, config
+from .families import build_model
+from .products import SCHEMAS, products
+from .test_adapters import train
+
+CUTTABLE = ("llama", "qwen2", "qwen3", "mistral", "gemma2", "gemma3", "granite", "gpt_neox")
+REFUSED = {"phi3": "rowwise_split_input", "olmo2": "rowwise_split_input", "qwen3_moe": "moe_tp_experts"}
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(build_tiny_model(tmp_path_factory.mktemp("tiny")))
+
+
+@pytest.fixture(autouse=True)
+def nothing_left() -> Iterator[None]:
+    """Every test ends its processes and leaves its group."""
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+    assert not _followers()
+    assert not dist.is_initialized()
+
+
+def _followers() -> list[psutil.Process]:
+    return [child for child in psutil.Process().children() if "hpd_core.ranks" in " ".join(child.cmdline())]
+
+
+def _save(model: Any, tokenizer: Any, folder: Path) -> str:
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+def _answers(model: str, adapter: str | None = None, **options: Any) -> list[Any]:
+    with Engine.from_pretrained(model, config(**options), adapter) as engine:
+        return answers(engine.extract(products(20), SCHEMAS))
+
+
+@pytest.mark.parametrize("layout", ["tree", "stacked"])
+def test_answers_are_those_of_the_whole_model(tiny: str, layout: str) -> None:
+    expected = _answers(tiny, layout=layout)
+    assert len({answer for record in expected for answer in record}) > 10
+    small = {"max_tokens_per_step": 64, "max_prompts_per_cohort": 3}  # many steps, merges, waiting prompts
+    assert _answers(tiny, layout=layout, tensor_parallel=2, **small) == expected
+
+
+def test_submissions_one_after_the_other(tiny: str) -> None:
+    with Engine.from_pretrained(tiny, config()) as engine:
+        expected = [answers(engine.extract(products(4, first), SCHEMAS)) for first in range(0, 12, 4)]
+    with Engine.from_pretrained(tiny, config(tensor_parallel=2)) as engine:
+        futures = [engine.submit(products(4, first), SCHEMAS) for first in range(0, 12, 4)]
+        assert [answers(future.result(60)) for future in futures] == expected
+        assert answers(engine.extract(products(4), SCHEMAS)) == expected[0]
+
+
+class Sum:
+    """all_reduce for ranks that are threads of this process: a process for each of many families takes minutes."""
+
+    def __init__(self, size: int) -> None:
+        self._parts: list[torch.Tensor] = []
+        self._barrier = threading.Barrier(size)
+
+    def __call__(self, part: torch.Tensor) -> None:
+        self._parts.append(part)
+        self._barrier.wait(60)
+        whole = sum(each.clone() for each in self._parts)
+        self._barrier.wait(60)
+        part.copy_(whole)
+        if self._barrier.wait(60) == 0:
+            self._parts.clear()
+        self._barrier.wait(60)
+
+
+@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize("family", CUTTABLE)
+def test_families(family: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each cuts its layers in its own way: biases, norms, fused projections, softcap."""
+    model = build_model(family)
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias"):  # they begin as zeros
+            torch.nn.init.normal_(parameter, std=0.3)
+    ids = torch.arange(3, 43)[None]
+    with torch.inference_mode():
+        expected = model(input_ids=ids, use_cache=False).logits
+    parts = [copy.deepcopy(model) for _ in range(size)]
+    for rank, part in enumerate(parts):
+        cut(part, rank, size)
+    monkeypatch.setattr(dist, "all_reduce", Sum(size))
+    with ThreadPoolExecutor(size) as pool:
+        found = list(pool.map(lambda part: _logits(part, ids), parts))
+    for logits in found:
+        torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-3)
+    numbers = [
+        sum(p.numel() for name, p in part.named_parameters() if ".layers." in name) for part in (model, parts[0])
+    ]
+    assert numbers[1] < numbers[0] / size * 1.1  # norms are whole
+
+
+def _logits(model: Any, ids: torch.Tensor) -> torch.Tensor:
+    with torch.inference_mode():
+        return model(input_ids=ids, use_cache=False).logits
+
+
+def test_four_ranks_and_heads_that_only_two_can_share(tmp_path: Path) -> None:
+    tokenizer = answering_tokenizer()
+    folder = _save(answering_model(tokenizer, num_key_value_heads=4), tokenizer, tmp_path)
+    assert _answers(folder, tensor_parallel=4) == _answers(folder)
+    with pytest.raises(ModelError, match="the model's 4 attention heads cannot be divided by tensor_parallel 3"):
+        Engine.from_pretrained(folder, config(tensor_parallel=3))
+
+
+def test_bfloat16_adds_up_partial_sums(tiny: str) -> None:
+    """Other rounding, so not the very same answers; nearly all of them."""
+    expected, found = (
+        [value for record in _answers(tiny, dtype="bfloat16", tensor_parallel=size) for value in record]
+        for size in (1, 2)
+    )
+    assert sum(a == b for a, b in zip(expected, found, strict=True)) >= 0.9 * len(expected)
+
+
+def test_an_adapter_is_merged_before_the_cut(tiny: str, tmp_path: Path) -> None:
+    train(tf.AutoModelForCausalLM.from_pretrained(tiny), tmp_path)
+    adapter = str(tmp_path)
+    expected = _answers(tiny, adapter)
+    assert expected != _answers(tiny)
+    assert _answers(tiny, adapter, tensor_parallel=2) == expected
+
+
+def test_what_it_says_of_itself(tiny: str) -> None:
+    with Engine.from_pretrained(tiny, config()) as whole:
+        expected = whole.describe()
+    with Engine.from_pretrained(tiny, config(tensor_parallel=2)) as engine:
+        found = engine.describe()
+        # A process has half of the heads, and so half of the cache.
+        assert engine._decoder.pool.shape.num_kv_heads == 1
+    assert (expected.pop("tensor_parallel"), found.pop("tensor_parallel")) == (1, 2)
+    assert found == expected
+
+
+@pytest.mark.parametrize("during_work", [False, True])
+def test_a_rank_that_dies_ends_the_engine(tiny: str, during_work: bool) -> None:
+    with Engine.from_pretrained(tiny, config(tensor_parallel=2, max_tokens_per_step=16)) as engine:
+        future = engine.submit(products(300), SCHEMAS) if during_work else None
+        os.kill(_followers()[0].pid, signal.SIGKILL)
+        with pytest.raises(EngineError, match=r"died: rank 1 \(exit code -9\)"):
+            (future or engine.submit(products(3), SCHEMAS)).result(60)
+        with pytest.raises(EngineError, match=r"rank 1 \(exit code -9\).*load the engine anew"):
+            engine.extract(products(3), SCHEMAS)
+    assert len(_answers(tiny, tensor_parallel=2)) == 20  # and that works
+
+
+def test_a_step_that_fails_ends_the_engine(tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Out of memory, too: the others wait in the middle of the step, so no smaller one can follow."""
+    with Engine.from_pretrained(tiny, config(tensor_parallel=2)) as engine:
+
+        def fail(*_: object) -> None:
+            raise torch.OutOfMemoryError("too much")
+
+        monkeypatch.setattr(engine._decoder, "_forward", fail)
+        with pytest.raises(EngineError, match="too much"):
+            engine.extract(products(3), SCHEMAS)
+        assert not _followers()
+        with pytest.raises(EngineError, match=r"has ended \(OutOfMemoryError: too much\); load the engine anew"):
+            engine.extract(products(3), SCHEMAS)
+
+
+def test_ranks_of_a_dead_leader_end(tiny: str) -> None:
+    script = (
+        "import sys, time; from hpd_core import Engine, EngineConfig; "
+        f"Engine.from_pretrained({tiny!r}, EngineConfig(device='cpu', tensor_parallel=2)); print('up', flush=True); "
+        "time.sleep(600)"
+    )
+    leader = psutil.Popen([sys.executable, "-c", script], stdout=-1)
+    assert leader.stdout.readline() == b"up\n"
+    [follower] = leader.children()
+    leader.kill()
+    leader.wait()
+    until = time.monotonic() + 20
+    while follower.is_running() and follower.status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < until, "it lives on"
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("family", REFUSED)
+def test_families_that_cannot_be_cut(family: str) -> None:
+    with pytest.raises(ModelError, match=REFUSED[family]):
+        check_divisible(build_model(family).config, 2)
+
+
+def test_refusals(tiny: str) -> None:
+    for options, reason in (
+        ({"quantization": "nf4"}, "quantized weights cannot be cut"),
+        ({"max_draft_tokens_per_step": 8}, "takes no drafts"),
+        ({"tensor_parallel": 8}, "4 attention heads cannot be divided by tensor_parallel 8"),
+    ):
+        with pytest.raises(ModelError, match=reason):
+            Engine.from_pretrained(tiny, config(**{"tensor_parallel": 2, **options}))
+    with pytest.raises(ModelError, match="there is no such folder"):
+        Engine.from_pretrained("/nowhere", config(tensor_parallel=2))
+    with pytest.raises(ModelError, match=r"Engine\.from_pretrained"):
+        Engine(build_model("llama"), answering_tokenizer(), config(tensor_parallel=2))
+    with (
+        Engine.from_pretrained(tiny, config(tensor_parallel=2)),
+        pytest.raises(ModelError, match="one tensor-parallel engine, alone"),
+    ):
+        Engine.from_pretrained(tiny, config(tensor_parallel=2))
+
+
+def test_a_rank_that_does_not_start_says_why(tiny: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Rank 0 has its part and the file is gone for the next one, as with a disk that fails in between.
+    folder = Path(build_tiny_model(tmp_path / "model"))
+    from hpd_core import ranks
+
+    def cut_and_remove(*arguments: Any) -> None:
+        ranks_cut(*arguments)
+        (folder / "model.safetensors").unlink()
+
+    ranks_cut = ranks.cut
+    monkeypatch.setattr(ranks, "cut", cut_and_remove)
+    with pytest.raises(ModelError, match=r"rank 1 of the tensor-parallel engine does not start: .*model"):
+        Engine.from_pretrained(str(folder), config(tensor_parallel=2))
