@@ -102,7 +102,7 @@ class Ranks:
                 weights.whole_size = models.size(weights.model)
                 cut(weights.model, self.rank, self.size)
                 weights.model.to(self._device)
-            dist.barrier()
+            self.least(0)  # waits for all; dist.barrier would do that on the GPUs
         return weights
 
     def decoder(
