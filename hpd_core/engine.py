@@ -7,7 +7,6 @@ import time
 from collections import Counter, deque
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, Self
@@ -86,7 +85,7 @@ class Engine(Extractor):
             if group is None
             else group.ranks.decoder(model, closing, self.config, constraints.table)
         )
-        models.verify(model, tokenizer, self._decoder)
+        models.verify(model, tokenizer, self._decoder, group.expected if group is not None else None)
         self._decoder.fit(self.config)
         if isinstance(self._decoder, SharedDecoder) and group is not None:
             group.lead(self._decoder)
@@ -103,12 +102,15 @@ class Engine(Extractor):
     def _load(cls, model: str, config: EngineConfig, adapter: str | None) -> Self:
         if config.tensor_parallel == 1:
             return super()._load(model, config, adapter)
-        with ExitStack() as stack:
-            group = Group(model, config, adapter)
-            stack.callback(group.close)
-            engine = cls(group.weights.model, models.load_tokenizer(model, config), config, group)
-            engine._weights = group.weights
-            stack.pop_all()
+        group = Group(model, config, adapter)
+        try:
+            tokenizer = models.load_tokenizer(model, config)
+            group.load(tokenizer)
+            engine = cls(group.weights.model, tokenizer, config, group)
+        except BaseException as error:
+            # One process fails because of another as a rule; the first one knows why.
+            raise group.end_after(error) or error from error
+        engine._weights = group.weights
         return engine
 
     @property

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self
 from hpd_core import models
 from hpd_core.adapters import Adapter, add_adapter, open_adapter
 from hpd_core.config import EngineConfig
-from hpd_core.errors import EngineError
+from hpd_core.errors import EngineError, ModelError
 from hpd_core.prepare import Refusal
 from hpd_core.threads import in_passing_thread
 from hpd_core.types import CategorySchema, Record, RecordResult
@@ -149,6 +149,8 @@ class Extractor(ABC):
 
     @classmethod
     def _load(cls, model: str, config: EngineConfig, adapter: str | None) -> Self:
+        if config.tensor_parallel > 1:
+            raise ModelError(f"tensor_parallel is for the engine, not for {cls.decoding!r}; set it to 1")
         tokenizer = models.load_tokenizer(model, config)
         weights = Weights.load(model, config, adapter)
         extractor = cls(weights.model, tokenizer, config)

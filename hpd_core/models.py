@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 import transformers
+from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from hpd_core.attention import ATTENTION_NAME, packed_attention
@@ -93,11 +94,15 @@ def load_model(model: str, config: EngineConfig) -> Any:
     return loaded.eval() if config.quantization else loaded.to(device).eval()
 
 
-def load_config(model: str, config: EngineConfig) -> Any:
-    """Loads the configuration of `model`, in transformers' form. Raises `ModelError` if it is not found."""
+def load_empty(model: str, config: EngineConfig) -> Any:
+    """The model without its weights, on the device meta. Raises `ModelError` if it is not found."""
     source = resolve_source(model, weights=False)
+    trust = config.trust_remote_code
     try:
-        return AutoConfig.from_pretrained(source, trust_remote_code=config.trust_remote_code)
+        model_config = AutoConfig.from_pretrained(source, trust_remote_code=trust)
+        _refuse_unsupported(model_config)
+        with torch.device("meta"):
+            return AutoModelForCausalLM.from_config(model_config, trust_remote_code=trust)
     except (OSError, ValueError) as error:
         raise ModelError(_not_found(model, error)) from error
 
@@ -215,15 +220,35 @@ def end_of_text_ids(model: Any) -> list[int]:
     return sorted(ids)
 
 
-def verify(model: Any, tokenizer: Any, decoder: Decoder) -> None:
+def verify(model: Any, tokenizer: Any, decoder: Decoder, expected: Sequence[Tensor] | None = None) -> None:
     """Proves on one line of text that the model obeys our masks and positions.
 
     Two branches behind a shared trunk must be predicted as two ordinary causal forwards predict them, by the
     model's own attention.
 
+    Args:
+        expected: `probe` of the model as it was before it was cut into parts.
+
     Raises:
         ModelError: it does not obey.
     """
+    prompt = run_probe(model, tokenizer, decoder)
+    # Half precision moves log-probabilities by tenths; seeing a wrong token moves them by more.
+    tolerance = 1e-3 if model.dtype == torch.float32 else 0.5
+    if expected is None:
+        with own_attention(model):
+            expected = probe(model, tokenizer)
+    for logprobs, found, decoded in zip(expected, prompt.tokens, prompt.logprobs, strict=True):
+        wanted = logprobs[found[0]].item()
+        if not abs(wanted - decoded[0]) < tolerance:
+            raise ModelError(
+                f"{model.config.model_type} models do not obey attention masks: a token has log-probability "
+                f"{decoded[0]:.4f} where an ordinary forward gives {wanted:.4f}"
+            )
+
+
+def run_probe(model: Any, tokenizer: Any, decoder: Decoder) -> Prompt:
+    """The line of text through our decoder. Raises `ModelError` if the model takes no steered attention."""
     trunk, *branches = tokenizer(list(_PROBE), add_special_tokens=False)["input_ids"]
     prompt = Prompt(tree_layout([], trunk, [Branch(tokens, 1) for tokens in branches]), None)
     decoder.add([prompt])
@@ -235,18 +260,19 @@ def verify(model: Any, tokenizer: Any, decoder: Decoder) -> None:
         if is_out_of_memory(error):
             raise ModelError(f"the model leaves no memory for a first step on {model.device}: {error}") from error
         raise ModelError(f"{name} models do not work with steered attention: {error}") from error
-    # Half precision moves log-probabilities by tenths; seeing a wrong token moves them by more.
-    tolerance = 1e-3 if model.dtype == torch.float32 else 0.5
-    with own_attention(model), torch.inference_mode():
-        for tokens, found, logprobs in zip(branches, prompt.tokens, prompt.logprobs, strict=True):
-            ids = torch.tensor([[*trunk, *tokens]], device=model.device)
-            logits = model(input_ids=ids, use_cache=False).logits[0, -1].float()
-            expected = logits.log_softmax(-1)[found[0]].item()
-            if not abs(expected - logprobs[0]) < tolerance:
-                raise ModelError(
-                    f"{name} models do not obey attention masks: a token has log-probability {logprobs[0]:.4f} where "
-                    f"an ordinary forward gives {expected:.4f}"
-                )
+    return prompt
+
+
+@torch.inference_mode()
+def probe(model: Any, tokenizer: Any) -> list[Tensor]:
+    """The same by an attention of the model's own, which it must have now: of each branch the log-probabilities of its
+    next token, [vocabulary]."""
+    trunk, *branches = tokenizer(list(_PROBE), add_special_tokens=False)["input_ids"]
+    found = []
+    for tokens in branches:
+        ids = torch.tensor([[*trunk, *tokens]], device=model.device)
+        found.append(model(input_ids=ids, use_cache=False).logits[0, -1].float().log_softmax(-1).cpu())
+    return found
 
 
 _PROBE = ("The red bicycle has two wheels and", " a comfortable saddle made of brown", " one bright lamp that")

@@ -14,9 +14,9 @@ import os
 import pickle
 import subprocess
 import sys
-import tempfile
 import threading
-import time
+import traceback
+from collections import Counter
 from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
@@ -29,6 +29,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from hpd_core import models
 from hpd_core.cohort import Chosen, CohortInput, Prompt
@@ -37,16 +39,22 @@ from hpd_core.constraints import StateTable
 from hpd_core.decoder import Decoder, StepReport
 from hpd_core.errors import EngineError, HPDError, ModelError
 from hpd_core.extractor import Weights
-from hpd_core.tensor_parallel import check_divisible, cut, cut_cache
+from hpd_core.tensor_parallel import cut, cut_cache, plan_cuts
 from hpd_core.tokenization import SegmentTokenizer
 
-_LONGEST_WAIT = timedelta(hours=1)
-"""Of one process for another: each in its turn reads the whole model. That one of them died is seen earlier."""
+_HOST = "127.0.0.1"
+
+_LONGEST_WAIT = timedelta(minutes=5)
+"""Of one process for another, until they have met and within a step: all of them are at about the same place."""
 
 _GRACE_SECONDS = 10.0
-"""For a process that was told to end, or is about to say why it did."""
+"""For a process that was told to end."""
 
-_HERE, _READY = b"here", b"ready"
+_NOTICE_SECONDS = 2.0
+"""After something went wrong, for the news that it was because another process died."""
+
+_HERE, _LOADED, _READY, _WRONG, _BROKEN = "here", "loaded", "ready", "wrong ", "broken "
+"""What a process says: it has its device; its part; it is proved; why not, by the user's fault or not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +62,7 @@ class Setup:
     """What a process needs to know to become a part of the engine.
 
     Attributes:
-        meeting_place: a file by which the processes find each other.
+        port: of rank 0 on this node, where the processes find each other.
         num_threads: of each, where the model is on a CPU.
     """
 
@@ -62,48 +70,51 @@ class Setup:
     config: EngineConfig
     adapter: str | None
     rank: int
-    meeting_place: str
+    port: int
     num_threads: int
 
 
 class Ranks:
     """This process's place among those that share a model. `close` it."""
 
-    def __init__(self, setup: Setup) -> None:
-        """Waits for the other processes. Raises `ModelError` if the device is not there."""
+    def __init__(self, setup: Setup, store: TCPStore) -> None:
+        """Waits for the other processes."""
         self._setup = setup
         self.rank, self.size = setup.rank, setup.config.tensor_parallel
-        self._device = _device(setup.config, setup.rank)
-        if self._device.type == "cuda":
-            torch.cuda.set_device(self._device)
-        else:
+        self.device = take_device(setup.config, setup.rank)
+        self._num_threads_before = torch.get_num_threads()
+        if self.device.type == "cpu":
             torch.set_num_threads(setup.num_threads)
         dist.init_process_group(
             # What a step agrees upon is in the host's memory.
-            "cpu:gloo,cuda:nccl" if self._device.type == "cuda" else "gloo",
-            init_method=f"file://{setup.meeting_place}",
+            "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo",
+            store=store,
             rank=self.rank,
             world_size=self.size,
             timeout=_LONGEST_WAIT,
+            group_name="hpd",  # torch's own names count the attempts, of which a new process has made fewer
         )
+        # NCCL connects the GPUs when they first have something to add up: better now than behind all the loading.
+        dist.all_reduce(torch.zeros(1, device=self.device))
 
-    def load(self) -> Weights:
-        """This rank's part of the model. One process after the other: a node's memory need not hold several copies.
+    def load(self, tokenizer: Any) -> tuple[Weights, list[Tensor]]:
+        """This rank's part of the model, and `models.probe` of the whole (rank 0's: the others have nothing to prove).
 
         Raises:
             ModelError: as `Weights.load`.
         """
         config = self._setup.config
-        dtype = str(models.resolve_dtype(config, self._device)).removeprefix("torch.")
-        whole = EngineConfig.model_validate(config.model_dump() | {"device": "cpu", "dtype": dtype})
-        for turn in range(self.size):
-            if turn == self.rank:
-                weights = Weights.load(self._setup.model, whole, self._setup.adapter)
-                weights.whole_size = models.size(weights.model)
-                cut(weights.model, self.rank, self.size)
-                weights.model.to(self._device)
-            self.least(0)  # waits for all; dist.barrier would do that on the GPUs
-        return weights
+        dtype = str(models.resolve_dtype(config, self.device)).removeprefix("torch.")
+        on_cpu = EngineConfig.model_validate(config.model_dump() | {"device": "cpu", "dtype": dtype})
+        weights = Weights.load(self._setup.model, on_cpu, self._setup.adapter)
+        weights.whole_size = models.size(weights.model)
+        expected: list[Tensor] = []
+        if self.rank == 0:
+            models.use_own_attention(weights.model)
+            expected = models.probe(weights.model, tokenizer)
+        cut(weights.model, self.rank, self.size)
+        weights.model.to(self.device)
+        return weights, expected
 
     def decoder(
         self, model: Any, closing: npt.NDArray[np.bool_], config: EngineConfig, constraints: StateTable | None = None
@@ -127,9 +138,18 @@ class Ranks:
         return Chosen(tokens, chosen.logprobs, states)
 
     def close(self) -> None:
-        """Leaves the others."""
+        """Leaves the group, in which nobody is left."""
+        if self.device.type == "cuda":
+            abort()
         with suppress(RuntimeError):  # what is broken need not be left in order
             dist.destroy_process_group()
+        torch.set_num_threads(self._num_threads_before)
+
+
+def abort() -> None:
+    """Ends what the GPUs do together. NCCL does not notice that another process died, and would wait for it."""
+    if dist.is_initialized() and dist.group.WORLD is not None:
+        dist.group.WORLD.abort()
 
 
 class SharedDecoder(Decoder):
@@ -176,7 +196,7 @@ class SharedDecoder(Decoder):
         try:
             return super().step()
         except Exception as error:
-            raise self._followers.end_after(error) from error
+            raise self._followers.end_after(error) or error from error
 
     def _free_bytes(self) -> int:
         free = super()._free_bytes()
@@ -188,79 +208,79 @@ class SharedDecoder(Decoder):
 
 
 class Followers:
-    """The processes of the ranks from 1 on, as rank 0 sees them. `close` them."""
+    """The processes of the ranks from 1 on, as rank 0 sees them. `close` them.
+
+    A thread for each listens to what it says and sees it die; with one, all are ended: those that wait for it would
+    wait for ever, and rank 0 for them.
+    """
 
     def __init__(self, setup: Setup) -> None:
         """Starts them; `setup` is rank 0's."""
-        self._failure: str | None = None
+        self._on_gpus = models.resolve_device(setup.config).type == "cuda"
+        self._changed = threading.Condition()
+        self._said: Counter[str] = Counter()
+        self._failure: HPDError | None = None
         self._is_closed = False
-        self._on_gpus = _device(setup.config, 0).type == "cuda"
+        self._processes: list[subprocess.Popen[bytes]] = []
         root = str(Path(__file__).parents[1])
         environment = os.environ | {
             "PYTHONPATH": os.pathsep.join([root, *filter(None, sys.path)]),
             "TQDM_DISABLE": "1",  # the leader shows that a model is loaded
         }
-        self._processes: list[subprocess.Popen[bytes]] = []
-        for rank in range(1, setup.config.tensor_parallel):
-            process = subprocess.Popen(
-                [sys.executable, "-c", "from hpd_core.ranks import follow; follow()"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                env=environment,
-                start_new_session=True,  # Ctrl-C is for the leader, which ends them
-            )
-            self._processes.append(process)
-            self._send(process, replace(setup, rank=rank))
-        for process in self._processes:
-            threading.Thread(target=self._watch, args=[process], name="hpd-watch", daemon=True).start()
+        with ExitStack() as stack:
+            stack.callback(self.close)
+            for rank in range(1, setup.config.tensor_parallel):
+                process = subprocess.Popen(
+                    [sys.executable, "-P", "-c", "from hpd_core.ranks import follow; follow()"],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    env=environment,
+                    start_new_session=True,  # Ctrl-C is for the leader, which ends them
+                )
+                self._processes.append(process)
+                threading.Thread(target=self._watch, args=[rank, process], name="hpd-watch", daemon=True).start()
+                self._send(process, replace(setup, rank=rank))
+            stack.pop_all()
 
-    def wait_for(self, word: bytes) -> None:
-        """Raises `ModelError` with what a process says in place of the word, or said before it ended."""
-        for rank, process in enumerate(self._processes, start=1):
-            assert process.stdout is not None
-            said = process.stdout.readline().strip()
-            if said != word:
-                reason = said.decode(errors="replace") or "it ended without a word; its errors are in the log"
-                raise ModelError(f"rank {rank} of the tensor-parallel engine does not start: {reason}")
+    def wait_for(self, word: str, count: int | None = None) -> None:
+        """Until all (or so many) have said it. Raises what has gone wrong in one of them."""
+        count = len(self._processes) if count is None else count
+        with self._changed:
+            self._changed.wait_for(lambda: self._failure or self._said[word] >= count)
+        self.check()
 
-    def raise_if_ended(self) -> None:
-        """Raises `ModelError` if one of them has ended while the engine is loaded."""
-        if any(code is not None for code in self._exit_codes()):
-            self.wait_for(_READY)
+    def load(self) -> None:
+        """Has them load their parts, one after the other: a node's memory need not hold several copies of the model."""
+        for count, process in enumerate(self._processes, start=1):
+            self._send(process, ("load", ()))
+            self.wait_for(_LOADED, count)
 
     def tell(self, name: str, *arguments: Any) -> None:
         """Has them call a method of their decoder. Whether they are still there is seen in the next step."""
         for process in self._processes:
-            with suppress(BrokenPipeError, ValueError):
-                self._send(process, (name, arguments))
+            self._send(process, (name, arguments))
 
     def check(self) -> None:
-        """Raises `EngineError` if they are gone."""
+        """Raises `EngineError`, or the `ModelError` of one that does not start, if they are gone."""
         if self._failure is not None:
-            raise EngineError(f"{self._failure}; load the engine anew")
+            raise self._failure
 
-    def end_after(self, error: Exception) -> Exception:
-        """Ends them all, after a step of rank 0 failed. Returns what is to be raised: the reason, as far as known."""
-        codes = self._exit_codes()
-        dead = [f"rank {rank} (exit code {code})" for rank, code in enumerate(codes, start=1) if code is not None]
-        if dead:
-            error = EngineError(f"a process of the tensor-parallel engine died: {', '.join(dead)}")
-        self._failure = f"the tensor-parallel engine has ended ({type(error).__name__}: {error})"
+    def end_after(self, error: BaseException) -> HPDError | None:
+        """Ends them, after something failed in rank 0. Returns the reason where it was one of them."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._failure, _NOTICE_SECONDS)
+            reason = self._failure
+            if reason is None:
+                self._failure = EngineError(
+                    f"the tensor-parallel engine has ended ({type(error).__name__}: {error}); load it anew"
+                )
         self._end()
-        return error
+        return reason
 
     def close(self) -> None:
         """Ends them."""
         self._is_closed = True
         self._end()
-
-    def _exit_codes(self) -> list[int | None]:
-        """None for those that live; one that took others along may just be about to be gone."""
-        until = time.monotonic() + 1.0
-        for process in self._processes:
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(max(0.0, until - time.monotonic()))
-        return [process.poll() for process in self._processes]
 
     def _end(self) -> None:
         for process in self._processes:
@@ -275,28 +295,54 @@ class Followers:
 
     def _send(self, process: subprocess.Popen[bytes], message: Any) -> None:
         assert process.stdin is not None
-        pickle.dump(message, process.stdin)
-        process.stdin.flush()
+        with suppress(BrokenPipeError, ValueError):  # that it has ended is seen where something is wanted of it
+            pickle.dump(message, process.stdin)
+            process.stdin.flush()
 
-    def _watch(self, process: subprocess.Popen[bytes]) -> None:
-        process.wait()
-        if not self._is_closed and self._on_gpus and dist.is_initialized():
-            # NCCL does not notice that another process died, and would wait for it.
-            group = dist.group.WORLD
-            assert group is not None
-            group.abort()
+    def _watch(self, rank: int, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdout is not None
+        reason: HPDError | None = None
+        for line in process.stdout:
+            word = line.decode(errors="replace").strip()
+            if word.startswith(_WRONG):
+                reason = ModelError(word.removeprefix(_WRONG))
+            elif word.startswith(_BROKEN):
+                reason = EngineError(f"{_name(rank)} failed: {word.removeprefix(_BROKEN)}; load the engine anew")
+            with self._changed:
+                self._said[word] += 1
+                self._changed.notify_all()
+        code = process.wait()
+        with self._changed:
+            if self._is_closed or self._failure is not None:
+                return
+            self._failure = reason or EngineError(f"{_name(rank)} died (exit code {code}); load the engine anew")
+            self._changed.notify_all()
+        for other in self._processes:
+            other.kill()
+        if self._on_gpus:
+            abort()
 
 
-def _device(config: EngineConfig, rank: int) -> torch.device:
+def _name(rank: int) -> str:
+    return f"rank {rank} of the tensor-parallel engine"
+
+
+def take_device(config: EngineConfig, rank: int) -> torch.device:
+    """The rank's device, from now on this thread's; something is put there to see that it works.
+
+    Raises `ModelError` if it is not there.
+    """
     device = models.resolve_device(config)
-    if device.type != "cuda":
-        return device
-    if device.index is not None:
-        raise ModelError(f"tensor_parallel takes the GPUs from the first on; set device to 'cuda', not {device}")
-    count = torch.cuda.device_count()
-    if count < config.tensor_parallel:
-        raise ModelError(f"tensor_parallel is {config.tensor_parallel}, there are {count} GPUs")
-    return torch.device("cuda", rank)
+    if device.type == "cuda":
+        if device.index is not None:
+            raise ModelError(f"tensor_parallel takes the GPUs from the first on; set device to 'cuda', not {device}")
+        count = torch.cuda.device_count()
+        if count < config.tensor_parallel:
+            raise ModelError(f"tensor_parallel is {config.tensor_parallel}, there are {count} GPUs")
+        device = torch.device("cuda", rank)
+        torch.cuda.set_device(device)
+        torch.zeros(1, device=device)
+    return device
 
 
 def check(model: str, config: EngineConfig) -> None:
@@ -307,37 +353,51 @@ def check(model: str, config: EngineConfig) -> None:
         raise ModelError("tensor_parallel takes no drafts: set max_draft_tokens_per_step to 0")
     if dist.is_initialized():
         raise ModelError("torch.distributed is in use in this process; it can hold one tensor-parallel engine, alone")
-    _device(config, 0)
-    check_divisible(models.load_config(model, config), config.tensor_parallel)
+    take_device(config, 0)
+    plan_cuts(models.load_empty(model, config), config.tensor_parallel)
 
 
 class Group:
     """Rank 0's side: its own place, the followers and its part of the model. `close` it."""
 
+    weights: Weights
+    expected: list[Tensor]
+    """What the whole model says to the line that proves the parts."""
+
     def __init__(self, model: str, config: EngineConfig, adapter: str | None) -> None:
-        """Starts the other processes and loads. Raises `ModelError`."""
+        """Raises `ModelError` if the model cannot be shared so. Nothing is started yet."""
         check(model, config)
-        with ExitStack() as stack:
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="hpd-ranks-"))
-            threads = max(1, torch.get_num_threads() // config.tensor_parallel)
-            setup = Setup(model, config, adapter, 0, str(Path(folder) / "meeting-place"), threads)
-            self._followers = Followers(setup)
-            stack.callback(self._followers.close)
-            # Whoever waits to meet them does not notice that one has ended.
-            self._followers.wait_for(_HERE)
-            self.ranks = Ranks(setup)
-            stack.callback(self.ranks.close)
-            try:
-                self.weights = self.ranks.load()
-            except RuntimeError:  # what a collective says when another process is gone
-                self._followers.raise_if_ended()
-                raise
-            self._stack = stack.pop_all()
+        self._setup = Setup(model, config, adapter, 0, 0, max(1, torch.get_num_threads() // config.tensor_parallel))
+        self._stack = ExitStack()
+        self._followers: Followers | None = None
+
+    def load(self, tokenizer: Any) -> None:
+        """Starts the other processes, and loads. Raises `ModelError`, or `EngineError` if one of them died."""
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")  # all on one node
+        store = TCPStore(_HOST, 0, self._setup.config.tensor_parallel, True, _LONGEST_WAIT, wait_for_workers=False)
+        self._followers = Followers(replace(self._setup, port=store.port))
+        self._stack.callback(self._followers.close)
+        # Whoever waits to meet them does not notice that one has ended.
+        self._followers.wait_for(_HERE)
+        self.ranks = Ranks(self._setup, store)
+        # When they are gone: NCCL would want all to leave together.
+        self._stack.pop_all()
+        self._stack.callback(self.ranks.close)
+        self._stack.callback(self._followers.close)
+        self.weights, self.expected = self.ranks.load(tokenizer)
+        self._followers.load()
 
     def lead(self, decoder: SharedDecoder) -> None:
         """Once the decoder has been proved and fitted, as the followers do with theirs."""
+        assert self._followers is not None
         self._followers.wait_for(_READY)
         decoder.lead(self._followers)
+
+    def end_after(self, error: BaseException) -> HPDError | None:
+        """Ends all of it, after loading failed in rank 0. Returns the reason where it was another process."""
+        reason = self._followers.end_after(error) if self._followers is not None else None
+        self.close()
+        return reason
 
     def close(self) -> None:
         """Ends the other processes."""
@@ -346,35 +406,45 @@ class Group:
 
 def follow() -> None:
     """The life of a process of rank 1 or higher: loads its part, then does what it is told."""
-    # The pipe to the leader is for one line; what others print belongs into the log.
+    # The pipe to the leader is for a few words; what others print belongs into the log.
     answer = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
-    setup: Setup = pickle.load(sys.stdin.buffer)
-    orders: SimpleQueue[tuple[str, tuple[Any, ...]]] = SimpleQueue()
-    threading.Thread(target=_listen, args=[orders], name="hpd-listen", daemon=True).start()
-    answer.write(_HERE + b"\n")
+
+    def say(word: str) -> None:
+        answer.write(" ".join(word.split()).encode() + b"\n")
+
     try:
-        ranks = Ranks(setup)
-        model = ranks.load().model
+        setup: Setup = pickle.load(sys.stdin.buffer)
+        orders: SimpleQueue[tuple[str, tuple[Any, ...]]] = SimpleQueue()
+        threading.Thread(target=_listen, args=[orders], name="hpd-listen", daemon=True).start()
+        take_device(setup.config, setup.rank)
+        say(_HERE)
+        store = TCPStore(_HOST, setup.port, setup.config.tensor_parallel, False, _LONGEST_WAIT)
+        ranks = Ranks(setup, store)
         tokenizer = models.load_tokenizer(setup.model, setup.config)
+        orders.get()  # its turn to load
+        model = ranks.load(tokenizer)[0].model
+        say(_LOADED)
         models.attach(model)
         closing = models.closing_tokens(model, SegmentTokenizer(tokenizer))
         decoder = ranks.decoder(model, closing, setup.config)
-        models.verify(model, tokenizer, decoder)
+        models.run_probe(model, tokenizer, decoder)
         decoder.fit(setup.config)
-    except HPDError as error:
-        answer.write(" ".join(str(error).split()).encode() + b"\n")
+        say(_READY)
+        while True:
+            name, arguments = orders.get()
+            getattr(decoder, name)(*arguments)
+    except BaseException as error:
+        traceback.print_exc()
+        say(f"{_WRONG}{error}" if isinstance(error, HPDError) else f"{_BROKEN}{type(error).__name__}: {error}")
         os._exit(1)  # not in order: a thread reads from the pipe
-    answer.write(_READY + b"\n")
-    while True:
-        name, arguments = orders.get()
-        getattr(decoder, name)(*arguments)
 
 
 def _listen(orders: SimpleQueue[tuple[str, tuple[Any, ...]]]) -> None:
-    while True:
-        try:
+    try:
+        while True:
             orders.put(pickle.load(sys.stdin.buffer))
-        except (EOFError, pickle.UnpicklingError):
-            # The leader is gone, or has told all there was. Whatever the main thread waits for will not come.
-            os._exit(0)
+    except EOFError:
+        pass  # the leader is gone, or has told all there was: whatever the main thread waits for will not come
+    finally:
+        os._exit(0)

@@ -11,8 +11,7 @@ Here are the weights; ranks.py has the processes.
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -27,19 +26,51 @@ _BY_COLUMNS, _BY_ROWS = "colwise", "rowwise"
 _WHOLE = "replicated_with_grad_allreduce"
 
 
-def check_divisible(model_config: Any, size: int) -> None:
-    """Raises `ModelError` if a model of this configuration cannot be cut into `size` equal parts."""
-    config = model_config.get_text_config()
+@dataclass(frozen=True, slots=True)
+class LayerCut:
+    """How one linear layer is cut: by the rows of its matrix as it multiplies, or by the columns."""
+
+    layer: nn.Linear
+    by_rows: bool
+
+
+def plan_cuts(model: Any, size: int) -> list[LayerCut]:
+    """Which layers are cut for `size` processes, and how. Weights are not looked at: they may be on the device meta.
+
+    Raises:
+        ModelError: a model like this cannot be cut, or not into so many parts; the message says why.
+    """
+    config = model.config.get_text_config()
+    name = model.config.model_type
     plan = getattr(config, "base_model_tp_plan", None)
-    name = model_config.model_type
-    if not plan:
-        raise ModelError(f"{name} models have no plan for tensor parallelism in transformers; set tensor_parallel to 1")
-    unknown = sorted({style for _, style in _layer_plan(config)} - {_BY_COLUMNS, _BY_ROWS, _WHOLE})
+    decoder = model.get_decoder()
+    if not plan or not hasattr(decoder, "layers"):
+        raise _refusal(name, "they have no plan for it in transformers")
+    of_layers = {pattern: style for pattern, style in plan.items() if pattern.startswith("layers.")}
+    unknown = sorted({*of_layers.values()} - {_BY_COLUMNS, _BY_ROWS, _WHOLE})
     if unknown:
-        raise ModelError(
-            f"{name} models cannot be cut for tensor parallelism here: their plan asks for {', '.join(unknown)}; set "
-            f"tensor_parallel to 1"
-        )
+        raise _refusal(name, f"their plan asks for {', '.join(unknown)}")
+    _check_divisible(config, size)
+    cuts: dict[str, LayerCut] = {}
+    for pattern, style in of_layers.items():
+        for path, module in decoder.named_modules():
+            if style == _WHOLE or not fnmatch.fnmatchcase(path, pattern):
+                continue
+            if type(module) is not nn.Linear:
+                raise _refusal(name, f"{path} is a {type(module).__name__}")
+            cuts[path] = LayerCut(module, by_rows=style == _BY_ROWS)
+    for path, parameter in decoder.layers.named_parameters(prefix="layers"):
+        # A matrix that nobody cuts belongs to all heads or neurons (such as a norm of each head), and would not fit.
+        if parameter.dim() > 1 and path.rpartition(".")[0] not in cuts:
+            raise _refusal(name, f"their plan leaves out {path}")
+    return list(cuts.values())
+
+
+def _refusal(name: str, reason: str) -> ModelError:
+    return ModelError(f"{name} models cannot be cut for tensor parallelism here: {reason}; set tensor_parallel to 1")
+
+
+def _check_divisible(config: Any, size: int) -> None:
     heads = config.num_attention_heads
     counts = {
         "attention heads": heads,
@@ -47,9 +78,9 @@ def check_divisible(model_config: Any, size: int) -> None:
         "neurons of a layer": config.intermediate_size,
     }
     for what, count in counts.items():
-        if count % size:
+        if not isinstance(count, int) or count % size:
             raise ModelError(
-                f"the model's {count} {what} cannot be divided by tensor_parallel {size}; take a divisor of them"
+                f"the model's {what} ({count}) cannot be divided by tensor_parallel {size}; take a divisor of them"
             )
 
 
@@ -61,24 +92,10 @@ def cut(model: Any, rank: int, size: int) -> None:
         rank: of `size` processes that all do the same.
 
     Raises:
-        ModelError: the plan names a layer that is no plain linear one.
+        ModelError: as `plan_cuts`.
     """
-    check_divisible(model.config, size)
-    base = model.base_model
-    cut_layers = set()
-    for pattern, style in _layer_plan(model.config.get_text_config()):
-        if style == _WHOLE:
-            continue
-        found = [(name, module) for name, module in base.named_modules() if fnmatch.fnmatchcase(name, pattern)]
-        for name, module in found:
-            if type(module) is not nn.Linear:
-                raise ModelError(f"{name} is a {type(module).__name__}, which cannot be cut for tensor parallelism")
-            _cut_linear(module, rank, size, by_rows=style == _BY_ROWS)
-            cut_layers.add(name)
-    whole = [name for name, module in base.layers.named_modules(prefix="layers") if _is_linear(module)]
-    missed = sorted(set(whole) - cut_layers)
-    if missed:
-        raise ModelError(f"the plan for tensor parallelism does not say how to cut {missed[0]}")
+    for each in plan_cuts(model, size):
+        _cut_linear(each.layer, rank, size, by_rows=each.by_rows)
 
 
 def cut_cache(shape: CacheShape, size: int) -> CacheShape:
@@ -86,20 +103,9 @@ def cut_cache(shape: CacheShape, size: int) -> CacheShape:
     return replace(shape, num_kv_heads=shape.num_kv_heads // size)
 
 
-def _layer_plan(text_config: Any) -> Iterator[tuple[str, str]]:
-    """The plan's part on the layers; all around them is whole."""
-    for pattern, style in text_config.base_model_tp_plan.items():
-        if pattern.startswith("layers."):
-            yield pattern, style
-
-
-def _is_linear(module: nn.Module) -> bool:
-    return isinstance(module, nn.Linear)
-
-
 @torch.no_grad()
 def _cut_linear(layer: nn.Linear, rank: int, size: int, *, by_rows: bool) -> None:
-    """`by_rows` of the matrix as it multiplies: torch stores the weight transposed, [out, in]."""
+    # torch stores the weight transposed, [out, in].
     axis = 1 if by_rows else 0
     layer.weight = nn.Parameter(_part(layer.weight, rank, size, axis), requires_grad=False)
     layer.out_features, layer.in_features = layer.weight.shape

@@ -25,7 +25,7 @@ import ray
 import torch
 
 from hpd_core import AutoregressiveBaseline, Engine, ExtractionFuture, HPDError, NullEngine, RecordResult
-from hpd_core.errors import StorageError
+from hpd_core.errors import EngineError, StorageError
 from hpd_core.extractor import Extractor
 from pipelines.cluster import num_cpus
 from pipelines.config import JobConfig
@@ -59,8 +59,8 @@ def explained() -> Iterator[None]:
     try:
         yield
     except (OSError, HPDError) as error:
-        if isinstance(error, OSError) or isinstance(error.__cause__, StorageError):
-            # A storage or a disk: it may do better next time.
+        if isinstance(error, (OSError, EngineError)) or isinstance(error.__cause__, StorageError):
+            # A storage, a disk, a process of the engine that died: it may do better next time.
             raise RunError(f"the engine does not start: {error}") from error
         raise UsageError(str(error)) from error
 

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,8 @@ import torch
 import torch.distributed as dist
 import transformers as tf
 
-from hpd_core import Engine, EngineError, ModelError
-from hpd_core.tensor_parallel import check_divisible, cut
+from hpd_core import Engine, EngineError, ModelError, ranks
+from hpd_core.tensor_parallel import cut, plan_cuts
 from tests.tiny_model import answering_model, answering_tokenizer, build_tiny_model
 
 from .engines import answers, config
@@ -42,7 +43,7 @@ def nothing_left() -> Iterator[None]:
     """Every test ends its processes and leaves its group."""
     threads = torch.get_num_threads()
     yield
-    torch.set_num_threads(threads)
+    assert torch.get_num_threads() == threads
     assert not _followers()
     assert not dist.is_initialized()
 
@@ -131,7 +132,7 @@ def test_four_ranks_and_heads_that_only_two_can_share(tmp_path: Path) -> None:
     tokenizer = answering_tokenizer()
     folder = _save(answering_model(tokenizer, num_key_value_heads=4), tokenizer, tmp_path)
     assert _answers(folder, tensor_parallel=4) == _answers(folder)
-    with pytest.raises(ModelError, match="the model's 4 attention heads cannot be divided by tensor_parallel 3"):
+    with pytest.raises(ModelError, match=r"attention heads \(4\) cannot be divided by tensor_parallel 3"):
         Engine.from_pretrained(folder, config(tensor_parallel=3))
 
 
@@ -164,15 +165,23 @@ def test_what_it_says_of_itself(tiny: str) -> None:
 
 
 @pytest.mark.parametrize("during_work", [False, True])
-def test_a_rank_that_dies_ends_the_engine(tiny: str, during_work: bool) -> None:
-    with Engine.from_pretrained(tiny, config(tensor_parallel=2, max_tokens_per_step=16)) as engine:
+def test_a_rank_that_dies_ends_the_engine(folder_for_three: str, during_work: bool) -> None:
+    """Of three, so that one is left that waits for the dead one, as rank 0 does."""
+    with Engine.from_pretrained(folder_for_three, config(tensor_parallel=3, max_tokens_per_step=16)) as engine:
         future = engine.submit(products(300), SCHEMAS) if during_work else None
-        os.kill(_followers()[0].pid, signal.SIGKILL)
-        with pytest.raises(EngineError, match=r"died: rank 1 \(exit code -9\)"):
-            (future or engine.submit(products(3), SCHEMAS)).result(60)
-        with pytest.raises(EngineError, match=r"rank 1 \(exit code -9\).*load the engine anew"):
-            engine.extract(products(3), SCHEMAS)
-    assert len(_answers(tiny, tensor_parallel=2)) == 20  # and that works
+        os.kill(_followers()[1].pid, signal.SIGKILL)
+        for _ in range(2):
+            with pytest.raises(EngineError, match=r"rank 2 .* died \(exit code -9\); load the engine anew"):
+                (future or engine.submit(products(3), SCHEMAS)).result(60)
+            future = None
+    assert len(_answers(folder_for_three, tensor_parallel=3)) == 20  # and that works
+
+
+@pytest.fixture(scope="module")
+def folder_for_three(tmp_path_factory: pytest.TempPathFactory) -> str:
+    tokenizer = answering_tokenizer()
+    sizes = {"num_attention_heads": 6, "num_key_value_heads": 3, "hidden_size": 96, "intermediate_size": 96}
+    return _save(answering_model(tokenizer, **sizes), tokenizer, tmp_path_factory.mktemp("three"))
 
 
 def test_a_step_that_fails_ends_the_engine(tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,8 +195,52 @@ def test_a_step_that_fails_ends_the_engine(tiny: str, monkeypatch: pytest.Monkey
         with pytest.raises(EngineError, match="too much"):
             engine.extract(products(3), SCHEMAS)
         assert not _followers()
-        with pytest.raises(EngineError, match=r"has ended \(OutOfMemoryError: too much\); load the engine anew"):
+        with pytest.raises(EngineError, match=r"has ended \(OutOfMemoryError: too much\); load it anew"):
             engine.extract(products(3), SCHEMAS)
+
+
+FAULTS = {
+    "import": "raise ImportError('broken')",
+    "meeting": "import hpd_core.ranks as r; r.Ranks = lambda *_: (_ for _ in ()).throw(RuntimeError('no network'))",
+    "device": "import hpd_core.ranks as r, hpd_core; "
+    "r.take_device = lambda *_: (_ for _ in ()).throw(hpd_core.ModelError('GPU 1 is broken'))",
+    "probe": "import hpd_core.models as m, os, signal; m.run_probe = lambda *_: os.kill(os.getpid(), signal.SIGKILL)",
+    "fit": "import hpd_core.decoder as d; d.fitted = lambda *_: (_ for _ in ()).throw(MemoryError('none left'))",
+    "step": "import hpd_core.ranks as r; "
+    "r.SharedDecoder.add = lambda *_: (_ for _ in ()).throw(MemoryError('none left'))",
+}
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "said"),
+    [
+        ("import", EngineError, r"rank 1 .* died \(exit code 1\)"),
+        ("meeting", EngineError, "rank 1 .* failed: RuntimeError: no network"),
+        ("device", ModelError, "GPU 1 is broken"),
+        ("probe", EngineError, r"rank 1 .* died \(exit code -9\)"),
+        ("fit", EngineError, "rank 1 .* failed: MemoryError: none left"),
+        ("step", EngineError, "rank 1 .* failed: MemoryError: none left"),
+    ],
+)
+def test_what_is_wrong_in_another_process_is_said(
+    tiny: str, fault: str, kind: type[Exception], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever it happens; within seconds, but for the meeting, which nobody can be called away from."""
+    monkeypatch.setattr(ranks, "_LONGEST_WAIT", timedelta(seconds=20))
+    # Python runs this in each new process; rank 0 has begun already.
+    code = FAULTS[fault]
+    (tmp_path / "sitecustomize.py").write_text(code + "\n" if fault != "import" else "")
+    if fault == "import":
+        (tmp_path / "torch.py").write_text(code)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.setattr(ranks, "__file__", str(tmp_path / "hpd_core" / "ranks.py"))
+    started = time.monotonic()
+    with (
+        pytest.raises(kind, match=said),
+        Engine.from_pretrained(tiny, config(tensor_parallel=2)) as engine,
+    ):
+        engine.extract(products(3), SCHEMAS)
+    assert time.monotonic() - started < 60
 
 
 def test_ranks_of_a_dead_leader_end(tiny: str) -> None:
@@ -210,14 +263,36 @@ def test_ranks_of_a_dead_leader_end(tiny: str) -> None:
 @pytest.mark.parametrize("family", REFUSED)
 def test_families_that_cannot_be_cut(family: str) -> None:
     with pytest.raises(ModelError, match=REFUSED[family]):
-        check_divisible(build_model(family).config, 2)
+        plan_cuts(build_model(family), 2)
+
+
+def test_norms_of_each_head_that_nobody_cuts() -> None:
+    sizes = {"hidden_size": 48, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4}
+    model = tf.CohereForCausalLM(tf.CohereConfig(**sizes, vocab_size=160, use_qk_norm=True))
+    with pytest.raises(ModelError, match=r"their plan leaves out layers\.0\.self_attn\.q_norm\.weight"):
+        plan_cuts(model, 2)
+
+
+def test_the_text_part_of_a_model_that_also_sees() -> None:
+    text = build_model("gemma3").config
+    vision = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    with torch.device("meta"):
+        model = tf.Gemma3ForConditionalGeneration(tf.Gemma3Config(text_config=text, vision_config=vision))
+    assert len(plan_cuts(model, 2)) == 7 * text.num_hidden_layers
+
+
+def test_a_cut_that_adds_up_to_something_else_is_found(tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with a plan that is wrong about a family: the parts are held against the whole."""
+    monkeypatch.setattr(ranks, "cut", lambda model, rank, size: cut(model, 1, size))  # rank 0 takes the other's part
+    with pytest.raises(ModelError, match="where an ordinary forward gives"):
+        Engine.from_pretrained(tiny, config(tensor_parallel=2))
 
 
 def test_refusals(tiny: str) -> None:
     for options, reason in (
         ({"quantization": "nf4"}, "quantized weights cannot be cut"),
         ({"max_draft_tokens_per_step": 8}, "takes no drafts"),
-        ({"tensor_parallel": 8}, "4 attention heads cannot be divided by tensor_parallel 8"),
+        ({"tensor_parallel": 8}, r"attention heads \(4\) cannot be divided by tensor_parallel 8"),
     ):
         with pytest.raises(ModelError, match=reason):
             Engine.from_pretrained(tiny, config(**{"tensor_parallel": 2, **options}))
@@ -230,18 +305,3 @@ def test_refusals(tiny: str) -> None:
         pytest.raises(ModelError, match="one tensor-parallel engine, alone"),
     ):
         Engine.from_pretrained(tiny, config(tensor_parallel=2))
-
-
-def test_a_rank_that_does_not_start_says_why(tiny: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Rank 0 has its part and the file is gone for the next one, as with a disk that fails in between.
-    folder = Path(build_tiny_model(tmp_path / "model"))
-    from hpd_core import ranks
-
-    def cut_and_remove(*arguments: Any) -> None:
-        ranks_cut(*arguments)
-        (folder / "model.safetensors").unlink()
-
-    ranks_cut = ranks.cut
-    monkeypatch.setattr(ranks, "cut", cut_and_remove)
-    with pytest.raises(ModelError, match=r"rank 1 of the tensor-parallel engine does not start: .*model"):
-        Engine.from_pretrained(str(folder), config(tensor_parallel=2))
