@@ -97,6 +97,8 @@ def main(
         swept = None if sweep is None else find_sweep(sweep, whole_numbers("--points", points))
         draw = None if out is None else plotter(out)
         job = load_config(JobConfig, config, changes or [])
+        if vllm is not None and job.engine.quantization is not None:
+            raise UsageError("--vllm runs the weights as they are stored: set engine.quantization=null")
         tokenizer = models.load_tokenizer(job.model, job.engine)
         if made_up is not None:
             workload = make_workload(made_up, tokenizer, job.engine.max_value_tokens, limit)
@@ -124,13 +126,11 @@ def main(
             report_latencies(job.model, model, name, repeats, latencies)
         else:
             draft = load_draft_model(draft_model, job.model, tokenizer, job.engine) if draft_model else None
-            if vllm is not None and job.engine.quantization is not None:
-                raise UsageError("--vllm runs the weights as they are stored: set engine.quantization=null")
             entrants = enter(model, workload, job.engine, batch_size, natural, draft)
             outside, facts = {}, {}
             if vllm is not None:
                 requests = vllm_requests(model, workload, job.engine)
-                check_names([*requests, *entrants], only, everybody)
+                check_names([*requests, *entrants], only)
                 console.print("starting vLLM, which compiles first")
                 process = VllmProcess.of_model(vllm, job.model, model, requests, vllm_block_size)
                 stack.callback(process.close)

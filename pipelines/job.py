@@ -79,12 +79,13 @@ def _work(job: PlannedJob, ledger: Ledger, lease: RunLease, console: Console) ->
         if not job.is_cut and ledger.committed():
             # Dealt again, its rows would be in other shards than the committed ones.
             raise RunError(f"{job.output.describe(CLUSTERS_NAME)} is missing; begin in another output folder")
-    totals = Totals.of(ledger.manifests(ledger.committed()))
+    committed = ledger.committed()
+    totals = Totals.of(ledger.manifests(committed))
     if totals.shards:
         console.print(f"Continuing run {job.plan.run_id}: {totals.rows:,} of {job.plan.num_rows:,} rows are done.")
     with show_progress(console, totals, job.plan.num_rows, job.config.log_seconds) as speed:
         if not job.is_cut or totals.shards < len(job.shards):
-            job = decode_pending(job, ledger, totals, lease, console)
+            job = decode_pending(job, ledger, totals, committed, lease, console)
         pace = speed.products_per_second
         seconds = speed.elapsed
     return _finish(job, ledger, seconds, pace)

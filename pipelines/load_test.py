@@ -49,6 +49,7 @@ from pipelines.load.printing import (
 )
 from pipelines.load.rates import measure_rates
 from pipelines.load.simulation import Limits, simulate_all
+from pipelines.planned import plan_job
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -108,7 +109,7 @@ def main(
                 return
             if stages:
                 console.print("stages without Ray")
-                costs = run_stages(_config(document, changes, place / "alone"), stages, profile)
+                costs = run_stages(plan_job(_config(document, changes, place / "alone")), stages, profile)
                 facts["stages"] = report_stages(costs)
             if run:
                 console.print("the job on Ray")

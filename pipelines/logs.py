@@ -22,13 +22,18 @@ _NAMES = {"asctime": "time", "levelname": "level", "name": "logger"}
 @functools.cache
 def log_as_json(run_id: str) -> None:
     """Sets up this process, once: what the project logs goes to stderr, which Ray keeps in a file."""
-    context = ray.get_runtime_context()
-    static = {"run": run_id, "node": context.get_node_id(), "worker": context.get_worker_id()}
-    actor = context.get_actor_id()
+    static = {"run": run_id}
+    # Where there is no Ray (load_test.py takes shards through the stages without), the question alone would start one,
+    # or wait for the last one of this machine.
+    if ray.is_initialized():
+        context = ray.get_runtime_context()
+        static |= {"node": context.get_node_id(), "worker": context.get_worker_id()}
+        if actor := context.get_actor_id():
+            static["actor"] = actor
     formatter = JsonFormatter(
         _FIELDS,
         rename_fields=_NAMES,
-        static_fields=static | ({"actor": actor} if actor else {}),
+        static_fields=static,
         json_ensure_ascii=False,
     )
     handler = logging.StreamHandler(sys.stderr)

@@ -21,10 +21,13 @@ from pipelines.planned import PlannedJob
 from pipelines.totals import Totals
 
 
-def decode_pending(job: PlannedJob, ledger: Ledger, totals: Totals, lease: RunLease, console: Console) -> PlannedJob:
-    """Commits every shard that is not committed, and adds it to `totals`. Raises as `run_job`, or `BudgetError`.
+def decode_pending(
+    job: PlannedJob, ledger: Ledger, totals: Totals, counted: set[int], lease: RunLease, console: Console
+) -> PlannedJob:
+    """Commits every shard that is not committed. Raises as `run_job`, or `BudgetError`.
 
-    Returns the job as it is cut now.
+    `totals` grow by every committed shard that is not in `counted`, the shards they hold already. Returns the job as it
+    is cut now.
     """
     # Ray takes seconds to import: runs that are refused or finished do without.
     from pipelines.cluster import explain, num_gpus_per_actor, ray_cluster, resource_note
@@ -46,6 +49,11 @@ def decode_pending(job: PlannedJob, ledger: Ledger, totals: Totals, lease: RunLe
         while True:
             lease.check()
             committed = ledger.committed()
+            # A commit of which this driver was not told costs as much as any: made as a round broke off, or by a task
+            # that outlived the session before.
+            for manifest in ledger.manifests(committed - counted):
+                totals.add(manifest)
+            counted |= committed
             pending = [shard for shard in job.shards if shard.id not in committed]
             if not pending:
                 return job
@@ -55,6 +63,7 @@ def decode_pending(job: PlannedJob, ledger: Ledger, totals: Totals, lease: RunLe
             try:
                 for row in build_dataset(pending, job_context(job, ledger, carry_over), num_gpus).iter_rows():
                     totals.add(json.loads(row["summary"]))
+                    counted.add(row["shard"])
                     if lease.is_lost or _is_spent(job.config, totals):
                         break
             except Exception as error:

@@ -7,14 +7,15 @@ and null until then, so an output folder never needs a migration.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.errors import RunError
+from pipelines.errors import RunError, UsageError
 from pipelines.folders import Folder
 
 EVIDENCE = pa.struct(
@@ -159,13 +160,24 @@ TABLES: Mapping[str, pa.Schema] = {
 }
 
 
-def read_part(folder: Folder, name: str, columns: list[str] | None = None) -> pa.Table:
-    """A published part of a run. Raises `RunError` if it cannot be read."""
+@contextmanager
+def open_part(folder: Folder, name: str, kind: type[RunError] | type[UsageError] = RunError) -> Iterator[Any]:
+    """A published part of a run as a file. Raises a `kind` that names it if it cannot be opened, or read in the block.
+
+    Args:
+        kind: `UsageError` for who was asked to look at a finished run: no rerun would continue that.
+    """
     try:
         with folder.open(name) as file:
-            return pq.read_table(file, columns=columns)
+            yield file
     except (OSError, pa.ArrowException) as error:
-        raise RunError(f"cannot read {folder.describe(name)}: {error}") from error
+        raise kind(f"cannot read {folder.describe(name)}: {error}") from error
+
+
+def read_part(folder: Folder, name: str, columns: list[str] | None = None) -> pa.Table:
+    """A published part of a run. Raises `RunError` if it cannot be read."""
+    with open_part(folder, name) as file:
+        return pq.read_table(file, columns=columns)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
+
+Number = TypeVar("Number", int, float)
+
+
+def sum_of_known(numbers: Iterable[Number | None]) -> Number | None:
+    """The sum of those that are not None; None if none is known, which is not zero."""
+    known = [number for number in numbers if number is not None]
+    return sum(known) if known else None
 
 
 @dataclass(slots=True)

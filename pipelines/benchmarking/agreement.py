@@ -152,15 +152,11 @@ def compare_with_vllm(workload: Workload, job: JobConfig, python: str | None, bl
     """`tree` against vLLM's fan-out, both with the job's model and adapter.
 
     Raises:
-        UsageError: no vLLM, or it would run other weights.
+        UsageError: no vLLM.
         ModelError: the model cannot be loaded.
     """
     if python is None:
         raise UsageError("--compare-answers needs --vllm: the answers that 'tree' is compared with")
-    if job.engine.quantization is not None:
-        raise UsageError(
-            "--compare-answers: vLLM runs the weights as they are stored; set engine.quantization=null for the same"
-        )
     with plain_weights(job, workload.tokenizer) as source:
         model = models.load_model(source, job.engine)
         models.attach(model)

@@ -181,14 +181,12 @@ def check_lengths(answers: Sequence[Sequence[int]], records: Sequence[ForcedReco
         raise RuntimeError("a contender wrote answers of other lengths than it was asked for")
 
 
-def check_names(known: Collection[str], only: Sequence[str] | None, everybody: bool) -> None:
+def check_names(known: Collection[str], only: Sequence[str] | None) -> None:
     """Whether those who are asked for are there.
 
     Raises:
-        UsageError: a name that nobody has, or who has it needs another option; `only` and `everybody`.
+        UsageError: a name that nobody has, or who has it needs another option.
     """
-    if only and everybody:
-        raise UsageError("--only and --all exclude each other: leave one out")
     for name in only or ():
         if name not in known and name in _WHAT_IT_NEEDS:
             raise UsageError(f"--only {name!r} needs {_WHAT_IT_NEEDS[name]}")
@@ -205,7 +203,7 @@ def chosen(runs: dict[str, Contender], only: Sequence[str] | None, everybody: bo
     Raises:
         UsageError: see `check_names`.
     """
-    check_names(runs, only, everybody)
+    check_names(runs, only)
     if only:
         return {name: run for name, run in runs.items() if name in only or name == TREE}
     return {name: run for name, run in runs.items() if everybody or name not in ON_REQUEST}

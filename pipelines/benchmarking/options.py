@@ -22,6 +22,7 @@ _EXCLUSIVE = (
     ("--vllm", "--profile"),
     ("--only", "--profile"),
     ("--only", "--compare-answers"),
+    ("--only", "--all"),
     ("--all", "--natural"),
     *(("--sweep", option) for option in ("--draft-model", "--all", "--compare-answers")),
     *(("--workload single", option) for option in ("--draft-model", "--all", "--compare-answers")),

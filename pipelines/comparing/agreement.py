@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
 from pipelines.scoring import Estimate
+from pipelines.totals import sum_of_known
 
 # As in the tables, and: the row was dead-lettered; the run's schema does not have the attribute.
 Status = Literal["value", "absent", "truncated", "invalid", "error", "dead_letter", "not_asked"]
@@ -204,14 +205,9 @@ def _attribute(category: str, attribute: str, cells: list[Cell]) -> AttributeAgr
         summarise(cells, wilson(same / number, number) if number else None),
         only_a=sum(cell.num_answers for cell in cells if cell.status_b == "not_asked"),
         only_b=sum(cell.num_answers for cell in cells if cell.status_a == "not_asked"),
-        ungrounded_a=_sum_of_known(cell.ungrounded_a for cell in cells),
-        ungrounded_b=_sum_of_known(cell.ungrounded_b for cell in cells),
+        ungrounded_a=sum_of_known(cell.ungrounded_a for cell in cells),
+        ungrounded_b=sum_of_known(cell.ungrounded_b for cell in cells),
     )
-
-
-def _sum_of_known(numbers: Iterable[int | None]) -> int | None:
-    known = [number for number in numbers if number is not None]
-    return sum(known) if known else None
 
 
 def by_category(cells: Iterable[Cell], moments: dict[str, Moments]) -> list[CategoryAgreement]:

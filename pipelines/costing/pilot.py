@@ -32,7 +32,7 @@ from pipelines.readers import pick_rows
 from pipelines.rows import field_text, row_json
 from pipelines.run_plan import differences
 from pipelines.sharding import Piece, Shard
-from pipelines.tables import read_part
+from pipelines.tables import open_part, read_part
 
 DRAW_NAME = "draw.json"
 SAMPLE_NAME = "sample.jsonl"
@@ -209,16 +209,15 @@ class MeasuredRun:
 
 
 def read_costs(folder: Folder, name: str, columns: list[str]) -> pa.Table:
-    """`columns` and `engine_seconds` of a part of the products. Raises `UsageError` if the run kept no costs."""
-    place = f"products/{name}"
-    try:
-        with folder.open(place) as file:
-            part = pq.ParquetFile(file)
-            if "engine_seconds" not in part.schema_arrow.names:
-                raise UsageError(f"the run in {folder.uri} is from before the cost of a product was kept; run a pilot")
-            return part.read(columns=[*columns, "engine_seconds"])
-    except (OSError, pa.ArrowException) as error:
-        raise RunError(f"cannot read {folder.describe(place)}: {error}") from error
+    """`columns` and `engine_seconds` of a part of the products.
+
+    Raises `UsageError` if the run kept no costs, `RunError` if it cannot be read.
+    """
+    with open_part(folder, f"products/{name}") as file:
+        part = pq.ParquetFile(file)
+        if "engine_seconds" not in part.schema_arrow.names:
+            raise UsageError(f"the run in {folder.uri} is from before the cost of a product was kept; run a pilot")
+        return part.read(columns=[*columns, "engine_seconds"])
 
 
 def read_metrics(folder: Folder) -> list[dict[str, Any]]:

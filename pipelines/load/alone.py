@@ -14,11 +14,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from pipelines import stages
-from pipelines.config import JobConfig
 from pipelines.context import pack
 from pipelines.ledger import Ledger
 from pipelines.load.counting import CountingFolder
-from pipelines.planned import plan_job
+from pipelines.planned import PlannedJob
 from pipelines.rounds import job_context
 
 STAGES = ("prepare", "decode", "finish", "commit")
@@ -44,13 +43,12 @@ class StageCosts:
         return {name: 1000 * seconds / max(1, self.num_products) for name, seconds in self.cpu_seconds.items()}
 
 
-def run_stages(config: JobConfig, num_shards: int, profile: Path | None = None) -> StageCosts:
+def run_stages(job: PlannedJob, num_shards: int, profile: Path | None = None) -> StageCosts:
     """Takes the plan's first shards through all four stages.
 
     The first shard is not counted: it loads tokenizer and engine. The output folder must be a new one. `profile`: a
     file for cProfile's table, functions by their own time; measuring costs more than twice the time.
     """
-    job = plan_job(config)
     folder = CountingFolder(job.output.uri)
     context = dataclasses.replace(job_context(job, Ledger(folder, "alone")), output=folder)
     decode = stages.Decode(context)

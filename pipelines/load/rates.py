@@ -19,21 +19,14 @@ _NUM_STAGE_SHARDS = 4
 _STAGES_BESIDE_THE_GPU = ("prepare", "finish", "commit")
 
 
-def _num_shards(config: JobConfig, target: int) -> int:
-    shards = config.shards.model_copy(update={"target_tokens": target, "ramp": ()})
-    return len(plan_job(config.model_copy(update={"shards": shards})).plan.shards)
-
-
 def measure_rates(config: JobConfig, place: Path, gpu_products_per_second: float) -> Rates:
     """Takes some shards through the stages, and runs the job twice. Raises `RunError`, or `UsageError` for few rows."""
     sized = config.shards.model_copy(update={"target_tokens": _FEW_SHARDS})
-    alone = config.model_copy(update={"output": str(place / "alone"), "shards": sized})
-    job = plan_job(alone)
-    text_tokens = job.plan.estimated_tokens / job.plan.num_rows - tokens_per_row(job.schemas)
-    sizes = [_num_shards(config, target) for target in (_FEW_SHARDS, _MANY_SHARDS)]
-    if sizes[0] < 2 or sizes[1] < 2 * sizes[0]:
+    job = plan_job(config.model_copy(update={"output": str(place / "alone"), "shards": sized}))
+    if job.plan.estimated_tokens < 2 * _FEW_SHARDS:
         raise UsageError(f"--simulate: {job.plan.num_rows:,} rows make too few shards; more --rows are needed")
-    costs = run_stages(alone, _NUM_STAGE_SHARDS)
+    text_tokens = job.plan.estimated_tokens / job.plan.num_rows - tokens_per_row(job.schemas)
+    costs = run_stages(job, _NUM_STAGE_SHARDS)
     runs = []
     for name, target in (("few", _FEW_SHARDS), ("many", _MANY_SHARDS)):
         document = json.loads(config.model_dump_json(exclude_none=True))

@@ -11,6 +11,7 @@ from typing import Any
 from pipelines.finish import TOKEN_METRICS
 from pipelines.reporting.facts import Account, EngineTime, Money
 from pipelines.reporting.parts import Parts
+from pipelines.totals import sum_of_known
 
 _COLUMNS = (
     *("shard", "started_at", "finished_at", "retries", "num_rows", "num_products", "num_carried", "num_steps"),
@@ -79,8 +80,8 @@ def read_account(parts: Parts, usd_per_hour: float | None = None) -> tuple[Accou
         tokens={name: sum(row[name] for row in rows) for name in TOKEN_METRICS},
         num_steps=sum(row["num_steps"] for row in rows),
         retries=sum(row["retries"] for row in rows),
-        bytes_read=_sum(rows, "bytes_read"),
-        bytes_written=_sum(rows, "bytes_written"),
+        bytes_read=sum_of_known(row["bytes_read"] for row in rows),
+        bytes_written=sum_of_known(row["bytes_written"] for row in rows),
         progress=_progress(rows),
     )
     return account, totals
@@ -90,8 +91,7 @@ def _engine_time(rows: Sequence[tuple[Row, float]]) -> EngineTime:
     """Where the time went, every shard's seconds times a factor: 1, or its price of a second for dollars."""
 
     def total(name: str) -> float | None:
-        known = [row[name] * factor for row, factor in rows if row[name] is not None]
-        return sum(known) if known else None
+        return sum_of_known(None if row[name] is None else row[name] * factor for row, factor in rows)
 
     load, busy, retry = total("load_seconds") or 0.0, total("busy_seconds") or 0.0, total("retry_seconds")
     # Shards overlap in an engine, so that a single one may have computed for longer than its bill is; a run has not.
@@ -139,11 +139,6 @@ def _billed(row: Row) -> float:
 
 def _decoded(row: Row) -> int:
     return int(row["num_products"] - (row["num_carried"] or 0))
-
-
-def _sum(rows: Sequence[Row], name: str) -> Any:
-    known = [row[name] for row in rows if row[name] is not None]
-    return sum(known) if known else None
 
 
 def _intervals(row: Row) -> Iterable[tuple[datetime.datetime, datetime.datetime]]:

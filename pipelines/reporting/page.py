@@ -13,6 +13,7 @@ from pipelines.reporting import charts
 from pipelines.reporting.facts import CategoryFacts, Expectation, Facts, SampledProduct, SampledValue, Segment
 from pipelines.reporting.rendering import Templates
 from pipelines.reporting.scan import DOUBTFUL
+from pipelines.totals import sum_of_known
 
 _CHARTS = {name: getattr(charts, name) for name in ("bar", "stacked", "change", "interval", "progress", "scatter")}
 _NUM_COLOURS = 8
@@ -77,23 +78,19 @@ def _others(categories: Sequence[CategoryFacts]) -> CategoryFacts | None:
     if not categories:
         return None
 
-    def total(name: str) -> Any:
-        known = [value for each in categories if (value := getattr(each, name)) is not None]
-        return sum(known) if known else None
-
     names = [each.name for each in dataclasses.fields(CategoryFacts) if each.name not in ("category", "f1")]
-    return CategoryFacts(category=f"{len(categories):,} others", **{name: total(name) for name in names})
+    sums: dict[str, Any] = {name: sum_of_known(getattr(each, name) for each in categories) for name in names}
+    return CategoryFacts(category=f"{len(categories):,} others", **sums)
 
 
 def _other_expected(lines: Sequence[Expectation]) -> dict[str, Any] | None:
     """Their sums; the limits of intervals do not add up to an interval."""
     if not lines:
         return None
-    known = [line.actual for line in lines if line.actual is not None]
     return {
         "what": f"{len(lines):,} others",
         "estimate": sum(line.estimate for line in lines),
-        "actual": sum(known) if known else None,
+        "actual": sum_of_known(line.actual for line in lines),
     }
 
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from pipelines.errors import UsageError
 from pipelines.folders import Folder
-from pipelines.tables import TABLES
+from pipelines.tables import TABLES, open_part
 
 _READ_AHEAD = 4  # parts; a part is a shard's, so memory stays bounded however long the run is
 
@@ -59,13 +59,10 @@ class Parts:
 
     def _read(self, table: str, name: str, columns: Sequence[str]) -> pa.Table:
         declared = TABLES[table]
-        try:
-            with self._folder.open(name) as file:
-                parquet = pq.ParquetFile(file)
-                there = parquet.schema_arrow.names
-                part = parquet.read(columns=[column for column in columns if column.split(".")[0] in there])
-        except (OSError, pa.ArrowException) as error:
-            raise UsageError(f"cannot read {self._folder.describe(name)}: {error}") from error
+        with open_part(self._folder, name, UsageError) as file:
+            parquet = pq.ParquetFile(file)
+            there = parquet.schema_arrow.names
+            part = parquet.read(columns=[column for column in columns if column.split(".")[0] in there])
         names = [column.split(".")[0] for column in columns]
         for column in names:
             if column in there:

@@ -5,13 +5,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from hpd_core import EngineConfig
 from hpd_core.examples import TrainedLayout
-from hpd_core.types import content_hash
 from pipelines.config import InputConfig
 
 
@@ -125,12 +124,10 @@ class FinetuneConfig(_Section):
             raise ValueError("an adapter is continued with method: lora")
         return self
 
-    @property
-    def hash(self) -> str:
-        """Equal for two configurations that train alike: a run continues only under the same one."""
-        free = {"output", "checkpoint_minutes", "log_seconds", "scaling"}
-        data = self.model_dump(mode="json", exclude=free)
+    def deciding(self) -> dict[str, Any]:
+        """The part that decides what is trained, as plain data: a run continues only under the same one."""
+        data = self.model_dump(mode="json", exclude={"output", "checkpoint_minutes", "log_seconds", "scaling"})
         for dataset in data["datasets"]:
             # How a catalog is reached does not change what is in it.
             (dataset["input"] or {}).pop("anonymous", None)
-        return content_hash(data | {"workers": self.scaling.num_workers})
+        return data | {"scaling": {"num_workers": self.scaling.num_workers}}

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import ray
 from ray.train import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
@@ -21,8 +20,10 @@ from hpd_core.examples import ExampleBuilder
 from hpd_core.types import content_hash
 from pipelines.cluster import explain, num_cpus, ray_cluster
 from pipelines.config import InputConfig
+from pipelines.config_file import parse_config
 from pipelines.errors import RunError, UsageError
 from pipelines.folders import Folder
+from pipelines.run_plan import differences
 from pipelines.training.config import DatasetConfig, FinetuneConfig
 from pipelines.training.data import load_products
 from pipelines.training.loop import CURVE_FILE, MODEL_FOLDER, RESULT_FILE, train_worker
@@ -48,7 +49,7 @@ def run_finetuning(config: FinetuneConfig, console: Console, *, dry_run: bool = 
         console.print("finished already; nothing to do")
     else:
         if not output.exists(CONFIG_FILE):
-            record = {"hash": config.hash, "data_hash": data_hash, "config": config.model_dump(mode="json")}
+            record = {"data_hash": data_hash, "config": config.model_dump(mode="json")}
             output.write(CONFIG_FILE, json.dumps(record, indent=1).encode())
         _train(config, output, console)
     _print_result(config, output, console)
@@ -152,26 +153,22 @@ def _printed(console: Console, failures: list[UsageError]) -> Iterator[Queue]:
 
 
 def _check_same_run(config: FinetuneConfig, data_hash: str, output: Folder) -> None:
-    known = output.read_json(CONFIG_FILE)
-    if known is None:
+    record = output.read_json(CONFIG_FILE)
+    if record is None:
         return
-    if known.get("data_hash") != data_hash:
+    if record["data_hash"] != data_hash:
         raise UsageError(
             f"the data have changed since the run in {config.output} began; choose another output to train on them"
         )
-    if known["hash"] != config.hash:
-        changed = _differences(known["config"], config.model_dump(mode="json"))
+    # Read as a configuration: what is newer than the run has its default there, and is no change where it has it here.
+    begun = record["config"]
+    del begun["engine"]["layout"]  # written out, but never set: 'layout' decides it
+    known = parse_config(FinetuneConfig, begun, output.describe(CONFIG_FILE))
+    if changed := differences(known.deciding(), config.deciding()):
         raise UsageError(
-            f"{config.output} holds a run of another configuration ({', '.join(changed)} changed). Continue it with "
-            f"its own, or choose another output"
+            f"{config.output} holds a run of another configuration: {'; '.join(changed)}. Continue it with its own, "
+            f"or choose another output"
         )
-
-
-def _differences(old: Any, new: Any, place: str = "") -> list[str]:
-    if isinstance(old, dict) and isinstance(new, dict):
-        keys = dict.fromkeys([*old, *new])
-        return [item for key in keys for item in _differences(old.get(key), new.get(key), f"{place}.{key}")]
-    return [] if old == new else [place.removeprefix(".")]
 
 
 def _check_data(config: FinetuneConfig, console: Console | None) -> str:

@@ -212,6 +212,7 @@ def test_on_request_everybody_runs(workplace: Workplace) -> None:
         (["--only", DRAFT_MODEL], "--only 'generate, draft model' needs --draft-model"),
         (["--only", ANPD, "--all"], "--only and --all exclude each other"),
         (["--compare-answers"], "--compare-answers needs --vllm"),
+        (["--vllm", "python", "--set", "engine.quantization=nf4"], "--vllm runs the weights as they are stored"),
         (["--draft-model", "/nowhere"], "cannot load the model '/nowhere'"),
     ],
 )

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
 
+from pipelines import logs
 from tests.pipelines.conftest import Workplace, product, products, read_table
 
 
@@ -39,3 +42,18 @@ def test_the_story_of_every_shard_can_be_put_together(workplace: Workplace) -> N
         assert decoded[shard]["actor"] == row["actor_id"]
         assert decoded[shard]["busy_seconds"] == pytest.approx(row["busy_seconds"])
     assert sum(line["dead"] for line in lines if line["message"] == "prepared") == 1
+
+
+def test_a_process_without_ray_logs_and_starts_none(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def asked() -> None:
+        raise AssertionError("the question starts a Ray")
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "get_runtime_context", asked)
+    monkeypatch.setattr(logs, "_LOGGERS", ("a_process_without_ray",))
+    logs.log_as_json("of a load test")
+    logging.getLogger("a_process_without_ray").info("prepared")
+    line = json.loads(capsys.readouterr().err)
+    assert (line["run"], line["message"], "node" in line) == ("of a load test", "prepared", False)

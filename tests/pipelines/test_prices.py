@@ -14,13 +14,15 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from pipelines import summary
+from pipelines import stages, summary
 from pipelines.config import CostConfig
-from pipelines.errors import BudgetError
+from pipelines.context import JobContext
+from pipelines.errors import BudgetError, RunError
 from pipelines.extract import app
 from pipelines.job import run_job
 from pipelines.planned import plan_job
 from pipelines.prices import TABLE_SOURCE, Instance, engine_price, find_instance, price_table, usd_per_1k
+from pipelines.sharding import Shard
 from tests.pipelines.conftest import Workplace, product, products, read_table
 
 BIG = "g6e.48xlarge"
@@ -157,13 +159,48 @@ def test_a_budget_stops_the_run_and_a_larger_one_continues_it(workplace: Workpla
     done = len(list((output / "_shards").glob("*.json")))
     num_planned = len(json.loads((output / "_plan.json").read_text())["shards"])
     assert 0 < done < num_planned
+    # Commits are no sign of a second run at work: what the first one had under way may still be committed.
+    sessions = decoding_sessions(output)
+    assert len(sessions) == 1
     with pytest.raises(BudgetError):
         workplace.run(cost={**cost, "max_usd": 0.01})
-    assert len(list((output / "_shards").glob("*.json"))) == done, "nothing is left of the budget"
+    assert decoding_sessions(output) == sessions, "nothing is left of the budget"
     outcome = workplace.run(cost={**cost, "max_usd": 10_000.0})
     assert outcome.discrepancy is None
     assert outcome.totals.products == 160
     assert len(read_table(output, "products")) == 160
+
+
+def decoding_sessions(output: Path) -> set[str]:
+    """The starts of the job that began to decode anything."""
+    return {path.name.split("-")[1] for path in (output / "_attempts").rglob("*.json")}
+
+
+@pytest.mark.usefixtures("shared_ray")
+def test_a_commit_that_the_driver_was_not_told_of_counts_against_the_budget(
+    workplace: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workplace.write_jsonl("c.jsonl", products(160))
+    rounds = []
+
+    class BreaksOff:
+        """A round that ends after a commit, before it can tell."""
+
+        def __init__(self, pending: list[Shard], job: JobContext, num_gpus: float) -> None:
+            self.pending, self.ledger = pending, job.ledger
+
+        def iter_rows(self) -> Iterator[dict[str, Any]]:
+            rounds.append(len(self.pending))
+            shard = self.pending[0]
+            facts = {"counts": {**EMPTY, "rows": shard.num_rows}, "metrics": {"cost_billed": 2.0}}
+            self.ledger.commit(shard.id, "an-attempt", {}, facts)
+            raise RunError("the storage is away")
+            yield
+
+    monkeypatch.setattr(stages, "build_dataset", BreaksOff)
+    with pytest.raises(BudgetError, match=r"have cost \$4\.00 for \d+ rows, the budget is \$3 "):
+        workplace.run(cost={"usd_per_hour": 1.0, "max_usd": 3.0})
+    assert rounds == [rounds[0], rounds[0] - 1]
 
 
 @pytest.mark.usefixtures("shared_ray")
