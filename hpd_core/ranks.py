@@ -92,7 +92,6 @@ class Ranks:
             rank=self.rank,
             world_size=self.size,
             timeout=_LONGEST_WAIT,
-            group_name="hpd",  # torch's own names count the attempts, of which a new process has made fewer
         )
         # NCCL connects the GPUs when they first have something to add up: better now than behind all the loading.
         dist.all_reduce(torch.zeros(1, device=self.device))
@@ -377,7 +376,6 @@ class Group:
         store = TCPStore(_HOST, 0, self._setup.config.tensor_parallel, True, _LONGEST_WAIT, wait_for_workers=False)
         self._followers = Followers(replace(self._setup, port=store.port))
         self._stack.callback(self._followers.close)
-        # Whoever waits to meet them does not notice that one has ended.
         self._followers.wait_for(_HERE)
         self.ranks = Ranks(self._setup, store)
         # When they are gone: NCCL would want all to leave together.
@@ -418,8 +416,10 @@ def follow() -> None:
         orders: SimpleQueue[tuple[str, tuple[Any, ...]]] = SimpleQueue()
         threading.Thread(target=_listen, args=[orders], name="hpd-listen", daemon=True).start()
         take_device(setup.config, setup.rank)
-        say(_HERE)
         store = TCPStore(_HOST, setup.port, setup.config.tensor_parallel, False, _LONGEST_WAIT)
+        # If one ended while they meet, rank 0 would wait for it, and could not try to meet others: torch numbers the tries
+        # of a process. So all else comes before.
+        say(_HERE)
         ranks = Ranks(setup, store)
         tokenizer = models.load_tokenizer(setup.model, setup.config)
         orders.get()  # its turn to load
