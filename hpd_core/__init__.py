@@ -8,16 +8,20 @@ record = Record("1", "Shoes", {"title": "Velor men's running shoe, red"})
 print(engine.extract([record], {"Shoes": schema})[0].values["Brand"].text)
 """
 
-from hpd_core.baseline import AutoregressiveBaseline
-from hpd_core.config import EngineConfig
-from hpd_core.engine import Engine
-from hpd_core.errors import EngineError, HPDError, ModelError, PromptError
-from hpd_core.extractor import ExtractionFuture, ExtractionMetrics
-from hpd_core.grounding import ground
-from hpd_core.null_engine import NullEngine
-from hpd_core.prepare import DocumentTokenizer
-from hpd_core.prompt import PromptTemplate
-from hpd_core.types import Attribute, CategorySchema, ErrorCode, Evidence, Record, RecordResult, Value
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hpd_core.baseline import AutoregressiveBaseline
+    from hpd_core.config import EngineConfig
+    from hpd_core.engine import Engine
+    from hpd_core.errors import EngineError, HPDError, ModelError, PromptError
+    from hpd_core.extractor import ExtractionFuture, ExtractionMetrics
+    from hpd_core.grounding import ground
+    from hpd_core.null_engine import NullEngine
+    from hpd_core.prepare import DocumentTokenizer
+    from hpd_core.prompt import PromptTemplate
+    from hpd_core.types import Attribute, CategorySchema, ErrorCode, Evidence, Record, RecordResult, Value
 
 __all__ = [
     "Attribute",
@@ -41,3 +45,26 @@ __all__ = [
     "Value",
     "ground",
 ]
+
+# By module. torch and transformers take seconds to import, and many a process wants plain data only: each name is
+# imported when it is first asked for.
+_NAMES = {
+    "baseline": ("AutoregressiveBaseline",),
+    "config": ("EngineConfig",),
+    "engine": ("Engine",),
+    "errors": ("EngineError", "HPDError", "ModelError", "PromptError"),
+    "extractor": ("ExtractionFuture", "ExtractionMetrics"),
+    "grounding": ("ground",),
+    "null_engine": ("NullEngine",),
+    "prepare": ("DocumentTokenizer",),
+    "prompt": ("PromptTemplate",),
+    "types": ("Attribute", "CategorySchema", "ErrorCode", "Evidence", "Record", "RecordResult", "Value"),
+}
+_HOMES = {name: module for module, names in _NAMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return found

@@ -32,7 +32,8 @@ _ENOUGH_WORDS = 0.75  # share of a value's words that must stand together
 _MAX_WORDS = 32  # a longer value is no attribute value but a paragraph; it is looked up literally only
 _SLACK = 2  # foreign words that may stand between a value's own
 # Not behind letters (E27), but behind the x of 12x24.
-_NUMBER = re.compile(r"(?:(?<![\w.,])|(?<=\d[xX×*]))(?:\d+(?:[.,]\d+)*|[.,]\d+)")
+# What it begins with is looked at first: that settles it at most letters.
+_NUMBER = re.compile(r"(?=[\d.,])(?:(?<![\w.,])|(?<=\d[xX×*]))(?:\d+(?:[.,]\d+)*|[.,]\d+)")
 _DIGITS = re.compile(r"\d+")
 _SIGNS = ("™", "®", "©", "℠")  # they stand at words, not in them; NFKC would make letters of some
 # No spaces between words: kana, CJK ideographs, Thai, Lao, Myanmar, Khmer.
@@ -51,15 +52,25 @@ _Span = tuple[int, int]
 
 def ground(record: Record, schema: CategorySchema, result: RecordResult) -> RecordResult:
     """The result with `Value.evidence` filled: one tuple of places per item, empty where it stands nowhere."""
-    grounder = Grounder(record.fields)
-    attributes = {attribute.name: attribute for attribute in schema.attributes}
+    evidence = find_evidence(record, schema, result)
     values = {
-        name: replace(value, evidence=tuple(grounder.find(attributes[name], item) for item in value.items))
-        if value.items
-        else value
+        name: replace(value, evidence=evidence[name]) if name in evidence else value
         for name, value in result.values.items()
     }
     return replace(result, values=values)
+
+
+def find_evidence(
+    record: Record, schema: CategorySchema, result: RecordResult
+) -> dict[str, tuple[tuple[Evidence, ...], ...]]:
+    """As `ground`: the evidence alone, by attribute, of those that have items."""
+    grounder = Grounder(record.fields)
+    attributes = {attribute.name: attribute for attribute in schema.attributes}
+    return {
+        name: tuple([grounder.find(attributes[name], item) for item in value.items])
+        for name, value in result.values.items()
+        if value.items
+    }
 
 
 class Grounder:
@@ -128,12 +139,11 @@ class _Field:
 
     def folded(self, item: str) -> Iterator[_Span]:
         """Places of the folded letters."""
-        return self._original(_places(_fold(item).text, self._folded.text))
+        return self._original(_places(_fold_item(item)[0], self._folded.text))
 
     def fuzzy(self, item: str) -> Iterator[_Span]:
         """Places of its words."""
-        text = _fold(item).text
-        wanted = [_bare(text[start:end]) for start, end in _words(text)]
+        _, wanted = _fold_item(item)
         if not 0 < len(wanted) <= _MAX_WORDS:
             return iter(())
         spans = list(_joined(wanted, self._words)) or list(_together(wanted, self._words))
@@ -174,6 +184,8 @@ _NUMBER_TRIES: _Tries = (("exact", _Field.number), ("folded", _Field.equal_numbe
 
 def _fold(text: str) -> _Folded:
     """Folds cluster by cluster (a character and its combining marks), so that offsets can be led back."""
+    if _PLAIN.fullmatch(text):
+        return _Folded(_fold_plain(text), range(len(text)), range(1, len(text) + 1))
     folded: list[str] = []
     starts: list[int] = []
     ends: list[int] = []
@@ -196,7 +208,7 @@ def _fold(text: str) -> _Folded:
     for match in _PLAIN.finditer(text):
         start, end = match.span()
         add_clusters(done, start)
-        folded.extend(match.group().lower().replace("`", "'"))
+        folded.extend(_fold_plain(match.group()))
         starts.extend(range(start, end))
         ends.extend(range(start + 1, end + 1))
         done = end
@@ -204,6 +216,17 @@ def _fold(text: str) -> _Folded:
     if folded and folded[-1] == " ":
         folded.pop()
     return _Folded("".join(folded), starts, ends)
+
+
+def _fold_plain(text: str) -> str:
+    return text.lower().replace("`", "'")
+
+
+@lru_cache(maxsize=256)
+def _fold_item(item: str) -> tuple[str, tuple[str, ...]]:
+    """A value folded, and its words without accents: every field is searched for them, and the next record's, too."""
+    text = _fold(item).text
+    return text, tuple(_bare(text[start:end]) for start, end in _words(text))
 
 
 @lru_cache(maxsize=4096)
@@ -274,6 +297,8 @@ def _joins(text: str, place: int) -> bool:
     if not 0 < place < len(text):
         return False
     left, right = text[place - 1], text[place]
+    if right == " " or (left == " " and right.isascii()):
+        return False
     if _is_mark(right):
         return True
     if left.isdigit() and right in ".,":

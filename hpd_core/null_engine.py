@@ -23,6 +23,8 @@ _NULLS = 0.45  # share of answers that are null; the rest are values
 _UPPER_CASE = 0.06  # of the texts: as no text has them, so that looking for them takes more than one try
 _MAX_WORDS = 3
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
+# `json.dumps` would make an encoder for every answer.
+_encode = json.JSONEncoder(ensure_ascii=False).encode
 
 
 class NullEngine(Extractor):
@@ -185,7 +187,7 @@ def _literal(attribute: Attribute, texts: Sequence[str], draw: _Draw) -> str:
 
 def _item(attribute: Attribute, texts: Sequence[str], draw: _Draw) -> str:
     if attribute.values:
-        return json.dumps(attribute.values[draw.below(len(attribute.values))], ensure_ascii=False)
+        return _encode(attribute.values[draw.below(len(attribute.values))])
     if attribute.type == "boolean":
         return ("true", "false")[draw.below(2)]
     text = texts[draw.below(len(texts))]
@@ -198,4 +200,4 @@ def _item(attribute: Attribute, texts: Sequence[str], draw: _Draw) -> str:
     span = " ".join(words[first : first + 1 + draw.below(_MAX_WORDS)]).strip(".,;:")
     if draw.share() < _UPPER_CASE:
         span = span.upper()
-    return json.dumps(span, ensure_ascii=False) if span else "null"
+    return _encode(span) if span else "null"

@@ -113,7 +113,7 @@ class PreparedShard:
     """A shard that was read, checked, grouped by category and tokenized.
 
     Attributes:
-        records: those that go to the engine; `document_ids` are theirs.
+        records: those that go to the engine; `document_ids` are theirs, up to there.
         answered: those that need none: all of their answers are taken over.
         sources: where its rows stand in the catalog's files.
         bytes_read: of the files, as stored.

@@ -7,7 +7,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from hpd_core import Evidence, RecordResult, Value, ground
+from hpd_core import Evidence, RecordResult, Value
+from hpd_core.grounding import find_evidence
 from hpd_core.values import join_items
 from pipelines.context import DeadRow, DecodedShard, JobContext, PreparedRecord
 from pipelines.prepare import read_originals
@@ -126,16 +127,19 @@ def _answers(
 ) -> dict[str, list[Row]]:
     """The rows of the attribute table by attribute, in the schema's order; each attribute has at least one."""
     schema, provenance = job.schemas[record.record.category], _provenance(record, decoded, job)
-    values = {} if result is None else ground(record.record, schema, result).values
+    values = {} if result is None else result.values
+    evidence = {} if result is None else find_evidence(record.record, schema, result)
     return {
-        name: list(_decoded_rows(name, values[name], provenance))
+        name: list(_decoded_rows(name, values[name], evidence.get(name, ()), provenance))
         if name in values
         else [_carried_row(row, record, job) for row in record.carried[name]]
         for name in (attribute.name for attribute in schema.attributes)
     }
 
 
-def _decoded_rows(attribute: str, value: Value, provenance: Row) -> Iterator[Row]:
+def _decoded_rows(
+    attribute: str, value: Value, evidence: Sequence[Sequence[Evidence]], provenance: Row
+) -> Iterator[Row]:
     for index, text in enumerate(_raw_texts(value)):
         yield provenance | {
             "attribute": attribute,
@@ -143,7 +147,7 @@ def _decoded_rows(attribute: str, value: Value, provenance: Row) -> Iterator[Row
             "value_raw": text,
             "status": value.status,
             # Empty: the value stands nowhere in the text. Null: there is no value to look for.
-            "evidence": _evidence_rows(value.evidence[index]) if value.status == "value" else None,
+            "evidence": _evidence_rows(evidence[index]) if value.status == "value" else None,
             "num_tokens": value.num_tokens,
             "num_dropped": value.num_dropped,
             "logprob_mean": value.logprob_mean,
@@ -177,10 +181,10 @@ def _product_row(
     decoded: DecodedShard,
     job: JobContext,
 ) -> Row:
-    statuses = Counter(rows[0]["status"] for rows in answers.values())
+    statuses = [rows[0]["status"] for rows in answers.values()]
     return _provenance(record, decoded, job) | {
         "values": [(name, _text(rows)) for name, rows in answers.items()],
-        **{f"num_{status}": statuses[status] for status in ("value", "absent", "truncated", "invalid", "error")},
+        **{f"num_{status}": statuses.count(status) for status in ("value", "absent", "truncated", "invalid", "error")},
         "engine_seconds": None if result is None else result.engine_seconds,
         "carried_from": job.carry_over.run_id if result is None and job.carry_over is not None else None,
     }

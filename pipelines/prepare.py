@@ -8,9 +8,9 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from hpd_core import DocumentTokenizer, EngineConfig, Record
+from hpd_core import EngineConfig, Record
 from hpd_core.types import content_hash, is_encodable
 from pipelines.carryover import CarryOver
 from pipelines.clustering.dealt import from_values, source_piece
@@ -20,6 +20,9 @@ from pipelines.logs import about
 from pipelines.readers import SourceRow, original_rows, read_piece
 from pipelines.rows import Refusal, to_record
 from pipelines.sharding import Piece, Shard
+
+if TYPE_CHECKING:
+    from hpd_core import DocumentTokenizer
 
 logger = logging.getLogger(__name__)
 
@@ -125,6 +128,9 @@ def _refuse(
 
 @functools.lru_cache(maxsize=2)
 def _cached_tokenizer(model: str, engine: str) -> DocumentTokenizer:
+    # Imports torch, which takes seconds: `finish` reads rows by this module, and needs no tokenizer.
+    from hpd_core import DocumentTokenizer
+
     return DocumentTokenizer.from_pretrained(model, EngineConfig.model_validate_json(engine))
 
 

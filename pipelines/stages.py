@@ -20,10 +20,8 @@ import pyarrow as pa
 import ray.data
 from ray.util.annotations import RayDeprecationWarning
 
-from pipelines import decode
 from pipelines.config import JobConfig
 from pipelines.context import JobContext, pack, unpack
-from pipelines.decode import Decoder
 from pipelines.errors import RunError, UsageError
 from pipelines.finish import finish_shard
 from pipelines.logs import about, log_as_json
@@ -33,13 +31,16 @@ from pipelines.sharding import Shard
 
 logger = logging.getLogger(__name__)
 
-_OBJECTS_BETWEEN_COLLECTIONS = 50_000
+_OBJECTS_BETWEEN_COLLECTIONS = 200_000
 # A payload column is empty once its shard is committed.
 _BLOCK = pa.schema([("shard", pa.int64()), ("payload", pa.large_binary())])
 
 
 def describe_engine(config: JobConfig, num_gpus: float) -> dict[str, Any]:
     """What the actors' engines will be: loads one where they will run, without decoding anything."""
+    # Imports the engine.
+    from pipelines import decode
+
     wanted: dict[str, Any] = {
         "num_gpus": num_gpus,
         "num_cpus": config.actors.num_cpus,
@@ -103,8 +104,9 @@ def shard_blocks(shards: Iterable[Shard]) -> list[pa.Table]:
 
 
 @functools.cache
-def settle() -> None:
-    """Once a process: what the libraries have made is there to stay, and the garbage collector need not look at it.
+def settle(stage: str) -> None:
+    """Once a process and stage: what its libraries have made is there to stay, and the garbage collector need not look
+    at it. `stage`: a process may have run others before, which import less.
 
     A shard makes hundreds of thousands of objects; each of the collections that they set off would go through all.
     """
@@ -116,15 +118,22 @@ def settle() -> None:
 def prepare(batch: pa.Table, job: JobContext) -> pa.Table:
     """Stage 1 on one shard."""
     log_as_json(job.run_id)
-    settle()
     shard, payload = unwrap(batch)
-    return wrap(shard, b"" if job.ledger.is_committed(shard) else pack(prepare_shard(unpack(payload), job)))
+    if job.ledger.is_committed(shard):
+        return wrap(shard, b"")
+    message = wrap(shard, pack(prepare_shard(unpack(payload), job)))
+    # Behind the first shard, which has imported the tokenizer's libraries.
+    settle("prepare")
+    return message
 
 
 class Decode:
     """Stage 2: an actor. What is wrong with its engine is raised where Ray shows it to the driver: in a call."""
 
     def __init__(self, job: JobContext) -> None:
+        # torch takes seconds to import, and a process that runs other stages alone does without.
+        from pipelines.decode import Decoder
+
         log_as_json(job.run_id)
         self._job = job
         self._problem: UsageError | RunError | None = None
@@ -132,7 +141,7 @@ class Decode:
             self._decoder = Decoder(job)
         except (UsageError, RunError) as error:
             self._problem = error
-        settle()
+        settle("decode")
 
     def __call__(self, batch: pa.Table) -> pa.Table:
         """Decodes one shard; called by several threads at once."""
@@ -152,7 +161,7 @@ class Decode:
 def finish(batch: pa.Table, job: JobContext) -> pa.Table:
     """Stage 3 on one shard: its answers become tables."""
     log_as_json(job.run_id)
-    settle()
+    settle("finish")
     shard, payload = unwrap(batch)
     if not payload or job.ledger.is_committed(shard):
         return wrap(shard, b"")

@@ -201,10 +201,8 @@ def to_table(name: str, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
     it does not allow: pyarrow itself would drop the one and store the other."""
     schema = TABLES[name]
     rows = list(rows)
-    known = set(schema.names)
-    for row in rows:
-        if unknown := row.keys() - known:
-            raise ValueError(f"table {name!r} has no column {sorted(unknown)}")
+    if unknown := set().union(*rows) - set(schema.names):
+        raise ValueError(f"table {name!r} has no column {sorted(unknown)}")
     table = pa.Table.from_pylist(rows, schema=schema)
     for column in schema:
         if not column.nullable and table.column(column.name).null_count:

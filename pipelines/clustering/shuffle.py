@@ -136,7 +136,7 @@ def _count(shards: Sequence[Shard], context: JobContext) -> tuple[Counter[str], 
 def count_categories(batch: pa.Table, job: JobContext) -> pa.Table:
     """A shard's rows by category. Only that column is read of a Parquet file."""
     log_as_json(job.run_id)
-    settle()
+    settle("cluster")
     column, config = job.config.input.category, job.config.input
     counts: Counter[str] = Counter()
     tally = Tally()
@@ -183,7 +183,7 @@ def _deal(shards: Sequence[Shard], context: JobContext, placement: Placement) ->
 def deal(batch: pa.Table, job: JobContext, placement: Placement) -> pa.Table:
     """A shard's rows, read and checked, each with the partition where it goes."""
     log_as_json(job.run_id)
-    settle()
+    settle("cluster")
     shard = _shard(batch)
     rows = [row for piece in shard.pieces for row in _dealt_rows(piece, job, placement)]
     logger.info("dealt", extra=about(shard.id, records=len(rows)))
