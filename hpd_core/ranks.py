@@ -417,8 +417,8 @@ def follow() -> None:
         threading.Thread(target=_listen, args=[orders], name="hpd-listen", daemon=True).start()
         take_device(setup.config, setup.rank)
         store = TCPStore(_HOST, setup.port, setup.config.tensor_parallel, False, _LONGEST_WAIT)
-        # If one ended while they meet, rank 0 would wait for it, and could not try to meet others: torch numbers the tries
-        # of a process. So all else comes before.
+        # If one ended while they meet, rank 0 would wait for it, and could not meet others after that: torch numbers
+        # the tries of a process. So all else comes before.
         say(_HERE)
         ranks = Ranks(setup, store)
         tokenizer = models.load_tokenizer(setup.model, setup.config)
