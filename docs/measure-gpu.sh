@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Measures on a GPU what docs/results.md has from a CPU only: exactness, then speed of Qwen3-1.7B's and Qwen3-8B's shapes
 # (random weights, long listings of real token lengths) in bf16 and NF4, against transformers' generate and continuous
-# batching, the dense ceiling and, where it is installed, vLLM. For one NVIDIA GPU of 48 GB or more (L40S, H200);
-# disk: 25 GB.
+# batching, the dense ceiling and, where it is installed, vLLM. For one NVIDIA GPU of 48 GB or more (L40S, H200); where
+# there are two, also the model shared by both. Disk: 25 GB.
 #
 #   docs/measure-gpu.sh OUT [python] [python of an environment with vLLM for CUDA]
 #
@@ -28,6 +28,7 @@ part() { # name, command: runs it unless its output is there
 
 nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm,power.limit --format=csv | tee "$out/gpu.csv"
 part tests "$python" -m pytest -q tests/gpu
+gpus=$("$python" -c 'import torch; print(torch.cuda.device_count())')
 
 for shape in qwen3-1.7b qwen3-8b; do
     model="$out/models/$shape"
@@ -43,6 +44,12 @@ for shape in qwen3-1.7b qwen3-8b; do
     part "$shape-profile" "${listings[@]}" --profile
     part "$shape-stack" "${listings[@]}" --sweep stack --out "$out/plots-$shape"
     part "$shape-single" "${job[@]}" --workload single
+    # Two GPUs that share the model against one, through the job; it prints products/s.
+    for size in $(test "$gpus" -lt 2 || echo 1 2); do
+        part "$shape-shared-by-$size" "$python" pipelines/extract.py --config configs/demo.yaml --set adapter=null \
+            --set "model=$model" --set engine.device=cuda --set "engine.tensor_parallel=$size" \
+            --set "output=$out/runs/$shape-shared-by-$size"
+    done
     if test -n "$vllm"; then
         part "$shape-vllm" "${listings[@]}" --vllm "$vllm" --vllm-block-size 16 --only "vLLM AR" --only "vLLM fan-out"
     fi
