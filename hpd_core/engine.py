@@ -109,7 +109,10 @@ class Engine(Extractor):
             engine = cls(group.weights.model, tokenizer, config, group)
         except BaseException as error:
             # One process fails because of another as a rule; the first one knows why.
-            raise group.end_after(error) or error from error
+            reason = group.end_after(error)
+            if reason is None:
+                raise
+            raise reason from error
         engine._weights = group.weights
         return engine
 

@@ -21,6 +21,10 @@ class EngineError(HPDError):
     """The engine failed while decoding; all submissions in flight carry this error."""
 
 
+class EngineMemoryError(EngineError, MemoryError):
+    """A process of an engine that has several ran out of memory, and the engine has ended."""
+
+
 class StorageError(HPDError, OSError):
     """A file or folder cannot be reached: no access, no network, no such protocol; the message says which and why.
 

@@ -37,8 +37,9 @@ from hpd_core.cohort import Chosen, CohortInput, Prompt
 from hpd_core.config import EngineConfig
 from hpd_core.constraints import StateTable
 from hpd_core.decoder import Decoder, StepReport
-from hpd_core.errors import EngineError, HPDError, ModelError
+from hpd_core.errors import EngineError, EngineMemoryError, HPDError, ModelError
 from hpd_core.extractor import Weights
+from hpd_core.memory import is_out_of_memory
 from hpd_core.tensor_parallel import cut, cut_cache, plan_cuts
 from hpd_core.tokenization import SegmentTokenizer
 
@@ -53,8 +54,10 @@ _GRACE_SECONDS = 10.0
 _NOTICE_SECONDS = 2.0
 """After something went wrong, for the news that it was because another process died."""
 
-_HERE, _LOADED, _READY, _WRONG, _BROKEN = "here", "loaded", "ready", "wrong ", "broken "
-"""What a process says: it has its device; its part; it is proved; why not, by the user's fault or not."""
+_HERE, _LOADED, _READY = "here", "loaded", "ready"
+_WRONG, _FULL, _BROKEN = "wrong ", "full ", "broken "
+"""What a process says: it has its device; its part; it is proved; why it ends: the user's fault, too little memory, or
+anything else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +198,10 @@ class SharedDecoder(Decoder):
         try:
             return super().step()
         except Exception as error:
-            raise self._followers.end_after(error) or error from error
+            reason = self._followers.end_after(error)
+            if reason is None:
+                raise
+            raise reason from error
 
     def _free_bytes(self) -> int:
         free = super()._free_bytes()
@@ -305,6 +311,8 @@ class Followers:
             word = line.decode(errors="replace").strip()
             if word.startswith(_WRONG):
                 reason = ModelError(word.removeprefix(_WRONG))
+            elif word.startswith(_FULL):
+                reason = EngineMemoryError(f"{_name(rank)} failed: {word.removeprefix(_FULL)}; load the engine anew")
             elif word.startswith(_BROKEN):
                 reason = EngineError(f"{_name(rank)} failed: {word.removeprefix(_BROKEN)}; load the engine anew")
             with self._changed:
@@ -436,7 +444,8 @@ def follow() -> None:
             getattr(decoder, name)(*arguments)
     except BaseException as error:
         traceback.print_exc()
-        say(f"{_WRONG}{error}" if isinstance(error, HPDError) else f"{_BROKEN}{type(error).__name__}: {error}")
+        kind = _FULL if is_out_of_memory(error) else _BROKEN
+        say(f"{_WRONG}{error}" if isinstance(error, HPDError) else f"{kind}{type(error).__name__}: {error}")
         os._exit(1)  # not in order: a thread reads from the pipe
 
 

@@ -27,7 +27,8 @@ import torch
 from hpd_core import AutoregressiveBaseline, Engine, ExtractionFuture, HPDError, NullEngine, RecordResult
 from hpd_core.errors import EngineError, StorageError
 from hpd_core.extractor import Extractor
-from pipelines.cluster import num_cpus
+from hpd_core.memory import halved, is_out_of_memory
+from pipelines.cluster import causes, num_cpus
 from pipelines.config import JobConfig
 from pipelines.context import DecodedShard, JobContext, PreparedShard
 from pipelines.errors import RunError, UsageError
@@ -97,11 +98,12 @@ class Decoder:
         self._share = _share_of_node(job)
         self._price = engine_price(job.config.cost, self._share)
         self._unreported_load_seconds = 0.0
+        self._settings = job.config.engine
         self._load()
 
     def _load(self) -> None:
         with explained():
-            self._engine = load_engine(self._job.config)
+            self._engine = load_engine(self._job.config.model_copy(update={"engine": self._settings}))
             self._description = dict(self._engine.describe())
             self._ledger.check_engine(self._description)
         self._unreported_load_seconds += float(self._engine.load_seconds)
@@ -176,6 +178,7 @@ class Decoder:
                     "the try failed", exc_info=True, extra=about(shard, attempt=attempt, records=len(span.indices))
                 )
                 self._has_failed = True
+                self._take_less_memory(error)
                 self._ledger.end_try(shard, attempt, f"{type(error).__name__}: {error}")
                 lost = time.perf_counter() - begun
                 decoded.metrics["retry_seconds"] = decoded.metrics.get("retry_seconds", 0.0) + lost
@@ -191,6 +194,18 @@ class Decoder:
         for name, value in measured.items():
             decoded.metrics[name] = decoded.metrics.get(name, 0) + value
         return results
+
+    def _take_less_memory(self, error: Exception) -> None:
+        """Halves the limits of the next engine if memory was missing and this one could not do it itself."""
+        smaller = halved(self._settings)
+        shared = self._settings.tensor_parallel > 1  # alone, an engine goes on with smaller steps
+        if shared and smaller is not None and any(is_out_of_memory(cause) for cause in causes(error)):
+            self._settings = smaller
+            logger.warning(
+                "out of memory: the engine is loaded anew with max_tokens_per_step %d, max_prompts_per_cohort %d, "
+                "max_cached_tokens %d",
+                *(smaller.max_tokens_per_step, smaller.max_prompts_per_cohort, smaller.max_cached_tokens),
+            )
 
     def _wait(self, future: ExtractionFuture, shard: int, attempt: str) -> list[RecordResult]:
         minutes = self._job.config.retries.max_minutes

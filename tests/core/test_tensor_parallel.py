@@ -20,6 +20,7 @@ import torch.distributed as dist
 import transformers as tf
 
 from hpd_core import Engine, EngineError, ModelError, ranks
+from hpd_core.errors import EngineMemoryError
 from hpd_core.tensor_parallel import cut, plan_cuts
 from tests.tiny_model import answering_model, answering_tokenizer, build_tiny_model
 
@@ -217,7 +218,7 @@ FAULTS = {
         ("network", EngineError, "rank 1 .* failed: RuntimeError: no network"),
         ("device", ModelError, "GPU 1 is broken"),
         ("probe", EngineError, r"rank 1 .* died \(exit code -9\)"),
-        ("fit", EngineError, "rank 1 .* failed: MemoryError: none left"),
+        ("fit", EngineMemoryError, "rank 1 .* failed: MemoryError: none left"),
         ("step", EngineError, "rank 1 .* failed: MemoryError: none left"),
     ],
 )

@@ -11,7 +11,8 @@ from typing import Any
 
 import psutil
 
-from hpd_core import Record
+from hpd_core import EngineError, Record
+from hpd_core.errors import EngineMemoryError
 from pipelines.context import JobContext
 from pipelines.decode import Decoder
 from pipelines.stages import Decode
@@ -122,3 +123,16 @@ class BereavedDecode(_WrappedDecode):
             self.has_killed = True
             [other] = [child for child in psutil.Process().children() if "hpd_core.ranks" in " ".join(child.cmdline())]
             other.kill()
+
+
+class CrampedDecode(_WrappedDecode):
+    """As if a process that shares the model had too little memory for large steps."""
+
+    def before(self, records: Sequence[Record]) -> Any:
+        if self._decoder._engine.config.max_tokens_per_step <= 1024:
+            return None
+        failed: Future[Any] = Future()
+        error = EngineError("the engine failed while decoding")
+        error.__cause__ = EngineMemoryError("rank 1 failed")
+        failed.set_exception(error)
+        return failed

@@ -46,6 +46,19 @@ def test_a_process_that_dies_costs_a_retry(workplace: Workplace, monkeypatch: py
     assert _texts(workplace, "cut") == _texts(workplace, "whole")
 
 
+@pytest.mark.usefixtures("shared_ray")
+def test_an_engine_that_had_too_little_memory_comes_back_smaller(
+    workplace: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workplace.write_parquet("a.parquet", products(6))
+    monkeypatch.setattr(stages, "Decode", faulty.CrampedDecode)
+    engine = {"dtype": "float32", "device": "cpu", "tensor_parallel": 2, "max_value_tokens": 6}
+    outcome = workplace.run(engine=engine, shards={"target_tokens": 10**6, "ramp": []})
+    assert (outcome.totals.products, outcome.totals.dead_letters) == (6, 0)
+    [row] = read_table(workplace.folder / "out", "metrics")
+    assert row["retries"] == 2, "4,096 tokens a step, 2,048, and 1,024 at last"
+
+
 def test_an_actor_takes_as_many_gpus_of_a_node_as_share_its_model(workplace: Workplace) -> None:
     workplace.write_parquet("a.parquet", products(12))
     engine = {"dtype": "float32", "device": "cpu", "tensor_parallel": 2, "max_value_tokens": 6}
