@@ -142,8 +142,8 @@ def check_resume(old: Plan, new: Plan, config: JobConfig, output: Folder) -> Non
     way_out = "use another output folder, or put it back to continue"
     if config.run_id is not None and config.run_id != old.run_id:
         raise UsageError(f"{place}, not {config.run_id!r}; use another output folder, or drop the run id to continue")
-    if old.config_hash != new.config_hash:
-        changes = "; ".join(differences(old.result_config, new.result_config))
+    # Not by the hashes: a key that is null, and that there was not yet when the run began, is no difference.
+    if changes := "; ".join(differences(old.result_config, new.result_config)):
         raise UsageError(f"{place}, which has another configuration: {changes}. {way_out[0].upper()}{way_out[1:]}")
     if old.schema_hash != new.schema_hash:
         raise UsageError(f"{place}, and the schemas in {config.schemas} have changed since; {way_out}")

@@ -119,6 +119,18 @@ def test_output_folder_of_another_run(catalog: Workplace) -> None:
     assert "which has --limit None, not 3" in refused(catalog, "--limit", "3")
 
 
+def test_a_run_that_was_begun_before_there_was_a_key_goes_on(catalog: Workplace) -> None:
+    begin(catalog)
+    path = catalog.folder / "out/_plan.json"
+    plan = json.loads(path.read_text())
+    assert plan["result_config"]["engine"].pop("quantization") is None
+    path.write_text(json.dumps(plan | {"config_hash": "of the configuration without it"}))
+    assert run(catalog, "--dry-run").exit_code == 0
+    assert "another configuration: engine.quantization: None -> 'nf4'." in refused(
+        catalog, "--set", "engine.quantization=nf4"
+    )
+
+
 def test_a_resume_with_other_schemas_or_input_is_refused(catalog: Workplace) -> None:
     begin(catalog)
     schemas = {"categories": {**SCHEMAS["categories"], "Hats": ["Brand"]}}
