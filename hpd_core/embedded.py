@@ -168,8 +168,9 @@ def _convert(gguf: Path, folder: Path) -> None:
     from transformers.utils import logging
 
     print("hpd: converting the weights to safetensors (once)", file=sys.stderr, flush=True)
-    was_enabled = logging.is_progress_bar_enabled()
+    was_enabled, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()
+    logging.set_verbosity_error()  # it advises those who would compute with the quantized weights
     try:
         source = {"gguf_file": gguf.name, "local_files_only": True}
         tokenizer = AutoTokenizer.from_pretrained(gguf.parent, **source)
@@ -181,5 +182,6 @@ def _convert(gguf: Path, folder: Path) -> None:
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
     finally:
+        logging.set_verbosity(verbosity)
         if was_enabled:
             logging.enable_progress_bar()
