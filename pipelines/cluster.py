@@ -16,7 +16,7 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 
 from hpd_core import HPDError
-from pipelines.config import JobConfig
+from pipelines.config import ActorConfig, JobConfig
 from pipelines.errors import ProcessesDiedError, RunError, UsageError
 
 _ROOT = Path(__file__).resolve().parent.parent
@@ -100,13 +100,12 @@ def num_gpus_per_actor(config: JobConfig) -> float:
     return float(config.engine.tensor_parallel) if resources.get("GPU", 0) >= 1 else 0.0
 
 
-def resource_note(config: JobConfig) -> str | None:
+def resource_note(actors: ActorConfig, num_gpus: float) -> str | None:
     """What to tell the user where the cluster, as it is now, cannot hold the engines or leaves no CPU beside them.
 
-    Only a note: on a cluster that grows, nodes may be on their way.
+    Only a note: on a cluster that grows, nodes may be on their way. `num_gpus`: from `num_gpus_per_actor`.
     """
     resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
-    actors, num_gpus = config.actors, num_gpus_per_actor(config)
     if num_gpus * actors.min > resources.get("GPU", 0.0):
         return (
             f"Note: {num_gpus * actors.min:g} GPUs are wanted (actors.min {actors.min}, {num_gpus:g} an actor), the "

@@ -35,7 +35,7 @@ def decode_pending(
 
     with ray_cluster(job.config.actors.max * job.config.actors.num_cpus):
         num_gpus = num_gpus_per_actor(job.config)
-        if (note := resource_note(job.config)) is not None:
+        if (note := resource_note(job.config.actors, num_gpus)) is not None:
             console.print(note)
         if job.config.base is not None and job.earlier is None:
             console.print(
