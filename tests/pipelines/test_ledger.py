@@ -135,7 +135,7 @@ def test_manifests_are_read_as_they_are_asked_for(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(ledger, "manifest", lambda shard: asked.append(shard) or real(shard))
     found = ledger.manifests({4, 2, 0, 1, 3})
     assert next(found)["shard"] == 0
-    assert sorted(asked) == [0, 1]
+    assert set(asked) <= {0, 1}, "whatever the threads have come to, nothing beyond the first two is asked for"
     assert [manifest["shard"] for manifest in found] == [1, 2, 3, 4]
 
 
