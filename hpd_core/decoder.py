@@ -83,7 +83,7 @@ class Decoder:
         self._scheduler = Scheduler(config, lambda prompts, prefixes: Cohort(prompts, prefixes, pool, share), share)
 
     def add(self, prompts: Iterable[Prompt]) -> None:
-        """Queues prompts; those added first run first."""
+        """Queues prompts; those added first run first, and take along what shares their prefix."""
         arrived = list(prompts)
         self._open.update(dict.fromkeys(arrived))
         self._scheduler.add(arrived)

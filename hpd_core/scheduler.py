@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict, deque
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from hpd_core.attention import PrefixCache
@@ -14,12 +14,19 @@ from hpd_core.layout import Layout, tree_layout
 
 MakeCohort = Callable[[list[Prompt], list[PrefixCache | None]], Cohort]
 
+_COHORTS_IN_SIGHT = 4
+"""So many cohorts' worth of waiting prompts are searched for those that share a prefix.
+
+Not all that wait: submissions that are searched together end together, and then nothing waits behind them.
+"""
+
 
 class Scheduler:
-    """Admits waiting prompts in order, as cohorts, under the step's token budget and the cache's size.
+    """Admits waiting prompts, as cohorts, under the step's token budget and the cache's size.
 
     A prompt whose prefix is not cached waits one step while the prefix is computed beside other work. What was
-    submitted first runs first; callers who sort by length get cohorts with little padding.
+    submitted first runs first, and takes along what shares its prefix; callers who sort by length get cohorts with
+    little padding.
     """
 
     def __init__(self, config: EngineConfig, make_cohort: MakeCohort, share_prefixes: bool = False) -> None:
@@ -27,14 +34,14 @@ class Scheduler:
         self.config = config
         self._share_prefixes = share_prefixes
         self._make_cohort = make_cohort
-        self._waiting: deque[Prompt] = deque()
+        self._waiting: OrderedDict[Prompt, None] = OrderedDict()  # in the order of their submission
         self._prefixes: OrderedDict[Any, PrefixCache] = OrderedDict()  # least recently used first
         self._prefix_cohort: Cohort | None = None
         self.running: list[Cohort] = []
 
     def add(self, prompts: Iterable[Prompt]) -> None:
         """Queues prompts behind those that wait."""
-        self._waiting.extend(prompts)
+        self._waiting.update(dict.fromkeys(prompts))
 
     @property
     def has_work(self) -> bool:
@@ -69,7 +76,7 @@ class Scheduler:
         num_tokens = widest = 0
         num_cached = sum(cohort.most_cached_tokens for cohort in self.running)
         users: Counter[PrefixCache] = Counter()
-        for prompt in islice(self._waiting, self.config.max_prompts_per_cohort):
+        for prompt in self._next_in_turn():
             has_prefix = prompt.layout.num_prefix_tokens > 0
             uncached = has_prefix and prompt.prefix_key not in self._prefixes
             if uncached and len(missing) < self.config.max_cached_prefixes:
@@ -91,13 +98,26 @@ class Scheduler:
             prefixes.append(prefix)
             if has_prefix:
                 self._prefixes.move_to_end(prompt.prefix_key)
-        for _ in prompts:
-            self._waiting.popleft()
+        for prompt in prompts:
+            del self._waiting[prompt]
         if prompts:
             self.running.append(self._make_cohort(prompts, prefixes))
         if missing and self._prefix_cohort is None:
             bare = [Prompt(_prefix_layout(item.layout), key, item.owner) for key, item in missing.items()]
             self._prefix_cohort = self._make_cohort(bare, [None] * len(bare))
+
+    def _next_in_turn(self) -> list[Prompt]:
+        """As many prompts as a cohort takes: those of the oldest one's prefix, of the next oldest's, and so on.
+
+        A cohort pays for each of its prefixes in every layer, and a small submission has few prompts of a category.
+        So the prompts of later submissions may overtake, but only along with one that is older than they are: the
+        oldest always runs next.
+        """
+        most = self.config.max_prompts_per_cohort
+        by_prefix: dict[Any, list[Prompt]] = {}
+        for prompt in islice(self._waiting, _COHORTS_IN_SIGHT * most):
+            by_prefix.setdefault(prompt.prefix_key, []).append(prompt)
+        return list(islice(chain.from_iterable(by_prefix.values()), most))
 
     def _num_prefix_slots(self, users: Counter[PrefixCache]) -> int:
         """Cache slots that prefixes take, if a new cohort has so many prompts of each: what is shared counts once."""

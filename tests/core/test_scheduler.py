@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hpd_core.cache import CachePool
 from hpd_core.cohort import Cohort, Prompt
@@ -21,6 +23,7 @@ from .helpers import TreeCase, assert_equals_oracle, decode, random_case, random
 NEVER = np.zeros(VOCABULARY, dtype=bool)
 LLAMA = build_model("llama")
 attach(LLAMA)
+ORACLE = build_model("llama")
 
 
 def run(prompts: list[Prompt], **options: Any) -> list[StepReport]:
@@ -184,6 +187,100 @@ def test_the_least_recently_used_prefix_goes_first() -> None:
             reports.append(decoder.step())
         computed.append([item.prefix_key for report in reports for item in report.computed_prefixes])
     assert computed == [[tuple(a)], [tuple(b)], [], [tuple(c)], [], [tuple(b)]]
+
+
+def prefixes_of(cohort: list[tuple[Prompt, int]]) -> set[Any]:
+    return {item.prefix_key for item, _ in cohort if item.layout.num_branches}
+
+
+def test_prompts_of_several_submissions_run_with_those_of_their_prefix() -> None:
+    """Four submissions of three prefixes: a cohort of four prompts has one prefix, not all three."""
+    rng = np.random.default_rng(1)
+    prefixes = [random_ids(rng, 6, 6) for _ in range(3)]
+    items = [prompt(4, [2], prefix=prefix, seed=n) for n in range(4) for prefix in prefixes]
+    reports = run(items, max_prompts_per_cohort=4, max_tokens_per_step=24)
+    admitted = [prefixes_of(cohort) for report in reports for cohort in report.cohorts]
+    assert all(len(found) <= 1 for found in admitted)
+    order = [item for report in reports for item in report.finished]
+    assert [item.prefix_key for item in order] == [tuple(prefix) for prefix in prefixes for _ in range(4)]
+
+
+def test_only_what_is_in_sight_overtakes() -> None:
+    rng = np.random.default_rng(1)
+    a, b = random_ids(rng, 6, 6), random_ids(rng, 6, 6)
+    in_sight = 4 * 2
+    items = [prompt(4, [1], prefix=a), *(prompt(4, [1], prefix=b, seed=n) for n in range(in_sight - 1))]
+    last = prompt(4, [1], prefix=a, seed=99)
+    reports = run([*items, last], max_prompts_per_cohort=2, max_tokens_per_step=12)
+    order = [item for report in reports for item in report.finished]
+    assert order.index(last) == len(items), "it was out of the oldest one's sight"
+    reports = run([*(again(item) for item in items[:-1]), last := again(last)], max_prompts_per_cohort=2)
+    assert last in next(report.finished for report in reports if report.finished)
+
+
+def again(item: Prompt) -> Prompt:
+    return Prompt(item.layout, item.prefix_key)
+
+
+def test_a_stream_of_one_prefix_does_not_keep_another_waiting() -> None:
+    rng = np.random.default_rng(1)
+    busy, rare = random_ids(rng, 6, 6), random_ids(rng, 6, 6)
+    decoder = Decoder(LLAMA, NEVER, EngineConfig(max_prompts_per_cohort=2, max_tokens_per_step=16), cache_shape(LLAMA))
+    decoder.add(prompt(4, [1], prefix=busy, seed=n) for n in range(6))
+    waiting = prompt(4, [1], prefix=rare)
+    decoder.add([waiting])
+    finished: list[Prompt] = []
+    for n in range(40):
+        decoder.add([prompt(4, [1], prefix=busy, seed=100 + n)])
+        finished += decoder.step().finished
+        if waiting in finished:
+            break
+    assert waiting in finished
+    assert len(finished) <= 6 + 1 + 1, "no more than those before it, and those of its own cohort"
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_submissions_that_arrive_at_any_time_are_answered_as_alone(data: st.DataObject) -> None:
+    """And fairly: the oldest that waits is in every cohort that is admitted."""
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    closing = random_closing(rng)
+    prefixes = [random_ids(rng, 2, 6) for _ in range(3)] + [[]]
+    config = EngineConfig(
+        max_prompts_per_cohort=data.draw(st.integers(1, 4)),
+        max_tokens_per_step=data.draw(st.sampled_from([8, 30, 4096])),
+        max_cached_prefixes=data.draw(st.integers(1, 3)),
+        max_cached_tokens=data.draw(st.sampled_from([1, 120, 10**6])),
+    )
+    decoder = Decoder(LLAMA, closing, config, cache_shape(LLAMA))
+    submissions = data.draw(st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=5), min_size=1, max_size=5))
+    cases: list[TreeCase] = []
+    prompts: list[Prompt] = []
+    started: set[Prompt] = set()
+
+    def step() -> None:
+        waiting = [item for item in prompts if item not in started]
+        fed = [item for cohort in decoder.step().cohorts for item, _ in cohort if item.layout.num_branches]
+        new = set(fed) - started
+        assert not new or waiting[0] in new
+        started.update(new)
+
+    for chosen in submissions:
+        arrived = [
+            TreeCase(prefixes[n], random_ids(rng, 1, 9), [Branch(random_ids(rng, 1, 3), 5) for _ in range(2)])
+            for n in chosen
+        ]
+        cases += arrived
+        prompts += (items := [case.prompt() for case in arrived])
+        decoder.add(items)
+        for _ in range(data.draw(st.integers(0, 4))):
+            if decoder.has_work:
+                step()
+    while decoder.has_work:
+        step()
+    for case, item in zip(cases, prompts, strict=True):
+        assert_equals_oracle(ORACLE, case, item, closing)
+    assert decoder.pool.num_used == 0
 
 
 def test_clear_drops_everything_but_the_prefixes() -> None:
