@@ -19,7 +19,7 @@ from hpd_core.decoder import Decoder, StepReport
 from hpd_core.errors import EngineError, ModelError
 from hpd_core.extractor import ExtractionFuture, Extractor, Weights, refused_result
 from hpd_core.prepare import PreparedPrompt, PromptBuilder, Refusal
-from hpd_core.ranks import Group, SharedDecoder
+from hpd_core.ranks import Group
 from hpd_core.tokenization import SegmentTokenizer
 from hpd_core.types import Attribute, CategorySchema, Record, RecordResult, Value
 from hpd_core.values import parse_value
@@ -80,15 +80,13 @@ class Engine(Extractor):
         used = constraints if self.config.constrain_values else None
         self._builder = PromptBuilder(tokenizer, self.config, models.max_positions(model.config), used)
         self.closing_tokens = closing = models.closing_tokens(model, self._segments)
-        self._decoder = (
-            Decoder(model, closing, self.config, models.cache_shape(model), constraints.table)
-            if group is None
-            else group.ranks.decoder(model, closing, self.config, constraints.table)
-        )
-        models.verify(model, tokenizer, self._decoder, group.expected if group is not None else None)
-        self._decoder.fit(self.config)
-        if isinstance(self._decoder, SharedDecoder) and group is not None:
-            group.lead(self._decoder)
+        self._decoder: Decoder
+        if group is not None:
+            self._decoder = group.decoder(tokenizer, closing, constraints.table)
+        else:
+            self._decoder = Decoder(model, closing, self.config, models.cache_shape(model), constraints.table)
+            models.verify(model, tokenizer, self._decoder)
+            self._decoder.fit(self.config)
 
         self._inbox: deque[tuple[_Submission, list[PreparedPrompt]]] = deque()
         self._wake = threading.Condition()

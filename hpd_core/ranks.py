@@ -118,12 +118,6 @@ class Ranks:
         weights.model.to(self.device)
         return weights, expected
 
-    def decoder(
-        self, model: Any, closing: npt.NDArray[np.bool_], config: EngineConfig, constraints: StateTable | None = None
-    ) -> SharedDecoder:
-        """The decoder for this rank's part of the model."""
-        return SharedDecoder(self, model, closing, config, constraints)
-
     def least(self, number: int) -> int:
         """The least of the numbers that the processes have."""
         found = torch.tensor(number)
@@ -368,36 +362,42 @@ class Group:
     """Rank 0's side: its own place, the followers and its part of the model. `close` it."""
 
     weights: Weights
-    expected: list[Tensor]
-    """What the whole model says to the line that proves the parts."""
+    _expected: list[Tensor]  # what the whole model says to the line that proves the parts
 
     def __init__(self, model: str, config: EngineConfig, adapter: str | None) -> None:
         """Raises `ModelError` if the model cannot be shared so. Nothing is started yet."""
         check(model, config)
         self._setup = Setup(model, config, adapter, 0, 0, max(1, torch.get_num_threads() // config.tensor_parallel))
-        self._stack = ExitStack()
         self._followers: Followers | None = None
+        self._ranks: Ranks | None = None
 
     def load(self, tokenizer: Any) -> None:
         """Starts the other processes, and loads. Raises `ModelError`, or `EngineError` if one of them died."""
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")  # all on one node
         store = TCPStore(_HOST, 0, self._setup.config.tensor_parallel, True, _LONGEST_WAIT, wait_for_workers=False)
         self._followers = Followers(replace(self._setup, port=store.port))
-        self._stack.callback(self._followers.close)
         self._followers.wait_for(_HERE)
-        self.ranks = Ranks(self._setup, store)
-        # When they are gone: NCCL would want all to leave together.
-        self._stack.pop_all()
-        self._stack.callback(self.ranks.close)
-        self._stack.callback(self._followers.close)
-        self.weights, self.expected = self.ranks.load(tokenizer)
+        self._ranks = Ranks(self._setup, store)
+        self.weights, self._expected = self._ranks.load(tokenizer)
         self._followers.load()
 
-    def lead(self, decoder: SharedDecoder) -> None:
-        """Once the decoder has been proved and fitted, as the followers do with theirs."""
+    def decoder(
+        self, tokenizer: Any, closing: npt.NDArray[np.bool_], constraints: StateTable | None = None
+    ) -> SharedDecoder:
+        """After `load`: a decoder that is proved and fitted to the memory, as the followers' are, and leads them.
+
+        Raises:
+            ModelError, EngineError: as `models.verify` and `load`.
+        """
         assert self._followers is not None
+        assert self._ranks is not None
+        model, config = self.weights.model, self._setup.config
+        decoder = SharedDecoder(self._ranks, model, closing, config, constraints)
+        models.verify(model, tokenizer, decoder, self._expected)
+        decoder.fit(config)
         self._followers.wait_for(_READY)
         decoder.lead(self._followers)
+        return decoder
 
     def end_after(self, error: BaseException) -> HPDError | None:
         """Ends all of it, after loading failed in rank 0. Returns the reason where it was another process."""
@@ -407,7 +407,11 @@ class Group:
 
     def close(self) -> None:
         """Ends the other processes."""
-        self._stack.close()
+        if self._followers is not None:
+            self._followers.close()
+        # When they are gone: NCCL would want all to leave together.
+        if self._ranks is not None:
+            self._ranks.close()
 
 
 def follow() -> None:
@@ -435,7 +439,7 @@ def follow() -> None:
         say(_LOADED)
         models.attach(model)
         closing = models.closing_tokens(model, SegmentTokenizer(tokenizer))
-        decoder = ranks.decoder(model, closing, setup.config)
+        decoder = SharedDecoder(ranks, model, closing, setup.config)
         models.run_probe(model, tokenizer, decoder)
         decoder.fit(setup.config)
         say(_READY)
