@@ -31,7 +31,8 @@ def file_names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def wait_until(condition: Any, seconds: float = 120) -> None:
+def wait_until(condition: Any, seconds: float = 600) -> None:
+    """Long enough for a machine that does much else besides: it costs only where the condition never comes true."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
