@@ -12,7 +12,8 @@ from hpd_core import (
 )
 from hpd_core.decoder import StepReport
 
-TIMEOUT = 60
+TIMEOUT = 600
+"""Seconds after which something hangs. On a busy machine a thread may not be run for long, and nothing is wrong."""
 LAYOUTS = ("tree", "stacked")
 K_MAX = 8
 

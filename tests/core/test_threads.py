@@ -24,7 +24,7 @@ def test_who_interrupts_does_not_wait() -> None:
 
     def work() -> bool:
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-        return ended.wait(60)
+        return ended.wait(600)
 
     # Where the tests themselves run in the background, the signal is ignored.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -38,6 +38,7 @@ def test_who_interrupts_does_not_wait() -> None:
 
 
 @pytest.mark.parametrize("kind", [Engine, AutoregressiveBaseline])
+@pytest.mark.usefixtures("smollm2_dir")
 def test_the_thread_that_loads_has_ended(monkeypatch: pytest.MonkeyPatch, kind: type[Extractor]) -> None:
     threads: list[threading.Thread] = []
     load_model = models.load_model
