@@ -301,6 +301,7 @@ class Followers:
     def _watch(self, rank: int, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None
         reason: HPDError | None = None
+        may_be_a_consequence = False
         for line in process.stdout:
             word = line.decode(errors="replace").strip()
             if word.startswith(_WRONG):
@@ -309,11 +310,16 @@ class Followers:
                 reason = EngineMemoryError(f"{_name(rank)} failed: {word.removeprefix(_FULL)}; load the engine anew")
             elif word.startswith(_BROKEN):
                 reason = EngineError(f"{_name(rank)} failed: {word.removeprefix(_BROKEN)}; load the engine anew")
+                may_be_a_consequence = len(self._processes) > 1
             with self._changed:
                 self._said[word] += 1
                 self._changed.notify_all()
         code = process.wait()
         with self._changed:
+            if may_be_a_consequence:
+                # It may have waited for another one that died. That one's thread has seen it or is about to, and knows
+                # the reason.
+                self._changed.wait_for(lambda: self._failure, _NOTICE_SECONDS)
             if self._is_closed or self._failure is not None:
                 return
             self._failure = reason or EngineError(f"{_name(rank)} died (exit code {code}); load the engine anew")
