@@ -22,8 +22,8 @@ from typing import Any
 import duckdb
 import pyarrow.parquet as pq
 
+from tests.pipelines.commands import ROOT, assert_same, command
 from tests.pipelines.conftest import read_table
-from tests.pipelines.test_crash import ROOT, assert_same, command
 
 INJECTED = Path(__file__).parent / "killing"
 ROW_TABLES = ("products", "dead_letter")

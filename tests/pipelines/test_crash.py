@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.pipelines.commands import ROOT, assert_same, command, wait_until
 from tests.pipelines.conftest import Workplace, product, products, read_table
+from tests.pipelines.kills import Kill, KilledRun
 
-ROOT = Path(__file__).parents[2]
 ROWS = 120
-
-
-def command(config: Path, *arguments: str) -> list[str]:
-    return [sys.executable, "pipelines/extract.py", "--config", str(config), *arguments]
 
 
 def committed(output: Path) -> int:
@@ -31,14 +25,6 @@ def file_names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def wait_until(condition: Any, seconds: float = 600) -> None:
-    """Long enough for a machine that does much else besides: it costs only where the condition never comes true."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.05)
-
-
 @pytest.mark.usefixtures("shared_ray")
 def test_a_killed_run_continues_and_ends_with_the_rows_of_an_undisturbed_one(workplace: Workplace) -> None:
     rows = [*products(ROWS), product(ROWS, category=None), product(ROWS + 1, category="Hats")]
@@ -46,23 +32,23 @@ def test_a_killed_run_continues_and_ends_with_the_rows_of_an_undisturbed_one(wor
     output = workplace.folder / "killed"
     config = workplace.write_config(output=str(output), log_seconds=1, max_dead_letter_share=1.0)
 
-    driver = subprocess.Popen(
-        command(config), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
-    )
-    try:
-        wait_until(lambda: committed(output) >= 2 or driver.poll() is not None)
-        assert driver.poll() is None, driver.communicate()[0]
-    finally:
-        os.kill(driver.pid, signal.SIGKILL)
-        driver.wait()
+    # The fourth commit is never made: however late the kill comes, the run is not finished.
+    with KilledRun(config, output, [Kill("commit", 4, "before", "stop")]) as run:
+        driver = run.start()
+        try:
+            wait_until(lambda: committed(output) >= 2 or driver.poll() is not None)
+            assert driver.poll() is None, run.explain("the driver has ended")
+        finally:
+            driver.kill()
+            driver.wait()
     done = committed(output)
     planned = len(json.loads((output / "_plan.json").read_text())["shards"])
-    assert 2 <= done < planned, "the kill came too late to test anything"
+    assert 2 <= done < planned
     assert not (output / "manifest.json").exists()
     committed_shards = [path.stem for path in (output / "_shards").glob("*.json")]
     tries = {shard: file_names(output / "_attempts" / shard) for shard in committed_shards}
 
-    again = subprocess.run(command(config, "--json"), cwd=ROOT, capture_output=True, text=True, timeout=240)
+    again = subprocess.run(command(config, "--json"), cwd=ROOT, capture_output=True, text=True, timeout=1200)
     assert again.returncode == 0, again.stderr
     assert "Continuing run" in again.stderr
     totals = json.loads(again.stdout.splitlines()[-1])
@@ -77,17 +63,6 @@ def test_a_killed_run_continues_and_ends_with_the_rows_of_an_undisturbed_one(wor
         assert_same(read_table(workplace.folder / "out", table), read_table(output, table))
 
 
-def assert_same(expected: list[dict[str, Any]], actual: list[dict[str, Any]]) -> None:
-    """Equal rows but for the run's name, the tries, what was measured, and rounding in the probabilities."""
-    assert len(actual) == len(expected)
-    for one, other in zip(expected, actual, strict=True):
-        for key in one.keys() - {"run_id", "attempts", "engine_seconds"}:
-            if key.startswith("logprob") and one[key] is not None:
-                assert other[key] == pytest.approx(one[key], abs=1e-4)
-            else:
-                assert other[key] == one[key], key
-
-
 def test_the_command_from_anywhere_and_its_exit_codes(workplace: Workplace) -> None:
     """From another working directory, so that neither driver nor workers find the checkout by chance."""
     workplace.write_jsonl("a.jsonl", [*products(3), product(3, id=None)])
@@ -97,7 +72,7 @@ def test_the_command_from_anywhere_and_its_exit_codes(workplace: Workplace) -> N
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [*script, *arguments], cwd=workplace.folder, capture_output=True, text=True, timeout=240, env=environment
+            [*script, *arguments], cwd=workplace.folder, capture_output=True, text=True, timeout=1200, env=environment
         )
 
     first = run("--show", "2")

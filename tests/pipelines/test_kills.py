@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
+from tests.pipelines.commands import wait_until
 from tests.pipelines.conftest import Workplace, product, products
 from tests.pipelines.kills import Kill, KilledRun, check_finished
-from tests.pipelines.test_crash import wait_until
 
 SEED = int(os.environ.get("HPD_KILL_SEED", "5"))
 WRITES = ("begin", "part attributes", "part products", "part dead_letter", "part metrics", "commit")

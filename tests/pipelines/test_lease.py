@@ -19,7 +19,7 @@ from pipelines import lease as lease_module
 from pipelines.errors import RunError
 from pipelines.folders import Folder
 from pipelines.lease import RunLease
-from tests.pipelines.test_crash import wait_until
+from tests.pipelines.commands import wait_until
 
 SECONDS = 3.0
 

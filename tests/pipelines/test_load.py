@@ -17,8 +17,8 @@ from hpd_core import DocumentTokenizer, Record
 from pipelines.load.catalog import COLUMNS, FILE_ROWS, category_names, make_rows, write_catalog
 from pipelines.load.processes import Watch
 from pipelines.schemas import load_schemas
+from tests.pipelines.commands import wait_until
 from tests.pipelines.conftest import Workplace, products, read_table
-from tests.pipelines.test_crash import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -74,6 +74,7 @@ def step_of(operation: str, name: str, *, is_driver: bool) -> str | None:
         "_clustered": "store",
         "_clusters.json": "cluster",
         "manifest.json": "finish",
+        "result.json": "result",
     }.get(folder)
 
 
