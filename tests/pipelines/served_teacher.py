@@ -82,14 +82,14 @@ def transformers_serve(log: Path) -> Iterator[str]:
         finally:
             server.terminate()
             try:
-                server.wait(10)
+                server.wait(60)
             except subprocess.TimeoutExpired:
                 server.kill()
                 server.wait()
 
 
 def _wait_for(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     while time.monotonic() < deadline and server.poll() is None:
         try:
             urllib.request.urlopen(url, timeout=5).close()
@@ -112,7 +112,6 @@ class Reply:
     body: str | bytes | dict[str, Any] = ""
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
-    delay: float = 0.0
     trickle: float = 0.0
     finish: str = "stop"
     usage: bool = True
@@ -128,7 +127,6 @@ class TroubleMaker:
     def __init__(self, behaviour: Behaviour, upstream: str | None = None, models_status: int = 200) -> None:
         self.behaviour, self.upstream, self.models_status = behaviour, upstream, models_status
         self.requests: list[dict[str, Any]] = []
-        self.times: list[float] = []
         self.authorizations: list[str | None] = []
         self.most_at_once = self._now = 0
         self._lock = threading.Lock()
@@ -144,24 +142,25 @@ class TroubleMaker:
                 with outer._lock:
                     outer.authorizations.append(self.headers.get("Authorization"))
                     outer.requests.append(request)
-                    outer.times.append(time.monotonic())
                     number = len(outer.requests)
                     outer._now += 1
                     outer.most_at_once = max(outer.most_at_once, outer._now)
                 try:
                     reply = outer.behaviour(request, number)
-                    if reply is None:
-                        self.answer(*outer._pass_on(request), {})
-                    else:
+                    passed_on = outer._pass_on(request) if reply is None else None
+                finally:
+                    # Before the answer: with that, the client may ask the next question.
+                    with outer._lock:
+                        outer._now -= 1
+                try:
+                    if passed_on is not None:
+                        self.answer(*passed_on, {})
+                    elif reply is not None:
                         self.send(reply)
                 except (BrokenPipeError, ConnectionResetError):
                     pass  # the client gave up, as it should
-                finally:
-                    with outer._lock:
-                        outer._now -= 1
 
             def send(self, reply: Reply) -> None:
-                time.sleep(reply.delay)
                 if reply.hang_up:
                     self.close_connection = True
                     self.connection.shutdown(socket.SHUT_RDWR)
@@ -212,7 +211,7 @@ class TroubleMaker:
             f"{self.upstream}/chat/completions", json.dumps(request).encode(), {"Content-Type": "application/json"}
         )
         try:
-            with urllib.request.urlopen(message, timeout=60) as response:
+            with urllib.request.urlopen(message, timeout=600) as response:
                 return response.status, response.read()
         except urllib.error.HTTPError as error:
             return error.code, error.read()

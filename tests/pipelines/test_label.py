@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-import os
-import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,9 +23,13 @@ from hpd_core import CategorySchema, Record
 from hpd_core.prompt import render_attribute, render_document
 from pipelines.gold import GoldValue, read_gold
 from pipelines.label import app
+from pipelines.labelling import pacing
 from pipelines.labelling.config import OpenAITeacherConfig
+from pipelines.labelling.openai_teacher import OpenAITeacher
+from pipelines.labelling.pacing import Pace
 from pipelines.labelling.questions import product_messages
 from pipelines.schemas import parse_schemas
+from tests.pipelines.commands import ROOT, wait_until
 from tests.pipelines.conftest import SCHEMAS, Workplace, product, products
 from tests.pipelines.served_teacher import (
     INSTRUCTION,
@@ -36,7 +41,6 @@ from tests.pipelines.served_teacher import (
     transformers_serve,
 )
 
-ROOT = Path(__file__).parents[2]
 PRICES = {"price_per_million_input_tokens": 10, "price_per_million_output_tokens": 100}
 
 
@@ -57,7 +61,8 @@ class Labelling:
         return path
 
     def ask(self, url: str, *arguments: str, teacher: dict[str, Any] | None = None, **changes: Any) -> Result:
-        settings = {"kind": "openai", "base_url": url, "model": "m", "timeout_seconds": 5, **(teacher or {})}
+        # The servers are threads of this process: on a busy machine one may not be run for long.
+        settings = {"kind": "openai", "base_url": url, "model": "m", "timeout_seconds": 600, **(teacher or {})}
         return CliRunner().invoke(app, ["--config", str(self.config(settings, **changes)), *arguments])
 
     def labelled(self) -> list[dict[str, Any]]:
@@ -113,7 +118,7 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def test_a_real_model_labels_a_catalog(labelling: Labelling, endpoint: str, taught_model_dir: Path) -> None:
     teacher = {"model": str(taught_model_dir), "instruction": INSTRUCTION, "max_output_tokens": 60, **PRICES}
-    result = labelling.ask(endpoint, "--json", teacher={**teacher, "timeout_seconds": 60, "max_concurrency": 2})
+    result = labelling.ask(endpoint, "--json", teacher={**teacher, "max_concurrency": 2})
     assert result.exit_code == 0, result.output
     gold = {item.product_id: item for item in read_gold(str(labelling.output))}
     assert sorted(gold) == [f"p{number}" for number in range(6)]
@@ -147,7 +152,7 @@ def test_a_real_model_labels_a_catalog(labelling: Labelling, endpoint: str, taug
 
 def test_a_real_model_that_answers_rubbish(labelling: Labelling, endpoint: str, tiny_model_dir: Path) -> None:
     teacher = {"model": str(tiny_model_dir), "instruction": INSTRUCTION, "max_output_tokens": 20}
-    result = labelling.ask(endpoint, "--limit", "2", "--json", teacher={**teacher, "timeout_seconds": 60})
+    result = labelling.ask(endpoint, "--limit", "2", "--json", teacher=teacher)
     assert result.exit_code == 3, result.output
     assert totals(result)["rejected_by_reason"] == {"cut_off": 2}
     assert ids(labelling.rejected()) == ["p0", "p1"]
@@ -161,29 +166,36 @@ def test_a_real_model_that_answers_rubbish(labelling: Labelling, endpoint: str, 
 def test_killed_and_continued(labelling: Labelling, endpoint: str, taught_model_dir: Path) -> None:
     labelling.workplace.write_jsonl("a.jsonl", products(24))
     asked: Counter[str] = Counter()
+    killed = threading.Event()
 
-    def slowly(request: dict[str, Any], _: int) -> None:
+    def only_some(request: dict[str, Any], number: int) -> None:
+        """Behind the tenth, questions wait for the kill: however late it comes, not all are answered."""
         asked[request["messages"][0]["content"].split("item ")[1].split()[0]] += 1
-        time.sleep(0.15)
+        if number > 10:
+            killed.wait(600)
 
-    with TroubleMaker(slowly, upstream=endpoint) as server:
+    def num_lines() -> int:
+        return labelling.output.read_bytes().count(b"\n") if labelling.output.exists() else 0
+
+    with TroubleMaker(only_some, upstream=endpoint) as server:
         teacher = {"kind": "openai", "base_url": server.url, "model": str(taught_model_dir), "max_concurrency": 2}
+        teacher |= {"timeout_seconds": 600}
         config = labelling.config({**teacher, "instruction": INSTRUCTION, "max_output_tokens": 60})
         command = [sys.executable, "pipelines/label.py", "--config", str(config)]
         process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        deadline = time.monotonic() + 60
-        while len(labelling.output.read_bytes().splitlines()) < 5 if labelling.output.exists() else True:
-            assert time.monotonic() < deadline, "waited in vain"
+        try:
+            wait_until(lambda: (len(server.requests) == 12 and num_lines() >= 5) or process.poll() is not None)
             assert process.poll() is None, process.communicate()[0]
-            time.sleep(0.02)
-        second = CliRunner().invoke(app, ["--config", str(config)])
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
+            second = CliRunner().invoke(app, ["--config", str(config)])
+        finally:
+            process.kill()
+            process.wait()
+            killed.set()
         assert second.exit_code == 2
         assert "is being written by another process" in second.stderr
         lines = labelling.output.read_bytes().splitlines(keepends=True)
         kept = [json.loads(line)["product_id"] for line in lines if line.endswith(b"\n")]
-        assert 5 <= len(kept) < 24, "the kill came too late to test anything"
+        assert 5 <= len(kept) <= 10
         with labelling.output.open("ab") as file:
             file.write(b'{"product_id": "p23", "category": "Cof')  # what a kill in the middle of a write leaves
         asked.clear()
@@ -282,23 +294,66 @@ def test_json_mode_is_given_up_where_the_endpoint_refuses_it(labelling: Labellin
     assert "the teacher refuses every question: Error code: 400" in insisting.stderr
 
 
-def test_pace_and_concurrency(labelling: Labelling) -> None:
+def test_requests_are_evenly_spaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that only sleeping moves: when a request is really sent is a matter of the machine, too."""
+    now, starts = 100.0, []
+
+    async def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    clock = SimpleNamespace(get_running_loop=lambda: SimpleNamespace(time=lambda: now), sleep=sleep)
+    monkeypatch.setattr(pacing, "asyncio", clock)
+
+    async def ask() -> None:
+        nonlocal now
+        pace = Pace(600)
+        for _ in range(4):
+            await pace.wait()
+            starts.append(now)
+        now += 5  # what was not asked then is not asked faster now
+        for _ in range(2):
+            await pace.wait()
+            starts.append(now)
+
+    asyncio.run(ask())
+    assert starts == pytest.approx([100, 100.1, 100.2, 100.3, 105.3, 105.4])
+
+
+def test_pace_and_concurrency(labelling: Labelling, monkeypatch: pytest.MonkeyPatch) -> None:
     def behave(request: dict[str, Any], number: int) -> Reply:
         if number == 2:
             return Reply({"error": {"message": "slow down"}}, 429, {"Retry-After": "0.01"})
         return right_answer(request)
 
+    paced: list[Pace] = []
+    wait = Pace.wait
+
+    async def noting(pace: Pace) -> None:
+        paced.append(pace)
+        await wait(pace)
+
+    monkeypatch.setattr(Pace, "wait", noting)
     with TroubleMaker(behave) as server:
         settings = {"requests_per_minute": 600, "max_concurrency": 3}
         result = labelling.ask(server.url, teacher=settings)
     assert result.exit_code == 0, result.output
     assert "1 HTTP 429" in result.stdout
-    assert len(server.times) == 7, "retries keep the pace, too"
-    assert server.times[-1] - server.times[0] > 0.55
+    assert len(server.requests) == 7
+    assert len(paced) == 8, "the list of models, too, and retries"
+    assert len(set(paced)) == 1
     assert server.most_at_once <= 3
 
     labelling.output.unlink()
-    with TroubleMaker(lambda request, _: Reply(right_answer(request).body, delay=0.2)) as server:
+    four_at_once = threading.Barrier(4)
+
+    def together(request: dict[str, Any], number: int) -> Reply:
+        if number <= 4:
+            four_at_once.wait(600)
+            time.sleep(0.2)  # for a fifth, were there one
+        return right_answer(request)
+
+    with TroubleMaker(together) as server:
         assert labelling.ask(server.url, teacher={"max_concurrency": 4}).exit_code == 0
     assert server.most_at_once == 4
 
@@ -325,32 +380,47 @@ def test_429_and_500_are_overcome(labelling: Labelling) -> None:
     assert len(server.requests) == 9
 
 
-def test_timeouts_are_rejections_that_a_rerun_asks_again(labelling: Labelling) -> None:
-    def behave(request: dict[str, Any], _: int) -> Reply:
-        return Reply(right_answer(request).body, delay=2 if "item 3" in request["messages"][0]["content"] else 0)
+@pytest.fixture
+def no_greeting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No list of models is asked for, whose answer a busy machine might have late where little time is given."""
 
-    settings = {"timeout_seconds": 0.5, "max_retries": 0}
+    async def enter(teacher: OpenAITeacher) -> OpenAITeacher:
+        return teacher
+
+    monkeypatch.setattr(OpenAITeacher, "__aenter__", enter)
+
+
+@pytest.mark.usefixtures("no_greeting")
+def test_timeouts_are_rejections_that_a_rerun_asks_again(labelling: Labelling) -> None:
+    gave_up = threading.Event()
+
+    def behave(request: dict[str, Any], number: int) -> Reply:
+        if number > 5:
+            gave_up.wait(600)
+        return right_answer(request)
+
     with TroubleMaker(behave) as server:
-        result = labelling.ask(server.url, "--json", teacher=settings)
+        # Those that are answered have all the time that a busy machine may take.
+        assert labelling.ask(server.url, "--limit", "5").exit_code == 0
+        result = labelling.ask(server.url, "--json", teacher={"timeout_seconds": 0.5, "max_retries": 0})
+        gave_up.set()
         assert result.exit_code == 3, result.output
         assert totals(result)["rejected_by_reason"] == {"timeout": 1}
         (line,) = labelling.rejected()
-        assert (line["product_id"], line["message"]) == ("p3", "no answer within 0.5 s")
-        again = labelling.ask(server.url, "--json", teacher={"timeout_seconds": 10})
+        assert (line["product_id"], line["message"]) == ("p5", "no answer within 0.5 s")
+        again = labelling.ask(server.url, "--json")
     assert again.exit_code == 0, again.output
     assert (totals(again)["labelled"], totals(again)["rejected"], totals(again)["asked"]) == (6, 0, 1)
-    assert len(server.requests) == 7
     assert len(read_gold(str(labelling.output))) == 6
 
 
+@pytest.mark.usefixtures("no_greeting")
 def test_a_trickle_of_bytes_is_no_answer(labelling: Labelling, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every byte comes in time, the answer never does."""
     monkeypatch.setattr("pipelines.labelling.openai_teacher._BACKOFF_SECONDS", 0.5)
     with TroubleMaker(lambda request, _: Reply(right_answer(request).body, trickle=0.1)) as server:
-        started = time.monotonic()
         result = labelling.ask(server.url, "--limit", "1", "--json", teacher={"timeout_seconds": 0.5})
     assert totals(result)["rejected_by_reason"] == {"timeout": 1}
-    assert time.monotonic() - started < 4
 
 
 def test_a_teacher_that_goes_away_stops_the_run(labelling: Labelling) -> None:
@@ -492,11 +562,9 @@ def test_a_limit_of_cost_needs_prices_and_usage(labelling: Labelling) -> None:
 
 def test_nobody_there(labelling: Labelling) -> None:
     url = f"http://localhost:{free_port()}/v1"
-    started = time.monotonic()
     result = labelling.ask(url)
     assert result.exit_code == 2
     assert result.stderr.startswith(f"Error: cannot reach {url}: ")
-    assert time.monotonic() - started < 5
     assert not labelling.output.exists()
     assert not labelling.manifest_path.exists()
 
