@@ -1,9 +1,13 @@
 from __future__ import annotations
 
 import threading
-import time
+from types import SimpleNamespace
 
+import pytest
+
+from pipelines import gate as gate_module
 from pipelines.gate import Gate
+from tests.pipelines.commands import wait_until
 
 
 def test_several_share_and_one_alone_waits_for_all_and_goes_first() -> None:
@@ -13,7 +17,7 @@ def test_several_share_and_one_alone_waits_for_all_and_goes_first() -> None:
     def share(name: str) -> None:
         with gate.hold(alone=False):
             order.append(name)
-            release.wait(5)
+            release.wait()
 
     def alone() -> None:
         with gate.hold(alone=True):
@@ -23,33 +27,37 @@ def test_several_share_and_one_alone_waits_for_all_and_goes_first() -> None:
     first = [threading.Thread(target=share, args=(name,)) for name in ("a", "b")]
     for thread in first:
         thread.start()
-    wait_for(lambda: gate.num_inside == 2)
+    wait_until(lambda: gate.num_inside == 2)
     suspect = threading.Thread(target=alone)
     suspect.start()
-    wait_for(lambda: gate._num_waiting_alone == 1)
+    wait_until(lambda: gate._num_waiting_alone == 1)
     late = threading.Thread(target=share, args=("late",))
     late.start()
-    time.sleep(0.05)
-    assert gate.num_inside == 2, "one came in past the one that waits to be alone"
-    release.set()
+    try:
+        wait_until(lambda: len(gate._condition._waiters) == 2 or gate.num_inside == 3)  # type: ignore[attr-defined]
+        assert gate.num_inside == 2, "one came in past the one that waits to be alone"
+    finally:
+        release.set()
     for thread in [*first, suspect, late]:
-        thread.join(5)
+        thread.join()
     assert order[2:] == ["alone", "late"]
     assert gate.num_inside == 0
 
 
-def test_idle_time_goes_to_the_one_that_ends_it() -> None:
+def test_idle_time_goes_to_the_one_that_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(gate_module, "time", SimpleNamespace(perf_counter=lambda: now))
     gate = Gate()
-    time.sleep(0.02)
+    now += 2
     with gate.hold(alone=False) as first:
+        now += 3
         with gate.hold(alone=False) as second:
             pass
-        time.sleep(0.5)
+        now += 5
+    now += 7
     with gate.hold(alone=True) as third:
         pass
-    assert first >= 0.02
-    assert second == 0.0
-    assert third < 0.5, "time with a holder inside is not idle"
+    assert (first, second, third) == (2, 0, 7), "time with a holder inside is not idle"
 
 
 def test_a_holder_that_raises_leaves() -> None:
@@ -63,10 +71,3 @@ def test_a_holder_that_raises_leaves() -> None:
     assert gate.num_inside == 0
     with gate.hold(alone=True):
         pass
-
-
-def wait_for(condition: object) -> None:
-    deadline = time.monotonic() + 5
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < deadline
-        time.sleep(0.005)

@@ -15,6 +15,7 @@ from pipelines.preview import preview_table
 from pipelines.progress import Speed, describe_counts, format_seconds, progress_line, show_progress
 from pipelines.tables import TABLES, to_table
 from pipelines.totals import Totals
+from tests.pipelines.commands import wait_until
 
 
 def shard(rows: int, dead: int) -> dict[str, Any]:
@@ -58,17 +59,18 @@ def test_time_left_is_told_from_the_pace_after_the_first_shard(monkeypatch: pyte
     assert "50 of 110 products (45%), 0.5 products/s, 30 s left, 2 dead-lettered" in progress_line(totals, 110, speed)
 
 
-def test_a_terminal_gets_a_bar_and_a_file_gets_lines() -> None:
-    for is_terminal in (True, False):
-        stream, totals = io.StringIO(), Totals()
-        console = Console(file=stream, force_terminal=is_terminal, width=120)
-        with show_progress(console, totals, 8, log_seconds=0.01):
-            totals.add(shard(8, 1))
-            progress.time.sleep(0.1)
-        text = stream.getvalue()
-        assert ("\x1b[" in text) is is_terminal
-        assert ("8/8" if is_terminal else "8 of 8 products (100%)") in text
-        assert "1 dead-lettered" in text
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_terminal_gets_a_bar_and_a_file_gets_lines(is_terminal: bool) -> None:
+    stream, totals = io.StringIO(), Totals()
+    console = Console(file=stream, force_terminal=is_terminal, width=120)
+    with show_progress(console, totals, 8, log_seconds=0.01):
+        totals.add(shard(8, 1))
+        # A line is written by a thread, the bar's last state at the end.
+        wait_until(lambda: is_terminal or all(each in stream.getvalue() for each in ("8 of 8", "1 dead-lettered")))
+    text = stream.getvalue()
+    assert ("\x1b[" in text) is is_terminal
+    assert ("8/8" if is_terminal else "8 of 8 products (100%)") in text
+    assert "1 dead-lettered" in text
 
 
 @pytest.mark.parametrize(
