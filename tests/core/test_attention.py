@@ -92,7 +92,9 @@ def test_a_shared_prefix_is_attended_to_as_if_it_were_copied(
     torch.testing.assert_close(found.double(), expected, atol=1e-5, rtol=1e-4)
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(
     seed=st.integers(0, 2**32 - 1),
     layout=st.sampled_from(["tree", "stacked"]),

@@ -49,7 +49,9 @@ def engine_configs(draw: st.DrawFn) -> EngineConfig:
     )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(
     seed=st.integers(0, 2**32 - 1),
     layout=st.sampled_from(LAYOUTS),

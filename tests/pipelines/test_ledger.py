@@ -78,7 +78,9 @@ def recover(ledger: Ledger) -> None:
         pass
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=40, deadline=None
+)
 @given(crashes=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 8)), max_size=8))
 def test_rows_are_published_once_and_whole_wherever_attempts_die(
     tmp_path_factory: pytest.TempPathFactory, crashes: list[tuple[int, int]]
