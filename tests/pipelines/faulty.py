@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import psutil
 
 from hpd_core import EngineError, Record
 from hpd_core.errors import EngineMemoryError
+from pipelines import stages
 from pipelines.context import JobContext
 from pipelines.decode import Decoder
 from pipelines.stages import Decode
@@ -86,11 +91,45 @@ class OnceFailingDecode(_WrappedDecode):
 
 
 class MeasuringDecode(_WrappedDecode):
-    """Leaves behind how many shards were in the engine together."""
+    """Leaves behind how many shards were in the engine together. The first waits for a second: on a busy machine it
+    may take long until another is prepared."""
+
+    patience = 600.0
 
     def before(self, records: Sequence[Record]) -> None:
+        end = time.monotonic() + self.patience
+        while self._decoder._gate.num_inside < 2 and time.monotonic() < end:
+            time.sleep(0.01)
+        self.patience = 0.0
         time.sleep(0.2)
         self._job.output.write(f"_seen/{self._decoder._gate.num_inside}", b"")
+
+
+_GO = "_go"
+
+
+class HoldingDecode(_WrappedDecode):
+    """Decodes four shards, and no other before a file in the output says so."""
+
+    _numbers = itertools.count(1)
+
+    def before(self, records: Sequence[Record]) -> None:
+        end = time.monotonic() + 600
+        if next(self._numbers) > 4:
+            while not self._job.output.exists(_GO) and time.monotonic() < end:
+                time.sleep(0.05)
+
+
+@contextmanager
+def at_most_four_shards(output: Path) -> Iterator[None]:
+    """Runs in the block do not come to their end, however late their driver hears of what is committed."""
+    try:
+        with mock.patch.object(stages, "Decode", HoldingDecode):
+            yield
+    finally:
+        # Or its actor would hold a CPU for ever.
+        output.mkdir(parents=True, exist_ok=True)
+        (output / _GO).touch()
 
 
 class StillbornDecode(Decode):
@@ -106,6 +145,7 @@ __all__ = [
     "Decoder",
     "DyingDecode",
     "HangingDecode",
+    "HoldingDecode",
     "MeasuringDecode",
     "OnceFailingDecode",
     "RaisingDecode",

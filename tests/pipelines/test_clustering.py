@@ -28,6 +28,7 @@ from pipelines.errors import BudgetError, RunError
 from pipelines.folders import Folder
 from pipelines.sharding import Piece
 from pipelines.status import read_status
+from tests.pipelines import faulty
 from tests.pipelines.conftest import Workplace, product, read_table
 
 CATEGORIES = st.dictionaries(st.text(max_size=3), st.integers(0, 400), min_size=1, max_size=8)
@@ -244,7 +245,7 @@ def test_a_clustering_that_loses_a_row_is_no_clustering(varied: Workplace, monke
 def test_a_run_goes_on_with_the_shards_that_it_began_with(varied: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed after the clustering and a few commits; the next start has another idea of what to cluster."""
     out = varied.folder / "out"
-    with monkeypatch.context() as patch:
+    with monkeypatch.context() as patch, faulty.at_most_four_shards(out):
         patch.setattr("pipelines.rounds._is_spent", lambda config, totals: totals.shards >= 3)
         with pytest.raises(BudgetError):
             varied.run(**clustered(cost={"max_usd": 1.0, "usd_per_hour": 1.0}))
@@ -303,7 +304,7 @@ def test_a_text_that_is_none_in_a_catalog_without_other_faults(varied: Workplace
 def test_a_run_that_has_lost_its_clusters_is_not_mixed_with_another_cut(
     varied: Workplace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with monkeypatch.context() as patch:
+    with monkeypatch.context() as patch, faulty.at_most_four_shards(varied.folder / "out"):
         patch.setattr("pipelines.rounds._is_spent", lambda config, totals: totals.shards >= 3)
         with pytest.raises(BudgetError):
             varied.run(**clustered(decoding="made-up", cost={"max_usd": 1.0, "usd_per_hour": 1.0}))

@@ -239,7 +239,7 @@ def drive_twice(workplace: Workplace) -> tuple[list[Any], list[Exception]]:
     def drive() -> None:
         try:
             # Half a CPU each, or the two actors leave none for the stages around them.
-            outcomes.append(workplace.run(actors={"num_cpus": 0.5}, retries={"lease_seconds": 6}))
+            outcomes.append(workplace.run(actors={"num_cpus": 0.5}))
         except Exception as error:
             errors.append(error)
 

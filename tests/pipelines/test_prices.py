@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from pipelines import stages, summary
+from pipelines import prices, stages, summary
 from pipelines.config import CostConfig
 from pipelines.context import JobContext
 from pipelines.errors import BudgetError, RunError
@@ -23,6 +23,7 @@ from pipelines.job import run_job
 from pipelines.planned import plan_job
 from pipelines.prices import TABLE_SOURCE, Instance, engine_price, find_instance, price_table, usd_per_1k
 from pipelines.sharding import Shard
+from tests.pipelines import faulty
 from tests.pipelines.conftest import Workplace, product, products, read_table
 
 BIG = "g6e.48xlarge"
@@ -104,7 +105,10 @@ def metadata() -> Iterator[str]:
     server.server_close()
 
 
-def test_ec2_is_asked_what_it_is_and_other_machines_are_not(metadata: str, tmp_path: Path) -> None:
+def test_ec2_is_asked_what_it_is_and_other_machines_are_not(
+    metadata: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prices, "_SECONDS", 600.0)  # the server here is a thread that may not be run for long
     vendor = tmp_path / "sys_vendor"
     assert find_instance(vendor, metadata) == Instance()
     vendor.write_text("Somebody Else\n")
@@ -153,10 +157,11 @@ def test_the_account_of_a_run(workplace: Workplace) -> None:
 def test_a_budget_stops_the_run_and_a_larger_one_continues_it(workplace: Workplace) -> None:
     workplace.write_jsonl("c.jsonl", products(160))
     cost = {"usd_per_hour": 3600.0}  # a dollar a second
-    with pytest.raises(BudgetError, match=r"have cost \$.* the budget is \$0\.01"):
-        workplace.run(cost={**cost, "max_usd": 0.01})
     output = workplace.folder / "out"
-    done = len(list((output / "_shards").glob("*.json")))
+    with faulty.at_most_four_shards(output):
+        with pytest.raises(BudgetError, match=r"have cost \$.* the budget is \$0\.01"):
+            workplace.run(cost={**cost, "max_usd": 0.01})
+        done = len(list((output / "_shards").glob("*.json")))
     num_planned = len(json.loads((output / "_plan.json").read_text())["shards"])
     assert 0 < done < num_planned
     # Commits are no sign of a second run at work: what the first one had under way may still be committed.
@@ -206,7 +211,10 @@ def test_a_commit_that_the_driver_was_not_told_of_counts_against_the_budget(
 @pytest.mark.usefixtures("shared_ray")
 def test_a_budget_without_a_price_is_refused_before_much_is_spent(workplace: Workplace) -> None:
     workplace.write_jsonl("c.jsonl", products(60))
-    with pytest.raises(BudgetError, match=r"no price: set cost\.usd_per_hour"):
+    with (
+        faulty.at_most_four_shards(workplace.folder / "out"),
+        pytest.raises(BudgetError, match=r"no price: set cost\.usd_per_hour"),
+    ):
         workplace.run(cost={"max_usd": 5.0})
 
 
