@@ -23,7 +23,7 @@ from typing import Any
 
 import aiohttp
 
-_START_SECONDS = 60
+_START_SECONDS = 600
 _SETTLE_SECONDS = 0.3
 _KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, "ArrowDown": 40}
 
@@ -50,7 +50,7 @@ class Page:
 
     def call(self, method: str, **params: Any) -> dict[str, Any]:
         """A command of the protocol."""
-        return self._loop.run_until_complete(asyncio.wait_for(self._call(method, params), 60))
+        return self._loop.run_until_complete(asyncio.wait_for(self._call(method, params), 600))
 
     async def _call(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         self._number += 1
@@ -96,7 +96,7 @@ class Page:
             self.call(f"{domain}.enable")
         self.resize(width, height, dark=dark)
         self.call("Page.navigate", url=path.resolve().as_uri())
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 300
         while self.evaluate("document.readyState") != "complete" or self.evaluate("location.protocol") != "file:":
             assert time.monotonic() < deadline, "the page does not load"
             self.settle(0.05)
@@ -115,6 +115,13 @@ class Page:
         answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
+
+    def until(self, expression: str) -> None:
+        """Lets the page go on until the expression of JavaScript is true."""
+        deadline = time.monotonic() + 300
+        while not self.evaluate(expression):
+            assert time.monotonic() < deadline, f"never true: {expression}"
+            self.settle(0.05)
 
     def press(self, key: str) -> None:
         """A key, as a keyboard sends it."""

@@ -11,6 +11,7 @@ import pytest
 from pipelines.reporting.gather import Wishes, gather
 from pipelines.reporting.page import render_html
 from tests.pipelines.browser import NoBrowserError, Page, missing, open_browser
+from tests.pipelines.commands import wait_until
 from tests.pipelines.report_run import Answer, Product, hostile_products, metrics, write_run
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
@@ -122,9 +123,9 @@ def test_products_by_keyboard(page: Page) -> None:
     assert page.evaluate(active) == order[2]
     page.press("k")
     assert page.evaluate(active) == order[1]
-    page.settle(0.6)
-    top = page.evaluate("document.activeElement.getBoundingClientRect().top")
-    assert 0 <= top < page.evaluate("innerHeight"), "it is scrolled to"
+    # It is scrolled to, which takes some frames.
+    top = "document.activeElement.getBoundingClientRect().top"
+    page.until(f"0 <= {top} && {top} < innerHeight")
     # From the product on with the tabulator to its values' places; Enter goes there.
     page.press("Tab")
     assert page.evaluate("document.activeElement.matches('article button[data-v]')")
@@ -142,8 +143,7 @@ def test_everything_can_be_reached_with_the_tabulator(page: Page) -> None:
     page.press("Tab")
     assert page.evaluate("document.activeElement.className") == "skip"
     page.press("Enter")
-    page.settle()
-    assert page.evaluate("location.hash") == "#main"
+    page.until("location.hash == '#main'")
     reached = set()
     for _ in range(12):
         page.press("Tab")
@@ -226,10 +226,8 @@ def test_the_policy_is_a_second_wall(page: Page) -> None:
         "const s = document.createElement('script'); s.textContent = 'window.hacked = 4'; document.body.append(s);"
         "document.getElementById('bad').click()"
     )
-    page.settle(0.6)
+    directives = ("img-src", "script-src", "style-src")
+    wait_until(lambda: page.settle() or all(each in " ".join(page.complaints) for each in directives))
     assert page.evaluate("typeof window.hacked") == "undefined"
     assert page.evaluate("getComputedStyle(document.body).display") != "none"
-    refused = " ".join(page.complaints)
-    for directive in ("img-src", "script-src", "style-src"):
-        assert directive in refused
     assert page.evaluate("performance.getEntriesByType('resource').filter(e => e.transferSize > 0).length") == 0
