@@ -29,7 +29,7 @@ BUCKET = "catalog"
 PUBLIC_BUCKET = "public"
 READ_SECONDS = 4
 """How long a client waits for an answer, where a test makes it impatient."""
-_START_SECONDS = 60
+_START_SECONDS = 600
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,10 @@ def weed() -> str:
     return found
 
 
+class EndedError(Exception):
+    """The server has ended by itself."""
+
+
 @contextmanager
 def s3_server(folder: Path) -> Iterator[S3Server]:
     """A server with its data in `folder`: one user who may do everything, one who may read, everybody in `public`."""
@@ -74,6 +78,23 @@ def s3_server(folder: Path) -> Iterator[S3Server]:
     ]
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "identities.json").write_text(json.dumps({"identities": identities}))
+    for tries_left in reversed(range(3)):
+        process, server = _start(folder)
+        try:
+            try:
+                _wait_until_ready(process, server, folder / "log.txt")
+            except EndedError:
+                if not tries_left:
+                    raise
+                continue  # somebody was faster with one of the ports
+            yield server
+            return
+        finally:
+            process.kill()
+            process.wait()
+
+
+def _start(folder: Path) -> tuple[subprocess.Popen[bytes], S3Server]:
     names = ("master", "volume", "filer", "s3")
     free = free_ports(2 * len(names))
     ports = dict(zip(names, free, strict=False))
@@ -86,13 +107,7 @@ def s3_server(folder: Path) -> Iterator[S3Server]:
     command += [f"-s3.config={folder / 'identities.json'}", *flags]
     with (folder / "log.txt").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=folder)
-    server = S3Server(f"http://127.0.0.1:{ports['s3']}")
-    try:
-        _wait_until_ready(process, server, folder / "log.txt")
-        yield server
-    finally:
-        process.kill()
-        process.wait()
+    return process, S3Server(f"http://127.0.0.1:{ports['s3']}")
 
 
 def free_ports(count: int) -> list[int]:
@@ -112,7 +127,8 @@ def _wait_until_ready(process: subprocess.Popen[bytes], server: S3Server, log: P
 
     deadline = time.monotonic() + _START_SECONDS
     while True:
-        assert process.poll() is None, log.read_text()[-2000:]
+        if process.poll() is not None:
+            raise EndedError(log.read_text()[-2000:])
         assert time.monotonic() < deadline, log.read_text()[-2000:]
         with suppress(urllib.error.URLError, OSError):
             if urllib.request.urlopen(f"{server.endpoint}/healthz", timeout=2).status == 200:
@@ -123,7 +139,8 @@ def _wait_until_ready(process: subprocess.Popen[bytes], server: S3Server, log: P
     for bucket in (BUCKET, PUBLIC_BUCKET):
         while True:
             try:
-                files.mkdir(bucket)
+                with suppress(FileExistsError):  # made before, when nothing could be stored yet
+                    files.mkdir(bucket)
                 files.pipe_file(f"{bucket}/ready", b"1")
                 break
             except OSError:
@@ -197,7 +214,7 @@ class FaultyProxy:
                     return self.answer(500, _error("InternalError", "We encountered an internal error."))
                 if fault == "refused":
                     return self.reset()
-                upstream = http.client.HTTPConnection(proxy._target, timeout=60)
+                upstream = http.client.HTTPConnection(proxy._target, timeout=600)
                 upstream.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
                 for name, value in self.headers.items():
                     if name.lower() not in ("connection", "expect"):

@@ -308,7 +308,7 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, str(ROOT / "pipelines" / "evaluate.py"), *arguments],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         env={**os.environ, "PYTHONPATH": "", "PYTHONIOENCODING": "utf-8"},
     )
 

@@ -144,7 +144,7 @@ def test_a_load_test_that_is_ended_takes_its_job_along(tmp_path: Path, tiny_mode
         wait_until(lambda: (folder / "run/_lease").exists() or process.poll() is not None)
         assert running(folder / "job.yaml")
         process.terminate()
-        assert process.wait(60) == 128 + signal.SIGTERM
+        assert process.wait(600) == 128 + signal.SIGTERM
         assert not running(folder / "job.yaml")
         assert not (folder / "run/manifest.json").exists(), "it ended too late to test anything"
     finally:

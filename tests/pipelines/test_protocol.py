@@ -24,7 +24,7 @@ from pipelines.ledger import Ledger
 from tests.pipelines.test_ledger import TABLES, CrashError, commit, recover
 
 SHARDS = range(3)
-_PATIENCE = 30.0
+_PATIENCE = 600.0
 
 
 class Process:

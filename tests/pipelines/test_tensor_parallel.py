@@ -68,7 +68,7 @@ def test_an_actor_takes_as_many_gpus_of_a_node_as_share_its_model(workplace: Wor
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=1200,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
