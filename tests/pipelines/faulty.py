@@ -105,18 +105,18 @@ class MeasuringDecode(_WrappedDecode):
         self._job.output.write(f"_seen/{self._decoder._gate.num_inside}", b"")
 
 
-_GO = "_go"
+GO = "_go"
 
 
 class HoldingDecode(_WrappedDecode):
-    """Decodes four shards, and no other before a file in the output says so."""
+    """Decodes four shards, and no other before a file in the output (GO) says so."""
 
     _numbers = itertools.count(1)
 
     def before(self, records: Sequence[Record]) -> None:
         end = time.monotonic() + 600
         if next(self._numbers) > 4:
-            while not self._job.output.exists(_GO) and time.monotonic() < end:
+            while not self._job.output.exists(GO) and time.monotonic() < end:
                 time.sleep(0.05)
 
 
@@ -129,7 +129,7 @@ def at_most_four_shards(output: Path) -> Iterator[None]:
     finally:
         # Or its actor would hold a CPU for ever.
         output.mkdir(parents=True, exist_ok=True)
-        (output / _GO).touch()
+        (output / GO).touch()
 
 
 class StillbornDecode(Decode):

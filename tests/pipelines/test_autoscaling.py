@@ -12,7 +12,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,10 +20,11 @@ from typing import Any
 
 import pytest
 
+from tests.pipelines import faulty
+from tests.pipelines.commands import ROOT, wait_until
 from tests.pipelines.conftest import Workplace, products, read_table
-from tests.pipelines.test_submit import free_port
+from tests.pipelines.s3_server import free_ports
 
-ROOT = Path(__file__).parents[2]
 PORT = 6379
 """Ray's provider of nodes on one machine knows no other."""
 GPUS = 2
@@ -37,6 +37,16 @@ ray.init("auto", log_to_driver=False, logging_level="ERROR")
 while True:
     print(json.dumps([n["NodeID"] for n in ray.nodes() if n["Alive"] and n["Resources"].get("GPU")]), flush=True)
     time.sleep(0.5)
+"""
+
+# An engine takes four shards and waits: the work lasts until the nodes are there, however long they take.
+HELD_BACK = """
+import sys
+from pipelines import stages
+from tests.pipelines import faulty
+stages.Decode = faulty.HoldingDecode
+from pipelines.extract import app
+app(sys.argv[1:])
 """
 
 
@@ -56,15 +66,11 @@ class Watcher:
             if line.startswith("["):  # Ray writes there, too
                 self.looks.append(json.loads(line))
 
-    def wait(self, seconds: float, condition: Callable[[list[str]], bool]) -> list[str]:
+    def wait(self, condition: Callable[[list[str]], bool]) -> list[str]:
         """The first look from now on that fulfils the condition."""
-        deadline, start = time.monotonic() + seconds, len(self.looks)
-        while time.monotonic() < deadline:
-            for look in self.looks[start:]:
-                if condition(look):
-                    return look
-            time.sleep(0.2)
-        raise AssertionError(f"not within {seconds:g} s; the last looks: {self.looks[-3:]}")
+        start = len(self.looks)
+        wait_until(lambda: any(map(condition, self.looks[start:])))
+        return next(look for look in self.looks[start:] if condition(look))
 
     def close(self) -> None:
         """Ends the process."""
@@ -93,6 +99,11 @@ def free_of(port: int) -> bool:
         except OSError:
             return False
         return True
+
+
+def listening(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 @pytest.fixture
@@ -126,12 +137,15 @@ def cluster() -> Iterator[GrowingCluster]:
     environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN, "RAY_FAKE_CLUSTER": "1"}
     environment |= {"PYTHONPATH": str(ROOT), "AUTOSCALER_UPDATE_INTERVAL_S": "1"}
     command = [str(Path(sys.executable).parent / "ray"), "start", "--head", "--block", "--num-cpus", "0"]
-    command += ["--port", str(PORT), "--ray-client-server-port", str(free_port()), "--include-dashboard", "false"]
+    command += ["--port", str(PORT), "--ray-client-server-port", str(free_ports(1)[0]), "--include-dashboard", "false"]
     command += ["--temp-dir", str(folder), "--autoscaling-config", str(folder / "autoscaling.json")]
     head = subprocess.Popen(
         [*command, "--disable-usage-stats"], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
+        # Who connects waits for the head some twenty seconds, and a busy machine may need longer to start it.
+        wait_until(lambda: listening(PORT) or head.poll() is not None)
+        assert head.poll() is None, "ray start has ended"
         yield GrowingCluster(environment | {"RAY_ADDRESS": f"127.0.0.1:{PORT}"}, folder, head)
     finally:
         head.terminate()
@@ -157,32 +171,37 @@ def _of(folder: Path) -> list[tuple[int, str]]:
     return found
 
 
+def nodes_at_work(output: Path) -> set[str]:
+    """The nodes that have decoded something that is committed."""
+    return {json.loads(path.read_text())["engine"]["node_id"] for path in (output / "_shards").glob("*.json")}
+
+
 def test_nodes_come_with_the_work_survive_a_loss_and_go(workplace: Workplace, cluster: GrowingCluster) -> None:
     workplace.write_jsonl("c.jsonl", products(400))
-    # One product at a time, so that the work lasts until the nodes are there.
     engine = workplace.document()["engine"] | {"max_prompts_per_cohort": 1, "max_value_tokens": 30}
     actors = {"min": 1, "max": 2 * GPUS, "num_gpus": 1, "num_cpus": 1, "num_threads": 1}
     shards, cost = {"target_tokens": 300, "ramp": []}, {"usd_per_hour": 10.0}
     config = workplace.write_config(engine=engine, actors=actors, shards=shards, cost=cost)
     output = workplace.folder / "out"
-    watcher = Watcher(cluster.environment)
-    job = subprocess.Popen(
-        [sys.executable, "pipelines/extract.py", "--config", str(config), "--json"],
-        env=cluster.environment,
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    watcher, job = Watcher(cluster.environment), None
     try:
-        assert watcher.wait(60, lambda look: True) == [], "a cluster at rest has no GPU"
-        watcher.wait(120, lambda look: len(look) == 2)
+        # Before the job is there, whose first node would not wait for a look that is late.
+        assert watcher.wait(lambda look: True) == [], "a cluster at rest has no GPU"
+        job = subprocess.Popen(
+            [sys.executable, "-c", HELD_BACK, "--config", str(config), "--json"],
+            env=cluster.environment,
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        watcher.wait(lambda look: len(look) == 2)
         lost, *_ = cluster.node_managers()
-        while len(list((output / "_shards").glob("*.json"))) < 3:
-            assert job.poll() is None, job.stdout and job.stdout.read()
-            time.sleep(0.2)
+        wait_until(lambda: len(nodes_at_work(output)) == 2 or job.poll() is not None)
+        assert job.poll() is None, job.stdout and job.stdout.read()
         os.kill(lost, signal.SIGKILL)
-        text, _ = job.communicate(timeout=300)
+        (output / faulty.GO).touch()
+        text, _ = job.communicate(timeout=3000)
         assert job.returncode == 0, text
         totals = json.loads(text.splitlines()[-1])
         assert (totals["products"], totals["dead_letters"]) == (400, 0)
@@ -190,8 +209,9 @@ def test_nodes_come_with_the_work_survive_a_loss_and_go(workplace: Workplace, cl
         assert len({row["node_id"] for row in metrics}) >= 2, "the lost node's engines went on elsewhere"
         assert len({row["actor_id"] for row in metrics}) >= 2, "the pool has grown"
         assert {row["price_per_hour"] for row in metrics} == {10.0 / GPUS}, "an engine's share of its node"
-        watcher.wait(90, lambda look: look == [])
+        watcher.wait(lambda look: look == [])
     finally:
         watcher.close()
-        job.kill()
-        job.wait()
+        if job is not None:
+            job.kill()
+            job.wait()

@@ -6,11 +6,9 @@ import json
 import os
 import secrets
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,15 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.pipelines.commands import ROOT, wait_until
 from tests.pipelines.conftest import Workplace, products, read_table
-
-ROOT = Path(__file__).parents[2]
-
-
-def free_port() -> int:
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        return int(server.getsockname()[1])
+from tests.pipelines.s3_server import free_ports
 
 
 @dataclass(frozen=True)
@@ -40,7 +32,7 @@ class JobServer:
         headers = {"Authorization": f"Bearer {self.environment['RAY_AUTH_TOKEN']}"}
         request = urllib.request.Request(f"{self.address}/api/version", headers=headers)
         try:
-            with urllib.request.urlopen(request, timeout=2) as answer:
+            with urllib.request.urlopen(request, timeout=30) as answer:
                 return bool(answer.status == 200)
         except OSError:
             return False
@@ -49,14 +41,14 @@ class JobServer:
 @pytest.fixture
 def job_server() -> Iterator[JobServer]:
     """Ends with the `ray start --block` that this test owns."""
-    dashboard = free_port()
+    dashboard, *ports_of_ray = free_ports(4)
     environment = {key: value for key, value in os.environ.items() if key not in ("RAY_ADDRESS", "PYTHONPATH")}
     # Ray's job server asks for a token: this one is of this test and of no use elsewhere.
     environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     # Sockets have short paths: not in pytest's deep folder.
     folder = tempfile.mkdtemp(prefix="hpd-ray-")
-    ports = ["--port", str(free_port()), "--ray-client-server-port", str(free_port())]
-    ports += ["--dashboard-port", str(dashboard), "--dashboard-agent-listen-port", str(free_port())]
+    names = ("--port", "--ray-client-server-port", "--dashboard-agent-listen-port", "--dashboard-port")
+    ports = [word for name, port in zip(names, [*ports_of_ray, dashboard], strict=True) for word in (name, str(port))]
     head = subprocess.Popen(
         [
             *(str(Path(sys.executable).parent / "ray"), "start", "--head", "--block", "--num-cpus", "2"),
@@ -68,11 +60,8 @@ def job_server() -> Iterator[JobServer]:
     )
     server = JobServer(f"http://127.0.0.1:{dashboard}", environment)
     try:
-        deadline = time.monotonic() + 90
-        while not server.is_ready():
-            assert head.poll() is None, "ray start has ended"
-            assert time.monotonic() < deadline, "the job server does not answer"
-            time.sleep(0.5)
+        wait_until(lambda: server.is_ready() or head.poll() is not None)
+        assert head.poll() is None, "ray start has ended"
         yield server
     finally:
         head.terminate()
@@ -100,7 +89,7 @@ def test_a_submitted_job_runs_from_the_uploaded_folder(workplace: Workplace, job
         [*submit, "--json"],
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=1200,
         env=job_server.environment,
         cwd=workplace.folder,
     )
