@@ -44,7 +44,7 @@ check: $(INSTALLED)
 	$(BIN)/mypy
 
 soak: $(INSTALLED)
-	$(BIN)/python -m pytest -m soak
+	$(BIN)/python -m pytest -m soak --hypothesis-profile=search
 
 rivals: .venv-rivals/.installed
 
