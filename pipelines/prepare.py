@@ -29,6 +29,8 @@ logger = logging.getLogger(__name__)
 
 def prepare_shard(shard: Shard, job: JobContext) -> PreparedShard:
     """Reads and checks the shard. Every one of its rows is in `records`, `answered` or `dead` of the answer."""
+    # Loaded once in each worker; that is no work on the shard that came first.
+    tokenizer = _document_tokenizer(job.config.model, job.config.engine)
     started = time.perf_counter()
     sizes: list[int] = []
     if job.clustered_files is None:
@@ -47,7 +49,6 @@ def prepare_shard(shard: Shard, job: JobContext) -> PreparedShard:
         records = [each for each in records if each.wanted(job.schemas[each.record.category])]
     # Stable, so rows of one category stay in the catalog's order: the engine shares their prefix.
     records.sort(key=lambda prepared: prepared.record.category)
-    tokenizer = _document_tokenizer(job.config.model, job.config.engine)
     document_ids = tokenizer.encode([prepared.record for prepared in records])
     seconds = time.perf_counter() - started
     logger.info("prepared", extra=about(shard.id, records=len(records), dead=len(dead), seconds=seconds))

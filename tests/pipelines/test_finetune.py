@@ -184,6 +184,7 @@ def test_what_only_the_workers_find_out_is_told(training: Training) -> None:
         training.run(lora={"target_modules": ["no_such_layer"]})
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("shared_ray")
 def test_gradient_checkpointing_changes_nothing_but_memory(training: Training) -> None:
     options = {"epochs": 0.3, "documents_per_step": 8, "max_tokens_per_pack": 900}

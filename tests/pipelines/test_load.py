@@ -111,6 +111,7 @@ def test_the_command_measures_and_accounts_for_every_row(tmp_path: Path, tiny_mo
     assert "is there already" in again.stderr
 
 
+@pytest.mark.soak
 def test_what_clustering_gains_is_measured(tmp_path: Path, tiny_model_dir: Path) -> None:
     command = [sys.executable, "pipelines/load_test.py", "--rows", "240", "--categories", "40", "--stages", "0"]
     command += ["--clustered", "--model", str(tiny_model_dir), "--set", "decoding=hpd", "--set", "engine.device=cpu"]

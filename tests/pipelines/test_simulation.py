@@ -74,6 +74,7 @@ def test_requests_are_counted(tmp_path: Path) -> None:
     assert Ledger(Folder(str(tmp_path)), "s").manifest(1)["shard"] == 1
 
 
+@pytest.mark.soak
 def test_the_command(tmp_path: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(simulation, "PRODUCTS", (100_000, 3_000_000))
     monkeypatch.setattr(simulation, "GPUS", (1, 512))
