@@ -43,8 +43,9 @@ check: $(INSTALLED)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# And property-based tests with examples drawn anew, where `make test` draws the same ones every time.
 soak: $(INSTALLED)
-	$(BIN)/python -m pytest -m soak --hypothesis-profile=search
+	$(BIN)/python -m pytest -m "soak or hypothesis" --hypothesis-profile=search
 
 rivals: .venv-rivals/.installed
 

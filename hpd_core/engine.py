@@ -61,7 +61,8 @@ class Engine(Extractor):
         """Takes an already loaded transformers model, for itself: its attention implementation is replaced.
 
         Args:
-            group: the processes that have the other parts of the model; `from_pretrained` starts them.
+            group: the processes that have the other parts of the model, and this `config`; `from_pretrained` starts
+                them.
 
         Raises:
             ModelError: the model cannot work with HPD; the message says why.

@@ -88,16 +88,20 @@ class Ranks:
         self._num_threads_before = torch.get_num_threads()
         if self.device.type == "cpu":
             torch.set_num_threads(setup.num_threads)
-        dist.init_process_group(
-            # What a step agrees upon is in the host's memory.
-            "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo",
-            store=store,
-            rank=self.rank,
-            world_size=self.size,
-            timeout=_LONGEST_WAIT,
-        )
-        # NCCL connects the GPUs when they first have something to add up: better now than behind all the loading.
-        dist.all_reduce(torch.zeros(1, device=self.device))
+        try:
+            dist.init_process_group(
+                # What a step agrees upon is in the host's memory.
+                "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo",
+                store=store,
+                rank=self.rank,
+                world_size=self.size,
+                timeout=_LONGEST_WAIT,
+            )
+            # NCCL connects the GPUs when they first have something to add up: better now than behind all the loading.
+            dist.all_reduce(torch.zeros(1, device=self.device))
+        except BaseException:
+            self.close()
+            raise
 
     def load(self, tokenizer: Any) -> tuple[Weights, list[Tensor]]:
         """This rank's part of the model, and `models.probe` of the whole (rank 0's: the others have nothing to prove).
@@ -137,8 +141,9 @@ class Ranks:
         """Leaves the group, in which nobody is left."""
         if self.device.type == "cuda":
             abort()
-        with suppress(RuntimeError):  # what is broken need not be left in order
-            dist.destroy_process_group()
+        if dist.is_initialized():
+            with suppress(RuntimeError):  # what is broken need not be left in order
+                dist.destroy_process_group()
         torch.set_num_threads(self._num_threads_before)
 
 
@@ -172,7 +177,7 @@ class SharedDecoder(Decoder):
 
     def add(self, prompts: Iterable[Prompt]) -> None:
         """As `Decoder.add`."""
-        arrived = list(prompts)
+        arrived = list(dict.fromkeys(prompts))
         if self._followers is not None:
             self._followers.tell("add", [Prompt(prompt.layout, prompt.prefix_key) for prompt in arrived])
         super().add(arrived)
@@ -219,6 +224,9 @@ class Followers:
         self._changed = threading.Condition()
         self._said: Counter[str] = Counter()
         self._failure: HPDError | None = None
+        # What the first of those said that may only have noticed that another was gone. Who fails in earnest says so
+        # before its connections close, so it is the first, unless the cause is one that died without a word.
+        self._suspicion: HPDError | None = None
         self._is_closed = False
         self._processes: list[subprocess.Popen[bytes]] = []
         root = str(Path(__file__).parents[1])
@@ -268,7 +276,7 @@ class Followers:
         """Ends them, after something failed in rank 0. Returns the reason where it was one of them."""
         with self._changed:
             self._changed.wait_for(lambda: self._failure, _NOTICE_SECONDS)
-            reason = self._failure
+            reason = self._failure = self._failure or self._suspicion
             if reason is None:
                 self._failure = EngineError(
                     f"the tensor-parallel engine has ended ({type(error).__name__}: {error}); load it anew"
@@ -312,6 +320,8 @@ class Followers:
                 reason = EngineError(f"{_name(rank)} failed: {word.removeprefix(_BROKEN)}; load the engine anew")
                 may_be_a_consequence = len(self._processes) > 1
             with self._changed:
+                if may_be_a_consequence:
+                    self._suspicion = self._suspicion or reason
                 self._said[word] += 1
                 self._changed.notify_all()
         code = process.wait()
@@ -320,6 +330,7 @@ class Followers:
                 # It may have waited for another one that died. That one's thread has seen it or is about to, and knows
                 # the reason.
                 self._changed.wait_for(lambda: self._failure, _NOTICE_SECONDS)
+                reason = self._suspicion
             if self._is_closed or self._failure is not None:
                 return
             self._failure = reason or EngineError(f"{_name(rank)} died (exit code {code}); load the engine anew")
@@ -412,12 +423,16 @@ class Group:
         return reason
 
     def close(self) -> None:
-        """Ends the other processes."""
-        if self._followers is not None:
-            self._followers.close()
-        # When they are gone: NCCL would want all to leave together.
-        if self._ranks is not None:
-            self._ranks.close()
+        """Ends the other processes. Once: this process may have another engine's group by then."""
+        followers, self._followers = self._followers, None
+        ranks, self._ranks = self._ranks, None
+        try:
+            if followers is not None:
+                followers.close()
+        finally:
+            # When they are gone: NCCL would want all to leave together.
+            if ranks is not None:
+                ranks.close()
 
 
 def follow() -> None:

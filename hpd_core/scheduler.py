@@ -35,6 +35,7 @@ class Scheduler:
         self._share_prefixes = share_prefixes
         self._make_cohort = make_cohort
         self._waiting: OrderedDict[Prompt, None] = OrderedDict()  # in the order of their submission
+        self._turn: list[Prompt] | None = None  # of those: what `_next_in_turn` found, until others wait
         self._prefixes: OrderedDict[Any, PrefixCache] = OrderedDict()  # least recently used first
         self._prefix_cohort: Cohort | None = None
         self.running: list[Cohort] = []
@@ -42,6 +43,7 @@ class Scheduler:
     def add(self, prompts: Iterable[Prompt]) -> None:
         """Queues prompts behind those that wait."""
         self._waiting.update(dict.fromkeys(prompts))
+        self._turn = None
 
     @property
     def has_work(self) -> bool:
@@ -51,6 +53,7 @@ class Scheduler:
     def clear(self) -> None:
         """Drops everything that waits or runs, without a release; cached prefixes stay."""
         self._waiting.clear()
+        self._turn = None
         self.running.clear()
         self._prefix_cohort = None
 
@@ -101,6 +104,7 @@ class Scheduler:
         for prompt in prompts:
             del self._waiting[prompt]
         if prompts:
+            self._turn = None
             self.running.append(self._make_cohort(prompts, prefixes))
         if missing and self._prefix_cohort is None:
             bare = [Prompt(_prefix_layout(item.layout), key, item.owner) for key, item in missing.items()]
@@ -113,11 +117,13 @@ class Scheduler:
         So the prompts of later submissions may overtake, but only along with one that is older than they are: the
         oldest always runs next.
         """
-        most = self.config.max_prompts_per_cohort
-        by_prefix: dict[Any, list[Prompt]] = {}
-        for prompt in islice(self._waiting, _COHORTS_IN_SIGHT * most):
-            by_prefix.setdefault(prompt.prefix_key, []).append(prompt)
-        return list(islice(chain.from_iterable(by_prefix.values()), most))
+        if self._turn is None:
+            most = self.config.max_prompts_per_cohort
+            by_prefix: dict[Any, list[Prompt]] = {}
+            for prompt in islice(self._waiting, _COHORTS_IN_SIGHT * most):
+                by_prefix.setdefault(prompt.prefix_key, []).append(prompt)
+            self._turn = list(islice(chain.from_iterable(by_prefix.values()), most))
+        return self._turn
 
     def _num_prefix_slots(self, users: Counter[PrefixCache]) -> int:
         """Cache slots that prefixes take, if a new cohort has so many prompts of each: what is shared counts once."""

@@ -20,8 +20,8 @@ for name in ("COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "T
 os.environ["TERM"] = "xterm"
 
 # A slow machine is no failure. And a change is not to be refused for what chance draws while it is tested: every run
-# draws the same. `pytest --hypothesis-profile=search` looks for more.
-settings.register_profile("search", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# draws the same. `make soak` looks for more.
+settings.register_profile("search", deadline=None, derandomize=False, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("hpd", settings.get_profile("search"), derandomize=True)
 settings.load_profile("hpd")
 

@@ -236,6 +236,13 @@ FAULTS = {
 }
 
 
+def _in_new_processes(code: str, folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """Python runs it as each begins; rank 0 has begun already."""
+    (folder / "sitecustomize.py").write_text(code)
+    patch.setattr(sys, "path", [str(folder), *sys.path])
+    patch.setattr(ranks, "__file__", str(folder / "hpd_core" / "ranks.py"))
+
+
 @pytest.mark.parametrize(
     ("fault", "kind", "said"),
     [
@@ -255,13 +262,10 @@ def test_what_is_wrong_in_another_process_is_said(
     # So long that no machine is slow enough to take it for that wait.
     waits = timedelta(minutes=30)
     monkeypatch.setattr(ranks, "_LONGEST_WAIT", waits)
-    # Python runs this in each new process; rank 0 has begun already.
     code = FAULTS[fault]
-    (tmp_path / "sitecustomize.py").write_text(code + "\n" if fault != "import" else "")
+    _in_new_processes(code + "\n" if fault != "import" else "", tmp_path, monkeypatch)
     if fault == "import":
         (tmp_path / "torch.py").write_text(code)
-    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    monkeypatch.setattr(ranks, "__file__", str(tmp_path / "hpd_core" / "ranks.py"))
     started = time.monotonic()
     with (
         pytest.raises(kind, match=said),
@@ -269,6 +273,45 @@ def test_what_is_wrong_in_another_process_is_said(
     ):
         engine.extract(products(3), SCHEMAS)
     assert time.monotonic() - started < waits.total_seconds()
+
+
+def test_who_failed_is_named_and_not_who_noticed(
+    folder_for_three: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rank 1 raises in a step; rank 2 and rank 0 wait for it there, and then have errors of their own."""
+    monkeypatch.setattr(ranks, "_NOTICE_SECONDS", 5.0)  # who hears of it may not be run for a while
+    _in_new_processes(
+        "import hpd_core.ranks as r\nstep = r.SharedDecoder._forward\nsteps = []\n"
+        "def broken(self, inputs):\n"
+        "    steps.append(None)\n"
+        "    if len(steps) > 6 and self._ranks.rank == 1: raise RuntimeError('the cause')\n"
+        "    return step(self, inputs)\n"
+        "r.SharedDecoder._forward = broken\n",
+        tmp_path,
+        monkeypatch,
+    )
+    with Engine.from_pretrained(folder_for_three, config(tensor_parallel=3, max_tokens_per_step=16)) as engine:
+        for _ in range(2):
+            with pytest.raises(EngineError, match=r"rank 1 .* failed: RuntimeError: the cause; load the engine anew"):
+                engine.extract(products(20), SCHEMAS)
+
+
+def test_after_a_death_as_they_meet_others_can(tiny: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        fault = "import os, signal, torch.distributed as d; d.all_reduce = lambda *_: os.kill(os.getpid(), 9)\n"
+        _in_new_processes(fault, tmp_path, patch)
+        with pytest.raises(EngineError, match=r"rank 1 .* died \(exit code -9\)"):
+            Engine.from_pretrained(tiny, config(tensor_parallel=2))
+    assert not dist.is_initialized()
+    assert len(_answers(tiny, tensor_parallel=2)) == 20
+
+
+def test_an_engine_that_is_closed_again_leaves_the_next_one_alone(tiny: str) -> None:
+    with Engine.from_pretrained(tiny, config(tensor_parallel=2)) as first:
+        first.close()
+        with Engine.from_pretrained(tiny, config(tensor_parallel=2)) as second:
+            first.close()
+            assert len(second.extract(products(4), SCHEMAS)) == 4
 
 
 def test_ranks_of_a_dead_leader_end(tiny: str) -> None:

@@ -24,16 +24,16 @@ def test_several_share_and_one_alone_waits_for_all_and_goes_first() -> None:
             order.append("alone")
             assert gate.num_inside == 1
 
-    first = [threading.Thread(target=share, args=(name,)) for name in ("a", "b")]
-    for thread in first:
-        thread.start()
-    wait_until(lambda: gate.num_inside == 2)
-    suspect = threading.Thread(target=alone)
-    suspect.start()
-    wait_until(lambda: gate._num_waiting_alone == 1)
-    late = threading.Thread(target=share, args=("late",))
-    late.start()
+    first = [threading.Thread(target=share, args=(name,), daemon=True) for name in ("a", "b")]
+    suspect = threading.Thread(target=alone, daemon=True)
+    late = threading.Thread(target=share, args=("late",), daemon=True)
     try:
+        for thread in first:
+            thread.start()
+        wait_until(lambda: gate.num_inside == 2)
+        suspect.start()
+        wait_until(lambda: gate._num_waiting_alone == 1)
+        late.start()
         wait_until(lambda: len(gate._condition._waiters) == 2 or gate.num_inside == 3)  # type: ignore[attr-defined]
         assert gate.num_inside == 2, "one came in past the one that waits to be alone"
     finally:
