@@ -1,7 +1,9 @@
 # make demo    extract the sample catalog with the embedded model, on a local Ray, and score the answers
 # make test    the whole suite, but for what takes many minutes (make soak)
+# make check   ruff and mypy
+# make soak    that, and property-based tests with examples drawn anew (make test draws the same ones every time)
 # make rivals  install vLLM (CPU) beside it, for pipelines/benchmark.py --vllm .venv-rivals/bin/python
-# The first two set up their own environment in .venv first.
+# All but the last set up their own environment in .venv first.
 
 PYTHON ?= python3
 VENV := .venv
@@ -12,7 +14,7 @@ INSTALLED := $(VENV)/.installed
 .PHONY: help setup demo test check soak rivals clean browser
 
 help:
-	@sed -n 's/^# //p' Makefile
+	@sed -n '/^$$/q; s/^# //p' Makefile
 
 $(INSTALLED): requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("HPD needs Python 3.11 or newer; name one: make PYTHON=python3.12 ..." if sys.version_info < (3, 11) else 0)'
@@ -43,7 +45,6 @@ check: $(INSTALLED)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# And property-based tests with examples drawn anew, where `make test` draws the same ones every time.
 soak: $(INSTALLED)
 	$(BIN)/python -m pytest -m "soak or hypothesis" --hypothesis-profile=search
 
