@@ -398,9 +398,7 @@ class Group:
         self.weights, self._expected = self._ranks.load(tokenizer)
         self._followers.load()
 
-    def decoder(
-        self, tokenizer: Any, closing: npt.NDArray[np.bool_], constraints: StateTable | None = None
-    ) -> SharedDecoder:
+    def decoder(self, tokenizer: Any, closing: npt.NDArray[np.bool_], constraints: StateTable) -> SharedDecoder:
         """After `load`: a decoder that is proved and fitted to the memory, as the followers' are, and leads them.
 
         Raises:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import functools
-import hashlib
 import os
 import shutil
 import tempfile
@@ -23,12 +22,13 @@ import fsspec
 from filelock import FileLock
 
 from hpd_core.errors import StorageError
+from hpd_core.types import content_hash
 
 _S3_PROTOCOLS = ("s3", "s3a")
 # What reaches S3 and may fail because of the network or of missing rights; `_call_s3` is below most of them.
 _REMOTE_METHODS = ("_call_s3", "_cat_file", "_copy", "_get_file", "_info", "_ls", "_pipe_file", "_rm")
 _PAUSES = (1.0, 5.0, 15.0)
-_UNUSED_SECONDS = 24 * 3600
+_UNASKED_SECONDS = 24 * 3600
 _WEIGHTS_ENDING = ".safetensors"
 # Weights in formats that are never loaded would only be downloaded in vain.
 _UNUSED_ENDINGS = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx", ".gguf")
@@ -165,7 +165,7 @@ def _translated(place: str) -> Iterator[None]:
 def local_copy(uri: str, cache: Path, *, weights: bool = True) -> Path:
     """A copy on the local disk of the model folder at `uri`; downloaded once for all processes of the machine.
 
-    The name of the copy holds a digest of the files' names, sizes and entity tags: a folder that has changed is
+    The name of the copy holds a hash of the files' names, sizes and entity tags: a folder that has changed is
     downloaded again, beside the old copy, and a copy is complete or is not there. Old ones that nobody has asked for
     since a day are deleted then: who nevertheless has such a model loaded keeps it.
 
@@ -190,9 +190,9 @@ def local_copy(uri: str, cache: Path, *, weights: bool = True) -> Path:
             files[name] = (str(entry["name"]), _state(entry))
     if not files:
         raise StorageError(f"{uri}: there is no file in it")
-    which = _digest([uri, weights])[:8]
-    state_of_all = _digest(sorted((name, state) for name, (_, state) in files.items()))[:16]
-    folder = cache / f"{root.rsplit('/', 1)[-1]}-{which}-{state_of_all}"
+    which = content_hash([uri, weights])
+    content = content_hash(sorted((name, state) for name, (_, state) in files.items()))
+    folder = cache / f"{root.rsplit('/', 1)[-1]}-{which}-{content}"
     lock = Path(f"{folder}.lock")
     if folder.is_dir():
         with suppress(OSError):  # not where the cache can only be read
@@ -209,21 +209,17 @@ def local_copy(uri: str, cache: Path, *, weights: bool = True) -> Path:
                     if _state(filesystem.info(path)) != state or state[0] not in (None, (target / name).stat().st_size):
                         raise StorageError(f"{uri}: {name} has changed while it was downloaded; start again")
                 target.replace(folder)
-            _delete_unused(cache.glob(f"*-{which}-*.lock"))
+            _delete_unasked(cache.glob(f"*-{which}-*.lock"))
     return folder
 
 
-def _delete_unused(locks: Iterable[Path]) -> None:
+def _delete_unasked(locks: Iterable[Path]) -> None:
     """Deletes the copies of these locks that nobody has asked for in a long time; what it cannot, it leaves."""
     for lock in locks:
         with suppress(OSError):
-            if time.time() - lock.stat().st_mtime > _UNUSED_SECONDS:
+            if time.time() - lock.stat().st_mtime > _UNASKED_SECONDS:
                 shutil.rmtree(lock.with_suffix(""), ignore_errors=True)
                 lock.unlink()
-
-
-def _digest(content: Any) -> str:
-    return hashlib.sha256(repr(content).encode()).hexdigest()
 
 
 def _state(entry: dict[str, Any]) -> list[Any]:

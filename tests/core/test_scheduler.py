@@ -239,7 +239,7 @@ def test_a_stream_of_one_prefix_does_not_keep_another_waiting() -> None:
     assert len(finished) <= 6 + 1 + 1, "no more than those before it, and those of its own cohort"
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_submissions_that_arrive_at_any_time_are_answered_as_alone(data: st.DataObject) -> None:
     """And fairly: the oldest that waits is in every cohort that is admitted."""

@@ -45,7 +45,7 @@ def test_copies_that_nobody_asks_for_are_deleted_with_the_next_download(model: P
     (other / "config.json").write_text("{}")
     kept = copy(other, cache)
     for folder in (first, tokenizer, kept):
-        age(folder, storage._UNUSED_SECONDS + 60)
+        age(folder, storage._UNASKED_SECONDS + 60)
 
     change(model, "{'second': 1}")
     second = copy(model, cache)
@@ -55,7 +55,7 @@ def test_copies_that_nobody_asks_for_are_deleted_with_the_next_download(model: P
     assert kept.is_dir(), "of another folder"
     assert {path.name for path in cache.glob("*.lock")} == {f"{path.name}.lock" for path in (second, tokenizer, kept)}
 
-    age(second, storage._UNUSED_SECONDS - 600)
+    age(second, storage._UNASKED_SECONDS - 600)
     change(model, "{'third': 12}")
     third = copy(model, cache)
     assert second.is_dir(), "asked for within a day"
@@ -65,7 +65,7 @@ def test_copies_that_nobody_asks_for_are_deleted_with_the_next_download(model: P
 def test_to_ask_for_a_copy_keeps_it(model: Path, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     first = copy(model, cache)
-    age(first, storage._UNUSED_SECONDS + 60)
+    age(first, storage._UNASKED_SECONDS + 60)
     assert copy(model, cache) == first
     change(model, "{'second': 1}")
     assert copy(model, cache) != first

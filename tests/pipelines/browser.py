@@ -96,10 +96,7 @@ class Page:
             self.call(f"{domain}.enable")
         self.resize(width, height, dark=dark)
         self.call("Page.navigate", url=path.resolve().as_uri())
-        deadline = time.monotonic() + 300
-        while self.evaluate("document.readyState") != "complete" or self.evaluate("location.protocol") != "file:":
-            assert time.monotonic() < deadline, "the page does not load"
-            self.settle(0.05)
+        self.until("document.readyState == 'complete' && location.protocol == 'file:'")
         self.settle()
         self.requests = [url for url in self.requests if url != path.resolve().as_uri()]
 

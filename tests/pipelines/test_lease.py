@@ -37,10 +37,10 @@ def latest(folder: Folder) -> int:
     return max((int(name.removesuffix(".json")) for name in folder.list("_lease")), default=0)
 
 
-def lasting(folder: Folder) -> RunLease:
-    """A lease that is renewed every second and would not run out for an hour: whatever a machine does to the thread
-    that renews it, nobody can take it for a dead driver's."""
-    lease = RunLease(folder, SECONDS)
+def lasting(folder: Folder, seconds: float = SECONDS) -> RunLease:
+    """A lease that is renewed three times in `seconds` and would not run out for an hour: whatever a machine does to
+    the thread that renews it, nobody can take it for a dead driver's."""
+    lease = RunLease(folder, seconds)
     lease._owner["seconds"] = 3600.0
     return lease
 

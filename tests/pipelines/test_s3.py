@@ -51,6 +51,7 @@ from tests.pipelines.s3_server import (
     s3_server,
 )
 from tests.pipelines.test_folders import assert_one_writer_wins
+from tests.pipelines.test_lease import lasting
 
 ROOT = Path(__file__).parents[2]
 
@@ -324,9 +325,7 @@ def test_of_many_writers_of_one_object_exactly_one_wins(bucket: str) -> None:
 
 def test_a_lease_on_s3_is_held_by_one(bucket: str) -> None:
     folder, console = Folder(f"{bucket}/out"), Console(file=io.StringIO())
-    first = RunLease(folder, 9)
-    first._owner["seconds"] = 3600.0  # renewed every three seconds, and nobody else's where it is once renewed late
-    with first.hold(console) as lease:
+    with lasting(folder, 9).hold(console) as lease:
         with pytest.raises(RunError, match="is working on"), RunLease(folder, 9).hold(console):
             pass
         lease.check()
