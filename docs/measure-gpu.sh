@@ -40,6 +40,8 @@ for shape in qwen3-1.7b qwen3-8b; do
     part "$shape-bf16-continuous" "${listings[@]}" --only "transformers continuous batching"
     # Prefixes shared by matrix products instead of copied for the fused kernel.
     part "$shape-bf16-eager" "${listings[@]}" --only tree --set engine.attention=eager
+    # One step at a time: the GPU waits for the host, and the host for the GPU.
+    part "$shape-bf16-in-turn" "${listings[@]}" --only tree --set engine.overlap_steps=false
     part "$shape-nf4" "${listings[@]}" --set engine.quantization=nf4 --only "transformers generate"
     part "$shape-profile" "${listings[@]}" --profile
     part "$shape-stack" "${listings[@]}" --sweep stack --out "$out/plots-$shape"

@@ -26,6 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hpd_core.layout import PUBLIC, IntArray, visible
+from hpd_core.transfer import to_device
 
 ATTENTION_NAME = "hpd_packed"
 """The name under which the function is registered with transformers."""
@@ -193,8 +194,8 @@ class AttentionPlan:
         return Tile(
             prompts,
             tokens,
-            None if gather is None else torch.from_numpy(gather).to(seen.device),
-            None if scatter is None else torch.from_numpy(scatter).to(seen.device),
+            None if gather is None else to_device(gather, seen.device),
+            None if scatter is None else to_device(scatter, seen.device),
             slice(num_columns),
             _additive(seen[..., :num_columns], group, torch.float32),
             part.prefix,

@@ -23,6 +23,7 @@ from hpd_core.attention import AttentionPlan, PrefixCache, PromptGroup
 from hpd_core.cache import CacheBlock, CachePool
 from hpd_core.drafts import LONGEST_DRAFT, NO_DRAFTS, Drafter, Drafts, OpenValue, count_accepted
 from hpd_core.layout import FREE, PUBLIC, IntArray, Layout
+from hpd_core.transfer import to_device
 
 UNSEEN = 2**62
 """The position of a cache column that holds nothing: later than every token's, so that nobody sees it."""
@@ -194,12 +195,12 @@ class Cohort:
         """Free columns worth having: values are short as a rule, and a longer one grows the block."""
         return 4 * int(self._ends.shape[1])
 
-    def _copy_prefixes(self, prefixes: Sequence[PrefixCache | None]) -> None:
+    def _copy_prefixes(self, prefixes: list[PrefixCache | None]) -> None:
         """Fills each prompt's first columns."""
         for prefix in dict.fromkeys(prefixes):
             if prefix is None:
                 continue
-            rows = [row for row, other in enumerate(prefixes) if other is prefix]
+            rows = slice(prefixes.index(prefix), prefixes.index(prefix) + prefixes.count(prefix))  # side by side
             length = prefix.num_tokens
             for block, source in ((self._cache.keys, prefix.keys), (self._cache.values, prefix.values)):
                 for layer, tensor in enumerate(source):
@@ -359,7 +360,7 @@ class Cohort:
         device = self._device
 
         def put(array: IntArray) -> Tensor:
-            return torch.from_numpy(array).to(device, non_blocking=True)
+            return to_device(array, device)
 
         kv_prompts, kv_columns = put(prompts), put(columns)
         self._k_scopes[kv_prompts, kv_columns] = put(scopes)
@@ -456,7 +457,7 @@ class Cohort:
         self._counts[self._decoding] += accepted - 1
         wrong = np.nonzero(depths > last)[0]
         if len(wrong):
-            rejected = torch.from_numpy(wrong).to(self._device)
+            rejected = to_device(wrong, self._device)
             # Their columns hold what nobody wrote: nobody may see them from now on.
             self._k_positions[fed.plan.kv_prompts[rejected], fed.plan.kv_columns[rejected]] = UNSEEN
             self._give_back_columns(fed.tokens_per_prompt, rows, depths <= last)
@@ -510,7 +511,7 @@ class Cohort:
             setattr(self, name, getattr(self, name)[rows])
         self._decoding = _no_pairs()
         capacity = min(self.num_columns + self._room(), self._k_positions.shape[1])
-        self._move(torch.from_numpy(rows).to(self._device), capacity, capacity)
+        self._move(to_device(rows, self._device), capacity, capacity)
 
     def take_prefixes(self) -> list[PrefixCache]:
         """For a cohort of bare prefixes: the KV of each, when they are fed."""
@@ -540,7 +541,7 @@ class Cohort:
         merged._allocate(merged.num_columns + merged._room())
         places = np.split(np.argsort(order), np.cumsum([len(cohort.prompts) for cohort in cohorts])[:-1])
         for cohort, rows in zip(cohorts, places, strict=True):
-            own = torch.from_numpy(rows).to(merged._device)
+            own = to_device(rows, merged._device)
             columns = cohort.num_columns
             merged._copy_columns(cohort._cache, cohort._k_scopes, cohort._k_positions, slice(None), own, columns)
             cohort.release()

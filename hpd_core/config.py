@@ -47,6 +47,11 @@ class EngineConfig(BaseModel):
         True,
         description="bfloat16 on a CPU: a second copy of the linear layers' weights, in an order that is faster",
     )
+    overlap_steps: bool | Literal["auto"] = Field(
+        "auto",
+        description="two steps at a time, so that the device has one while the host does what is to be done for the "
+        "other; 'auto': on a GPU",
+    )
     constrain_values: bool = Field(
         True,
         description="numbers, booleans and enums are answered in their type or null, if the tokenizer can write it",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import gc
 import logging
-import math
 import time
+from collections import deque
 from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -14,24 +14,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 
 from hpd_core.attention import PackedBatch
 from hpd_core.cache import CachePool, CacheShape
+from hpd_core.choosing import Choice, greedy
 from hpd_core.cohort import Chosen, Cohort, CohortInput, Prompt
 from hpd_core.config import EngineConfig
 from hpd_core.constraints import StateTable
 from hpd_core.drafts import Drafter
 from hpd_core.errors import ModelError
-from hpd_core.layout import FREE, IntArray
 from hpd_core.memory import fitted, free_bytes, halved, is_out_of_memory
 from hpd_core.packing import PackedLinears
-from hpd_core.scheduler import Scheduler
+from hpd_core.scheduler import Scheduler, num_tokens
+from hpd_core.transfer import to_device
 
 logger = logging.getLogger(__name__)
-
-_LOGIT_ROWS_AT_ONCE = {"cpu": 16, "cuda": 4096}
-"""Rows of logits that are reduced together; 16 x 49,152 in fp32 stay in the caches of a CPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +49,15 @@ class StepReport:
     seconds: float
     draft_tokens: int = 0
     rejected_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _StepInFlight:
+    """A step that the device has, and whose tokens nobody has taken yet."""
+
+    cohorts: list[Cohort]
+    inputs: list[CohortInput]
+    choice: Choice
 
 
 class Decoder:
@@ -75,6 +81,9 @@ class Decoder:
         self._constraints = constraints
         self._linears = PackedLinears(model) if config.pack_weights else None
         self._open: dict[Prompt, None] = {}  # in the order in which they came
+        self._in_flight: deque[_StepInFlight] = deque()
+        overlap = shape.device.type == "cuda" if config.overlap_steps == "auto" else config.overlap_steps
+        self._most_in_flight = 2 if overlap else 1
         self._lost_seconds = 0.0
         self._eager = config.attention == "eager" or (config.attention == "auto" and shape.device.type == "cpu")
         share = self._eager  # the fused kernel takes one block of keys a prompt
@@ -114,6 +123,7 @@ class Decoder:
         """Drops all prompts, after an error."""
         self._lost_seconds = 0.0
         self._open.clear()
+        self._in_flight.clear()
         self._scheduler.clear()
         self.pool.clear()
 
@@ -167,21 +177,32 @@ class Decoder:
 
     @torch.inference_mode()
     def _step(self, started: float) -> StepReport:
-        """Admits, feeds every running cohort in one forward, takes the new tokens, retires."""
-        cohorts = self._scheduler.schedule()
-        inputs = self._gather(cohorts)
-        num_rejected = self._scatter(cohorts, inputs, self._forward(inputs))
-        counts = [list(zip(fed.prompts, fed.tokens_per_prompt.tolist(), strict=True)) for fed in inputs]
+        """Gives the device as many steps as it may have, and takes the tokens of the oldest.
+
+        What is done on the host for one step, before and behind it, is done while the device has the other.
+        """
+        while len(self._in_flight) < self._most_in_flight:
+            cohorts = self._scheduler.schedule()
+            if not cohorts:
+                break
+            inputs = self._gather(cohorts)
+            self._in_flight.append(_StepInFlight(cohorts, inputs, self._forward(inputs)))
+        return self._take(self._in_flight.popleft(), started)
+
+    def _take(self, step: _StepInFlight, started: float) -> StepReport:
+        """Takes the new tokens, retires."""
+        num_rejected = self._scatter(step.cohorts, step.inputs, self._fetch(step.choice))
+        counts = [list(zip(fed.prompts, fed.tokens_per_prompt.tolist(), strict=True)) for fed in step.inputs]
         shares = [[(prompt, count) for prompt, count in cohort if count] for cohort in counts]
-        finished, prefixes = self._scheduler.finish_step()
-        num_drafts = sum(fed.num_drafts for fed in inputs)
+        finished, prefixes = self._scheduler.finish_step(step.cohorts)
+        num_drafts = sum(fed.num_drafts for fed in step.inputs)
         return StepReport(finished, prefixes, shares, time.perf_counter() - started, num_drafts, num_rejected)
 
     def _gather(self, cohorts: list[Cohort]) -> list[CohortInput]:
         inputs: list[CohortInput] = []
         start = 0
         limit = self._scheduler.config.max_tokens_per_step
-        load = sum(cohort.num_prefill_tokens or cohort.num_live for cohort in cohorts)
+        load = num_tokens(cohorts)
         room = min(self._drafter.room(load), limit - load)
         for cohort in cohorts:
             inputs.append(cohort.next_input(start, limit, self._drafter, room))
@@ -189,12 +210,12 @@ class Decoder:
             room -= inputs[-1].num_drafts
         return inputs
 
-    def _forward(self, inputs: list[CohortInput]) -> Chosen:
-        """The next tokens, for all logit rows of all cohorts in order."""
+    def _forward(self, inputs: list[CohortInput]) -> Choice:
+        """Gives the device one forward of all; the next tokens, for all logit rows of all cohorts in order."""
         device = self._shape.device
-        token_ids = torch.from_numpy(np.concatenate([item.token_ids for item in inputs])).to(device)
-        positions = torch.from_numpy(np.concatenate([item.positions for item in inputs])).to(device)
-        logit_rows = torch.from_numpy(np.concatenate([item.logit_rows + item.plan.start for item in inputs])).to(device)
+        token_ids = to_device(np.concatenate([item.token_ids for item in inputs]), device)
+        positions = to_device(np.concatenate([item.positions for item in inputs]), device)
+        logit_rows = to_device(np.concatenate([item.logit_rows + item.plan.start for item in inputs]), device)
         batch = PackedBatch([item.plan for item in inputs], eager=self._eager)
         with self._linears.active() if self._linears else nullcontext():
             output = self._model(
@@ -212,6 +233,9 @@ class Decoder:
             )
         return greedy(output.logits[0], np.concatenate([item.states for item in inputs]), self._constraints)
 
+    def _fetch(self, choice: Choice) -> Chosen:
+        return choice.fetch()
+
     def _scatter(self, cohorts: list[Cohort], inputs: list[CohortInput], chosen: Chosen) -> int:
         first = num_rejected = 0
         for cohort, fed in zip(cohorts, inputs, strict=True):
@@ -221,35 +245,3 @@ class Decoder:
         num_drafts = sum(fed.num_drafts for fed in inputs)
         self._drafter.learn(num_drafts, num_drafts - num_rejected)
         return num_rejected
-
-
-def greedy(logits: Tensor, states: IntArray, constraints: StateTable | None = None) -> Chosen:
-    """The most likely token of each row, among those that its state allows.
-
-    Args:
-        logits: [n, vocabulary]
-        states: int64 [n], states of `constraints`, or FREE.
-    """
-    tokens = torch.empty(len(logits), dtype=torch.int64, device=logits.device)
-    scores = torch.empty(len(logits), dtype=torch.float32, device=logits.device)
-    normalizers = torch.empty_like(scores)
-    at_once = _LOGIT_ROWS_AT_ONCE.get(logits.device.type, 4096)
-    for first in range(0, len(logits), at_once):
-        rows = slice(first, first + at_once)
-        block = logits[rows].to(torch.float32, copy=True)
-        likeliest = block.argmax(dim=-1, keepdim=True)
-        highest = block.gather(1, likeliest)
-        tokens[rows], scores[rows] = likeliest[:, 0], highest[:, 0]
-        # logsumexp, in place and by powers of two: less than half its time on a CPU.
-        block.sub_(highest).mul_(math.log2(math.e)).exp2_()
-        normalizers[rows] = block.sum(dim=-1).log_().add_(highest[:, 0])
-    behind = np.full(len(logits), FREE)
-    bound = np.nonzero(states != FREE)[0]
-    if constraints is not None and len(bound):
-        ids, states_behind = constraints.choices(states[bound])
-        allowed, bound_rows = torch.from_numpy(ids).to(logits.device), torch.from_numpy(bound).to(logits.device)
-        best = logits[bound_rows[:, None], allowed].float().max(dim=-1)
-        tokens[bound_rows] = allowed.gather(1, best.indices[:, None])[:, 0]
-        scores[bound_rows] = best.values
-        behind[bound] = np.take_along_axis(states_behind, best.indices.cpu().numpy()[:, None], axis=1)[:, 0]
-    return Chosen(tokens.cpu().numpy(), (scores - normalizers).cpu().numpy(), behind)

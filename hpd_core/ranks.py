@@ -33,7 +33,8 @@ from torch import Tensor
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from hpd_core import models
-from hpd_core.cohort import Chosen, CohortInput, Prompt
+from hpd_core.choosing import Choice
+from hpd_core.cohort import Chosen, Prompt
 from hpd_core.config import EngineConfig
 from hpd_core.constraints import StateTable
 from hpd_core.decoder import Decoder, StepReport
@@ -207,8 +208,8 @@ class SharedDecoder(Decoder):
         # A CPU's memory is for all of them.
         return self._ranks.least(free if self._shape.device.type == "cuda" else free // self._ranks.size)
 
-    def _forward(self, inputs: list[CohortInput]) -> Chosen:
-        return self._ranks.agree(super()._forward(inputs))
+    def _fetch(self, choice: Choice) -> Chosen:
+        return self._ranks.agree(super()._fetch(choice))
 
 
 class Followers:

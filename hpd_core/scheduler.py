@@ -20,6 +20,11 @@ _COHORTS_IN_SIGHT = 4
 Not all that wait: submissions that are searched together end together, and then nothing waits behind them.
 """
 
+_LEAST_OVERLAP = 4
+"""A step that would run beside another one is worth its launch with this fraction of a full one; with less, the tail of
+a run would be two of half the size that take turns, where one could be merged.
+"""
+
 
 class Scheduler:
     """Admits waiting prompts, as cohorts, under the step's token budget and the cache's size.
@@ -38,6 +43,7 @@ class Scheduler:
         self._turn: list[Prompt] | None = None  # of those: what `_next_in_turn` found, until others wait
         self._prefixes: OrderedDict[Any, PrefixCache] = OrderedDict()  # least recently used first
         self._prefix_cohort: Cohort | None = None
+        self._in_flight: set[Cohort] = set()  # in a step that is not finished
         self.running: list[Cohort] = []
 
     def add(self, prompts: Iterable[Prompt]) -> None:
@@ -55,6 +61,7 @@ class Scheduler:
         self._waiting.clear()
         self._turn = None
         self.running.clear()
+        self._in_flight.clear()
         self._prefix_cohort = None
 
     def restart(self, config: EngineConfig) -> None:
@@ -64,19 +71,31 @@ class Scheduler:
         self.config = config
 
     def schedule(self) -> list[Cohort]:
-        """The cohorts of the next step, new ones included; an uncached prefix comes as a cohort of its own."""
+        """The cohorts of the next step, new ones included; an uncached prefix comes as a cohort of its own.
+
+        None, while other steps are not finished: if there is nothing else to do, or too little for a step of its own.
+        """
         budget = self.config.max_tokens_per_step
-        load = sum(cohort.num_prefill_tokens or cohort.num_live for cohort in self.running)
+        load = num_tokens(self._idle())
         # A new cohort is worth its overhead only with enough room to fill it.
-        if self._waiting and (not self.running or load <= budget // 2):
+        if self._waiting and load <= budget // 2:
             self._admit(budget - load)
-        return [self._prefix_cohort, *self.running] if self._prefix_cohort else list(self.running)
+        cohorts = self._idle()
+        if self._prefix_cohort and self._prefix_cohort not in self._in_flight:
+            cohorts.insert(0, self._prefix_cohort)
+        if self._in_flight and num_tokens(cohorts) < budget // _LEAST_OVERLAP:
+            return []
+        self._in_flight.update(cohorts)
+        return cohorts
+
+    def _idle(self) -> list[Cohort]:
+        return [cohort for cohort in self.running if cohort not in self._in_flight]
 
     def _admit(self, max_tokens: int) -> None:
         prompts: list[Prompt] = []
         prefixes: list[PrefixCache | None] = []
         missing: dict[Any, Prompt] = {}
-        num_tokens = widest = 0
+        num_new = widest = 0
         num_cached = sum(cohort.most_cached_tokens for cohort in self.running)
         users: Counter[PrefixCache] = Counter()
         for prompt in self._next_in_turn():
@@ -86,7 +105,7 @@ class Scheduler:
                 missing.setdefault(prompt.prefix_key, prompt)
             if missing:
                 continue  # prompts run in order: those behind one that waits for its prefix wait with it
-            num_tokens += prompt.num_own_tokens
+            num_new += prompt.num_own_tokens
             # Every prompt of a cohort has as many slots as its widest.
             widest = max(widest, prompt.most_own_tokens)
             prefix = self._prefixes[prompt.prefix_key] if has_prefix else None
@@ -95,7 +114,7 @@ class Scheduler:
             num_own = (len(prompts) + 1) * widest
             full = num_cached + num_own + self._num_prefix_slots(users) > self.config.max_cached_tokens
             alone = not prompts and not self.running
-            if (num_tokens > max_tokens or full) and not alone:
+            if (num_new > max_tokens or full) and not alone:
                 break
             prompts.append(prompt)
             prefixes.append(prefix)
@@ -132,26 +151,30 @@ class Scheduler:
         shared = set(users).union(*(cohort.shared_prefixes for cohort in self.running))
         return sum(prefix.num_tokens for prefix in shared)
 
-    def finish_step(self) -> tuple[list[Prompt], list[Prompt]]:
-        """After a step: caches computed prefixes, retires finished prompts and merges what has become small.
+    def finish_step(self, cohorts: Iterable[Cohort]) -> tuple[list[Prompt], list[Prompt]]:
+        """After a step of `cohorts`: caches computed prefixes, retires finished prompts, merges what has become small.
 
         Returns:
             The finished prompts, and the prefixes (as prompts without branches) that are cached now.
         """
+        self._in_flight.difference_update(cohorts)
         computed: list[Prompt] = []
-        if self._prefix_cohort and self._prefix_cohort.is_finished:
-            for prompt, prefix in zip(self._prefix_cohort.prompts, self._prefix_cohort.take_prefixes(), strict=True):
+        prefix_cohort = self._prefix_cohort
+        if prefix_cohort and prefix_cohort.is_finished and prefix_cohort not in self._in_flight:
+            for prompt, prefix in zip(prefix_cohort.prompts, prefix_cohort.take_prefixes(), strict=True):
                 computed.append(prompt)
                 self._prefixes[prompt.prefix_key] = prefix
                 while len(self._prefixes) > self.config.max_cached_prefixes:
                     self._prefixes.popitem(last=False)
-            self._prefix_cohort.release()
+            prefix_cohort.release()
             self._prefix_cohort = None
-        finished = [prompt for cohort in self.running for prompt in cohort.retire()]
-        for cohort in self.running:
+        idle = self._idle()
+        finished = [prompt for cohort in idle for prompt in cohort.retire()]
+        for cohort in idle:
             if cohort.is_finished:
                 cohort.release()
-        self.running = self._merge([cohort for cohort in self.running if not cohort.is_finished])
+        in_flight = [cohort for cohort in self.running if cohort in self._in_flight]
+        self.running = in_flight + self._merge([cohort for cohort in idle if not cohort.is_finished])
         return finished, computed
 
     def _merge(self, cohorts: list[Cohort]) -> list[Cohort]:
@@ -173,6 +196,11 @@ class Scheduler:
         if group:
             merged.append(Cohort.merge(group) if len(group) > 1 else group[0])
         return merged
+
+
+def num_tokens(cohorts: Iterable[Cohort]) -> int:
+    """That they would feed, all of their prompts at once."""
+    return sum(cohort.num_prefill_tokens or cohort.num_live for cohort in cohorts)
 
 
 def _prefix_layout(layout: Layout) -> Layout:

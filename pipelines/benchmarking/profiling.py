@@ -16,7 +16,7 @@ from unittest.mock import patch
 import torch
 import transformers
 
-from hpd_core import attention, decoder
+from hpd_core import attention, choosing, decoder
 
 LINEAR, HEAD, ATTENTION, REST, CHOOSING, BOOKKEEPING = (
     "linear layers",
@@ -80,7 +80,7 @@ def profile(model: Any, run: Callable[[], Any]) -> dict[str, float]:
             behind = module.register_forward_hook(lambda *_: found.leave())
             stack.callback(before.remove)
             stack.callback(behind.remove)
-        stack.enter_context(patch.object(decoder, "greedy", found.timed(CHOOSING, decoder.greedy)))
+        stack.enter_context(patch.object(decoder, "greedy", found.timed(CHOOSING, choosing.greedy)))
         timed = found.timed(ATTENTION, attention.packed_attention)
         transformers.AttentionInterface.register(attention.ATTENTION_NAME, timed)
         stack.callback(transformers.AttentionInterface.register, attention.ATTENTION_NAME, attention.packed_attention)

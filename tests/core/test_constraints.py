@@ -16,8 +16,8 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 from transformers import PreTrainedTokenizerFast
 
 from hpd_core import Attribute
+from hpd_core.choosing import greedy
 from hpd_core.constraints import Constraints, StateTable, TokenBytes, compile_automaton, value_automaton
-from hpd_core.decoder import greedy
 from hpd_core.layout import FREE
 from hpd_core.prompt import render_answer_line
 from hpd_core.tokenization import SegmentTokenizer
@@ -231,7 +231,7 @@ def test_greedy_takes_the_best_allowed_token_and_reports_the_models_own_probabil
     logits = torch.randn(4, 12, generator=torch.Generator().manual_seed(0))
     logits[1, [3, 8]] = torch.tensor([-4.0, -5.0])
     logits[3, [3, 8]] = 2.0
-    chosen = greedy(logits, np.array([FREE, first, first + 1, first]), table)
+    chosen = greedy(logits, np.array([FREE, first, first + 1, first]), table).fetch()
     assert chosen.tokens.tolist() == [int(logits[0].argmax()), 3, 5, 3], "of equals the lowest id"
     assert chosen.states.tolist() == [FREE, first + 1, first + 1, first + 1]
     expected = [float(row.log_softmax(-1)[token]) for row, token in zip(logits, chosen.tokens, strict=True)]

@@ -46,6 +46,7 @@ def engine_configs(draw: st.DrawFn) -> EngineConfig:
         max_cached_prefixes=draw(st.sampled_from([1, 2, 64])),
         attention=draw(st.sampled_from(["eager", "sdpa"])),
         max_draft_tokens_per_step=draw(st.sampled_from([0, 7, 40, 4096])),
+        overlap_steps=draw(st.booleans()),
     )
 
 

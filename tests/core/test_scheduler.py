@@ -92,7 +92,7 @@ def test_merging_many_cohorts_at_different_steps() -> None:
 
     def step(running: list[Cohort]) -> None:
         inputs = decoder._gather(running)
-        decoder._scatter(running, inputs, decoder._forward(inputs))
+        decoder._scatter(running, inputs, decoder._forward(inputs).fetch())
 
     for index, cohort in enumerate(cohorts):
         for _ in range(1 + index % 3):

@@ -21,17 +21,19 @@ pytestmark = [
 ]
 
 
+@pytest.mark.parametrize("overlap", [True, False])
 @pytest.mark.parametrize("layout", ["tree", "stacked"])
 @pytest.mark.parametrize("family", ["llama", "qwen3", "gemma2", "gemma3", "mistral"])
 def test_fp32_on_the_gpu_equals_the_oracle_on_the_cpu(
-    family: str, layout: str, monkeypatch: pytest.MonkeyPatch
+    family: str, layout: str, overlap: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", False)
     rng = np.random.default_rng(5)
     closing = random_closing(rng)
     prefixes = [random_ids(rng, 4, 12)]
-    cases = [random_case(rng, layout, prefixes, branches=5, k_max=6) for _ in range(8)]
-    prompts = decode(build_model(family).cuda(), cases, closing, EngineConfig(max_tokens_per_step=96))
+    cases = [random_case(rng, layout, prefixes, branches=5, k_max=6) for _ in range(24)]
+    limits = EngineConfig(max_tokens_per_step=96, max_prompts_per_cohort=4, overlap_steps=overlap)
+    prompts = decode(build_model(family).cuda(), cases, closing, limits)
     oracle = build_model(family)
     for case, prompt in zip(cases, prompts, strict=True):
         assert_equals_oracle(oracle, case, prompt, closing)

@@ -1,0 +1,37 @@
+"""Between the host and the device, without waiting for what the device has still to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+
+def to_device(array: npt.NDArray[Any], device: torch.device) -> Tensor:
+    """`array` on the device, in the order of what is given to it.
+
+    On a GPU from page-locked memory: from any other, the copy would wait until all work before it is done. On a CPU the
+    two share their memory.
+    """
+    tensor = torch.from_numpy(array)
+    if device.type != "cuda":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
+
+
+class Fetched:
+    """Tensors on their way to the host."""
+
+    def __init__(self, *tensors: Tensor) -> None:
+        """Starts the copies, of tensors of one device."""
+        device = tensors[0].device
+        self._tensors = [tensor.to("cpu", non_blocking=device.type == "cuda") for tensor in tensors]
+        self._arrived = torch.cuda.current_stream(device).record_event() if device.type == "cuda" else None
+
+    def arrays(self) -> list[npt.NDArray[Any]]:
+        """Waits for them."""
+        if self._arrived is not None:
+            self._arrived.synchronize()
+        return [tensor.numpy() for tensor in self._tensors]
