@@ -1,5 +1,5 @@
 # make demo    extract the sample catalog with the embedded model, on a local Ray, and score the answers
-# make test    the whole suite, but for what takes many minutes (make soak)
+# make test    the whole suite, two tests at a time, but for what takes many minutes (make soak)
 # make check   ruff and mypy
 # make soak    that, and property-based tests with examples drawn anew (make test draws the same ones every time)
 # make rivals  install vLLM (CPU) beside it, for pipelines/benchmark.py --vllm .venv-rivals/bin/python
@@ -32,7 +32,7 @@ demo: $(INSTALLED)
 	$(BIN)/python pipelines/report.py runs/demo --gold sample/gold.jsonl --brief
 
 test: $(INSTALLED) browser
-	$(BIN)/python -m pytest -m "not soak"
+	$(BIN)/python -m pytest -m "not soak" --numprocesses 2 --dist worksteal
 	@echo "What takes many minutes (whole runs of real models against the oracle) is run by: make soak"
 
 # A Chromium for the tests of the report's page. Where there is none for the platform, they are skipped.

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -18,6 +21,11 @@ torch.set_num_threads(1)
 for name in ("COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "RAY_ADDRESS"):
     os.environ.pop(name, None)
 os.environ["TERM"] = "xterm"
+
+# Ray remembers the last cluster in its folder, and would join it. Each process of the tests has a folder of its own
+# (under /tmp, whatever TMPDIR says: a socket's path has a hundred characters at most).
+os.environ["RAY_TMPDIR"] = tempfile.mkdtemp(prefix="hpd-", dir="/tmp")
+atexit.register(shutil.rmtree, os.environ["RAY_TMPDIR"], ignore_errors=True)
 
 # A slow machine is no failure. And a change is not to be refused for what chance draws while it is tested: every run
 # draws the same. `make soak` looks for more.

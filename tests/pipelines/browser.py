@@ -11,7 +11,6 @@ import base64
 import importlib.util
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+
+from tests.pipelines.ports import free_ports
 
 _START_SECONDS = 600
 _SETTLE_SECONDS = 0.3
@@ -144,7 +145,7 @@ def open_browser() -> Iterator[Page]:
     """A browser with one empty page, until the block ends. Raises `NoBrowserError` if none starts."""
     problems = []
     for command in _commands():
-        port = _free_port()
+        [port] = free_ports(1)
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home, tempfile.TemporaryFile() as log:
             process = subprocess.Popen([each.format(port=port, home=home) for each in command], stdout=log, stderr=log)
             loop = asyncio.new_event_loop()
@@ -195,9 +196,3 @@ def _commands() -> list[list[str]]:
         own = ["--user-data-dir={home}", "--remote-debugging-port={port}", "about:blank"]
         commands.append([program, *switches, *own])
     return commands
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])

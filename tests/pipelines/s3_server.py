@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from tests.pipelines.ports import free_ports
+
 ACCESS_KEY = "test-access-key"
 SECRET_KEY = "test-secret-key-8d1f"
 READER_KEY = "reader-access-key"
@@ -108,18 +110,6 @@ def _start(folder: Path) -> tuple[subprocess.Popen[bytes], S3Server]:
     with (folder / "log.txt").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=folder)
     return process, S3Server(f"http://127.0.0.1:{ports['s3']}")
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for opened in sockets:
-            opened.bind(("127.0.0.1", 0))
-        return [opened.getsockname()[1] for opened in sockets]
-    finally:
-        for opened in sockets:
-            opened.close()
 
 
 def _wait_until_ready(process: subprocess.Popen[bytes], server: S3Server, log: Path) -> None:

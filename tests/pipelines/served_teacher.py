@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 
+from tests.pipelines.ports import free_ports
 from tests.tiny_model import answering_model, build_tokenizer
 
 # Short, for a tokenizer of 400 tokens makes many of any text.
@@ -71,7 +72,7 @@ def teach_tiny_model(folder: Path, questions: dict[str, list[str]]) -> Path:
 @contextmanager
 def transformers_serve(log: Path) -> Iterator[str]:
     """`transformers serve`, any local model by its path; gives the base URL."""
-    port = free_port()
+    [port] = free_ports(1)
     command = [sys.executable, "-m", "transformers.cli.transformers", "serve", "--device", "cpu", "--port", str(port)]
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     with log.open("wb") as output:
@@ -97,12 +98,6 @@ def _wait_for(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
         except OSError:
             time.sleep(0.1)
     raise AssertionError(f"transformers serve did not start:\n{log.read_text()[-3000:]}")
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("localhost", 0))
-        return int(taken.getsockname()[1])
 
 
 @dataclass

@@ -23,7 +23,7 @@ import pytest
 from tests.pipelines import faulty
 from tests.pipelines.commands import ROOT, wait_until
 from tests.pipelines.conftest import Workplace, products, read_table
-from tests.pipelines.s3_server import free_ports
+from tests.pipelines.ports import free_ports
 
 PORT = 6379
 """Ray's provider of nodes on one machine knows no other."""

@@ -31,11 +31,11 @@ from pipelines.labelling.questions import product_messages
 from pipelines.schemas import parse_schemas
 from tests.pipelines.commands import ROOT, wait_until
 from tests.pipelines.conftest import SCHEMAS, Workplace, product, products
+from tests.pipelines.ports import free_ports
 from tests.pipelines.served_teacher import (
     INSTRUCTION,
     Reply,
     TroubleMaker,
-    free_port,
     right_answer,
     teach_tiny_model,
     transformers_serve,
@@ -561,7 +561,7 @@ def test_a_limit_of_cost_needs_prices_and_usage(labelling: Labelling) -> None:
 
 
 def test_nobody_there(labelling: Labelling) -> None:
-    url = f"http://localhost:{free_port()}/v1"
+    url = f"http://localhost:{free_ports(1)[0]}/v1"
     result = labelling.ask(url)
     assert result.exit_code == 2
     assert result.stderr.startswith(f"Error: cannot reach {url}: ")

@@ -18,7 +18,7 @@ import pytest
 
 from tests.pipelines.commands import ROOT, wait_until
 from tests.pipelines.conftest import Workplace, products, read_table
-from tests.pipelines.s3_server import free_ports
+from tests.pipelines.ports import free_ports
 
 
 @dataclass(frozen=True)
