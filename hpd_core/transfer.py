@@ -12,8 +12,8 @@ from torch import Tensor
 def to_device(array: npt.NDArray[Any], device: torch.device) -> Tensor:
     """`array` on the device, in the order of what is given to it.
 
-    On a GPU from page-locked memory: from any other, the copy would wait until all work before it is done. On a CPU the
-    two share their memory.
+    On a GPU by way of page-locked memory: from any other, the driver may wait until all work before the copy is done. On
+    a CPU the two share their memory.
     """
     tensor = torch.from_numpy(array)
     if device.type != "cuda":
