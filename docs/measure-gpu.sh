@@ -42,6 +42,9 @@ for shape in qwen3-1.7b qwen3-8b; do
     part "$shape-bf16-eager" "${listings[@]}" --only tree --set engine.attention=eager
     # One step at a time: the GPU waits for the host, and the host for the GPU.
     part "$shape-bf16-in-turn" "${listings[@]}" --only tree --set engine.overlap_steps=false
+    # Fewer and larger steps and cohorts: fewer kernels to launch for as many tokens.
+    part "$shape-bf16-large" "${listings[@]}" --only tree --set engine.max_tokens_per_step=16384 \
+        --set engine.max_prompts_per_cohort=128
     part "$shape-nf4" "${listings[@]}" --set engine.quantization=nf4 --only "transformers generate"
     part "$shape-profile" "${listings[@]}" --profile
     part "$shape-stack" "${listings[@]}" --sweep stack --out "$out/plots-$shape"

@@ -111,6 +111,7 @@ class AttentionPlan:
     Attributes:
         start, stop: the cohort's stretch of the packed row; t = stop - start. Tokens of one prompt are neighbours.
         counts: int64 [P], the tokens of each prompt, on the host.
+        used: int64 [P], the columns of each prompt that are in use, on the host.
         rows: int64 [P * R], the token of each query row; padding rows repeat token 0.
         unrows: int64 [t], the query row of each token.
         kv_prompts, kv_columns: int64 [t], where each token's key and value are stored.
@@ -123,6 +124,7 @@ class AttentionPlan:
     start: int
     stop: int
     counts: IntArray
+    used: IntArray
     rows: Tensor
     unrows: Tensor
     kv_prompts: Tensor
@@ -155,6 +157,11 @@ class AttentionPlan:
             ]
         return self._tiles[key]
 
+    def forget_masks(self) -> None:
+        """When all layers have been given to the device: they are large, and the plan is kept until the step ends."""
+        self._biases.clear()
+        self._tiles.clear()
+
     def _cut(self, part: PromptGroup, num_heads: int) -> Iterator[tuple[slice, slice]]:
         """Several whole prompts of about as many tokens at a time, or rows of one where it is too large."""
         num_columns = self.k_positions.shape[1] + (part.prefix.num_tokens if part.prefix else 0)
@@ -179,8 +186,10 @@ class AttentionPlan:
 
     def _tile(self, part: PromptGroup, prompts: slice, rows: slice, window: int | None, group: int) -> Tile:
         seen = self._seen(prompts, rows, window)
-        used = seen.any(dim=1).any(dim=0).nonzero()
-        num_columns = int(used[-1]) + 1 if len(used) else 1
+        num_columns = max(1, int(self.used[prompts].max()))
+        if seen.device.type == "cpu":  # a GPU would have to be waited for
+            some = seen.any(dim=1).any(dim=0).nonzero()
+            num_columns = int(some[-1]) + 1 if len(some) else 1
         prefix_bias = None
         if part.prefix is not None and window is not None:  # without a window all that follows a prefix sees it
             positions = torch.arange(part.prefix.num_tokens, device=seen.device)

@@ -369,6 +369,7 @@ class Cohort:
             start=start,
             stop=start + len(token_ids),
             counts=tokens_per_prompt,
+            used=self._used,
             rows=put(rows),
             unrows=put(flat),
             kv_prompts=kv_prompts,
@@ -459,7 +460,8 @@ class Cohort:
         if len(wrong):
             rejected = to_device(wrong, self._device)
             # Their columns hold what nobody wrote: nobody may see them from now on.
-            self._k_positions[fed.plan.kv_prompts[rejected], fed.plan.kv_columns[rejected]] = UNSEEN
+            unseen = torch.full_like(rejected, UNSEEN)  # a plain number would be copied to a GPU, and waited for
+            self._k_positions[fed.plan.kv_prompts[rejected], fed.plan.kv_columns[rejected]] = unseen
             self._give_back_columns(fed.tokens_per_prompt, rows, depths <= last)
         self._num_drafts += np.bincount(rows[depths > 0], minlength=len(self.prompts))
         self._num_rejected += np.bincount(rows[wrong], minlength=len(self.prompts))

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from hpd_core.attention import PackedBatch
+from hpd_core.attention import PackedBatch, PrefixCache
 from hpd_core.cache import CachePool, CacheShape
 from hpd_core.choosing import Choice, greedy
 from hpd_core.cohort import Chosen, Cohort, CohortInput, Prompt
@@ -89,7 +89,11 @@ class Decoder:
         share = self._eager  # the fused kernel takes one block of keys a prompt
         self._drafter = Drafter(config.max_draft_tokens_per_step, closing, constraints)
         self.pool = pool = CachePool(shape)
-        self._scheduler = Scheduler(config, lambda prompts, prefixes: Cohort(prompts, prefixes, pool, share), share)
+
+        def make_cohort(prompts: list[Prompt], prefixes: list[PrefixCache | None]) -> Cohort:
+            return Cohort(prompts, prefixes, pool, share)
+
+        self._scheduler = Scheduler(config, make_cohort, share, overlap)
 
     def add(self, prompts: Iterable[Prompt]) -> None:
         """Queues prompts; those added first run first, and take along what shares their prefix."""
@@ -143,6 +147,7 @@ class Decoder:
             limits = self._scheduler.config
             smaller = halved(limits)
             if smaller is None:
+                self._in_flight.clear()
                 self._scheduler.restart(self._config)  # others may need less
                 raise
             logger.warning(
@@ -226,6 +231,8 @@ class Decoder:
                 logits_to_keep=logit_rows,
                 hpd_batch=batch,
             )
+        for item in inputs:
+            item.plan.forget_masks()
         if batch.num_calls != self._shape.num_layers:
             raise ModelError(
                 f"{batch.num_calls} of the model's {self._shape.num_layers} layers went through transformers' "

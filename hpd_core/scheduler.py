@@ -21,8 +21,8 @@ Not all that wait: submissions that are searched together end together, and then
 """
 
 _LEAST_OVERLAP = 4
-"""A step that would run beside another one is worth its launch with this fraction of a full one; with less, the tail of
-a run would be two of half the size that take turns, where one could be merged.
+"""A step beside another one is worth its launch with this fraction of a full one. With less, the tail of a run would be
+two steps of half the size that take turns, where one could be merged.
 """
 
 
@@ -34,9 +34,17 @@ class Scheduler:
     little padding.
     """
 
-    def __init__(self, config: EngineConfig, make_cohort: MakeCohort, share_prefixes: bool = False) -> None:
-        """`share_prefixes`: whether the cohorts that `make_cohort` makes do."""
+    def __init__(
+        self, config: EngineConfig, make_cohort: MakeCohort, share_prefixes: bool = False, overlap: bool = False
+    ) -> None:
+        """Starts without work.
+
+        Args:
+            share_prefixes: whether the cohorts that `make_cohort` makes do.
+            overlap: whether a step may be scheduled while another one is not finished.
+        """
         self.config = config
+        self._overlap = overlap
         self._share_prefixes = share_prefixes
         self._make_cohort = make_cohort
         self._waiting: OrderedDict[Prompt, None] = OrderedDict()  # in the order of their submission
@@ -85,8 +93,17 @@ class Scheduler:
             cohorts.insert(0, self._prefix_cohort)
         if self._in_flight and num_tokens(cohorts) < budget // _LEAST_OVERLAP:
             return []
+        if self._overlap and not self._in_flight:
+            cohorts = self._half(cohorts)
         self._in_flight.update(cohorts)
         return cohorts
+
+    def _half(self, cohorts: list[Cohort]) -> list[Cohort]:
+        """About half of them, if both halves are worth a step of their own: else all."""
+        loads = [num_tokens([cohort]) for cohort in cohorts]
+        half = min(range(len(loads) + 1), key=lambda count: abs(sum(loads[:count]) - sum(loads[count:])))
+        least = self.config.max_tokens_per_step // _LEAST_OVERLAP
+        return cohorts[:half] if min(sum(loads[:half]), sum(loads[half:])) >= max(1, least) else cohorts
 
     def _idle(self) -> list[Cohort]:
         return [cohort for cohort in self.running if cohort not in self._in_flight]

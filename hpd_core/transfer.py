@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
@@ -12,13 +13,13 @@ from torch import Tensor
 def to_device(array: npt.NDArray[Any], device: torch.device) -> Tensor:
     """`array` on the device, in the order of what is given to it.
 
-    On a GPU by way of page-locked memory: from any other, the driver may wait until all work before the copy is done. On
-    a CPU the two share their memory.
+    On a GPU by way of page-locked memory: from any other, the driver may wait until all work before the copy is done.
+    On a CPU the two share their memory.
     """
-    tensor = torch.from_numpy(array)
     if device.type != "cuda":
-        return tensor.to(device)
-    return tensor.pin_memory().to(device, non_blocking=True)
+        return torch.from_numpy(array).to(device)
+    # What is strided would go by way of ordinary memory after all.
+    return torch.from_numpy(np.ascontiguousarray(array)).pin_memory().to(device, non_blocking=True)
 
 
 class Fetched:

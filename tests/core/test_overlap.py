@@ -17,11 +17,12 @@ from hpd_core.choosing import Choice
 from hpd_core.cohort import Chosen, Cohort, CohortInput, Prompt
 from hpd_core.constraints import StateTable
 from hpd_core.decoder import Decoder
+from hpd_core.layout import Branch, tree_layout
 from hpd_core.models import attach, cache_shape
 
 from .engines import TIMEOUT, answers, config
-from .families import build_model
-from .helpers import STATES, Prompter, assert_equals_oracle, decode, random_case, random_closing, random_ids
+from .families import VOCABULARY, build_model
+from .helpers import STATES, Prompter, TreeCase, assert_equals_oracle, decode, random_case, random_closing, random_ids
 from .products import SCHEMAS, products
 
 LLAMA = build_model("llama")
@@ -129,6 +130,7 @@ def some_cases(count: int) -> list[Any]:
 
 
 CLOSING = random_closing(np.random.default_rng(1))
+NEVER = np.zeros(VOCABULARY, dtype=bool)
 SMALL: dict[str, Any] = {"max_tokens_per_step": 48, "max_prompts_per_cohort": 3}
 
 
@@ -140,13 +142,93 @@ def test_there_are_two_steps_at_a_time(device: Device) -> None:
     assert [prompt.tokens for prompt in found] == [prompt.tokens for prompt in expected]
 
 
+def prompts_of(count: int, limit: int = 12, prefix: list[int] | None = None) -> list[Prompt]:
+    """One value each, of `limit` tokens."""
+    rng = np.random.default_rng(count)
+    branches = [Branch([5, 6], limit)]
+    key = tuple(prefix or [])
+    return [Prompt(tree_layout(prefix or [], random_ids(rng, 8, 8), branches), key) for _ in range(count)]
+
+
+def run(decoder: Decoder, prompts: list[Prompt]) -> list[list[int]]:
+    """The tokens of the cohorts of each step."""
+    decoder.add(prompts)
+    fed = []
+    while decoder.has_work:
+        fed.append([sum(count for _, count in cohort) for cohort in decoder.step().cohorts])
+    return fed
+
+
+def plain_decoder(**options: Any) -> Decoder:
+    return Decoder(LLAMA, NEVER, EngineConfig(**options), cache_shape(LLAMA))
+
+
 def test_what_is_too_little_for_a_step_of_its_own_waits_for_the_other(device: Device) -> None:
     """Else the rests of two cohorts would take turns to their end, where one step can feed both."""
-    decode(build_model("llama"), some_cases(30), CLOSING, EngineConfig())
-    alone = device.num_steps
-    decode(build_model("llama"), some_cases(30), CLOSING, overlapping())
-    assert device.num_steps == 2 * alone
-    assert device.most_in_flight == 1
+    # Of both sizes of cohorts none has a quarter of a step to decode, and together they have half as many steps.
+    limits: dict[str, Any] = {"max_tokens_per_step": 64, "max_prompts_per_cohort": 6}
+    in_turn = run(plain_decoder(**limits), prompts_of(12))
+    device.forget()
+    overlapped = run(plain_decoder(overlap_steps=True, **limits), prompts_of(12))
+    assert device.most_in_flight == 2, "while they are prefilled"
+    assert len(overlapped) <= len(in_turn) + 2
+    assert [12] in overlapped or [6, 6] in overlapped
+
+
+def test_a_large_step_is_made_in_halves(device: Device) -> None:
+    """What has been joined would else stay so, and be waited for."""
+    decoder = plain_decoder(overlap_steps=True, max_tokens_per_step=16, max_prompts_per_cohort=4)
+    decoder.add(prompts_of(12, limit=40))
+    while decoder._scheduler._waiting or any(cohort.num_prefill_tokens for cohort in decoder._scheduler.running):
+        decoder.step()
+    decoder._most_in_flight = 1
+    decoder.step()
+    assert not decoder._in_flight, "all can go into the next step now"
+    decoder._most_in_flight = 2
+    fed = [sum(count for cohort in decoder.step().cohorts for _, count in cohort) for _ in range(4)]
+    assert len(decoder._in_flight) == 1
+    assert sorted(fed) == [4, 4, 8, 8], "of three cohorts of four, taking turns"
+
+
+def test_a_prefix_is_taken_when_its_own_step_ends(device: Device) -> None:
+    """Not with an older one: nothing of it has been computed then."""
+    rng = np.random.default_rng(8)
+    prefix = random_ids(rng, 20, 20)
+    cases = [TreeCase([], random_ids(rng, 30, 30), [Branch([5, 6], 12)]) for _ in range(6)]
+    cases += [TreeCase(prefix, random_ids(rng, 5, 5), [Branch([5, 6], 4)]) for _ in range(3)]
+    decoder = plain_decoder(overlap_steps=True, max_tokens_per_step=32, max_prompts_per_cohort=6)
+    prompts = [case.prompt() for case in cases]
+    decoder.add(prompts[:6])
+    while any(cohort.num_prefill_tokens for cohort in decoder._scheduler.running) or decoder._scheduler._waiting:
+        decoder.step()
+    decoder.add(prompts[6:])
+    found_beside = False
+    while decoder.has_work:
+        report = decoder.step()
+        beside = decoder._scheduler._prefix_cohort
+        found_beside |= beside is not None and beside in decoder._scheduler._in_flight
+        for prompt in report.computed_prefixes:
+            assert any(prompt is fed for cohort in report.cohorts for fed, _ in cohort)
+    assert found_beside
+    for case, prompt in zip(cases, prompts, strict=True):
+        assert_equals_oracle(ORACLE, case, prompt, NEVER)
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(count=st.integers(1, 16), slots=st.integers(1, 400), per_cohort=st.integers(1, 5))
+@pytest.mark.usefixtures("device")
+def test_the_cache_holds_both_steps(count: int, slots: int, per_cohort: int) -> None:
+    """What is in flight counts, too; a prompt that is too large for the limits runs alone."""
+    limits: dict[str, Any] = {"max_cached_tokens": slots, "max_prompts_per_cohort": per_cohort}
+    decoder = plain_decoder(overlap_steps=True, max_tokens_per_step=32, **limits)
+    widest = max(prompt.most_own_tokens for prompt in prompts_of(count))
+    decoder.add(prompts_of(count))
+    while decoder.has_work:
+        decoder.step()
+        running = decoder._scheduler.running
+        assert sum(cohort.num_cached_tokens for cohort in running) <= 1.25 * max(slots, widest) + 4 * len(running)
+        if widest > slots:
+            assert sum(len(cohort.prompts) for cohort in running) <= 1
 
 
 @pytest.mark.parametrize("fail_at", range(1, 15, 3))

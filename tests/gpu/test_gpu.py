@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -10,6 +12,8 @@ import pytest
 import torch
 
 from hpd_core import Engine, EngineConfig, EngineError
+from hpd_core.cohort import Cohort
+from hpd_core.decoder import Decoder
 from tests.core.engines import answers
 from tests.core.families import build_model
 from tests.core.helpers import assert_equals_oracle, decode, random_case, random_closing, random_ids
@@ -37,6 +41,41 @@ def test_fp32_on_the_gpu_equals_the_oracle_on_the_cpu(
     oracle = build_model(family)
     for case, prompt in zip(cases, prompts, strict=True):
         assert_equals_oracle(oracle, case, prompt, closing)
+
+
+@pytest.mark.parametrize("drafts", [0, 64])
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_nothing_waits_for_the_gpu_but_who_wants_its_tokens(
+    attention: str, drafts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the host stands still with it, for all that a second step is under way."""
+    rng = np.random.default_rng(6)
+    closing = random_closing(rng)
+    cases = [random_case(rng, "tree", [random_ids(rng, 4, 12)], branches=5, k_max=6) for _ in range(24)]
+    limits = EngineConfig(
+        max_tokens_per_step=96, max_prompts_per_cohort=4, attention=attention, max_draft_tokens_per_step=drafts
+    )
+    model = build_model("llama").cuda()
+    decode(model, cases, closing, limits)  # what is made once may wait
+    most_in_flight = 0
+
+    def watched(function: Callable[..., Any]) -> Callable[..., Any]:
+        def run(owner: Any, *given: Any) -> Any:
+            nonlocal most_in_flight
+            if isinstance(owner, Decoder):
+                most_in_flight = max(most_in_flight, len(owner._in_flight) + 1)
+            torch.cuda.set_sync_debug_mode("error")
+            try:
+                return function(owner, *given)
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
+
+        return run
+
+    for owner, name in ((Decoder, "_forward"), (Cohort, "next_input"), (Cohort, "accept"), (Cohort, "retire")):
+        monkeypatch.setattr(owner, name, watched(getattr(owner, name)))
+    decode(model, cases, closing, limits)
+    assert most_in_flight == 2
 
 
 @pytest.mark.parametrize("settings", [{"dtype": "bfloat16"}, {"dtype": "float16"}, {"quantization": "nf4"}])
