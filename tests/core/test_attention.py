@@ -149,6 +149,7 @@ def test_tiles_take_every_token_once_and_little_padding(counts: list[int], cut: 
         start=start,
         stop=start + sum(counts),
         counts=np.array(counts),
+        used=np.full(num_prompts, num_rows),
         rows=unused,
         unrows=unused,
         kv_prompts=unused,
