@@ -18,8 +18,8 @@ from hpd_core.constraints import Constraints
 from hpd_core.decoder import Decoder, StepReport
 from hpd_core.errors import EngineError, ModelError
 from hpd_core.extractor import ExtractionFuture, Extractor, Weights, refused_result
+from hpd_core.group import Group
 from hpd_core.prepare import PreparedPrompt, PromptBuilder, Refusal
-from hpd_core.ranks import Group
 from hpd_core.tokenization import SegmentTokenizer
 from hpd_core.types import Attribute, CategorySchema, Record, RecordResult, Value
 from hpd_core.values import parse_value

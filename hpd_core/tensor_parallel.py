@@ -5,7 +5,7 @@ attention heads; neurons), the second by input rows, and the partial sums are ad
 layers these are says the model family's `base_model_tp_plan` in transformers. Embeddings and the output head are whole
 in every process, so each computes all logits.
 
-Here are the weights; ranks.py has the processes.
+Here are the weights; ranks.py, followers.py and group.py have the processes.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 import transformers as tf
 
-from hpd_core import Engine, EngineError, ModelError, ranks
+from hpd_core import Engine, EngineError, ModelError, followers, ranks
 from hpd_core.errors import EngineMemoryError
 from hpd_core.tensor_parallel import cut, plan_cuts
 from tests.tiny_model import answering_model, answering_tokenizer, build_tiny_model
@@ -54,7 +54,7 @@ def _followers() -> list[psutil.Process]:
     found = []
     for child in psutil.Process().children():
         with suppress(psutil.Error):  # it ends as it is looked at
-            if "hpd_core.ranks" in " ".join(child.cmdline()):
+            if "hpd_core.followers" in " ".join(child.cmdline()):
                 found.append(child)
     return found
 
@@ -176,7 +176,7 @@ def test_a_rank_that_dies_ends_the_engine(
     folder_for_three: str, during_work: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of three, so that one is left that waits for the dead one, as rank 0 does."""
-    monkeypatch.setattr(ranks, "_NOTICE_SECONDS", TIMEOUT)  # who saw it die may not be run for long
+    monkeypatch.setattr(followers, "_NOTICE_SECONDS", TIMEOUT)  # who saw it die may not be run for long
     with Engine.from_pretrained(folder_for_three, config(tensor_parallel=3, max_tokens_per_step=16)) as engine:
         future, stepping, killed = None, threading.Event(), threading.Event()
         if during_work:
@@ -226,8 +226,9 @@ def test_a_step_that_fails_ends_the_engine(tiny: str, monkeypatch: pytest.Monkey
 
 FAULTS = {
     "import": "raise ImportError('broken')",
-    "network": "import hpd_core.ranks as r; r.TCPStore = lambda *_: (_ for _ in ()).throw(RuntimeError('no network'))",
-    "device": "import hpd_core.ranks as r, hpd_core; "
+    "network": "import hpd_core.followers as r; "
+    "r.TCPStore = lambda *_: (_ for _ in ()).throw(RuntimeError('no network'))",
+    "device": "import hpd_core.followers as r, hpd_core; "
     "r.take_device = lambda *_: (_ for _ in ()).throw(hpd_core.ModelError('GPU 1 is broken'))",
     "probe": "import hpd_core.models as m, os, signal; m.run_probe = lambda *_: os.kill(os.getpid(), signal.SIGKILL)",
     "fit": "import hpd_core.decoder as d; d.fitted = lambda *_: (_ for _ in ()).throw(MemoryError('none left'))",
@@ -240,7 +241,7 @@ def _in_new_processes(code: str, folder: Path, patch: pytest.MonkeyPatch) -> Non
     """Python runs it as each begins; rank 0 has begun already."""
     (folder / "sitecustomize.py").write_text(code)
     patch.setattr(sys, "path", [str(folder), *sys.path])
-    patch.setattr(ranks, "__file__", str(folder / "hpd_core" / "ranks.py"))
+    patch.setattr(followers, "__file__", str(folder / "hpd_core" / "followers.py"))
 
 
 @pytest.mark.parametrize(
@@ -258,10 +259,10 @@ def test_what_is_wrong_in_another_process_is_said(
     tiny: str, fault: str, kind: type[Exception], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Wherever it happens; at once, not when a collective has waited long enough."""
-    monkeypatch.setattr(ranks, "_NOTICE_SECONDS", TIMEOUT)  # who hears of it may not be run for long
+    monkeypatch.setattr(followers, "_NOTICE_SECONDS", TIMEOUT)  # who hears of it may not be run for long
     # So long that no machine is slow enough to take it for that wait.
     waits = timedelta(minutes=30)
-    monkeypatch.setattr(ranks, "_LONGEST_WAIT", waits)
+    monkeypatch.setattr(ranks, "LONGEST_WAIT", waits)
     code = FAULTS[fault]
     _in_new_processes(code + "\n" if fault != "import" else "", tmp_path, monkeypatch)
     if fault == "import":
@@ -279,7 +280,7 @@ def test_who_failed_is_named_and_not_who_noticed(
     folder_for_three: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rank 1 raises in a step; rank 2 and rank 0 wait for it there, and then have errors of their own."""
-    monkeypatch.setattr(ranks, "_NOTICE_SECONDS", 5.0)  # who hears of it may not be run for a while
+    monkeypatch.setattr(followers, "_NOTICE_SECONDS", 5.0)  # who hears of it may not be run for a while
     _in_new_processes(
         "import hpd_core.ranks as r\nstep = r.SharedDecoder._forward\nsteps = []\n"
         "def broken(self, inputs):\n"

@@ -161,7 +161,9 @@ class BereavedDecode(_WrappedDecode):
     def before(self, records: Sequence[Record]) -> None:
         if not self.has_killed:
             self.has_killed = True
-            [other] = [child for child in psutil.Process().children() if "hpd_core.ranks" in " ".join(child.cmdline())]
+            [other] = [
+                child for child in psutil.Process().children() if "hpd_core.followers" in " ".join(child.cmdline())
+            ]
             other.kill()
 
 
