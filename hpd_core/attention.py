@@ -186,10 +186,11 @@ class AttentionPlan:
 
     def _tile(self, part: PromptGroup, prompts: slice, rows: slice, window: int | None, group: int) -> Tile:
         seen = self._seen(prompts, rows, window)
-        num_columns = max(1, int(self.used[prompts].max()))
-        if seen.device.type == "cpu":  # a GPU would have to be waited for
-            some = seen.any(dim=1).any(dim=0).nonzero()
-            num_columns = int(some[-1]) + 1 if len(some) else 1
+        if seen.device.type == "cpu":
+            last = seen.any(dim=1).any(dim=0).nonzero()[-1:]
+            num_columns = int(last) + 1 if len(last) else 1
+        else:  # to look would be to wait for the device
+            num_columns = max(1, int(self.used[prompts].max()))
         prefix_bias = None
         if part.prefix is not None and window is not None:  # without a window all that follows a prefix sees it
             positions = torch.arange(part.prefix.num_tokens, device=seen.device)

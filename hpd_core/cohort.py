@@ -195,26 +195,17 @@ class Cohort:
         """Free columns worth having: values are short as a rule, and a longer one grows the block."""
         return 4 * int(self._ends.shape[1])
 
-    def _copy_prefixes(self, prefixes: list[PrefixCache | None]) -> None:
+    def _copy_prefixes(self, prefixes: Sequence[PrefixCache | None]) -> None:
         """Fills each prompt's first columns."""
-        for prefix in dict.fromkeys(prefixes):
-            if prefix is None:
+        for group in prompt_groups(prefixes):
+            if group.prefix is None:
                 continue
-            rows = slice(prefixes.index(prefix), prefixes.index(prefix) + prefixes.count(prefix))  # side by side
-            length = prefix.num_tokens
-            for block, source in ((self._cache.keys, prefix.keys), (self._cache.values, prefix.values)):
+            rows, length = slice(group.start, group.stop), group.prefix.num_tokens
+            for block, source in ((self._cache.keys, group.prefix.keys), (self._cache.values, group.prefix.values)):
                 for layer, tensor in enumerate(source):
                     block[layer][rows, :, :length] = tensor
             self._k_positions[rows, :length] = torch.arange(length, device=self._device)
         self._used = _lengths(prefixes)
-
-    def _groups(self) -> list[PromptGroup]:
-        """The prompts, cut where the shared prefix changes."""
-        starts = [
-            row for row in range(len(self.prompts)) if row == 0 or self._prefixes[row] is not self._prefixes[row - 1]
-        ]
-        stops = [*starts[1:], len(self.prompts)]
-        return [PromptGroup(start, stop, self._prefixes[start]) for start, stop in zip(starts, stops, strict=True)]
 
     # State, as the scheduler reads it.
 
@@ -380,7 +371,7 @@ class Cohort:
             k_positions=self._k_positions[:, : self.num_columns],
             keys=self._cache.keys,
             values=self._cache.values,
-            groups=self._groups(),
+            groups=prompt_groups(self._prefixes),
         )
         states = _behind_each(self._states[self._decoding], drafts, drafts.states)
         return CohortInput(
@@ -579,6 +570,13 @@ def _side_by_side(prefixes: Sequence[PrefixCache | None], lengths: Sequence[int]
     numbers: dict[PrefixCache | None, int] = {}
     ranks = [numbers.setdefault(prefix, len(numbers)) for prefix in prefixes]
     return np.lexsort((np.asarray(lengths), np.array(ranks)))
+
+
+def prompt_groups(prefixes: Sequence[PrefixCache | None]) -> list[PromptGroup]:
+    """The prompts of these prefixes, cut where the prefix changes."""
+    starts = [row for row in range(len(prefixes)) if row == 0 or prefixes[row] is not prefixes[row - 1]]
+    stops = [*starts[1:], len(prefixes)]
+    return [PromptGroup(start, stop, prefixes[start]) for start, stop in zip(starts, stops, strict=True)]
 
 
 def _lengths(prefixes: Sequence[PrefixCache | None]) -> IntArray:

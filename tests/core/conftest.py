@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hpd_core import Engine
+from hpd_core import Engine, cache
 from hpd_core.embedded import embedded_model_folder
 from hpd_core.errors import ModelError
 from tests.tiny_model import build_tokenizer
@@ -47,3 +47,9 @@ def fresh(tiny_model_dir: Path) -> Iterator[Engine]:
     """An engine of one's own, to break."""
     with Engine.from_pretrained(str(tiny_model_dir), config()) as engine:
         yield engine
+
+
+@pytest.fixture
+def poison(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cache that holds nothing is full of large numbers: whoever reads it is found out."""
+    monkeypatch.setattr(cache, "UNUSED_FILL", 1e4)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from hpd_core import attention, cache
 from hpd_core.attention import AttentionPlan, PromptGroup, eager_attention
-from hpd_core.cohort import Cohort
+from hpd_core.cohort import Cohort, prompt_groups
 from hpd_core.config import EngineConfig
 from hpd_core.layout import PUBLIC
 
@@ -187,7 +187,7 @@ def test_merged_cohorts_keep_their_prefixes(monkeypatch: pytest.MonkeyPatch, kin
 
     def merging(cls: type[Cohort], cohorts: list[Cohort]) -> Cohort:
         whole: Cohort = merge(cls, cohorts)
-        merged.append([group.prefix for group in whole._groups()])
+        merged.append([group.prefix for group in prompt_groups(whole._prefixes)])
         return whole
 
     monkeypatch.setattr(Cohort, "merge", classmethod(merging))

@@ -7,19 +7,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hpd_core import cache
 from hpd_core.config import EngineConfig
 
 from .families import FAMILIES, build_model
 from .helpers import Prompter, assert_equals_oracle, decode, random_case, random_closing, random_ids
 
 LAYOUTS = ("tree", "stacked")
-
-
-@pytest.fixture
-def poison(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cache that holds nothing is full of large numbers: whoever reads it is found out."""
-    monkeypatch.setattr(cache, "UNUSED_FILL", 1e4)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

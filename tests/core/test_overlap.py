@@ -12,7 +12,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hpd_core import Engine, EngineConfig, EngineError, cache
+from hpd_core import Engine, EngineConfig, EngineError
 from hpd_core.choosing import Choice
 from hpd_core.cohort import Chosen, Cohort, CohortInput, Prompt
 from hpd_core.constraints import StateTable
@@ -30,6 +30,9 @@ attach(LLAMA)
 ORACLE = build_model("llama")
 
 
+FORWARD = Decoder._forward
+
+
 class Later:
     """A forward that was given to the device."""
 
@@ -40,21 +43,17 @@ class Later:
         return FORWARD(self._decoder, self._inputs).fetch()
 
 
-FORWARD = Decoder._forward
-
-
 class Device:
     """What it has been given; it sees to it that nobody feeds a cohort whose last tokens are still awaited."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.most_in_flight = self.num_steps = 0
+        self.most_in_flight = 0
         self._in_flight: list[Later] = []
         self._waiting: set[Cohort] = set()
         fetch, next_input, accept = Decoder._fetch, Cohort.next_input, Cohort.accept
 
         def launching(decoder: Decoder, inputs: list[CohortInput]) -> Later:
             self._in_flight.append(Later(decoder, inputs))
-            self.num_steps += 1
             self.most_in_flight = max(self.most_in_flight, len(self._in_flight))
             return self._in_flight[-1]
 
@@ -85,11 +84,6 @@ class Device:
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> Device:
     return Device(monkeypatch)
-
-
-@pytest.fixture
-def poison(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "UNUSED_FILL", 1e4)
 
 
 def overlapping(**options: Any) -> EngineConfig:
@@ -142,12 +136,11 @@ def test_there_are_two_steps_at_a_time(device: Device) -> None:
     assert [prompt.tokens for prompt in found] == [prompt.tokens for prompt in expected]
 
 
-def prompts_of(count: int, limit: int = 12, prefix: list[int] | None = None) -> list[Prompt]:
+def prompts_of(count: int, limit: int = 12) -> list[Prompt]:
     """One value each, of `limit` tokens."""
     rng = np.random.default_rng(count)
     branches = [Branch([5, 6], limit)]
-    key = tuple(prefix or [])
-    return [Prompt(tree_layout(prefix or [], random_ids(rng, 8, 8), branches), key) for _ in range(count)]
+    return [Prompt(tree_layout([], random_ids(rng, 8, 8), branches), ()) for _ in range(count)]
 
 
 def run(decoder: Decoder, prompts: list[Prompt]) -> list[list[int]]:
@@ -163,9 +156,16 @@ def plain_decoder(**options: Any) -> Decoder:
     return Decoder(LLAMA, NEVER, EngineConfig(**options), cache_shape(LLAMA))
 
 
+def prefill(decoder: Decoder) -> None:
+    """Steps until nothing waits and all are decoding."""
+    scheduler = decoder._scheduler
+    while scheduler._waiting or any(cohort.num_prefill_tokens for cohort in scheduler.running):
+        decoder.step()
+
+
 def test_what_is_too_little_for_a_step_of_its_own_waits_for_the_other(device: Device) -> None:
     """Else the rests of two cohorts would take turns to their end, where one step can feed both."""
-    # Of both sizes of cohorts none has a quarter of a step to decode, and together they have half as many steps.
+    # Two cohorts of six: what either has to decode is less than a quarter of a step.
     limits: dict[str, Any] = {"max_tokens_per_step": 64, "max_prompts_per_cohort": 6}
     in_turn = run(plain_decoder(**limits), prompts_of(12))
     device.forget()
@@ -179,8 +179,7 @@ def test_a_large_step_is_made_in_halves(device: Device) -> None:
     """What has been joined would else stay so, and be waited for."""
     decoder = plain_decoder(overlap_steps=True, max_tokens_per_step=16, max_prompts_per_cohort=4)
     decoder.add(prompts_of(12, limit=40))
-    while decoder._scheduler._waiting or any(cohort.num_prefill_tokens for cohort in decoder._scheduler.running):
-        decoder.step()
+    prefill(decoder)
     decoder._most_in_flight = 1
     decoder.step()
     assert not decoder._in_flight, "all can go into the next step now"
@@ -199,8 +198,7 @@ def test_a_prefix_is_taken_when_its_own_step_ends(device: Device) -> None:
     decoder = plain_decoder(overlap_steps=True, max_tokens_per_step=32, max_prompts_per_cohort=6)
     prompts = [case.prompt() for case in cases]
     decoder.add(prompts[:6])
-    while any(cohort.num_prefill_tokens for cohort in decoder._scheduler.running) or decoder._scheduler._waiting:
-        decoder.step()
+    prefill(decoder)
     decoder.add(prompts[6:])
     found_beside = False
     while decoder.has_work:
