@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,11 +21,12 @@ from pipelines.benchmarking import yardsticks
 from pipelines.benchmarking.profiling import ATTENTION, BOOKKEEPING, CHOOSING, HEAD, LINEAR, REST
 from pipelines.benchmarking.workload import Workload
 from pipelines.benchmarking.yardsticks import Floor, Work, best_shape, run_dense
+from tests.pipelines.commands import ROOT
 from tests.pipelines.conftest import Workplace, products
 from tests.tiny_model import answering_model, answering_tokenizer
 
 NUM_RECORDS = 9
-RIVALS = Path(__file__).parents[2] / ".venv-rivals/bin/python"
+RIVALS = ROOT / ".venv-rivals/bin/python"
 LINEAR_WEIGHTS = 2 * (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 128)  # of the tiny model's two layers
 
 

@@ -22,8 +22,7 @@ from pipelines.errors import UsageError
 from pipelines.evaluation import evaluate_run
 from pipelines.scoring import Comparison, Counts, Outcome
 from pipelines.tables import to_table
-
-ROOT = Path(__file__).parents[2]
+from tests.pipelines.commands import ROOT
 
 # One product of a run: its answers, as the single value, several ones, or a status other than "value".
 Answers = Mapping[str, str | list[str] | tuple[str]]

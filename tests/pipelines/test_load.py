@@ -17,10 +17,8 @@ from hpd_core import DocumentTokenizer, Record
 from pipelines.load.catalog import COLUMNS, FILE_ROWS, category_names, make_rows, write_catalog
 from pipelines.load.processes import Watch
 from pipelines.schemas import load_schemas
-from tests.pipelines.commands import wait_until
+from tests.pipelines.commands import ROOT, wait_until
 from tests.pipelines.conftest import Workplace, products, read_table
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_the_catalog_is_what_the_load_test_promises(tmp_path: Path, tiny_model_dir: Path) -> None:

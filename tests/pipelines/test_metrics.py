@@ -6,15 +6,13 @@ import json
 import re
 import time
 import urllib.request
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pipelines import metrics
+from tests.pipelines.commands import ROOT
 from tests.pipelines.conftest import Workplace, product, products
-
-ROOT = Path(__file__).parents[2]
 
 
 def scrape(run_id: str) -> dict[tuple[str, str], float]:

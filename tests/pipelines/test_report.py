@@ -36,9 +36,8 @@ from pipelines.reporting.gather import Wishes, gather
 from pipelines.reporting.highlight import Mark, cut
 from pipelines.reporting.page import render_html, render_json, render_markdown
 from pipelines.reporting.scan import Scored
+from tests.pipelines.commands import ROOT
 from tests.pipelines.report_run import HOSTILE, START, Answer, Product, hostile_products, metrics, write_run
-
-ROOT = Path(__file__).parents[2]
 
 
 def coffee(number: int, **changes: Any) -> Product:

@@ -35,7 +35,7 @@ from pipelines.sources import list_files, scan_sources
 from pipelines.status import read_status
 from pipelines.yaml_files import load_yaml
 from tests.pipelines import made_runs
-from tests.pipelines.commands import assert_same
+from tests.pipelines.commands import ROOT, assert_same
 from tests.pipelines.conftest import Workplace, product, products, read_table
 from tests.pipelines.report_run import Answer, Product, metrics, write_run
 from tests.pipelines.s3_server import (
@@ -52,8 +52,6 @@ from tests.pipelines.s3_server import (
 )
 from tests.pipelines.test_folders import assert_one_writer_wins
 from tests.pipelines.test_lease import lasting
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")

@@ -18,8 +18,8 @@ from hpd_core import Attribute, CategorySchema
 from pipelines.gold import GoldProduct, GoldValue
 from pipelines.schema import app, diff, dump_schemas, lint, schemas_from_gold
 from pipelines.schemas import load_schemas
+from tests.pipelines.commands import ROOT
 
-ROOT = Path(__file__).parents[2]
 ABSENT, ONE, TWO = GoldValue(()), GoldValue((("x",),)), GoldValue((("x",), ("y",)))
 
 

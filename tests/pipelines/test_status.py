@@ -18,10 +18,9 @@ from pipelines import status
 from pipelines.folders import Folder
 from pipelines.lease import RunLease
 from pipelines.status import read_status
+from tests.pipelines.commands import ROOT
 from tests.pipelines.conftest import Workplace, product, products
 from tests.pipelines.test_lease import silent
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture

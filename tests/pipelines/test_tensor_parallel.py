@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pipelines import stages
 from tests.pipelines import faulty
+from tests.pipelines.commands import ROOT
 from tests.pipelines.conftest import Workplace, products, read_table
 
-ROOT = Path(__file__).parents[2]
 # A node as the job finds it on AWS; nobody computes on its GPUs here.
 ON_A_NODE_OF_EIGHT = """
 import sys

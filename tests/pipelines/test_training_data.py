@@ -32,6 +32,7 @@ from pipelines.training.specifications import SPECIFICATIONS, Specification
 from pipelines.training.steps import StepPlanner
 from pipelines.training.validation import choose, split_products
 from pipelines.training.variants import draw_variant
+from tests.pipelines.commands import ROOT
 from tests.tiny_model import build_tokenizer
 
 TOKENIZER = build_tokenizer()
@@ -490,7 +491,7 @@ def test_a_text_gets_no_statement_about_what_it_is_labelled_with_or_may_state_it
 
 
 def test_the_sample_catalog_shares_no_attribute_with_the_invented_ones() -> None:
-    schemas = load_schemas(str(Path(__file__).parents[2] / "sample/schemas.yaml")).values()
+    schemas = load_schemas(str(ROOT / "sample/schemas.yaml")).values()
     asked = {attribute.name.casefold() for schema in schemas for attribute in schema.attributes}
     assert not asked & {item.attribute.name.casefold() for item in SPECIFICATIONS}
 
