@@ -45,7 +45,7 @@ from pipelines.prepare import read_catalog, read_originals
 from pipelines.readers import read_piece
 from pipelines.sharding import BYTES_PER_TOKEN, Piece, Shard, plan_shards, tokens_per_row
 from pipelines.sources import Segment, SourceFile
-from pipelines.stages import deprecated_options_allowed, settle, shard_blocks, unwrap
+from pipelines.stages import deprecated_options_allowed, settle, shard_dataset, unwrap
 
 logger = logging.getLogger(__name__)
 
@@ -122,7 +122,7 @@ def _task(context: JobContext) -> dict[str, Any]:
 
 def _count(shards: Sequence[Shard], context: JobContext) -> tuple[Counter[str], Tally]:
     """Rows by category, "" for those that will be refused for theirs; and all of them."""
-    dataset: Any = ray.data.from_arrow(shard_blocks(shards))
+    dataset = shard_dataset(shards)
     with deprecated_options_allowed():
         counted = dataset.map_batches(count_categories, batch_size=1, fn_kwargs={"job": context}, **_task(context))
     counts: Counter[str] = Counter()
@@ -161,7 +161,7 @@ def _deal(shards: Sequence[Shard], context: JobContext, placement: Placement) ->
     before = settings.use_disk_based_hash_shuffle, settings.shuffle_input_batch_bytes
     settings.use_disk_based_hash_shuffle, settings.shuffle_input_batch_bytes = True, _SHUFFLE_INPUT_BYTES
     try:
-        dataset: Any = ray.data.from_arrow(shard_blocks(shards))
+        dataset = shard_dataset(shards)
         task, arguments = _task(context), {"job": context, "placement": placement}
         with deprecated_options_allowed():
             dealt = dataset.map_batches(deal, batch_size=1, fn_kwargs=arguments, **task)

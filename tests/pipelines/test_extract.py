@@ -8,17 +8,21 @@ import threading
 import time
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import duckdb
 import pyarrow.parquet as pq
 import pytest
+import ray
+from ray.remote_function import RemoteFunction
 
 from hpd_core import Engine, EngineConfig, Record
 from pipelines import stages
-from pipelines.context import JobContext
+from pipelines.context import JobContext, unpack
 from pipelines.errors import RunError
 from pipelines.lease import RunLease
 from pipelines.schemas import load_schemas
+from pipelines.sharding import Piece, Shard
 from pipelines.tables import TABLES
 from tests.pipelines import faulty
 from tests.pipelines.conftest import Workplace, product, products, read_table
@@ -33,6 +37,15 @@ BAD_ROWS: list[Any] = [
     product(104, title=None, bullets=[]),
     '{"id": "p105", "category"',
 ]
+
+
+def test_a_run_of_many_shards_begins_without_a_task_for_each() -> None:
+    """Which is what Ray Data spends on blocks of Arrow: minutes before the first shard."""
+    shards = [Shard(number, (Piece(0, number, number + 1, 1),), 1, 10) for number in range(50)]
+    with mock.patch.object(RemoteFunction, "_remote", side_effect=AssertionError("a task")):
+        dataset = stages.shard_dataset(shards)
+    blocks = [ray.get(ref) for ref in dataset.get_internal_block_refs()]
+    assert [unpack(stages.unwrap(block)[1]) for block in blocks] == shards
 
 
 def test_a_run_gives_what_the_engine_gives_and_accounts_for_every_row(workplace: Workplace) -> None:
