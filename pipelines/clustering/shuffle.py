@@ -161,7 +161,7 @@ def _deal(shards: Sequence[Shard], context: JobContext, placement: Placement) ->
     before = settings.use_disk_based_hash_shuffle, settings.shuffle_input_batch_bytes
     settings.use_disk_based_hash_shuffle, settings.shuffle_input_batch_bytes = True, _SHUFFLE_INPUT_BYTES
     try:
-        dataset = shard_dataset(shards)
+        dataset = shard_dataset(shards)  # not before: it takes the settings of now along
         task, arguments = _task(context), {"job": context, "placement": placement}
         with deprecated_options_allowed():
             dealt = dataset.map_batches(deal, batch_size=1, fn_kwargs=arguments, **task)

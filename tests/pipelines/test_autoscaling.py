@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from tests.pipelines import faulty
-from tests.pipelines.commands import ROOT, wait_until
+from tests.pipelines.commands import ROOT, command, wait_until
 from tests.pipelines.conftest import Workplace, products, read_table
 from tests.pipelines.ports import free_ports
 
@@ -213,16 +213,11 @@ def test_nodes_come_with_the_work_survive_a_loss_and_go(workplace: Workplace, cl
         # And after a shuffle, too, which has actors of its own on the nodes.
         shards, output = shards | {"cluster_by_category": True}, workplace.folder / "clustered"
         config = workplace.write_config(engine=engine, actors=actors | {"max": 1}, shards=shards, output=str(output))
+        limited = command(config, "--limit", "40")
         again = subprocess.run(
-            [sys.executable, "pipelines/extract.py", "--config", str(config), "--limit", "40"],
-            env=cluster.environment,
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=3000,
+            limited, env=cluster.environment, cwd=ROOT, capture_output=True, text=True, timeout=3000, check=False
         )
-        assert again.returncode == 0, again.stdout
+        assert again.returncode == 0, again.stdout + again.stderr
         assert json.loads((output / "manifest.json").read_text())["clustering"]["categories"] == 2
         watcher.wait(lambda look: look == [])
     finally:

@@ -40,11 +40,11 @@ BAD_ROWS: list[Any] = [
 
 
 def test_a_run_of_many_shards_begins_without_a_task_for_each() -> None:
-    """Which is what Ray Data spends on blocks of Arrow: minutes before the first shard."""
+    """Ray Data's `from_arrow` asks the cluster for one: as many CPUs as there are shards, before any work."""
     shards = [Shard(number, (Piece(0, number, number + 1, 1),), 1, 10) for number in range(50)]
     with mock.patch.object(RemoteFunction, "_remote", side_effect=AssertionError("a task")):
         dataset = stages.shard_dataset(shards)
-    blocks = [ray.get(ref) for ref in dataset.get_internal_block_refs()]
+    blocks = [ray.get(ref) for bundle in dataset.iter_internal_ref_bundles() for ref in bundle.block_refs]
     assert [unpack(stages.unwrap(block)[1]) for block in blocks] == shards
 
 
