@@ -39,9 +39,12 @@ class AutoregressiveBaseline(Extractor):
     decoding = "ar"
 
     def __init__(self, model: Any, tokenizer: Any, config: EngineConfig | None = None) -> None:
-        """Takes a loaded model, for itself; it gets an attention of transformers' own. `config.layout` is ignored."""
+        """Takes a loaded model, for itself; it gets an attention of transformers' own.
+
+        `layout` and `prompt.keys` of `config` are ignored.
+        """
         started = time.perf_counter()
-        self.config = (config or EngineConfig()).model_copy(update={"layout": "tree"})
+        self.config = (config or EngineConfig()).autoregressive()
         self._weights = Weights.of(model)
         models.use_own_attention(model)
         self._segments = SegmentTokenizer(tokenizer)

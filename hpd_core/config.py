@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -64,3 +64,8 @@ class EngineConfig(BaseModel):
     quantization: Quantization | None = Field(None, description="bitsandbytes weights: 'nf4' or 'int8'")
     trust_remote_code: bool = Field(False, description="run code that comes with a hub model")
     prompt: PromptTemplate = Field(default_factory=PromptTemplate, description="the prompt's texts")
+
+    def autoregressive(self) -> Self:
+        """The same for somebody who writes keys and values alike: one document a prompt, and whole keys."""
+        prompt = self.prompt.model_copy(update={"keys": "full"})
+        return self.model_copy(update={"layout": "tree", "prompt": prompt})

@@ -65,7 +65,7 @@ class ExampleBuilder:
     def __init__(self, tokenizer: Any, config: EngineConfig, layout: TrainedLayout, max_positions: int | None) -> None:
         """`config` as the engine will have it: K_max and the prompt's texts. Its `layout` is not looked at."""
         self._layout = layout
-        used = config.model_copy(update={"layout": "stacked" if layout == "stacked" else "tree"})
+        used = config.autoregressive() if layout == "ar" else config.model_copy(update={"layout": layout})
         self._builder = PromptBuilder(tokenizer, used, max_positions)
         self._segments = SegmentTokenizer(tokenizer)
         self._max_value_tokens = config.max_value_tokens

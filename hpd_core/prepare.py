@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -13,7 +14,7 @@ from hpd_core.config import EngineConfig
 from hpd_core.constraints import Constraints
 from hpd_core.errors import PromptError
 from hpd_core.layout import FREE, Branch, Layout, StackedObject, stacked_layout, tree_layout
-from hpd_core.prompt import Piece, check_chat_template, render_document, render_frame, render_key
+from hpd_core.prompt import Piece, check_chat_template, render_document, render_frame, render_key, render_short_key
 from hpd_core.tokenization import SegmentTokenizer
 from hpd_core.types import CategorySchema, ErrorCode, Record
 
@@ -104,7 +105,6 @@ class PromptBuilder:
         if schema not in self._categories:
             stacked = self._config.layout == "stacked"
             frame = render_frame(self._config.prompt, schema, self._segments.tokenizer, stacked=stacked)
-            keys = self._segments.encode_schema_text([render_key(attribute) for attribute in schema.attributes])
             opening = [] if stacked else [Piece(texts.single_header(), True)]
             self._categories[schema] = CategoryTokens(
                 prefix=tuple(self._segments.encode_pieces(frame.prefix)),
@@ -115,10 +115,17 @@ class PromptBuilder:
                         attribute.max_value_tokens or self._config.max_value_tokens,
                         FREE if self._constraints is None else self._constraints.start(attribute),
                     )
-                    for ids, attribute in zip(keys, schema.attributes, strict=True)
+                    for ids, attribute in zip(self._keys(schema), schema.attributes, strict=True)
                 ],
             )
         return self._categories[schema]
+
+    def _keys(self, schema: CategorySchema) -> list[list[int]]:
+        """The ids of each attribute's key."""
+        if self._config.prompt.keys == "full":
+            return self._segments.encode_schema_text([render_key(attribute) for attribute in schema.attributes])
+        names = [render_short_key(attribute) for attribute in schema.attributes]
+        return distinct_beginnings(self._segments.encode_schema_text(names))
 
     def build(
         self,
@@ -263,6 +270,13 @@ class PromptBuilder:
             f"for {room} beside the instruction, the keys and the values. Shorten the text, ask for fewer "
             f"attributes or use a model with a longer context",
         )
+
+
+def distinct_beginnings(sequences: Sequence[list[int]]) -> list[list[int]]:
+    """Of each sequence the shortest beginning that no other one begins with; all of it, where there is none."""
+    counts = Counter(tuple(ids[:length]) for ids in sequences for length in range(1, len(ids) + 1))
+    shortest = (next((n for n in range(1, len(ids)) if counts[tuple(ids[:n])] == 1), len(ids)) for ids in sequences)
+    return [ids[:length] for ids, length in zip(sequences, shortest, strict=True)]
 
 
 def not_text(record: Record) -> Refusal | None:

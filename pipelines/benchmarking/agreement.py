@@ -29,7 +29,7 @@ from hpd_core.prepare import PreparedPrompt
 from hpd_core.tokenization import SegmentTokenizer
 from pipelines.benchmarking.vllm_process import VllmProcess
 from pipelines.benchmarking.vllm_requests import fan_out
-from pipelines.benchmarking.workload import ForcedRecord, Workload
+from pipelines.benchmarking.workload import Workload, branch_prompts
 from pipelines.config import JobConfig
 from pipelines.errors import UsageError
 
@@ -88,7 +88,7 @@ def questions(prepared: Sequence[PreparedPrompt], workload: Workload) -> list[Qu
     """All values of the prompts, prompt by prompt."""
     found = []
     for item in prepared:
-        prompts = ForcedRecord.of(item).branch_prompts
+        prompts = branch_prompts(item.prompt.layout)
         for slot, prompt, limit in zip(item.slots, prompts, item.prompt.layout.max_new_tokens.tolist(), strict=True):
             record = workload.records[slot.record]
             attribute = workload.schemas[record.category].attributes[slot.attribute]
@@ -162,7 +162,7 @@ def compare_with_vllm(workload: Workload, job: JobConfig, python: str | None, bl
         models.attach(model)
         closing = workload.closing_tokens(model)
         prepared = natural_prompts(model, workload, job.engine)
-        requests = fan_out([ForcedRecord.of(item) for item in prepared], np.nonzero(closing)[0].tolist())
+        requests = fan_out(workload.asked(prepared, job.engine), np.nonzero(closing)[0].tolist())
         vllm = VllmProcess.of_model(python, source, model, {"natural": requests}, block_size)
         try:
             theirs = vllm.run("natural").answers

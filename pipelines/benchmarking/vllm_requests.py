@@ -9,7 +9,7 @@ from typing import Any
 from hpd_core import EngineConfig
 from hpd_core.prompt import single_header
 from hpd_core.tokenization import SegmentTokenizer
-from pipelines.benchmarking.workload import ForcedRecord, Workload
+from pipelines.benchmarking.workload import ForcedRecord, Workload, branch_prompts
 from pipelines.labelling.questions import response_format
 
 
@@ -40,7 +40,7 @@ def autoregressive(records: Sequence[ForcedRecord]) -> Requests:
 def fan_out(records: Sequence[ForcedRecord], stop_ids: Sequence[int] = ()) -> Requests:
     """One request for each attribute, a record's side by side, so that their prompt is found in the prefix cache."""
     return Requests(
-        [prompt for record in records for prompt in record.branch_prompts],
+        [prompt for record in records for prompt in branch_prompts(record.layout)],
         [length for record in records for length in record.lengths],
         stop_ids,
     )
@@ -60,7 +60,7 @@ def json_schema(workload: Workload, model_config: Any, config: EngineConfig) -> 
     prepared = workload.prompts(model_config, config.model_copy(update={"layout": "tree"}), natural=True)
     categories = [workload.records[item.slots[0].record].category for item in prepared]
     numbers = {category: number for number, category in enumerate(dict.fromkeys(categories))}
-    records = [ForcedRecord.of(item) for item in prepared]
+    records = workload.asked(prepared, config)
     formats = [response_format("json_schema", workload.schemas[category]) or {} for category in numbers]
     return Requests(
         prompts=[record.trunk[: -len(opening)] for record in records],

@@ -33,16 +33,12 @@ class ForcedRecord:
     Attributes:
         layout: of the layout `tree`.
         lengths: tokens of each value, the closing one included.
+        num_key_tokens: tokens of all keys written out, however short the layout has them.
     """
 
     layout: Layout
     lengths: list[int]
-
-    @classmethod
-    def of(cls, item: PreparedPrompt) -> Self:
-        """Answers as long as the prompt allows."""
-        layout = item.prompt.layout
-        return cls(layout, layout.max_new_tokens.tolist())
+    num_key_tokens: int
 
     @property
     def trunk(self) -> list[int]:
@@ -51,18 +47,19 @@ class ForcedRecord:
         return ids
 
     @property
-    def branch_prompts(self) -> list[list[int]]:
-        """A prompt for each attribute: the trunk and the attribute's key."""
-        trunk, start, prompts = self.trunk, len(self.trunk), []
-        for end in (self.layout.ends + 1).tolist():
-            prompts.append(trunk + self.layout.token_ids[start:end].tolist())
-            start = end
-        return prompts
-
-    @property
     def answer_length(self) -> int:
         """Tokens that plain autoregressive decoding writes: keys, values and the closing brace."""
-        return self.layout.num_key_tokens + sum(self.lengths) + 1
+        return self.num_key_tokens + sum(self.lengths) + 1
+
+
+def branch_prompts(layout: Layout) -> list[list[int]]:
+    """A prompt for each attribute of a `tree`: the trunk and the attribute's key."""
+    trunk: list[int] = layout.trunk.tolist()
+    start, prompts = len(trunk), []
+    for end in (layout.ends + 1).tolist():
+        prompts.append(trunk + layout.token_ids[start:end].tolist())
+        start = end
+    return prompts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,8 +139,18 @@ class Workload:
 
     def forced(self, model_config: Any, config: EngineConfig) -> list[ForcedRecord]:
         """The same records for the rivals, asked in the same words."""
-        prepared = self.prompts(model_config, config.model_copy(update={"layout": "tree"}))
-        return [ForcedRecord.of(item) for item in prepared]
+        return self.asked(self.prompts(model_config, config.model_copy(update={"layout": "tree"})), config)
+
+    def asked(self, prepared: Sequence[PreparedPrompt], config: EngineConfig) -> list[ForcedRecord]:
+        """Prompts of `tree` for the rivals, with answers as long as the prompts allow."""
+        builder = PromptBuilder(self.tokenizer, config.autoregressive(), None)
+        records = []
+        for item in prepared:
+            layout = item.prompt.layout
+            keys = builder.category_tokens(self.schemas[self.records[item.slots[0].record].category]).branches
+            num_key_tokens = sum(len(key.tokens) for key in keys)
+            records.append(ForcedRecord(layout, layout.max_new_tokens.tolist(), num_key_tokens))
+        return records
 
     def closing_tokens(self, model: Any) -> npt.NDArray[np.bool_]:
         """Which ids end a value: bool [vocabulary]."""

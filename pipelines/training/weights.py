@@ -80,11 +80,12 @@ class TrainedModel:
             self.model.save_pretrained(folder)
             self.tokenizer.save_pretrained(folder)
         engine = self.config.engine
+        prompt = engine.autoregressive().prompt if self.config.layout == "ar" else engine.prompt
         AdapterRecord(
             base_model=self._base_name,
             base_revision=self.revision,
             layout=self.config.layout,
-            prompt_hash=engine.prompt.hash,
+            prompt_hash=prompt.hash,
             max_value_tokens=engine.max_value_tokens,
             stack_size=engine.stack_size,
         ).write(folder)

@@ -36,7 +36,7 @@ from pipelines.benchmarking.continuous import run_continuous
 from pipelines.benchmarking.generate import run_draft_model, run_generate, run_prompt_lookup
 from pipelines.benchmarking.parallel_decoding import JacobiGuesser, NgramGuesser, decode, run_anpd, run_jacobi
 from pipelines.benchmarking.vllm_requests import json_schema
-from pipelines.benchmarking.workload import ForcedRecord, Workload
+from pipelines.benchmarking.workload import Workload
 from pipelines.errors import UsageError
 from pipelines.labelling.questions import response_format
 from tests.pipelines.conftest import Workplace, products
