@@ -18,6 +18,7 @@ from hpd_core import (
     EngineError,
     ErrorCode,
     ExtractionMetrics,
+    PromptTemplate,
     Record,
     Value,
 )
@@ -88,6 +89,24 @@ def one(baseline: AutoregressiveBaseline, text: str, *, ended: bool = False) -> 
     values = extract(baseline, {"solo": text}, ended=ended)[0]["solo"]
     assert list(values) == ["Brand", "Size", '5" x']
     return {name: (value.status, value.text) for name, value in values.items()}
+
+
+def test_it_writes_whole_keys() -> None:
+    tokenizer = answering_tokenizer()
+    short = CONFIG.model_copy(update={"prompt": PromptTemplate(keys="short")})
+    with (
+        AutoregressiveBaseline(answering_model(tokenizer), tokenizer, CONFIG) as whole,
+        AutoregressiveBaseline(answering_model(tokenizer), tokenizer, short) as asked_for_short,
+    ):
+        text = '"Brand": "Nike",\n"Size": 42,\n"5\\" x": null\n}\n'
+        (values, _, script), (expected, _, whole_script) = (
+            extract(b, {"solo": text}) for b in (asked_for_short, whole)
+        )
+        assert values == expected
+        assert [call["max_new_tokens"] for call in script.calls] == [
+            call["max_new_tokens"] for call in whole_script.calls
+        ], "there is room for them"
+        assert asked_for_short.describe()["prompt_hash"] == CONFIG.prompt.hash
 
 
 def test_a_perfect_answer(baseline: AutoregressiveBaseline) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -19,6 +19,7 @@ from hpd_core import (
     DocumentTokenizer,
     Engine,
     ErrorCode,
+    PromptTemplate,
     Record,
     RecordResult,
 )
@@ -65,18 +66,27 @@ def _value(reference: ReferenceValue, tokenizer: Any) -> tuple[str, int, bool]:
     return raw.split("\n")[0], len(reference.tokens), reference.closed
 
 
-def test_tree_from_text_to_value_is_what_the_oracle_writes(tree: Engine) -> None:
+@pytest.mark.parametrize("keys", ["full", "short"])
+def test_tree_from_text_to_value_is_what_the_oracle_writes(keys: Literal["full", "short"], tmp_path: Path) -> None:
     """The prompt is put together here from the texts, and decoded by the oracle."""
     tokenizer, model = answering_tokenizer(), answering_model(answering_tokenizer())
 
     def ids(text: str) -> list[int]:
         return tokenizer(text, add_special_tokens=False)["input_ids"] if text else []
 
-    instruction = tree.config.prompt.instruction
-    before, rest = instruction.split("{attributes}")
+    def key_of(attribute: Attribute, schema: CategorySchema) -> list[int]:
+        if keys == "full":
+            return ids(render_key(attribute))
+        own, *others = sorted((ids(f" {a.name}:") for a in schema.attributes), key=ids(f" {attribute.name}:").__ne__)
+        return next(own[:n] for n in range(1, 99) if n == len(own) or all(other[:n] != own[:n] for other in others))
+
+    prompt = PromptTemplate(keys=keys)
+    before, rest = prompt.instruction.split("{attributes}")
     between, after = rest.split("{documents}")
     records = products(6)
-    for record, result in zip(records, tree.extract(records, SCHEMAS), strict=True):
+    with Engine(answering_model(tokenizer), tokenizer, config("tree", prompt=prompt)) as engine:
+        results, closing = engine.extract(records, SCHEMAS), engine.closing_tokens
+    for record, result in zip(records, results, strict=True):
         schema = SCHEMAS[record.category]
         lines = "\n".join(texts.render_attribute(attribute) for attribute in schema.attributes)
         trunk = [
@@ -88,9 +98,9 @@ def test_tree_from_text_to_value_is_what_the_oracle_writes(tree: Engine) -> None
             *ids("{\n"),
         ]
         for attribute in schema.attributes:
-            chain = [*trunk, *ids(render_key(attribute))]
+            chain = [*trunk, *key_of(attribute, schema)]
             allowed = text_choices(attribute, tokenizer)
-            reference = decode_chain(model, chain, K_MAX, tree.closing_tokens, choices=allowed)
+            reference = decode_chain(model, chain, K_MAX, closing, choices=allowed)
             raw, num_tokens, closed = _value(reference, tokenizer)
             value = result.values[attribute.name]
             assert (value.raw, value.num_tokens, value.status != "truncated") == (raw, num_tokens, closed)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hpd_core import Attribute, CategorySchema, DocumentTokenizer, EngineConfig, Record
+from hpd_core import Attribute, CategorySchema, DocumentTokenizer, EngineConfig, PromptTemplate, Record
 from hpd_core.examples import IGNORED, Example, ExampleBuilder, LabelledDocument, TrainedLayout
 from hpd_core.prepare import PromptBuilder
 from hpd_core.values import parse_value
@@ -24,6 +24,7 @@ SCHEMA = CategorySchema(
 RECORDS = [Record(str(n), "Shoes", {"title": f"Velor shoe {n}", "text": "red"}) for n in range(3)]
 ANSWERS: dict[str, Any] = {"Brand": ["Velor"], "Size": ["42"], "Colour": ["red", "blue"], "Vegan": None}
 CONFIG = EngineConfig(max_value_tokens=40, stack_size=3)
+SHORT = CONFIG.model_copy(update={"prompt": PromptTemplate(keys="short")})
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +37,8 @@ def documents(tokenizer: Any, *answers: dict[str, Any]) -> list[LabelledDocument
     return [LabelledDocument(document, answer) for document, answer in zip(ids, answers, strict=True)]
 
 
-def build(tokenizer: Any, layout: TrainedLayout, *answers: dict[str, Any]) -> Example:
-    builder = ExampleBuilder(tokenizer, CONFIG, layout, 4096)
+def build(tokenizer: Any, layout: TrainedLayout, *answers: dict[str, Any], config: EngineConfig = CONFIG) -> Example:
+    builder = ExampleBuilder(tokenizer, config, layout, 4096)
     example = builder.build(SCHEMA, documents(tokenizer, *answers))
     assert example is not None
     return example
@@ -47,12 +48,13 @@ def learned(tokenizer: Any, example: Example) -> str:
     return str(tokenizer.decode(example.filled.labels[example.filled.labels != IGNORED]))
 
 
+@pytest.mark.parametrize("config", [CONFIG, SHORT])
 @pytest.mark.parametrize("layout", ["tree", "stacked"])
-def test_the_prompt_is_the_engines(tokenizer: Any, layout: TrainedLayout) -> None:
+def test_the_prompt_is_the_engines(tokenizer: Any, layout: TrainedLayout, config: EngineConfig) -> None:
     """Token for token, position for position: what the engine would prefill."""
     count = 3 if layout == "stacked" else 1
-    example = build(tokenizer, layout, *[ANSWERS] * count)
-    engine = PromptBuilder(tokenizer, CONFIG.model_copy(update={"layout": layout}), 4096)
+    example = build(tokenizer, layout, *[ANSWERS] * count, config=config)
+    engine = PromptBuilder(tokenizer, config.model_copy(update={"layout": layout}), 4096)
     (prepared,), _ = engine.build(RECORDS[:count], {"Shoes": SCHEMA})
     size = prepared.prompt.layout.num_tokens
     for name in ("token_ids", "positions", "scopes"):
@@ -99,8 +101,9 @@ def test_what_is_learned_reads_back_as_the_answers(tokenizer: Any, layout: Train
     assert example.num_targets == sum(len(builder.value_ids(a, ANSWERS[a.name])) for a in SCHEMA.attributes)
 
 
-def test_the_autoregressive_answer_is_one_json_object(tokenizer: Any) -> None:
-    example = build(tokenizer, "ar", ANSWERS)
+@pytest.mark.parametrize("config", [CONFIG, SHORT])
+def test_the_autoregressive_answer_is_one_json_object(tokenizer: Any, config: EngineConfig) -> None:
+    example = build(tokenizer, "ar", ANSWERS, config=config)
     text = learned(tokenizer, example)
     assert text == '"Brand": "Velor",\n"Size": 42,\n"Colour": ["red", "blue"],\n"Vegan": null,\n}<|im_end|>'
     assert example.filled.positions.tolist() == list(range(len(example.filled.token_ids))), "one causal row"

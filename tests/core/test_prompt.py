@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,11 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from tokenizers.processors import TemplateProcessing
+from transformers import AutoTokenizer
 
 from hpd_core import Attribute, CategorySchema, EngineConfig, PromptError, PromptTemplate, Record
 from hpd_core import prompt as texts
 from hpd_core.prepare import PromptBuilder
-from hpd_core.prompt import Frame, render_attribute, render_document, render_frame, render_key
+from hpd_core.prompt import Frame, render_attribute, render_document, render_frame, render_key, render_short_key
 from hpd_core.tokenization import SegmentTokenizer
 from tests.tiny_model import build_tokenizer
 
@@ -84,6 +87,7 @@ def test_the_two_layouts_have_their_own_instruction(tiny_tokenizer: Any) -> None
         PromptTemplate(stacked_instruction="{attributes} {documents}"),
         PromptTemplate(system="s"),
         PromptTemplate(chat="never"),
+        PromptTemplate(keys="short"),
     ],
 )
 def test_hash_changes_with_any_text(other: PromptTemplate) -> None:
@@ -102,6 +106,7 @@ def test_hash_does_not_change_by_accident() -> None:
         texts.stacked_object_footer(),
         texts.stacked_value_separator(),
         render_key(Attribute(name="A")),
+        render_short_key(Attribute(name="A")),
         render_attribute(Attribute(name="A", type="enum", values=("x",), description="d", unit="u", multiple=True)),
     ]
     assert fixed == [
@@ -113,6 +118,7 @@ def test_hash_does_not_change_by_accident() -> None:
         "},\n",
         "\n",
         '"A":',
+        " A:",
         '- A: d; in u; one of "x"; a list',
     ]
     assert texts._FIXED_PARTS_VERSION == 1
@@ -256,6 +262,36 @@ def test_any_name_makes_a_key_that_tokenizes(name: str) -> None:
     key = render_key(Attribute(name=name))
     assert "\n" not in key
     assert json.loads("{" + key + "1}") == {name: 1}
+
+
+def short_keys(tokenizer: Any, names: Sequence[str]) -> tuple[list[list[int]], list[list[int]]]:
+    """The keys as the builder makes them, and the ids of the texts that they begin."""
+    schema = CategorySchema(category="c", attributes=tuple(Attribute(name=name) for name in names))
+    builder = PromptBuilder(tokenizer, EngineConfig(prompt=PromptTemplate(keys="short")), None)
+    whole = [tokenizer(render_short_key(attribute), add_special_tokens=False) for attribute in schema.attributes]
+    keys = [list(branch.tokens) for branch in builder.category_tokens(schema).branches]
+    return keys, [encoded["input_ids"] for encoded in whole]
+
+
+def test_short_keys_are_as_short_as_they_can_be(smollm2_dir: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(smollm2_dir)
+    names = ["Brand", "Brand name", "Lens width", "Lens height", "Net content", "Colour", "Flavor"]
+    keys, _ = short_keys(tokenizer, names)
+    texts = [" Brand:", " Brand name", " Lens width", " Lens height", " Net", " Colour", " Fl"]
+    assert [tokenizer.decode(key) for key in keys] == texts
+
+
+@given(names=st.lists(st.text("ab :\n", min_size=1), min_size=1, max_size=12, unique=True))
+def test_a_short_key_belongs_to_one_attribute(tiny_tokenizer: Any, names: list[str]) -> None:
+    keys, whole = short_keys(tiny_tokenizer, names)
+    for number, (key, ids) in enumerate(zip(keys, whole, strict=True)):
+        others = whole[:number] + whole[number + 1 :]
+        assert key
+        assert key == ids[: len(key)]
+        if key != ids:
+            assert not any(other[: len(key)] == key for other in others), "it names one attribute"
+        for length in range(1, len(key)):
+            assert any(other[:length] == key[:length] for other in others), "a shorter one would not"
 
 
 def test_document_lines_in_field_order() -> None:

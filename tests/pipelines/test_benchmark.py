@@ -19,7 +19,7 @@ from hpd_core.layout import visible
 from pipelines.benchmark import app
 from pipelines.benchmarking import yardsticks
 from pipelines.benchmarking.profiling import ATTENTION, BOOKKEEPING, CHOOSING, HEAD, LINEAR, REST
-from pipelines.benchmarking.workload import Workload
+from pipelines.benchmarking.workload import Workload, branch_prompts
 from pipelines.benchmarking.yardsticks import Floor, Work, best_shape, run_dense
 from tests.pipelines.commands import ROOT
 from tests.pipelines.conftest import Workplace, products
@@ -173,7 +173,7 @@ def test_the_requests_of_a_fan_out_are_the_prompts_of_tree(workplace: Workplace)
     tokenizer = models.load_tokenizer(job.model, job.engine)
     workload = Workload.of_gold(tokenizer, job, str(workplace.folder / "gold.jsonl"), None)
     for item in workload.forced(models.load_model(job.model, job.engine).config, job.engine):
-        prompts = item.branch_prompts
+        prompts = branch_prompts(item.layout)
         assert len(prompts) == len(item.lengths)
         for prompt, end in zip(prompts, item.layout.ends, strict=True):
             # What an attribute's last key token sees, in order, is its prompt.

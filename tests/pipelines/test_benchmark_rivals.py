@@ -12,7 +12,7 @@ import pytest
 import torch
 from transformers import MistralConfig, MistralForCausalLM
 
-from hpd_core import EngineConfig, models
+from hpd_core import EngineConfig, PromptTemplate, models
 from hpd_core.extractor import Weights
 from hpd_core.prompt import single_header
 from hpd_core.tokenization import SegmentTokenizer
@@ -30,13 +30,17 @@ from pipelines.benchmarking.contenders import (
     DRAFT_MODEL,
     JACOBI,
     PROMPT_LOOKUP,
+    VLLM_AR,
+    VLLM_FAN_OUT,
+    VLLM_SCHEMA,
     check_lengths,
+    vllm_requests,
 )
 from pipelines.benchmarking.continuous import run_continuous
 from pipelines.benchmarking.generate import run_draft_model, run_generate, run_prompt_lookup
 from pipelines.benchmarking.parallel_decoding import JacobiGuesser, NgramGuesser, decode, run_anpd, run_jacobi
 from pipelines.benchmarking.vllm_requests import json_schema
-from pipelines.benchmarking.workload import Workload
+from pipelines.benchmarking.workload import ForcedRecord, Workload
 from pipelines.errors import UsageError
 from pipelines.labelling.questions import response_format
 from tests.pipelines.conftest import Workplace, products
@@ -242,6 +246,21 @@ def test_a_model_that_continuous_batching_does_not_take_is_an_error(model: Any, 
 
 
 # What vLLM is asked.
+
+
+def test_short_keys_are_for_those_who_are_given_keys(model: Any, workload: Workload) -> None:
+    config = EngineConfig(max_value_tokens=7)
+    short = config.model_copy(update={"prompt": PromptTemplate(keys="short")})
+    asked, asked_short = (vllm_requests(model, workload, each) for each in (config, short))
+    assert asked[VLLM_AR] == asked_short[VLLM_AR]
+    assert asked[VLLM_SCHEMA] == asked_short[VLLM_SCHEMA]
+    assert asked[VLLM_FAN_OUT].limits == asked_short[VLLM_FAN_OUT].limits
+    prompts = zip(asked[VLLM_FAN_OUT].prompts, asked_short[VLLM_FAN_OUT].prompts, strict=True)
+    assert all(len(one) < len(other) for other, one in prompts)
+    prepared = [item.prompt.layout for item in workload.prompts(model.config, short)]
+    assert [record.layout.num_key_tokens for record in workload.forced(model.config, short)] == [
+        layout.num_key_tokens for layout in prepared
+    ], "the naive one forwards what tree forwards"
 
 
 def test_a_schema_begins_with_the_brace_and_asks_for_every_key_in_order(model: Any, workload: Workload) -> None:
