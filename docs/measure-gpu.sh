@@ -45,6 +45,8 @@ for shape in qwen3-1.7b qwen3-8b; do
     # Fewer and larger steps and cohorts: fewer kernels to launch for as many tokens.
     part "$shape-bf16-large" "${listings[@]}" --only tree --set engine.max_tokens_per_step=16384 \
         --set engine.max_prompts_per_cohort=128
+    # Keys of one token for four.
+    part "$shape-bf16-short-keys" "${listings[@]}" --only "transformers generate" --set engine.prompt.keys=short
     part "$shape-nf4" "${listings[@]}" --set engine.quantization=nf4 --only "transformers generate"
     part "$shape-profile" "${listings[@]}" --profile
     part "$shape-stack" "${listings[@]}" --sweep stack --out "$out/plots-$shape"

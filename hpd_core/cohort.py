@@ -22,6 +22,7 @@ from torch import Tensor
 from hpd_core.attention import AttentionPlan, PrefixCache, PromptGroup
 from hpd_core.cache import CacheBlock, CachePool
 from hpd_core.drafts import LONGEST_DRAFT, NO_DRAFTS, Drafter, Drafts, OpenValue, count_accepted
+from hpd_core.ending import ENDS, ENDS_AS_FIRST, Endings
 from hpd_core.layout import FREE, PUBLIC, IntArray, Layout
 from hpd_core.transfer import to_device
 
@@ -408,12 +409,12 @@ class Cohort:
         self._k_scopes[rows, :num_columns] = scopes[picked, :num_columns]
         self._k_positions[rows, :num_columns] = positions[picked, :num_columns]
 
-    def accept(self, chosen: Chosen, closing: npt.NDArray[np.bool_]) -> int:
+    def accept(self, chosen: Chosen, endings: Endings) -> int:
         """Takes the decoded tokens of this step, one per logit row, and ends the values that closed.
 
         Args:
             chosen: n tokens.
-            closing: bool [vocabulary], the ids that end a value.
+            endings: what each id does.
 
         Returns:
             How many drafted tokens were wrong.
@@ -429,7 +430,9 @@ class Cohort:
         self._logprobs[rows, branches, counts] = logprobs
         self._counts[rows, branches] = counts + 1
         self._states[rows, branches] = chosen.states
-        closed = closing[tokens]
+        does = endings[tokens]
+        is_all = (counts == 0) & (self._value_scopes[rows, branches] != PUBLIC)
+        closed = (does == ENDS) | ((does == ENDS_AS_FIRST) & is_all)
         self._closed[rows, branches] = closed
         self._live[rows, branches] = ~closed & (counts + 1 < self._limits[rows, branches])
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from hpd_core.attention import PackedBatch, PrefixCache
@@ -22,6 +21,7 @@ from hpd_core.cohort import Chosen, Cohort, CohortInput, Prompt
 from hpd_core.config import EngineConfig
 from hpd_core.constraints import StateTable
 from hpd_core.drafts import Drafter
+from hpd_core.ending import Endings
 from hpd_core.errors import ModelError
 from hpd_core.memory import fitted, free_bytes, halved, is_out_of_memory
 from hpd_core.packing import PackedLinears
@@ -68,14 +68,14 @@ class Decoder:
     def __init__(
         self,
         model: Any,
-        closing: npt.NDArray[np.bool_],
+        endings: Endings,
         config: EngineConfig,
         shape: CacheShape,
         constraints: StateTable | None = None,
     ) -> None:
         """`constraints`: whose states the prompts' values begin with, if there are any but FREE."""
         self._model = model
-        self._closing = closing
+        self._endings = endings
         self._config = config
         self._shape = shape
         self._constraints = constraints
@@ -87,7 +87,7 @@ class Decoder:
         self._lost_seconds = 0.0
         self._eager = config.attention == "eager" or (config.attention == "auto" and shape.device.type == "cpu")
         share = self._eager  # the fused kernel takes one block of keys a prompt
-        self._drafter = Drafter(config.max_draft_tokens_per_step, closing, constraints)
+        self._drafter = Drafter(config.max_draft_tokens_per_step, endings, constraints)
         self.pool = pool = CachePool(shape)
 
         def make_cohort(prompts: list[Prompt], prefixes: list[PrefixCache | None]) -> Cohort:
@@ -247,7 +247,7 @@ class Decoder:
         first = num_rejected = 0
         for cohort, fed in zip(cohorts, inputs, strict=True):
             last = first + len(fed.logit_rows)
-            num_rejected += cohort.accept(chosen[first:last], self._closing)
+            num_rejected += cohort.accept(chosen[first:last], self._endings)
             first = last
         num_drafts = sum(fed.num_drafts for fed in inputs)
         self._drafter.learn(num_drafts, num_drafts - num_rejected)

@@ -19,9 +19,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from hpd_core.constraints import StateTable
+from hpd_core.ending import ENDS, Endings
 from hpd_core.layout import FREE, IntArray
 
 LONGEST_DRAFT = 4
@@ -80,13 +80,13 @@ class Drafter:
     def __init__(
         self,
         max_tokens: int,
-        closing: npt.NDArray[np.bool_],
+        endings: Endings,
         constraints: StateTable | None = None,
         source: DraftSource | None = None,
     ) -> None:
-        """Drafts fill steps up to `max_tokens`; 0: there are none. `closing`: bool [vocabulary]."""
+        """Drafts fill steps up to `max_tokens`; 0: there are none. `endings`: what each id does."""
         self._max_tokens = max_tokens
-        self._closing = closing
+        self._endings = endings
         self._constraints = constraints
         self._source = source or prompt_lookup
         self._right = self._drafted = 0.0
@@ -118,7 +118,7 @@ class Drafter:
         state = value.state
         constraints = None if state == FREE else self._constraints
         for token in draft[: value.most]:
-            if not 0 <= token < len(self._closing) or self._closing[token]:
+            if not 0 <= token < len(self._endings) or self._endings[token] == ENDS:
                 break
             if constraints is not None:
                 behind = constraints.behind(state, token)

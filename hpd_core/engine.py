@@ -80,12 +80,12 @@ class Engine(Extractor):
         constraints = Constraints(tokenizer, vocab_size)
         used = constraints if self.config.constrain_values else None
         self._builder = PromptBuilder(tokenizer, self.config, models.max_positions(model.config), used)
-        self.closing_tokens = closing = models.closing_tokens(model, self._segments)
+        self.endings = endings = models.endings(model, self._segments)
         self._decoder: Decoder
         if group is not None:
-            self._decoder = group.decoder(tokenizer, closing, constraints.table)
+            self._decoder = group.decoder(tokenizer, endings, constraints.table)
         else:
-            self._decoder = Decoder(model, closing, self.config, models.cache_shape(model), constraints.table)
+            self._decoder = Decoder(model, endings, self.config, models.cache_shape(model), constraints.table)
             models.verify(model, tokenizer, self._decoder)
             self._decoder.fit(self.config)
 

@@ -195,8 +195,8 @@ def follow() -> None:
         model = place.load(tokenizer)[0].model
         say(LOADED)
         models.attach(model)
-        closing = models.closing_tokens(model, SegmentTokenizer(tokenizer))
-        decoder = SharedDecoder(place, model, closing, setup.config)
+        endings = models.endings(model, SegmentTokenizer(tokenizer))
+        decoder = SharedDecoder(place, model, endings, setup.config)
         models.run_probe(model, tokenizer, decoder)
         decoder.fit(setup.config)
         say(READY)

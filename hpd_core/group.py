@@ -7,8 +7,6 @@ import sys
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -17,6 +15,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from hpd_core import models, ranks
 from hpd_core.config import EngineConfig
 from hpd_core.constraints import StateTable
+from hpd_core.ending import Endings
 from hpd_core.errors import HPDError, ModelError
 from hpd_core.extractor import Weights
 from hpd_core.followers import HERE, HOST, READY, Followers
@@ -59,7 +58,7 @@ class Group:
         self.weights, self._expected = self._ranks.load(tokenizer)
         self._followers.load()
 
-    def decoder(self, tokenizer: Any, closing: npt.NDArray[np.bool_], constraints: StateTable) -> SharedDecoder:
+    def decoder(self, tokenizer: Any, endings: Endings, constraints: StateTable) -> SharedDecoder:
         """After `load`: a decoder that is proved and fitted to the memory, as the followers' are, and leads them.
 
         Raises:
@@ -68,7 +67,7 @@ class Group:
         assert self._followers is not None
         assert self._ranks is not None
         model, config = self.weights.model, self._setup.config
-        decoder = SharedDecoder(self._ranks, model, closing, config, constraints)
+        decoder = SharedDecoder(self._ranks, model, endings, config, constraints)
         models.verify(model, tokenizer, decoder, self._expected)
         decoder.fit(config)
         self._followers.wait_for(READY)

@@ -18,7 +18,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -30,6 +29,7 @@ from hpd_core.cohort import Chosen, Prompt
 from hpd_core.config import EngineConfig
 from hpd_core.constraints import StateTable
 from hpd_core.decoder import Decoder, StepReport
+from hpd_core.ending import Endings
 from hpd_core.errors import ModelError
 from hpd_core.extractor import Weights
 from hpd_core.tensor_parallel import cut, cut_cache
@@ -143,12 +143,12 @@ class SharedDecoder(Decoder):
         self,
         ranks: Ranks,
         model: Any,
-        closing: npt.NDArray[np.bool_],
+        endings: Endings,
         config: EngineConfig,
         constraints: StateTable | None = None,
     ) -> None:
         """`constraints`: of rank 0 alone, which chooses."""
-        super().__init__(model, closing, config, cut_cache(models.cache_shape(model), ranks.size), constraints)
+        super().__init__(model, endings, config, cut_cache(models.cache_shape(model), ranks.size), constraints)
         self._ranks = ranks
         self._followers: Followers | None = None
 

@@ -11,10 +11,10 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
+
+from hpd_core.ending import ENDS, ENDS_AS_FIRST, Endings
 
 Choices = Callable[[Sequence[int]], Collection[int] | None]
 """From a value's tokens so far to the tokens that it may go on with; None: any."""
@@ -54,7 +54,7 @@ def decode_chain(
     model: Any,
     ids: Sequence[int],
     max_new_tokens: int,
-    closing: npt.NDArray[np.bool_],
+    endings: Endings,
     forced: Sequence[int] | None = None,
     choices: Choices | None = None,
 ) -> ReferenceValue:
@@ -77,7 +77,7 @@ def decode_chain(
         token = _best(row, allowed[-1]) if forced is None else forced[len(tokens)]
         tokens.append(token)
         logits.append(row)
-        if closing[token]:
+        if endings[token] == ENDS or (endings[token] == ENDS_AS_FIRST and len(tokens) == 1):
             return ReferenceValue(tokens, logits, allowed, True)
         if forced is not None and len(tokens) == len(forced):
             break
@@ -102,7 +102,7 @@ def decode_stacked(
     model: Any,
     skeleton: StackedSkeleton,
     max_new_tokens: Sequence[int],
-    closing: npt.NDArray[np.bool_],
+    endings: Endings,
     forced: Sequence[Sequence[int]] | None = None,
     choices: Sequence[Choices] | None = None,
 ) -> list[ReferenceValue]:
@@ -143,7 +143,7 @@ def decode_stacked(
             token = _best(row, allowed[n][-1]) if forced is None else forced[n][len(tokens[n])]
             tokens[n].append(token)
             logits[n].append(row)
-            closed[n] = bool(closing[token])
+            closed[n] = bool(endings[token] == ENDS)
             spent = max_new_tokens[n] if forced is None else len(forced[n])
             if not closed[n] and len(tokens[n]) < spent:
                 still.append(n)

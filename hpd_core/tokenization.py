@@ -7,11 +7,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from transformers import PreTrainedTokenizerFast
 
+from hpd_core.ending import COMPLETE_WORDS, ENDS, ENDS_AS_FIRST, GOES_ON, Endings
 from hpd_core.errors import PromptError
 from hpd_core.prompt import Piece
+
+_COMPLETE_WORDS = tuple(COMPLETE_WORDS)
 
 
 class SegmentTokenizer:
@@ -99,30 +101,27 @@ class SegmentTokenizer:
             for ids in sequences
         ]
 
-    def closing_tokens(self, vocab_size: int) -> npt.NDArray[np.bool_]:
-        """Which ids end a value: those whose text holds a newline (paper, 4.3.4), and the end-of-text ids.
-
-        After an end-of-text token a model's output is undefined, so it ends a value as well.
+    def endings(self, vocab_size: int) -> Endings:
+        """What each id does to the value that it is written into.
 
         Args:
             vocab_size: rows of the logits; may exceed the tokenizer's own vocabulary (padding).
 
         Returns:
-            bool [vocab_size]
+            uint8 [vocab_size]
         """
-        closing = np.zeros(vocab_size, dtype=bool)
+        endings = np.full(vocab_size, GOES_ON, dtype=np.uint8)
         size = min(vocab_size, len(self.tokenizer))
         tokens = self.tokenizer.convert_ids_to_tokens(list(range(size)))
         # NOTE: decoding one id at a time is slow for 250,000 ids. A newline can only be in a token that shows it,
-        # in the byte-level alphabet ("Ċ") or as a byte token; those candidates are decoded to be sure.
-        candidates = [
-            index
-            for index, token in enumerate(tokens)
-            if token is not None and ("\n" in token or "Ċ" in token or token == "<0x0A>")
-        ]
-        for index in candidates:
-            closing[index] = "\n" in self.tokenizer.decode([index], clean_up_tokenization_spaces=False)
-        return closing
+        # in the byte-level alphabet ("Ċ") or as a byte token, a word in one that shows the word; those candidates are
+        # decoded to be sure.
+        for index, token in enumerate(tokens):
+            if token is None:
+                continue
+            if "\n" in token or "Ċ" in token or token == "<0x0A>" or token.endswith(_COMPLETE_WORDS):
+                endings[index] = _ending(self.tokenizer.decode([index], clean_up_tokenization_spaces=False))
+        return endings
 
     def _encode(self, texts: list[str]) -> list[list[int]]:
         backend = self._backend
@@ -131,6 +130,12 @@ class SegmentTokenizer:
             return [encoding.ids for encoding in backend.encode_batch_fast(texts, add_special_tokens=False)]
         ids: list[list[int]] = self.tokenizer(texts, add_special_tokens=False)["input_ids"]
         return ids
+
+
+def _ending(text: str) -> int:
+    if "\n" in text:
+        return ENDS
+    return ENDS_AS_FIRST if text.strip(" ") in _COMPLETE_WORDS else GOES_ON
 
 
 def _plain_backend(tokenizer: Any) -> Any:

@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from rich.console import Console
 
 from hpd_core import EngineConfig, models
 from hpd_core.decoder import Decoder
+from hpd_core.ending import ENDS, Endings
 from hpd_core.extractor import Weights
 from hpd_core.prepare import PreparedPrompt
 from hpd_core.tokenization import SegmentTokenizer
@@ -97,10 +97,10 @@ def questions(prepared: Sequence[PreparedPrompt], workload: Workload) -> list[Qu
 
 
 def tree_answers(
-    model: Any, prepared: Sequence[PreparedPrompt], closing: npt.NDArray[np.bool_], config: EngineConfig
+    model: Any, prepared: Sequence[PreparedPrompt], endings: Endings, config: EngineConfig
 ) -> list[list[int]]:
     """What the engine writes, in the order of `questions`. Values of all types are free, as another engine's are."""
-    decoder = Decoder(model, closing, config, models.cache_shape(model))
+    decoder = Decoder(model, endings, config, models.cache_shape(model))
     decoder.add([item.prompt for item in prepared])
     while decoder.has_work:
         decoder.step()
@@ -160,15 +160,15 @@ def compare_with_vllm(workload: Workload, job: JobConfig, python: str | None, bl
     with plain_weights(job, workload.tokenizer) as source:
         model = models.load_model(source, job.engine)
         models.attach(model)
-        closing = workload.closing_tokens(model)
+        endings = workload.endings(model)
         prepared = natural_prompts(model, workload, job.engine)
-        requests = fan_out(workload.asked(prepared, job.engine), np.nonzero(closing)[0].tolist())
+        requests = fan_out(workload.unforced(prepared, job.engine), np.nonzero(endings == ENDS)[0].tolist())
         vllm = VllmProcess.of_model(python, source, model, {"natural": requests}, block_size)
         try:
             theirs = vllm.run("natural").answers
         finally:
             vllm.close()
-        ours = tree_answers(model, prepared, closing, job.engine)
+        ours = tree_answers(model, prepared, endings == ENDS, job.engine)
 
         def load_oracle() -> Any:
             oracle = models.load_model(source, job.engine.model_copy(update={"dtype": "float32"}))

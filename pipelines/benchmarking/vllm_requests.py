@@ -60,7 +60,7 @@ def json_schema(workload: Workload, model_config: Any, config: EngineConfig) -> 
     prepared = workload.prompts(model_config, config.model_copy(update={"layout": "tree"}), natural=True)
     categories = [workload.records[item.slots[0].record].category for item in prepared]
     numbers = {category: number for number, category in enumerate(dict.fromkeys(categories))}
-    records = workload.asked(prepared, config)
+    records = workload.unforced(prepared, config)
     formats = [response_format("json_schema", workload.schemas[category]) or {} for category in numbers]
     return Requests(
         prompts=[record.trunk[: -len(opening)] for record in records],

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import cycle, islice
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from hpd_core import CategorySchema, EngineConfig, Record, models
 from hpd_core.cohort import Prompt
+from hpd_core.ending import ENDS_AS_FIRST, Endings
 from hpd_core.layout import Layout
 from hpd_core.prepare import DocumentTokenizer, PreparedPrompt, PromptBuilder, Slot
 from hpd_core.prompt import render_answer_line
@@ -22,6 +22,7 @@ from pipelines.gold import GoldProduct, read_gold
 from pipelines.records import read_records
 from pipelines.schemas import load_schemas
 
+T = TypeVar("T")
 Answer = Sequence[str] | None
 """The items of one value; None is null."""
 
@@ -32,24 +33,19 @@ class ForcedRecord:
 
     Attributes:
         layout: of the layout `tree`.
-        lengths: tokens of each value, the closing one included.
-        num_key_tokens: tokens of all keys written out, however short the layout has them.
+        lengths: tokens of each value that is decoded apart, the closing one included.
+        answer_length: tokens that plain autoregressive decoding writes: whole keys, values and the closing brace.
     """
 
     layout: Layout
     lengths: list[int]
-    num_key_tokens: int
+    answer_length: int
 
     @property
     def trunk(self) -> list[int]:
         """The prompt up to the first key."""
         ids: list[int] = self.layout.trunk.tolist()
         return ids
-
-    @property
-    def answer_length(self) -> int:
-        """Tokens that plain autoregressive decoding writes: keys, values and the closing brace."""
-        return self.num_key_tokens + sum(self.lengths) + 1
 
 
 def branch_prompts(layout: Layout) -> list[list[int]]:
@@ -67,7 +63,9 @@ class Workload:
     """Records, with the token length of every answer.
 
     Attributes:
-        lengths: per record and attribute, tokens of the value, the closing one included.
+        lengths: per record and attribute, tokens of the value's line, the closing one included.
+        begins_complete: per record and attribute, whether the first token says it all (`null`): who decodes values
+            apart writes no other (hpd_core/ending.py).
         documents: per record, the token ids of its text.
     """
 
@@ -75,6 +73,7 @@ class Workload:
     schemas: Mapping[str, CategorySchema]
     records: Sequence[Record]
     lengths: Sequence[Sequence[int]]
+    begins_complete: Sequence[Sequence[bool]]
     documents: Sequence[Sequence[int]]
 
     @classmethod
@@ -87,12 +86,14 @@ class Workload:
     ) -> Self:
         """Values as long as these answers (per record and attribute of its schema)."""
         segments = SegmentTokenizer(tokenizer)
-        lengths = []
+        endings = segments.endings(len(tokenizer))
+        lengths, begins_complete = [], []
         for record, items in zip(records, answers, strict=True):
             pairs = zip(schemas[record.category].attributes, items, strict=True)
             encoded = segments.encode_text([render_answer_line(attribute, item) for attribute, item in pairs])
             lengths.append([len(ids) for ids in encoded])
-        return cls(tokenizer, schemas, records, lengths, DocumentTokenizer(tokenizer).encode(records))
+            begins_complete.append([bool(endings[ids[0]] == ENDS_AS_FIRST) for ids in encoded])
+        return cls(tokenizer, schemas, records, lengths, begins_complete, DocumentTokenizer(tokenizer).encode(records))
 
     @classmethod
     def of_gold(cls, tokenizer: Any, job: JobConfig, gold_path: str, limit: int | None) -> Self:
@@ -134,27 +135,35 @@ class Workload:
         prepared = [each for item in prepared for each in _one_by_one(item)]
         for item in prepared:
             lengths = np.array([self.lengths[slot.record][slot.attribute] for slot in item.slots])
+            if config.layout == "tree":
+                lengths[[self.begins_complete[slot.record][slot.attribute] for slot in item.slots]] = 1
             item.prompt.layout = dataclasses.replace(item.prompt.layout, max_new_tokens=lengths)
         return prepared
 
     def forced(self, model_config: Any, config: EngineConfig) -> list[ForcedRecord]:
         """The same records for the rivals, asked in the same words."""
-        return self.asked(self.prompts(model_config, config.model_copy(update={"layout": "tree"})), config)
+        prepared = self.prompts(model_config, config.model_copy(update={"layout": "tree"}))
+        return self._asked(prepared, config, [sum(self.lengths[item.slots[0].record]) for item in prepared])
 
-    def asked(self, prepared: Sequence[PreparedPrompt], config: EngineConfig) -> list[ForcedRecord]:
-        """Prompts of `tree` for the rivals, with answers as long as the prompts allow."""
+    def unforced(self, prepared: Sequence[PreparedPrompt], config: EngineConfig) -> list[ForcedRecord]:
+        """Prompts of `tree` for the rivals, with answers as long as the prompts allow at most."""
+        return self._asked(prepared, config, [int(item.prompt.layout.max_new_tokens.sum()) for item in prepared])
+
+    def _asked(
+        self, prepared: Sequence[PreparedPrompt], config: EngineConfig, num_value_tokens: Sequence[int]
+    ) -> list[ForcedRecord]:
         builder = PromptBuilder(self.tokenizer, config.autoregressive(), None)
         records = []
-        for item in prepared:
+        for item, count in zip(prepared, num_value_tokens, strict=True):
             layout = item.prompt.layout
             keys = builder.category_tokens(self.schemas[self.records[item.slots[0].record].category]).branches
-            num_key_tokens = sum(len(key.tokens) for key in keys)
-            records.append(ForcedRecord(layout, layout.max_new_tokens.tolist(), num_key_tokens))
+            length = sum(len(key.tokens) for key in keys) + count + 1
+            records.append(ForcedRecord(layout, layout.max_new_tokens.tolist(), length))
         return records
 
-    def closing_tokens(self, model: Any) -> npt.NDArray[np.bool_]:
-        """Which ids end a value: bool [vocabulary]."""
-        return models.closing_tokens(model, SegmentTokenizer(self.tokenizer))
+    def endings(self, model: Any) -> Endings:
+        """What each id does to a value."""
+        return models.endings(model, SegmentTokenizer(self.tokenizer))
 
     def refuse_unfit(self, model_config: Any, config: EngineConfig, contenders: Iterable[str]) -> None:
         """Finds out before hours of work whether the layouts among the contenders take every record.
@@ -173,6 +182,7 @@ class Workload:
             self,
             records=[self.records[number] for number in numbers],
             lengths=[self.lengths[number] for number in numbers],
+            begins_complete=[self.begins_complete[number] for number in numbers],
             documents=[self.documents[number] for number in numbers],
         )
 
@@ -184,12 +194,20 @@ class Workload:
         """So many attributes in every category: the first ones, or all of them several times under new names."""
         schemas = {category: _with_attributes(schema, count) for category, schema in self.schemas.items()}
         return dataclasses.replace(
-            self, schemas=schemas, lengths=[_stretched(lengths, count) for lengths in self.lengths]
+            self,
+            schemas=schemas,
+            lengths=[_stretched(lengths, count) for lengths in self.lengths],
+            begins_complete=[_stretched(values, count) for values in self.begins_complete],
         )
 
     def with_values_of(self, num_tokens: int) -> Self:
         """Every value of so many tokens."""
-        return dataclasses.replace(self, lengths=[[num_tokens] * len(lengths) for lengths in self.lengths])
+        return self.with_lengths([[num_tokens] * len(lengths) for lengths in self.lengths])
+
+    def with_lengths(self, lengths: Sequence[Sequence[int]]) -> Self:
+        """Values of these lengths, whatever they begin with."""
+        begins_complete = [[False] * len(values) for values in lengths]
+        return dataclasses.replace(self, lengths=lengths, begins_complete=begins_complete)
 
 
 def _one_by_one(item: PreparedPrompt) -> list[PreparedPrompt]:
@@ -199,7 +217,7 @@ def _one_by_one(item: PreparedPrompt) -> list[PreparedPrompt]:
     return [PreparedPrompt(Prompt(prompt.layout, prompt.prefix_key), slots) for slots in ([*item.slots], *twins)]
 
 
-def _stretched(items: Sequence[int], count: int) -> list[int]:
+def _stretched(items: Sequence[T], count: int) -> list[T]:
     return list(islice(cycle(items), count))
 
 

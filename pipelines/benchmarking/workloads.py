@@ -86,7 +86,7 @@ def _skewed(maker: _Maker) -> Workload:
     def length() -> int:
         return maker.max_value_tokens if draw.random() < LONG_SHARE else min(SHORT_TOKENS, maker.max_value_tokens)
 
-    return dataclasses.replace(workload, lengths=[[length() for _ in lengths] for lengths in workload.lengths])
+    return workload.with_lengths([[length() for _ in lengths] for lengths in workload.lengths])
 
 
 def _wide(maker: _Maker) -> Workload:

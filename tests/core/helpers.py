@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from hpd_core.cohort import Prompt
 from hpd_core.config import EngineConfig
 from hpd_core.constraints import StateTable
 from hpd_core.decoder import Decoder, StepReport
 from hpd_core.drafts import Drafter, DraftSource
+from hpd_core.ending import ENDS, ENDS_AS_FIRST, GOES_ON, Endings
 from hpd_core.layout import FREE, Branch, IntArray, StackedObject, stacked_layout, tree_layout
 from hpd_core.models import attach, cache_shape
 from hpd_core.reference import Choices, ReferenceValue, StackedSkeleton, decode_chain, decode_stacked
@@ -51,9 +51,10 @@ def choices(branch: Branch) -> Choices:
     return allowed
 
 
-def random_closing(rng: np.random.Generator, share: float = 0.15) -> npt.NDArray[np.bool_]:
-    """Which ids end a value: a random part of the vocabulary, so that values have all lengths."""
-    return rng.random(VOCABULARY) < share
+def random_endings(rng: np.random.Generator, share: float = 0.15) -> Endings:
+    """Random parts of the vocabulary end a value, anywhere or as its first token, so that values have all lengths."""
+    as_first = np.where(rng.random(VOCABULARY) < share, ENDS_AS_FIRST, GOES_ON)
+    return np.where(rng.random(VOCABULARY) < share, ENDS, as_first).astype(np.uint8)
 
 
 def random_ids(rng: np.random.Generator, low: int, high: int) -> list[int]:
@@ -71,17 +72,17 @@ class TreeCase:
     def prompt(self) -> Prompt:
         return Prompt(tree_layout(self.prefix, self.document, self.branches), tuple(self.prefix))
 
-    def expected(self, model: Any, closing: npt.NDArray[np.bool_]) -> list[ReferenceValue]:
+    def expected(self, model: Any, endings: Endings) -> list[ReferenceValue]:
         trunk = [*self.prefix, *self.document]
         return [
-            decode_chain(model, [*trunk, *b.tokens], b.max_new_tokens, closing, choices=choices(b))
+            decode_chain(model, [*trunk, *b.tokens], b.max_new_tokens, endings, choices=choices(b))
             for b in self.branches
         ]
 
-    def forced(self, model: Any, closing: npt.NDArray[np.bool_], tokens: list[list[int]]) -> list[ReferenceValue]:
+    def forced(self, model: Any, endings: Endings, tokens: list[list[int]]) -> list[ReferenceValue]:
         trunk = [*self.prefix, *self.document]
         return [
-            decode_chain(model, [*trunk, *b.tokens], b.max_new_tokens, closing, forced=t, choices=choices(b))
+            decode_chain(model, [*trunk, *b.tokens], b.max_new_tokens, endings, forced=t, choices=choices(b))
             for b, t in zip(self.branches, tokens, strict=True)
         ]
 
@@ -99,9 +100,7 @@ class StackedCase:
         layout = stacked_layout(self.prefix, self.documents, self.objects, self.separator)
         return Prompt(layout, tuple(self.prefix))
 
-    def _oracle(
-        self, model: Any, closing: npt.NDArray[np.bool_], forced: list[list[int]] | None
-    ) -> list[ReferenceValue]:
+    def _oracle(self, model: Any, endings: Endings, forced: list[list[int]] | None) -> list[ReferenceValue]:
         parts: list[tuple[Sequence[int], bool]] = []
         limits: list[int] = []
         for item in self.objects:
@@ -112,13 +111,13 @@ class StackedCase:
             parts.append((item.footer, False))
         skeleton = StackedSkeleton([*self.prefix, *self.documents], parts)
         constraints = [choices(branch) for item in self.objects for branch in item.branches]
-        return decode_stacked(model, skeleton, limits, closing, forced, constraints)
+        return decode_stacked(model, skeleton, limits, endings, forced, constraints)
 
-    def expected(self, model: Any, closing: npt.NDArray[np.bool_]) -> list[ReferenceValue]:
-        return self._oracle(model, closing, None)
+    def expected(self, model: Any, endings: Endings) -> list[ReferenceValue]:
+        return self._oracle(model, endings, None)
 
-    def forced(self, model: Any, closing: npt.NDArray[np.bool_], tokens: list[list[int]]) -> list[ReferenceValue]:
-        return self._oracle(model, closing, tokens)
+    def forced(self, model: Any, endings: Endings, tokens: list[list[int]]) -> list[ReferenceValue]:
+        return self._oracle(model, endings, tokens)
 
 
 Case = TreeCase | StackedCase
@@ -174,7 +173,7 @@ def random_case(
 def decode(
     model: Any,
     cases: Sequence[Case],
-    closing: npt.NDArray[np.bool_],
+    endings: Endings,
     config: EngineConfig,
     source: DraftSource | None = None,
     reports: list[StepReport] | None = None,
@@ -183,9 +182,9 @@ def decode(
     attach(model)
     table = StateTable()
     assert table.add(STATES) == 0
-    decoder = Decoder(model, closing, config, cache_shape(model), table)
+    decoder = Decoder(model, endings, config, cache_shape(model), table)
     if source is not None:
-        decoder._drafter = Drafter(config.max_draft_tokens_per_step, closing, table, source)
+        decoder._drafter = Drafter(config.max_draft_tokens_per_step, endings, table, source)
     prompts = [case.prompt() for case in cases]
     decoder.add(prompts)
     finished = []
@@ -199,11 +198,11 @@ def decode(
     return prompts
 
 
-def assert_equals_oracle(model: Any, case: Case, prompt: Prompt, closing: npt.NDArray[np.bool_]) -> None:
+def assert_equals_oracle(model: Any, case: Case, prompt: Prompt, endings: Endings) -> None:
     """Token for token, unless the oracle itself was at a near-tie; then teacher-forced on our tokens."""
-    expected = case.expected(model, closing)
+    expected = case.expected(model, endings)
     if [value.tokens for value in expected] != prompt.tokens:
-        expected = case.forced(model, closing, prompt.tokens)
+        expected = case.forced(model, endings, prompt.tokens)
         for value, tokens in zip(expected, prompt.tokens, strict=True):
             for index, token in enumerate(tokens):
                 behind = value.behind(index, token)

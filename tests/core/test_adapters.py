@@ -25,7 +25,7 @@ from hpd_core.models import load_model, load_tokenizer, model_revision
 from tests.tiny_model import answering_model, answering_tokenizer
 
 from .families import VOCABULARY, build_model
-from .helpers import assert_equals_oracle, decode, random_case, random_closing, random_ids
+from .helpers import assert_equals_oracle, decode, random_case, random_endings, random_ids
 from .products import SCHEMAS, products
 
 CPU: dict[str, Any] = {"device": "cpu", "dtype": "float32", "max_value_tokens": 8}
@@ -123,16 +123,16 @@ def test_logits_are_those_of_peft(shape: str, merge: bool, tmp_path: Path) -> No
 def test_decoding_with_an_adapter_equals_the_oracle(family: str, layout: str, merge: bool, tmp_path: Path) -> None:
     """The oracle is a plain forward of peft's model; the engine decodes with ours."""
     rng = np.random.default_rng(5)
-    closing = random_closing(rng)
+    endings = random_endings(rng)
     prefixes = [random_ids(rng, 9, 14), random_ids(rng, 3, 5)]
     cases = [random_case(rng, layout, prefixes, branches=4, k_max=6) for _ in range(5)]
     model = build_model(family)
     oracle = train(model, tmp_path)
     config = EngineConfig(max_prompts_per_cohort=3, max_tokens_per_step=64)
-    prompts = decode(use(model, tmp_path, merge), cases, closing, config)
+    prompts = decode(use(model, tmp_path, merge), cases, endings, config)
     for case, prompt in zip(cases, prompts, strict=True):
-        assert_equals_oracle(oracle.get_base_model(), case, prompt, closing)
-    assert [p.tokens for p in prompts] != [p.tokens for p in decode(model, cases, closing, config)]
+        assert_equals_oracle(oracle.get_base_model(), case, prompt, endings)
+    assert [p.tokens for p in prompts] != [p.tokens for p in decode(model, cases, endings, config)]
 
 
 def test_merging_rounds_once(base: Any, tmp_path: Path) -> None:

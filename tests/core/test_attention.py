@@ -18,7 +18,7 @@ from hpd_core.config import EngineConfig
 from hpd_core.layout import PUBLIC
 
 from .families import build_model
-from .helpers import TreeCase, assert_equals_oracle, decode, random_branches, random_case, random_closing, random_ids
+from .helpers import TreeCase, assert_equals_oracle, decode, random_branches, random_case, random_endings, random_ids
 
 HIDDEN = torch.finfo(torch.float32).min / 2
 
@@ -118,16 +118,16 @@ def test_any_tiling_equals_the_oracle(
     monkeypatch.setattr(attention, "TILE_SCORES", {"cpu": tile})
     monkeypatch.setattr(cache, "UNUSED_FILL", 1e4)
     rng = np.random.default_rng(seed)
-    closing = random_closing(rng, share=0.1)
+    endings = random_endings(rng, share=0.1)
     prefixes = [[], random_ids(rng, 1, 4), random_ids(rng, 9, 15)]
     cases = [random_case(rng, layout, prefixes, branches=3, k_max=6) for _ in range(7)]
     config = EngineConfig(
         max_tokens_per_step=budget, max_prompts_per_cohort=cohort_size, max_cached_prefixes=max_cached_prefixes
     )
-    prompts = decode(build_model(family), cases, closing, config)
+    prompts = decode(build_model(family), cases, endings, config)
     oracle = build_model(family)
     for case, prompt in list(zip(cases, prompts, strict=True))[::3]:
-        assert_equals_oracle(oracle, case, prompt, closing)
+        assert_equals_oracle(oracle, case, prompt, endings)
 
 
 @settings(max_examples=200, deadline=None)
@@ -192,14 +192,14 @@ def test_merged_cohorts_keep_their_prefixes(monkeypatch: pytest.MonkeyPatch, kin
 
     monkeypatch.setattr(Cohort, "merge", classmethod(merging))
     rng = np.random.default_rng(6)
-    closing = random_closing(rng, share=0.0)
+    endings = random_endings(rng, share=0.0)
     a, b, c = (random_ids(rng, 4, 8) for _ in range(3))
     cases = [TreeCase(prefix, random_ids(rng, 3, 9), random_branches(rng, 2, 12)) for prefix in (a, b, b, a, a, c) * 2]
     config = EngineConfig(attention=kind, max_prompts_per_cohort=4, max_cached_prefixes=1, max_tokens_per_step=60)
-    prompts = decode(build_model("qwen3"), cases, closing, config)
+    prompts = decode(build_model("qwen3"), cases, endings, config)
     oracle = build_model("qwen3")
     for case, prompt in zip(cases, prompts, strict=True):
-        assert_equals_oracle(oracle, case, prompt, closing)
+        assert_equals_oracle(oracle, case, prompt, endings)
     assert merged
     assert all(len(set(groups)) == len(groups) for groups in merged), "a prefix's prompts are torn apart"
     assert any(len(groups) > 1 for groups in merged) == (kind == "eager")
@@ -208,9 +208,9 @@ def test_merged_cohorts_keep_their_prefixes(monkeypatch: pytest.MonkeyPatch, kin
 @pytest.mark.parametrize("family", ["llama", "gemma2"])
 def test_the_ways_to_attend_agree(family: str) -> None:
     rng = np.random.default_rng(8)
-    closing = random_closing(rng)
+    endings = random_endings(rng)
     cases = [random_case(rng, "tree", [random_ids(rng, 9, 12)], branches=4, k_max=6) for _ in range(6)]
-    runs = [decode(build_model(family), cases, closing, EngineConfig(attention=kind)) for kind in ("eager", "sdpa")]
+    runs = [decode(build_model(family), cases, endings, EngineConfig(attention=kind)) for kind in ("eager", "sdpa")]
     for ours, theirs in zip(*runs, strict=True):
         assert ours.tokens == theirs.tokens
         np.testing.assert_allclose(np.concatenate(ours.logprobs), np.concatenate(theirs.logprobs), atol=1e-4)

@@ -18,6 +18,7 @@ from transformers import PreTrainedTokenizerFast
 from hpd_core import Attribute
 from hpd_core.choosing import greedy
 from hpd_core.constraints import Constraints, StateTable, TokenBytes, compile_automaton, value_automaton
+from hpd_core.ending import ENDS
 from hpd_core.layout import FREE
 from hpd_core.prompt import render_answer_line
 from hpd_core.tokenization import SegmentTokenizer
@@ -285,13 +286,13 @@ def test_vocabularies_with_byte_tokens_and_metaspaces(attribute: Attribute) -> N
     constraints = Constraints(tokenizer, len(tokenizer))
     start = constraints.start(attribute)
     assert start != FREE
-    closing = SegmentTokenizer(tokenizer).closing_tokens(len(tokenizer))
+    endings = SegmentTokenizer(tokenizer).endings(len(tokenizer))
     generator = random.Random(0)
     pattern = answer_pattern(attribute)
     assert pattern is not None
     for _ in range(50):
         state, tokens = start, []
-        while not tokens or not closing[tokens[-1]]:
+        while not tokens or endings[tokens[-1]] != ENDS:
             allowed, behind = constraints.table.choices(np.array([state]))
             index = generator.randrange(allowed.shape[1])
             tokens.append(int(allowed[0, index]))

@@ -21,12 +21,13 @@ from hpd_core.drafts import (
     count_accepted,
     prompt_lookup,
 )
+from hpd_core.ending import ENDS, GOES_ON
 from hpd_core.layout import FREE, Branch, IntArray
 
 from .families import FAMILIES, VOCABULARY, build_model
-from .helpers import Prompter, TreeCase, assert_equals_oracle, decode, random_case, random_closing, random_ids
+from .helpers import Prompter, TreeCase, assert_equals_oracle, decode, random_case, random_endings, random_ids
 
-NEVER = np.zeros(VOCABULARY, dtype=bool)
+NEVER = np.full(VOCABULARY, GOES_ON, dtype=np.uint8)
 NOTHING = np.zeros(0, dtype=np.int64)
 ids = st.lists(st.integers(0, 3), max_size=14)
 
@@ -74,10 +75,10 @@ def test_lookup_is_as_said(document: list[int], written: list[int], most: int) -
 # What is fed.
 
 
-def drafter(*drafts: Sequence[int], closing: Sequence[int] = (), table: StateTable | None = None) -> Drafter:
-    closes = NEVER.copy()
-    closes[list(closing)] = True
-    return Drafter(64, closes, table, lambda document, written, most: drafts[int(written[0])])
+def drafter(*drafts: Sequence[int], endings: Sequence[int] = (), table: StateTable | None = None) -> Drafter:
+    does = NEVER.copy()
+    does[list(endings)] = ENDS
+    return Drafter(64, does, table, lambda document, written, most: drafts[int(written[0])])
 
 
 def values(count: int, most: int = 9, state: int = FREE) -> list[OpenValue]:
@@ -93,7 +94,7 @@ def test_room_is_shared_evenly() -> None:
 
 @pytest.mark.parametrize("draft", [[7, 9, 7], [7, VOCABULARY, 7], [7, -1, 7], [7]])
 def test_a_draft_ends_before_what_closes_or_is_no_token(draft: list[int]) -> None:
-    assert drafter(draft, closing=[9]).propose(values(1), 9).tokens.tolist() == [7]
+    assert drafter(draft, endings=[9]).propose(values(1), 9).tokens.tolist() == [7]
 
 
 def test_a_draft_is_not_longer_than_its_value_may_be() -> None:
@@ -161,25 +162,25 @@ def test_accepted_rows_are_those_up_to_the_first_wrong_one(rows: list[list[tuple
 def test_whatever_is_drafted_the_answers_are_the_oracles(
     seed: int, family: str, branches: int, k_max: int, room: int, spoilt: float, attention: str
 ) -> None:
-    """Constraints on every other value; drafts too long, with closing tokens and with ids that are none."""
+    """Constraints on every other value; drafts too long, with endings tokens and with ids that are none."""
     rng = np.random.default_rng(seed)
-    closing = random_closing(rng, share=float(rng.choice([0.0, 0.1, 0.5])))
+    endings = random_endings(rng, share=float(rng.choice([0.0, 0.1, 0.5])))
     prefixes = [random_ids(rng, 0, 8) for _ in range(2)]
     cases = [random_case(rng, "tree", prefixes, branches, k_max) for _ in range(4)]
     options = {"attention": attention, "max_prompts_per_cohort": 3}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cache, "UNUSED_FILL", 1e4)
-        plain = decode(build_model(family), cases, closing, EngineConfig(**options))
+        plain = decode(build_model(family), cases, endings, EngineConfig(**options))
         source = Prompter(plain, rng, spoilt)
         config = EngineConfig(**options, max_draft_tokens_per_step=room)
         reports: list[StepReport] = []
-        prompts = decode(build_model(family), cases, closing, config, source, reports)
+        prompts = decode(build_model(family), cases, endings, config, source, reports)
     for report in reports:
         num_fed = sum(count for cohort in report.cohorts for _, count in cohort)
         assert report.draft_tokens == 0 or num_fed <= room, "drafts fill a step up to what was said"
     oracle = build_model(family)
     for case, prompt in list(zip(cases, prompts, strict=True))[:2]:
-        assert_equals_oracle(oracle, case, prompt, closing)
+        assert_equals_oracle(oracle, case, prompt, endings)
         assert 0 <= prompt.num_rejected_tokens <= prompt.num_draft_tokens
 
 

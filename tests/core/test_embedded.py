@@ -183,14 +183,14 @@ def test_real_models_equal_the_oracle(name: str) -> None:
     tokenizer, oracle = load_tokenizer(name, config), load_model(name, config)
     prepared, _ = PromptBuilder(tokenizer, config, None).build(records, SCHEMAS)
     with Engine.from_pretrained(name, config) as engine:
-        results, closing = engine.extract(records, SCHEMAS), engine.closing_tokens
+        results, endings = engine.extract(records, SCHEMAS), engine.endings
     for item in prepared:
         layout = item.prompt.layout
         result = results[item.slots[0].record]
         attributes = SCHEMAS[result.category].attributes
         for branch, (attribute, value) in enumerate(zip(attributes, result.values.values(), strict=True)):
             chain = layout.token_ids[(layout.scopes < 0) | (layout.scopes == branch)].tolist()
-            expected = decode_chain(oracle, chain, 6, closing, choices=text_choices(attribute, tokenizer))
+            expected = decode_chain(oracle, chain, 6, endings, choices=text_choices(attribute, tokenizer))
             if all(expected.margin(index) > 1e-4 for index in range(len(expected.tokens))):
                 text = tokenizer.decode(expected.tokens, skip_special_tokens=True).split("\n")[0]
                 assert (value.raw, value.num_tokens) == (text, len(expected.tokens))

@@ -85,7 +85,7 @@ def test_tree_from_text_to_value_is_what_the_oracle_writes(keys: Literal["full",
     between, after = rest.split("{documents}")
     records = products(6)
     with Engine(answering_model(tokenizer), tokenizer, config("tree", prompt=prompt)) as engine:
-        results, closing = engine.extract(records, SCHEMAS), engine.closing_tokens
+        results, endings = engine.extract(records, SCHEMAS), engine.endings
     for record, result in zip(records, results, strict=True):
         schema = SCHEMAS[record.category]
         lines = "\n".join(texts.render_attribute(attribute) for attribute in schema.attributes)
@@ -100,7 +100,7 @@ def test_tree_from_text_to_value_is_what_the_oracle_writes(keys: Literal["full",
         for attribute in schema.attributes:
             chain = [*trunk, *key_of(attribute, schema)]
             allowed = text_choices(attribute, tokenizer)
-            reference = decode_chain(model, chain, K_MAX, closing, choices=allowed)
+            reference = decode_chain(model, chain, K_MAX, endings, choices=allowed)
             raw, num_tokens, closed = _value(reference, tokenizer)
             value = result.values[attribute.name]
             assert (value.raw, value.num_tokens, value.status != "truncated") == (raw, num_tokens, closed)
@@ -115,7 +115,7 @@ def test_stacked_from_text_to_value_is_what_the_oracle_writes(tiny_model_dir: Pa
     records = [record for record in products(6) if record.category == "Shoes"][:3]
     with Engine.from_pretrained(str(tiny_model_dir), config("stacked", stack_size=3)) as engine:
         results = engine.extract(records, SCHEMAS)
-        closing = engine.closing_tokens
+        endings = engine.endings
         before, rest = engine.config.prompt.stacked_instruction.split("{attributes}")
     between, after = rest.split("{documents}")
     lines = "\n".join(texts.render_attribute(attribute) for attribute in SHOES.attributes)
@@ -131,7 +131,7 @@ def test_stacked_from_text_to_value_is_what_the_oracle_writes(tiny_model_dir: Pa
     limits = [K_MAX] * 3 * len(SHOES.attributes)
     allowed = [text_choices(attribute, tokenizer) for _ in records for attribute in SHOES.attributes]
     skeleton = StackedSkeleton(prompt, parts)
-    expected = [_value(value, tokenizer) for value in decode_stacked(model, skeleton, limits, closing, choices=allowed)]
+    expected = [_value(value, tokenizer) for value in decode_stacked(model, skeleton, limits, endings, choices=allowed)]
     found = [(v.raw, v.num_tokens, v.status != "truncated") for result in results for v in result.values.values()]
     assert found == expected
 

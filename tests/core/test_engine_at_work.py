@@ -142,7 +142,7 @@ def test_drafts_change_no_answer_and_are_counted(tiny_model_dir: Path) -> None:
         with Engine.from_pretrained(str(tiny_model_dir), config(max_draft_tokens_per_step=most)) as engine:
             # What this model says stands in no document.
             table = engine._decoder._constraints
-            engine._decoder._drafter = Drafter(most, engine.closing_tokens, table, lambda _, written, most: [*written])
+            engine._decoder._drafter = Drafter(most, engine.endings, table, lambda _, written, most: [*written])
             forwarded = []
             forward = engine._decoder._forward
 

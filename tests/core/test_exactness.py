@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hpd_core.config import EngineConfig
 
 from .families import FAMILIES, build_model
-from .helpers import Prompter, assert_equals_oracle, decode, random_case, random_closing, random_ids
+from .helpers import Prompter, assert_equals_oracle, decode, random_case, random_endings, random_ids
 
 LAYOUTS = ("tree", "stacked")
 
@@ -20,14 +20,14 @@ LAYOUTS = ("tree", "stacked")
 @pytest.mark.usefixtures("poison")
 def test_family_equals_oracle(family: str, layout: str) -> None:
     rng = np.random.default_rng(7)
-    closing = random_closing(rng)
+    endings = random_endings(rng)
     prefixes = [random_ids(rng, 9, 14), random_ids(rng, 3, 5)]
     cases = [random_case(rng, layout, prefixes, branches=4, k_max=6) for _ in range(6)]
     config = EngineConfig(max_prompts_per_cohort=4, max_tokens_per_step=64)
-    prompts = decode(build_model(family), cases, closing, config)
+    prompts = decode(build_model(family), cases, endings, config)
     oracle = build_model(family)
     for case, prompt in zip(cases, prompts, strict=True):
-        assert_equals_oracle(oracle, case, prompt, closing)
+        assert_equals_oracle(oracle, case, prompt, endings)
 
 
 @st.composite
@@ -71,35 +71,35 @@ def test_any_schedule_equals_oracle(
 ) -> None:
     """Records in any number and order, any budget, cohort size and drafts, prefixes evicted or shared or empty."""
     rng = np.random.default_rng(seed)
-    closing = random_closing(rng, share=float(rng.choice([0.02, 0.2, 0.6])))
+    endings = random_endings(rng, share=float(rng.choice([0.02, 0.2, 0.6])))
     prefixes = [random_ids(rng, 0, 12) for _ in range(num_prefixes)]
     cases = [random_case(rng, layout, prefixes, branches, k_max) for _ in range(num_cases)]
     source = None
     if config.max_draft_tokens_per_step:
-        source = Prompter(decode(build_model(family), cases, closing, EngineConfig()), rng, spoilt)
-    prompts = decode(build_model(family), cases, closing, config, source)
+        source = Prompter(decode(build_model(family), cases, endings, EngineConfig()), rng, spoilt)
+    prompts = decode(build_model(family), cases, endings, config, source)
     oracle = build_model(family)
     for index in {0, num_cases // 2, num_cases - 1}:
-        assert_equals_oracle(oracle, cases[index], prompts[index], closing)
+        assert_equals_oracle(oracle, cases[index], prompts[index], endings)
 
 
 def test_tree_answer_is_the_same_alone_and_among_hundreds() -> None:
     rng = np.random.default_rng(3)
-    closing = random_closing(rng)
+    endings = random_endings(rng)
     prefixes = [random_ids(rng, 5, 9) for _ in range(7)]
     cases = [random_case(rng, "tree", prefixes, branches=5, k_max=8) for _ in range(300)]
     model = build_model("qwen3")
-    together = decode(model, cases, closing, EngineConfig(max_tokens_per_step=512))
+    together = decode(model, cases, endings, EngineConfig(max_tokens_per_step=512))
     for index in range(0, 300, 29):
-        alone = decode(model, [cases[index]], closing, EngineConfig())[0]
+        alone = decode(model, [cases[index]], endings, EngineConfig())[0]
         assert alone.tokens == together[index].tokens
         np.testing.assert_allclose(np.concatenate(alone.logprobs), np.concatenate(together[index].logprobs), atol=1e-4)
 
 
 def test_long_document_is_prefilled_in_chunks() -> None:
     rng = np.random.default_rng(11)
-    closing = random_closing(rng)
+    endings = random_endings(rng)
     case = random_case(rng, "tree", [random_ids(rng, 40, 60)], branches=3, k_max=6, document=1500)
     config = EngineConfig(max_tokens_per_step=128)
-    prompts = decode(build_model("llama"), [case], closing, config)
-    assert_equals_oracle(build_model("llama"), case, prompts[0], closing)
+    prompts = decode(build_model("llama"), [case], endings, config)
+    assert_equals_oracle(build_model("llama"), case, prompts[0], endings)

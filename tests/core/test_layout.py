@@ -25,7 +25,7 @@ from hpd_core.layout import (
 )
 
 from .families import build_model
-from .helpers import LOGPROB_TOLERANCE, decode, random_case, random_closing, random_ids
+from .helpers import LOGPROB_TOLERANCE, decode, random_case, random_endings, random_ids
 
 # The pictures of the module's docstring. Every token is its own number; X closes a value.
 P1, P2, D1, D2, BRACE, BRAND1, BRAND2, COLOR1, COLOR2, SEP, END = range(100, 111)
@@ -342,9 +342,9 @@ def teacher_forced_logprobs(model: Any, layout: Layout, values: list[list[int]])
 @pytest.mark.parametrize("family", ["llama", "gemma3", "mistral"])
 def test_training_forward_gives_the_logits_of_decoding(family: str, kind: str) -> None:
     rng = np.random.default_rng(5)
-    closing = random_closing(rng)
+    endings = random_endings(rng)
     cases = [random_case(rng, kind, [random_ids(rng, 4, 8)], branches=4, k_max=6) for _ in range(5)]
-    prompts = decode(build_model(family), cases, closing, EngineConfig())
+    prompts = decode(build_model(family), cases, endings, EngineConfig())
     model = build_model(family)
     longest = 0
     for prompt in prompts:

@@ -19,7 +19,7 @@ from hpd_core.prepare import PromptBuilder
 from tests.tiny_model import answering_model, answering_tokenizer
 
 from .families import VOCABULARY
-from .helpers import assert_equals_oracle, decode, random_case, random_closing, random_ids
+from .helpers import assert_equals_oracle, decode, random_case, random_endings, random_ids
 from .products import SCHEMAS, products
 
 CPU = {"device": "cpu", "dtype": "float32"}
@@ -258,12 +258,12 @@ def learned(family: str, vocabulary: int, positions: int) -> Any:
 @pytest.mark.parametrize("family", LEARNED)
 def test_learned_positions_equal_the_oracle_in_tree(family: str) -> None:
     rng = np.random.default_rng(6)
-    closing = random_closing(rng)
+    endings = random_endings(rng)
     cases = [random_case(rng, "tree", [random_ids(rng, 3, 6)], branches=4, k_max=5) for _ in range(4)]
-    prompts = decode(learned(family, VOCABULARY, 256), cases, closing, EngineConfig())
+    prompts = decode(learned(family, VOCABULARY, 256), cases, endings, EngineConfig())
     oracle = learned(family, VOCABULARY, 256)
     for case, prompt in zip(cases, prompts, strict=True):
-        assert_equals_oracle(oracle, case, prompt, closing)
+        assert_equals_oracle(oracle, case, prompt, endings)
 
 
 @pytest.mark.parametrize("family", LEARNED)

@@ -17,12 +17,13 @@ from hpd_core.choosing import Choice
 from hpd_core.cohort import Chosen, Cohort, CohortInput, Prompt
 from hpd_core.constraints import StateTable
 from hpd_core.decoder import Decoder
+from hpd_core.ending import GOES_ON
 from hpd_core.layout import Branch, tree_layout
 from hpd_core.models import attach, cache_shape
 
 from .engines import TIMEOUT, answers, config
 from .families import VOCABULARY, build_model
-from .helpers import STATES, Prompter, TreeCase, assert_equals_oracle, decode, random_case, random_closing, random_ids
+from .helpers import STATES, Prompter, TreeCase, assert_equals_oracle, decode, random_case, random_endings, random_ids
 from .products import SCHEMAS, products
 
 LLAMA = build_model("llama")
@@ -98,7 +99,7 @@ def overlapping(**options: Any) -> EngineConfig:
 def test_any_schedule_equals_oracle(data: st.DataObject, seed: int, layout: str) -> None:
     """Merges, prefixes, caches that are given back and taken: none of it touches what a step in flight needs."""
     rng = np.random.default_rng(seed)
-    closing = random_closing(rng, share=float(rng.choice([0.02, 0.2, 0.6])))
+    endings = random_endings(rng, share=float(rng.choice([0.02, 0.2, 0.6])))
     prefixes = [random_ids(rng, 0, 12) for _ in range(data.draw(st.integers(1, 4), "prefixes"))]
     cases = [random_case(rng, layout, prefixes, 4, 7) for _ in range(data.draw(st.integers(1, 14), "cases"))]
     limits = overlapping(
@@ -111,10 +112,10 @@ def test_any_schedule_equals_oracle(data: st.DataObject, seed: int, layout: str)
     )
     source = None
     if limits.max_draft_tokens_per_step:
-        source = Prompter(decode(build_model("llama"), cases, closing, EngineConfig()), rng, 0.3)
-    prompts = decode(build_model("llama"), cases, closing, limits, source)
+        source = Prompter(decode(build_model("llama"), cases, endings, EngineConfig()), rng, 0.3)
+    prompts = decode(build_model("llama"), cases, endings, limits, source)
     for case, prompt in zip(cases, prompts, strict=True):
-        assert_equals_oracle(ORACLE, case, prompt, closing)
+        assert_equals_oracle(ORACLE, case, prompt, endings)
 
 
 def some_cases(count: int) -> list[Any]:
@@ -123,15 +124,15 @@ def some_cases(count: int) -> list[Any]:
     return [random_case(rng, "tree", prefixes, 4, 8) for _ in range(count)]
 
 
-CLOSING = random_closing(np.random.default_rng(1))
-NEVER = np.zeros(VOCABULARY, dtype=bool)
+ENDINGS = random_endings(np.random.default_rng(1))
+NEVER = np.full(VOCABULARY, GOES_ON, dtype=np.uint8)
 SMALL: dict[str, Any] = {"max_tokens_per_step": 48, "max_prompts_per_cohort": 3}
 
 
 def test_there_are_two_steps_at_a_time(device: Device) -> None:
-    expected = decode(build_model("llama"), some_cases(30), CLOSING, EngineConfig(**SMALL))
+    expected = decode(build_model("llama"), some_cases(30), ENDINGS, EngineConfig(**SMALL))
     assert device.most_in_flight == 1, "not where nobody asked for it: on a CPU there is nothing to gain"
-    found = decode(build_model("llama"), some_cases(30), CLOSING, overlapping(**SMALL))
+    found = decode(build_model("llama"), some_cases(30), ENDINGS, overlapping(**SMALL))
     assert device.most_in_flight == 2
     assert [prompt.tokens for prompt in found] == [prompt.tokens for prompt in expected]
 
@@ -232,7 +233,7 @@ def test_the_cache_holds_both_steps(count: int, slots: int, per_cohort: int) -> 
 @pytest.mark.parametrize("fail_at", range(1, 15, 3))
 def test_out_of_memory_with_a_step_in_flight(fail_at: int, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both begin anew, with less."""
-    expected = [prompt.tokens for prompt in decode(LLAMA, some_cases(30), CLOSING, EngineConfig(**SMALL))]
+    expected = [prompt.tokens for prompt in decode(LLAMA, some_cases(30), ENDINGS, EngineConfig(**SMALL))]
     launch, calls = Decoder._forward, 0
 
     def failing(decoder: Decoder, inputs: list[CohortInput]) -> Choice:
@@ -244,7 +245,7 @@ def test_out_of_memory_with_a_step_in_flight(fail_at: int, device: Device, monke
         return launch(decoder, inputs)
 
     monkeypatch.setattr(Decoder, "_forward", failing)
-    found = decode(LLAMA, some_cases(30), CLOSING, overlapping(**SMALL))
+    found = decode(LLAMA, some_cases(30), ENDINGS, overlapping(**SMALL))
     assert calls > fail_at, "and then with a step in flight, too"
     assert [prompt.tokens for prompt in found] == expected
 
@@ -252,7 +253,7 @@ def test_out_of_memory_with_a_step_in_flight(fail_at: int, device: Device, monke
 def test_nothing_of_dropped_work_is_taken_later(device: Device) -> None:
     table = StateTable()
     table.add(STATES)
-    decoder = Decoder(LLAMA, CLOSING, overlapping(**SMALL), cache_shape(LLAMA), table)
+    decoder = Decoder(LLAMA, ENDINGS, overlapping(**SMALL), cache_shape(LLAMA), table)
     dropped = [case.prompt() for case in some_cases(30)]
     decoder.add(dropped)
     while not decoder._in_flight:
@@ -267,7 +268,7 @@ def test_nothing_of_dropped_work_is_taken_later(device: Device) -> None:
     assert set(finished) == set(prompts)
     assert decoder.pool.num_used == 0
     for case, prompt in zip(some_cases(5), prompts, strict=True):
-        assert_equals_oracle(ORACLE, case, prompt, CLOSING)
+        assert_equals_oracle(ORACLE, case, prompt, ENDINGS)
 
 
 # The engine.

@@ -12,7 +12,7 @@ from hpd_core.config import EngineConfig
 from hpd_core.packing import PackedLinears
 
 from .families import build_model
-from .helpers import decode, random_case, random_closing, random_ids
+from .helpers import decode, random_case, random_endings, random_ids
 
 pytestmark = pytest.mark.skipif(
     not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="this CPU does not multiply in bfloat16"
@@ -69,10 +69,10 @@ def test_other_layers_are_left_alone(layer: Any) -> None:
 
 def test_the_engine_decodes_alike_with_and_without() -> None:
     rng = np.random.default_rng(8)
-    closing = random_closing(rng)
+    endings = random_endings(rng)
     cases = [random_case(rng, "tree", [random_ids(rng, 9, 12)], branches=4, k_max=6) for _ in range(6)]
     runs = [
-        decode(build_model("llama").to(torch.bfloat16), cases, closing, EngineConfig(pack_weights=pack))
+        decode(build_model("llama").to(torch.bfloat16), cases, endings, EngineConfig(pack_weights=pack))
         for pack in (True, False)
     ]
     for ours, theirs in zip(*runs, strict=True):

@@ -14,13 +14,14 @@ from hpd_core.cache import CachePool
 from hpd_core.cohort import Cohort, Prompt
 from hpd_core.config import EngineConfig
 from hpd_core.decoder import Decoder, StepReport
+from hpd_core.ending import ENDS, ENDS_AS_FIRST, GOES_ON
 from hpd_core.layout import Branch, tree_layout
 from hpd_core.models import attach, cache_shape
 
 from .families import VOCABULARY, build_model
-from .helpers import TreeCase, assert_equals_oracle, decode, random_case, random_closing, random_ids
+from .helpers import TreeCase, assert_equals_oracle, decode, random_case, random_endings, random_ids
 
-NEVER = np.zeros(VOCABULARY, dtype=bool)
+NEVER = np.full(VOCABULARY, GOES_ON, dtype=np.uint8)
 LLAMA = build_model("llama")
 attach(LLAMA)
 ORACLE = build_model("llama")
@@ -58,9 +59,17 @@ def test_a_value_that_does_not_close_takes_exactly_its_limit(layout: str, budget
 def test_a_value_that_closes_at_its_limit_is_closed(layout: str) -> None:
     rng = np.random.default_rng(2)
     case = random_case(rng, layout, [[]], branches=4, k_max=1)
-    item = decode(build_model("llama"), [case], ~NEVER, EngineConfig())[0]
+    item = decode(build_model("llama"), [case], NEVER + ENDS, EngineConfig())[0]
     assert item.closed == [True] * item.layout.num_branches
     assert all(len(tokens) == 1 for tokens in item.tokens)
+
+
+@pytest.mark.parametrize(("layout", "length"), [("tree", 1), ("stacked", 5)])
+def test_a_first_token_that_says_it_all_ends_a_value_that_nobody_sees(layout: str, length: int) -> None:
+    case = random_case(np.random.default_rng(2), layout, [[]], branches=4, k_max=5)
+    item = decode(build_model("llama"), [case], NEVER + ENDS_AS_FIRST, EngineConfig())[0]
+    assert [len(tokens) for tokens in item.tokens] == [min(length, limit) for limit in item.layout.max_new_tokens]
+    assert item.closed == [layout == "tree"] * item.layout.num_branches
 
 
 @pytest.mark.parametrize("family", ["granite", "gemma3", "gpt_oss", "qwen3"])
@@ -68,19 +77,19 @@ def test_a_value_that_closes_at_its_limit_is_closed(layout: str) -> None:
 def test_eager_attention_equals_the_oracle(family: str, layout: str) -> None:
     """Granite scales its scores by a number of its own."""
     rng = np.random.default_rng(4)
-    closing = random_closing(rng)
+    endings = random_endings(rng)
     cases = [random_case(rng, layout, [random_ids(rng, 3, 6)], branches=3, k_max=5) for _ in range(3)]
-    prompts = decode(build_model(family), cases, closing, EngineConfig(attention="eager"))
+    prompts = decode(build_model(family), cases, endings, EngineConfig(attention="eager"))
     oracle = build_model(family)
     for case, item in zip(cases, prompts, strict=True):
-        assert_equals_oracle(oracle, case, item, closing)
+        assert_equals_oracle(oracle, case, item, endings)
 
 
 @torch.inference_mode()
 def test_merging_many_cohorts_at_different_steps() -> None:
     rng = np.random.default_rng(9)
-    closing = random_closing(rng, share=0.05)
-    decoder = Decoder(LLAMA, closing, EngineConfig(), cache_shape(LLAMA))
+    endings = random_endings(rng, share=0.05)
+    decoder = Decoder(LLAMA, endings, EngineConfig(), cache_shape(LLAMA))
     groups = [
         [TreeCase([], random_ids(rng, 3, 20), [Branch(random_ids(rng, 1, 3), 12) for _ in range(count)])]
         * (1 + count % 2)
@@ -105,7 +114,7 @@ def test_merging_many_cohorts_at_different_steps() -> None:
     oracle = build_model("llama")
     for group, items in zip(groups, prompts, strict=True):
         for case, item in zip(group, items, strict=True):
-            assert_equals_oracle(oracle, case, item, closing)
+            assert_equals_oracle(oracle, case, item, endings)
 
 
 def num_tokens(report: StepReport) -> int:
@@ -244,7 +253,7 @@ def test_a_stream_of_one_prefix_does_not_keep_another_waiting() -> None:
 def test_submissions_that_arrive_at_any_time_are_answered_as_alone(data: st.DataObject) -> None:
     """And fairly: the oldest that waits is in every cohort that is admitted."""
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
-    closing = random_closing(rng)
+    endings = random_endings(rng)
     prefixes = [random_ids(rng, 2, 6) for _ in range(3)] + [[]]
     config = EngineConfig(
         max_prompts_per_cohort=data.draw(st.integers(1, 4)),
@@ -252,7 +261,7 @@ def test_submissions_that_arrive_at_any_time_are_answered_as_alone(data: st.Data
         max_cached_prefixes=data.draw(st.integers(1, 3)),
         max_cached_tokens=data.draw(st.sampled_from([1, 120, 10**6])),
     )
-    decoder = Decoder(LLAMA, closing, config, cache_shape(LLAMA))
+    decoder = Decoder(LLAMA, endings, config, cache_shape(LLAMA))
     submissions = data.draw(st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=5), min_size=1, max_size=5))
     cases: list[TreeCase] = []
     prompts: list[Prompt] = []
@@ -279,7 +288,7 @@ def test_submissions_that_arrive_at_any_time_are_answered_as_alone(data: st.Data
     while decoder.has_work:
         step()
     for case, item in zip(cases, prompts, strict=True):
-        assert_equals_oracle(ORACLE, case, item, closing)
+        assert_equals_oracle(ORACLE, case, item, endings)
     assert decoder.pool.num_used == 0
 
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, normalizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+from hpd_core.ending import COMPLETE_WORDS, ENDS, ENDS_AS_FIRST, GOES_ON
 from hpd_core.prompt import Piece
 from hpd_core.tokenization import SegmentTokenizer
-from hpd_core.types import Record
+from hpd_core.types import Attribute, Record
+from hpd_core.values import parse_value
 from tests.tiny_model import build_tokenizer
 
 TINY = build_tokenizer()
@@ -117,24 +118,34 @@ def test_empty_texts() -> None:
 
 
 @pytest.mark.parametrize("extra", [0, 7], ids=["exact", "padded vocabulary"])
-def test_closing_tokens_are_those_whose_text_holds_a_newline(segments: SegmentTokenizer, extra: int) -> None:
+def test_values_end_with_a_newline_or_as_a_word_that_is_all(segments: SegmentTokenizer, extra: int) -> None:
     size = len(segments.tokenizer)
-    closing = segments.closing_tokens(size + extra)
-    texts = (segments.tokenizer.decode([index], clean_up_tokenization_spaces=False) for index in range(size))
-    expected = np.array(["\n" in text for text in texts] + [False] * extra)
-    np.testing.assert_array_equal(closing, expected)
-    assert closing.any()
+    endings = segments.endings(size + extra)
+    texts = [segments.tokenizer.decode([index], clean_up_tokenization_spaces=False) for index in range(size)]
+    words = {"null", " null", "true", " true", "false", " false"}
+    expected = [ENDS if "\n" in text else ENDS_AS_FIRST if text in words else GOES_ON for text in texts]
+    assert endings.tolist() == expected + [GOES_ON] * extra
+    assert ENDS in expected
 
 
-def test_closing_tokens_of_a_model_with_fewer_rows_than_tokens() -> None:
-    assert len(SEGMENTS.closing_tokens(100)) == 100
+@pytest.mark.parametrize("kind", ["string", "number", "boolean", "enum"])
+@pytest.mark.parametrize("word", sorted(COMPLETE_WORDS))
+@given(behind=st.text(st.sampled_from('ab1"\\,[]{}: e.-\n')))
+def test_nothing_behind_a_complete_word_changes_what_is_read(word: str, kind: Any, behind: str) -> None:
+    attribute = Attribute(name="A", type=kind, values=("true", "b") if kind == "enum" else None)
+    alone, followed = (parse_value(attribute, f" {word}{text}", closed=True) for text in ("", behind))
+    assert (alone.status, alone.items) == (followed.status, followed.items)
+
+
+def test_endings_of_a_model_with_fewer_rows_than_tokens() -> None:
+    assert len(SEGMENTS.endings(100)) == 100
 
 
 def test_added_tokens_with_a_newline_close_a_value() -> None:
     tokenizer = build_tokenizer()
     tokenizer.add_tokens([AddedToken("\n\n"), AddedToken(",\n  "), AddedToken("   ")])
-    closing = SegmentTokenizer(tokenizer).closing_tokens(len(tokenizer))
-    assert closing[-3:].tolist() == [True, True, False]
+    endings = SegmentTokenizer(tokenizer).endings(len(tokenizer))
+    assert endings[-3:].tolist() == [ENDS, ENDS, GOES_ON]
 
 
 def test_decoding_keeps_spaces_and_leaves_control_tokens_out() -> None:

@@ -18,7 +18,7 @@ from hpd_core.layout import Branch, fill_layout, tree_layout
 from hpd_core.training import TrainingBatch, attach_training, collate, cross_entropy, forward_logits, forward_loss
 
 from .families import FAMILIES, VOCABULARY, build_model
-from .helpers import LOGPROB_TOLERANCE, decode, random_case, random_closing, random_ids
+from .helpers import LOGPROB_TOLERANCE, decode, random_case, random_endings, random_ids
 
 
 def to_example(prompt: Prompt) -> Example:
@@ -49,10 +49,10 @@ def target_logprobs(model: Any, batch: TrainingBatch) -> np.ndarray[Any, Any]:
 def test_teacher_forcing_gives_the_logits_of_decoding(family: str, kind: str, multiple: int) -> None:
     """Several examples in one packed row, the prefix computed once, against the engine's own decoding."""
     rng = np.random.default_rng(7)
-    closing = random_closing(rng)
+    endings = random_endings(rng)
     prefix = random_ids(rng, 4, 8)
     cases = [random_case(rng, kind, [prefix], branches=4, k_max=6) for _ in range(5)]
-    prompts = decode(build_model(family), cases, closing, EngineConfig())
+    prompts = decode(build_model(family), cases, endings, EngineConfig())
     model = build_model(family)
     attach_training(model)
     batch = collate([to_example(prompt) for prompt in prompts], multiple=multiple)

@@ -16,7 +16,7 @@ from hpd_core.cohort import Cohort
 from hpd_core.decoder import Decoder
 from tests.core.engines import answers
 from tests.core.families import build_model
-from tests.core.helpers import assert_equals_oracle, decode, random_case, random_closing, random_ids
+from tests.core.helpers import assert_equals_oracle, decode, random_case, random_endings, random_ids
 from tests.core.products import SCHEMAS, products
 
 pytestmark = [
@@ -33,14 +33,14 @@ def test_fp32_on_the_gpu_equals_the_oracle_on_the_cpu(
 ) -> None:
     monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", False)
     rng = np.random.default_rng(5)
-    closing = random_closing(rng)
+    endings = random_endings(rng)
     prefixes = [random_ids(rng, 4, 12)]
     cases = [random_case(rng, layout, prefixes, branches=5, k_max=6) for _ in range(24)]
     limits = EngineConfig(max_tokens_per_step=96, max_prompts_per_cohort=4, overlap_steps=overlap)
-    prompts = decode(build_model(family).cuda(), cases, closing, limits)
+    prompts = decode(build_model(family).cuda(), cases, endings, limits)
     oracle = build_model(family)
     for case, prompt in zip(cases, prompts, strict=True):
-        assert_equals_oracle(oracle, case, prompt, closing)
+        assert_equals_oracle(oracle, case, prompt, endings)
 
 
 @pytest.mark.parametrize("drafts", [0, 64])
@@ -50,13 +50,13 @@ def test_nothing_waits_for_the_gpu_but_who_wants_its_tokens(
 ) -> None:
     """Else the host stands still with it, for all that a second step is under way."""
     rng = np.random.default_rng(6)
-    closing = random_closing(rng)
+    endings = random_endings(rng)
     cases = [random_case(rng, "tree", [random_ids(rng, 4, 12)], branches=5, k_max=6) for _ in range(24)]
     limits = EngineConfig(
         max_tokens_per_step=96, max_prompts_per_cohort=4, attention=attention, max_draft_tokens_per_step=drafts
     )
     model = build_model("llama").cuda()
-    decode(model, cases, closing, limits)  # what is made once may wait
+    decode(model, cases, endings, limits)  # what is made once may wait
     most_in_flight = 0
 
     def watched(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -74,7 +74,7 @@ def test_nothing_waits_for_the_gpu_but_who_wants_its_tokens(
 
     for owner, name in ((Decoder, "_forward"), (Cohort, "next_input"), (Cohort, "accept"), (Cohort, "retire")):
         monkeypatch.setattr(owner, name, watched(getattr(owner, name)))
-    decode(model, cases, closing, limits)
+    decode(model, cases, endings, limits)
     assert most_in_flight == 2
 
 

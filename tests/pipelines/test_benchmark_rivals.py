@@ -290,12 +290,12 @@ def compared(model: Any, workload: Workload) -> tuple[list[Question], Answers, A
     config = EngineConfig(max_value_tokens=6)
     prepared = natural_prompts(model, workload, config)
     asked = questions(prepared, workload)
-    closing = workload.closing_tokens(model)
-    stop = closing.nonzero()[0].tolist()
+    endings = workload.endings(model)
+    stop = endings.nonzero()[0].tolist()
     theirs = [greedy(model, question.prompt, question.limit, stop) for question in asked]
     models.attach(model)
     try:
-        ours = tree_answers(model, prepared, closing, config)
+        ours = tree_answers(model, prepared, endings, config)
     finally:
         models.use_own_attention(model)
     return asked, ours, theirs
