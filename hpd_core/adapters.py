@@ -142,7 +142,8 @@ class Adapter:
             )
         if self.record.prompt_hash != prompt_hash:
             notes.append(
-                f"the adapter was trained with the prompt {self.record.prompt_hash}, this run uses {prompt_hash}"
+                f"the adapter was trained with the prompt {self.record.prompt_hash}, this run uses {prompt_hash}: "
+                f"other texts, or other engine.prompt.keys"
             )
         return notes
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Self
@@ -122,10 +122,17 @@ class PromptBuilder:
 
     def _keys(self, schema: CategorySchema) -> list[list[int]]:
         """The ids of each attribute's key."""
+        full = self._segments.encode_schema_text([render_key(attribute) for attribute in schema.attributes])
         if self._config.prompt.keys == "full":
-            return self._segments.encode_schema_text([render_key(attribute) for attribute in schema.attributes])
-        names = [render_short_key(attribute) for attribute in schema.attributes]
-        return distinct_beginnings(self._segments.encode_schema_text(names))
+            return full
+        names = self._segments.encode_schema_text([render_short_key(attribute) for attribute in schema.attributes])
+        short = distinct_beginnings(names, self._says_something)
+        return [key if beginning is None else beginning for key, beginning in zip(full, short, strict=True)]
+
+    def _says_something(self, ids: list[int]) -> bool:
+        """Whether there is a letter or a digit, and no part of a character."""
+        (text,) = self._segments.decode([ids])
+        return any(map(str.isalnum, text)) and "\ufffd" not in text
 
     def build(
         self,
@@ -272,11 +279,13 @@ class PromptBuilder:
         )
 
 
-def distinct_beginnings(sequences: Sequence[list[int]]) -> list[list[int]]:
-    """Of each sequence the shortest beginning that no other one begins with; all of it, where there is none."""
-    counts = Counter(tuple(ids[:length]) for ids in sequences for length in range(1, len(ids) + 1))
-    shortest = (next((n for n in range(1, len(ids)) if counts[tuple(ids[:n])] == 1), len(ids)) for ids in sequences)
-    return [ids[:length] for ids, length in zip(sequences, shortest, strict=True)]
+def distinct_beginnings(
+    sequences: Sequence[list[int]], is_enough: Callable[[list[int]], bool]
+) -> list[list[int] | None]:
+    """Of each sequence the shortest beginning that is enough and that no other one begins with; None: there is none."""
+    beginnings = [[ids[:length] for length in range(1, len(ids) + 1)] for ids in sequences]
+    counts = Counter(tuple(beginning) for own in beginnings for beginning in own)
+    return [next((ids for ids in own if counts[tuple(ids)] == 1 and is_enough(ids)), None) for own in beginnings]
 
 
 def not_text(record: Record) -> Refusal | None:

@@ -11,8 +11,9 @@ whatever they contain (see tokenization.py).
     value      ` "Nike",`                                                 decoded
 
 Keys are known, so that a key need only say which one it is. With `keys: short` it is the shortest beginning of the
-attribute's name that no other attribute of the category begins with, often one token: ` Brand`. Every product has
-every key forwarded, and the whole names stand in the prefix, which is computed once.
+attribute's name that says something and that no other attribute of the category begins with, mostly one token:
+` Brand`. Every product has every key forwarded, and the whole names stand in the prefix, which is computed once. A name
+without such a beginning has its full key.
 
 In the spirit of the paper's Figure 9 (appendix E). With `stacked`, J documents stand in one prompt, each under
 a local number, and the skeleton has one object per number. The record's own id is never shown to the model.
@@ -27,7 +28,14 @@ from decimal import Decimal
 from typing import Any, Literal, Self
 
 from jinja2 import TemplateError
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from hpd_core.errors import PromptError
 from hpd_core.types import Attribute, CategorySchema, content_hash
@@ -82,6 +90,14 @@ class PromptTemplate(BaseModel):
             if text.index(_ATTRIBUTES) > text.index(_DOCUMENTS):
                 raise ValueError(f"{name} must name {_ATTRIBUTES} before {_DOCUMENTS}")
         return self
+
+    @model_serializer(mode="wrap")
+    def _leave_out_full_keys(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        data: dict[str, Any] = handler(self)
+        if self.keys == "full":
+            # What was begun before there was a choice had full keys, and goes on under the same hash.
+            del data["keys"]
+        return data
 
     @property
     def hash(self) -> str:

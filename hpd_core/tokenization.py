@@ -9,11 +9,9 @@ from typing import Any
 import numpy as np
 from transformers import PreTrainedTokenizerFast
 
-from hpd_core.ending import COMPLETE_WORDS, ENDS, ENDS_AS_FIRST, GOES_ON, Endings
+from hpd_core.ending import ENDS, ENDS_AS_FIRST, GOES_ON, NULL, Endings
 from hpd_core.errors import PromptError
 from hpd_core.prompt import Piece
-
-_COMPLETE_WORDS = tuple(COMPLETE_WORDS)
 
 
 class SegmentTokenizer:
@@ -112,14 +110,16 @@ class SegmentTokenizer:
         """
         endings = np.full(vocab_size, GOES_ON, dtype=np.uint8)
         size = min(vocab_size, len(self.tokenizer))
+        left_out = set(self.tokenizer.all_special_ids)  # they have no text in an answer
         tokens = self.tokenizer.convert_ids_to_tokens(list(range(size)))
         # NOTE: decoding one id at a time is slow for 250,000 ids. A newline can only be in a token that shows it,
-        # in the byte-level alphabet ("Ċ") or as a byte token, a word in one that shows the word; those candidates are
-        # decoded to be sure.
+        # in the byte-level alphabet ("Ċ") or as a byte token, null in one that shows it; those candidates are decoded
+        # to be sure.
         for index, token in enumerate(tokens):
             if token is None:
                 continue
-            if "\n" in token or "Ċ" in token or token == "<0x0A>" or token.endswith(_COMPLETE_WORDS):
+            is_null = token.endswith(NULL) and index not in left_out
+            if "\n" in token or "Ċ" in token or token == "<0x0A>" or is_null:
                 endings[index] = _ending(self.tokenizer.decode([index], clean_up_tokenization_spaces=False))
         return endings
 
@@ -135,7 +135,7 @@ class SegmentTokenizer:
 def _ending(text: str) -> int:
     if "\n" in text:
         return ENDS
-    return ENDS_AS_FIRST if text.strip(" ") in _COMPLETE_WORDS else GOES_ON
+    return ENDS_AS_FIRST if text.strip(" ") == NULL else GOES_ON
 
 
 def _plain_backend(tokenizer: Any) -> Any:

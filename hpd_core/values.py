@@ -1,7 +1,8 @@
 """From the text a model wrote for one value to a `Value`.
 
-One rule for every layout and baseline (design: the end of a value): what counts is the line up to the first
-newline; the first complete JSON value of it is read, the rest is dropped and counted.
+One rule for every layout and baseline: what counts is the line up to the first newline, or to where decoding stopped
+since nothing behind would count (ending.py); the first complete JSON value of it is read, the rest is dropped and
+counted.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from rich.console import Console
 
 from hpd_core import EngineConfig, models
 from hpd_core.decoder import Decoder
-from hpd_core.ending import ENDS, Endings
+from hpd_core.ending import ENDS, Endings, at_line_ends
 from hpd_core.extractor import Weights
 from hpd_core.prepare import PreparedPrompt
 from hpd_core.tokenization import SegmentTokenizer
@@ -168,7 +168,7 @@ def compare_with_vllm(workload: Workload, job: JobConfig, python: str | None, bl
             theirs = vllm.run("natural").answers
         finally:
             vllm.close()
-        ours = tree_answers(model, prepared, endings == ENDS, job.engine)
+        ours = tree_answers(model, prepared, at_line_ends(endings), job.engine)
 
         def load_oracle() -> Any:
             oracle = models.load_model(source, job.engine.model_copy(update={"dtype": "float32"}))

@@ -38,7 +38,7 @@ def _run_generate(model: Any, workload: Workload, config: EngineConfig) -> Run:
         results = future.result()
     if failed := next((result for result in results if result.error), None):
         raise UsageError(f"record {failed.id} cannot be taken by {GENERATE}: {failed.error}")
-    # As in the layouts, the line's end counts; an attribute that was left out has no tokens.
+    # As in `stacked`, every line's end counts; an attribute that was left out has no tokens.
     lines = [f"{value.raw}\n" for result in results for value in result.values.values() if value.raw]
     num_tokens = sum(map(len, SegmentTokenizer(workload.tokenizer).encode_text(lines)))
     return Run(future.metrics.busy_seconds, num_steps=future.metrics.num_steps, num_value_tokens=num_tokens)

@@ -77,7 +77,10 @@ def report(name: str, model: Any, workload: str, found: Comparison, other_facts:
     said = {name: runs[0].note for name, runs in results.items() if runs[0].note is not None}
     notes += [f"{contender}: {note}." for contender, note in said.items()]
     if natural:
-        notes.append("Answers are as long as each contender's model writes them: the lengths differ, see tokens/value.")
+        notes.append(
+            "Answers are as long as each contender's model writes them: the lengths differ, see tokens/value. ('tree' "
+            "writes nothing behind null.)"
+        )
     _print(table, notes)
     facts = _facts(name, model, workload) | {
         "records": num_records,

@@ -64,8 +64,8 @@ class Workload:
 
     Attributes:
         lengths: per record and attribute, tokens of the value's line, the closing one included.
-        begins_complete: per record and attribute, whether the first token says it all (`null`): who decodes values
-            apart writes no other (hpd_core/ending.py).
+        is_null: per record and attribute, whether the value is a null of one token, behind which nobody who decodes
+            values apart writes another (hpd_core/ending.py).
         documents: per record, the token ids of its text.
     """
 
@@ -73,7 +73,7 @@ class Workload:
     schemas: Mapping[str, CategorySchema]
     records: Sequence[Record]
     lengths: Sequence[Sequence[int]]
-    begins_complete: Sequence[Sequence[bool]]
+    is_null: Sequence[Sequence[bool]]
     documents: Sequence[Sequence[int]]
 
     @classmethod
@@ -87,13 +87,13 @@ class Workload:
         """Values as long as these answers (per record and attribute of its schema)."""
         segments = SegmentTokenizer(tokenizer)
         endings = segments.endings(len(tokenizer))
-        lengths, begins_complete = [], []
+        lengths, is_null = [], []
         for record, items in zip(records, answers, strict=True):
             pairs = zip(schemas[record.category].attributes, items, strict=True)
             encoded = segments.encode_text([render_answer_line(attribute, item) for attribute, item in pairs])
             lengths.append([len(ids) for ids in encoded])
-            begins_complete.append([bool(endings[ids[0]] == ENDS_AS_FIRST) for ids in encoded])
-        return cls(tokenizer, schemas, records, lengths, begins_complete, DocumentTokenizer(tokenizer).encode(records))
+            is_null.append([bool(endings[ids[0]] == ENDS_AS_FIRST) for ids in encoded])
+        return cls(tokenizer, schemas, records, lengths, is_null, DocumentTokenizer(tokenizer).encode(records))
 
     @classmethod
     def of_gold(cls, tokenizer: Any, job: JobConfig, gold_path: str, limit: int | None) -> Self:
@@ -136,7 +136,7 @@ class Workload:
         for item in prepared:
             lengths = np.array([self.lengths[slot.record][slot.attribute] for slot in item.slots])
             if config.layout == "tree":
-                lengths[[self.begins_complete[slot.record][slot.attribute] for slot in item.slots]] = 1
+                lengths[[self.is_null[slot.record][slot.attribute] for slot in item.slots]] = 1
             item.prompt.layout = dataclasses.replace(item.prompt.layout, max_new_tokens=lengths)
         return prepared
 
@@ -182,7 +182,7 @@ class Workload:
             self,
             records=[self.records[number] for number in numbers],
             lengths=[self.lengths[number] for number in numbers],
-            begins_complete=[self.begins_complete[number] for number in numbers],
+            is_null=[self.is_null[number] for number in numbers],
             documents=[self.documents[number] for number in numbers],
         )
 
@@ -197,7 +197,7 @@ class Workload:
             self,
             schemas=schemas,
             lengths=[_stretched(lengths, count) for lengths in self.lengths],
-            begins_complete=[_stretched(values, count) for values in self.begins_complete],
+            is_null=[_stretched(values, count) for values in self.is_null],
         )
 
     def with_values_of(self, num_tokens: int) -> Self:
@@ -205,9 +205,8 @@ class Workload:
         return self.with_lengths([[num_tokens] * len(lengths) for lengths in self.lengths])
 
     def with_lengths(self, lengths: Sequence[Sequence[int]]) -> Self:
-        """Values of these lengths, whatever they begin with."""
-        begins_complete = [[False] * len(values) for values in lengths]
-        return dataclasses.replace(self, lengths=lengths, begins_complete=begins_complete)
+        """Values of these lengths, none of them null."""
+        return dataclasses.replace(self, lengths=lengths, is_null=[[False] * len(values) for values in lengths])
 
 
 def _one_by_one(item: PreparedPrompt) -> list[PreparedPrompt]:

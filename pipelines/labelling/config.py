@@ -124,7 +124,7 @@ class SelfTeacherConfig(_Section):
 
     def result_config(self) -> dict[str, Any]:
         """What decides the labels."""
-        engine = self.engine.model_dump(mode="json", include=set(_DECODING_KEYS))
+        engine = self.engine.autoregressive().model_dump(mode="json", include=set(_DECODING_KEYS))
         return {"kind": self.kind, "model": self.model, "adapter": self.adapter, "engine": engine}
 
 

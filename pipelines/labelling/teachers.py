@@ -99,7 +99,7 @@ class SelfTeacher:
         return {
             "teacher": self._config.model,
             "kind": self._config.kind,
-            "prompt_hash": self._config.engine.prompt.hash,
+            "prompt_hash": self._config.engine.autoregressive().prompt.hash,
             "schema_hash": self._schemas[category].hash,
         }
 

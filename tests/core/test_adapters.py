@@ -324,7 +324,10 @@ def test_another_layout_or_prompt_is_a_note(
     layout_note = "the adapter was trained for layout 'tree', this run uses"
     config = EngineConfig(**CPU, layout="stacked")
     gap_note = "the adapter was trained with max_value_tokens 30, this run uses 8"
-    prompt_note = f"the adapter was trained with the prompt abc, this run uses {config.prompt.hash}"
+    prompt_note = (
+        f"the adapter was trained with the prompt abc, this run uses {config.prompt.hash}: other texts, or other "
+        f"engine.prompt.keys"
+    )
     with (
         caplog.at_level(logging.WARNING, "hpd_core"),
         Engine.from_pretrained(str(tiny_model_dir), config, adapter=str(adapter)) as engine,

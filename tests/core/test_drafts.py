@@ -162,7 +162,7 @@ def test_accepted_rows_are_those_up_to_the_first_wrong_one(rows: list[list[tuple
 def test_whatever_is_drafted_the_answers_are_the_oracles(
     seed: int, family: str, branches: int, k_max: int, room: int, spoilt: float, attention: str
 ) -> None:
-    """Constraints on every other value; drafts too long, with endings tokens and with ids that are none."""
+    """Constraints on every other value; drafts too long, with closing tokens and with ids that are none."""
     rng = np.random.default_rng(seed)
     endings = random_endings(rng, share=float(rng.choice([0.0, 0.1, 0.5])))
     prefixes = [random_ids(rng, 0, 8) for _ in range(2)]

@@ -97,6 +97,8 @@ def test_hash_changes_with_any_text(other: PromptTemplate) -> None:
 
 def test_hash_does_not_change_by_accident() -> None:
     """If this fails: a text of the prompt has changed. Say so in the changelog, and set the new hash here."""
+    assert PromptTemplate().hash == "7980ee1ae1686e8e"
+    assert PromptTemplate(keys="full").hash == PromptTemplate().hash, "full keys are as if there were no choice"
     fixed = [
         texts.single_header(),
         texts.stacked_document_header(2),
@@ -284,14 +286,34 @@ def test_short_keys_are_as_short_as_they_can_be(smollm2_dir: Path) -> None:
 @given(names=st.lists(st.text("ab :\n", min_size=1), min_size=1, max_size=12, unique=True))
 def test_a_short_key_belongs_to_one_attribute(tiny_tokenizer: Any, names: list[str]) -> None:
     keys, whole = short_keys(tiny_tokenizer, names)
-    for number, (key, ids) in enumerate(zip(keys, whole, strict=True)):
+    assert len({tuple(key) for key in keys}) == len(keys)
+    for number, (key, ids, name) in enumerate(zip(keys, whole, names, strict=True)):
         others = whole[:number] + whole[number + 1 :]
-        assert key
-        assert key == ids[: len(key)]
-        if key != ids:
-            assert not any(other[: len(key)] == key for other in others), "it names one attribute"
-        for length in range(1, len(key)):
-            assert any(other[:length] == key[:length] for other in others), "a shorter one would not"
+
+        def names_it(length: int, ids: list[int] = ids, others: list[list[int]] = others) -> bool:
+            is_its_own = not any(other[:length] == ids[:length] for other in others)
+            return is_its_own and any(character.isalnum() for character in tiny_tokenizer.decode(ids[:length]))
+
+        lengths = [length for length in range(1, len(ids) + 1) if names_it(length)]
+        full = tiny_tokenizer(render_key(Attribute(name=name)), add_special_tokens=False)["input_ids"]
+        assert key == (ids[: lengths[0]] if lengths else full)
+
+
+@pytest.mark.parametrize(
+    ("names", "keys"),
+    [
+        (["5G", "Brand"], [" 5", " Brand"]),
+        (["颜色", "Brand"], [" 颜", " Brand"]),
+        (["颜色", "颜料"], [" 颜色", " 颜料"]),
+        (["#", "Brand"], ['"#":', " Brand"]),
+        (["Size", "Size "], ['"Size":', '"Size ":']),
+        (["A", "A:", "A: b"], ['"A":', " A::", " A: b"]),
+        (["Brand"], [" Brand"]),
+    ],
+)
+def test_a_short_key_says_something(smollm2_dir: Path, names: list[str], keys: list[str]) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(smollm2_dir)
+    assert [tokenizer.decode(key) for key in short_keys(tokenizer, names)[0]] == keys
 
 
 def test_document_lines_in_field_order() -> None:

@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 
-from hpd_core import EngineConfig, models
+from hpd_core import Attribute, CategorySchema, EngineConfig, PromptTemplate, models
 from hpd_core.prompt import render_document
+from hpd_core.tokenization import SegmentTokenizer
 from hpd_core.types import Record
 from pipelines.benchmarking.listings import LISTING_ATTRIBUTES, make_listing
 from pipelines.benchmarking.workload import Workload
 from pipelines.benchmarking.workloads import LISTING_TOKENS, make_workload
 from pipelines.errors import UsageError
-from tests.tiny_model import answering_model, answering_tokenizer
+from tests.tiny_model import answering_model, answering_tokenizer, build_tokenizer
 
 K_MAX = 30
 
@@ -92,6 +93,35 @@ def test_the_seed_decides(tokenizer: Any, name: str) -> None:
 def test_a_workload_that_nobody_knows_is_an_error(tokenizer: Any) -> None:
     with pytest.raises(UsageError, match="--workload 'titles': there are 'listings', 'skewed', "):
         make("titles", tokenizer)
+
+
+@pytest.mark.parametrize("keys", ["full", "short"])
+def test_who_decodes_values_apart_writes_nothing_behind_null(keys: Any) -> None:
+    tokenizer = build_tokenizer()
+    config = EngineConfig(prompt=PromptTemplate(keys=keys))
+    shoes = CategorySchema(category="Shoes", attributes=(Attribute(name="Brand"), Attribute(name="Vegan")))
+    records = [Record("0", "Shoes", {"t": "Velor"}), Record("1", "Shoes", {"t": "a shoe"})]
+    workload = Workload.of_answers(tokenizer, {"Shoes": shoes}, records, [[["Velor"], None], [None, None]])
+    assert workload.is_null == [[False, True], [True, True]]
+    value, null = map(len, SegmentTokenizer(tokenizer).encode_text([' "Velor",\n', " null,\n"]))
+    assert null > 1
+    assert workload.lengths == [[value, null], [null, null]]
+    model_config = answering_model(tokenizer).config
+
+    def lengths(layout: Any, changed: Workload = workload) -> list[list[int]]:
+        made = config.model_copy(update={"layout": layout, "stack_size": 1})
+        prepared = sorted(changed.prompts(model_config, made), key=lambda item: item.slots[0].record)
+        return [item.prompt.layout.max_new_tokens.tolist() for item in prepared]
+
+    assert lengths("tree") == [[value, 1], [1, 1]]
+    assert lengths("stacked") == workload.lengths
+    whole_keys = sum(map(len, SegmentTokenizer(tokenizer).encode_text(['"Brand":', '"Vegan":'])))
+    asked = {tuple(record.lengths): record.answer_length for record in workload.forced(model_config, config)}
+    assert asked == {(value, 1): whole_keys + value + null + 1, (1, 1): whole_keys + 2 * null + 1}
+
+    assert lengths("tree", workload.part([1])) == [[1, 1]]
+    assert lengths("tree", workload.with_attributes(3)) == [[value, 1, value], [1, 1, 1]]
+    assert lengths("tree", workload.with_values_of(4)) == [[4, 4], [4, 4]]
 
 
 def test_work_is_changed_in_one_thing() -> None:

@@ -78,8 +78,11 @@ def training(tmp_path: Path, tiny_model_dir: Path) -> Training:
 
 
 @pytest.mark.usefixtures("shared_ray")
-@pytest.mark.parametrize("layout", ["tree", "stacked", "ar"])
-def test_what_was_learned_is_what_is_answered(training: Training, layout: str) -> None:
+@pytest.mark.parametrize(
+    ("layout", "keys"), [("tree", "full"), ("tree", "short"), ("stacked", "full"), ("ar", "short")]
+)
+def test_what_was_learned_is_what_is_answered(training: Training, layout: str, keys: str) -> None:
+    training.document["engine"]["prompt"] = {"keys": keys}
     # With two documents in a prompt a model this small does not learn which is which.
     training.document["engine"]["stack_size"] = 1
     training.document["optimizer"]["epochs"] = 20 if layout == "stacked" else 8
@@ -101,6 +104,7 @@ def test_what_was_learned_is_what_is_answered(training: Training, layout: str) -
     kind: Any = AutoregressiveBaseline if layout == "ar" else Engine
     with kind.from_pretrained(training.document["model"], config, adapter=str(training.folder / "out/model")) as engine:
         results = engine.extract(records, load_schemas(str(training.folder / "schemas.yaml")))
+        assert engine.notes == [], "it was trained for this"
     expected = [training.line(n)["values"]["Colour"] for n in range(200, 212)]
     right = sum(list(r.values["Colour"].items) == (e or []) for r, e in zip(results, expected, strict=True))
     assert right >= 10, [r.values["Colour"] for r in results]
