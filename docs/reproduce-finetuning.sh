@@ -4,6 +4,7 @@
 #
 #   docs/reproduce-finetuning.sh DATA OUT "tree ar stacked" "0 1" [python]
 #
+# The layouts may also be "tree-short": `tree` with short keys (engine.prompt.keys).
 # DATA holds {oa-mine,ae-110k}.{train,test}.jsonl as published by ExtractGPT. Every part is resumable: what is finished
 # is not repeated, what was killed continues.
 set -euo pipefail
@@ -32,11 +33,14 @@ score() { # label, settings
 
 for seed in $seeds; do
     for layout in $layouts; do
+        keys=full
+        test "$layout" != tree-short || keys=short
         "$python" pipelines/finetune.py --config configs/finetune-extractgpt.yaml --set "datasets=$datasets" \
-            --set "layout=$layout" --set "seed=$seed" --set "output=$out/$layout-$seed"
+            --set "layout=${layout%-short}" --set "engine.prompt.keys=$keys" --set "seed=$seed" \
+            --set "output=$out/$layout-$seed"
         model="model=$out/$layout-$seed/model"
         case $layout in
-            tree) score "tree-$seed" --set "$model" ;;
+            tree | tree-short) score "$layout-$seed" --set "$model" --set "engine.prompt.keys=$keys" ;;
             ar) score "ar-$seed" --set "$model" --set decoding=ar ;;
             stacked)
                 score "stacked-1-$seed" --set "$model" --set engine.layout=stacked --set engine.stack_size=1
@@ -57,7 +61,7 @@ done
 
 # Each against `ar`: the difference, paired over products, and answers that differ.
 for seed in $seeds; do
-    for label in tree stacked-1 stacked-6; do
+    for label in tree tree-short stacked-1 stacked-6; do
         for name in oa-mine ae-110k; do
             run="$out/$name-$label-$seed" baseline="$out/$name-ar-$seed"
             test -e "$run.txt" && test -e "$baseline.txt" || continue
