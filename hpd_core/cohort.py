@@ -431,8 +431,8 @@ class Cohort:
         self._counts[rows, branches] = counts + 1
         self._states[rows, branches] = chosen.states
         does = endings[tokens]
-        is_all = (counts == 0) & (self._value_scopes[rows, branches] != PUBLIC)
-        closed = (does == ENDS) | ((does == ENDS_AS_FIRST) & is_all)
+        is_unseen_first = (counts == 0) & (self._value_scopes[rows, branches] != PUBLIC)
+        closed = (does == ENDS) | ((does == ENDS_AS_FIRST) & is_unseen_first)
         self._closed[rows, branches] = closed
         self._live[rows, branches] = ~closed & (counts + 1 < self._limits[rows, branches])
 

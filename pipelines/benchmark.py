@@ -5,9 +5,9 @@
     python pipelines/benchmark.py --config configs/demo.yaml --workload single
     python pipelines/benchmark.py --config configs/demo.yaml --workload listings --sweep catalog --out plots
 
-The records are the job's, with a gold file, or made up (benchmarking/workloads.py). Every contender writes answers of
-exactly the gold answers' lengths, whatever the model would say by itself, so that only speed differs; with --natural
-answers end where the model ends them. Prompts are built beforehand for all of them. Beside them run the yardsticks of
+The records are the job's, with a gold file, or made up (benchmarking/workloads.py). Every contender writes answers as
+long as the gold answers, whatever the model would say by itself, so that only speed differs; with --natural answers end
+where the model ends them. Prompts are built beforehand for all of them. Beside them run the yardsticks of
 benchmarking/yardsticks.py: how fast the bare model and its matrix products are on as many tokens as `tree` forwards.
 Prints a table, what a reader must know of single rows, and one JSON object as last line. A sweep
 (benchmarking/sweeps.py) changes one thing at a time.
