@@ -162,7 +162,7 @@ def compare_with_vllm(workload: Workload, job: JobConfig, python: str | None, bl
         models.attach(model)
         endings = workload.endings(model)
         prepared = natural_prompts(model, workload, job.engine)
-        requests = fan_out(workload.unforced(prepared, job.engine), np.nonzero(endings == ENDS)[0].tolist())
+        requests = fan_out([item.prompt.layout for item in prepared], np.nonzero(endings == ENDS)[0].tolist())
         vllm = VllmProcess.of_model(python, source, model, {"natural": requests}, block_size)
         try:
             theirs = vllm.run("natural").answers

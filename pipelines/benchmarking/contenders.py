@@ -216,7 +216,7 @@ def vllm_requests(model: Any, workload: Workload, config: EngineConfig) -> dict[
     return {
         VLLM_AR: autoregressive(forced),
         # As many finished prefixes as possible: a product's requests stand side by side.
-        VLLM_FAN_OUT: fan_out(forced),
+        VLLM_FAN_OUT: fan_out([record.layout for record in forced]),
         VLLM_SCHEMA: json_schema(workload, model.config, config),
     }
 

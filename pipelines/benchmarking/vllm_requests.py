@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hpd_core import EngineConfig
+from hpd_core.layout import Layout
 from hpd_core.prompt import single_header
 from hpd_core.tokenization import SegmentTokenizer
 from pipelines.benchmarking.workload import ForcedRecord, Workload, branch_prompts
@@ -37,11 +38,11 @@ def autoregressive(records: Sequence[ForcedRecord]) -> Requests:
     return Requests([record.trunk for record in records], [record.answer_length for record in records])
 
 
-def fan_out(records: Sequence[ForcedRecord], stop_ids: Sequence[int] = ()) -> Requests:
+def fan_out(layouts: Sequence[Layout], stop_ids: Sequence[int] = ()) -> Requests:
     """One request for each attribute, a record's side by side, so that their prompt is found in the prefix cache."""
     return Requests(
-        [prompt for record in records for prompt in branch_prompts(record.layout)],
-        [length for record in records for length in record.lengths],
+        [prompt for layout in layouts for prompt in branch_prompts(layout)],
+        [length for layout in layouts for length in layout.max_new_tokens.tolist()],
         stop_ids,
     )
 

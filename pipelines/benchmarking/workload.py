@@ -32,14 +32,18 @@ class ForcedRecord:
     """One record and how long each of its answers is.
 
     Attributes:
-        layout: of the layout `tree`.
-        lengths: tokens of each value that is decoded apart, the closing one included.
+        layout: of the layout `tree`, each value's length fixed.
         answer_length: tokens that plain autoregressive decoding writes: whole keys, values and the closing brace.
     """
 
     layout: Layout
-    lengths: list[int]
     answer_length: int
+
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens of each value that is decoded apart, the closing one included."""
+        found: list[int] = self.layout.max_new_tokens.tolist()
+        return found
 
     @property
     def trunk(self) -> list[int]:
@@ -155,10 +159,9 @@ class Workload:
         builder = PromptBuilder(self.tokenizer, config.autoregressive(), None)
         records = []
         for item, count in zip(prepared, num_value_tokens, strict=True):
-            layout = item.prompt.layout
             keys = builder.category_tokens(self.schemas[self.records[item.slots[0].record].category]).branches
             length = sum(len(key.tokens) for key in keys) + count + 1
-            records.append(ForcedRecord(layout, layout.max_new_tokens.tolist(), length))
+            records.append(ForcedRecord(item.prompt.layout, length))
         return records
 
     def endings(self, model: Any) -> Endings:
