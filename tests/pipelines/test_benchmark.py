@@ -21,6 +21,7 @@ from pipelines.benchmarking import yardsticks
 from pipelines.benchmarking.profiling import ATTENTION, BOOKKEEPING, CHOOSING, HEAD, LINEAR, REST
 from pipelines.benchmarking.workload import Workload, branch_prompts
 from pipelines.benchmarking.yardsticks import Floor, Work, best_shape, run_dense
+from tests.core.pretended_gpu import pretended_gpu
 from tests.pipelines.commands import ROOT
 from tests.pipelines.conftest import Workplace, products
 from tests.tiny_model import answering_model, answering_tokenizer
@@ -95,6 +96,18 @@ def test_a_profile_has_every_part_and_leaves_nothing_behind(workplace: Workplace
     assert min(seconds.values()) >= 0
     assert transformers.AttentionInterface()[ATTENTION_NAME] is packed_attention
     assert torch.get_num_threads() == threads
+
+
+@pytest.mark.parametrize("options", [["--all"], ["--profile"]])
+def test_on_a_gpu_everybody_keeps_to_it(
+    options: list[str], workplace: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workplace.write_parquet("a.parquet", products(NUM_RECORDS))
+    models.load_model(str(workplace.model), workplace.config().engine)  # see `pretended_gpu`
+    with pretended_gpu(monkeypatch):
+        result = run(workplace, "--set", "engine.device=cuda", *options)
+    assert result.exit_code == 0, result.output
+    assert "pretended GPU" in " ".join(result.output.split())
 
 
 def test_what_cannot_be_measured_is_an_error(workplace: Workplace) -> None:

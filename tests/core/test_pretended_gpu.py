@@ -1,0 +1,135 @@
+"""What runs on GPUs alone, on a pretended one: nothing is mixed, nothing is read too early, and nobody waits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from hpd_core import AutoregressiveBaseline, Engine, EngineConfig
+from tests.core.engines import answers
+from tests.core.families import build_model
+from tests.core.helpers import assert_equals_oracle, decode, random_case, random_endings, random_ids
+from tests.core.pretended_gpu import GpuTensor, pretended_gpu
+from tests.core.products import SCHEMAS, products
+
+
+@pytest.mark.parametrize(
+    ("family", "settings"),
+    [
+        ("llama", {}),
+        ("llama", {"attention": "eager"}),
+        ("llama", {"max_draft_tokens_per_step": 64}),
+        ("llama", {"overlap_steps": False}),
+        ("qwen3", {}),
+        ("gemma2", {}),
+        ("gemma3", {}),
+    ],
+)
+@pytest.mark.parametrize("layout", ["tree", "stacked"])
+def test_decoding_equals_the_oracle_and_never_waits(
+    layout: str, family: str, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(5)
+    endings = random_endings(rng)
+    prefixes = [random_ids(rng, 4, 12)]
+    cases = [random_case(rng, layout, prefixes, branches=5, k_max=6) for _ in range(24)]
+    limits = EngineConfig(max_tokens_per_step=96, max_prompts_per_cohort=4, **settings)
+    oracle = build_model(family)
+    with pretended_gpu(monkeypatch) as gpu:
+        model = build_model(family).to("cuda")
+        assert model.device.type == "cuda"
+        gpu.waits.clear()
+        prompts = decode(model, cases, endings, limits)
+    assert not gpu.waits
+    for case, prompt in zip(cases, prompts, strict=True):
+        assert_equals_oracle(oracle, case, prompt, endings)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"layout": "stacked"},
+        {"attention": "eager"},
+        {"max_draft_tokens_per_step": 24},
+        {"prompt": {"keys": "short"}},
+    ],
+)
+def test_an_engine_answers_as_on_the_cpu(
+    settings: dict[str, Any], tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    common = {"dtype": "float32", "max_value_tokens": 8} | settings
+    with Engine.from_pretrained(str(tiny_model_dir), EngineConfig(device="cpu", **common)) as engine:
+        expected = answers(engine.extract(products(30), SCHEMAS))
+    with (
+        pretended_gpu(monkeypatch) as gpu,
+        Engine.from_pretrained(str(tiny_model_dir), EngineConfig(device="cuda", **common)) as engine,
+    ):
+        gpu.waits.clear()  # loading may wait
+        assert answers(engine.extract(products(30), SCHEMAS)) == expected
+        assert not gpu.waits
+
+
+def test_the_baseline_answers_as_on_the_cpu(tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ask(device: str) -> Any:
+        config = EngineConfig(device=device, dtype="float32", max_value_tokens=8)
+        with AutoregressiveBaseline.from_pretrained(str(tiny_model_dir), config) as baseline:
+            return answers(baseline.extract(products(6), SCHEMAS))
+
+    expected = ask("cpu")
+    with pretended_gpu(monkeypatch):
+        assert ask("cuda") == expected
+
+
+class TestThePretence:
+    """It must notice what it is there for."""
+
+    def test_host_and_device_are_not_mixed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        with pretended_gpu(monkeypatch):
+            there = torch.zeros(3, 4, device="cuda")
+            assert isinstance(there[1:], GpuTensor)
+            with pytest.raises(RuntimeError, match="same device"):
+                there + torch.ones(4)
+            there[1] = 5
+            there[:, :2].mul_(2)
+            assert there.tolist() == [[0, 0, 0, 0], [10, 10, 5, 5], [0, 0, 0, 0]]
+
+    def test_what_has_not_arrived_is_rubbish(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        with pretended_gpu(monkeypatch) as gpu:
+            there = torch.arange(4, device="cuda")
+            here = there.to("cpu", non_blocking=True)
+            assert here.tolist() != [0, 1, 2, 3]
+            torch.cuda.current_stream().record_event().synchronize()
+            assert here.tolist() == [0, 1, 2, 3]
+            assert not gpu.waits
+
+    @pytest.mark.parametrize(
+        "wait",
+        [
+            lambda there: there.sum().item(),
+            lambda there: there.tolist(),
+            lambda there: there.to("cpu"),
+            lambda there: there[there > 1],
+            lambda there: there.nonzero(),
+            lambda there: bool(there.any()),
+            lambda there: there[torch.tensor([1])],
+            lambda there: there.copy_(torch.zeros(4)),
+            lambda there: torch.zeros(4).to(there.device, non_blocking=True),
+            lambda there: torch.zeros(4).pin_memory().to(there.device),
+        ],
+    )
+    def test_who_waits_is_counted(self, wait: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        with pretended_gpu(monkeypatch) as gpu:
+            there = torch.arange(4, device="cuda")
+            assert not gpu.waits
+            wait(there)
+            assert sum(gpu.waits.values()) >= 1
+
+    def test_what_is_page_locked_is_sent_without_waiting(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        with pretended_gpu(monkeypatch) as gpu:
+            assert torch.arange(3).pin_memory().to("cuda", non_blocking=True).is_cuda
+            assert not gpu.waits
