@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 import traceback
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -110,7 +110,9 @@ class PretendedGpu:
 
     def __init__(self) -> None:
         self.waits: Counter[str] = Counter()
-        self._under_way: list[tuple[Tensor, Tensor]] = []
+        self.num_begun = 0
+        """Copies to the host that were begun."""
+        self._under_way: deque[tuple[Tensor, Tensor]] = deque()
         self._pinned: dict[int, Tensor] = {}  # kept alive, so that no other memory gets their addresses
 
     @classmethod
@@ -119,15 +121,15 @@ class PretendedGpu:
         assert cls._here is not None, "a tensor of the device has outlived it"
         return cls._here
 
-    def arrive(self) -> None:
-        """All copies to the host that were begun."""
-        for target, content in self._under_way:
+    def arrive(self, num_begun: int) -> None:
+        """The first of the copies to the host, so many of all that were ever begun."""
+        while self.num_begun - len(self._under_way) < num_begun:
+            target, content = self._under_way.popleft()
             target.copy_(content)
-        self._under_way.clear()
 
     def wait(self, function: str) -> None:
         """The host waits for the device."""
-        self.arrive()
+        self.arrive(self.num_begun)
         self.waits[f"{function} at {_caller()}"] += 1
 
     def pin(self, tensor: Tensor) -> Tensor:
@@ -213,6 +215,7 @@ class PretendedGpu:
         rubbish = torch.empty_like(result)
         rubbish.view(torch.uint8).fill_(0x5A)
         self._under_way.append((rubbish, result))
+        self.num_begun += 1
         return rubbish
 
     def _from_host(self, source: Tensor, non_blocking: bool) -> None:
@@ -245,8 +248,11 @@ def _caller() -> str:
 
 
 class _Event:
+    def __init__(self) -> None:
+        self._num_begun = PretendedGpu.here().num_begun
+
     def synchronize(self) -> None:
-        PretendedGpu.here().arrive()
+        PretendedGpu.here().arrive(self._num_begun)
 
 
 class _Stream:

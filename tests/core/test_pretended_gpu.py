@@ -10,6 +10,9 @@ import pytest
 import torch
 
 from hpd_core import AutoregressiveBaseline, Engine, EngineConfig
+from hpd_core.examples import Example
+from hpd_core.layout import fill_layout
+from hpd_core.training import attach_training, collate, forward_loss
 from tests.core.engines import answers
 from tests.core.families import build_model
 from tests.core.helpers import assert_equals_oracle, decode, random_case, random_endings, random_ids
@@ -85,6 +88,31 @@ def test_the_baseline_answers_as_on_the_cpu(tiny_model_dir: Path, monkeypatch: p
         assert ask("cuda") == expected
 
 
+@pytest.mark.parametrize("layout", ["tree", "stacked"])
+def test_training_has_the_gradients_of_the_cpu(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(7)
+    prefix = random_ids(rng, 4, 8)
+    filled = []
+    for _ in range(4):
+        prompt = random_case(rng, layout, [prefix], branches=4, k_max=6).prompt()
+        values = [random_ids(rng, 1, int(limit)) for limit in prompt.layout.max_new_tokens]
+        filled.append(Example(fill_layout(prompt.layout, values), prompt.layout.num_prefix_tokens, 1))
+
+    def gradients(device: str) -> dict[str, Any]:
+        model = build_model("llama").to(device)
+        attach_training(model)
+        loss, _ = forward_loss(model, collate(filled, device, 32))
+        loss.backward()
+        return {name: np.array(p.grad.tolist()) for name, p in model.named_parameters() if p.grad is not None}
+
+    expected = gradients("cpu")
+    with pretended_gpu(monkeypatch):
+        found = gradients("cuda")
+    assert found.keys() == expected.keys() != set()
+    for name, gradient in expected.items():
+        np.testing.assert_allclose(found[name], gradient, atol=1e-4 * np.abs(gradient).max(), err_msg=name)
+
+
 class TestThePretence:
     """It must notice what it is there for."""
 
@@ -102,9 +130,13 @@ class TestThePretence:
         with pretended_gpu(monkeypatch) as gpu:
             there = torch.arange(4, device="cuda")
             here = there.to("cpu", non_blocking=True)
+            event = torch.cuda.current_stream().record_event()
+            later = (there + 1).to("cpu", non_blocking=True)
             assert here.tolist() != [0, 1, 2, 3]
+            event.synchronize()
+            assert here.tolist() == [0, 1, 2, 3] != later.tolist()
             torch.cuda.current_stream().record_event().synchronize()
-            assert here.tolist() == [0, 1, 2, 3]
+            assert later.tolist() == [1, 2, 3, 4]
             assert not gpu.waits
 
     @pytest.mark.parametrize(
