@@ -34,6 +34,10 @@ ATTENTION_NAME = "hpd_packed"
 TILE_SCORES = {"cpu": 2**19, "cuda": 2**26}
 """Scores of one tile: 2 MiB in fp32 stay in the caches of a few CPU cores; a GPU wants large matrices."""
 
+_ALIGNMENT = 8
+"""Of the rows of a mask, in numbers: torch would copy one that is not aligned, in every layer, for its memory-efficient
+kernel."""
+
 _PADDING = {"cpu": (0.25, 16)}
 """Padding rows that a tile may have: a share of its tokens, or so few that a call more would cost as much. A GPU would
 rather compute more than be called once more."""
@@ -143,7 +147,7 @@ class AttentionPlan:
         """The additive mask [P, 1, R * G, C] over the own columns, for folded query rows; equal layers share it."""
         key = (window, group, dtype)
         if key not in self._biases:
-            self._biases[key] = _additive(self._seen(slice(None), slice(None), window), group, dtype)
+            self._biases[key] = _additive(self._seen(slice(None), slice(None), window), group, dtype, _ALIGNMENT)
         return self._biases[key]
 
     def tiles(self, window: int | None, group: int, num_kv_heads: int) -> list[Tile]:
@@ -234,12 +238,14 @@ def _padding(counts: IntArray) -> tuple[IntArray, IntArray] | tuple[None, None]:
     return gather.ravel(), np.flatnonzero(is_token)
 
 
-def _additive(seen: Tensor, group: int, dtype: torch.dtype) -> Tensor:
-    """Bool [n, rows, C] -> the additive mask [n, 1, rows * G, C]."""
+def _additive(seen: Tensor, group: int, dtype: torch.dtype, alignment: int = 1) -> Tensor:
+    """Bool [n, rows, C] -> the additive mask [n, 1, rows * G, C], whose rows begin at multiples of `alignment`."""
+    num_columns = seen.shape[-1]
+    padded = -(-num_columns // alignment) * alignment
+    bias = torch.zeros(*seen.shape[:-1], padded, dtype=dtype, device=seen.device)
     # Finite, so that a stretch in which nothing is visible does not become NaN inside the kernel.
-    bias = torch.zeros(seen.shape, dtype=dtype, device=seen.device)
-    bias.masked_fill_(~seen, torch.finfo(dtype).min / 2)
-    return bias.repeat_interleave(group, dim=1)[:, None]
+    bias[..., :num_columns].masked_fill_(~seen, torch.finfo(dtype).min / 2)
+    return bias.repeat_interleave(group, dim=1)[:, None, :, :num_columns]
 
 
 @dataclass(slots=True)

@@ -20,8 +20,14 @@ _SHARE_FOR_CACHE = {"cpu": 0.5, "cuda": 0.75}
 _FEWEST_TOKENS = 64
 """Tokens of a step, and of the cache, below which halving them frees nothing worth having."""
 
-_SAID_ELSEWHERE = ("can't allocate memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
-"""By torch's CPU allocator, and by CUDA where it is not torch that allocates."""
+_SAID_ELSEWHERE = (
+    "can't allocate memory",
+    "CUDA error: out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUBLAS_STATUS_NOT_INITIALIZED",
+)
+"""By torch's CPU allocator, and by CUDA where it is not torch that allocates. The last is what cuBLAS says where a
+thread's first product finds no memory; where it means something else, it comes again with less."""
 
 _CGROUP = Path("/sys/fs/cgroup")
 _CGROUP_FILES = (

@@ -19,7 +19,8 @@ def in_passing_thread(work: Callable[[], T]) -> T:
     one thread and used in another leaves two teams; with more threads than cores, GNU OpenMP no longer spins between
     two parallel regions but sleeps, thousands of times in a step. On two cores such an engine is slower than with one.
     """
-    device = torch.cuda.current_device() if torch.cuda.is_available() else None
+    # Asking for the device would begin CUDA, also for a job that stays on the CPU.
+    device = torch.cuda.current_device() if torch.cuda.is_initialized() else None  # type: ignore[no-untyped-call]
     future: Future[T] = Future()
 
     def run() -> None:

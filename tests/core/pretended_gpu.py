@@ -7,7 +7,8 @@ and device share their memory:
 - what was copied to the host is not read before it has arrived (until then it holds rubbish),
 - who makes the host wait for the device is counted.
 
-Kernels, precision, memory and speed are the CPU's: `tests/gpu` asks a real one.
+What it does not see: memory of the host that is written to while it is being copied to the device (that is done at
+once), other streams, other GPUs. Kernels, precision, memory and speed are the CPU's. `tests/gpu` asks a real one.
 """
 
 from __future__ import annotations
@@ -36,11 +37,16 @@ _WAITS = {
     aten.nonzero.default,
     aten.masked_select.default,
     aten.equal.default,
-    aten.unique_dim.default,
     aten._unique2.default,
+    aten.unique_consecutive.default,
+    aten.bincount.default,
+    aten.allclose.default,
+    aten.where.default,
+    aten.argwhere.default,
     aten.repeat_interleave.Tensor,
+    aten.repeat_interleave.self_Tensor,
 }
-"""What is to be known on the host: a number, or a shape that depends on the data."""
+"""Operations whose result, or its shape, the host must know. In inference mode composite ones come here as they are."""
 
 _COPIES = {aten.copy_.default, aten._to_copy.default, aten.to.device, aten.to.dtype_layout, aten.to.other}
 _INDEXING = {aten.index.Tensor, aten.index_put_.default, aten.index_put.default, aten._index_put_impl_.default}
@@ -76,6 +82,13 @@ class GpuTensor(Tensor):
     def is_cuda(self) -> bool:  # type: ignore[override]
         return True
 
+    def __setitem__(self, index: Any, value: Any) -> None:
+        """Of a real tensor of the device torch makes the number a tensor of the host, where tensors say which."""
+        parts = index if isinstance(index, tuple) else (index,)
+        if not isinstance(value, Tensor) and any(isinstance(part, Tensor) for part in parts):
+            PretendedGpu.here().wait("a number set where tensors say")
+        super().__setitem__(index, value)
+
     def tolist(self) -> Any:
         PretendedGpu.here().wait("tolist")
         return self.content.tolist()
@@ -103,15 +116,17 @@ class PretendedGpu:
     """What happens between host and device.
 
     Attributes:
-        waits: who made the host wait for the device, and how often: "function at file:line".
+        waits: who made the host wait for the device, and how often: "function at file:line". Events are not among them.
+        num_begun: copies to the host that were begun.
+        most_behind: of those, the most that were begun between an event and the wait for it: what the device has to do
+            while the host waits.
     """
 
     _here: PretendedGpu | None = None
 
     def __init__(self) -> None:
         self.waits: Counter[str] = Counter()
-        self.num_begun = 0
-        """Copies to the host that were begun."""
+        self.num_begun = self.most_behind = 0
         self._under_way: deque[tuple[Tensor, Tensor]] = deque()
         self._pinned: dict[int, Tensor] = {}  # kept alive, so that no other memory gets their addresses
 
@@ -186,10 +201,10 @@ class PretendedGpu:
                 raise RuntimeError(f"{func}: values of the host")
 
     def _copy(self, func: Any, args: Any, kwargs: Any, real_args: Any, real_kwargs: Any, to_gpu: bool) -> Any:
-        non_blocking = bool(kwargs.get("non_blocking", False))
+        names = [argument.name for argument in func._schema.arguments]
+        non_blocking = bool((dict(zip(names, args, strict=False)) | kwargs).get("non_blocking", False))
         if func is aten.copy_.default:
             target, source = args[0], args[1]
-            non_blocking = non_blocking or (len(args) > 2 and bool(args[2]))
             real_target, real_source = real_args[0], real_args[1]
             if isinstance(source, GpuTensor) and not isinstance(target, GpuTensor):
                 self.wait(str(func))  # nobody here copies so without waiting
@@ -219,7 +234,7 @@ class PretendedGpu:
         return rubbish
 
     def _from_host(self, source: Tensor, non_blocking: bool) -> None:
-        if source.untyped_storage().data_ptr() not in self._pinned:
+        if source.untyped_storage().data_ptr() not in self._pinned or not source.is_contiguous():
             self.wait("copy from ordinary memory")
         elif not non_blocking:
             self.wait("copy to the device")
@@ -233,10 +248,13 @@ def _on_cpu(leaf: Any) -> Any:
 
 def _mutated(func: Any, args: Any, kwargs: Any) -> Any:
     """What a function that writes in place or to `out` returns: its own argument."""
-    for place, argument in enumerate(func._schema.arguments):
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            return kwargs[argument.name] if argument.name in kwargs else args[place]
-    return None
+    written = [
+        kwargs[argument.name] if argument.name in kwargs else args[place]
+        for place, argument in enumerate(func._schema.arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write
+    ]
+    assert len(written) <= 1, f"{func} writes to several tensors"
+    return written[0] if written else None
 
 
 def _caller() -> str:
@@ -252,23 +270,25 @@ class _Event:
         self._num_begun = PretendedGpu.here().num_begun
 
     def synchronize(self) -> None:
-        PretendedGpu.here().arrive(self._num_begun)
+        gpu = PretendedGpu.here()
+        gpu.most_behind = max(gpu.most_behind, gpu.num_begun - self._num_begun)
+        gpu.arrive(self._num_begun)
 
 
 class _Stream:
     def record_event(self) -> _Event:
         return _Event()
 
-    def synchronize(self) -> None:
-        PretendedGpu.here().wait("Stream.synchronize")
-
 
 def _with_index(to: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """`Tensor.to`, told which GPU: a build without CUDA cannot find out which is the current one."""
 
     def named(leaf: Any) -> Any:
-        is_gpu = (isinstance(leaf, str) and leaf == "cuda") or (isinstance(leaf, torch.device) and leaf.type == "cuda")
-        return GPU if is_gpu else leaf
+        if not isinstance(leaf, torch.device) and not (isinstance(leaf, str) and leaf.startswith("cuda")):
+            return leaf
+        device = torch.device(leaf)
+        assert not device.index, f"there is no {device}"
+        return GPU if device.type == "cuda" else device
 
     def told(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         return to(tensor, *map(named, args), **{name: named(value) for name, value in kwargs.items()})
@@ -316,7 +336,6 @@ def pretended_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[PretendedGpu]:
         patch.setattr(Tensor, "to", _with_index(Tensor.to))
         patch.setattr(torch, "tensor", _made_on_the_host(torch.tensor))
         patch.setattr(Tensor, "pin_memory", lambda tensor, device=None: gpu.pin(tensor))
-        patch.setattr(Tensor, "cuda", lambda tensor, device=None: tensor.to(GPU))
         patch.setattr(PretendedGpu, "_here", gpu)
         run = threading.Thread.run
 

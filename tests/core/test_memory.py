@@ -47,7 +47,9 @@ def test_what_the_allocator_says_is_understood() -> None:
     assert is_out_of_memory(caught.value)
     assert is_out_of_memory(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"))
     assert is_out_of_memory(RuntimeError("CUDA error: out of memory\nCompile with TORCH_USE_CUDA_DSA"))
-    assert is_out_of_memory(RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate(handle)"))
+    for status in ("ALLOC_FAILED", "NOT_INITIALIZED"):
+        error = RuntimeError(f"CUDA error: CUBLAS_STATUS_{status} when calling `cublasCreate(handle)`")
+        assert is_out_of_memory(error)
     assert not is_out_of_memory(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
     assert not is_out_of_memory(ValueError("can't allocate memory"))
 

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from hpd_core import AutoregressiveBaseline, Engine, EngineConfig
+from hpd_core import AutoregressiveBaseline, Engine, EngineConfig, attention
+from hpd_core.decoder import StepReport
 from hpd_core.examples import Example
 from hpd_core.layout import fill_layout
 from hpd_core.training import attach_training, collate, forward_loss
 from tests.core.engines import answers
 from tests.core.families import build_model
-from tests.core.helpers import assert_equals_oracle, decode, random_case, random_endings, random_ids
+from tests.core.helpers import Prompter, assert_equals_oracle, decode, random_case, random_endings, random_ids
 from tests.core.pretended_gpu import GpuTensor, pretended_gpu
 from tests.core.products import SCHEMAS, products
 
@@ -42,12 +43,28 @@ def test_decoding_equals_the_oracle_and_never_waits(
     cases = [random_case(rng, layout, prefixes, branches=5, k_max=6) for _ in range(24)]
     limits = EngineConfig(max_tokens_per_step=96, max_prompts_per_cohort=4, **settings)
     oracle = build_model(family)
+    source = Prompter(decode(build_model(family), cases, endings, EngineConfig()), rng, spoilt=0.3)
+    num_fused = 0
+    fused = attention.sdpa_attention
+
+    def counted(*args: Any, **kwargs: Any) -> torch.Tensor:
+        nonlocal num_fused
+        num_fused += 1
+        return fused(*args, **kwargs)
+
+    monkeypatch.setattr(attention, "sdpa_attention", counted)
+    reports: list[StepReport] = []
     with pretended_gpu(monkeypatch) as gpu:
         model = build_model(family).to("cuda")
         assert model.device.type == "cuda"
         gpu.waits.clear()
-        prompts = decode(model, cases, endings, limits)
+        prompts = decode(model, cases, endings, limits, source, reports)
     assert not gpu.waits
+    # While the host waits for one step, the device has another.
+    assert (gpu.most_behind > 0) == (limits.overlap_steps == "auto")
+    assert (num_fused > 0) == (limits.attention == "auto" and family != "gemma2")  # which has a softcap
+    if layout == "tree":  # the source knows a value by its document, of which a stacked prompt has several
+        assert any(report.rejected_tokens for report in reports) == (limits.max_draft_tokens_per_step > 0)
     for case, prompt in zip(cases, prompts, strict=True):
         assert_equals_oracle(oracle, case, prompt, endings)
 
@@ -129,7 +146,7 @@ class TestThePretence:
     def test_what_has_not_arrived_is_rubbish(self, monkeypatch: pytest.MonkeyPatch) -> None:
         with pretended_gpu(monkeypatch) as gpu:
             there = torch.arange(4, device="cuda")
-            here = there.to("cpu", non_blocking=True)
+            here = there.to("cpu", torch.int64, non_blocking=True)
             event = torch.cuda.current_stream().record_event()
             later = (there + 1).to("cpu", non_blocking=True)
             assert here.tolist() != [0, 1, 2, 3]
@@ -149,17 +166,23 @@ class TestThePretence:
             lambda there: there.nonzero(),
             lambda there: bool(there.any()),
             lambda there: there[torch.tensor([1])],
+            lambda there: there.__setitem__(there[:1].clone(), 5),
+            lambda there: there.repeat_interleave(there),
+            lambda there: torch.where(there > 1),
             lambda there: there.copy_(torch.zeros(4)),
             lambda there: torch.zeros(4).to(there.device, non_blocking=True),
             lambda there: torch.zeros(4).pin_memory().to(there.device),
         ],
     )
-    def test_who_waits_is_counted(self, wait: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        with pretended_gpu(monkeypatch) as gpu:
+    @pytest.mark.parametrize("inference", [True, False])
+    def test_who_waits_is_counted(self, inference: bool, wait: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        with pretended_gpu(monkeypatch) as gpu, torch.inference_mode(inference):
             there = torch.arange(4, device="cuda")
+            index = torch.arange(2).pin_memory().to("cuda", non_blocking=True)
+            there[index] = there[2:].clone()
             assert not gpu.waits
             wait(there)
-            assert sum(gpu.waits.values()) >= 1
+            assert gpu.waits
 
     def test_what_is_page_locked_is_sent_without_waiting(self, monkeypatch: pytest.MonkeyPatch) -> None:
         with pretended_gpu(monkeypatch) as gpu:
