@@ -136,9 +136,14 @@ class PretendedGpu:
         assert cls._here is not None, "a tensor of the device has outlived it"
         return cls._here
 
+    @property
+    def num_arrived(self) -> int:
+        """Copies that the host may read."""
+        return self.num_begun - len(self._under_way)
+
     def arrive(self, num_begun: int) -> None:
         """The first of the copies to the host, so many of all that were ever begun."""
-        while self.num_begun - len(self._under_way) < num_begun:
+        while self.num_arrived < num_begun:
             target, content = self._under_way.popleft()
             target.copy_(content)
 
@@ -271,7 +276,8 @@ class _Event:
 
     def synchronize(self) -> None:
         gpu = PretendedGpu.here()
-        gpu.most_behind = max(gpu.most_behind, gpu.num_begun - self._num_begun)
+        if gpu.num_arrived < self._num_begun:  # else there is nothing to wait for
+            gpu.most_behind = max(gpu.most_behind, gpu.num_begun - self._num_begun)
         gpu.arrive(self._num_begun)
 
 
