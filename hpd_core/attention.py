@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +25,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from hpd_core.layout import PUBLIC, IntArray, visible
 from hpd_core.transfer import to_device
@@ -330,6 +332,18 @@ def unfold(folded: Tensor, num_heads: int) -> Tensor:
     group = num_heads // num_kv_heads
     split = folded.view(num_prompts, num_kv_heads, -1, group, size)
     return split.transpose(1, 2).reshape(-1, num_heads, size)
+
+
+def fused_kernels(device: torch.device) -> AbstractContextManager[None]:
+    """While it is entered, `sdpa_attention` has those of torch's kernels that suit packed rows; for a whole forward.
+
+    Where torch prefers cuDNN's (Hopper), that one is planned on the host for every new shape, and here nearly every
+    step has one of its own. Flash attention takes no mask, but on a CPU.
+    """
+    if device.type != "cuda":
+        return nullcontext()
+    allowed: AbstractContextManager[None] = sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH])
+    return allowed
 
 
 def sdpa_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float, **_: Any) -> Tensor:

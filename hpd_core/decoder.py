@@ -7,15 +7,14 @@ import logging
 import time
 from collections import deque
 from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from hpd_core.attention import PackedBatch, PrefixCache
+from hpd_core.attention import PackedBatch, PrefixCache, fused_kernels
 from hpd_core.cache import CachePool, CacheShape
 from hpd_core.choosing import Choice, greedy
 from hpd_core.cohort import Chosen, Cohort, CohortInput, Prompt
@@ -223,7 +222,7 @@ class Decoder:
         positions = to_device(np.concatenate([item.positions for item in inputs]), device)
         logit_rows = to_device(np.concatenate([item.logit_rows + item.plan.start for item in inputs]), device)
         batch = PackedBatch([item.plan for item in inputs], eager=self._eager)
-        with self._linears.active() if self._linears else nullcontext(), self._kernels():
+        with self._linears.active() if self._linears else nullcontext(), fused_kernels(device):
             output = self._model(
                 input_ids=token_ids[None],
                 position_ids=positions[None],
@@ -240,17 +239,6 @@ class Decoder:
                 f"attention interface; the others cannot be told which tokens see which"
             )
         return greedy(output.logits[0], np.concatenate([item.states for item in inputs]), self._constraints)
-
-    def _kernels(self) -> AbstractContextManager[None]:
-        """torch's fused kernels that may attend.
-
-        Where it prefers cuDNN's (Hopper), that one is planned on the host for every new shape, and here nearly every
-        step has one of its own; flash attention takes no mask.
-        """
-        if self._eager or self._shape.device.type != "cuda":
-            return nullcontext()
-        allowed: AbstractContextManager[None] = sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH])
-        return allowed
 
     def _fetch(self, choice: Choice) -> Chosen:
         return choice.fetch()

@@ -313,7 +313,7 @@ def _made_on_the_host(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 @contextmanager
-def pretended_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[PretendedGpu]:
+def pretended_gpu() -> Iterator[PretendedGpu]:
     """A machine with one GPU, until the block ends.
 
     Load a model before: of the first one that it loads, transformers keeps things that would outlive the block.
@@ -336,7 +336,7 @@ def pretended_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[PretendedGpu]:
         "max_memory_allocated": lambda device=None: 0,
         "reset_peak_memory_stats": lambda device=None: None,
     }
-    with monkeypatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         for name, function in functions.items():
             patch.setattr(torch.cuda, name, function)
         patch.setattr(Tensor, "to", _with_index(Tensor.to))

@@ -54,7 +54,7 @@ def test_decoding_equals_the_oracle_and_never_waits(
 
     monkeypatch.setattr(attention, "sdpa_attention", counted)
     reports: list[StepReport] = []
-    with pretended_gpu(monkeypatch) as gpu:
+    with pretended_gpu() as gpu:
         model = build_model(family).to("cuda")
         assert model.device.type == "cuda"
         gpu.waits.clear()
@@ -79,14 +79,12 @@ def test_decoding_equals_the_oracle_and_never_waits(
         {"prompt": {"keys": "short"}},
     ],
 )
-def test_an_engine_answers_as_on_the_cpu(
-    settings: dict[str, Any], tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_engine_answers_as_on_the_cpu(settings: dict[str, Any], tiny_model_dir: Path) -> None:
     common = {"dtype": "float32", "max_value_tokens": 8} | settings
     with Engine.from_pretrained(str(tiny_model_dir), EngineConfig(device="cpu", **common)) as engine:
         expected = answers(engine.extract(products(30), SCHEMAS))
     with (
-        pretended_gpu(monkeypatch) as gpu,
+        pretended_gpu() as gpu,
         Engine.from_pretrained(str(tiny_model_dir), EngineConfig(device="cuda", **common)) as engine,
     ):
         gpu.waits.clear()  # loading may wait
@@ -94,19 +92,19 @@ def test_an_engine_answers_as_on_the_cpu(
         assert not gpu.waits
 
 
-def test_the_baseline_answers_as_on_the_cpu(tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_baseline_answers_as_on_the_cpu(tiny_model_dir: Path) -> None:
     def ask(device: str) -> Any:
         config = EngineConfig(device=device, dtype="float32", max_value_tokens=8)
         with AutoregressiveBaseline.from_pretrained(str(tiny_model_dir), config) as baseline:
             return answers(baseline.extract(products(6), SCHEMAS))
 
     expected = ask("cpu")
-    with pretended_gpu(monkeypatch):
+    with pretended_gpu():
         assert ask("cuda") == expected
 
 
 @pytest.mark.parametrize("layout", ["tree", "stacked"])
-def test_training_has_the_gradients_of_the_cpu(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_has_the_gradients_of_the_cpu(layout: str) -> None:
     rng = np.random.default_rng(7)
     prefix = random_ids(rng, 4, 8)
     filled = []
@@ -123,7 +121,7 @@ def test_training_has_the_gradients_of_the_cpu(layout: str, monkeypatch: pytest.
         return {name: np.array(p.grad.tolist()) for name, p in model.named_parameters() if p.grad is not None}
 
     expected = gradients("cpu")
-    with pretended_gpu(monkeypatch):
+    with pretended_gpu():
         found = gradients("cuda")
     assert found.keys() == expected.keys() != set()
     for name, gradient in expected.items():
@@ -133,8 +131,8 @@ def test_training_has_the_gradients_of_the_cpu(layout: str, monkeypatch: pytest.
 class TestThePretence:
     """It must notice what it is there for."""
 
-    def test_host_and_device_are_not_mixed(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        with pretended_gpu(monkeypatch):
+    def test_host_and_device_are_not_mixed(self) -> None:
+        with pretended_gpu():
             there = torch.zeros(3, 4, device="cuda")
             assert isinstance(there[1:], GpuTensor)
             with pytest.raises(RuntimeError, match="same device"):
@@ -143,8 +141,8 @@ class TestThePretence:
             there[:, :2].mul_(2)
             assert there.tolist() == [[0, 0, 0, 0], [10, 10, 5, 5], [0, 0, 0, 0]]
 
-    def test_what_has_not_arrived_is_rubbish(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        with pretended_gpu(monkeypatch) as gpu:
+    def test_what_has_not_arrived_is_rubbish(self) -> None:
+        with pretended_gpu() as gpu:
             there = torch.arange(4, device="cuda")
             here = there.to("cpu", torch.int64, non_blocking=True)
             event = torch.cuda.current_stream().record_event()
@@ -175,8 +173,8 @@ class TestThePretence:
         ],
     )
     @pytest.mark.parametrize("inference", [True, False])
-    def test_who_waits_is_counted(self, inference: bool, wait: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        with pretended_gpu(monkeypatch) as gpu, torch.inference_mode(inference):
+    def test_who_waits_is_counted(self, inference: bool, wait: Any) -> None:
+        with pretended_gpu() as gpu, torch.inference_mode(inference):
             there = torch.arange(4, device="cuda")
             index = torch.arange(2).pin_memory().to("cuda", non_blocking=True)
             there[index] = there[2:].clone()
@@ -184,7 +182,7 @@ class TestThePretence:
             wait(there)
             assert gpu.waits
 
-    def test_what_is_page_locked_is_sent_without_waiting(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        with pretended_gpu(monkeypatch) as gpu:
+    def test_what_is_page_locked_is_sent_without_waiting(self) -> None:
+        with pretended_gpu() as gpu:
             assert torch.arange(3).pin_memory().to("cuda", non_blocking=True).is_cuda
             assert not gpu.waits

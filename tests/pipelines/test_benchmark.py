@@ -99,12 +99,10 @@ def test_a_profile_has_every_part_and_leaves_nothing_behind(workplace: Workplace
 
 
 @pytest.mark.parametrize("options", [["--all"], ["--profile"]])
-def test_on_a_gpu_everybody_keeps_to_it(
-    options: list[str], workplace: Workplace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_on_a_gpu_everybody_keeps_to_it(options: list[str], workplace: Workplace) -> None:
     workplace.write_parquet("a.parquet", products(NUM_RECORDS))
     models.load_model(str(workplace.model), workplace.config().engine)  # see `pretended_gpu`
-    with pretended_gpu(monkeypatch) as gpu:
+    with pretended_gpu() as gpu:
         result = run(workplace, "--set", "engine.device=cuda", *options)
     assert result.exit_code == 0, result.output
     measuring = "profiling.py" if options == ["--profile"] else "yardsticks.py"
