@@ -9,17 +9,20 @@ share a KV head (GQA), are folded into one matrix. A prefix's KV is read once fo
 rows are one matrix, too. Such a row has two parts of scores, over the prefix and over its prompt's own columns, and
 one softmax over both.
 
-Two ways to attend. `sdpa` is torch's fused kernel; it takes no shared prefix. `eager` is made of plain matrix
+Three ways to attend. `sdpa` is torch's fused kernel; it takes no shared prefix. `eager` is made of plain matrix
 products, in tiles whose scores stay in the caches: on a CPU twice as fast, and it takes softcap, sinks and prefixes.
+`native` is a kernel in C++ (native/attention.cpp), for CPUs; it takes all of that, too, and needs neither tiles nor
+masks, for it decides by positions and scopes who sees whom.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -27,8 +30,16 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from hpd_core.cache import CacheShape
+from hpd_core.errors import ModelError
 from hpd_core.layout import PUBLIC, IntArray, visible
+from hpd_core.native.attention import DTYPES, native_attention
+from hpd_core.native.library import NativeError, library
 from hpd_core.transfer import to_device
+
+logger = logging.getLogger(__name__)
+
+Way = Literal["sdpa", "eager", "native"]
 
 ATTENTION_NAME = "hpd_packed"
 """The name under which the function is registered with transformers."""
@@ -120,7 +131,7 @@ class AttentionPlan:
         used: int64 [P], the columns of each prompt that are in use, on the host.
         rows: int64 [P * R], the token of each query row; padding rows repeat token 0.
         unrows: int64 [t], the query row of each token.
-        kv_prompts, kv_columns: int64 [t], where each token's key and value are stored.
+        kv_prompts, kv_columns: int64 [t], contiguous: where each token's key and value are stored.
         q_scopes, q_positions: int64 [P, R]; padding rows are public and at position 0, so that they see something.
         k_scopes, k_positions: int64 [P, C]; columns not in use have a position that nobody sees.
         keys, values: one tensor per layer, [P, H_kv, capacity, D].
@@ -255,8 +266,39 @@ class PackedBatch:
     """What `packed_attention` needs to know about the packed row of one forward."""
 
     plans: Sequence[AttentionPlan]
-    eager: bool = False
+    way: Way = "sdpa"
     num_calls: int = 0
+
+
+def way_to_attend(asked: Literal["auto"] | Way, shape: CacheShape) -> Way:
+    """What `engine.attention` means for this cache: with 'auto' the fastest way there is.
+
+    Raises:
+        ModelError: `native` is asked for, and cannot be had.
+    """
+    if asked in ("sdpa", "eager"):
+        return asked
+    missing = _missing_for_native(shape)
+    if missing is None:
+        return "native"
+    if asked == "native":
+        raise ModelError(f"engine.attention is 'native', {missing}; 'auto' takes another way to attend where it must")
+    if shape.device.type != "cpu":
+        return "sdpa"
+    logger.info("attends by matrix products: %s", missing)
+    return "eager"
+
+
+def _missing_for_native(shape: CacheShape) -> str | None:
+    if shape.device.type != "cpu":
+        return f"which runs on a CPU, not on {shape.device}"
+    if shape.dtype not in DTYPES or shape.key_size % 2:
+        return f"which takes float32 and bfloat16 and heads of even size, not {shape.dtype} and {shape.key_size}"
+    try:
+        library()
+    except NativeError as error:
+        return f"which has to be compiled, and that failed ({error}); install g++, or name a compiler by CXX"
+    return None
 
 
 def packed_attention(
@@ -288,15 +330,31 @@ def packed_attention(
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     q, k, v = query[0].transpose(0, 1), key[0].transpose(0, 1), value[0].transpose(0, 1)  # [T, H, D]
     out = q.new_empty(q.shape[0], q.shape[1], v.shape[2])
-    eager = hpd_batch.eager or softcap is not None or s_aux is not None
+    way = hpd_batch.way
+    if way == "sdpa" and (softcap is not None or s_aux is not None):
+        way = "eager"
     for plan in hpd_batch.plans:
         span = slice(plan.start, plan.stop)
+        if way == "native":
+            native_attention(
+                plan,
+                layer,
+                q[span],
+                k[span],
+                v[span],
+                out[span],
+                scale=scale,
+                window=sliding_window,
+                softcap=softcap,
+                sinks=s_aux,
+            )
+            continue
         keys, values = plan.keys[layer], plan.values[layer]
         keys[plan.kv_prompts, :, plan.kv_columns] = k[span]
         values[plan.kv_prompts, :, plan.kv_columns] = v[span]
         num_prompts, num_columns = plan.k_positions.shape
         group = q.shape[1] // keys.shape[1]
-        if eager:
+        if way == "eager":
             for tile in plan.tiles(sliding_window, group, keys.shape[1]):
                 attended = eager_attention(
                     tile.fold(q, keys.shape[1]),

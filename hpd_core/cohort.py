@@ -354,7 +354,7 @@ class Cohort:
         def put(array: IntArray) -> Tensor:
             return to_device(array, device)
 
-        kv_prompts, kv_columns = put(prompts), put(columns)
+        kv_prompts, kv_columns = put(np.ascontiguousarray(prompts)), put(columns)
         self._k_scopes[kv_prompts, kv_columns] = put(scopes)
         self._k_positions[kv_prompts, kv_columns] = put(positions)
         plan = AttentionPlan(

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from hpd_core.attention import PackedBatch, PrefixCache, fused_kernels
+from hpd_core.attention import PackedBatch, PrefixCache, fused_kernels, way_to_attend
 from hpd_core.cache import CachePool, CacheShape
 from hpd_core.choosing import Choice, greedy
 from hpd_core.cohort import Chosen, Cohort, CohortInput, Prompt
@@ -85,8 +85,8 @@ class Decoder:
         overlap = shape.device.type == "cuda" if config.overlap_steps == "auto" else config.overlap_steps
         self._most_in_flight = 2 if overlap else 1
         self._lost_seconds = 0.0
-        self._eager = config.attention == "eager" or (config.attention == "auto" and shape.device.type == "cpu")
-        share = self._eager  # the fused kernel takes one block of keys a prompt
+        self._way = way_to_attend(config.attention, shape)
+        share = self._way != "sdpa"  # torch's fused kernel takes one block of keys a prompt
         self._drafter = Drafter(config.max_draft_tokens_per_step, endings, constraints)
         self.pool = pool = CachePool(shape)
 
@@ -221,7 +221,7 @@ class Decoder:
         token_ids = to_device(np.concatenate([item.token_ids for item in inputs]), device)
         positions = to_device(np.concatenate([item.positions for item in inputs]), device)
         logit_rows = to_device(np.concatenate([item.logit_rows + item.plan.start for item in inputs]), device)
-        batch = PackedBatch([item.plan for item in inputs], eager=self._eager)
+        batch = PackedBatch([item.plan for item in inputs], way=self._way)
         with self._linears.active() if self._linears else nullcontext(), fused_kernels(device):
             output = self._model(
                 input_ids=token_ids[None],

@@ -122,7 +122,10 @@ def test_any_tiling_equals_the_oracle(
     prefixes = [[], random_ids(rng, 1, 4), random_ids(rng, 9, 15)]
     cases = [random_case(rng, layout, prefixes, branches=3, k_max=6) for _ in range(7)]
     config = EngineConfig(
-        max_tokens_per_step=budget, max_prompts_per_cohort=cohort_size, max_cached_prefixes=max_cached_prefixes
+        attention="eager",
+        max_tokens_per_step=budget,
+        max_prompts_per_cohort=cohort_size,
+        max_cached_prefixes=max_cached_prefixes,
     )
     prompts = decode(build_model(family), cases, endings, config)
     oracle = build_model(family)
@@ -179,7 +182,7 @@ def test_tiles_take_every_token_once_and_little_padding(counts: list[int], cut: 
     assert sum(part.tokens.stop - part.tokens.start for part in tiles) == sum(counts)
 
 
-@pytest.mark.parametrize("kind", ["eager", "sdpa"])
+@pytest.mark.parametrize("kind", ["native", "eager", "sdpa"])
 def test_merged_cohorts_keep_their_prefixes(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     """Prefixes A B | B A | A C: side by side after merging, each with its own prompts; only one is still cached."""
     merged: list[list[Any]] = []
@@ -202,7 +205,7 @@ def test_merged_cohorts_keep_their_prefixes(monkeypatch: pytest.MonkeyPatch, kin
         assert_equals_oracle(oracle, case, prompt, endings)
     assert merged
     assert all(len(set(groups)) == len(groups) for groups in merged), "a prefix's prompts are torn apart"
-    assert any(len(groups) > 1 for groups in merged) == (kind == "eager")
+    assert any(len(groups) > 1 for groups in merged) == (kind != "sdpa")
 
 
 @pytest.mark.parametrize("family", ["llama", "gemma2"])
@@ -210,10 +213,12 @@ def test_the_ways_to_attend_agree(family: str) -> None:
     rng = np.random.default_rng(8)
     endings = random_endings(rng)
     cases = [random_case(rng, "tree", [random_ids(rng, 9, 12)], branches=4, k_max=6) for _ in range(6)]
-    runs = [decode(build_model(family), cases, endings, EngineConfig(attention=kind)) for kind in ("eager", "sdpa")]
-    for ours, theirs in zip(*runs, strict=True):
-        assert ours.tokens == theirs.tokens
-        np.testing.assert_allclose(np.concatenate(ours.logprobs), np.concatenate(theirs.logprobs), atol=1e-4)
+    ways = ("native", "eager", "sdpa")
+    runs = [decode(build_model(family), cases, endings, EngineConfig(attention=way)) for way in ways]
+    for ours, *others in zip(*runs, strict=True):
+        for theirs in others:
+            assert ours.tokens == theirs.tokens
+            np.testing.assert_allclose(np.concatenate(ours.logprobs), np.concatenate(theirs.logprobs), atol=1e-4)
 
 
 def test_a_prompt_attends_alike_in_any_company_in_bfloat16() -> None:

@@ -157,7 +157,7 @@ def test_accepted_rows_are_those_up_to_the_first_wrong_one(rows: list[list[tuple
     k_max=st.sampled_from([1, 2, 9]),
     room=st.sampled_from([2, 9, 33, 500]),
     spoilt=st.sampled_from([0.0, 0.2, 1.0]),
-    attention=st.sampled_from(["eager", "sdpa"]),
+    attention=st.sampled_from(["native", "eager", "sdpa"]),
 )
 def test_whatever_is_drafted_the_answers_are_the_oracles(
     seed: int, family: str, branches: int, k_max: int, room: int, spoilt: float, attention: str

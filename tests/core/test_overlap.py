@@ -107,7 +107,7 @@ def test_any_schedule_equals_oracle(data: st.DataObject, seed: int, layout: str)
         max_prompts_per_cohort=data.draw(st.sampled_from([1, 2, 4])),
         max_cached_tokens=data.draw(st.sampled_from([150, 100_000])),
         max_cached_prefixes=data.draw(st.sampled_from([1, 2, 64])),
-        attention=data.draw(st.sampled_from(["eager", "sdpa"])),
+        attention=data.draw(st.sampled_from(["native", "eager", "sdpa"])),
         max_draft_tokens_per_step=data.draw(st.sampled_from([0, 40])),
     )
     source = None

@@ -143,7 +143,7 @@ def test_admission_waits_while_the_cache_is_full() -> None:
     assert len(run([prompt(30, [4], seed=n) for n in range(6)])) < 10
 
 
-@pytest.mark.parametrize(("attention", "most"), [("eager", 5), ("sdpa", 2)])
+@pytest.mark.parametrize(("attention", "most"), [("native", 5), ("eager", 5), ("sdpa", 2)])
 def test_a_shared_prefix_takes_its_slots_once(attention: str, most: int) -> None:
     """Room for one prefix of 40 and five prompts of 16 with their values, or for two copies."""
     prefix = random_ids(np.random.default_rng(1), 40, 40)

@@ -1,0 +1,499 @@
+// Attention of one layer for the prompts of one cohort, on a CPU: what `hpd_core.attention` says it does.
+//
+// A task is a prompt and a KV head: its query rows are the prompt's tokens of this step, times the query heads that share
+// the KV head. Scores stay in the core's own cache from the products to the softmax to the values; who sees whom is decided
+// from positions and scopes on the way, so that there is neither a mask nor a gather.
+//
+// Keys and values are put in the order in which they are multiplied ("packed"), once for all query rows that see them; a
+// prefix once for all prompts. 16 numbers are a vector. In bf16 an instruction takes two numbers of a sum at a time, so a lane
+// of 32 bits holds a pair: of neighbouring dimensions for keys, of neighbouring columns for values. In fp32 it holds one.
+//
+// Compiled where it runs (native/library.py), for the machine it runs on; without bf16 instructions, pairs are widened.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <new>
+#ifdef __AVX512BF16__
+#include <immintrin.h>
+#endif
+
+namespace {
+
+constexpr int LANES = 16;
+constexpr int64_t PUBLIC = -1;
+constexpr int MAX_ROWS = 6;  // of a block: with 4 vectors of columns, 24 sums stay in registers
+constexpr int MAX_VECTORS = 4;
+
+typedef float floats __attribute__((vector_size(64)));
+typedef int32_t ints __attribute__((vector_size(64)));
+typedef uint32_t words __attribute__((vector_size(64)));
+
+template <typename V, typename T>
+inline V load(const T* from) {
+  V v;
+  std::memcpy(&v, from, sizeof v);
+  return v;
+}
+
+template <typename V, typename T>
+inline void store(T* to, V v) {
+  std::memcpy(to, &v, sizeof v);
+}
+
+inline floats spread(float x) { return floats{} + x; }
+inline words spread(uint32_t x) { return words{} + x; }
+inline ints spread(int32_t x) { return ints{} + x; }
+
+// bf16 is a type of its own, so that overloads tell it from a number.
+struct bf16 {
+  uint16_t bits;
+};
+
+inline bf16 rounded(float x) {
+  uint32_t word;
+  std::memcpy(&word, &x, sizeof word);
+  return {uint16_t((word + 0x7fff + ((word >> 16) & 1)) >> 16)};  // to the nearest, ties to even
+}
+inline void put(float* to, float x) { *to = x; }
+inline void put(bf16* to, float x) { *to = rounded(x); }
+
+inline void put16(float* to, floats x) { store(to, x); }
+inline void put16(bf16* to, floats x) {
+#ifdef __AVX512BF16__
+  const __m256bh low = _mm512_cvtneps_pbh((__m512)x);
+  std::memcpy(to, &low, sizeof low);
+#else
+  const words word = (words)x;
+  const words bits = (word + 0x7fff + ((word >> 16) & 1)) >> 16;
+  for (int lane = 0; lane < LANES; lane++) to[lane].bits = uint16_t(bits[lane]);
+#endif
+}
+
+// A lane's part of a sum: one number of fp32, a pair of bf16.
+template <typename T>
+constexpr int PER_LANE = sizeof(uint32_t) / sizeof(T);
+
+inline floats add_products(floats sum, words a, words b, const float*) { return sum + (floats)a * (floats)b; }
+inline floats add_products(floats sum, words a, words b, const bf16*) {
+#ifdef __AVX512BF16__
+  return (floats)_mm512_dpbf16_ps((__m512)sum, (__m512bh)a, (__m512bh)b);
+#else
+  const words high = spread(uint32_t(0xffff0000));
+  sum += (floats)(a << 16) * (floats)(b << 16);
+  return sum + (floats)(a & high) * (floats)(b & high);
+#endif
+}
+
+// e^x for x <= 0; below -87 it is 0, nearly. Cephes' polynomial: as precise as fp32.
+inline floats exponential(floats x) {
+  const floats least = spread(-87.0f);
+  x = x < least ? least : x;
+  const floats magic = spread(12582912.0f);  // 1.5 * 2^23: what is added to it is rounded to a whole number
+  const floats n = (x * 1.44269504088896341f + magic) - magic;
+  const floats r = (x - n * 0.693359375f) - n * -2.12194440e-4f;
+  floats p = spread(1.9875691500e-4f);
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * r * r + r + 1.0f;
+  const ints power = (__builtin_convertvector(n, ints) + 127) << 23;
+  return p * (floats)power;
+}
+
+// Sums of `rows` query rows over `depth` lanes, for `vectors` vectors of 16 columns.
+//   a: row r's numbers begin at a[r], `depth` lanes of them.
+//   b: vector v's lanes of step d at b + v * b_stride + d * b_step, 16 words each.
+template <typename T, int ROWS, int VECTORS>
+inline void multiply(const T* const* a, const uint32_t* b, int64_t b_stride, int64_t b_step, int64_t depth,
+                     float* out, int64_t out_stride) {
+  floats sums[ROWS][VECTORS];
+#pragma GCC unroll 8
+  for (int r = 0; r < ROWS; r++)
+#pragma GCC unroll 8
+    for (int v = 0; v < VECTORS; v++) sums[r][v] = floats{};
+  for (int64_t d = 0; d < depth; d++) {
+    words columns[VECTORS];
+#pragma GCC unroll 8
+    for (int v = 0; v < VECTORS; v++) columns[v] = load<words>(b + v * b_stride + d * b_step);
+#pragma GCC unroll 8
+    for (int r = 0; r < ROWS; r++) {
+      uint32_t word;
+      std::memcpy(&word, a[r] + d * PER_LANE<T>, sizeof word);
+      const words number = spread(word);
+#pragma GCC unroll 8
+      for (int v = 0; v < VECTORS; v++) sums[r][v] = add_products(sums[r][v], number, columns[v], (const T*)nullptr);
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < ROWS; r++)
+#pragma GCC unroll 8
+    for (int v = 0; v < VECTORS; v++) store(out + r * out_stride + v * LANES, sums[r][v]);
+}
+
+template <typename T, int ROWS>
+inline void multiply(const T* const* a, const uint32_t* b, int64_t b_stride, int64_t b_step, int64_t depth,
+                     int64_t vectors, float* out, int64_t out_stride) {
+  int64_t v = 0;
+  for (; v + MAX_VECTORS <= vectors; v += MAX_VECTORS)
+    multiply<T, ROWS, MAX_VECTORS>(a, b + v * b_stride, b_stride, b_step, depth, out + v * LANES, out_stride);
+  switch (vectors - v) {
+    case 3: return multiply<T, ROWS, 3>(a, b + v * b_stride, b_stride, b_step, depth, out + v * LANES, out_stride);
+    case 2: return multiply<T, ROWS, 2>(a, b + v * b_stride, b_stride, b_step, depth, out + v * LANES, out_stride);
+    case 1: return multiply<T, ROWS, 1>(a, b + v * b_stride, b_stride, b_step, depth, out + v * LANES, out_stride);
+  }
+}
+
+template <typename T>
+void multiply(int rows, const T* const* a, const uint32_t* b, int64_t b_stride, int64_t b_step, int64_t depth,
+              int64_t vectors, float* out, int64_t out_stride) {
+  switch (rows) {
+    case 6: return multiply<T, 6>(a, b, b_stride, b_step, depth, vectors, out, out_stride);
+    case 5: return multiply<T, 5>(a, b, b_stride, b_step, depth, vectors, out, out_stride);
+    case 4: return multiply<T, 4>(a, b, b_stride, b_step, depth, vectors, out, out_stride);
+    case 3: return multiply<T, 3>(a, b, b_stride, b_step, depth, vectors, out, out_stride);
+    case 2: return multiply<T, 2>(a, b, b_stride, b_step, depth, vectors, out, out_stride);
+    case 1: return multiply<T, 1>(a, b, b_stride, b_step, depth, vectors, out, out_stride);
+  }
+}
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Memory of one thread or one call, kept for the next; grows only.
+struct Scratch {
+  char* memory = nullptr;
+  int64_t size = 0;
+  char* take(int64_t bytes) {
+    if (bytes > size) {
+      std::free(memory);
+      size = ceil_div(bytes + bytes / 4, 4096) * 4096;
+      memory = static_cast<char*>(std::aligned_alloc(64, size));
+      if (!memory) {
+        size = 0;
+        throw std::bad_alloc();
+      }
+    }
+    return memory;
+  }
+  ~Scratch() { std::free(memory); }
+};
+
+thread_local Scratch task_scratch;
+thread_local Scratch call_scratch;
+
+}  // namespace
+
+// What Python passes (native/attention.py has the same fields in the same order). Strides count numbers, not bytes.
+struct Problem {
+  int64_t num_prompts, num_kv_heads, group, key_size, value_size, num_tokens, num_prefixes, window;
+  double scale, softcap;                                   // softcap 0: none
+  const void *q, *k, *v;                                   // the stretch of the packed row: [t, H or H_kv, D]
+  int64_t q_token, q_head, k_token, k_head, v_token, v_head;
+  void* out;                                               // [t, H, D_v], contiguous
+  void *keys, *values;                                     // the cache: [P, H_kv, capacity, D], contiguous
+  int64_t capacity;
+  const int64_t *counts, *used;                            // [P]: tokens of this step; columns in use
+  const int64_t *q_scopes, *q_positions;                   // [P, R]: of each prompt's tokens
+  int64_t q_row;                                           // R
+  const int64_t *k_scopes, *k_positions;                   // [P, C], rows `k_row` apart
+  int64_t k_row;
+  const int64_t *kv_prompts, *kv_columns;                  // [t]: where the new keys and values go
+  const int64_t* prefix_of;                                // [P], -1 for none
+  const void* const* prefix_keys;                          // per prefix [H_kv, L, D], contiguous
+  const void* const* prefix_values;
+  const int64_t* prefix_lengths;
+  const float* sinks;                                      // [H] or null
+  int64_t num_threads;
+};
+
+namespace {
+
+// Lanes of one column's key, and vectors of one column's value.
+template <typename T>
+struct Sizes {
+  int64_t key_lanes, value_vectors;
+  explicit Sizes(const Problem& p)
+      : key_lanes(ceil_div(p.key_size, PER_LANE<T>)), value_vectors(ceil_div(p.value_size, LANES)) {}
+  int64_t key_words(int64_t columns) const { return ceil_div(columns, LANES) * LANES * key_lanes; }
+  // Whole vectors of columns, for weights come in vectors.
+  int64_t value_steps(int64_t columns) const { return ceil_div(columns, LANES) * LANES / PER_LANE<T>; }
+  int64_t value_words(int64_t columns) const { return value_steps(columns) * value_vectors * LANES; }
+};
+
+// [columns, D] -> per vector of columns and lane of dimensions, 16 words. Columns that fill up a vector are 0.
+template <typename T>
+void pack_keys(const T* from, int64_t columns, int64_t size, const Sizes<T>& sizes, uint32_t* to) {
+  for (int64_t first = 0; first < columns; first += LANES, to += LANES * sizes.key_lanes) {
+    const int64_t here = std::min<int64_t>(LANES, columns - first);
+    if (here < LANES) std::memset(to, 0, sizeof(uint32_t) * LANES * sizes.key_lanes);
+    int64_t lane = 0;
+    if (here == LANES) {
+      // Squares of 16 by 16 words, transposed in registers by halves: rows that are 8, 4, 2, 1 apart change parts.
+      for (; (lane + LANES) * PER_LANE<T> <= size; lane += LANES) {
+        words square[LANES];
+        for (int c = 0; c < LANES; c++) square[c] = load<words>(from + (first + c) * size + lane * PER_LANE<T>);
+        const words high8{8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31};
+        const words low8{0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23};
+        const words high4{4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31};
+        const words low4{0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27};
+        const words high2{2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31};
+        const words low2{0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29};
+        const words high1{1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31};
+        const words low1{0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30};
+        const words* const lows[] = {&low8, &low4, &low2, &low1};
+        const words* const highs[] = {&high8, &high4, &high2, &high1};
+#pragma GCC unroll 4
+        for (int step = 0; step < 4; step++) {
+          const int apart = 8 >> step;
+#pragma GCC unroll 16
+          for (int c = 0; c < LANES; c++)
+            if (!(c & apart)) {
+              const words a = square[c], b = square[c + apart];
+              square[c] = __builtin_shuffle(a, b, *lows[step]);
+              square[c + apart] = __builtin_shuffle(a, b, *highs[step]);
+            }
+        }
+        for (int l = 0; l < LANES; l++) store(to + (lane + l) * LANES, square[l]);
+      }
+    }
+    for (; lane < sizes.key_lanes; lane++)
+      for (int64_t c = 0; c < here; c++) {
+        uint32_t word;
+        std::memcpy(&word, from + (first + c) * size + lane * PER_LANE<T>, sizeof word);
+        to[lane * LANES + c] = word;
+      }
+  }
+}
+
+// [columns, D_v] -> per lane of columns and vector of dimensions, 16 words. What fills up vectors is 0.
+inline void pack_values(const float* from, int64_t columns, int64_t size, const Sizes<float>& sizes, uint32_t* to) {
+  std::memset(to, 0, sizeof(uint32_t) * sizes.value_words(columns));
+  for (int64_t c = 0; c < columns; c++)
+    std::memcpy(to + c * sizes.value_vectors * LANES, from + c * size, sizeof(float) * size);
+}
+inline void pack_values(const bf16* from, int64_t columns, int64_t size, const Sizes<bf16>& sizes, uint32_t* to) {
+  const int64_t row = sizes.value_vectors * LANES, used = ceil_div(columns, 2);
+  for (int64_t c = 0; c < used; c++) {
+    const bf16 *even = from + 2 * c * size, *odd = 2 * c + 1 < columns ? even + size : nullptr;
+    uint32_t* pairs = to + c * row;
+    for (int64_t d = 0; d < size; d++) pairs[d] = even[d].bits | (odd ? uint32_t(odd[d].bits) << 16 : 0);
+    for (int64_t d = size; d < row; d++) pairs[d] = 0;
+  }
+  std::memset(to + used * row, 0, sizeof(uint32_t) * (sizes.value_steps(columns) - used) * row);
+}
+
+// What one block of query rows needs beside its own scratch: the columns of the prefix, then the prompt's own.
+struct Side {
+  const uint32_t *keys, *values;  // packed
+  int64_t columns;
+};
+
+template <typename T>
+class Task {
+ public:
+  Task(const Problem& p, const Sizes<T>& sizes) : p(p), sizes(sizes) {}
+
+  // Query rows of one KV head and of a prompt's tokens `first` to `stop`, both counted within the stretch, as is `begin`,
+  // the prompt's first token.
+  void run(int64_t prompt, int64_t head, int64_t begin, int64_t first, int64_t stop, const Side& prefix) {
+    const int64_t own = p.used[prompt], own_vectors = ceil_div(own, LANES);
+    const int64_t prefix_vectors = ceil_div(prefix.columns, LANES), all = (prefix_vectors + own_vectors) * LANES;
+    const int64_t bytes = 4 * (sizes.key_words(own) + sizes.value_words(own) + 2 * own_vectors * LANES +
+                               MAX_ROWS * (2 * all + 2 * sizes.value_vectors * LANES));
+    char* scratch = task_scratch.take(bytes);
+    auto cut = [&scratch](int64_t words) {
+      char* part = scratch;
+      scratch += 4 * words;
+      return part;
+    };
+    auto* keys = reinterpret_cast<uint32_t*>(cut(sizes.key_words(own)));
+    auto* values = reinterpret_cast<uint32_t*>(cut(sizes.value_words(own)));
+    scopes = reinterpret_cast<int32_t*>(cut(own_vectors * LANES));
+    positions = reinterpret_cast<int32_t*>(cut(own_vectors * LANES));
+    scores = reinterpret_cast<float*>(cut(MAX_ROWS * all));
+    weights = reinterpret_cast<T*>(cut(MAX_ROWS * all));
+    sums = reinterpret_cast<float*>(cut(2 * MAX_ROWS * sizes.value_vectors * LANES));
+    stride = all;
+
+    start = prompt * p.q_row - begin;
+    const int64_t block = prompt * p.num_kv_heads + head;
+    const T* cached_keys = static_cast<const T*>(p.keys) + block * p.capacity * p.key_size;
+    const T* cached_values = static_cast<const T*>(p.values) + block * p.capacity * p.value_size;
+    pack_keys(cached_keys, own, p.key_size, sizes, keys);
+    pack_values(cached_values, own, p.value_size, sizes, values);
+    for (int64_t c = 0; c < own_vectors * LANES; c++) {
+      // A column that holds nothing is later than every token.
+      const int64_t position = c < own ? p.k_positions[prompt * p.k_row + c] : std::numeric_limits<int32_t>::max();
+      positions[c] = int32_t(std::min<int64_t>(position, std::numeric_limits<int32_t>::max()));
+      scopes[c] = c < own ? int32_t(p.k_scopes[prompt * p.k_row + c]) : 0;
+    }
+    const Side own_side{keys, values, own};
+    for (int64_t row = first * p.group; row < stop * p.group; row += MAX_ROWS)
+      attend(int(std::min<int64_t>(MAX_ROWS, stop * p.group - row)), row, head, prefix, own_side);
+  }
+
+ private:
+  const Problem& p;
+  const Sizes<T>& sizes;
+  int32_t *scopes, *positions;
+  float *scores, *sums;
+  T* weights;
+  int64_t stride;  // of scores and weights, from row to row
+  int64_t start;   // what a token's place in the stretch lacks to be its place in q_scopes and q_positions
+
+  // Which of a vector of own columns a token sees.
+  ints sees(int64_t token, int64_t vector) const {
+    const ints position = load<ints>(positions + vector * LANES), scope = load<ints>(scopes + vector * LANES);
+    const ints here = spread(int32_t(p.q_positions[start + token]));
+    const ints nearby = (position <= here) & (here - position < int32_t(p.window));
+    return nearby & ((scope == int32_t(PUBLIC)) | (scope == int32_t(p.q_scopes[start + token])));
+  }
+
+  void attend(int rows, int64_t row, int64_t head, const Side& prefix, const Side& own) {
+    const int64_t prefix_vectors = ceil_div(prefix.columns, LANES), prefix_width = prefix_vectors * LANES;
+    const int64_t heads = p.num_kv_heads * p.group;
+    const T* queries[MAX_ROWS];
+    int64_t tokens[MAX_ROWS];
+    for (int r = 0; r < rows; r++) {
+      tokens[r] = (row + r) / p.group;
+      queries[r] = static_cast<const T*>(p.q) + tokens[r] * p.q_token + (head * p.group + (row + r) % p.group) * p.q_head;
+    }
+    // Behind the last vector of columns that any of these tokens sees, nothing is computed.
+    int64_t vectors = ceil_div(own.columns, LANES);
+    const auto anybody_sees = [&](int64_t vector) {
+      ints any{};
+      for (int r = 0; r < rows; r++)
+        if (r == 0 || tokens[r] != tokens[r - 1]) any |= sees(tokens[r], vector);
+      for (int lane = 0; lane < LANES; lane++)
+        if (any[lane]) return true;
+      return false;
+    };
+    while (vectors > 0 && !anybody_sees(vectors - 1)) vectors--;
+
+    const int64_t key_vector = LANES * sizes.key_lanes;
+    multiply(rows, queries, prefix.keys, key_vector, LANES, sizes.key_lanes, prefix_vectors, scores, stride);
+    multiply(rows, queries, own.keys, key_vector, LANES, sizes.key_lanes, vectors, scores + prefix_width, stride);
+    const T* of_prefix[MAX_ROWS];
+    const T* of_own[MAX_ROWS];
+    float norm[MAX_ROWS];
+    for (int r = 0; r < rows; r++) {
+      const int64_t query_head = head * p.group + (row + r) % p.group;
+      norm[r] = softmax(tokens[r], query_head, prefix.columns, vectors, scores + r * stride, weights + r * stride);
+      of_prefix[r] = weights + r * stride;
+      of_own[r] = of_prefix[r] + prefix_width;
+    }
+    const int64_t value_row = sizes.value_vectors * LANES;
+    multiply(rows, of_prefix, prefix.values, LANES, value_row, prefix_width / PER_LANE<T>, sizes.value_vectors, sums, value_row);
+    multiply(rows, of_own, own.values, LANES, value_row, vectors * LANES / PER_LANE<T>, sizes.value_vectors,
+             sums + MAX_ROWS * value_row, value_row);
+    for (int r = 0; r < rows; r++) {
+      T* out = static_cast<T*>(p.out) + (tokens[r] * heads + head * p.group + (row + r) % p.group) * p.value_size;
+      const float *a = sums + r * value_row, *b = a + MAX_ROWS * value_row;
+      int64_t d = 0;
+      for (; d + LANES <= p.value_size; d += LANES) put16(out + d, (load<floats>(a + d) + load<floats>(b + d)) * norm[r]);
+      for (; d < p.value_size; d++) put(out + d, (a[d] + b[d]) * norm[r]);
+    }
+  }
+
+  // Scores of one row -> weights, not normalized; returns 1 / their sum. Unseen columns weigh 0.
+  float softmax(int64_t token, int64_t query_head, int64_t prefix_columns, int64_t vectors, float* row, T* to) const {
+    const floats unseen = spread(-std::numeric_limits<float>::infinity());
+    const int64_t prefix_vectors = ceil_div(prefix_columns, LANES), all = prefix_vectors + vectors;
+    const ints lanes{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    const int64_t position = p.q_positions[start + token];
+    floats most = unseen;
+    for (int64_t v = 0; v < all; v++) {
+      floats x = load<floats>(row + v * LANES) * float(p.scale);
+      if (p.softcap != 0)
+        for (int lane = 0; lane < LANES; lane++) x[lane] = std::tanh(x[lane] / float(p.softcap)) * float(p.softcap);
+      if (v >= prefix_vectors) {
+        x = sees(token, v - prefix_vectors) ? x : unseen;
+      } else if ((v + 1) * LANES > prefix_columns || position - v * LANES >= p.window) {
+        // A prefix's columns are at the positions 0, 1, ...: a query is behind all of them, maybe too far.
+        const ints column = lanes + int32_t(v * LANES);
+        const ints is_seen = (column < int32_t(prefix_columns)) & (int32_t(position) - column < int32_t(p.window));
+        x = is_seen ? x : unseen;
+      }
+      store(row + v * LANES, x);
+      most = x > most ? x : most;
+    }
+    float highest = p.sinks ? p.sinks[query_head] : -std::numeric_limits<float>::infinity();
+    for (int lane = 0; lane < LANES; lane++) highest = std::max(highest, most[lane]);
+    floats sum{};
+    for (int64_t v = 0; v < all; v++) {
+      const floats x = load<floats>(row + v * LANES);
+      const floats weight = x == unseen ? floats{} : exponential(x - highest);
+      sum += weight;
+      put16(to + v * LANES, weight);
+    }
+    float total = p.sinks ? std::exp(p.sinks[query_head] - highest) : 0.0f;
+    for (int lane = 0; lane < LANES; lane++) total += sum[lane];
+    return 1.0f / total;
+  }
+};
+
+template <typename T>
+void attend_all(const Problem& p) {
+  const Sizes<T> sizes(p);
+  // Packed prefixes of all heads, one after the other.
+  int64_t words = 0;
+  for (int64_t i = 0; i < p.num_prefixes; i++)
+    words += p.num_kv_heads * (sizes.key_words(p.prefix_lengths[i]) + sizes.value_words(p.prefix_lengths[i]));
+  char* taken = call_scratch.take(4 * words + 8 * (p.num_prefixes + 1 + p.num_prompts + 1));
+  auto* packed = reinterpret_cast<uint32_t*>(taken);
+  auto* offsets = reinterpret_cast<int64_t*>(taken + 4 * words);
+  auto* starts = offsets + p.num_prefixes + 1;
+  offsets[0] = starts[0] = 0;
+  for (int64_t i = 0; i < p.num_prefixes; i++)
+    offsets[i + 1] = offsets[i] + p.num_kv_heads * (sizes.key_words(p.prefix_lengths[i]) + sizes.value_words(p.prefix_lengths[i]));
+  for (int64_t i = 0; i < p.num_prompts; i++) starts[i + 1] = starts[i] + p.counts[i];
+
+  // Few prompts of many tokens are cut, so that no thread waits long for another; keys are packed again for each part.
+  const int64_t pairs = p.num_prompts * p.num_kv_heads;
+  const int64_t parts = std::max<int64_t>(1, ceil_div(4 * p.num_threads, pairs));
+
+#pragma omp parallel num_threads(p.num_threads)
+  {
+#pragma omp for schedule(static) nowait
+    for (int64_t i = 0; i < p.num_tokens; i++)
+      for (int64_t h = 0; h < p.num_kv_heads; h++) {
+        const int64_t column = (p.kv_prompts[i] * p.num_kv_heads + h) * p.capacity + p.kv_columns[i];
+        std::memcpy(static_cast<T*>(p.keys) + column * p.key_size,
+                    static_cast<const T*>(p.k) + i * p.k_token + h * p.k_head, sizeof(T) * p.key_size);
+        std::memcpy(static_cast<T*>(p.values) + column * p.value_size,
+                    static_cast<const T*>(p.v) + i * p.v_token + h * p.v_head, sizeof(T) * p.value_size);
+      }
+#pragma omp for schedule(static)
+    for (int64_t job = 0; job < p.num_prefixes * p.num_kv_heads; job++) {
+      const int64_t i = job / p.num_kv_heads, h = job % p.num_kv_heads, length = p.prefix_lengths[i];
+      uint32_t* to = packed + offsets[i] + h * (sizes.key_words(length) + sizes.value_words(length));
+      pack_keys(static_cast<const T*>(p.prefix_keys[i]) + h * length * p.key_size, length, p.key_size, sizes, to);
+      pack_values(static_cast<const T*>(p.prefix_values[i]) + h * length * p.value_size, length, p.value_size, sizes,
+                  to + sizes.key_words(length));
+    }
+#pragma omp for schedule(dynamic)
+    for (int64_t job = 0; job < pairs * parts; job++) {
+      const int64_t prompt = job / parts / p.num_kv_heads, head = job / parts % p.num_kv_heads, part = job % parts;
+      const int64_t step = ceil_div(p.counts[prompt], parts), first = starts[prompt] + part * step;
+      const int64_t stop = std::min(first + step, starts[prompt + 1]);
+      if (first >= stop) continue;
+      Side prefix{nullptr, nullptr, 0};
+      if (const int64_t i = p.prefix_of[prompt]; i >= 0) {
+        const int64_t length = p.prefix_lengths[i];
+        const uint32_t* keys = packed + offsets[i] + head * (sizes.key_words(length) + sizes.value_words(length));
+        prefix = {keys, keys + sizes.key_words(length), length};
+      }
+      Task<T>(p, sizes).run(prompt, head, starts[prompt], first, stop, prefix);
+    }
+  }
+}
+
+}  // namespace
+
+extern "C" void hpd_attend_float32(const Problem* p) { attend_all<float>(*p); }
+extern "C" void hpd_attend_bfloat16(const Problem* p) { attend_all<bf16>(*p); }
