@@ -19,6 +19,7 @@ from hpd_core.layout import PUBLIC
 
 from .families import build_model
 from .helpers import TreeCase, assert_equals_oracle, decode, random_branches, random_case, random_endings, random_ids
+from .native import EVERY_WAY, WAYS
 
 HIDDEN = torch.finfo(torch.float32).min / 2
 
@@ -182,7 +183,7 @@ def test_tiles_take_every_token_once_and_little_padding(counts: list[int], cut: 
     assert sum(part.tokens.stop - part.tokens.start for part in tiles) == sum(counts)
 
 
-@pytest.mark.parametrize("kind", ["native", "eager", "sdpa"])
+@pytest.mark.parametrize("kind", EVERY_WAY)
 def test_merged_cohorts_keep_their_prefixes(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     """Prefixes A B | B A | A C: side by side after merging, each with its own prompts; only one is still cached."""
     merged: list[list[Any]] = []
@@ -213,8 +214,7 @@ def test_the_ways_to_attend_agree(family: str) -> None:
     rng = np.random.default_rng(8)
     endings = random_endings(rng)
     cases = [random_case(rng, "tree", [random_ids(rng, 9, 12)], branches=4, k_max=6) for _ in range(6)]
-    ways = ("native", "eager", "sdpa")
-    runs = [decode(build_model(family), cases, endings, EngineConfig(attention=way)) for way in ways]
+    runs = [decode(build_model(family), cases, endings, EngineConfig(attention=way)) for way in WAYS]
     for ours, *others in zip(*runs, strict=True):
         for theirs in others:
             assert ours.tokens == theirs.tokens

@@ -26,6 +26,7 @@ from hpd_core.layout import FREE, Branch, IntArray
 
 from .families import FAMILIES, VOCABULARY, build_model
 from .helpers import Prompter, TreeCase, assert_equals_oracle, decode, random_case, random_endings, random_ids
+from .native import WAYS
 
 NEVER = np.full(VOCABULARY, GOES_ON, dtype=np.uint8)
 NOTHING = np.zeros(0, dtype=np.int64)
@@ -157,7 +158,7 @@ def test_accepted_rows_are_those_up_to_the_first_wrong_one(rows: list[list[tuple
     k_max=st.sampled_from([1, 2, 9]),
     room=st.sampled_from([2, 9, 33, 500]),
     spoilt=st.sampled_from([0.0, 0.2, 1.0]),
-    attention=st.sampled_from(["native", "eager", "sdpa"]),
+    attention=st.sampled_from(WAYS),
 )
 def test_whatever_is_drafted_the_answers_are_the_oracles(
     seed: int, family: str, branches: int, k_max: int, room: int, spoilt: float, attention: str

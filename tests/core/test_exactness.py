@@ -11,6 +11,7 @@ from hpd_core.config import EngineConfig
 
 from .families import FAMILIES, build_model
 from .helpers import Prompter, assert_equals_oracle, decode, random_case, random_endings, random_ids
+from .native import WAYS
 
 LAYOUTS = ("tree", "stacked")
 
@@ -37,7 +38,7 @@ def engine_configs(draw: st.DrawFn) -> EngineConfig:
         max_prompts_per_cohort=draw(st.sampled_from([1, 2, 3, 8, 32])),
         max_cached_tokens=draw(st.sampled_from([1, 200, 100_000])),
         max_cached_prefixes=draw(st.sampled_from([1, 2, 64])),
-        attention=draw(st.sampled_from(["native", "eager", "sdpa"])),
+        attention=draw(st.sampled_from(WAYS)),
         max_draft_tokens_per_step=draw(st.sampled_from([0, 7, 40, 4096])),
         overlap_steps=draw(st.booleans()),
     )

@@ -24,6 +24,7 @@ from hpd_core.models import attach, cache_shape
 from .engines import TIMEOUT, answers, config
 from .families import VOCABULARY, build_model
 from .helpers import STATES, Prompter, TreeCase, assert_equals_oracle, decode, random_case, random_endings, random_ids
+from .native import WAYS
 from .products import SCHEMAS, products
 
 LLAMA = build_model("llama")
@@ -107,7 +108,7 @@ def test_any_schedule_equals_oracle(data: st.DataObject, seed: int, layout: str)
         max_prompts_per_cohort=data.draw(st.sampled_from([1, 2, 4])),
         max_cached_tokens=data.draw(st.sampled_from([150, 100_000])),
         max_cached_prefixes=data.draw(st.sampled_from([1, 2, 64])),
-        attention=data.draw(st.sampled_from(["native", "eager", "sdpa"])),
+        attention=data.draw(st.sampled_from(WAYS)),
         max_draft_tokens_per_step=data.draw(st.sampled_from([0, 40])),
     )
     source = None

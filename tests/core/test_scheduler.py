@@ -20,6 +20,7 @@ from hpd_core.models import attach, cache_shape
 
 from .families import VOCABULARY, build_model
 from .helpers import TreeCase, assert_equals_oracle, decode, random_case, random_endings, random_ids
+from .native import needs_native
 
 NEVER = np.full(VOCABULARY, GOES_ON, dtype=np.uint8)
 LLAMA = build_model("llama")
@@ -143,7 +144,9 @@ def test_admission_waits_while_the_cache_is_full() -> None:
     assert len(run([prompt(30, [4], seed=n) for n in range(6)])) < 10
 
 
-@pytest.mark.parametrize(("attention", "most"), [("native", 5), ("eager", 5), ("sdpa", 2)])
+@pytest.mark.parametrize(
+    ("attention", "most"), [pytest.param("native", 5, marks=needs_native), ("eager", 5), ("sdpa", 2)]
+)
 def test_a_shared_prefix_takes_its_slots_once(attention: str, most: int) -> None:
     """Room for one prefix of 40 and five prompts of 16 with their values, or for two copies."""
     prefix = random_ids(np.random.default_rng(1), 40, 40)
