@@ -85,8 +85,8 @@ class Decoder:
         overlap = shape.device.type == "cuda" if config.overlap_steps == "auto" else config.overlap_steps
         self._most_in_flight = 2 if overlap else 1
         self._lost_seconds = 0.0
-        self._way = way_to_attend(config.attention, shape)
-        share = self._way != "sdpa"  # torch's fused kernel takes one block of keys a prompt
+        self.way = way_to_attend(config.attention, shape)
+        share = self.way != "sdpa"  # torch's fused kernel takes one block of keys a prompt
         self._drafter = Drafter(config.max_draft_tokens_per_step, endings, constraints)
         self.pool = pool = CachePool(shape)
 
@@ -221,7 +221,7 @@ class Decoder:
         token_ids = to_device(np.concatenate([item.token_ids for item in inputs]), device)
         positions = to_device(np.concatenate([item.positions for item in inputs]), device)
         logit_rows = to_device(np.concatenate([item.logit_rows + item.plan.start for item in inputs]), device)
-        batch = PackedBatch([item.plan for item in inputs], way=self._way)
+        batch = PackedBatch([item.plan for item in inputs], way=self.way)
         with self._linears.active() if self._linears else nullcontext(), fused_kernels(device):
             output = self._model(
                 input_ids=token_ids[None],

@@ -120,6 +120,10 @@ class Engine(Extractor):
         """'tree' or 'stacked'."""
         return self.config.layout
 
+    def describe(self) -> dict[str, Any]:
+        """As `Extractor.describe`, and the way to attend that was found on this machine."""
+        return super().describe() | {"attention": self._decoder.way}
+
     def submit(
         self,
         records: Sequence[Record],

@@ -12,7 +12,16 @@ from pipelines.run_plan import changed_keys, file_differences
 from pipelines.schema import diff
 
 # Of an engine's description, what the configuration does not say: where 'auto' and names have led to.
-_ENGINE_KEYS = ("model_revision", "adapter_revision", "dtype", "prompt_hash", "device", "device_name", "versions")
+_ENGINE_KEYS = (
+    "model_revision",
+    "adapter_revision",
+    "dtype",
+    "attention",
+    "prompt_hash",
+    "device",
+    "device_name",
+    "versions",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from hpd_core.prepare import PromptBuilder
 from tests.tiny_model import answering_tokenizer
 
 from .engines import LAYOUTS, TIMEOUT, Steps, answers, config
+from .native import WAYS
 from .products import SCHEMAS, products
 
 # Several callers.
@@ -332,5 +333,6 @@ def test_describe_names_what_answers_depend_on(engine: Engine, tiny_model_dir: P
     assert found["model_id"] == str(tiny_model_dir)
     assert found["model_revision"].startswith("sha256:")
     assert (found["layout"], found["dtype"], found["device"]) == (engine.config.layout, "float32", "cpu")
+    assert found["attention"] == WAYS[0]
     assert found["prompt_hash"] == engine.config.prompt.hash
     assert set(found["versions"]) == {"hpd", "torch", "transformers"}
