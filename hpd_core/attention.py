@@ -33,8 +33,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from hpd_core.cache import CacheShape
 from hpd_core.errors import ModelError
 from hpd_core.layout import PUBLIC, IntArray, visible
-from hpd_core.native.attention import DTYPES, native_attention
-from hpd_core.native.library import NativeError, library
+from hpd_core.native import library
+from hpd_core.native.attention import DTYPES, NativeAttention
 from hpd_core.transfer import to_device
 
 logger = logging.getLogger(__name__)
@@ -135,7 +135,7 @@ class AttentionPlan:
         q_scopes, q_positions: int64 [P, R]; padding rows are public and at position 0, so that they see something.
         k_scopes, k_positions: int64 [P, C]; columns not in use have a position that nobody sees.
         keys, values: one tensor per layer, [P, H_kv, capacity, D].
-        groups: all P prompts in order.
+        groups: all P prompts in order. What follows a prefix stands behind it: at positions from its length on.
     """
 
     start: int
@@ -155,6 +155,7 @@ class AttentionPlan:
     groups: Sequence[PromptGroup]
     _biases: dict[tuple[int | None, int, torch.dtype], Tensor] = field(default_factory=dict)
     _tiles: dict[tuple[int | None, int, int], list[Tile]] = field(default_factory=dict)
+    _native: list[NativeAttention] = field(default_factory=list)
 
     def bias(self, window: int | None, group: int, dtype: torch.dtype) -> Tensor:
         """The additive mask [P, 1, R * G, C] over the own columns, for folded query rows; equal layers share it."""
@@ -174,10 +175,17 @@ class AttentionPlan:
             ]
         return self._tiles[key]
 
+    def native(self) -> NativeAttention:
+        """The cohort's attention by the kernel in C++."""
+        if not self._native:
+            self._native.append(NativeAttention(self))
+        return self._native[0]
+
     def forget_masks(self) -> None:
         """When all layers have been given to the device: they are large, and the plan is kept until the step ends."""
         self._biases.clear()
         self._tiles.clear()
+        self._native.clear()
 
     def _cut(self, part: PromptGroup, num_heads: int) -> Iterator[tuple[slice, slice]]:
         """Several whole prompts of about as many tokens at a time, or rows of one where it is too large."""
@@ -278,26 +286,29 @@ def way_to_attend(asked: Literal["auto"] | Way, shape: CacheShape) -> Way:
     """
     if asked in ("sdpa", "eager"):
         return asked
-    missing = _missing_for_native(shape)
-    if missing is None:
+    reason = _why_not_native(shape)
+    if reason is None:
         return "native"
     if asked == "native":
-        raise ModelError(f"engine.attention is 'native', {missing}; 'auto' takes another way to attend where it must")
+        raise ModelError(
+            f"engine.attention is 'native', but {reason}; 'auto' takes another way to attend where it must"
+        )
     if shape.device.type != "cpu":
         return "sdpa"
-    logger.info("attends by matrix products: %s", missing)
+    logger.warning("attention is slower than it could be: %s", reason)
     return "eager"
 
 
-def _missing_for_native(shape: CacheShape) -> str | None:
+def _why_not_native(shape: CacheShape) -> str | None:
     if shape.device.type != "cpu":
-        return f"which runs on a CPU, not on {shape.device}"
+        return f"the kernel in C++ runs on a CPU, not on {shape.device}"
     if shape.dtype not in DTYPES or shape.key_size % 2:
-        return f"which takes float32 and bfloat16 and heads of even size, not {shape.dtype} and {shape.key_size}"
+        size = f"{shape.dtype} and size {shape.key_size}"
+        return f"the kernel in C++ takes heads of float32 or bfloat16 and of even size, not {size}"
     try:
-        library()
-    except NativeError as error:
-        return f"which has to be compiled, and that failed ({error}); install g++, or name a compiler by CXX"
+        library.load()
+    except library.NativeError as error:
+        return f"the kernel in C++ cannot be had ({error}); install g++ 9 or newer, or name it by CXX"
     return None
 
 
@@ -336,8 +347,7 @@ def packed_attention(
     for plan in hpd_batch.plans:
         span = slice(plan.start, plan.stop)
         if way == "native":
-            native_attention(
-                plan,
+            plan.native().attend(
                 layer,
                 q[span],
                 k[span],

@@ -8,7 +8,8 @@
 // prefix once for all prompts. 16 numbers are a vector. In bf16 an instruction takes two numbers of a sum at a time, so a lane
 // of 32 bits holds a pair: of neighbouring dimensions for keys, of neighbouring columns for values. In fp32 it holds one.
 //
-// Compiled where it runs (native/library.py), for the machine it runs on; without bf16 instructions, pairs are widened.
+// Compiled where it runs (native/library.py), for the machine it runs on, by GCC: vectors of any size and shuffles of them are
+// its extensions. Where the machine has no bf16 instructions, pairs are widened.
 
 #include <algorithm>
 #include <cmath>
@@ -16,7 +17,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
-#include <new>
 #ifdef __AVX512BF16__
 #include <immintrin.h>
 #endif
@@ -164,7 +164,7 @@ void multiply(int rows, const T* const* a, const uint32_t* b, int64_t b_stride, 
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Memory of one thread or one call, kept for the next; grows only.
+// Memory of one thread or one call, kept for the next; grows only. Null where there is none.
 struct Scratch {
   char* memory = nullptr;
   int64_t size = 0;
@@ -173,10 +173,7 @@ struct Scratch {
       std::free(memory);
       size = ceil_div(bytes + bytes / 4, 4096) * 4096;
       memory = static_cast<char*>(std::aligned_alloc(64, size));
-      if (!memory) {
-        size = 0;
-        throw std::bad_alloc();
-      }
+      if (!memory) size = 0;
     }
     return memory;
   }
@@ -225,7 +222,8 @@ struct Sizes {
   int64_t value_words(int64_t columns) const { return value_steps(columns) * value_vectors * LANES; }
 };
 
-// [columns, D] -> per vector of columns and lane of dimensions, 16 words. Columns that fill up a vector are 0.
+// [columns, D] -> per vector of columns and lane of dimensions, 16 words. Columns that fill up a vector are 0: nobody sees
+// them, but nothing is to be computed of what happens to be in memory.
 template <typename T>
 void pack_keys(const T* from, int64_t columns, int64_t size, const Sizes<T>& sizes, uint32_t* to) {
   for (int64_t first = 0; first < columns; first += LANES, to += LANES * sizes.key_lanes) {
@@ -287,10 +285,10 @@ inline void pack_values(const bf16* from, int64_t columns, int64_t size, const S
   std::memset(to + used * row, 0, sizeof(uint32_t) * (sizes.value_steps(columns) - used) * row);
 }
 
-// What one block of query rows needs beside its own scratch: the columns of the prefix, then the prompt's own.
-struct Side {
-  const uint32_t *keys, *values;  // packed
-  int64_t columns;
+// Keys and values that query rows attend to, packed: those of a prefix, or a prompt's own.
+struct Columns {
+  const uint32_t *keys, *values;
+  int64_t count;
 };
 
 template <typename T>
@@ -298,17 +296,18 @@ class Task {
  public:
   Task(const Problem& p, const Sizes<T>& sizes) : p(p), sizes(sizes) {}
 
-  // Query rows of one KV head and of a prompt's tokens `first` to `stop`, both counted within the stretch, as is `begin`,
-  // the prompt's first token.
-  void run(int64_t prompt, int64_t head, int64_t begin, int64_t first, int64_t stop, const Side& prefix) {
+  // Query rows of one KV head and of a prompt's tokens `first` to `stop`. The prompt's first token is `begin`; all three are
+  // counted from the first token of the stretch. Returns false where memory is missing.
+  bool run(int64_t prompt, int64_t head, int64_t begin, int64_t first, int64_t stop, const Columns& prefix) {
     const int64_t own = p.used[prompt], own_vectors = ceil_div(own, LANES);
-    const int64_t prefix_vectors = ceil_div(prefix.columns, LANES), all = (prefix_vectors + own_vectors) * LANES;
+    const int64_t prefix_vectors = ceil_div(prefix.count, LANES), all = (prefix_vectors + own_vectors) * LANES;
     const int64_t bytes = 4 * (sizes.key_words(own) + sizes.value_words(own) + 2 * own_vectors * LANES +
                                MAX_ROWS * (2 * all + 2 * sizes.value_vectors * LANES));
     char* scratch = task_scratch.take(bytes);
-    auto cut = [&scratch](int64_t words) {
+    if (!scratch) return false;
+    auto cut = [&scratch](int64_t count) {
       char* part = scratch;
-      scratch += 4 * words;
+      scratch += 4 * count;
       return part;
     };
     auto* keys = reinterpret_cast<uint32_t*>(cut(sizes.key_words(own)));
@@ -320,7 +319,7 @@ class Task {
     sums = reinterpret_cast<float*>(cut(2 * MAX_ROWS * sizes.value_vectors * LANES));
     stride = all;
 
-    start = prompt * p.q_row - begin;
+    to_row = prompt * p.q_row - begin;
     const int64_t block = prompt * p.num_kv_heads + head;
     const T* cached_keys = static_cast<const T*>(p.keys) + block * p.capacity * p.key_size;
     const T* cached_values = static_cast<const T*>(p.values) + block * p.capacity * p.value_size;
@@ -332,9 +331,10 @@ class Task {
       positions[c] = int32_t(std::min<int64_t>(position, std::numeric_limits<int32_t>::max()));
       scopes[c] = c < own ? int32_t(p.k_scopes[prompt * p.k_row + c]) : 0;
     }
-    const Side own_side{keys, values, own};
+    const Columns own_columns{keys, values, own};
     for (int64_t row = first * p.group; row < stop * p.group; row += MAX_ROWS)
-      attend(int(std::min<int64_t>(MAX_ROWS, stop * p.group - row)), row, head, prefix, own_side);
+      attend(int(std::min<int64_t>(MAX_ROWS, stop * p.group - row)), row, head, prefix, own_columns);
+    return true;
   }
 
  private:
@@ -344,18 +344,18 @@ class Task {
   float *scores, *sums;
   T* weights;
   int64_t stride;  // of scores and weights, from row to row
-  int64_t start;   // what a token's place in the stretch lacks to be its place in q_scopes and q_positions
+  int64_t to_row;  // added to a token's place in the stretch: its place in q_scopes and q_positions
 
   // Which of a vector of own columns a token sees.
   ints sees(int64_t token, int64_t vector) const {
     const ints position = load<ints>(positions + vector * LANES), scope = load<ints>(scopes + vector * LANES);
-    const ints here = spread(int32_t(p.q_positions[start + token]));
+    const ints here = spread(int32_t(p.q_positions[to_row + token]));
     const ints nearby = (position <= here) & (here - position < int32_t(p.window));
-    return nearby & ((scope == int32_t(PUBLIC)) | (scope == int32_t(p.q_scopes[start + token])));
+    return nearby & ((scope == int32_t(PUBLIC)) | (scope == int32_t(p.q_scopes[to_row + token])));
   }
 
-  void attend(int rows, int64_t row, int64_t head, const Side& prefix, const Side& own) {
-    const int64_t prefix_vectors = ceil_div(prefix.columns, LANES), prefix_width = prefix_vectors * LANES;
+  void attend(int rows, int64_t row, int64_t head, const Columns& prefix, const Columns& own) {
+    const int64_t prefix_vectors = ceil_div(prefix.count, LANES), prefix_width = prefix_vectors * LANES;
     const int64_t heads = p.num_kv_heads * p.group;
     const T* queries[MAX_ROWS];
     int64_t tokens[MAX_ROWS];
@@ -364,7 +364,7 @@ class Task {
       queries[r] = static_cast<const T*>(p.q) + tokens[r] * p.q_token + (head * p.group + (row + r) % p.group) * p.q_head;
     }
     // Behind the last vector of columns that any of these tokens sees, nothing is computed.
-    int64_t vectors = ceil_div(own.columns, LANES);
+    int64_t vectors = ceil_div(own.count, LANES);
     const auto anybody_sees = [&](int64_t vector) {
       ints any{};
       for (int r = 0; r < rows; r++)
@@ -383,7 +383,7 @@ class Task {
     float norm[MAX_ROWS];
     for (int r = 0; r < rows; r++) {
       const int64_t query_head = head * p.group + (row + r) % p.group;
-      norm[r] = softmax(tokens[r], query_head, prefix.columns, vectors, scores + r * stride, weights + r * stride);
+      norm[r] = softmax(tokens[r], query_head, prefix.count, vectors, scores + r * stride, weights + r * stride);
       of_prefix[r] = weights + r * stride;
       of_own[r] = of_prefix[r] + prefix_width;
     }
@@ -405,7 +405,7 @@ class Task {
     const floats unseen = spread(-std::numeric_limits<float>::infinity());
     const int64_t prefix_vectors = ceil_div(prefix_columns, LANES), all = prefix_vectors + vectors;
     const ints lanes{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    const int64_t position = p.q_positions[start + token];
+    const int64_t position = p.q_positions[to_row + token];
     floats most = unseen;
     for (int64_t v = 0; v < all; v++) {
       floats x = load<floats>(row + v * LANES) * float(p.scale);
@@ -437,16 +437,18 @@ class Task {
   }
 };
 
+// Returns whether there was memory for it.
 template <typename T>
-void attend_all(const Problem& p) {
+bool attend_all(const Problem& p) {
   const Sizes<T> sizes(p);
   // Packed prefixes of all heads, one after the other.
-  int64_t words = 0;
+  int64_t total = 0;
   for (int64_t i = 0; i < p.num_prefixes; i++)
-    words += p.num_kv_heads * (sizes.key_words(p.prefix_lengths[i]) + sizes.value_words(p.prefix_lengths[i]));
-  char* taken = call_scratch.take(4 * words + 8 * (p.num_prefixes + 1 + p.num_prompts + 1));
+    total += p.num_kv_heads * (sizes.key_words(p.prefix_lengths[i]) + sizes.value_words(p.prefix_lengths[i]));
+  char* taken = call_scratch.take(4 * total + 8 * (p.num_prefixes + 1 + p.num_prompts + 1));
+  if (!taken) return false;
   auto* packed = reinterpret_cast<uint32_t*>(taken);
-  auto* offsets = reinterpret_cast<int64_t*>(taken + 4 * words);
+  auto* offsets = reinterpret_cast<int64_t*>(taken + 4 * total);
   auto* starts = offsets + p.num_prefixes + 1;
   offsets[0] = starts[0] = 0;
   for (int64_t i = 0; i < p.num_prefixes; i++)
@@ -457,8 +459,10 @@ void attend_all(const Problem& p) {
   const int64_t pairs = p.num_prompts * p.num_kv_heads;
   const int64_t parts = std::max<int64_t>(1, ceil_div(4 * p.num_threads, pairs));
 
+  bool is_short = false;
 #pragma omp parallel num_threads(p.num_threads)
   {
+// What is stored here and packed below is read behind the barrier at the end of the second loop.
 #pragma omp for schedule(static) nowait
     for (int64_t i = 0; i < p.num_tokens; i++)
       for (int64_t h = 0; h < p.num_kv_heads; h++) {
@@ -482,18 +486,23 @@ void attend_all(const Problem& p) {
       const int64_t step = ceil_div(p.counts[prompt], parts), first = starts[prompt] + part * step;
       const int64_t stop = std::min(first + step, starts[prompt + 1]);
       if (first >= stop) continue;
-      Side prefix{nullptr, nullptr, 0};
+      Columns prefix{nullptr, nullptr, 0};
       if (const int64_t i = p.prefix_of[prompt]; i >= 0) {
         const int64_t length = p.prefix_lengths[i];
         const uint32_t* keys = packed + offsets[i] + head * (sizes.key_words(length) + sizes.value_words(length));
         prefix = {keys, keys + sizes.key_words(length), length};
       }
-      Task<T>(p, sizes).run(prompt, head, starts[prompt], first, stop, prefix);
+      if (!Task<T>(p, sizes).run(prompt, head, starts[prompt], first, stop, prefix)) {
+#pragma omp atomic write
+        is_short = true;
+      }
     }
   }
+  return !is_short;
 }
 
 }  // namespace
 
-extern "C" void hpd_attend_float32(const Problem* p) { attend_all<float>(*p); }
-extern "C" void hpd_attend_bfloat16(const Problem* p) { attend_all<bf16>(*p); }
+// 0, or 1 where memory is missing: then what is written is not whole.
+extern "C" int hpd_attend_float32(const Problem* p) { return attend_all<float>(*p) ? 0 : 1; }
+extern "C" int hpd_attend_bfloat16(const Problem* p) { return attend_all<bf16>(*p) ? 0 : 1; }

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from hpd_core.layout import IntArray
-from hpd_core.native.library import library
+from hpd_core.native import library
 
 if TYPE_CHECKING:
     from hpd_core.attention import AttentionPlan
@@ -42,73 +42,115 @@ class _Problem(ctypes.Structure):
     ]
 
 
-def native_attention(
-    plan: AttentionPlan,
-    layer: int,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    out: Tensor,
-    *,
-    scale: float,
-    window: int | None = None,
-    softcap: float | None = None,
-    sinks: Tensor | None = None,
-) -> None:
-    """Stores the keys and values of a cohort's new tokens, and attends for them.
+class NativeAttention:
+    """Attention of one cohort's tokens of one step, layer by layer."""
 
-    Args:
-        q: [t, H, D]; k, v: [t, H_kv, D] and [t, H_kv, D_v], in fp32 or bf16, numbers of one head side by side.
-        out: [t, H, D_v], contiguous; it is written.
-        window, softcap, sinks: as `packed_attention` has them.
+    def __init__(self, plan: AttentionPlan) -> None:
+        """Raises `ValueError` for a plan whose arrays are not as the library reads them."""
+        # What the addresses below are of; not the plan, which holds this object.
+        self._keys, self._values = plan.keys, plan.values
+        self._held = (plan.counts, plan.used, plan.q_scopes, plan.q_positions, plan.k_scopes, plan.k_positions)
+        self._places = (plan.kv_prompts, plan.kv_columns)
+        self._prefixes = list(dict.fromkeys(group.prefix for group in plan.groups if group.prefix is not None))
+        self._prefix_of = np.full(len(plan.counts), -1, dtype=np.int64)
+        for group in plan.groups:
+            if group.prefix is not None:
+                self._prefix_of[group.start : group.stop] = self._prefixes.index(group.prefix)
+        self._lengths = np.array([prefix.num_tokens for prefix in self._prefixes], dtype=np.int64)
+        self._problem = problem = _Problem()
+        problem.num_prompts, problem.num_prefixes = len(plan.counts), len(self._prefixes)
+        problem.counts, problem.used = _address(plan.counts), _address(plan.used)
+        problem.q_scopes, problem.q_positions = _address(plan.q_scopes), _address(plan.q_positions)
+        problem.q_row = plan.q_scopes.shape[1]
+        problem.k_scopes, problem.k_positions = _rows_address(plan.k_scopes), _rows_address(plan.k_positions)
+        problem.k_row = plan.k_positions.stride(0)
+        if plan.k_scopes.stride(0) != problem.k_row:
+            raise ValueError("scopes and positions of the cache are stored in two ways")
+        problem.kv_prompts, problem.kv_columns = _address(plan.kv_prompts), _address(plan.kv_columns)
+        problem.prefix_of, problem.prefix_lengths = _address(self._prefix_of), _address(self._lengths)
 
-    Raises:
-        NativeError: the library cannot be had.
-    """
-    keys, values = plan.keys[layer], plan.values[layer]
-    q, k, v = (x if x.stride(2) == 1 else x.contiguous() for x in (q, k, v))
-    prefixes = list(dict.fromkeys(group.prefix for group in plan.groups if group.prefix is not None))
-    prefix_of = np.full(len(keys), -1, dtype=np.int64)
-    for group in plan.groups:
-        if group.prefix is not None:
-            prefix_of[group.start : group.stop] = prefixes.index(group.prefix)
-    lengths = np.array([prefix.num_tokens for prefix in prefixes], dtype=np.int64)
-    prefix_keys = np.array([_address(prefix.keys[layer]) for prefix in prefixes], dtype=np.int64)
-    prefix_values = np.array([_address(prefix.values[layer]) for prefix in prefixes], dtype=np.int64)
-    float_sinks = None if sinks is None else sinks.float().contiguous()
-    problem = _Problem(
-        *keys.shape[:2],
-        q.shape[1] // keys.shape[1],
-        q.shape[2],
-        v.shape[2],
-        len(q),
-        len(prefixes),
-        window or _NO_WINDOW,
-        scale,
-        softcap or 0.0,
-        *(x.data_ptr() for x in (q, k, v)),
-        *(x.stride(axis) for x in (q, k, v) for axis in (0, 1)),
-        *(_address(x) for x in (out, keys, values)),
-        keys.shape[2],
-        *(_address(x) for x in (plan.counts, plan.used, plan.q_scopes, plan.q_positions)),
-        plan.q_scopes.shape[1],
-        plan.k_scopes.data_ptr(),
-        plan.k_positions.data_ptr(),
-        plan.k_positions.stride(0),
-        *(_address(x) for x in (plan.kv_prompts, plan.kv_columns, prefix_of, prefix_keys, prefix_values, lengths)),
-        None if float_sinks is None else _address(float_sinks),
-        torch.get_num_threads(),
-    )
-    attend = library().hpd_attend_float32 if q.dtype == torch.float32 else library().hpd_attend_bfloat16
-    attend(ctypes.byref(problem))
+    def attend(
+        self,
+        layer: int,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        out: Tensor,
+        *,
+        scale: float,
+        window: int | None = None,
+        softcap: float | None = None,
+        sinks: Tensor | None = None,
+    ) -> None:
+        """Stores the keys and values of the new tokens, and attends for them.
+
+        Args:
+            q: [t, H, D]; k, v: [t, H_kv, D] and [t, H_kv, D_v], in the dtype of the cache.
+            out: [t, H, D_v], contiguous; it is written.
+            window, softcap, sinks: as `packed_attention` has them.
+
+        Raises:
+            RuntimeError: the model's heads are not those that the cache was made for, as torch's operations raise it.
+            MemoryError: there is none left.
+        """
+        keys, values = self._keys[layer], self._values[layer]
+        _check(q, k, v, out, keys, values)
+        q, k, v = (x if x.stride(2) == 1 else x.contiguous() for x in (q, k, v))
+        prefix_keys = np.array([_address(prefix.keys[layer]) for prefix in self._prefixes], dtype=np.int64)
+        prefix_values = np.array([_address(prefix.values[layer]) for prefix in self._prefixes], dtype=np.int64)
+        float_sinks = None if sinks is None else sinks.float().contiguous()
+        problem = self._problem
+        problem.num_tokens, problem.num_kv_heads = k.shape[:2]
+        problem.group, problem.key_size, problem.value_size = q.shape[1] // k.shape[1], q.shape[2], v.shape[2]
+        problem.window = _NO_WINDOW if window is None else min(window, _NO_WINDOW)
+        problem.scale, problem.softcap = scale, softcap or 0.0
+        problem.q, problem.k, problem.v = q.data_ptr(), k.data_ptr(), v.data_ptr()
+        problem.q_token, problem.q_head, _ = q.stride()
+        problem.k_token, problem.k_head, _ = k.stride()
+        problem.v_token, problem.v_head, _ = v.stride()
+        problem.out, problem.keys, problem.values = _address(out), _address(keys), _address(values)
+        problem.capacity = keys.shape[2]
+        problem.prefix_keys, problem.prefix_values = _address(prefix_keys), _address(prefix_values)
+        problem.sinks = None if float_sinks is None else _address(float_sinks)
+        problem.num_threads = torch.get_num_threads()
+        loaded = library.load()
+        function = loaded.hpd_attend_float32 if q.dtype == torch.float32 else loaded.hpd_attend_bfloat16
+        if function(ctypes.byref(problem)):
+            raise MemoryError("attention found no memory for its scores")
+
+
+def _check(q: Tensor, k: Tensor, v: Tensor, out: Tensor, keys: Tensor, values: Tensor) -> None:
+    """The library takes sizes on trust."""
+    num_prompts, num_kv_heads, capacity, key_size = keys.shape
+    value_size = values.shape[3]
+    expected = [
+        (len(q), num_kv_heads * (q.shape[1] // num_kv_heads), key_size),
+        (len(q), num_kv_heads, key_size),
+        (len(q), num_kv_heads, value_size),
+        (len(q), q.shape[1], value_size),
+        (num_prompts, num_kv_heads, capacity, value_size),
+    ]
+    found = [tuple(x.shape) for x in (q, k, v, out, values)]
+    if found != expected:
+        raise RuntimeError(f"queries, keys, values, answers and cached values are {found}; the cache is for {expected}")
+    dtypes = {x.dtype for x in (q, k, v, out, keys, values)}
+    if len(dtypes) > 1 or q.dtype not in DTYPES:
+        raise RuntimeError(f"queries, keys, values and the cache are of {', '.join(sorted(map(str, dtypes)))}")
 
 
 def _address(x: Tensor | IntArray) -> int:
     """Of what has no gaps: the library would read and write elsewhere."""
     if isinstance(x, Tensor):
-        if not x.is_contiguous():
-            raise ValueError(f"not contiguous: {tuple(x.shape)} by {x.stride()}")
+        if not x.is_contiguous() or x.dtype not in (torch.int64, *DTYPES):
+            raise ValueError(f"not contiguous, or of another type: {x.dtype} {tuple(x.shape)} by {x.stride()}")
         return x.data_ptr()
     if not x.flags.c_contiguous or x.dtype != np.int64:
-        raise ValueError(f"not contiguous int64: {x.dtype} {x.shape} by {x.strides}")
+        raise ValueError(f"not contiguous, or of another type: {x.dtype} {x.shape} by {x.strides}")
     return x.ctypes.data
+
+
+def _rows_address(x: Tensor) -> int:
+    """Of rows of int64 without gaps, however far they are apart."""
+    if x.stride(1) != 1 or x.dtype != torch.int64:
+        raise ValueError(f"rows with gaps, or of another type: {x.dtype} {tuple(x.shape)} by {x.stride()}")
+    return x.data_ptr()

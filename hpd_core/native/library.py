@@ -19,6 +19,7 @@ import tempfile
 from pathlib import Path
 
 import torch  # noqa: F401  its OpenMP must be loaded before ours is asked for
+from filelock import FileLock
 
 from hpd_core.embedded import cache_folder
 
@@ -34,7 +35,7 @@ _FLAGS = (
     "-fopenmp",
     "-fno-math-errno",
     "-ffp-contract=fast",
-    "-Wall",
+    "-Wno-psabi",
 )
 _SECONDS = 120
 
@@ -43,50 +44,79 @@ class NativeError(Exception):
     """The library cannot be had on this machine; the message says why."""
 
 
-def library() -> ctypes.CDLL:
+def load() -> ctypes.CDLL:
     """The library; compiled, where nobody has done so on this machine.
 
     Raises:
         NativeError: there is no compiler, or what it makes does not work here.
     """
-    found = _built(os.environ.get("CXX") or "g++", cache_folder() / "native")
+    found = _load()
     if isinstance(found, NativeError):
         raise found
     return found
 
 
 @functools.cache
-def _built(compiler: str, folder: Path) -> ctypes.CDLL | NativeError:
-    """An error is kept, too: nobody installs a compiler while a job runs."""
-    command = shlex.split(compiler)
+def _load() -> ctypes.CDLL | NativeError:
+    """Once for a process: every layer asks, and nobody installs a compiler while a job runs."""
+    compiler = os.environ.get("CXX") or "g++"
     try:
-        # What the compiler knows of this machine and of itself.
-        macros = _run([*command, "-march=native", "-dM", "-E", "-x", "c++", os.devnull])
-        key = hashlib.sha256("\0".join([_SOURCE.read_text(), *command, *_FLAGS, macros]).encode()).hexdigest()[:16]
-        path = folder / f"attention-{key}.so"
-        if not path.exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            _compile(command, path)
-        loaded = ctypes.CDLL(str(path))
-        for function in (loaded.hpd_attend_float32, loaded.hpd_attend_bfloat16):
-            function.argtypes, function.restype = [ctypes.c_void_p], None
-        return loaded
-    except (OSError, AttributeError, subprocess.SubprocessError, NativeError) as error:
+        return _loaded(shlex.split(compiler))
+    except (OSError, ValueError, RuntimeError, AttributeError, subprocess.SubprocessError, NativeError) as error:
         return NativeError(f"{compiler}: {error}")
 
 
+def _loaded(command: list[str]) -> ctypes.CDLL:
+    # What the compiler knows of this machine and of itself.
+    macros = _run([*command, "-march=native", "-dM", "-E", "-x", "c++", os.devnull])
+    key = hashlib.sha256("\0".join([_SOURCE.read_text(), *command, *_FLAGS, macros]).encode()).hexdigest()[:16]
+    path = cache_folder() / "native" / f"attention-{key}.so"
+    if path.exists():
+        return _open(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(path.with_suffix(".lock")):
+            if not path.exists():
+                _compile(command, path)
+        return _open(path)
+    except OSError as error:
+        logger.info("%s cannot be written (%s): compiled for this process alone", path, error)
+    with tempfile.TemporaryDirectory(prefix="hpd-") as scratch:  # what is loaded need not stay
+        alone = Path(scratch) / path.name
+        _compile(command, alone)
+        return _open(alone)
+
+
+def _open(path: Path) -> ctypes.CDLL:
+    library = ctypes.CDLL(str(path))
+    for function in (library.hpd_attend_float32, library.hpd_attend_bfloat16):
+        function.argtypes, function.restype = [ctypes.c_void_p], ctypes.c_int
+    return library
+
+
 def _compile(command: list[str], path: Path) -> None:
-    """Under its name only when it is whole: other processes may do the same at the same time."""
+    """Under its name only when all of it is on the disk: half a library would kill whoever loads it."""
     with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
         made = Path(scratch) / path.name
         _run([*command, *_FLAGS, str(_SOURCE), "-o", str(made)])
+        with made.open("rb") as file:
+            os.fsync(file.fileno())
         made.replace(path)
     logger.info("compiled %s", path)
 
 
 def _run(command: list[str]) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=_SECONDS,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
     if done.returncode:
-        first = done.stderr.strip().partition("\n")[0]
-        raise NativeError(f"exit code {done.returncode}: {first}" if first else f"exit code {done.returncode}")
+        said = [line for line in done.stderr.splitlines() if line.strip()] or ["it said nothing"]
+        told = next((line for line in said if "error" in line), said[-1])
+        raise NativeError(f"exit code {done.returncode}: {told.strip()}")
     return done.stdout

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from hpd_core.native.library import NativeError, library
+from hpd_core.native import library
 
 
 def _missing() -> str | None:
     try:
-        library()
-    except NativeError as error:
+        library.load()
+    except library.NativeError as error:
         return str(error)
     return None
 

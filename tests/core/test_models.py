@@ -88,7 +88,8 @@ def test_a_model_that_is_bidirectional_is_refused() -> None:
         Engine(tf.BertLMHeadModel(config).eval(), answering_tokenizer(), EngineConfig(**CPU))
 
 
-def test_keys_and_values_of_different_size_work_or_are_refused() -> None:
+@pytest.mark.parametrize(("nope", "value"), [(8, 12), (32, 8), (32, 64)])
+def test_keys_and_values_of_different_size_work_or_are_refused(nope: int, value: int) -> None:
     """DeepSeek V3: never a raw shape error."""
     config = tf.DeepseekV3Config(
         **_SMALL,
@@ -100,8 +101,8 @@ def test_keys_and_values_of_different_size_work_or_are_refused() -> None:
         q_lora_rank=None,
         kv_lora_rank=16,
         qk_rope_head_dim=8,
-        qk_nope_head_dim=8,
-        v_head_dim=12,
+        qk_nope_head_dim=nope,
+        v_head_dim=value,
     )
     model = tf.AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
     # Working is as good as a refusal that names the family.
