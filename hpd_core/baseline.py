@@ -63,6 +63,11 @@ class AutoregressiveBaseline(Extractor):
         """'ar': there is one prompt per product, and the answer follows it."""
         return "ar"
 
+    @property
+    def attention(self) -> str:
+        """transformers' name of the one that the model came with."""
+        return str(self._weights.model.config._attn_implementation)
+
     def submit(
         self,
         records: Sequence[Record],

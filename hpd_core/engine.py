@@ -120,9 +120,10 @@ class Engine(Extractor):
         """'tree' or 'stacked'."""
         return self.config.layout
 
-    def describe(self) -> dict[str, Any]:
-        """As `Extractor.describe`, and the way to attend that was found on this machine."""
-        return super().describe() | {"attention": self._decoder.way}
+    @property
+    def attention(self) -> str:
+        """What 'auto' has led to on this machine."""
+        return self._decoder.way
 
     def submit(
         self,

@@ -168,6 +168,11 @@ class Extractor(ABC):
         """The layout of prompts and answers."""
 
     @property
+    @abstractmethod
+    def attention(self) -> str:
+        """How it attends."""
+
+    @property
     def notes(self) -> list[str]:
         """What a user should know about this combination of settings."""
         adapter = self._weights.adapter
@@ -229,6 +234,7 @@ class Extractor(ABC):
             "decoding": self.decoding,
             "layout": self.layout,
             "dtype": str(model.dtype).removeprefix("torch."),
+            "attention": self.attention,
             "quantization": self.config.quantization,
             "model_size": self._weights.whole_size or models.size(model),
             "tensor_parallel": self.config.tensor_parallel,

@@ -66,6 +66,11 @@ class NullEngine(Extractor):
         return "made-up"
 
     @property
+    def attention(self) -> str:
+        """Nobody attends."""
+        return "made-up"
+
+    @property
     def notes(self) -> list[str]:
         """That the answers are made up."""
         return [NOTE]
@@ -80,6 +85,7 @@ class NullEngine(Extractor):
             "decoding": self.decoding,
             "layout": self.layout,
             "dtype": None,
+            "attention": self.attention,
             "quantization": None,
             "model_size": None,
             "device": "cpu",
