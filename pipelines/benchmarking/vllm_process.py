@@ -7,12 +7,14 @@ import os
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
+import psutil
 import torch
 
 from hpd_core import models
@@ -36,6 +38,11 @@ class VllmRun:
 
 _SHARE_OF_GPU = 0.45
 """By itself vLLM would take nine tenths, and this process has its model and cache there, too."""
+
+_SECONDS_OF_A_LOOK = 0.2
+_IDLE_SHARE = 0.1
+"""Of a core. Less is no load."""
+_MOST_SECONDS_TO_REST = 60
 
 
 class VllmProcess:
@@ -93,6 +100,7 @@ class VllmProcess:
             raise UsageError(f"--vllm {python}: {error}") from error
         try:
             self.facts = self._answer()
+            wait_until_idle(self._process.pid)
         except BaseException:
             self.close()
             raise
@@ -105,7 +113,7 @@ class VllmProcess:
         return cls(python, models.resolve_source(source), dtype, runs, block_size, share)
 
     def run(self, name: str) -> VllmRun:
-        """All requests of one run, with an empty prefix cache.
+        """All requests of one run, with an empty prefix cache; returns when nothing of vLLM is running any more.
 
         Raises:
             UsageError: it has ended.
@@ -113,7 +121,9 @@ class VllmProcess:
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):  # then there is no answer
             print(name, file=self._process.stdin, flush=True)
-        return VllmRun(**self._answer())
+        answer = VllmRun(**self._answer())
+        wait_until_idle(self._process.pid)
+        return answer
 
     def close(self) -> None:
         """Ends it."""
@@ -132,3 +142,35 @@ class VllmProcess:
         self._process.wait()
         last = [text for text in self._log.read_text(errors="replace").splitlines() if text.strip()][-5:]
         raise UsageError("vLLM has ended:\n  " + "\n  ".join(last))
+
+
+def wait_until_idle(pid: int) -> None:
+    """Returns when a process and its children use no processor any more.
+
+    vLLM's workers look for the next request in a busy loop for seconds, on cores that the next contender is to have.
+
+    Raises:
+        UsageError: they go on for a minute.
+    """
+    deadline = time.monotonic() + _MOST_SECONDS_TO_REST
+    before = _processor_seconds(pid)
+    while time.monotonic() < deadline:
+        time.sleep(_SECONDS_OF_A_LOOK)
+        now = _processor_seconds(pid)
+        used = sum(seconds - before.get(process, 0.0) for process, seconds in now.items())
+        if used < _IDLE_SHARE * _SECONDS_OF_A_LOOK:
+            return
+        before = now
+    raise UsageError(f"process {pid} goes on working after its answer: whoever comes next would be measured beside it")
+
+
+def _processor_seconds(pid: int) -> dict[psutil.Process, float]:
+    """Of each that is there; one that has ended takes its seconds with it."""
+    found = {}
+    with suppress(psutil.NoSuchProcess):
+        parent = psutil.Process(pid)
+        for process in (parent, *parent.children(recursive=True)):
+            with suppress(psutil.NoSuchProcess):
+                times = process.cpu_times()
+                found[process] = times.user + times.system
+    return found
