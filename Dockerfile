@@ -3,7 +3,7 @@
 #   docker build -t hpd .
 #
 # The base carries Ray, Python 3.11 and CUDA; its tag must match the `ray` version in requirements.txt. Ray's images with CUDA
-# keep g++, which compiles attention on a CPU; those without CUDA do not, and attention there is matrix products.
+# keep g++, which compiles what runs in C++ on a CPU; those without CUDA do not, and torch does it there.
 ARG BASE=rayproject/ray:2.60.0-py311-cu128
 FROM ${BASE}
 

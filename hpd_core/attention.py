@@ -34,7 +34,7 @@ from hpd_core.cache import CacheShape
 from hpd_core.errors import ModelError
 from hpd_core.layout import PUBLIC, IntArray, visible
 from hpd_core.native import library
-from hpd_core.native.attention import DTYPES, NativeAttention
+from hpd_core.native.attention import NativeAttention
 from hpd_core.transfer import to_device
 
 logger = logging.getLogger(__name__)
@@ -153,9 +153,9 @@ class AttentionPlan:
     keys: Sequence[Tensor]
     values: Sequence[Tensor]
     groups: Sequence[PromptGroup]
-    _biases: dict[tuple[int | None, int, torch.dtype], Tensor] = field(default_factory=dict)
-    _tiles: dict[tuple[int | None, int, int], list[Tile]] = field(default_factory=dict)
-    _native: list[NativeAttention] = field(default_factory=list)
+    _biases: dict[tuple[int | None, int, torch.dtype], Tensor] = field(default_factory=dict, init=False)
+    _tiles: dict[tuple[int | None, int, int], list[Tile]] = field(default_factory=dict, init=False)
+    _native: list[NativeAttention] = field(default_factory=list, init=False)
 
     def bias(self, window: int | None, group: int, dtype: torch.dtype) -> Tensor:
         """The additive mask [P, 1, R * G, C] over the own columns, for folded query rows; equal layers share it."""
@@ -185,7 +185,6 @@ class AttentionPlan:
         """When all layers have been given to the device: they are large, and the plan is kept until the step ends."""
         self._biases.clear()
         self._tiles.clear()
-        self._native.clear()
 
     def _cut(self, part: PromptGroup, num_heads: int) -> Iterator[tuple[slice, slice]]:
         """Several whole prompts of about as many tokens at a time, or rows of one where it is too large."""
@@ -295,14 +294,14 @@ def way_to_attend(asked: Literal["auto"] | Way, shape: CacheShape) -> Way:
         )
     if shape.device.type != "cpu":
         return "sdpa"
-    logger.warning("attention is slower than it could be: %s", reason)
+    logger.warning("decoding is slower than it could be: %s", reason)
     return "eager"
 
 
 def _why_not_native(shape: CacheShape) -> str | None:
     if shape.device.type != "cpu":
         return f"the kernel in C++ runs on a CPU, not on {shape.device}"
-    if shape.dtype not in DTYPES or shape.key_size % 2:
+    if shape.dtype not in library.DTYPES or shape.key_size % 2:
         size = f"{shape.dtype} and size {shape.key_size}"
         return f"the kernel in C++ takes heads of float32 or bfloat16 and of even size, not {size}"
     try:

@@ -68,6 +68,11 @@ class AutoregressiveBaseline(Extractor):
         """transformers' name of the one that the model came with."""
         return str(self._weights.model.config._attn_implementation)
 
+    @property
+    def layers(self) -> str:
+        """'transformers': by the code that the model came with."""
+        return "transformers"
+
     def submit(
         self,
         records: Sequence[Record],

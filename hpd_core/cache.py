@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 UNUSED_FILL = 0.0
-"""What fresh cache holds. Must be finite (a masked NaN is still NaN); tests poison it with large numbers."""
+"""What fresh cache holds, where it is filled. Must be finite (a masked NaN is still NaN); tests poison it with large
+numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +50,10 @@ class CachePool:
     block may lie in memory of up to twice its size.
     """
 
-    def __init__(self, shape: CacheShape) -> None:
+    def __init__(self, shape: CacheShape, *, fills: bool = True) -> None:
+        """`fills`: fresh blocks hold `UNUSED_FILL`; else anything, for an attention that reads only columns in use."""
         self.shape = shape
+        self.fills = fills
         self._free: list[Tensor] = []
         self.num_used = 0
         """Numbers in blocks that are not given back."""
@@ -62,7 +65,7 @@ class CachePool:
         return sum(memory.numel() for memory in self._free)
 
     def take(self, num_prompts: int, capacity: int) -> CacheBlock:
-        """A block that holds `UNUSED_FILL`."""
+        """A block that nobody else has."""
         size = num_prompts * capacity * self.shape.numbers_per_token
         # A much larger one would be missing elsewhere.
         fitting = [index for index, memory in enumerate(self._free) if size <= memory.numel() <= 2 * size]
@@ -75,8 +78,9 @@ class CachePool:
             memory = torch.empty(size, dtype=self.shape.dtype, device=self.shape.device)
         self.num_used += memory.numel()
         self._most_used = max(self._most_used, self.num_used)
-        # Also what was used before: a NaN that a model made of one prompt must not reach another.
-        memory[:size].fill_(UNUSED_FILL)
+        if self.fills:
+            # Also what was used before: a NaN that a model made of one prompt must not reach another.
+            memory[:size].fill_(UNUSED_FILL)
         return CacheBlock(self.shape, memory, num_prompts, capacity)
 
     def give_back(self, block: CacheBlock) -> None:

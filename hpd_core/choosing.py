@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 from hpd_core.cohort import Chosen
 from hpd_core.constraints import StateTable
 from hpd_core.layout import FREE, IntArray
+from hpd_core.native.pointwise import choose, takes
 from hpd_core.transfer import Fetched, to_device
 
 _LOGIT_ROWS_AT_ONCE = {"cpu": 16, "cuda": 4096}
@@ -43,34 +45,59 @@ class Choice:
         return Chosen(tokens, logprobs, states)
 
 
-def greedy(logits: Tensor, states: IntArray, constraints: StateTable | None = None) -> Choice:
+def greedy(
+    blocks: Iterable[Tensor],
+    states: IntArray,
+    constraints: StateTable | None,
+    device: torch.device,
+    *,
+    native: bool = False,
+) -> Choice:
     """The most likely token of each row, among those that its state allows.
 
     Args:
-        logits: [n, vocabulary]
+        blocks: of n rows of logits in all, [rows, vocabulary] each, on `device`.
         states: int64 [n], states of `constraints`, or FREE.
+        native: in C++, where the logits are of a kind that it takes.
     """
-    device = logits.device
-    tokens = torch.empty(len(logits), dtype=torch.int64, device=device)
-    scores = torch.empty(len(logits), dtype=torch.float32, device=device)
+    tokens = torch.empty(len(states), dtype=torch.int64, device=device)
+    scores = torch.empty(len(states), dtype=torch.float32, device=device)
     normalizers = torch.empty_like(scores)
-    at_once = _LOGIT_ROWS_AT_ONCE.get(device.type, 4096)
+    bound = np.zeros(0, dtype=np.int64) if constraints is None else np.nonzero(states != FREE)[0]
+    picked, states_behind = torch.empty(len(bound), dtype=torch.int64, device=device), np.zeros((0, 1), dtype=np.int64)
+    if constraints is not None and len(bound):
+        ids, states_behind = constraints.choices(states[bound])
+        allowed = to_device(ids, device)
+    first = 0
+    for logits in blocks:
+        rows = slice(first, first + len(logits))
+        tokens[rows], scores[rows], normalizers[rows] = (
+            choose(logits) if native and takes(logits) else likeliest(logits)
+        )
+        here = slice(*np.searchsorted(bound, (rows.start, rows.stop)))
+        if here.start < here.stop:
+            bound_rows = to_device(bound[here], device)
+            best = logits[bound_rows[:, None] - first, allowed[here]].float().max(dim=-1)
+            picked[here] = best.indices
+            tokens[bound_rows] = allowed[here].gather(1, best.indices[:, None])[:, 0]
+            scores[bound_rows] = best.values
+        first = rows.stop
+    return Choice(tokens, scores - normalizers, bound, picked, states_behind)
+
+
+def likeliest(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Of each row of `logits`, [n, V]: the likeliest token, int64 [n]; its logit and log(sum(exp)), float32 [n]."""
+    tokens = torch.empty(len(logits), dtype=torch.int64, device=logits.device)
+    scores = torch.empty(len(logits), dtype=torch.float32, device=logits.device)
+    normalizers = torch.empty_like(scores)
+    at_once = _LOGIT_ROWS_AT_ONCE.get(logits.device.type, 4096)
     for first in range(0, len(logits), at_once):
         rows = slice(first, first + at_once)
         block = logits[rows].to(torch.float32, copy=True)
-        likeliest = block.argmax(dim=-1, keepdim=True)
-        highest = block.gather(1, likeliest)
-        tokens[rows], scores[rows] = likeliest[:, 0], highest[:, 0]
+        found = block.argmax(dim=-1, keepdim=True)
+        highest = block.gather(1, found)
+        tokens[rows], scores[rows] = found[:, 0], highest[:, 0]
         # logsumexp, in place and by powers of two: less than half its time on a CPU.
         block.sub_(highest).mul_(math.log2(math.e)).exp2_()
         normalizers[rows] = block.sum(dim=-1).log_().add_(highest[:, 0])
-    bound = np.zeros(0, dtype=np.int64) if constraints is None else np.nonzero(states != FREE)[0]
-    picked, states_behind = torch.empty(0, dtype=torch.int64, device=device), np.zeros((0, 1), dtype=np.int64)
-    if constraints is not None and len(bound):
-        ids, states_behind = constraints.choices(states[bound])
-        allowed, bound_rows = to_device(ids, device), to_device(bound, device)
-        best = logits[bound_rows[:, None], allowed].float().max(dim=-1)
-        picked = best.indices
-        tokens[bound_rows] = allowed.gather(1, picked[:, None])[:, 0]
-        scores[bound_rows] = best.values
-    return Choice(tokens, scores - normalizers, bound, picked, states_behind)
+    return tokens, scores, normalizers

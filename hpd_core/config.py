@@ -44,6 +44,11 @@ class EngineConfig(BaseModel):
         "'sdpa': torch's fused kernel where neither softcap nor sinks forbid it; 'auto': sdpa on a GPU, on a CPU "
         "native if it can be had, else eager",
     )
+    native_layers: bool = Field(
+        True,
+        description="with native attention: norms, rotary embedding and SwiGLU in C++, too, if the model is a Llama, "
+        "Mistral, Qwen2 or Qwen3",
+    )
     pack_weights: bool = Field(
         True,
         description="bfloat16 on a CPU: a second copy of the linear layers' weights, in an order that is faster",

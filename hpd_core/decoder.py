@@ -9,10 +9,11 @@ from collections import deque
 from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from hpd_core.attention import PackedBatch, PrefixCache, fused_kernels, way_to_attend
 from hpd_core.cache import CachePool, CacheShape
@@ -23,6 +24,7 @@ from hpd_core.constraints import StateTable
 from hpd_core.drafts import Drafter
 from hpd_core.ending import Endings
 from hpd_core.errors import ModelError
+from hpd_core.forward import NativeLayers, transformers_logits
 from hpd_core.memory import fitted, free_bytes, halved, is_out_of_memory
 from hpd_core.packing import PackedLinears
 from hpd_core.scheduler import Scheduler, num_tokens
@@ -86,9 +88,10 @@ class Decoder:
         self._most_in_flight = 2 if overlap else 1
         self._lost_seconds = 0.0
         self.way = way_to_attend(config.attention, shape)
+        self._layers = self._native_layers() if config.native_layers and self.way == "native" else None
         share = self.way != "sdpa"  # torch's fused kernel takes one block of keys a prompt
         self._drafter = Drafter(config.max_draft_tokens_per_step, endings, constraints)
-        self.pool = pool = CachePool(shape)
+        self.pool = pool = CachePool(shape, fills=self.way != "native")
 
         def make_cohort(prompts: list[Prompt], prefixes: list[PrefixCache | None]) -> Cohort:
             return Cohort(prompts, prefixes, pool, share)
@@ -105,6 +108,18 @@ class Decoder:
     def has_work(self) -> bool:
         """Whether a step would do anything."""
         return self._scheduler.has_work
+
+    def _native_layers(self) -> NativeLayers | None:
+        reason = NativeLayers.why_not(self._model)
+        if reason is None:
+            return NativeLayers(self._model)
+        logger.info("layers run by transformers' code: %s", reason)
+        return None
+
+    @property
+    def layers(self) -> Literal["native", "transformers"]:
+        """Whose code runs the model's layers."""
+        return "transformers" if self._layers is None else "native"
 
     @property
     def limits(self) -> EngineConfig:
@@ -222,23 +237,22 @@ class Decoder:
         positions = to_device(np.concatenate([item.positions for item in inputs]), device)
         logit_rows = to_device(np.concatenate([item.logit_rows + item.plan.start for item in inputs]), device)
         batch = PackedBatch([item.plan for item in inputs], way=self.way)
+        states = np.concatenate([item.states for item in inputs])
         with self._linears.active() if self._linears else nullcontext(), fused_kernels(device):
-            output = self._model(
-                input_ids=token_ids[None],
-                position_ids=positions[None],
-                attention_mask=None,
-                use_cache=False,
-                logits_to_keep=logit_rows,
-                hpd_batch=batch,
-            )
-        for item in inputs:
-            item.plan.forget_masks()
-        if batch.num_calls != self._shape.num_layers:
-            raise ModelError(
-                f"{batch.num_calls} of the model's {self._shape.num_layers} layers went through transformers' "
-                f"attention interface; the others cannot be told which tokens see which"
-            )
-        return greedy(output.logits[0], np.concatenate([item.states for item in inputs]), self._constraints)
+            logits = self._logits(token_ids, positions, logit_rows, batch)
+            for item in inputs:
+                item.plan.forget_masks()
+            if batch.num_calls != self._shape.num_layers:
+                raise ModelError(
+                    f"{batch.num_calls} of the model's {self._shape.num_layers} layers went through transformers' "
+                    f"attention interface; the others cannot be told which tokens see which"
+                )
+            return greedy(logits, states, self._constraints, device, native=self.way == "native")
+
+    def _logits(self, token_ids: Tensor, positions: Tensor, logit_rows: Tensor, batch: PackedBatch) -> Iterable[Tensor]:
+        if self._layers is not None:
+            return self._layers.logits(token_ids, positions, logit_rows, batch)
+        return transformers_logits(self._model, token_ids, positions, logit_rows, batch)
 
     def _fetch(self, choice: Choice) -> Chosen:
         return choice.fetch()

@@ -125,6 +125,11 @@ class Engine(Extractor):
         """What 'auto' has led to on this machine."""
         return self._decoder.way
 
+    @property
+    def layers(self) -> str:
+        """Whose code runs the model's layers: 'native' or 'transformers'."""
+        return self._decoder.layers
+
     def submit(
         self,
         records: Sequence[Record],

@@ -173,6 +173,11 @@ class Extractor(ABC):
         """How it attends."""
 
     @property
+    @abstractmethod
+    def layers(self) -> str:
+        """Whose code runs the model's layers."""
+
+    @property
     def notes(self) -> list[str]:
         """What a user should know about this combination of settings."""
         adapter = self._weights.adapter
@@ -235,6 +240,7 @@ class Extractor(ABC):
             "layout": self.layout,
             "dtype": str(model.dtype).removeprefix("torch."),
             "attention": self.attention,
+            "layers": self.layers,
             "quantization": self.config.quantization,
             "model_size": self._weights.whole_size or models.size(model),
             "tensor_parallel": self.config.tensor_parallel,

@@ -71,6 +71,11 @@ class NullEngine(Extractor):
         return "made-up"
 
     @property
+    def layers(self) -> str:
+        """There are none."""
+        return "made-up"
+
+    @property
     def notes(self) -> list[str]:
         """That the answers are made up."""
         return [NOTE]
@@ -86,6 +91,7 @@ class NullEngine(Extractor):
             "layout": self.layout,
             "dtype": None,
             "attention": self.attention,
+            "layers": self.layers,
             "quantization": None,
             "model_size": None,
             "device": "cpu",

@@ -151,6 +151,9 @@ class SharedDecoder(Decoder):
         super().__init__(model, endings, config, cut_cache(models.cache_shape(model), ranks.size), constraints)
         self._ranks = ranks
         self._followers: Followers | None = None
+        # They add up sums of as many rows: what one cannot compile, the others must not use.
+        if not ranks.least(int(self._layers is not None)):
+            self._layers = None
 
     def lead(self, followers: Followers) -> None:
         """From now on, `followers` do what this decoder does."""

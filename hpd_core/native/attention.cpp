@@ -8,70 +8,20 @@
 // prefix once for all prompts. 16 numbers are a vector. In bf16 an instruction takes two numbers of a sum at a time, so a lane
 // of 32 bits holds a pair: of neighbouring dimensions for keys, of neighbouring columns for values. In fp32 it holds one.
 //
-// Compiled where it runs (native/library.py), for the machine it runs on, by GCC: vectors of any size and shuffles of them are
-// its extensions. Where the machine has no bf16 instructions, pairs are widened.
+// Where the machine has no bf16 instructions, pairs are widened.
 
 #include <algorithm>
 #include <cmath>
-#include <cstdint>
 #include <cstdlib>
-#include <cstring>
 #include <limits>
-#ifdef __AVX512BF16__
-#include <immintrin.h>
-#endif
+
+#include "vectors.h"
 
 namespace {
 
-constexpr int LANES = 16;
 constexpr int64_t PUBLIC = -1;
 constexpr int MAX_ROWS = 6;  // of a block: with 4 vectors of columns, 24 sums stay in registers
 constexpr int MAX_VECTORS = 4;
-
-typedef float floats __attribute__((vector_size(64)));
-typedef int32_t ints __attribute__((vector_size(64)));
-typedef uint32_t words __attribute__((vector_size(64)));
-
-template <typename V, typename T>
-inline V load(const T* from) {
-  V v;
-  std::memcpy(&v, from, sizeof v);
-  return v;
-}
-
-template <typename V, typename T>
-inline void store(T* to, V v) {
-  std::memcpy(to, &v, sizeof v);
-}
-
-inline floats spread(float x) { return floats{} + x; }
-inline words spread(uint32_t x) { return words{} + x; }
-inline ints spread(int32_t x) { return ints{} + x; }
-
-// bf16 is a type of its own, so that overloads tell it from a number.
-struct bf16 {
-  uint16_t bits;
-};
-
-inline bf16 rounded(float x) {
-  uint32_t word;
-  std::memcpy(&word, &x, sizeof word);
-  return {uint16_t((word + 0x7fff + ((word >> 16) & 1)) >> 16)};  // to the nearest, ties to even
-}
-inline void put(float* to, float x) { *to = x; }
-inline void put(bf16* to, float x) { *to = rounded(x); }
-
-inline void put16(float* to, floats x) { store(to, x); }
-inline void put16(bf16* to, floats x) {
-#ifdef __AVX512BF16__
-  const __m256bh low = _mm512_cvtneps_pbh((__m512)x);
-  std::memcpy(to, &low, sizeof low);
-#else
-  const words word = (words)x;
-  const words bits = (word + 0x7fff + ((word >> 16) & 1)) >> 16;
-  for (int lane = 0; lane < LANES; lane++) to[lane].bits = uint16_t(bits[lane]);
-#endif
-}
 
 // A lane's part of a sum: one number of fp32, a pair of bf16.
 template <typename T>
@@ -86,24 +36,6 @@ inline floats add_products(floats sum, words a, words b, const bf16*) {
   sum += (floats)(a << 16) * (floats)(b << 16);
   return sum + (floats)(a & high) * (floats)(b & high);
 #endif
-}
-
-// e^x for x <= 0; below -87 it is 0, nearly. Cephes' polynomial: as precise as fp32.
-inline floats exponential(floats x) {
-  const floats least = spread(-87.0f);
-  x = x < least ? least : x;
-  const floats magic = spread(12582912.0f);  // 1.5 * 2^23: what is added to it is rounded to a whole number
-  const floats n = (x * 1.44269504088896341f + magic) - magic;
-  const floats r = (x - n * 0.693359375f) - n * -2.12194440e-4f;
-  floats p = spread(1.9875691500e-4f);
-  p = p * r + 1.3981999507e-3f;
-  p = p * r + 8.3334519073e-3f;
-  p = p * r + 4.1665795894e-2f;
-  p = p * r + 1.6666665459e-1f;
-  p = p * r + 5.0000001201e-1f;
-  p = p * r * r + r + 1.0f;
-  const ints power = (__builtin_convertvector(n, ints) + 127) << 23;
-  return p * (floats)power;
 }
 
 // Sums of `rows` query rows over `depth` lanes, for `vectors` vectors of 16 columns.
@@ -162,8 +94,6 @@ void multiply(int rows, const T* const* a, const uint32_t* b, int64_t b_stride, 
   }
 }
 
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 // Memory of one thread or one call, kept for the next; grows only. Null where there is none.
 struct Scratch {
   char* memory = nullptr;
@@ -220,6 +150,7 @@ struct Sizes {
   // Whole vectors of columns, for weights come in vectors.
   int64_t value_steps(int64_t columns) const { return ceil_div(columns, LANES) * LANES / PER_LANE<T>; }
   int64_t value_words(int64_t columns) const { return value_steps(columns) * value_vectors * LANES; }
+  int64_t words(int64_t columns) const { return key_words(columns) + value_words(columns); }
 };
 
 // [columns, D] -> per vector of columns and lane of dimensions, 16 words. Columns that fill up a vector are 0: nobody sees
@@ -301,7 +232,7 @@ class Task {
   bool run(int64_t prompt, int64_t head, int64_t begin, int64_t first, int64_t stop, const Columns& prefix) {
     const int64_t own = p.used[prompt], own_vectors = ceil_div(own, LANES);
     const int64_t prefix_vectors = ceil_div(prefix.count, LANES), all = (prefix_vectors + own_vectors) * LANES;
-    const int64_t bytes = 4 * (sizes.key_words(own) + sizes.value_words(own) + 2 * own_vectors * LANES +
+    const int64_t bytes = 4 * (sizes.words(own) + 2 * own_vectors * LANES +
                                MAX_ROWS * (2 * all + 2 * sizes.value_vectors * LANES));
     char* scratch = task_scratch.take(bytes);
     if (!scratch) return false;
@@ -358,10 +289,11 @@ class Task {
     const int64_t prefix_vectors = ceil_div(prefix.count, LANES), prefix_width = prefix_vectors * LANES;
     const int64_t heads = p.num_kv_heads * p.group;
     const T* queries[MAX_ROWS];
-    int64_t tokens[MAX_ROWS];
+    int64_t tokens[MAX_ROWS], query_heads[MAX_ROWS];
     for (int r = 0; r < rows; r++) {
       tokens[r] = (row + r) / p.group;
-      queries[r] = static_cast<const T*>(p.q) + tokens[r] * p.q_token + (head * p.group + (row + r) % p.group) * p.q_head;
+      query_heads[r] = head * p.group + (row + r) % p.group;
+      queries[r] = static_cast<const T*>(p.q) + tokens[r] * p.q_token + query_heads[r] * p.q_head;
     }
     // Behind the last vector of columns that any of these tokens sees, nothing is computed.
     int64_t vectors = ceil_div(own.count, LANES);
@@ -382,8 +314,7 @@ class Task {
     const T* of_own[MAX_ROWS];
     float norm[MAX_ROWS];
     for (int r = 0; r < rows; r++) {
-      const int64_t query_head = head * p.group + (row + r) % p.group;
-      norm[r] = softmax(tokens[r], query_head, prefix.count, vectors, scores + r * stride, weights + r * stride);
+      norm[r] = softmax(tokens[r], query_heads[r], prefix.count, vectors, scores + r * stride, weights + r * stride);
       of_prefix[r] = weights + r * stride;
       of_own[r] = of_prefix[r] + prefix_width;
     }
@@ -392,11 +323,10 @@ class Task {
     multiply(rows, of_own, own.values, LANES, value_row, vectors * LANES / PER_LANE<T>, sizes.value_vectors,
              sums + MAX_ROWS * value_row, value_row);
     for (int r = 0; r < rows; r++) {
-      T* out = static_cast<T*>(p.out) + (tokens[r] * heads + head * p.group + (row + r) % p.group) * p.value_size;
+      T* out = static_cast<T*>(p.out) + (tokens[r] * heads + query_heads[r]) * p.value_size;
       const float *a = sums + r * value_row, *b = a + MAX_ROWS * value_row;
-      int64_t d = 0;
-      for (; d + LANES <= p.value_size; d += LANES) put16(out + d, (load<floats>(a + d) + load<floats>(b + d)) * norm[r]);
-      for (; d < p.value_size; d++) put(out + d, (a[d] + b[d]) * norm[r]);
+      for (int64_t d = 0; d < p.value_size; d += LANES)
+        put(out + d, (load<floats>(a + d) + load<floats>(b + d)) * norm[r], p.value_size - d);
     }
   }
 
@@ -431,9 +361,7 @@ class Task {
       sum += weight;
       put16(to + v * LANES, weight);
     }
-    float total = p.sinks ? std::exp(p.sinks[query_head] - highest) : 0.0f;
-    for (int lane = 0; lane < LANES; lane++) total += sum[lane];
-    return 1.0f / total;
+    return 1.0f / (sum_of(sum) + (p.sinks ? std::exp(p.sinks[query_head] - highest) : 0.0f));
   }
 };
 
@@ -444,7 +372,7 @@ bool attend_all(const Problem& p) {
   // Packed prefixes of all heads, one after the other.
   int64_t total = 0;
   for (int64_t i = 0; i < p.num_prefixes; i++)
-    total += p.num_kv_heads * (sizes.key_words(p.prefix_lengths[i]) + sizes.value_words(p.prefix_lengths[i]));
+    total += p.num_kv_heads * sizes.words(p.prefix_lengths[i]);
   char* taken = call_scratch.take(4 * total + 8 * (p.num_prefixes + 1 + p.num_prompts + 1));
   if (!taken) return false;
   auto* packed = reinterpret_cast<uint32_t*>(taken);
@@ -452,7 +380,7 @@ bool attend_all(const Problem& p) {
   auto* starts = offsets + p.num_prefixes + 1;
   offsets[0] = starts[0] = 0;
   for (int64_t i = 0; i < p.num_prefixes; i++)
-    offsets[i + 1] = offsets[i] + p.num_kv_heads * (sizes.key_words(p.prefix_lengths[i]) + sizes.value_words(p.prefix_lengths[i]));
+    offsets[i + 1] = offsets[i] + p.num_kv_heads * sizes.words(p.prefix_lengths[i]);
   for (int64_t i = 0; i < p.num_prompts; i++) starts[i + 1] = starts[i] + p.counts[i];
 
   // Few prompts of many tokens are cut, so that no thread waits long for another; keys are packed again for each part.
@@ -475,7 +403,7 @@ bool attend_all(const Problem& p) {
 #pragma omp for schedule(static)
     for (int64_t job = 0; job < p.num_prefixes * p.num_kv_heads; job++) {
       const int64_t i = job / p.num_kv_heads, h = job % p.num_kv_heads, length = p.prefix_lengths[i];
-      uint32_t* to = packed + offsets[i] + h * (sizes.key_words(length) + sizes.value_words(length));
+      uint32_t* to = packed + offsets[i] + h * sizes.words(length);
       pack_keys(static_cast<const T*>(p.prefix_keys[i]) + h * length * p.key_size, length, p.key_size, sizes, to);
       pack_values(static_cast<const T*>(p.prefix_values[i]) + h * length * p.value_size, length, p.value_size, sizes,
                   to + sizes.key_words(length));
@@ -489,7 +417,7 @@ bool attend_all(const Problem& p) {
       Columns prefix{nullptr, nullptr, 0};
       if (const int64_t i = p.prefix_of[prompt]; i >= 0) {
         const int64_t length = p.prefix_lengths[i];
-        const uint32_t* keys = packed + offsets[i] + head * (sizes.key_words(length) + sizes.value_words(length));
+        const uint32_t* keys = packed + offsets[i] + head * sizes.words(length);
         prefix = {keys, keys + sizes.key_words(length), length};
       }
       if (!Task<T>(p, sizes).run(prompt, head, starts[prompt], first, stop, prefix)) {

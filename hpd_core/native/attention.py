@@ -15,8 +15,6 @@ from hpd_core.native import library
 if TYPE_CHECKING:
     from hpd_core.attention import AttentionPlan
 
-DTYPES = (torch.float32, torch.bfloat16)
-
 _NO_WINDOW = 2**31 - 1
 _INT, _NUMBER, _POINTER = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
 
@@ -113,9 +111,7 @@ class NativeAttention:
         problem.prefix_keys, problem.prefix_values = _address(prefix_keys), _address(prefix_values)
         problem.sinks = None if float_sinks is None else _address(float_sinks)
         problem.num_threads = torch.get_num_threads()
-        loaded = library.load()
-        function = loaded.hpd_attend_float32 if q.dtype == torch.float32 else loaded.hpd_attend_bfloat16
-        if function(ctypes.byref(problem)):
+        if library.function("attend", q.dtype)(ctypes.byref(problem)):
             raise MemoryError("attention found no memory for its scores")
 
 
@@ -134,14 +130,14 @@ def _check(q: Tensor, k: Tensor, v: Tensor, out: Tensor, keys: Tensor, values: T
     if found != expected:
         raise RuntimeError(f"queries, keys, values, answers and cached values are {found}; the cache is for {expected}")
     dtypes = {x.dtype for x in (q, k, v, out, keys, values)}
-    if len(dtypes) > 1 or q.dtype not in DTYPES:
+    if len(dtypes) > 1 or q.dtype not in library.DTYPES:
         raise RuntimeError(f"queries, keys, values and the cache are of {', '.join(sorted(map(str, dtypes)))}")
 
 
 def _address(x: Tensor | IntArray) -> int:
     """Of what has no gaps: the library would read and write elsewhere."""
     if isinstance(x, Tensor):
-        if not x.is_contiguous() or x.dtype not in (torch.int64, *DTYPES):
+        if not x.is_contiguous() or x.dtype not in (torch.int64, *library.DTYPES):
             raise ValueError(f"not contiguous, or of another type: {x.dtype} {tuple(x.shape)} by {x.stride()}")
         return x.data_ptr()
     if not x.flags.c_contiguous or x.dtype != np.int64:

@@ -16,16 +16,20 @@ import os
 import shlex
 import subprocess
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-import torch  # noqa: F401  its OpenMP must be loaded before ours is asked for
+import torch  # its OpenMP must be loaded before ours is asked for
 from filelock import FileLock
 
 from hpd_core.embedded import cache_folder
 
 logger = logging.getLogger(__name__)
 
-_SOURCE = Path(__file__).with_name("attention.cpp")
+_FOLDER = Path(__file__).parent
+_SOURCES = ("attention.cpp", "pointwise.cpp")
+_HEADERS = ("vectors.h",)
 _FLAGS = (
     "-O3",
     "-march=native",
@@ -38,6 +42,18 @@ _FLAGS = (
     "-Wno-psabi",
 )
 _SECONDS = 120
+
+DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
+"""What it computes with, and what its functions' names end in."""
+
+_POINTER, _INT, _NUMBER = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
+_ARGUMENTS = {
+    "attend": [_POINTER],
+    "add_norm": [_POINTER, _POINTER, _POINTER, _POINTER, _INT, _INT, _NUMBER, _INT],
+    "rotate": [_POINTER, _POINTER, _POINTER, _INT, _INT, _INT, _INT],
+    "swiglu": [_POINTER, _POINTER, _INT, _INT],
+    "choose": [_POINTER, _INT, _INT, _POINTER, _POINTER, _POINTER, _INT],
+}
 
 
 class NativeError(Exception):
@@ -69,8 +85,9 @@ def _load() -> ctypes.CDLL | NativeError:
 def _loaded(command: list[str]) -> ctypes.CDLL:
     # What the compiler knows of this machine and of itself.
     macros = _run([*command, "-march=native", "-dM", "-E", "-x", "c++", os.devnull])
-    key = hashlib.sha256("\0".join([_SOURCE.read_text(), *command, *_FLAGS, macros]).encode()).hexdigest()[:16]
-    path = cache_folder() / "native" / f"attention-{key}.so"
+    texts = [(_FOLDER / name).read_text() for name in (*_SOURCES, *_HEADERS)]
+    key = hashlib.sha256("\0".join([*texts, *command, *_FLAGS, macros]).encode()).hexdigest()[:16]
+    path = cache_folder() / "native" / f"kernels-{key}.so"
     if path.exists():
         return _open(path)
     try:
@@ -89,16 +106,24 @@ def _loaded(command: list[str]) -> ctypes.CDLL:
 
 def _open(path: Path) -> ctypes.CDLL:
     library = ctypes.CDLL(str(path))
-    for function in (library.hpd_attend_float32, library.hpd_attend_bfloat16):
-        function.argtypes, function.restype = [ctypes.c_void_p], ctypes.c_int
+    for dtype in DTYPES.values():
+        for name, arguments in _ARGUMENTS.items():
+            function = getattr(library, f"hpd_{name}_{dtype}")
+            function.argtypes, function.restype = arguments, ctypes.c_int if name == "attend" else None
     return library
+
+
+def function(name: str, dtype: torch.dtype) -> Callable[..., Any]:
+    """The library's function for numbers of this type; `attend` gives an int, the others nothing."""
+    found: Callable[..., Any] = getattr(load(), f"hpd_{name}_{DTYPES[dtype]}")
+    return found
 
 
 def _compile(command: list[str], path: Path) -> None:
     """Under its name only when all of it is on the disk: half a library would kill whoever loads it."""
     with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
         made = Path(scratch) / path.name
-        _run([*command, *_FLAGS, str(_SOURCE), "-o", str(made)])
+        _run([*command, *_FLAGS, *(str(_FOLDER / name) for name in _SOURCES), "-o", str(made)])
         with made.open("rb") as file:
             os.fsync(file.fileno())
         made.replace(path)

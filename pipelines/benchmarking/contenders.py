@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
@@ -54,6 +54,7 @@ class Run:
         num_value_tokens: of values that end where the model ends them.
         peak_bytes: memory at its highest, above what was there before (memory.py).
         note: what a reader of the table must know.
+        code: of the engine, how it attends and whose code runs its layers.
     """
 
     seconds: float
@@ -62,6 +63,7 @@ class Run:
     num_value_tokens: int | None = None
     peak_bytes: int | None = None
     note: str | None = None
+    code: Mapping[str, str] | None = None
 
 
 def run_engine(
@@ -94,7 +96,9 @@ def run_engine(
     note = None
     if decoder.limits != limits:
         note = f"out of memory: it began anew, with {decoder.limits.max_tokens_per_step} tokens a step, within its time"
-    return Run(seconds, Work(num_tokens, num_logits), len(reports), num_logits if natural else None, note=note)
+    num_value_tokens = num_logits if natural else None
+    code = {"attention": decoder.way, "layers": decoder.layers}
+    return Run(seconds, Work(num_tokens, num_logits), len(reports), num_value_tokens, note=note, code=code)
 
 
 def timed(run: Callable[[], Any]) -> Run:

@@ -75,11 +75,13 @@ def profile(model: Any, run: Callable[[], Any]) -> dict[str, float]:
     linear = [module for module in model.modules() if isinstance(module, torch.nn.Linear)]
     with ExitStack() as stack:
         stack.enter_context(_one_thread())
-        for module, part in [(model, REST), *((layer, HEAD if layer is head else LINEAR) for layer in linear)]:
+        for module in linear:
+            part = HEAD if module is head else LINEAR
             before = module.register_forward_pre_hook(lambda *_, part=part: found.enter(part))
             behind = module.register_forward_hook(lambda *_: found.leave())
             stack.callback(before.remove)
             stack.callback(behind.remove)
+        stack.enter_context(patch.object(decoder.Decoder, "_logits", found.timed(REST, decoder.Decoder._logits)))
         stack.enter_context(patch.object(decoder, "greedy", found.timed(CHOOSING, choosing.greedy)))
         timed = found.timed(ATTENTION, attention.packed_attention)
         transformers.AttentionInterface.register(attention.ATTENTION_NAME, timed)

@@ -91,6 +91,7 @@ def report(name: str, model: Any, workload: str, found: Comparison, other_facts:
         "peak_bytes": peaks,
         "tokens": {name: runs[0].work.num_tokens for name, runs in results.items() if runs[0].work is not None},
         "steps": {name: runs[0].num_steps for name, runs in results.items() if runs[0].num_steps is not None},
+        "code": {name: runs[0].code for name, runs in results.items() if runs[0].code is not None},
         "efficiency": efficiencies,
         "notes": said,
         **({"natural": True, "tokens_per_value": natural} if natural else {}),

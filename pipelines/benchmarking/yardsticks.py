@@ -2,7 +2,8 @@
 
     ceiling    as many tokens forwarded by the bare model in large dense batches: causal, its own attention, no KV
                cache, logits for as many tokens as decoded. The best of several batch shapes
-    floor      the matrix products of the same tokens alone
+    floor      the matrix products of the same tokens alone; of the last layer, what does not go into the cache only for
+               those with logits
 
 A layout's efficiency is the ceiling's seconds divided by its own, for its own number of tokens.
 """
@@ -24,6 +25,9 @@ DENSE_SHAPES: Sequence[tuple[int, int]] = tuple(
 """(rows, length) of the dense batches that are tried."""
 
 _FLOOR_ROWS = 4096
+
+_CACHED = ("k_proj", "v_proj", "qkv", "query_key_value")
+"""Of names of linear layers: keys and values are wanted of every token, in every layer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +88,11 @@ class Floor:
 
     def __init__(self, model: Any) -> None:
         self._head = model.get_output_embeddings()
-        self._layers = [
-            module for module in model.modules() if isinstance(module, torch.nn.Linear) and module is not self._head
-        ]
-        sizes = {module.in_features for module in [*self._layers, self._head]}
+        last = model.get_decoder().layers[-1]
+        late = [module for name, module in _linears(last) if not any(part in name for part in _CACHED)]
+        self._layers = [module for _, module in _linears(model) if module not in (*late, self._head)]
+        self._late_layers = late
+        sizes = {module.in_features for module in [*self._layers, *late, self._head]}
         like: dict[str, Any] = {"dtype": self._head.weight.dtype, "device": model.device}
         self._inputs = {size: torch.randn(_FLOOR_ROWS, size, **like) for size in sizes}
 
@@ -99,8 +104,13 @@ class Floor:
             for module in self._layers:
                 product = module(self._inputs[module.in_features][:count])
         for count in _blocks(work.num_logits):
-            product = self._head(self._inputs[self._head.in_features][:count])
+            for module in [*self._late_layers, self._head]:
+                product = module(self._inputs[module.in_features][:count])
         product[0, 0].item()  # waits for the device
+
+
+def _linears(module: Any) -> list[tuple[str, torch.nn.Linear]]:
+    return [(name, part) for name, part in module.named_modules() if isinstance(part, torch.nn.Linear)]
 
 
 def _blocks(total: int) -> Iterator[int]:

@@ -17,6 +17,7 @@ _ENGINE_KEYS = (
     "adapter_revision",
     "dtype",
     "attention",
+    "layers",
     "prompt_hash",
     "device",
     "device_name",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -51,5 +52,14 @@ def fresh(tiny_model_dir: Path) -> Iterator[Engine]:
 
 @pytest.fixture
 def poison(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cache that holds nothing is full of large numbers: whoever reads it is found out."""
+    """Cache that holds nothing is full of large numbers, or of none at all: whoever reads it is found out."""
     monkeypatch.setattr(cache, "UNUSED_FILL", 1e4)
+    take = cache.CachePool.take
+
+    def poisoned(pool: cache.CachePool, num_prompts: int, capacity: int) -> cache.CacheBlock:
+        block = take(pool, num_prompts, capacity)
+        if not pool.fills:
+            block.memory.fill_(math.nan)
+        return block
+
+    monkeypatch.setattr(cache.CachePool, "take", poisoned)

@@ -22,6 +22,7 @@ _COMMON: dict[str, Any] = {
     "tie_word_embeddings": False,
     # Wide initial weights: with the usual 0.02 a tiny model predicts nearly the same everywhere.
     "initializer_range": 0.3,
+    "rms_norm_eps": 1e-3,
 }
 _WINDOW = 7
 
@@ -32,7 +33,8 @@ def _gemma_types(count: int) -> list[str]:
 
 _CONFIGS: dict[str, Any] = {
     "llama": lambda: tf.LlamaConfig(**_COMMON),
-    "qwen2": lambda: tf.Qwen2Config(**_COMMON),
+    # A window in some of the layers.
+    "qwen2": lambda: tf.Qwen2Config(**_COMMON, use_sliding_window=True, sliding_window=_WINDOW, max_window_layers=1),
     "qwen3": lambda: tf.Qwen3Config(**_COMMON, head_dim=16),
     "mistral": lambda: tf.MistralConfig(**_COMMON, sliding_window=_WINDOW),
     "phi3": lambda: tf.Phi3Config(**_COMMON, sliding_window=None),
@@ -65,4 +67,6 @@ def build_model(family: str, seed: int = 0) -> Any:
         for name, parameter in model.named_parameters():
             if name.endswith("sinks"):
                 parameter.normal_()
+            elif "norm" in name or name.endswith("bias"):  # all alike at first: who takes the wrong one is to be found
+                parameter.add_(0.3 * torch.randn_like(parameter))
     return model.eval()

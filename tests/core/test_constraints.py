@@ -26,6 +26,7 @@ from hpd_core.values import parse_value
 from tests.tiny_model import build_tokenizer
 
 from .constrained import answer_pattern, text_choices
+from .native import needs_native
 
 members = st.lists(
     st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=12).filter(
@@ -226,13 +227,20 @@ def test_a_state_without_tokens_is_refused() -> None:
         StateTable().add([{1: 1}, {}])
 
 
-def test_greedy_takes_the_best_allowed_token_and_reports_the_models_own_probability() -> None:
+@pytest.mark.parametrize("native", [pytest.param(True, marks=needs_native), False])
+@pytest.mark.parametrize("cuts", [[4], [1, 2, 1], [3, 1]])
+def test_greedy_takes_the_best_allowed_token_and_reports_the_models_own_probability(
+    cuts: list[int], native: bool
+) -> None:
     table = StateTable()
     first = table.add([{3: 1, 8: 0}, {5: 1}])
     logits = torch.randn(4, 12, generator=torch.Generator().manual_seed(0))
     logits[1, [3, 8]] = torch.tensor([-4.0, -5.0])
     logits[3, [3, 8]] = 2.0
-    chosen = greedy(logits, np.array([FREE, first, first + 1, first]), table).fetch()
+    states = np.array([FREE, first, first + 1, first])
+    blocks = [*logits.split(cuts)]
+    blocks[0] = torch.cat([blocks[0], blocks[0]], dim=-1)[:, :12]  # with gaps between rows
+    chosen = greedy(blocks, states, table, torch.device("cpu"), native=native).fetch()
     assert chosen.tokens.tolist() == [int(logits[0].argmax()), 3, 5, 3], "of equals the lowest id"
     assert chosen.states.tolist() == [FREE, first + 1, first + 1, first + 1]
     expected = [float(row.log_softmax(-1)[token]) for row, token in zip(logits, chosen.tokens, strict=True)]

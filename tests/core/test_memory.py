@@ -151,7 +151,7 @@ def run(decoder: Decoder, prompts: list[Prompt]) -> tuple[list[list[list[int]]],
     return [prompt.tokens for prompt in prompts], finished
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=12)
 @given(count=st.integers(1, 14), room=st.integers(0, 600))
 def test_where_the_cache_does_not_fit_all_goes_on_with_less(count: int, room: int) -> None:
     limits = EngineConfig(max_prompts_per_cohort=6)

@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -282,13 +282,12 @@ def only(item: Problem, p: int) -> Problem:
     stop = int(plan.counts[: p + 1].sum())
     tokens, prompts = slice(stop - int(plan.counts[p]), stop), slice(p, p + 1)
     prefix = next(part.prefix for part in plan.groups if part.start <= p < part.stop)
-    small = AttentionPlan(
+    small = replace(
+        plan,
         start=0,
         stop=int(plan.counts[p]),
         counts=plan.counts[prompts],
         used=plan.used[prompts],
-        rows=plan.rows,
-        unrows=plan.unrows,
         kv_prompts=torch.zeros_like(plan.kv_prompts[tokens]),
         kv_columns=plan.kv_columns[tokens],
         q_scopes=plan.q_scopes[prompts],
@@ -311,9 +310,9 @@ def test_arrays_that_it_would_misread_are_refused() -> None:
         ("k_scopes", torch.zeros(2, 7, dtype=torch.int64)),
     ):
         item = problem(np.random.default_rng(1), Shape([3, 3], 4))
-        object.__setattr__(item.plan, name, array)
+        misread = replace(item, plan=replace(item.plan, **{name: array}))
         with pytest.raises(ValueError, match=r"not contiguous|gaps|in two ways"):
-            item.run()
+            misread.run()
 
 
 @needs_native
@@ -378,7 +377,7 @@ def test_without_a_compiler_it_attends_by_matrix_products(
 ) -> None:
     monkeypatch.setenv("CXX", compiler)
     assert way_to_attend("auto", cache_shape()) == "eager"
-    assert "attention is slower than it could be: the kernel in C++ cannot be had" in caplog.text
+    assert "decoding is slower than it could be: the kernel in C++ cannot be had" in caplog.text
     with pytest.raises(ModelError, match=rf"(?s)engine\.attention is 'native'.*{message}.*install g\+\+"):
         way_to_attend("native", cache_shape())
 

@@ -1,0 +1,165 @@
+"""One forward of the model over a packed row: token ids in, logits out.
+
+Any model of transformers runs by its own code (`transformers_logits`). Where attention is native, layers as Llama has
+them run by ours (`NativeLayers`): the model's own linear layers, and between them norms, rotary embedding and SwiGLU in
+C++ (native/pointwise.cpp), a function each where transformers makes several copies. It computes the last layer behind
+its attention only for tokens whose logits are wanted, and logits in blocks that stay small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor
+from transformers.activations import ACT2FN
+
+from hpd_core.attention import ATTENTION_NAME, PackedBatch
+from hpd_core.native import library
+from hpd_core.native.pointwise import add_norm, rotate, swiglu
+
+_FAMILIES = frozenset({"llama", "mistral", "qwen2", "qwen3"})
+"""Of `model_type`: RMS norms before attention and MLP (maybe of queries and keys), rotary embedding of whole heads,
+SwiGLU."""
+
+_ACTIVATIONS = (type(ACT2FN["silu"]), torch.nn.SiLU)
+
+_BLOCK_BYTES = 2**24
+"""Of logits at a time: malloc uses the same memory again; for more it would ask the system for new pages each time."""
+
+
+def transformers_logits(
+    model: Any, token_ids: Tensor, positions: Tensor, logit_rows: Tensor, batch: PackedBatch
+) -> Iterable[Tensor]:
+    """Logits of some tokens, by the model's own code.
+
+    Args:
+        model: attached (`models.attach`).
+        token_ids, positions: int64 [T]
+        logit_rows: int64 [n], the tokens whose logits are wanted.
+
+    Returns:
+        Blocks of rows of [n, vocabulary], in order. Attention has run when this returns.
+    """
+    output = model(
+        input_ids=token_ids[None],
+        position_ids=positions[None],
+        attention_mask=None,
+        use_cache=False,
+        logits_to_keep=logit_rows,
+        hpd_batch=batch,
+    )
+    return [output.logits[0]]
+
+
+class NativeLayers:
+    """The same by our own code, for models of which `why_not` says nothing."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+
+    @staticmethod
+    def why_not(model: Any) -> str | None:
+        """Why this class would not compute what the model does, or not on its device; None where it would."""
+        name = type(model).__name__
+        if not _is_known(model):
+            return f"there is no code of ours for {name}"
+        if getattr(model, "is_quantized", False):
+            return "quantized weights round one row in another way than several"
+        norms = []
+        for part in _replaced_parts(model):
+            of_family = type(part).__module__ == type(model).__module__
+            if not of_family and type(part) not in _ACTIVATIONS:
+                return f"a part of {name} is a {type(part).__name__}"
+            if "forward" in part.__dict__ or part._forward_hooks or part._forward_pre_hooks:
+                return f"somebody has changed or hooked a {type(part).__name__}"
+            if hasattr(part, "variance_epsilon"):
+                norms.append(part.weight)
+        dtypes = {weight.dtype for weight in (model.model.embed_tokens.weight, *norms)}
+        if len(dtypes) > 1 or not dtypes <= library.DTYPES.keys():
+            return f"its weights are of {', '.join(sorted(map(str, dtypes)))}"
+        if any(weight.device.type != "cpu" or not weight.is_contiguous() for weight in norms):
+            return "its norms are not on the CPU, or not in order"
+        return None
+
+    def logits(self, token_ids: Tensor, positions: Tensor, logit_rows: Tensor, batch: PackedBatch) -> Iterable[Tensor]:
+        """As `transformers_logits`."""
+        base, layers = self._model.model, _layers(self._model)
+        attend = transformers.AttentionInterface()[ATTENTION_NAME]
+        x = base.embed_tokens(token_ids)  # the residual stream, [T, D]
+        cos, sin = (angles[0] for angles in base.rotary_emb(x[None], position_ids=positions[None]))
+        delta = None  # what the layer before adds to it
+        for layer in layers:
+            attention, mlp = layer.self_attn, layer.mlp
+            normed = _norm(layer.input_layernorm, x, delta)
+            q, k, v = (
+                project(normed).view(len(x), -1, attention.head_dim)
+                for project in (attention.q_proj, attention.k_proj, attention.v_proj)
+            )
+            if hasattr(attention, "q_norm"):
+                q, k = _norm(attention.q_norm, q), _norm(attention.k_norm, k)
+            rotate(q, cos, sin)
+            rotate(k, cos, sin)
+            attended, _ = attend(
+                attention,
+                *(heads.transpose(0, 1)[None] for heads in (q, k, v)),
+                None,
+                scaling=attention.scaling,
+                sliding_window=_window(attention),
+                hpd_batch=batch,
+            )
+            attended = attended[0].flatten(1)
+            if layer is layers[-1]:
+                # Nobody attends to what comes behind: keys and values are stored.
+                if not len(logit_rows):
+                    return []
+                attended, x = attended.index_select(0, logit_rows), x.index_select(0, logit_rows)
+            normed = _norm(layer.post_attention_layernorm, x, attention.o_proj(attended))
+            delta = mlp.down_proj(swiglu(mlp.gate_proj(normed), mlp.up_proj(normed)))
+        return self._in_blocks(_norm(base.norm, x, delta))
+
+    def _in_blocks(self, hidden: Tensor) -> Iterator[Tensor]:
+        head = self._model.lm_head
+        at_once = max(16, _BLOCK_BYTES // (head.out_features * hidden.element_size()))
+        for first in range(0, len(hidden), at_once):
+            yield head(hidden[first : first + at_once])
+
+
+def _is_known(model: Any) -> bool:
+    """Whether it is transformers' class of a family of ours: somebody's subclass may do anything."""
+    own_class = transformers.MODEL_FOR_CAUSAL_LM_MAPPING.get(type(model.config), None)
+    return model.config.model_type in _FAMILIES and type(model) is own_class and len(_layers(model)) > 0
+
+
+def _layers(model: Any) -> Any:
+    return model.model.layers[: model.config.num_hidden_layers]
+
+
+def _replaced_parts(model: Any) -> Iterator[torch.nn.Module]:
+    """What is not called any more: all but embeddings and linear layers, which may have become anything.
+
+    One by one: what is inside of a part is only there if the part is what it should be.
+    """
+    yield model
+    base = model.model
+    yield base
+    yield from (base.rotary_emb, base.norm)
+    for layer in _layers(model):
+        yield layer
+        yield from (layer.input_layernorm, layer.post_attention_layernorm, layer.self_attn, layer.mlp)
+        yield layer.mlp.act_fn
+        if hasattr(layer.self_attn, "q_norm"):
+            yield from (layer.self_attn.q_norm, layer.self_attn.k_norm)
+
+
+def _norm(norm: Any, x: Tensor, delta: Tensor | None = None) -> Tensor:
+    return add_norm(x, delta, norm.weight, norm.variance_epsilon)
+
+
+def _window(attention: Any) -> int | None:
+    window: int | None = getattr(attention, "sliding_window", None)
+    if attention.config.model_type == "mistral":  # all of its layers have the same
+        window = getattr(attention.config, "sliding_window", None)
+    return window

@@ -1,0 +1,119 @@
+// What a decoder layer does number by number between its matrix products, and the choice of tokens behind the last one.
+//
+// A row is in the core's cache until it is done, where torch goes over all of them for every operation. Sums and products are
+// in fp32 and rounded once.
+
+#include <cmath>
+#include <limits>
+
+#include "vectors.h"
+
+namespace {
+
+// Fewer numbers than this are not worth waking up other threads.
+constexpr int64_t MANY = 16384;
+
+// x += delta, where there is one, then out = x / sqrt(mean(x^2) + eps) * weight; rows of `size` numbers.
+template <typename T>
+void add_norm(T* x, const T* delta, const T* weight, T* out, int64_t rows, int64_t size, double eps, int64_t threads) {
+#pragma omp parallel for num_threads(threads) if (rows * size > MANY) schedule(static)
+  for (int64_t row = 0; row < rows; row++) {
+    T* here = x + row * size;
+    floats squares{};
+    for (int64_t i = 0; i < size; i += LANES) {
+      if (delta) put(here + i, get(here + i, size - i) + get(delta + row * size + i, size - i), size - i);
+      const floats number = get(here + i, size - i);
+      squares += number * number;
+    }
+    const float scale = 1.0f / std::sqrt(sum_of(squares) / float(size) + float(eps));
+    for (int64_t i = 0; i < size; i += LANES)
+      put(out + row * size + i, get(here + i, size - i) * scale * get(weight + i, size - i), size - i);
+  }
+}
+
+// Rotary embedding in place: of each token's heads, the number i of the first half and the one of the second are a pair.
+//   x: [tokens, heads, size]; cos, sin: [tokens, size].
+template <typename T>
+void rotate(T* x, const T* cos, const T* sin, int64_t tokens, int64_t heads, int64_t size, int64_t threads) {
+  const int64_t half = size / 2;
+#pragma omp parallel for num_threads(threads) if (tokens * heads * size > MANY) schedule(static)
+  for (int64_t token = 0; token < tokens; token++)
+    for (int64_t i = 0; i < half; i += LANES) {
+      const int64_t count = half - i;
+      const T *c = cos + token * size + i, *s = sin + token * size + i;
+      const floats first_cos = get(c, count), first_sin = get(s, count);
+      const floats second_cos = get(c + half, count), second_sin = get(s + half, count);
+      for (int64_t head = 0; head < heads; head++) {
+        T* first = x + (token * heads + head) * size + i;
+        const floats a = get(first, count), b = get(first + half, count);
+        put(first, a * first_cos - b * first_sin, count);
+        put(first + half, b * second_cos + a * second_sin, count);
+      }
+    }
+}
+
+// gate = gate / (1 + e^-gate) * up
+template <typename T>
+void swiglu(T* gate, const T* up, int64_t count, int64_t threads) {
+#pragma omp parallel for num_threads(threads) if (count > MANY) schedule(static)
+  for (int64_t i = 0; i < count; i += LANES) {
+    const floats x = get(gate + i, count - i);
+    // e^-|x|, which never overflows; far below 0, where `exponential` ends, nothing must be left of a large x.
+    const floats power = x < -87.0f ? floats{} : exponential(x < 0 ? x : -x);
+    put(gate + i, x * (x < 0 ? power : floats{} + 1.0f) / (1.0f + power) * get(up + i, count - i), count - i);
+  }
+}
+
+// Of each row of logits the likeliest token (the first of equals), its logit, and log(sum(e^logit)).
+template <typename T>
+void choose(const T* logits, int64_t rows, int64_t size, int64_t* tokens, float* scores, float* normalizers, int64_t threads) {
+  const ints lanes{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+#pragma omp parallel for num_threads(threads) if (rows * size > MANY) schedule(static)
+  for (int64_t row = 0; row < rows; row++) {
+    const T* here = logits + row * size;
+    const floats nothing = spread(-std::numeric_limits<float>::infinity());
+    const auto take = [&](int64_t i) {
+      const floats x = get(here + i, size - i);
+      return size - i < LANES ? (lanes < int32_t(size - i) ? x : nothing) : x;
+    };
+    floats most = nothing;
+    ints place = lanes;
+    for (int64_t i = 0; i < size; i += LANES) {
+      const floats x = take(i);
+      const ints is_more = x > most;
+      most = is_more ? x : most;
+      place = is_more ? lanes + int32_t(i) : place;
+    }
+    float highest = most[0];
+    int32_t likeliest = place[0];
+    for (int lane = 1; lane < LANES; lane++)
+      if (most[lane] > highest || (most[lane] == highest && place[lane] < likeliest)) {
+        highest = most[lane];
+        likeliest = place[lane];
+      }
+    floats sum{};
+    for (int64_t i = 0; i < size; i += LANES) sum += exponential(take(i) - highest);
+    tokens[row] = likeliest;
+    scores[row] = highest;
+    normalizers[row] = highest + std::log(sum_of(sum));
+  }
+}
+
+}  // namespace
+
+#define EXPORT(NAME, T)                                                                                                    \
+  extern "C" void hpd_add_norm_##NAME(T* x, const T* delta, const T* weight, T* out, int64_t rows, int64_t size, double eps, \
+                                      int64_t threads) {                                                                   \
+    add_norm(x, delta, weight, out, rows, size, eps, threads);                                                             \
+  }                                                                                                                        \
+  extern "C" void hpd_rotate_##NAME(T* x, const T* cos, const T* sin, int64_t tokens, int64_t heads, int64_t size,         \
+                                    int64_t threads) {                                                                     \
+    rotate(x, cos, sin, tokens, heads, size, threads);                                                                     \
+  }                                                                                                                        \
+  extern "C" void hpd_swiglu_##NAME(T* gate, const T* up, int64_t count, int64_t threads) { swiglu(gate, up, count, threads); } \
+  extern "C" void hpd_choose_##NAME(const T* logits, int64_t rows, int64_t size, int64_t* tokens, float* scores,           \
+                                    float* normalizers, int64_t threads) {                                                 \
+    choose(logits, rows, size, tokens, scores, normalizers, threads);                                                      \
+  }
+EXPORT(float32, float)
+EXPORT(bfloat16, bf16)

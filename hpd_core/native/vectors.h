@@ -1,0 +1,103 @@
+// Vectors of 16 numbers, fp32 and bf16, for attention.cpp and pointwise.cpp.
+//
+// Compiled where it runs (native/library.py), for the machine it runs on, by GCC: vectors of any size and shuffles of them are
+// its extensions.
+
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#ifdef __AVX512BF16__
+#include <immintrin.h>
+#endif
+
+namespace {
+
+constexpr int LANES = 16;
+
+typedef float floats __attribute__((vector_size(64)));
+typedef int32_t ints __attribute__((vector_size(64)));
+typedef uint32_t words __attribute__((vector_size(64)));
+typedef uint16_t halves __attribute__((vector_size(32)));
+
+template <typename V, typename T>
+inline V load(const T* from) {
+  V v;
+  std::memcpy(&v, from, sizeof v);
+  return v;
+}
+
+template <typename V, typename T>
+inline void store(T* to, V v) {
+  std::memcpy(to, &v, sizeof v);
+}
+
+inline floats spread(float x) { return floats{} + x; }
+inline words spread(uint32_t x) { return words{} + x; }
+inline ints spread(int32_t x) { return ints{} + x; }
+
+// A type of its own, so that overloads tell it from a number.
+struct bf16 {
+  uint16_t bits;
+};
+
+// bf16 is rounded to the nearest, ties to even.
+inline void put16(float* to, floats x) { store(to, x); }
+inline void put16(bf16* to, floats x) {
+#ifdef __AVX512BF16__
+  const __m256bh low = _mm512_cvtneps_pbh((__m512)x);
+  std::memcpy(to, &low, sizeof low);
+#else
+  const words word = (words)x;
+  const words bits = (word + 0x7fff + ((word >> 16) & 1)) >> 16;
+  for (int lane = 0; lane < LANES; lane++) to[lane].bits = uint16_t(bits[lane]);
+#endif
+}
+
+inline floats get16(const float* from) { return load<floats>(from); }
+inline floats get16(const bf16* from) { return (floats)(__builtin_convertvector(load<halves>(from), words) << 16); }
+
+// The same of `count` numbers where there are fewer; the lanes behind them are 0.
+template <typename T>
+inline floats get(const T* from, int64_t count) {
+  if (count >= LANES) return get16(from);
+  T some[LANES] = {};
+  std::memcpy(some, from, sizeof(T) * count);
+  return get16(some);
+}
+
+template <typename T>
+inline void put(T* to, floats x, int64_t count) {
+  if (count >= LANES) return put16(to, x);
+  T some[LANES];
+  put16(some, x);
+  std::memcpy(to, some, sizeof(T) * count);
+}
+
+// e^x for x <= 0; below -87 it is 0, nearly. Cephes' polynomial: as precise as fp32.
+inline floats exponential(floats x) {
+  const floats least = spread(-87.0f);
+  x = x < least ? least : x;
+  const floats magic = spread(12582912.0f);  // 1.5 * 2^23: what is added to it is rounded to a whole number
+  const floats n = (x * 1.44269504088896341f + magic) - magic;
+  const floats r = (x - n * 0.693359375f) - n * -2.12194440e-4f;
+  floats p = spread(1.9875691500e-4f);
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * r * r + r + 1.0f;
+  const ints power = (__builtin_convertvector(n, ints) + 127) << 23;
+  return p * (floats)power;
+}
+
+inline float sum_of(floats x) {
+  float sum = 0;
+  for (int lane = 0; lane < LANES; lane++) sum += x[lane];
+  return sum;
+}
+
+inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+}  // namespace

@@ -1,0 +1,260 @@
+"""Layers by our own code: which models have them; blocks of logits, adapters, half precision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from hpd_core import choosing, forward, models
+from hpd_core.attention import PackedBatch
+from hpd_core.config import EngineConfig
+from hpd_core.decoder import Decoder
+from hpd_core.forward import NativeLayers
+from hpd_core.native.pointwise import choose
+
+from .families import FAMILIES, build_model
+from .helpers import assert_equals_oracle, decode, random_case, random_endings, random_ids
+from .native import needs_native
+
+OURS = ("llama", "mistral", "qwen2", "qwen3")
+
+pytestmark = needs_native
+
+
+def decoder(model: Any, **changes: Any) -> Decoder:
+    models.attach(model)
+    endings = random_endings(np.random.default_rng(1))
+    return Decoder(model, endings, EngineConfig(**changes), models.cache_shape(model))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_who_runs_the_layers(family: str) -> None:
+    assert decoder(build_model(family)).layers == ("native" if family in OURS else "transformers")
+
+
+def test_who_asks_for_transformers_code_gets_it() -> None:
+    for changes in ({"native_layers": False}, {"attention": "eager"}, {"attention": "sdpa"}):
+        assert decoder(build_model("llama"), **changes).layers == "transformers"
+
+
+class Other(nn.Module):
+    """Stands where another module was."""
+
+    def __init__(self, inside: nn.Module) -> None:
+        super().__init__()
+        self.inside = inside
+        self.weight = torch.ones(48)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.inside(*args, **kwargs)
+
+
+def derive(module: Any) -> None:
+    module.__class__ = type("Mine", (type(module),), {})
+
+
+def hook(module: Any) -> None:
+    module.register_forward_hook(lambda *_: None)
+
+
+def hook_before(module: Any) -> None:
+    module.register_forward_pre_hook(lambda *_: None)
+
+
+def replace_forward(module: Any) -> None:
+    module.forward = lambda x: x
+
+
+PARTS: dict[str, Callable[[Any], Any]] = {
+    "model": lambda model: model,
+    "base": lambda model: model.model,
+    "rotary": lambda model: model.model.rotary_emb,
+    "last norm": lambda model: model.model.norm,
+    "layer": lambda model: model.model.layers[2],
+    "attention": lambda model: model.model.layers[1].self_attn,
+    "norm": lambda model: model.model.layers[1].post_attention_layernorm,
+    "norm of queries": lambda model: model.model.layers[1].self_attn.q_norm,
+    "mlp": lambda model: model.model.layers[1].mlp,
+    "activation": lambda model: model.model.layers[1].mlp.act_fn,
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("change", [derive, hook, hook_before, replace_forward])
+def test_a_part_that_somebody_has_changed_runs_by_its_own_code(change: Callable[[Any], None], part: str) -> None:
+    model = build_model("qwen3")
+    assert NativeLayers.why_not(model) is None
+    change(PARTS[part](model))
+    assert NativeLayers.why_not(model) is not None
+
+
+def wrapped_layer(model: Any) -> None:
+    model.model.layers[1] = Other(model.model.layers[1])
+
+
+def wrapped_norm(model: Any) -> None:
+    model.model.layers[1].input_layernorm = Other(model.model.layers[1].input_layernorm)
+
+
+def other_norm(model: Any) -> None:
+    model.model.norm = nn.RMSNorm(48)
+
+
+def other_activation(model: Any) -> None:
+    model.model.layers[0].mlp.act_fn = nn.GELU()
+
+
+def mixed(model: Any) -> None:
+    model.model.norm.to(torch.bfloat16)
+
+
+def half(model: Any) -> None:
+    model.to(torch.float16)
+
+
+def gaps(model: Any) -> None:
+    model.model.norm.weight.data = torch.ones(96)[::2]
+
+
+def elsewhere(model: Any) -> None:
+    model.to("meta")
+
+
+@pytest.mark.parametrize(
+    "change", [wrapped_layer, wrapped_norm, other_norm, other_activation, mixed, half, gaps, elsewhere]
+)
+def test_another_model_runs_by_its_own_code(change: Callable[[Any], None], caplog: pytest.LogCaptureFixture) -> None:
+    model = build_model("llama")
+    change(model)
+    assert NativeLayers.why_not(model) is not None
+    if change is other_activation:
+        caplog.set_level("INFO", logger="hpd_core")
+        assert decoder(model).layers == "transformers"
+        assert "layers run by transformers' code: a part of LlamaForCausalLM is a GELU" in caplog.text
+
+
+def test_the_answers_of_a_changed_model_are_its_own() -> None:
+    rng = np.random.default_rng(9)
+    endings = random_endings(rng)
+    cases = [random_case(rng, "tree", [random_ids(rng, 9, 14)], branches=4, k_max=6) for _ in range(4)]
+    model = build_model("llama")
+    other_activation(model)
+    prompts = decode(model, cases, endings, EngineConfig())
+    model.set_attn_implementation("eager")
+    for case, prompt in zip(cases, prompts, strict=True):
+        assert_equals_oracle(model, case, prompt, endings)
+
+
+def test_layers_that_the_configuration_leaves_out_are_left_out() -> None:
+    rng = np.random.default_rng(10)
+    endings = random_endings(rng)
+    cases = [random_case(rng, "tree", [random_ids(rng, 9, 14)], branches=4, k_max=6) for _ in range(4)]
+    model = build_model("llama")
+    model.config.num_hidden_layers = 2
+    prompts = decode(model, cases, endings, EngineConfig())
+    model.set_attn_implementation("eager")
+    for case, prompt in zip(cases, prompts, strict=True):
+        assert_equals_oracle(model, case, prompt, endings)
+
+
+@pytest.mark.parametrize(("attention", "native"), [("native", True), ("eager", False)])
+def test_what_only_native_attention_allows(attention: str, native: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cache is not filled, and tokens are chosen in C++."""
+    seen: list[int] = []
+
+    def spied(logits: Any) -> Any:
+        seen.append(len(logits))
+        return choose(logits)
+
+    monkeypatch.setattr(choosing, "choose", spied)
+    rng = np.random.default_rng(11)
+    case = random_case(rng, "tree", [random_ids(rng, 9, 14)], branches=4, k_max=6)
+    decode(build_model("llama"), [case], random_endings(rng), EngineConfig(attention=attention))  # type: ignore[arg-type]
+    assert bool(seen) == native
+    assert decoder(build_model("llama"), attention=attention).pool.fills != native
+
+
+@pytest.mark.parametrize("family", OURS)
+@pytest.mark.usefixtures("poison")
+def test_small_blocks_of_logits(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Constraints are in them; every block but the last has 16 rows."""
+    monkeypatch.setattr(forward, "_BLOCK_BYTES", 1)
+    sizes: list[int] = []
+    rng = np.random.default_rng(3)
+    endings = random_endings(rng, share=0.05)
+    cases = [random_case(rng, "tree", [random_ids(rng, 9, 14)], branches=9, k_max=6) for _ in range(8)]
+    model = build_model(family)
+    model.lm_head.register_forward_hook(lambda _, inputs, __: sizes.append(len(inputs[0])))
+    for case, prompt in zip(cases, decode(model, cases, endings, EngineConfig()), strict=True):
+        assert_equals_oracle(build_model(family), case, prompt, endings)
+    assert max(sizes) == 16
+    assert len(set(sizes)) > 1
+
+
+def test_the_last_layer_is_computed_where_logits_are_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = build_model("llama")
+    rows: list[list[int]] = [[], [], []]
+    for layer, seen in zip(model.model.layers, rows, strict=True):
+        layer.mlp.gate_proj.register_forward_hook(lambda _, inputs, __, seen=seen: seen.append(len(inputs[0])))
+    wanted: list[int] = []
+    logits = NativeLayers.logits
+
+    def spied(self: NativeLayers, token_ids: Any, positions: Any, logit_rows: Any, batch: PackedBatch) -> Any:
+        wanted.append(len(logit_rows))
+        return logits(self, token_ids, positions, logit_rows, batch)
+
+    monkeypatch.setattr(NativeLayers, "logits", spied)
+    rng = np.random.default_rng(4)
+    case = random_case(rng, "tree", [random_ids(rng, 9, 14)], branches=4, k_max=6)
+    decode(model, [case], random_endings(rng), EngineConfig())
+    first, middle, last = rows
+    assert first == middle
+    assert max(wanted) > 1
+    assert last == [count for count in wanted if count], "a step for a prefix alone wants none"
+    assert sum(last) < sum(first)
+
+
+def test_an_adapter_beside_the_weights_takes_part() -> None:
+    from peft import LoraConfig, inject_adapter_in_model
+
+    model = build_model("llama")
+    torch.manual_seed(2)
+    layers = LoraConfig(r=2, target_modules=["q_proj", "o_proj", "gate_proj", "down_proj"], init_lora_weights=False)
+    inject_adapter_in_model(layers, model)
+    assert NativeLayers.why_not(model) is None
+    rng = np.random.default_rng(5)
+    endings = random_endings(rng)
+    cases = [random_case(rng, "tree", [random_ids(rng, 9, 14)], branches=4, k_max=6) for _ in range(4)]
+    prompts = decode(model, cases, endings, EngineConfig())
+    model.set_attn_implementation("eager")
+    for case, prompt in zip(cases, prompts, strict=True):
+        assert_equals_oracle(model, case, prompt, endings)
+    plain = decode(build_model("llama"), cases, endings, EngineConfig())
+    assert [prompt.tokens for prompt in plain] != [prompt.tokens for prompt in prompts]
+
+
+@pytest.mark.parametrize("family", OURS)
+def test_in_half_precision_it_is_as_close_to_the_truth_as_transformers(family: str) -> None:
+    """Log-probabilities of tokens that both give, against fp32."""
+    rng = np.random.default_rng(6)
+    endings = random_endings(rng)
+    cases = [random_case(rng, "tree", [random_ids(rng, 9, 14)], branches=4, k_max=6) for _ in range(24)]
+
+    def run(dtype: torch.dtype, native: bool) -> list[tuple[tuple[int, ...], list[float]]]:
+        model = build_model(family).to(torch.bfloat16).to(dtype)  # the weights are the same
+        prompts = decode(model, cases, endings, EngineConfig(native_layers=native))
+        return [(tuple(t), p) for prompt in prompts for t, p in zip(prompt.tokens, prompt.logprobs, strict=True)]
+
+    truth = run(torch.float32, native=False)
+    off = {}
+    for native in (True, False):
+        found = run(torch.bfloat16, native)
+        pairs = [(a, b) for (same, a), (tokens, b) in zip(found, truth, strict=True) if same == tokens]
+        assert len(pairs) > len(truth) / 2
+        off[native] = float(np.mean([abs(x - y) for a, b in pairs for x, y in zip(a, b, strict=True)]))
+    assert off[True] <= 1.1 * off[False]
