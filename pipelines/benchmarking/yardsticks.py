@@ -88,8 +88,9 @@ class Floor:
 
     def __init__(self, model: Any) -> None:
         self._head = model.get_output_embeddings()
-        last = model.get_decoder().layers[-1]
-        late = [module for name, module in _linears(last) if not any(part in name for part in _CACHED)]
+        layers = getattr(model.get_decoder(), "layers", None)  # families that name them otherwise are computed whole
+        last = _linears(layers[-1]) if layers else []
+        late = [module for name, module in last if not any(part in name for part in _CACHED)]
         self._layers = [module for _, module in _linears(model) if module not in (*late, self._head)]
         self._late_layers = late
         sizes = {module.in_features for module in [*self._layers, *late, self._head]}

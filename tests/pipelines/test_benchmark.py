@@ -150,6 +150,18 @@ def test_the_floor_is_every_matrix_product_that_is_needed_once(model: Any) -> No
     assert counter.get_total_flops() == expected
 
 
+def test_the_floor_of_a_model_that_names_its_layers_otherwise_is_all_of_them() -> None:
+    sizes: dict[str, Any] = {"vocab_size": 50, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 32}
+    other = transformers.GPTBigCodeForCausalLM(transformers.GPTBigCodeConfig(**sizes))
+    weights = sum(part.weight.numel() for part in other.modules() if isinstance(part, torch.nn.Linear))
+    head = other.lm_head.weight.numel()
+    work = Work(300, 70)
+    floor = Floor(other)
+    with FlopCounterMode(display=False) as counter:
+        floor.run(work)
+    assert counter.get_total_flops() == 2 * (work.num_tokens * (weights - head) + work.num_logits * head)
+
+
 @pytest.mark.parametrize(("exponent", "best"), [(0.5, (64, 16)), (1.5, (1, 8))])
 def test_the_best_shape_forwards_most_tokens_a_second(
     model: Any, monkeypatch: pytest.MonkeyPatch, exponent: float, best: tuple[int, int]
