@@ -59,6 +59,7 @@ class NativeLayers:
 
     def __init__(self, model: Any) -> None:
         self._model = model
+        self._layers = list(_layers(model))
 
     @staticmethod
     def why_not(model: Any) -> str | None:
@@ -86,7 +87,7 @@ class NativeLayers:
 
     def logits(self, token_ids: Tensor, positions: Tensor, logit_rows: Tensor, batch: PackedBatch) -> Iterable[Tensor]:
         """As `transformers_logits`."""
-        base, layers = self._model.model, _layers(self._model)
+        base, layers = self._model.model, self._layers
         attend = transformers.AttentionInterface()[ATTENTION_NAME]
         x = base.embed_tokens(token_ids)  # the residual stream, [T, D]
         cos, sin = (angles[0] for angles in base.rotary_emb(x[None], position_ids=positions[None]))

@@ -108,8 +108,8 @@ def _open(path: Path) -> ctypes.CDLL:
     library = ctypes.CDLL(str(path))
     for dtype in DTYPES.values():
         for name, arguments in _ARGUMENTS.items():
-            function = getattr(library, f"hpd_{name}_{dtype}")
-            function.argtypes, function.restype = arguments, ctypes.c_int if name == "attend" else None
+            found = getattr(library, f"hpd_{name}_{dtype}")
+            found.argtypes, found.restype = arguments, ctypes.c_int if name == "attend" else None
     return library
 
 

@@ -100,7 +100,6 @@ class VllmProcess:
             raise UsageError(f"--vllm {python}: {error}") from error
         try:
             self.facts = self._answer()
-            wait_until_idle(self._process.pid)
         except BaseException:
             self.close()
             raise
@@ -121,9 +120,7 @@ class VllmProcess:
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):  # then there is no answer
             print(name, file=self._process.stdin, flush=True)
-        answer = VllmRun(**self._answer())
-        wait_until_idle(self._process.pid)
-        return answer
+        return VllmRun(**self._answer())
 
     def close(self) -> None:
         """Ends it."""
@@ -136,6 +133,7 @@ class VllmProcess:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if line.startswith("{"):
+            wait_until_idle(self._process.pid)
             answer: dict[str, Any] = json.loads(line)
             return answer
         self._process.kill()

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pytest
+import torch
 
 from hpd_core.native import library
 
@@ -22,3 +26,14 @@ needs_native = pytest.mark.skipif(MISSING is not None, reason=f"the kernel in C+
 WAYS = ["eager", "sdpa"] if MISSING else ["native", "eager", "sdpa"]
 EVERY_WAY = [pytest.param("native", marks=needs_native), "eager", "sdpa"]
 """For parametrized tests, which tell what they skip."""
+
+
+@contextmanager
+def threads(number: int) -> Iterator[None]:
+    """For as long as the block runs, torch and the kernels have so many threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

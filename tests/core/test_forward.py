@@ -12,13 +12,15 @@ from torch import nn
 
 from hpd_core import choosing, forward, models
 from hpd_core.attention import PackedBatch
+from hpd_core.cohort import Prompt
 from hpd_core.config import EngineConfig
 from hpd_core.decoder import Decoder
+from hpd_core.ending import Endings
 from hpd_core.forward import NativeLayers
 from hpd_core.native.pointwise import choose
 
 from .families import FAMILIES, build_model
-from .helpers import assert_equals_oracle, decode, random_case, random_endings, random_ids
+from .helpers import Case, assert_equals_oracle, decode, random_case, random_endings, random_ids
 from .native import needs_native
 
 OURS = ("llama", "mistral", "qwen2", "qwen3")
@@ -138,28 +140,28 @@ def test_another_model_runs_by_its_own_code(change: Callable[[Any], None], caplo
         assert "layers run by transformers' code: a part of LlamaForCausalLM is a GELU" in caplog.text
 
 
-def test_the_answers_of_a_changed_model_are_its_own() -> None:
-    rng = np.random.default_rng(9)
+def decode_as_oracle(model: Any, seed: int) -> tuple[list[Case], Endings, list[Prompt]]:
+    """Random cases, decoded by this very model and held to its own code."""
+    rng = np.random.default_rng(seed)
     endings = random_endings(rng)
     cases = [random_case(rng, "tree", [random_ids(rng, 9, 14)], branches=4, k_max=6) for _ in range(4)]
-    model = build_model("llama")
-    other_activation(model)
     prompts = decode(model, cases, endings, EngineConfig())
     model.set_attn_implementation("eager")
     for case, prompt in zip(cases, prompts, strict=True):
         assert_equals_oracle(model, case, prompt, endings)
+    return cases, endings, prompts
+
+
+def test_the_answers_of_a_changed_model_are_its_own() -> None:
+    model = build_model("llama")
+    other_activation(model)
+    decode_as_oracle(model, 9)
 
 
 def test_layers_that_the_configuration_leaves_out_are_left_out() -> None:
-    rng = np.random.default_rng(10)
-    endings = random_endings(rng)
-    cases = [random_case(rng, "tree", [random_ids(rng, 9, 14)], branches=4, k_max=6) for _ in range(4)]
     model = build_model("llama")
     model.config.num_hidden_layers = 2
-    prompts = decode(model, cases, endings, EngineConfig())
-    model.set_attn_implementation("eager")
-    for case, prompt in zip(cases, prompts, strict=True):
-        assert_equals_oracle(model, case, prompt, endings)
+    decode_as_oracle(model, 10)
 
 
 @pytest.mark.parametrize(("attention", "native"), [("native", True), ("eager", False)])
@@ -227,13 +229,7 @@ def test_an_adapter_beside_the_weights_takes_part() -> None:
     layers = LoraConfig(r=2, target_modules=["q_proj", "o_proj", "gate_proj", "down_proj"], init_lora_weights=False)
     inject_adapter_in_model(layers, model)
     assert NativeLayers.why_not(model) is None
-    rng = np.random.default_rng(5)
-    endings = random_endings(rng)
-    cases = [random_case(rng, "tree", [random_ids(rng, 9, 14)], branches=4, k_max=6) for _ in range(4)]
-    prompts = decode(model, cases, endings, EngineConfig())
-    model.set_attn_implementation("eager")
-    for case, prompt in zip(cases, prompts, strict=True):
-        assert_equals_oracle(model, case, prompt, endings)
+    cases, endings, prompts = decode_as_oracle(model, 5)
     plain = decode(build_model("llama"), cases, endings, EngineConfig())
     assert [prompt.tokens for prompt in plain] != [prompt.tokens for prompt in prompts]
 

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ from hpd_core.layout import PUBLIC, visible
 from hpd_core.native import library
 from hpd_core.native.attention import NativeAttention
 
-from .native import needs_native
+from .native import needs_native, threads
 
 POISON = 1e4
 
@@ -211,16 +210,6 @@ def test_the_kernel_computes_attention(seed: int, shape: Shape, num_threads: int
 def check(item: Problem, found: Tensor) -> None:
     rounding = 2e-5 if found.dtype == torch.float32 else 2e-2
     torch.testing.assert_close(found.double(), expected(item), atol=rounding, rtol=rounding)
-
-
-@contextmanager
-def threads(number: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @pytest.fixture

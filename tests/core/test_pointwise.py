@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -15,7 +14,7 @@ from torch import Tensor
 from hpd_core.choosing import likeliest
 from hpd_core.native.pointwise import add_norm, choose, rotate, swiglu
 
-from .native import needs_native
+from .native import needs_native, threads
 
 pytestmark = needs_native
 
@@ -25,16 +24,6 @@ SIZES = st.one_of(st.integers(1, 50), st.sampled_from([64, 576, 577, 1536]))
 ROWS = st.sampled_from([1, 2, 7, 60])
 SEEDS = st.integers(0, 2**32 - 1)
 THREADS = st.sampled_from([1, 2, 3])
-
-
-@contextmanager
-def threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def numbers(*shape: int, dtype: torch.dtype, scale: float = 1.0) -> Tensor:
