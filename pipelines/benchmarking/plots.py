@@ -55,7 +55,11 @@ def draw_sweep(swept: Swept, title: str) -> bytes:
         axes.grid(axis="y", color=_INK, alpha=0.2)
         axes.set_xlabel(swept.sweep.label)
         axes.set_ylabel(swept.sweep.measure)
-        axes.set_title(f"{title}\nmedian of {len(rounds[0])} rounds; bars from the fastest to the slowest", fontsize=10)
+        num_rounds = len(rounds[0])
+        summary = (
+            f"median of {num_rounds} rounds; bars from the fastest to the slowest" if num_rounds > 1 else "one round"
+        )
+        axes.set_title(f"{title}\n{summary}", fontsize=10)
         figure.legend(loc="outside lower center", ncols=4, frameon=False)
         buffer = io.BytesIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None}, transparent=True)

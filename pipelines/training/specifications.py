@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -182,7 +182,9 @@ def _load() -> Iterator[Specification]:
     }
     for group, factory in factories.items():
         for entry in groups[group]:
-            yield factory(**entry)
+            description = entry.pop("about", None)
+            item = factory(**entry)
+            yield replace(item, attribute=item.attribute.model_copy(update={"description": description}))
 
 
 SPECIFICATIONS: Sequence[Specification] = tuple(_load())

@@ -3,7 +3,7 @@
 A model that has only seen ten fixed lists of free-text attributes answers any list as if it were one of those. A
 variant asks the same product other questions whose answers follow from its labels:
 
-    order       attributes in another order, some left out, some with a description (examples of values)
+    order       attributes in another order, some left out, some with a description (in words, or examples of values)
     name        "Brand" -> "Manufacturer"
     number      "Capacity: 12 oz" -> {type: number, unit: oz}: 12
     enum        "Gender: Women's" -> {type: enum, values: [...]}: Women's
@@ -36,9 +36,10 @@ QUANTITY = re.compile(r"(\d+(?:\.\d+)?)\s*([^\d\s]\D{0,14})")
 """A number with its unit, "12 oz"."""
 _SEPARATORS = re.compile(r"\s*[/,]\s*")
 _MIN_COUNT = 3  # times a value must occur to be asked for
-_KEPT, _DESCRIBED, _RENAMED = 0.85, 0.2, 0.35  # shares: attributes kept, with a description, with another name
+_KEPT, _DESCRIBED, _RENAMED = 0.85, 0.5, 0.35  # shares: attributes kept, with a description, with another name
 _FALSE = 0.25  # share of the boolean questions that teach false
 _SPECIFIED = 0.8  # share of the variants that ask for invented specifications, too
+_SPECIFICATIONS_DESCRIBED = 0.6  # share of those that are asked with their description
 
 _OTHER_NAMES: Mapping[str, Sequence[str]] = {
     "age range": ("Suitable ages", "For ages"),
@@ -73,6 +74,33 @@ _OTHER_NAMES: Mapping[str, Sequence[str]] = {
     "weight": ("Product weight", "Mass"),
 }
 """Names that mean the same, so that a name is read and not recognized."""
+
+_DESCRIPTIONS: Mapping[str, Sequence[str]] = {
+    "age range": ("Ages for which it is made.",),
+    "benefit": ("What it is said to do for its user.",),
+    "brand": ("Who makes it.", "The name under which it is sold."),
+    "brand name": ("Who makes it.", "The name under which it is sold."),
+    "closure type": ("How it is closed.",),
+    "color": ("As the seller names it.", "Its main colour or colours."),
+    "fabric type": ("The cloth it is made of.",),
+    "flavor": ("What it tastes of.",),
+    "gender": ("For whom it is made.",),
+    "item form": ("The form in which it comes.",),
+    "material": ("What it is made of.", "Main material."),
+    "model name": ("Name of the model without the brand.",),
+    "model number": ("The maker's code for this model.",),
+    "net content": ("How much the package holds.",),
+    "pack size": ("How many come together.",),
+    "pattern": ("What is printed or woven on it.",),
+    "scent": ("What it smells of.",),
+    "shoe type": ("What kind of shoe it is.",),
+    "size": ("Its size as printed.",),
+    "specialty": ("What is special about it.",),
+    "sport type": ("The sport it is made for.",),
+    "volume": ("How much it holds.",),
+    "weight": ("How heavy it is.",),
+}
+"""What a person might write about them in a schema."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,15 +143,19 @@ def draw_variant(schema: CategorySchema, values: Mapping[str, Counter[str]], gen
     names: set[str] = set()
     attributes = [attribute for attribute in schema.attributes if generator.random() < _KEPT]
     for attribute in attributes or schema.attributes[:1]:
-        question = _ask(attribute, values.get(attribute.name, Counter()), generator)
-        question = _renamed(question, schema, generator)
+        counts = values.get(attribute.name, Counter())
+        question = _ask(attribute, counts, generator)
+        question = _renamed(_described(question, counts, generator), schema, generator)
         if question.attribute.name not in names:
             names.add(question.attribute.name)
             questions.append(question)
     free = [item for item in suitable(schema) if item.attribute.name not in names]
     specifications = draw_asked(free, generator) if generator.random() < _SPECIFIED else []
     unasked = [item for item in free if item not in specifications]
-    asked = [*(item.attribute for item in questions), *(item.attribute for item in specifications)]
+    asked = [item.attribute for item in questions]
+    for item in specifications:
+        is_described = generator.random() < _SPECIFICATIONS_DESCRIBED
+        asked.append(item.attribute if is_described else item.attribute.model_copy(update={"description": None}))
     generator.shuffle(asked)
     return Variant(
         CategorySchema(category=schema.category, attributes=tuple(asked)), questions, specifications, unasked
@@ -151,13 +183,21 @@ def _ask(attribute: Attribute, values: Counter[str], generator: random.Random) -
     kinds = [_as_number, _as_enum, _as_boolean, _as_list]
     kind = generator.choice([None, None, *kinds])
     question = kind(attribute, values, generator) if kind is not None else None
-    if question is not None:
+    return plain if question is None else question
+
+
+def _described(question: Question, values: Counter[str], generator: random.Random) -> Question:
+    """With a description, if it has none and still asks for what the catalog's attribute of that name is."""
+    attribute = question.attribute
+    if attribute.description or attribute.name != question.source or generator.random() >= _DESCRIBED:
         return question
-    if generator.random() < _DESCRIBED:
-        examples = generator.sample(sorted(values), min(2, len(values)))
-        described = attribute.model_copy(update={"description": f"for example {', '.join(examples)}"})
-        return Question(described, attribute.name, plain.convert)
-    return plain
+    choices = list(_DESCRIPTIONS.get(attribute.name.casefold(), ()))
+    if attribute.type == "string" and values:
+        choices.append(f"for example {', '.join(generator.sample(sorted(values), min(2, len(values))))}")
+    if not choices:
+        return question
+    described = attribute.model_copy(update={"description": generator.choice(choices)})
+    return Question(described, question.source, question.convert)
 
 
 def _as_number(attribute: Attribute, values: Counter[str], generator: random.Random) -> Question | None:
