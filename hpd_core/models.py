@@ -279,17 +279,22 @@ def probe(model: Any, tokenizer: Any) -> list[Tensor]:
 _PROBE = ("The red bicycle has two wheels and", " a comfortable saddle made of brown", " one bright lamp that")
 
 
-def use_own_attention(model: Any) -> None:
-    """Sets the fastest attention of transformers' own that the model takes."""
+def own_attentions(model: Any) -> Sequence[str]:
+    """Names of transformers' own ways to attend that the model takes; the first is the fastest as a rule."""
     softcap = getattr(model.config.get_text_config(), "attn_logit_softcapping", None)
-    plain = "sdpa" if getattr(model, "_supports_sdpa", False) and softcap is None else "eager"
-    model.set_attn_implementation(plain)
+    takes_sdpa = getattr(model, "_supports_sdpa", False) and softcap is None
+    return ("sdpa", "eager") if takes_sdpa else ("eager",)
+
+
+def use_own_attention(model: Any, name: str | None = None) -> None:
+    """Sets an attention of transformers' own: that of `own_attentions` with this name, or the first."""
+    model.set_attn_implementation(name or own_attentions(model)[0])
 
 
 @contextmanager
-def own_attention(model: Any) -> Iterator[None]:
-    """Gives the model back an attention of transformers' own, for as long as the block runs."""
-    use_own_attention(model)
+def own_attention(model: Any, name: str | None = None) -> Iterator[None]:
+    """Gives the model back an attention of transformers' own (see above), for as long as the block runs."""
+    use_own_attention(model, name)
     try:
         yield
     finally:

@@ -81,6 +81,9 @@ def main(
         str | None, typer.Option(metavar="PYTHON", help="Also vLLM, of this interpreter's environment (make rivals).")
     ] = None,
     vllm_block_size: Annotated[int, typer.Option(min=1, help="Tokens of a block of vLLM's KV cache.")] = 32,
+    compiled: Annotated[
+        bool, typer.Option("--compiled", help="Also the ceiling of a compiled model (torch.compile, minutes).")
+    ] = False,
     compare_answers: Annotated[
         bool, typer.Option(help="Only whether 'tree' and vLLM write the same values; needs --vllm.")
     ] = False,
@@ -93,6 +96,7 @@ def main(
             {"--gold": gold, "--workload": made_up, "--sweep": sweep, "--points": points, "--out": out, "--vllm": vllm}
             | {"--natural": natural, "--profile": shares, "--workload single": made_up == SINGLE}
             | {"--draft-model": draft_model, "--all": everybody, "--compare-answers": compare_answers, "--only": only}
+            | {"--compiled": compiled}
         )
         swept = None if sweep is None else find_sweep(sweep, whole_numbers("--points", points))
         draw = None if out is None else plotter(out)
@@ -137,7 +141,7 @@ def main(
                 facts["vllm"] = process.facts | {"block_size": vllm_block_size}
                 outside = vllm_contenders(process, requests)
             runs = chosen(outside | entrants, only, everybody)
-            rounds = Rounds(repeats, batch_size, natural, outside.keys())
+            rounds = Rounds(repeats, batch_size, natural, outside.keys(), compiled)
             report(job.model, model, name, compare(model, workload, job.engine, runs, rounds, console.print), facts)
 
 

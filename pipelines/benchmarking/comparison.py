@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from hpd_core import EngineConfig, models
-from pipelines.benchmarking.contenders import Contenders, Run, contenders, run_engine, yardsticks
+from hpd_core.memory import is_out_of_memory
+from pipelines.benchmarking.contenders import TREE, Contenders, Run, contenders, run_engine, yardsticks
 from pipelines.benchmarking.memory import measured
 from pipelines.benchmarking.natural import natural_contenders
 from pipelines.benchmarking.workload import Workload
@@ -23,12 +24,14 @@ class Rounds:
         batch_size: of the rivals.
         natural: answers end where the model ends them.
         outside: names of those who run in a process of their own.
+        compiled: the compiled ceiling, too.
     """
 
     repeats: int
     batch_size: int
     natural: bool
     outside: Collection[str]
+    compiled: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -38,13 +41,17 @@ class Comparison:
     Attributes:
         batch_size: of the rivals.
         dense_shape: (rows, length) of the ceiling's batches.
+        dense_attention: transformers' way to attend in them.
         results: name -> a run for every round.
+        out_of_memory: names of those for whom the memory is too small.
     """
 
     workload: Workload
     batch_size: int
     dense_shape: tuple[int, int]
+    dense_attention: str
     results: dict[str, list[Run]]
+    out_of_memory: list[str]
 
 
 def enter(
@@ -64,7 +71,7 @@ def compare(
     rounds: Rounds,
     say: Callable[[str], object],
 ) -> Comparison:
-    """The contenders `runs` and the yardsticks, round after round.
+    """The contenders `runs` and the yardsticks, round after round. Who runs out of memory is out.
 
     Raises:
         UsageError: a record that cannot be taken.
@@ -74,15 +81,30 @@ def compare(
     tree = config.model_copy(update={"layout": "tree"})
     work = run_engine(model, workload, tree, natural=rounds.natural).work
     assert work is not None
-    with models.own_attention(model):
-        shape = best_shape(model, work)
-    limits = yardsticks(model, work, shape)
+    found: dict[str, tuple[float, tuple[int, int]]] = {}
+    for attention in models.own_attentions(model):
+        with models.own_attention(model, attention):
+            found[attention] = best_shape(model, work)
+    attention = max(found, key=lambda name: found[name])
+    shape = found[attention][1]
+    limits = yardsticks(model, work, shape, attention, compiled=rounds.compiled)
     results: dict[str, list[Run]] = {name: [] for name in runs | limits}
+    out_of_memory: list[str] = []
     # Rounds over all contenders, so that a slow moment of the machine does not fall on one of them.
     for number in range(rounds.repeats):
         for name, run in (runs | limits).items():
+            if name not in results:
+                continue
             say(f"round {number + 1}/{rounds.repeats}: {name}")
             # Another process's memory is not ours to measure, and the yardsticks' says nothing.
             is_measured = name not in rounds.outside and name not in limits
-            results[name].append(measured(run, model.device) if is_measured else run())
-    return Comparison(workload, rounds.batch_size, shape, results)
+            try:
+                results[name].append(measured(run, model.device) if is_measured else run())
+            except (RuntimeError, MemoryError) as error:
+                # A rival that does not fit must not take the others' numbers with it.
+                if name == TREE or name in limits or not is_out_of_memory(error):
+                    raise
+                out_of_memory.append(name)
+                del results[name]
+                say(f"{name}: out of memory")
+    return Comparison(workload, rounds.batch_size, shape, attention, results, out_of_memory)

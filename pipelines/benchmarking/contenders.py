@@ -22,7 +22,7 @@ from pipelines.benchmarking.parallel_decoding import run_anpd, run_jacobi
 from pipelines.benchmarking.vllm_process import VllmProcess
 from pipelines.benchmarking.vllm_requests import Requests, autoregressive, fan_out, json_schema
 from pipelines.benchmarking.workload import ForcedRecord, Workload
-from pipelines.benchmarking.yardsticks import Floor, Work, run_dense, seconds_of
+from pipelines.benchmarking.yardsticks import CompiledDense, Floor, Work, run_dense, seconds_of
 from pipelines.errors import UsageError
 
 GENERATE, NAIVE, TREE = "transformers generate", "naive padded HPD", "tree"
@@ -30,7 +30,7 @@ PROMPT_LOOKUP, DRAFT_MODEL = "generate, prompt lookup", "generate, draft model"
 CONTINUOUS = "transformers continuous batching"
 JACOBI, ANPD = "Jacobi decoding", "ANPD"
 VLLM_AR, VLLM_FAN_OUT, VLLM_SCHEMA = "vLLM AR", "vLLM fan-out", "vLLM AR, JSON schema"
-CEILING, FLOOR = "ceiling", "floor"
+CEILING, COMPILED, FLOOR = "ceiling", "ceiling, compiled", "floor"
 
 ON_REQUEST = frozenset({PROMPT_LOOKUP, CONTINUOUS, JACOBI, ANPD, VLLM_SCHEMA})
 """Those that run only if they are asked for: most take one product at a time, and as long as all others together."""
@@ -244,12 +244,28 @@ def _run_vllm(vllm: VllmProcess, name: str, has_schema: bool, num_forced: int) -
     )
 
 
-def yardsticks(model: Any, work: Work, shape: tuple[int, int]) -> Contenders:
-    """Name -> a run of as much work."""
+def yardsticks(model: Any, work: Work, shape: tuple[int, int], attention: str, *, compiled: bool = False) -> Contenders:
+    """Name -> a run of as much work.
+
+    Args:
+        shape: (rows, length) of dense batches.
+        attention: transformers' way to attend in them.
+        compiled: the compiled ceiling, too.
+    """
 
     def ceiling() -> Run:
-        with models.own_attention(model):
+        with models.own_attention(model, attention):
             return timed(lambda: run_dense(model, work, shape))
 
     floor = Floor(model)
-    return {CEILING: ceiling, FLOOR: lambda: timed(lambda: floor.run(work))}
+    runs: Contenders = {CEILING: ceiling}
+    if compiled:
+        dense = CompiledDense(model, work, shape)
+
+        def compiled_ceiling() -> Run:
+            with models.own_attention(model, attention):
+                seconds = dense.seconds(work)
+            return Run(seconds, note=f"compiled in {dense.compile_seconds:.0f} s, which are not counted")
+
+        runs[COMPILED] = compiled_ceiling
+    return runs | {FLOOR: lambda: timed(lambda: floor.run(work))}

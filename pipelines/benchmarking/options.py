@@ -28,6 +28,7 @@ _EXCLUSIVE = (
     *(("--workload single", option) for option in ("--draft-model", "--all", "--compare-answers")),
     *(("--profile", option) for option in ("--draft-model", "--all", "--compare-answers")),
     *(("--compare-answers", option) for option in ("--natural", "--draft-model", "--all")),
+    *(("--compiled", option) for option in ("--sweep", "--workload single", "--profile", "--compare-answers")),
 )
 
 

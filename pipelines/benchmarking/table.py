@@ -15,7 +15,7 @@ from rich.table import Table
 from hpd_core import models
 from hpd_core.extractor import versions
 from pipelines.benchmarking.comparison import Comparison
-from pipelines.benchmarking.contenders import CEILING, FLOOR, GENERATE, NAIVE, TREE, Run
+from pipelines.benchmarking.contenders import CEILING, COMPILED, FLOOR, GENERATE, NAIVE, TREE, Run
 from pipelines.benchmarking.single import Latency
 from pipelines.benchmarking.sweeps import CATALOG, Swept
 
@@ -47,7 +47,7 @@ def report(name: str, model: Any, workload: str, found: Comparison, other_facts:
     }
     tree = results[TREE][0].work
     assert tree is not None
-    efficiencies: dict[str, dict[str, float]] = {CEILING: {}, FLOOR: {}}
+    efficiencies: dict[str, dict[str, float]] = {name: {} for name in (CEILING, COMPILED, FLOOR) if name in results}
     compared = {f"x {word}": name for word, name in (("generate", GENERATE), ("naive", NAIVE)) if name in rates}
     spoken = ["tokens/value"] if natural else []
     columns = ["products/s", "spread", *compared, "MB", *spoken, "tokens", "steps", *efficiencies]
@@ -69,13 +69,17 @@ def report(name: str, model: Any, workload: str, found: Comparison, other_facts:
                 cells.append(f"{shares[contender]:.0%}")
         table.add_row(contender, *cells)
     notes = [
-        f"{CEILING}, {FLOOR}: {tree.num_tokens:,} tokens, {tree.num_logits:,} of them with logits, as 'tree' needs. "
-        f"The last two columns are their time, token for token, in percent of the row's. Dense batches of "
-        f"{found.dense_shape[0]} x {found.dense_shape[1]} tokens.",
+        f"{'; '.join(efficiencies)}: {tree.num_tokens:,} tokens, {tree.num_logits:,} of them with logits, as 'tree' "
+        f"needs. The last {len(efficiencies)} columns are their time, token for token, in percent of the row's. Dense "
+        f"batches of {found.dense_shape[0]} x {found.dense_shape[1]} tokens, {found.dense_attention} attention.",
         f"{_MEMORY_NOTE}. Not measured where there is no number: not the yardsticks', nor another process's.",
     ]
     said = {name: runs[0].note for name, runs in results.items() if runs[0].note is not None}
     notes += [f"{contender}: {note}." for contender, note in said.items()]
+    notes += [
+        f"{contender}: out of memory, with batches of {found.batch_size} (--batch-size)."
+        for contender in found.out_of_memory
+    ]
     if natural:
         notes.append(
             "Answers are as long as each contender's model writes them: the lengths differ, see tokens/value. ('tree' "
@@ -86,6 +90,7 @@ def report(name: str, model: Any, workload: str, found: Comparison, other_facts:
         "records": num_records,
         "batch_size_of_rivals": found.batch_size,
         "dense_shape": found.dense_shape,
+        "dense_attention": found.dense_attention,
         "seconds": seconds,
         "products_per_second": rates,
         "peak_bytes": peaks,
@@ -94,6 +99,7 @@ def report(name: str, model: Any, workload: str, found: Comparison, other_facts:
         "code": {name: runs[0].code for name, runs in results.items() if runs[0].code is not None},
         "efficiency": efficiencies,
         "notes": said,
+        "out_of_memory": found.out_of_memory,
         **({"natural": True, "tokens_per_value": natural} if natural else {}),
         **other_facts,
     }

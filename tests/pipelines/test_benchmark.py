@@ -20,7 +20,7 @@ from pipelines.benchmark import app
 from pipelines.benchmarking import yardsticks
 from pipelines.benchmarking.profiling import ATTENTION, BOOKKEEPING, CHOOSING, HEAD, LINEAR, REST
 from pipelines.benchmarking.workload import Workload, branch_prompts
-from pipelines.benchmarking.yardsticks import Floor, Work, best_shape, run_dense
+from pipelines.benchmarking.yardsticks import CompiledDense, Floor, Work, best_shape, run_dense
 from tests.core.pretended_gpu import pretended_gpu
 from tests.pipelines.commands import ROOT
 from tests.pipelines.conftest import Workplace, products
@@ -86,6 +86,66 @@ def test_every_contender_runs_and_is_compared(workplace: Workplace) -> None:
     assert limited["records"] == 3
     assert set(limited["seconds"]) == {"naive padded HPD", "tree", "ceiling", "floor"}
     assert limited["tokens"]["tree"] < facts["tokens"]["tree"]
+
+
+def test_the_compiled_ceiling_is_a_yardstick_like_the_others(workplace: Workplace) -> None:
+    workplace.write_parquet("a.parquet", products(NUM_RECORDS))
+    result = run(workplace, "--compiled", "--only", "tree", "--repeats", "2")
+    assert result.exit_code == 0, result.output
+    facts = json.loads(result.stdout.strip().splitlines()[-1])
+    assert set(facts["seconds"]) == {"tree", "ceiling", "ceiling, compiled", "floor"}
+    first, second = facts["seconds"]["ceiling, compiled"]
+    assert facts["efficiency"]["ceiling, compiled"]["tree"] == pytest.approx(
+        (first + second) / sum(facts["seconds"]["tree"])
+    )
+    compile_seconds = int(facts["notes"]["ceiling, compiled"].removeprefix("compiled in ").split()[0])
+    assert max(first, second) < max(1, compile_seconds), "compiling is not counted"
+
+
+def test_compiled_batches_are_counted_by_the_tokens_that_are_asked_for(
+    model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
+    monkeypatch.setattr(yardsticks, "seconds_of", lambda run: (run(), 3.0)[1])
+    seen: list[Any] = []
+    handle = model.register_forward_pre_hook(lambda _, __, given: seen.append(given), with_kwargs=True)
+    with models.own_attention(model):
+        dense = CompiledDense(model, Work(100, 25), (4, 16))
+        assert dense.compile_seconds is None
+        assert dense.seconds(Work(96, 24)) == pytest.approx(3.0 * 96 / 128), "two batches of 64 tokens"
+    handle.remove()
+    assert dense.compile_seconds == 3.0
+    assert [given["input_ids"].shape for given in seen] == [(4, 16)] * 3
+    assert seen[0]["logits_to_keep"].tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory."), MemoryError()])
+def test_a_rival_that_does_not_fit_is_named_and_the_others_go_on(
+    error: Exception, workplace: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hungry(*_: Any) -> None:
+        raise error
+
+    workplace.write_parquet("a.parquet", products(NUM_RECORDS))
+    monkeypatch.setattr("pipelines.benchmarking.contenders.run_naive_hpd", hungry)
+    result = run(workplace, "--repeats", "2", "--batch-size", "7")
+    assert result.exit_code == 0, result.output
+    facts = json.loads(result.stdout.strip().splitlines()[-1])
+    assert facts["out_of_memory"] == ["naive padded HPD"]
+    assert "naive padded HPD: out of memory, with batches of 7 (--batch-size)." in result.stdout
+    assert set(facts["seconds"]) == {
+        "transformers generate", "stacked J=1", "stacked J=6", "tree", "ceiling", "floor",
+    }  # fmt: skip
+    assert {len(seconds) for seconds in facts["seconds"].values()} == {2}
+
+
+def test_a_fault_of_a_rival_is_no_lack_of_memory(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
+    def faulty(*_: Any) -> None:
+        raise RuntimeError("shapes do not match")
+
+    workplace.write_parquet("a.parquet", products(NUM_RECORDS))
+    monkeypatch.setattr("pipelines.benchmarking.contenders.run_naive_hpd", faulty)
+    assert isinstance(run(workplace).exception, RuntimeError)
 
 
 def test_a_profile_has_every_part_and_leaves_nothing_behind(workplace: Workplace) -> None:
@@ -177,9 +237,11 @@ def test_the_best_shape_forwards_most_tokens_a_second(
     handle = model.register_forward_pre_hook(take_time, with_kwargs=True)
     try:
         with models.own_attention(model):
-            assert best_shape(model, Work(400, 40), [(1, 8), (64, 16)]) == best
+            rate, shape = best_shape(model, Work(400, 40), [(1, 8), (64, 16)])
     finally:
         handle.remove()
+    num_tokens = shape[0] * shape[1]
+    assert (shape, rate) == (best, pytest.approx(num_tokens / num_tokens**exponent))
 
 
 @pytest.mark.parametrize(
