@@ -19,7 +19,6 @@ from functools import partial
 from typing import Any
 
 import torch
-import torch._inductor.config
 from torch import Tensor
 
 DENSE_SHAPES: Sequence[tuple[int, int]] = tuple(
@@ -106,7 +105,7 @@ class CompiledDense:
 
         vocabulary = model.get_input_embeddings().weight.shape[0]
         self._ids = torch.randint(vocabulary, (rows, length), device=model.device)
-        self._forward = torch.compile(forward, dynamic=False)
+        self._forward = torch.compile(forward, dynamic=False, options={"freezing": True})
         self.compile_seconds: float | None = None
 
     def seconds(self, work: Work) -> float:
@@ -115,8 +114,7 @@ class CompiledDense:
         The model must run by an attention of its own (`models.own_attention`).
         """
         if self.compile_seconds is None:
-            with torch._inductor.config.patch(freezing=True):
-                self.compile_seconds = seconds_of(self._run_batch)
+            self.compile_seconds = seconds_of(self._run_batch)
         num_batches = -(-work.num_tokens // self._ids.numel())
         taken = seconds_of(lambda: [self._run_batch() for _ in range(num_batches)])
         return taken * work.num_tokens / (num_batches * self._ids.numel())
