@@ -44,10 +44,12 @@ class EngineConfig(BaseModel):
         "'sdpa': torch's fused kernel where neither softcap nor sinks forbid it; 'auto': sdpa on a GPU, on a CPU "
         "native if it can be had, else eager",
     )
-    native_layers: bool = Field(
-        True,
-        description="with native attention: norms, rotary embedding and SwiGLU in C++, too, if the model is a Llama, "
-        "Mistral, Qwen2 or Qwen3",
+    layers: Literal["auto", "native", "compiled", "transformers"] = Field(
+        "auto",
+        description="whose code runs a Llama's, Mistral's or Qwen's (2, 3) layers. 'native': ours, with norms, rotary "
+        "embedding and SwiGLU in C++ (with native attention only); 'compiled': ours, with these by torch.compile; "
+        "'transformers': the model's own, as for any other model; 'auto': native if attention is, compiled on a GPU, "
+        "else transformers",
     )
     pack_weights: bool = Field(
         True,

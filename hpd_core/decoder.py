@@ -24,7 +24,7 @@ from hpd_core.constraints import StateTable
 from hpd_core.drafts import Drafter
 from hpd_core.ending import Endings
 from hpd_core.errors import ModelError
-from hpd_core.forward import NativeLayers, transformers_logits
+from hpd_core.forward import FusedBy, FusedLayers, transformers_logits
 from hpd_core.memory import fitted, free_bytes, halved, is_out_of_memory
 from hpd_core.packing import PackedLinears
 from hpd_core.scheduler import Scheduler, num_tokens
@@ -88,7 +88,7 @@ class Decoder:
         self._most_in_flight = 2 if overlap else 1
         self._lost_seconds = 0.0
         self.way = way_to_attend(config.attention, shape)
-        self._layers = self._native_layers() if config.native_layers and self.way == "native" else None
+        self._layers = self._fused_layers()
         share = self.way != "sdpa"  # torch's fused kernel takes one block of keys a prompt
         self._drafter = Drafter(config.max_draft_tokens_per_step, endings, constraints)
         self.pool = pool = CachePool(shape, fills=self.way != "native")
@@ -109,17 +109,29 @@ class Decoder:
         """Whether a step would do anything."""
         return self._scheduler.has_work
 
-    def _native_layers(self) -> NativeLayers | None:
-        reason = NativeLayers.why_not(self._model)
+    def _fused_layers(self) -> FusedLayers | None:
+        """Whose code runs the layers: ours, or None. Raises `ModelError` if what is asked for cannot be had."""
+        asked = self._config.layers
+        by: FusedBy = "native" if self.way == "native" else "compiled"
+        if asked == "transformers" or (asked == "auto" and by == "compiled" and self._shape.device.type != "cuda"):
+            return None
+        if asked == "native" != by:
+            raise ModelError(f"engine.layers is 'native', but attention is {self.way!r}; try 'auto' for both")
+        by = by if asked == "auto" else asked
+        reason = FusedLayers.why_not(self._model, by)
         if reason is None:
-            return NativeLayers(self._model)
+            return FusedLayers(self._model, by)
+        if asked != "auto":
+            raise ModelError(
+                f"engine.layers is {asked!r}, but {reason}; 'auto' takes the model's own code where it must"
+            )
         logger.info("layers run by transformers' code: %s", reason)
         return None
 
     @property
-    def layers(self) -> Literal["native", "transformers"]:
+    def layers(self) -> Literal["native", "compiled", "transformers"]:
         """Whose code runs the model's layers."""
-        return "transformers" if self._layers is None else "native"
+        return "transformers" if self._layers is None else self._layers.by
 
     @property
     def limits(self) -> EngineConfig:

@@ -127,7 +127,7 @@ class Engine(Extractor):
 
     @property
     def layers(self) -> str:
-        """Whose code runs the model's layers: 'native' or 'transformers'."""
+        """Whose code runs the model's layers: 'native', 'compiled' or 'transformers'."""
         return self._decoder.layers
 
     def submit(

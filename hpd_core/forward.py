@@ -1,15 +1,16 @@
 """One forward of the model over a packed row: token ids in, logits out.
 
-Any model of transformers runs by its own code (`transformers_logits`). Where attention is native, layers as Llama has
-them run by ours (`NativeLayers`): the model's own linear layers, and between them norms, rotary embedding and SwiGLU in
-C++ (native/pointwise.cpp), a function each where transformers makes several copies. It computes the last layer behind
-its attention only for tokens whose logits are wanted, and logits in blocks that stay small.
+Any model of transformers runs by its own code (`transformers_logits`). Layers as Llama has them run by ours
+(`FusedLayers`): the model's own linear layers, and between them norms, rotary embedding and SwiGLU, a function each
+where transformers makes several copies: in C++ on a CPU (native/pointwise.cpp), by torch.compile on a GPU
+(compiled.py). It computes the last layer behind its attention only for tokens whose logits are wanted, and logits in
+blocks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Literal, Protocol
 
 import torch
 import transformers
@@ -17,8 +18,10 @@ from torch import Tensor
 from transformers.activations import ACT2FN
 
 from hpd_core.attention import ATTENTION_NAME, PackedBatch
-from hpd_core.native import library
-from hpd_core.native.pointwise import add_norm, rotate, swiglu
+from hpd_core.native import library, pointwise
+from hpd_core.native.pointwise import Norm
+
+FusedBy = Literal["native", "compiled"]
 
 _FAMILIES = frozenset({"llama", "mistral", "qwen2", "qwen3"})
 """Of `model_type`: RMS norms before attention and MLP (maybe of queries and keys), rotary embedding of whole heads,
@@ -26,8 +29,26 @@ SwiGLU."""
 
 _ACTIVATIONS = (type(ACT2FN["silu"]), torch.nn.SiLU)
 
-_BLOCK_BYTES = 2**24
+_BLOCK_BYTES = {"cpu": 2**24}
 """Of logits at a time: malloc uses the same memory again; for more it would ask the system for new pages each time."""
+
+_BLOCK_BYTES_OF_GPU = 2**28
+"""A GPU wants large products."""
+
+
+class Pointwise(Protocol):
+    """What stands between the linear layers: the modules `native.pointwise` and `compiled`."""
+
+    def add_norm(self, x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> Tensor:
+        """Adds `delta` to the residual stream `x`, in place; its RMS norm. x, delta: [T, D]; weight: [D]."""
+
+    def rotary(
+        self, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, norms: tuple[Norm, Norm] | None
+    ) -> tuple[Tensor, Tensor]:
+        """q [T, H, D] and k [T, H_kv, D], normed where there are norms and turned by cos and sin [T, D]."""
+
+    def swiglu(self, gate: Tensor, up: Tensor) -> Tensor:
+        """silu(gate) * up; `gate` may be written to."""
 
 
 def transformers_logits(
@@ -54,16 +75,30 @@ def transformers_logits(
     return [output.logits[0]]
 
 
-class NativeLayers:
-    """The same by our own code, for models of which `why_not` says nothing."""
+class FusedLayers:
+    """The same by our own code, for models of which `why_not` says nothing.
 
-    def __init__(self, model: Any) -> None:
+    Attributes:
+        by: whose functions stand between the linear layers: C++'s or torch.compile's.
+    """
+
+    def __init__(self, model: Any, by: FusedBy) -> None:
+        self.by = by
         self._model = model
         self._layers = list(_layers(model))
+        if by == "native":
+            self._between: Pointwise = pointwise
+        else:
+            from hpd_core import compiled  # torch's compiler takes seconds to import
+
+            self._between = compiled
 
     @staticmethod
-    def why_not(model: Any) -> str | None:
-        """Why this class would not compute what the model does, or not on its device; None where it would."""
+    def why_not(model: Any, by: FusedBy) -> str | None:
+        """Why this class would not compute what the model does, or not here; None where it would.
+
+        For `compiled` it compiles: torch keeps that for this process.
+        """
         name = type(model).__name__
         if not _is_known(model):
             return f"there is no code of ours for {name}"
@@ -79,30 +114,34 @@ class NativeLayers:
             if hasattr(part, "variance_epsilon"):
                 norms.append(part.weight)
         dtypes = {weight.dtype for weight in (model.model.embed_tokens.weight, *norms)}
-        if len(dtypes) > 1 or not dtypes <= library.DTYPES.keys():
+        if len(dtypes) > 1 or (by == "native" and not dtypes <= library.DTYPES.keys()):
             return f"its weights are of {', '.join(sorted(map(str, dtypes)))}"
+        if len({weight.device for weight in (model.model.embed_tokens.weight, *norms)}) > 1:
+            return "its weights are on several devices"
+        if by == "compiled":
+            from hpd_core import compiled
+
+            return compiled.prepare(model)
         if any(weight.device.type != "cpu" or not weight.is_contiguous() for weight in norms):
             return "its norms are not on the CPU, or not in order"
         return None
 
     def logits(self, token_ids: Tensor, positions: Tensor, logit_rows: Tensor, batch: PackedBatch) -> Iterable[Tensor]:
         """As `transformers_logits`."""
-        base, layers = self._model.model, self._layers
+        base, layers, between = self._model.model, self._layers, self._between
         attend = transformers.AttentionInterface()[ATTENTION_NAME]
         x = base.embed_tokens(token_ids)  # the residual stream, [T, D]
         cos, sin = (angles[0] for angles in base.rotary_emb(x[None], position_ids=positions[None]))
         delta = None  # what the layer before adds to it
         for layer in layers:
             attention, mlp = layer.self_attn, layer.mlp
-            normed = _norm(layer.input_layernorm, x, delta)
+            normed = between.add_norm(x, delta, *_norm(layer.input_layernorm))
             q, k, v = (
                 project(normed).view(len(x), -1, attention.head_dim)
                 for project in (attention.q_proj, attention.k_proj, attention.v_proj)
             )
-            if hasattr(attention, "q_norm"):
-                q, k = _norm(attention.q_norm, q), _norm(attention.k_norm, k)
-            rotate(q, cos, sin)
-            rotate(k, cos, sin)
+            norms = (_norm(attention.q_norm), _norm(attention.k_norm)) if hasattr(attention, "q_norm") else None
+            q, k = between.rotary(q, k, cos, sin, norms)
             attended, _ = attend(
                 attention,
                 *(heads.transpose(0, 1)[None] for heads in (q, k, v)),
@@ -117,13 +156,14 @@ class NativeLayers:
                 if not len(logit_rows):
                     return []
                 attended, x = attended.index_select(0, logit_rows), x.index_select(0, logit_rows)
-            normed = _norm(layer.post_attention_layernorm, x, attention.o_proj(attended))
-            delta = mlp.down_proj(swiglu(mlp.gate_proj(normed), mlp.up_proj(normed)))
-        return self._in_blocks(_norm(base.norm, x, delta))
+            normed = between.add_norm(x, attention.o_proj(attended), *_norm(layer.post_attention_layernorm))
+            delta = mlp.down_proj(between.swiglu(mlp.gate_proj(normed), mlp.up_proj(normed)))
+        return self._in_blocks(between.add_norm(x, delta, *_norm(base.norm)))
 
     def _in_blocks(self, hidden: Tensor) -> Iterator[Tensor]:
         head = self._model.lm_head
-        at_once = max(16, _BLOCK_BYTES // (head.out_features * hidden.element_size()))
+        block_bytes = _BLOCK_BYTES.get(hidden.device.type, _BLOCK_BYTES_OF_GPU)
+        at_once = max(16, block_bytes // (head.out_features * hidden.element_size()))
         for first in range(0, len(hidden), at_once):
             yield head(hidden[first : first + at_once])
 
@@ -155,8 +195,8 @@ def _replaced_parts(model: Any) -> Iterator[torch.nn.Module]:
             yield from (layer.self_attn.q_norm, layer.self_attn.k_norm)
 
 
-def _norm(norm: Any, x: Tensor, delta: Tensor | None = None) -> Tensor:
-    return add_norm(x, delta, norm.weight, norm.variance_epsilon)
+def _norm(norm: Any) -> Norm:
+    return norm.weight, norm.variance_epsilon
 
 
 def _window(attention: Any) -> int | None:

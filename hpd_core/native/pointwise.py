@@ -7,6 +7,9 @@ from torch import Tensor
 
 from hpd_core.native import library
 
+Norm = tuple[Tensor, float]
+"""An RMS norm: its weight [D], and the epsilon beside the mean square."""
+
 
 def add_norm(x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> Tensor:
     """Adds `delta` to the residual stream `x`, in place, and returns its RMS norm times `weight`.
@@ -34,6 +37,19 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> None:
         raise RuntimeError(f"angles of {tuple(cos.shape)} and {tuple(sin.shape)} for heads of {tuple(x.shape)}")
     addresses = (x.data_ptr(), cos.data_ptr(), sin.data_ptr())
     library.function("rotate", x.dtype)(*addresses, num_tokens, num_heads, size, torch.get_num_threads())
+
+
+def rotary(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, norms: tuple[Norm, Norm] | None) -> tuple[Tensor, Tensor]:
+    """Rotary embedding of queries [T, H, D] and keys [T, H_kv, D], behind their norms where they have some.
+
+    Args:
+        cos, sin: [T, D], D even.
+    """
+    if norms is not None:
+        q, k = (add_norm(x, None, *norm) for x, norm in zip((q, k), norms, strict=True))
+    rotate(q, cos, sin)
+    rotate(k, cos, sin)
+    return q, k
 
 
 def swiglu(gate: Tensor, up: Tensor) -> Tensor:

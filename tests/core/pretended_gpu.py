@@ -336,7 +336,8 @@ def pretended_gpu() -> Iterator[PretendedGpu]:
         "max_memory_allocated": lambda device=None: 0,
         "reset_peak_memory_stats": lambda device=None: None,
     }
-    with pytest.MonkeyPatch.context() as patch:
+    # What is compiled runs as it is written: torch's compiler takes no tensors that are something else.
+    with torch.compiler.set_stance("force_eager"), pytest.MonkeyPatch.context() as patch:
         for name, function in functions.items():
             patch.setattr(torch.cuda, name, function)
         patch.setattr(Tensor, "to", _with_index(Tensor.to))

@@ -39,7 +39,7 @@ def engine_configs(draw: st.DrawFn) -> EngineConfig:
         max_cached_tokens=draw(st.sampled_from([1, 200, 100_000])),
         max_cached_prefixes=draw(st.sampled_from([1, 2, 64])),
         attention=draw(st.sampled_from(WAYS)),
-        native_layers=draw(st.booleans()),
+        layers=draw(st.sampled_from(["auto", "transformers"])),
         max_draft_tokens_per_step=draw(st.sampled_from([0, 7, 40, 4096])),
         overlap_steps=draw(st.booleans()),
     )

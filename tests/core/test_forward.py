@@ -16,7 +16,7 @@ from hpd_core.cohort import Prompt
 from hpd_core.config import EngineConfig
 from hpd_core.decoder import Decoder
 from hpd_core.ending import Endings
-from hpd_core.forward import NativeLayers
+from hpd_core.forward import FusedLayers
 from hpd_core.native.pointwise import choose
 
 from .families import FAMILIES, build_model
@@ -40,7 +40,7 @@ def test_who_runs_the_layers(family: str) -> None:
 
 
 def test_who_asks_for_transformers_code_gets_it() -> None:
-    for changes in ({"native_layers": False}, {"attention": "eager"}, {"attention": "sdpa"}):
+    for changes in ({"layers": "transformers"}, {"attention": "eager"}, {"attention": "sdpa"}):
         assert decoder(build_model("llama"), **changes).layers == "transformers"
 
 
@@ -90,9 +90,9 @@ PARTS: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("change", [derive, hook, hook_before, replace_forward])
 def test_a_part_that_somebody_has_changed_runs_by_its_own_code(change: Callable[[Any], None], part: str) -> None:
     model = build_model("qwen3")
-    assert NativeLayers.why_not(model) is None
+    assert FusedLayers.why_not(model, "native") is None
     change(PARTS[part](model))
-    assert NativeLayers.why_not(model) is not None
+    assert FusedLayers.why_not(model, "native") is not None
 
 
 def wrapped_layer(model: Any) -> None:
@@ -133,7 +133,7 @@ def elsewhere(model: Any) -> None:
 def test_another_model_runs_by_its_own_code(change: Callable[[Any], None], caplog: pytest.LogCaptureFixture) -> None:
     model = build_model("llama")
     change(model)
-    assert NativeLayers.why_not(model) is not None
+    assert FusedLayers.why_not(model, "native") is not None
     if change is other_activation:
         caplog.set_level("INFO", logger="hpd_core")
         assert decoder(model).layers == "transformers"
@@ -185,7 +185,7 @@ def test_what_only_native_attention_allows(attention: str, native: bool, monkeyp
 @pytest.mark.usefixtures("poison")
 def test_small_blocks_of_logits(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Constraints are in them; every block but the last has 16 rows."""
-    monkeypatch.setattr(forward, "_BLOCK_BYTES", 1)
+    monkeypatch.setattr(forward, "_BLOCK_BYTES", {"cpu": 1})
     sizes: list[int] = []
     rng = np.random.default_rng(3)
     endings = random_endings(rng, share=0.05)
@@ -204,13 +204,13 @@ def test_the_last_layer_is_computed_where_logits_are_wanted(monkeypatch: pytest.
     for layer, seen in zip(model.model.layers, rows, strict=True):
         layer.mlp.gate_proj.register_forward_hook(lambda _, inputs, __, seen=seen: seen.append(len(inputs[0])))
     wanted: list[int] = []
-    logits = NativeLayers.logits
+    logits = FusedLayers.logits
 
-    def spied(self: NativeLayers, token_ids: Any, positions: Any, logit_rows: Any, batch: PackedBatch) -> Any:
+    def spied(self: FusedLayers, token_ids: Any, positions: Any, logit_rows: Any, batch: PackedBatch) -> Any:
         wanted.append(len(logit_rows))
         return logits(self, token_ids, positions, logit_rows, batch)
 
-    monkeypatch.setattr(NativeLayers, "logits", spied)
+    monkeypatch.setattr(FusedLayers, "logits", spied)
     rng = np.random.default_rng(4)
     case = random_case(rng, "tree", [random_ids(rng, 9, 14)], branches=4, k_max=6)
     decode(model, [case], random_endings(rng), EngineConfig())
@@ -228,7 +228,7 @@ def test_an_adapter_beside_the_weights_takes_part() -> None:
     torch.manual_seed(2)
     layers = LoraConfig(r=2, target_modules=["q_proj", "o_proj", "gate_proj", "down_proj"], init_lora_weights=False)
     inject_adapter_in_model(layers, model)
-    assert NativeLayers.why_not(model) is None
+    assert FusedLayers.why_not(model, "native") is None
     cases, endings, prompts = decode_as_oracle(model, 5)
     plain = decode(build_model("llama"), cases, endings, EngineConfig())
     assert [prompt.tokens for prompt in plain] != [prompt.tokens for prompt in prompts]
@@ -241,16 +241,16 @@ def test_in_half_precision_it_is_as_close_to_the_truth_as_transformers(family: s
     endings = random_endings(rng)
     cases = [random_case(rng, "tree", [random_ids(rng, 9, 14)], branches=4, k_max=6) for _ in range(24)]
 
-    def run(dtype: torch.dtype, native: bool) -> list[tuple[tuple[int, ...], list[float]]]:
+    def run(dtype: torch.dtype, layers: Any) -> list[tuple[tuple[int, ...], list[float]]]:
         model = build_model(family).to(torch.bfloat16).to(dtype)  # the weights are the same
-        prompts = decode(model, cases, endings, EngineConfig(native_layers=native))
+        prompts = decode(model, cases, endings, EngineConfig(layers=layers))
         return [(tuple(t), p) for prompt in prompts for t, p in zip(prompt.tokens, prompt.logprobs, strict=True)]
 
-    truth = run(torch.float32, native=False)
+    truth = run(torch.float32, "transformers")
     off = {}
-    for native in (True, False):
-        found = run(torch.bfloat16, native)
+    for layers in ("native", "compiled", "transformers"):
+        found = run(torch.bfloat16, layers)
         pairs = [(a, b) for (same, a), (tokens, b) in zip(found, truth, strict=True) if same == tokens]
         assert len(pairs) > len(truth) / 2
-        off[native] = float(np.mean([abs(x - y) for a, b in pairs for x, y in zip(a, b, strict=True)]))
-    assert off[True] <= 1.1 * off[False]
+        off[layers] = float(np.mean([abs(x - y) for a, b in pairs for x, y in zip(a, b, strict=True)]))
+    assert max(off["native"], off["compiled"]) <= 1.1 * off["transformers"]

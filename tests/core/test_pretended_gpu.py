@@ -28,6 +28,7 @@ from tests.core.products import SCHEMAS, products
         ("llama", {"attention": "eager"}),
         ("llama", {"max_draft_tokens_per_step": 64}),
         ("llama", {"overlap_steps": False}),
+        ("llama", {"layers": "transformers"}),
         ("qwen3", {}),
         ("gemma2", {}),
         ("gemma3", {}),
@@ -89,6 +90,7 @@ def test_an_engine_answers_as_on_the_cpu(settings: dict[str, Any], tiny_model_di
     ):
         gpu.waits.clear()  # loading may wait
         assert answers(engine.extract(products(30), SCHEMAS)) == expected
+        assert engine.layers == "compiled"
         assert not gpu.waits
 
 

@@ -25,18 +25,18 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("overlap", [True, False])
+@pytest.mark.parametrize("settings", [{}, {"overlap_steps": False}, {"layers": "transformers"}])
 @pytest.mark.parametrize("layout", ["tree", "stacked"])
 @pytest.mark.parametrize("family", ["llama", "qwen3", "gemma2", "gemma3", "mistral"])
 def test_fp32_on_the_gpu_equals_the_oracle_on_the_cpu(
-    family: str, layout: str, overlap: bool, monkeypatch: pytest.MonkeyPatch
+    family: str, layout: str, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", False)
     rng = np.random.default_rng(5)
     endings = random_endings(rng)
     prefixes = [random_ids(rng, 4, 12)]
     cases = [random_case(rng, layout, prefixes, branches=5, k_max=6) for _ in range(24)]
-    limits = EngineConfig(max_tokens_per_step=96, max_prompts_per_cohort=4, overlap_steps=overlap)
+    limits = EngineConfig(max_tokens_per_step=96, max_prompts_per_cohort=4, **settings)
     prompts = decode(build_model(family).cuda(), cases, endings, limits)
     oracle = build_model(family)
     for case, prompt in zip(cases, prompts, strict=True):
@@ -86,6 +86,7 @@ def test_other_precisions_answer_every_record(tiny_model_dir: Path, settings: di
         results = engine.extract(records, SCHEMAS)
     assert [result.id for result in results] == [record.id for record in records]
     assert not any(result.error for result in results)
+    assert engine.layers == ("transformers" if config.quantization else "compiled")
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="fewer than two CUDA devices on this machine")
