@@ -56,6 +56,9 @@ _CONFIGS: dict[str, Any] = {
 }
 FAMILIES = tuple(_CONFIGS)
 
+FUSED = ("llama", "mistral", "qwen2", "qwen3")
+"""Whose layers run by our own code."""
+
 
 def build_model(family: str, seed: int = 0) -> Any:
     """A fresh model; equal seeds give equal weights."""

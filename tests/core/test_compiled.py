@@ -15,12 +15,10 @@ from hpd_core.config import EngineConfig
 from hpd_core.decoder import Decoder
 from hpd_core.errors import ModelError
 
-from .families import build_model
+from .families import FUSED, build_model
 from .helpers import assert_equals_oracle, decode, random_case, random_endings, random_ids
 from .native import EVERY_WAY
 from .pretended_gpu import pretended_gpu
-
-OURS = ("llama", "mistral", "qwen2", "qwen3")
 
 
 @pytest.fixture(autouse=True)
@@ -80,7 +78,7 @@ def test_functions_are_what_fp64_says(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("attention", EVERY_WAY)
 @pytest.mark.parametrize("layout", ["tree", "stacked"])
-@pytest.mark.parametrize("family", OURS)
+@pytest.mark.parametrize("family", FUSED)
 @pytest.mark.usefixtures("poison")
 def test_decoding_equals_the_oracle_and_compiles_nothing(family: str, layout: str, attention: Any) -> None:
     """Steps have any number of tokens, down to one. What the decoder needs was compiled when it was made."""

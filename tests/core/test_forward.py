@@ -19,11 +19,9 @@ from hpd_core.ending import Endings
 from hpd_core.forward import FusedLayers
 from hpd_core.native.pointwise import choose
 
-from .families import FAMILIES, build_model
+from .families import FAMILIES, FUSED, build_model
 from .helpers import Case, assert_equals_oracle, decode, random_case, random_endings, random_ids
 from .native import needs_native
-
-OURS = ("llama", "mistral", "qwen2", "qwen3")
 
 pytestmark = needs_native
 
@@ -36,7 +34,7 @@ def decoder(model: Any, **changes: Any) -> Decoder:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_who_runs_the_layers(family: str) -> None:
-    assert decoder(build_model(family)).layers == ("native" if family in OURS else "transformers")
+    assert decoder(build_model(family)).layers == ("native" if family in FUSED else "transformers")
 
 
 def test_who_asks_for_transformers_code_gets_it() -> None:
@@ -181,7 +179,7 @@ def test_what_only_native_attention_allows(attention: str, native: bool, monkeyp
     assert decoder(build_model("llama"), attention=attention).pool.fills != native
 
 
-@pytest.mark.parametrize("family", OURS)
+@pytest.mark.parametrize("family", FUSED)
 @pytest.mark.usefixtures("poison")
 def test_small_blocks_of_logits(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Constraints are in them; every block but the last has 16 rows."""
@@ -234,7 +232,7 @@ def test_an_adapter_beside_the_weights_takes_part() -> None:
     assert [prompt.tokens for prompt in plain] != [prompt.tokens for prompt in prompts]
 
 
-@pytest.mark.parametrize("family", OURS)
+@pytest.mark.parametrize("family", FUSED)
 def test_in_half_precision_it_is_as_close_to_the_truth_as_transformers(family: str) -> None:
     """Log-probabilities of tokens that both give, against fp32."""
     rng = np.random.default_rng(6)
