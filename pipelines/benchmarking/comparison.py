@@ -96,7 +96,7 @@ def compare(
             if name not in results:
                 continue
             say(f"round {number + 1}/{rounds.repeats}: {name}")
-            # Another process's memory is not ours to measure, and the yardsticks' says nothing.
+            # Another process measures its own memory, and the yardsticks' says nothing.
             is_measured = name not in rounds.outside and name not in limits
             try:
                 results[name].append(measured(run, model.device) if is_measured else run())

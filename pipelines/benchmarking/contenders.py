@@ -234,13 +234,14 @@ def vllm_contenders(vllm: VllmProcess, requests: dict[str, Requests]) -> Contend
 def _run_vllm(vllm: VllmProcess, name: str, has_schema: bool, num_forced: int) -> Run:
     run = vllm.run(name)
     if not has_schema:
-        return Run(run.seconds)
+        return Run(run.seconds, peak_bytes=run.peak_bytes)
     num_answers, num_tokens = len(run.answers), sum(map(len, run.answers))
     return Run(
         run.seconds,
         note=f"its answers end by themselves, as the schema allows: {num_tokens:,} tokens, where {VLLM_AR!r} writes "
         f"{num_forced:,} ({num_answers * num_tokens / num_forced / run.seconds:.2f} products/s at as many); "
         f"{run.num_cut:,} of {num_answers:,} answers were cut at their limit",
+        peak_bytes=run.peak_bytes,
     )
 
 

@@ -12,18 +12,17 @@ import gc
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Literal, TypeVar
 
 import psutil
 import torch
 
 from pipelines.benchmarking.contenders import Run
+from pipelines.benchmarking.resident import reset_peak, status
 
 Method = Literal["torch.cuda", "VmHWM", "samples"]
 Result = TypeVar("Result")
 
-_PROC = Path("/proc/self")
 _SECONDS_BETWEEN_SAMPLES = 0.005
 
 
@@ -39,10 +38,10 @@ def measure(run: Callable[[], Result], device: torch.device) -> tuple[Result, in
         before = torch.cuda.memory_allocated(device)
         result = run()
         return result, max(0, torch.cuda.max_memory_allocated(device) - before), "torch.cuda"
-    if _reset_peak():
-        before = _status("VmRSS")
+    if reset_peak("self"):
+        before = status("self", "VmRSS")
         result = run()
-        return result, max(0, _status("VmHWM") - before), "VmHWM"
+        return result, max(0, status("self", "VmHWM") - before), "VmHWM"
     with _Sampler() as sampler:
         result = run()
     return result, max(0, sampler.peak - sampler.before), "samples"
@@ -59,22 +58,6 @@ def _tidy() -> None:
     # glibc keeps what is freed; without it the next run would seem to need less than it does.
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
-
-
-def _reset_peak() -> bool:
-    try:
-        (_PROC / "clear_refs").write_text("5")
-    except OSError:
-        return False
-    return True
-
-
-def _status(name: str) -> int:
-    """Bytes, of a line like `VmHWM:   1234 kB`."""
-    for line in (_PROC / "status").read_text().splitlines():
-        if line.startswith(f"{name}:"):
-            return int(line.split()[1]) * 1024
-    raise OSError(f"/proc/self/status has no {name}")
 
 
 class _Sampler:

@@ -12,12 +12,13 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import psutil
 import torch
 
 from hpd_core import models
+from pipelines.benchmarking.resident import reset_peak, status
 from pipelines.benchmarking.vllm_requests import Requests
 from pipelines.errors import UsageError
 
@@ -29,11 +30,14 @@ class VllmRun:
     Attributes:
         answers: token ids per request, the one that ended it included.
         num_cut: how many of them ended at their limit.
+        peak_bytes: resident memory of its processes at their highest, above what they held when it was ready. None on a
+            GPU, whose memory it takes beforehand, and where the kernel tells no peaks.
     """
 
     seconds: float
     answers: list[list[int]]
     num_cut: int
+    peak_bytes: int | None
 
 
 _SHARE_OF_GPU = 0.45
@@ -100,6 +104,8 @@ class VllmProcess:
             raise UsageError(f"--vllm {python}: {error}") from error
         try:
             self.facts = self._answer()
+            self._is_measured = gpu_share is None and Path("/proc/self/clear_refs").exists()
+            self._ready_bytes = self._resident("VmRSS") if self._is_measured else 0
         except BaseException:
             self.close()
             raise
@@ -118,9 +124,20 @@ class VllmProcess:
             UsageError: it has ended.
         """
         assert self._process.stdin is not None
+        self._is_measured = self._is_measured and all(reset_peak(process.pid) for process in _family(self._process.pid))
         with suppress(BrokenPipeError):  # then there is no answer
             print(name, file=self._process.stdin, flush=True)
-        return VllmRun(**self._answer())
+        answer = self._answer()
+        peak = self._resident("VmHWM") - self._ready_bytes if self._is_measured else None
+        return VllmRun(**answer, peak_bytes=peak)
+
+    def _resident(self, name: Literal["VmRSS", "VmHWM"]) -> int:
+        """Of all its processes; peaks added up, though they may be at different times."""
+        total = 0
+        for process in _family(self._process.pid):
+            with suppress(OSError):  # it has ended, and holds nothing
+                total += status(process.pid, name)
+        return total
 
     def close(self) -> None:
         """Ends it."""
@@ -165,10 +182,16 @@ def wait_until_idle(pid: int) -> None:
 def _processor_seconds(pid: int) -> dict[psutil.Process, float]:
     """Of each that is there; one that has ended takes its seconds with it."""
     found = {}
+    for process in _family(pid):
+        with suppress(psutil.NoSuchProcess):
+            times = process.cpu_times()
+            found[process] = times.user + times.system
+    return found
+
+
+def _family(pid: int) -> list[psutil.Process]:
+    """The process and its children; none that has ended."""
     with suppress(psutil.NoSuchProcess):
         parent = psutil.Process(pid)
-        for process in (parent, *parent.children(recursive=True)):
-            with suppress(psutil.NoSuchProcess):
-                times = process.cpu_times()
-                found[process] = times.user + times.system
-    return found
+        return [parent, *parent.children(recursive=True)]
+    return []

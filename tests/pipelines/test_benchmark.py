@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -283,3 +284,5 @@ def test_vllm_does_the_same_work(workplace: Workplace) -> None:
     facts = json.loads(result.stdout.strip().splitlines()[-1])
     assert {"vLLM AR", "vLLM fan-out"} < set(facts["seconds"])
     assert facts["vllm"]["block_size"] == 32
+    if Path("/proc/self/clear_refs").exists():
+        assert facts["peak_bytes"]["vLLM AR"] > 2**20

@@ -16,7 +16,7 @@ from hpd_core import Engine, EngineConfig, models
 from hpd_core.baseline import AutoregressiveBaseline
 from hpd_core.tokenization import SegmentTokenizer
 from pipelines.benchmark import app
-from pipelines.benchmarking import memory, plots
+from pipelines.benchmarking import memory, plots, resident
 from pipelines.benchmarking.contenders import GENERATE, TREE, Run
 from pipelines.benchmarking.memory import measure
 from pipelines.benchmarking.natural import natural_contenders
@@ -203,7 +203,7 @@ def test_single_products_wait_for_themselves_only(workplace: Workplace) -> None:
 @pytest.mark.parametrize("is_linux", [True, False])
 def test_memory_is_what_a_run_takes_at_its_peak(monkeypatch: pytest.MonkeyPatch, is_linux: bool) -> None:
     if not is_linux:
-        monkeypatch.setattr(memory, "_PROC", Path("/nowhere"))
+        monkeypatch.setattr(resident, "PROC", Path("/nowhere"))
 
     looks: list[int] = []
     look = memory._resident
