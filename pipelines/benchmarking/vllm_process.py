@@ -106,6 +106,8 @@ class VllmProcess:
             self.facts = self._answer()
             self._is_measured = gpu_share is None and Path("/proc/self/clear_refs").exists()
             self._ready_bytes = self._resident("VmRSS") if self._is_measured else 0
+            if self._is_measured:
+                self.facts["ready_bytes"] = self._ready_bytes
         except BaseException:
             self.close()
             raise
