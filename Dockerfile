@@ -3,8 +3,8 @@
 #   docker build -t hpd .
 #
 # The base carries Ray, Python 3.11 and CUDA; its tag must match the `ray` version in requirements.txt. Ray's images with CUDA
-# keep g++ and gcc: what runs in C++ on a CPU needs them, and Triton, for how it calls its kernels on a GPU. Those without
-# CUDA do not keep them, and transformers' code runs there.
+# keep g++ and gcc: what runs in C++ on a CPU is compiled by one, what launches Triton's kernels on a GPU by the other. Those
+# without CUDA do not keep them, and torch does it there.
 ARG BASE=rayproject/ray:2.60.0-py311-cu128
 FROM ${BASE}
 

@@ -2,7 +2,8 @@
 
 Each function is one or two kernels (Triton's on a GPU) where transformers' code launches up to a dozen, each of which
 reads and writes all tokens. Only these are compiled, not the model: they depend on nothing but the number of tokens,
-which is left open, so that a step of any size runs what was compiled when the model was loaded.
+which is left open, so that a step of any size runs what was compiled when the model was loaded (unless somebody has
+changed torch's global settings since, such as its threads or its precision of products: then it compiles anew).
 """
 
 from __future__ import annotations
@@ -13,44 +14,55 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hpd_core.native.pointwise import Norm
+from hpd_core.memory import is_out_of_memory
+from hpd_core.native.pointwise import Norm, norm_of
 
 _NUMBERS_OF_TOKENS = (2, 3, 1)
 """To compile for: at the second size torch leaves it open; of one token it makes a function of its own."""
+
+_MOST_COMPILED = 64
+"""Times that torch compiles a function in one process, three for each kind of model. Left alone it stops at 8, runs
+what is written here as it stands, and says so in its log alone."""
 
 
 def prepare(model: Any) -> str | None:
     """Compiles all for a model as Llama has them (`forward.FusedLayers`), some seconds. Why it cannot be had, or None.
 
     torch keeps what it has compiled on the disk, for later processes (TORCHINDUCTOR_CACHE_DIR).
+
+    Raises:
+        RuntimeError: out of memory.
     """
-    layer, mlp = model.model.layers[0], model.model.layers[0].mlp
-    attention = layer.self_attn
-    options: dict[str, Any] = {"dtype": layer.input_layernorm.weight.dtype, "device": model.device}
-
-    def zeros(*sizes: int) -> Tensor:
-        return torch.zeros(*sizes, **options)
-
-    size, hidden = model.config.hidden_size, mlp.gate_proj.weight.shape[0]  # of this rank, where several share a model
-    heads = [linear.weight.shape[0] // attention.head_dim for linear in (attention.q_proj, attention.k_proj)]
-    norm = (layer.input_layernorm.weight, layer.input_layernorm.variance_epsilon)
-    norms = None
-    if hasattr(attention, "q_norm"):
-        q_norm, k_norm = attention.q_norm, attention.k_norm
-        norms = (q_norm.weight, q_norm.variance_epsilon), (k_norm.weight, k_norm.variance_epsilon)
     try:
-        with torch.inference_mode():
-            for n in _NUMBERS_OF_TOKENS:
-                add_norm(zeros(n, size), None, *norm)
-                add_norm(zeros(n, size), zeros(n, size), *norm)
-                queries, keys = (zeros(n, count, attention.head_dim) for count in heads)
-                rotary(queries, keys, zeros(n, attention.head_dim), zeros(n, attention.head_dim), norms)
-                swiglu(zeros(n, hidden), zeros(n, hidden))
+        with (
+            torch.inference_mode(),
+            torch._dynamo.config.patch(recompile_limit=_MOST_COMPILED, fail_on_recompile_limit_hit=True),
+        ):
+            for num_tokens in _NUMBERS_OF_TOKENS:
+                _run_layer(model.model.layers[0], num_tokens)
     except Exception as error:
+        if is_out_of_memory(error):
+            raise
         # A compiler may be missing or fail in as many ways as there are compilers; nobody needs this one to go on.
         said = str(error).strip().splitlines() or [""]
         return f"torch.compile does not work here ({type(error).__name__}: {said[0]})"
     return None
+
+
+def _run_layer(layer: Any, num_tokens: int) -> None:
+    """All functions, of tensors as `forward.FusedLayers` has them."""
+    attention, mlp = layer.self_attn, layer.mlp
+    norm = norm_of(layer.input_layernorm)
+    norms = (norm_of(attention.q_norm), norm_of(attention.k_norm)) if hasattr(attention, "q_norm") else None
+    x = norm[0].new_zeros(num_tokens, len(norm[0]))
+    angles = x.new_zeros(num_tokens, attention.head_dim)
+    normed = add_norm(x, None, *norm)
+    q, k = (
+        project(normed).view(num_tokens, -1, attention.head_dim) for project in (attention.q_proj, attention.k_proj)
+    )
+    rotary(q, k, angles, angles.clone(), norms)
+    swiglu(mlp.gate_proj(normed), mlp.up_proj(normed))
+    add_norm(x, normed, *norm)
 
 
 def add_norm(x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> Tensor:

@@ -19,7 +19,7 @@ from transformers.activations import ACT2FN
 
 from hpd_core.attention import ATTENTION_NAME, PackedBatch
 from hpd_core.native import library, pointwise
-from hpd_core.native.pointwise import Norm
+from hpd_core.native.pointwise import Norm, norm_of
 
 FusedBy = Literal["native", "compiled"]
 
@@ -29,11 +29,9 @@ SwiGLU."""
 
 _ACTIVATIONS = (type(ACT2FN["silu"]), torch.nn.SiLU)
 
-_BLOCK_BYTES = {"cpu": 2**24}
-"""Of logits at a time: malloc uses the same memory again; for more it would ask the system for new pages each time."""
-
-_BLOCK_BYTES_OF_GPU = 2**28
-"""A GPU wants large products."""
+_BLOCK_BYTES = {"cpu": 2**24, "cuda": 2**28}
+"""Of logits at a time. On a CPU malloc uses the same memory again; for more it would ask the system for new pages each
+time. A GPU wants large products."""
 
 
 class Pointwise(Protocol):
@@ -135,12 +133,12 @@ class FusedLayers:
         delta = None  # what the layer before adds to it
         for layer in layers:
             attention, mlp = layer.self_attn, layer.mlp
-            normed = between.add_norm(x, delta, *_norm(layer.input_layernorm))
+            normed = between.add_norm(x, delta, *norm_of(layer.input_layernorm))
             q, k, v = (
                 project(normed).view(len(x), -1, attention.head_dim)
                 for project in (attention.q_proj, attention.k_proj, attention.v_proj)
             )
-            norms = (_norm(attention.q_norm), _norm(attention.k_norm)) if hasattr(attention, "q_norm") else None
+            norms = (norm_of(attention.q_norm), norm_of(attention.k_norm)) if hasattr(attention, "q_norm") else None
             q, k = between.rotary(q, k, cos, sin, norms)
             attended, _ = attend(
                 attention,
@@ -156,13 +154,13 @@ class FusedLayers:
                 if not len(logit_rows):
                     return []
                 attended, x = attended.index_select(0, logit_rows), x.index_select(0, logit_rows)
-            normed = between.add_norm(x, attention.o_proj(attended), *_norm(layer.post_attention_layernorm))
+            normed = between.add_norm(x, attention.o_proj(attended), *norm_of(layer.post_attention_layernorm))
             delta = mlp.down_proj(between.swiglu(mlp.gate_proj(normed), mlp.up_proj(normed)))
-        return self._in_blocks(between.add_norm(x, delta, *_norm(base.norm)))
+        return self._in_blocks(between.add_norm(x, delta, *norm_of(base.norm)))
 
     def _in_blocks(self, hidden: Tensor) -> Iterator[Tensor]:
         head = self._model.lm_head
-        block_bytes = _BLOCK_BYTES.get(hidden.device.type, _BLOCK_BYTES_OF_GPU)
+        block_bytes = _BLOCK_BYTES.get(hidden.device.type, 2**28)
         at_once = max(16, block_bytes // (head.out_features * hidden.element_size()))
         for first in range(0, len(hidden), at_once):
             yield head(hidden[first : first + at_once])
@@ -193,10 +191,6 @@ def _replaced_parts(model: Any) -> Iterator[torch.nn.Module]:
         yield layer.mlp.act_fn
         if hasattr(layer.self_attn, "q_norm"):
             yield from (layer.self_attn.q_norm, layer.self_attn.k_norm)
-
-
-def _norm(norm: Any) -> Norm:
-    return norm.weight, norm.variance_epsilon
 
 
 def _window(attention: Any) -> int | None:

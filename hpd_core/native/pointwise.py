@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -9,6 +11,11 @@ from hpd_core.native import library
 
 Norm = tuple[Tensor, float]
 """An RMS norm: its weight [D], and the epsilon beside the mean square."""
+
+
+def norm_of(module: Any) -> Norm:
+    """Of transformers' RMS norms."""
+    return module.weight, module.variance_epsilon
 
 
 def add_norm(x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> Tensor:

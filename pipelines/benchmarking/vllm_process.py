@@ -104,10 +104,8 @@ class VllmProcess:
             raise UsageError(f"--vllm {python}: {error}") from error
         try:
             self.facts = self._answer()
-            self._is_measured = gpu_share is None and Path("/proc/self/clear_refs").exists()
-            self._ready_bytes = self._resident("VmRSS") if self._is_measured else 0
-            if self._is_measured:
-                self.facts["ready_bytes"] = self._ready_bytes
+            if gpu_share is None and self._reset_peaks():
+                self.facts["ready_bytes"] = self._resident("VmRSS")
         except BaseException:
             self.close()
             raise
@@ -126,12 +124,15 @@ class VllmProcess:
             UsageError: it has ended.
         """
         assert self._process.stdin is not None
-        self._is_measured = self._is_measured and all(reset_peak(process.pid) for process in _family(self._process.pid))
+        is_measured = "ready_bytes" in self.facts and self._reset_peaks()
         with suppress(BrokenPipeError):  # then there is no answer
             print(name, file=self._process.stdin, flush=True)
         answer = self._answer()
-        peak = self._resident("VmHWM") - self._ready_bytes if self._is_measured else None
+        peak = self._resident("VmHWM") - self.facts["ready_bytes"] if is_measured else None
         return VllmRun(**answer, peak_bytes=peak)
+
+    def _reset_peaks(self) -> bool:
+        return all(reset_peak(process.pid) for process in _family(self._process.pid))
 
     def _resident(self, name: Literal["VmRSS", "VmHWM"]) -> int:
         """Of all its processes; peaks added up, though they may be at different times."""

@@ -170,6 +170,12 @@ def random_case(
     return StackedCase(prefix, random_ids(rng, 1, document), objects, random_ids(rng, 0, 2))
 
 
+def new_decoder(model: Any, **settings: Any) -> Decoder:
+    """One without work. `model` gets our attention."""
+    attach(model)
+    return Decoder(model, random_endings(np.random.default_rng(1)), EngineConfig(**settings), cache_shape(model))
+
+
 def decode(
     model: Any,
     cases: Sequence[Case],

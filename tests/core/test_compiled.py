@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from hpd_core import compiled, models
+from hpd_core import compiled
 from hpd_core.config import EngineConfig
-from hpd_core.decoder import Decoder
 from hpd_core.errors import ModelError
 
 from .families import FUSED, build_model
-from .helpers import assert_equals_oracle, decode, random_case, random_endings, random_ids
+from .helpers import assert_equals_oracle, decode, new_decoder, random_case, random_endings, random_ids
 from .native import EVERY_WAY
 from .pretended_gpu import pretended_gpu
 
@@ -27,12 +27,6 @@ def anew() -> Iterator[None]:
     torch.compiler.reset()
     yield
     torch.compiler.reset()
-
-
-def decoder(model: Any, **changes: Any) -> Decoder:
-    models.attach(model)
-    endings = random_endings(np.random.default_rng(1))
-    return Decoder(model, endings, EngineConfig(**changes), models.cache_shape(model))
 
 
 def assert_near(found: Tensor, expected: Tensor) -> None:
@@ -87,7 +81,7 @@ def test_decoding_equals_the_oracle_and_compiles_nothing(family: str, layout: st
     cases = [random_case(rng, layout, [random_ids(rng, 9, 14)], branches=4, k_max=6) for _ in range(6)]
     config = EngineConfig(max_prompts_per_cohort=4, max_tokens_per_step=64, layers="compiled", attention=attention)
     model = build_model(family)
-    assert decoder(model, layers="compiled", attention=attention).layers == "compiled"
+    assert new_decoder(model, layers="compiled", attention=attention).layers == "compiled"
     with torch.compiler.set_stance("fail_on_recompile"):
         prompts = decode(model, cases, endings, config)
     for case, prompt in zip(cases, prompts, strict=True):
@@ -105,14 +99,72 @@ def test_a_compiler_that_fails_leaves_the_model_its_own_code(
     monkeypatch.setattr(compiled, "_swiglu", broken)
     caplog.set_level("INFO", logger="hpd_core")
     with pretended_gpu():
-        assert decoder(build_model("llama").to("cuda")).layers == "transformers"
+        assert new_decoder(build_model("llama").to("cuda")).layers == "transformers"
     assert "layers run by transformers' code: torch.compile does not work here (ValueError: no Triton)" in caplog.text
     with pytest.raises(ModelError, match=r"engine\.layers is 'compiled', but torch\.compile does not work here"):
-        decoder(build_model("llama"), layers="compiled")
+        new_decoder(build_model("llama"), layers="compiled")
+
+
+class Wrapped(torch.nn.Module):
+    """A linear layer by another name, without a weight of its own."""
+
+    def __init__(self, inside: Any) -> None:
+        super().__init__()
+        self.inside = inside
+
+    def forward(self, x: Tensor) -> Any:
+        return self.inside(x)
+
+
+def test_linear_layers_may_be_anything() -> None:
+    rng = np.random.default_rng(7)
+    endings = random_endings(rng)
+    case = random_case(rng, "tree", [random_ids(rng, 9, 14)], branches=4, k_max=6)
+    model = build_model("llama")
+    for layer in model.model.layers:
+        layer.mlp.gate_proj, layer.self_attn.q_proj = Wrapped(layer.mlp.gate_proj), Wrapped(layer.self_attn.q_proj)
+    [prompt] = decode(model, [case], endings, EngineConfig(layers="compiled"))
+    assert_equals_oracle(build_model("llama"), case, prompt, endings)
+
+
+def test_what_torch_would_run_uncompiled_is_not_called_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It compiles a function for so many kinds of models, and says nothing where there are more."""
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        for family in FUSED:
+            assert new_decoder(build_model(family).to(dtype), layers="compiled", attention="sdpa").layers == "compiled"
+    torch.compiler.reset()
+    monkeypatch.setattr(compiled, "_MOST_COMPILED", 2)
+    with pytest.raises(ModelError, match=r"torch\.compile does not work here \(FailOnRecompileLimitHit"):
+        new_decoder(build_model("llama"), layers="compiled")
+
+
+def test_missing_memory_is_no_missing_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(compiled, "_swiglu", full)
+    with pytest.raises(torch.OutOfMemoryError):
+        new_decoder(build_model("llama"), layers="compiled")
+
+
+def test_a_decoder_may_be_stepped_by_another_thread() -> None:
+    rng = np.random.default_rng(7)
+    endings = random_endings(rng)
+    case = random_case(rng, "tree", [random_ids(rng, 9, 14)], branches=4, k_max=6)
+    model = build_model("qwen3")
+    new_decoder(model, layers="compiled")
+
+    def run() -> None:
+        with torch.compiler.set_stance("fail_on_recompile"):
+            [prompt] = decode(model, [case], endings, EngineConfig(layers="compiled"))
+        assert_equals_oracle(build_model("qwen3"), case, prompt, endings)
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(run).result()
 
 
 def test_who_asks_for_what_cannot_be_had_is_told_why() -> None:
     with pytest.raises(ModelError, match=r"engine\.layers is 'compiled', but there is no code of ours for Gemma2For"):
-        decoder(build_model("gemma2"), layers="compiled")
+        new_decoder(build_model("gemma2"), layers="compiled")
     with pytest.raises(ModelError, match=r"engine\.layers is 'native', but attention is 'eager'"):
-        decoder(build_model("llama"), layers="native", attention="eager")
+        new_decoder(build_model("llama"), layers="native", attention="eager")

@@ -10,36 +10,29 @@ import pytest
 import torch
 from torch import nn
 
-from hpd_core import choosing, forward, models
+from hpd_core import choosing, forward
 from hpd_core.attention import PackedBatch
 from hpd_core.cohort import Prompt
 from hpd_core.config import EngineConfig
-from hpd_core.decoder import Decoder
 from hpd_core.ending import Endings
 from hpd_core.forward import FusedLayers
 from hpd_core.native.pointwise import choose
 
 from .families import FAMILIES, FUSED, build_model
-from .helpers import Case, assert_equals_oracle, decode, random_case, random_endings, random_ids
+from .helpers import Case, assert_equals_oracle, decode, new_decoder, random_case, random_endings, random_ids
 from .native import needs_native
 
 pytestmark = needs_native
 
 
-def decoder(model: Any, **changes: Any) -> Decoder:
-    models.attach(model)
-    endings = random_endings(np.random.default_rng(1))
-    return Decoder(model, endings, EngineConfig(**changes), models.cache_shape(model))
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_who_runs_the_layers(family: str) -> None:
-    assert decoder(build_model(family)).layers == ("native" if family in FUSED else "transformers")
+    assert new_decoder(build_model(family)).layers == ("native" if family in FUSED else "transformers")
 
 
 def test_who_asks_for_transformers_code_gets_it() -> None:
     for changes in ({"layers": "transformers"}, {"attention": "eager"}, {"attention": "sdpa"}):
-        assert decoder(build_model("llama"), **changes).layers == "transformers"
+        assert new_decoder(build_model("llama"), **changes).layers == "transformers"
 
 
 class Other(nn.Module):
@@ -134,7 +127,7 @@ def test_another_model_runs_by_its_own_code(change: Callable[[Any], None], caplo
     assert FusedLayers.why_not(model, "native") is not None
     if change is other_activation:
         caplog.set_level("INFO", logger="hpd_core")
-        assert decoder(model).layers == "transformers"
+        assert new_decoder(model).layers == "transformers"
         assert "layers run by transformers' code: a part of LlamaForCausalLM is a GELU" in caplog.text
 
 
@@ -176,7 +169,7 @@ def test_what_only_native_attention_allows(attention: str, native: bool, monkeyp
     case = random_case(rng, "tree", [random_ids(rng, 9, 14)], branches=4, k_max=6)
     decode(build_model("llama"), [case], random_endings(rng), EngineConfig(attention=attention))  # type: ignore[arg-type]
     assert bool(seen) == native
-    assert decoder(build_model("llama"), attention=attention).pool.fills != native
+    assert new_decoder(build_model("llama"), attention=attention).pool.fills != native
 
 
 @pytest.mark.parametrize("family", FUSED)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from hpd_core import AutoregressiveBaseline, Engine, EngineConfig, attention
+from hpd_core import AutoregressiveBaseline, Engine, EngineConfig, attention, forward
 from hpd_core.decoder import StepReport
 from hpd_core.examples import Example
 from hpd_core.layout import fill_layout
@@ -66,6 +66,22 @@ def test_decoding_equals_the_oracle_and_never_waits(
     assert (num_fused > 0) == (limits.attention == "auto" and family != "gemma2")  # which has a softcap
     if layout == "tree":  # the source knows a value by its document, of which a stacked prompt has several
         assert any(report.rejected_tokens for report in reports) == (limits.max_draft_tokens_per_step > 0)
+    for case, prompt in zip(cases, prompts, strict=True):
+        assert_equals_oracle(oracle, case, prompt, endings)
+
+
+def test_logits_in_many_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forward, "_BLOCK_BYTES", {"cuda": 1})
+    rng = np.random.default_rng(5)
+    endings = random_endings(rng)
+    cases = [random_case(rng, "tree", [random_ids(rng, 4, 12)], branches=9, k_max=6) for _ in range(8)]
+    sizes: list[int] = []
+    oracle = build_model("qwen3")
+    with pretended_gpu():
+        model = build_model("qwen3").to("cuda")
+        model.lm_head.register_forward_hook(lambda _, inputs, __: sizes.append(len(inputs[0])))
+        prompts = decode(model, cases, endings, EngineConfig())
+    assert max(sizes) == 16
     for case, prompt in zip(cases, prompts, strict=True):
         assert_equals_oracle(oracle, case, prompt, endings)
 
