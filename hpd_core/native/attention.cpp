@@ -5,8 +5,8 @@
 // from positions and scopes on the way, so that there is neither a mask nor a gather.
 //
 // Keys and values are put in the order in which they are multiplied ("packed"), once for all query rows that see them; a
-// prefix once for all prompts. 16 numbers are a vector. In bf16 an instruction takes two numbers of a sum at a time, so a lane
-// of 32 bits holds a pair: of neighbouring dimensions for keys, of neighbouring columns for values. In fp32 it holds one.
+// prefix once for all prompts. In bf16 an instruction takes two numbers of a sum at a time, so a vector's lane of 32 bits
+// holds a pair: of neighbouring dimensions for keys, of neighbouring columns for values. In fp32 it holds one.
 //
 // Where the machine has no bf16 instructions, pairs are widened.
 
@@ -20,8 +20,9 @@
 namespace {
 
 constexpr int64_t PUBLIC = -1;
-constexpr int MAX_ROWS = 6;  // of a block: with 4 vectors of columns, 24 sums stay in registers
-constexpr int MAX_VECTORS = 4;
+// Of a block: so many sums stay in registers, beside a vector of each column and a number of a row.
+constexpr int MAX_ROWS = 6;
+constexpr int MAX_VECTORS = REGISTERS == 32 ? 4 : 2;
 
 // A lane's part of a sum: one number of fp32, a pair of bf16.
 template <typename T>
@@ -38,9 +39,9 @@ inline floats add_products(floats sum, words a, words b, const bf16*) {
 #endif
 }
 
-// Sums of `rows` query rows over `depth` lanes, for `vectors` vectors of 16 columns.
+// Sums of `rows` query rows over `depth` lanes, for `vectors` vectors of columns.
 //   a: row r's numbers begin at a[r], `depth` lanes of them.
-//   b: vector v's lanes of step d at b + v * b_stride + d * b_step, 16 words each.
+//   b: vector v's lanes of step d at b + v * b_stride + d * b_step, LANES words each.
 template <typename T, int ROWS, int VECTORS>
 inline void multiply(const T* const* a, const uint32_t* b, int64_t b_stride, int64_t b_step, int64_t depth,
                      float* out, int64_t out_stride) {
@@ -153,7 +154,25 @@ struct Sizes {
   int64_t words(int64_t columns) const { return key_words(columns) + value_words(columns); }
 };
 
-// [columns, D] -> per vector of columns and lane of dimensions, 16 words. Columns that fill up a vector are 0: nobody sees
+// Of two rows that are APART: the first keeps the lanes whose number has no such bit, the second those whose has, and what they
+// lose they take from each other.
+template <int APART, int32_t... LANE>
+inline void exchange(words& a, words& b, std::integer_sequence<int32_t, LANE...>) {
+  const words from = a;
+  a = __builtin_shuffle(from, b, words{uint32_t(LANE & APART ? LANE + LANES - APART : LANE)...});
+  b = __builtin_shuffle(from, b, words{uint32_t(LANE & APART ? LANE + LANES : LANE + APART)...});
+}
+
+// A square of LANES by LANES words, in registers by halves: rows that are LANES / 2, ..., 2, 1 apart exchange lanes.
+template <int APART>
+inline void transpose(words* square) {
+#pragma GCC unroll 16
+  for (int row = 0; row < LANES; row++)
+    if (!(row & APART)) exchange<APART>(square[row], square[row + APART], Lanes{});
+  if constexpr (APART > 1) transpose<APART / 2>(square);
+}
+
+// [columns, D] -> per vector of columns and lane of dimensions, LANES words. Columns that fill up a vector are 0: nobody sees
 // them, but nothing is to be computed of what happens to be in memory.
 template <typename T>
 void pack_keys(const T* from, int64_t columns, int64_t size, const Sizes<T>& sizes, uint32_t* to) {
@@ -162,31 +181,10 @@ void pack_keys(const T* from, int64_t columns, int64_t size, const Sizes<T>& siz
     if (here < LANES) std::memset(to, 0, sizeof(uint32_t) * LANES * sizes.key_lanes);
     int64_t lane = 0;
     if (here == LANES) {
-      // Squares of 16 by 16 words, transposed in registers by halves: rows that are 8, 4, 2, 1 apart change parts.
       for (; (lane + LANES) * PER_LANE<T> <= size; lane += LANES) {
         words square[LANES];
         for (int c = 0; c < LANES; c++) square[c] = load<words>(from + (first + c) * size + lane * PER_LANE<T>);
-        const words high8{8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31};
-        const words low8{0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23};
-        const words high4{4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31};
-        const words low4{0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27};
-        const words high2{2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31};
-        const words low2{0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29};
-        const words high1{1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31};
-        const words low1{0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30};
-        const words* const lows[] = {&low8, &low4, &low2, &low1};
-        const words* const highs[] = {&high8, &high4, &high2, &high1};
-#pragma GCC unroll 4
-        for (int step = 0; step < 4; step++) {
-          const int apart = 8 >> step;
-#pragma GCC unroll 16
-          for (int c = 0; c < LANES; c++)
-            if (!(c & apart)) {
-              const words a = square[c], b = square[c + apart];
-              square[c] = __builtin_shuffle(a, b, *lows[step]);
-              square[c + apart] = __builtin_shuffle(a, b, *highs[step]);
-            }
-        }
+        transpose<LANES / 2>(square);
         for (int l = 0; l < LANES; l++) store(to + (lane + l) * LANES, square[l]);
       }
     }
@@ -199,7 +197,7 @@ void pack_keys(const T* from, int64_t columns, int64_t size, const Sizes<T>& siz
   }
 }
 
-// [columns, D_v] -> per lane of columns and vector of dimensions, 16 words. What fills up vectors is 0.
+// [columns, D_v] -> per lane of columns and vector of dimensions, LANES words. What fills up vectors is 0.
 inline void pack_values(const float* from, int64_t columns, int64_t size, const Sizes<float>& sizes, uint32_t* to) {
   std::memset(to, 0, sizeof(uint32_t) * sizes.value_words(columns));
   for (int64_t c = 0; c < columns; c++)
@@ -334,7 +332,6 @@ class Task {
   float softmax(int64_t token, int64_t query_head, int64_t prefix_columns, int64_t vectors, float* row, T* to) const {
     const floats unseen = spread(-std::numeric_limits<float>::infinity());
     const int64_t prefix_vectors = ceil_div(prefix_columns, LANES), all = prefix_vectors + vectors;
-    const ints lanes{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     const int64_t position = p.q_positions[to_row + token];
     floats most = unseen;
     for (int64_t v = 0; v < all; v++) {
@@ -345,7 +342,7 @@ class Task {
         x = sees(token, v - prefix_vectors) ? x : unseen;
       } else if ((v + 1) * LANES > prefix_columns || position - v * LANES >= p.window) {
         // A prefix's columns are at the positions 0, 1, ...: a query is behind all of them, maybe too far.
-        const ints column = lanes + int32_t(v * LANES);
+        const ints column = NUMBERED + int32_t(v * LANES);
         const ints is_seen = (column < int32_t(prefix_columns)) & (int32_t(position) - column < int32_t(p.window));
         x = is_seen ? x : unseen;
       }
@@ -359,7 +356,7 @@ class Task {
       const floats x = load<floats>(row + v * LANES);
       const floats weight = x == unseen ? floats{} : exponential(x - highest);
       sum += weight;
-      put16(to + v * LANES, weight);
+      put_vector(to + v * LANES, weight);
     }
     return 1.0f / (sum_of(sum) + (p.sinks ? std::exp(p.sinks[query_head] - highest) : 0.0f));
   }

@@ -67,22 +67,21 @@ void swiglu(T* gate, const T* up, int64_t count, int64_t threads) {
 // Of each row of logits the likeliest token (the first of equals), its logit, and log(sum(e^logit)).
 template <typename T>
 void choose(const T* logits, int64_t rows, int64_t size, int64_t* tokens, float* scores, float* normalizers, int64_t threads) {
-  const ints lanes{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 #pragma omp parallel for num_threads(threads) if (rows * size > MANY) schedule(static)
   for (int64_t row = 0; row < rows; row++) {
     const T* here = logits + row * size;
     const floats nothing = spread(-std::numeric_limits<float>::infinity());
     const auto take = [&](int64_t i) {
       const floats x = get(here + i, size - i);
-      return size - i < LANES ? (lanes < int32_t(size - i) ? x : nothing) : x;
+      return size - i < LANES ? (NUMBERED < int32_t(size - i) ? x : nothing) : x;
     };
     floats most = nothing;
-    ints place = lanes;
+    ints place = NUMBERED;
     for (int64_t i = 0; i < size; i += LANES) {
       const floats x = take(i);
       const ints is_more = x > most;
       most = is_more ? x : most;
-      place = is_more ? lanes + int32_t(i) : place;
+      place = is_more ? NUMBERED + int32_t(i) : place;
     }
     float highest = most[0];
     int32_t likeliest = place[0];

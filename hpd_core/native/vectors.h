@@ -1,24 +1,41 @@
-// Vectors of 16 numbers, fp32 and bf16, for attention.cpp and pointwise.cpp.
+// Vectors of numbers, fp32 and bf16, for attention.cpp and pointwise.cpp.
 //
 // Compiled where it runs (native/library.py), for the machine it runs on, by GCC: vectors of any size and shuffles of them are
-// its extensions.
+// its extensions. A vector is what one register holds: a longer one would be computed in parts, and its parts kept in memory.
 
 #pragma once
 
 #include <cstdint>
 #include <cstring>
+#include <utility>
 #ifdef __AVX512BF16__
 #include <immintrin.h>
 #endif
 
 namespace {
 
-constexpr int LANES = 16;
+#if defined(__AVX512F__)
+constexpr int LANES = 16, REGISTERS = 32;
+#elif defined(__AVX2__)
+constexpr int LANES = 8, REGISTERS = 16;
+#elif defined(__aarch64__)
+constexpr int LANES = 4, REGISTERS = 32;
+#else
+constexpr int LANES = 4, REGISTERS = 16;
+#endif
 
-typedef float floats __attribute__((vector_size(64)));
-typedef int32_t ints __attribute__((vector_size(64)));
-typedef uint32_t words __attribute__((vector_size(64)));
-typedef uint16_t halves __attribute__((vector_size(32)));
+typedef float floats __attribute__((vector_size(4 * LANES)));
+typedef int32_t ints __attribute__((vector_size(4 * LANES)));
+typedef uint32_t words __attribute__((vector_size(4 * LANES)));
+typedef uint16_t halves __attribute__((vector_size(2 * LANES)));
+
+using Lanes = std::make_integer_sequence<int32_t, LANES>;
+
+template <int32_t... LANE>
+constexpr ints numbered(std::integer_sequence<int32_t, LANE...>) {
+  return ints{LANE...};
+}
+constexpr ints NUMBERED = numbered(Lanes{});  // 0, 1, 2, ...
 
 template <typename V, typename T>
 inline V load(const T* from) {
@@ -42,35 +59,34 @@ struct bf16 {
 };
 
 // bf16 is rounded to the nearest, ties to even.
-inline void put16(float* to, floats x) { store(to, x); }
-inline void put16(bf16* to, floats x) {
+inline void put_vector(float* to, floats x) { store(to, x); }
+inline void put_vector(bf16* to, floats x) {
 #ifdef __AVX512BF16__
   const __m256bh low = _mm512_cvtneps_pbh((__m512)x);
   std::memcpy(to, &low, sizeof low);
 #else
   const words word = (words)x;
-  const words bits = (word + 0x7fff + ((word >> 16) & 1)) >> 16;
-  for (int lane = 0; lane < LANES; lane++) to[lane].bits = uint16_t(bits[lane]);
+  store(to, __builtin_convertvector((word + 0x7fff + ((word >> 16) & 1)) >> 16, halves));
 #endif
 }
 
-inline floats get16(const float* from) { return load<floats>(from); }
-inline floats get16(const bf16* from) { return (floats)(__builtin_convertvector(load<halves>(from), words) << 16); }
+inline floats get_vector(const float* from) { return load<floats>(from); }
+inline floats get_vector(const bf16* from) { return (floats)(__builtin_convertvector(load<halves>(from), words) << 16); }
 
 // The same of `count` numbers where there are fewer; the lanes behind them are 0.
 template <typename T>
 inline floats get(const T* from, int64_t count) {
-  if (count >= LANES) return get16(from);
+  if (count >= LANES) return get_vector(from);
   T some[LANES] = {};
   std::memcpy(some, from, sizeof(T) * count);
-  return get16(some);
+  return get_vector(some);
 }
 
 template <typename T>
 inline void put(T* to, floats x, int64_t count) {
-  if (count >= LANES) return put16(to, x);
+  if (count >= LANES) return put_vector(to, x);
   T some[LANES];
-  put16(some, x);
+  put_vector(some, x);
   std::memcpy(to, some, sizeof(T) * count);
 }
 

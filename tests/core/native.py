@@ -1,9 +1,11 @@
-"""Whether this machine can compile the kernel in C++, and which ways to attend there are therefore."""
+"""Whether this machine can compile the kernel in C++, for which processors, and which ways to attend that leaves."""
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import torch
@@ -37,3 +39,24 @@ def threads(number: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+_IS_X86 = platform.machine() == "x86_64"
+_HAS_AVX2 = torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
+PROCESSORS = [
+    "native",
+    pytest.param("haswell", marks=pytest.mark.skipif(not _HAS_AVX2, reason="no AVX2 here: vectors of 8 numbers")),
+    pytest.param("x86-64", marks=pytest.mark.skipif(not _IS_X86, reason="no x86: vectors of 4 numbers")),
+]
+"""This one, and older ones whose instructions it has: vectors are of other sizes there."""
+
+
+@contextmanager
+def compiled_for(processor: str, cache: Path) -> Iterator[None]:
+    """For as long as the block runs, the library is one compiled anew for this processor, and kept in `cache`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HPD_CACHE", str(cache))
+        patch.setattr(library, "_FLAGS", (*library._FLAGS, f"-march={processor}"))
+        library._load.cache_clear()
+        yield
+    library._load.cache_clear()

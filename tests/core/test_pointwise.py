@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -14,16 +14,22 @@ from torch import Tensor
 from hpd_core.choosing import likeliest
 from hpd_core.native.pointwise import add_norm, choose, rotate, swiglu
 
-from .native import needs_native, threads
+from .native import PROCESSORS, compiled_for, needs_native, threads
 
 pytestmark = needs_native
 
 DTYPES = st.sampled_from([torch.float32, torch.bfloat16])
 SIZES = st.one_of(st.integers(1, 50), st.sampled_from([64, 576, 577, 1536]))
-"""Vectors have 16 numbers: whole ones, a part of one, both."""
+"""Vectors have up to 16 numbers: whole ones, a part of one, both."""
 ROWS = st.sampled_from([1, 2, 7, 60])
 SEEDS = st.integers(0, 2**32 - 1)
 THREADS = st.sampled_from([1, 2, 3])
+
+
+@pytest.fixture(scope="module", params=PROCESSORS, autouse=True)
+def processor(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with compiled_for(request.param, tmp_path_factory.mktemp("library")):
+        yield
 
 
 def numbers(*shape: int, dtype: torch.dtype, scale: float = 1.0) -> Tensor:
