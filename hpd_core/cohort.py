@@ -22,7 +22,7 @@ from torch import Tensor
 from hpd_core.attention import AttentionPlan, PrefixCache, PromptGroup
 from hpd_core.cache import CacheBlock, CachePool
 from hpd_core.drafts import LONGEST_DRAFT, NO_DRAFTS, Drafter, Drafts, OpenValue, count_accepted
-from hpd_core.ending import ENDS, ENDS_AS_FIRST, Endings
+from hpd_core.ending import Endings, Read, start_of
 from hpd_core.layout import FREE, PUBLIC, IntArray, Layout
 from hpd_core.transfer import to_device
 
@@ -147,6 +147,9 @@ class Cohort:
         self._value_scopes = self._branches(shape_pb, PUBLIC, lambda lay: lay.value_scopes)
         self._limits = self._branches(shape_pb, 0, lambda lay: lay.max_new_tokens)
         self._states = self._branches(shape_pb, FREE, lambda lay: lay.states)
+        # What has been read of each (ending.py). Whoever is seen by others writes to the end of the line.
+        self._read = np.where(self._states == FREE, start_of(False), start_of(True)).astype(np.uint8)
+        self._read[self._value_scopes == PUBLIC] = Read.LINE
         self._live = self._ends >= 0
         self._closed = np.zeros(shape_pb, dtype=bool)
         self._counts = np.zeros(shape_pb, dtype=np.int64)
@@ -321,7 +324,13 @@ class Cohort:
             if row not in documents:
                 documents[row] = self.prompts[row].document_ids
             values.append(
-                OpenValue(documents[row], self._tokens[row, branch, :count], int(self._states[row, branch]), most)
+                OpenValue(
+                    documents[row],
+                    self._tokens[row, branch, :count],
+                    int(self._states[row, branch]),
+                    int(self._read[row, branch]),
+                    most,
+                )
             )
         return drafter.propose(values, room)
 
@@ -421,7 +430,7 @@ class Cohort:
         """
         num_rejected = 0
         if self._drafted:
-            chosen, num_rejected = self._accept_drafts(chosen, *self._drafted)
+            chosen, num_rejected = self._accept_drafts(chosen, endings, *self._drafted)
             self._drafted = None
         rows, branches = self._decoding
         tokens, logprobs = chosen.tokens, chosen.logprobs
@@ -430,16 +439,14 @@ class Cohort:
         self._logprobs[rows, branches, counts] = logprobs
         self._counts[rows, branches] = counts + 1
         self._states[rows, branches] = chosen.states
-        does = endings[tokens]
-        is_unseen_first = (counts == 0) & (self._value_scopes[rows, branches] != PUBLIC)
-        closed = (does == ENDS) | ((does == ENDS_AS_FIRST) & is_unseen_first)
+        self._read[rows, branches], closed = endings.read(self._read[rows, branches], tokens)
         self._closed[rows, branches] = closed
         self._live[rows, branches] = ~closed & (counts + 1 < self._limits[rows, branches])
 
         return num_rejected
 
     def _accept_drafts(
-        self, chosen: Chosen, fed: CohortInput, owners: IntArray, depths: IntArray
+        self, chosen: Chosen, endings: Endings, fed: CohortInput, owners: IntArray, depths: IntArray
     ) -> tuple[Chosen, int]:
         """Takes the drafts as far as they were right; what was chosen behind that, and how many were wrong."""
         accepted = count_accepted(fed.token_ids, owners, chosen.tokens, len(self._decoding[0]))
@@ -450,6 +457,10 @@ class Cohort:
         self._tokens[rows[right], branches[right], places[right]] = chosen.tokens[right]
         self._logprobs[rows[right], branches[right], places[right]] = chosen.logprobs[right]
         self._counts[self._decoding] += accepted - 1
+        for depth in range(LONGEST_DRAFT):
+            here = right & (depths == depth)
+            of_value = rows[here], branches[here]
+            self._read[of_value], _ = endings.read(self._read[of_value], chosen.tokens[here])
         wrong = np.nonzero(depths > last)[0]
         if len(wrong):
             rejected = to_device(wrong, self._device)
@@ -560,6 +571,7 @@ _BRANCH_ARRAYS = (
     "_value_scopes",
     "_limits",
     "_states",
+    "_read",
     "_live",
     "_closed",
     "_counts",

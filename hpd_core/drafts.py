@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hpd_core.constraints import StateTable
-from hpd_core.ending import ENDS, Endings
+from hpd_core.ending import Endings, Read
 from hpd_core.layout import FREE, IntArray
 
 LONGEST_DRAFT = 4
@@ -47,12 +47,14 @@ class OpenValue:
         document: int64, the tokens of its prompt's document.
         written: int64, its own so far; at least one.
         state: what it may go on with (constraints.py).
+        read: what has been read of it (ending.py).
         most: tokens that a draft of it may have.
     """
 
     document: IntArray
     written: IntArray
     state: int
+    read: int
     most: int
 
 
@@ -115,10 +117,13 @@ class Drafter:
     def _valid(self, value: OpenValue, draft: Sequence[int]) -> list[tuple[int, int]]:
         """The draft up to where it cannot be right, each token with the state behind it."""
         valid: list[tuple[int, int]] = []
-        state = value.state
+        state, read = value.state, value.read
         constraints = None if state == FREE else self._constraints
         for token in draft[: value.most]:
-            if not 0 <= token < len(self._endings) or self._endings[token] == ENDS:
+            if not 0 <= token < len(self._endings) or self._endings.closing[token]:
+                break
+            read = self._endings.behind[read, token]
+            if read == Read.ENDED:
                 break
             if constraints is not None:
                 behind = constraints.behind(state, token)

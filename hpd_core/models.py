@@ -20,7 +20,7 @@ from hpd_core.cohort import Prompt
 from hpd_core.config import EngineConfig
 from hpd_core.decoder import Decoder
 from hpd_core.embedded import EMBEDDED_MODELS, cache_folder, embedded_model_folder, embedded_revision
-from hpd_core.ending import ENDS, Endings
+from hpd_core.ending import Endings
 from hpd_core.errors import ModelError
 from hpd_core.layout import Branch, tree_layout
 from hpd_core.memory import is_out_of_memory
@@ -324,8 +324,7 @@ def max_positions(model_config: Any) -> int | None:
 def endings(model: Any, segments: SegmentTokenizer) -> Endings:
     """What each id of the model's output does to a value; behind the end of a text output is undefined, so it ends."""
     found = segments.endings(model.get_output_embeddings().weight.shape[0])
-    found[[index for index in end_of_text_ids(model) if index < len(found)]] = ENDS
-    return found
+    return found.also([index for index in end_of_text_ids(model) if index < len(found)])
 
 
 def cache_shape(model: Any) -> CacheShape:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hpd_core.ending import ENDS, ENDS_AS_FIRST, Endings
+from hpd_core.ending import Endings, Read
 
 Choices = Callable[[Sequence[int]], Collection[int] | None]
 """From a value's tokens so far to the tokens that it may go on with; None: any."""
@@ -71,13 +71,17 @@ def decode_chain(
     tokens: list[int] = []
     logits: list[Tensor] = []
     allowed: list[Collection[int] | None] = []
+    read: int | None = None
     while len(tokens) < max_new_tokens:
         row = model(input_ids=torch.tensor([chain], device=model.device), use_cache=False).logits[0, -1].float()
         allowed.append(None if choices is None else choices(tokens))
         token = _best(row, allowed[-1]) if forced is None else forced[len(tokens)]
         tokens.append(token)
         logits.append(row)
-        if endings[token] == ENDS or (endings[token] == ENDS_AS_FIRST and len(tokens) == 1):
+        if read is None:
+            read = Read.NOTHING if allowed[-1] is None else Read.NOTHING_TYPED
+        read = int(endings.behind[read, token])
+        if endings.closing[token] or read == Read.ENDED:
             return ReferenceValue(tokens, logits, allowed, True)
         if forced is not None and len(tokens) == len(forced):
             break
@@ -143,7 +147,7 @@ def decode_stacked(
             token = _best(row, allowed[n][-1]) if forced is None else forced[n][len(tokens[n])]
             tokens[n].append(token)
             logits[n].append(row)
-            closed[n] = bool(endings[token] == ENDS)
+            closed[n] = bool(endings.closing[token])
             spent = max_new_tokens[n] if forced is None else len(forced[n])
             if not closed[n] and len(tokens[n]) < spent:
                 still.append(n)

@@ -6,10 +6,9 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import numpy as np
 from transformers import PreTrainedTokenizerFast
 
-from hpd_core.ending import ENDS, ENDS_AS_FIRST, GOES_ON, NULL, Endings
+from hpd_core.ending import Endings, is_telling
 from hpd_core.errors import PromptError
 from hpd_core.prompt import Piece
 
@@ -104,24 +103,24 @@ class SegmentTokenizer:
 
         Args:
             vocab_size: rows of the logits; may exceed the tokenizer's own vocabulary (padding).
-
-        Returns:
-            uint8 [vocab_size]
         """
-        endings = np.full(vocab_size, GOES_ON, dtype=np.uint8)
         size = min(vocab_size, len(self.tokenizer))
-        left_out = set(self.tokenizer.all_special_ids)  # they have no text in an answer
+        silent = [index for index in self.tokenizer.all_special_ids if index < size]
         tokens = self.tokenizer.convert_ids_to_tokens(list(range(size)))
-        # NOTE: decoding one id at a time is slow for 250,000 ids. A newline can only be in a token that shows it,
-        # in the byte-level alphabet ("Ċ") or as a byte token, null in one that shows it; those candidates are decoded
-        # to be sure.
-        for index, token in enumerate(tokens):
-            if token is None:
-                continue
-            is_null = token.endswith(NULL) and index not in left_out
-            if "\n" in token or "Ċ" in token or token == "<0x0A>" or is_null:
-                endings[index] = _ending(self.tokenizer.decode([index], clean_up_tokenization_spaces=False))
-        return endings
+        # NOTE: decoding one id at a time is slow for 250,000 ids. What tells can only be in a token that shows it, in
+        # the byte-level alphabet (where "Ċ" is a newline and "Ġ" a space, as "▁" is elsewhere) or as a byte token;
+        # those candidates are decoded to be sure.
+        candidates = [
+            index
+            for index, token in enumerate(tokens)
+            if token is not None
+            and (is_telling(token.replace("Ċ", "\n").replace("Ġ", " ").replace("▁", " ")) or token.startswith("<0x"))
+        ]
+        texts = {
+            index: self.tokenizer.decode([index], clean_up_tokenization_spaces=False)
+            for index in set(candidates) - set(silent)
+        }
+        return Endings.of_texts(vocab_size, texts, silent)
 
     def _encode(self, texts: list[str]) -> list[list[int]]:
         backend = self._backend
@@ -130,12 +129,6 @@ class SegmentTokenizer:
             return [encoding.ids for encoding in backend.encode_batch_fast(texts, add_special_tokens=False)]
         ids: list[list[int]] = self.tokenizer(texts, add_special_tokens=False)["input_ids"]
         return ids
-
-
-def _ending(text: str) -> int:
-    if "\n" in text:
-        return ENDS
-    return ENDS_AS_FIRST if text.strip(" ") == NULL else GOES_ON
 
 
 def _plain_backend(tokenizer: Any) -> Any:

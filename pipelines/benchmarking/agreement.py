@@ -23,7 +23,7 @@ from rich.console import Console
 
 from hpd_core import EngineConfig, models
 from hpd_core.decoder import Decoder
-from hpd_core.ending import ENDS, Endings, at_line_ends
+from hpd_core.ending import Endings
 from hpd_core.extractor import Weights
 from hpd_core.prepare import PreparedPrompt
 from hpd_core.tokenization import SegmentTokenizer
@@ -162,13 +162,13 @@ def compare_with_vllm(workload: Workload, job: JobConfig, python: str | None, bl
         models.attach(model)
         endings = workload.endings(model)
         prepared = natural_prompts(model, workload, job.engine)
-        requests = fan_out([item.prompt.layout for item in prepared], np.nonzero(endings == ENDS)[0].tolist())
+        requests = fan_out([item.prompt.layout for item in prepared], np.nonzero(endings.closing)[0].tolist())
         vllm = VllmProcess.of_model(python, source, model, {"natural": requests}, block_size)
         try:
             theirs = vllm.run("natural").answers
         finally:
             vllm.close()
-        ours = tree_answers(model, prepared, at_line_ends(endings), job.engine)
+        ours = tree_answers(model, prepared, endings.at_line_ends(), job.engine)
 
         def load_oracle() -> Any:
             oracle = models.load_model(source, job.engine.model_copy(update={"dtype": "float32"}))

@@ -9,11 +9,9 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
-import numpy as np
-
 from hpd_core import EngineConfig, models
 from hpd_core.decoder import Decoder, StepReport
-from hpd_core.ending import GOES_ON
+from hpd_core.ending import Endings
 from hpd_core.memory import fitted, free_bytes
 from pipelines.benchmarking.continuous import run_continuous
 from pipelines.benchmarking.generate import run_draft_model, run_generate, run_prompt_lookup
@@ -77,7 +75,7 @@ def run_engine(
     """
     shape = models.cache_shape(model)
     num_tokens = model.get_output_embeddings().weight.shape[0]
-    endings = workload.endings(model) if natural else np.full(num_tokens, GOES_ON, dtype=np.uint8)
+    endings = workload.endings(model) if natural else Endings.none(num_tokens)
     decoder = Decoder(model, endings, fitted(config, shape, free_bytes(shape.device)), shape)
     limits = decoder.limits
     prepared = workload.prompts(model.config, config, natural=natural)

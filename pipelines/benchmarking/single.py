@@ -12,13 +12,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 
 from hpd_core import EngineConfig, models
 from hpd_core.cohort import Prompt
 from hpd_core.decoder import Decoder
-from hpd_core.ending import GOES_ON
+from hpd_core.ending import Endings
 from pipelines.benchmarking.contenders import GENERATE, TREE
 from pipelines.benchmarking.generate import run_generate
 from pipelines.benchmarking.memory import measure
@@ -61,7 +60,7 @@ def askers(model: Any, workload: Workload, config: EngineConfig) -> dict[str, As
 
 def _engine(model: Any, workload: Workload, config: EngineConfig, *, is_prefix_known: bool = False) -> Ask:
     vocab_size = model.get_output_embeddings().weight.shape[0]
-    decoder = Decoder(model, np.full(vocab_size, GOES_ON, dtype=np.uint8), config, models.cache_shape(model))
+    decoder = Decoder(model, Endings.none(vocab_size), config, models.cache_shape(model))
     prompts = [item.prompt for item in workload.prompts(model.config, config)]
 
     def run(prompt: Prompt) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 
 from hpd_core import CategorySchema, EngineConfig, Record, models
 from hpd_core.cohort import Prompt
-from hpd_core.ending import ENDS_AS_FIRST, Endings
+from hpd_core.ending import Endings
 from hpd_core.layout import Layout
 from hpd_core.prepare import DocumentTokenizer, PreparedPrompt, PromptBuilder, Slot
 from hpd_core.prompt import render_answer_line
@@ -68,8 +68,7 @@ class Workload:
 
     Attributes:
         lengths: per record and attribute, tokens of the value's line, the closing one included.
-        is_null: per record and attribute, whether the value is a null of one token, behind which nobody who decodes
-            values apart writes another (hpd_core/ending.py).
+        own_lengths: the same of those tokens that somebody writes who decodes values apart (hpd_core/ending.py).
         documents: per record, the token ids of its text.
     """
 
@@ -77,7 +76,7 @@ class Workload:
     schemas: Mapping[str, CategorySchema]
     records: Sequence[Record]
     lengths: Sequence[Sequence[int]]
-    is_null: Sequence[Sequence[bool]]
+    own_lengths: Sequence[Sequence[int]]
     documents: Sequence[Sequence[int]]
 
     @classmethod
@@ -91,13 +90,19 @@ class Workload:
         """Values as long as these answers (per record and attribute of its schema)."""
         segments = SegmentTokenizer(tokenizer)
         endings = segments.endings(len(tokenizer))
-        lengths, is_null = [], []
+        lengths, own_lengths = [], []
         for record, items in zip(records, answers, strict=True):
-            pairs = zip(schemas[record.category].attributes, items, strict=True)
+            attributes = schemas[record.category].attributes
+            pairs = zip(attributes, items, strict=True)
             encoded = segments.encode_text([render_answer_line(attribute, item) for attribute, item in pairs])
             lengths.append([len(ids) for ids in encoded])
-            is_null.append([bool(endings[ids[0]] == ENDS_AS_FIRST) for ids in encoded])
-        return cls(tokenizer, schemas, records, lengths, is_null, DocumentTokenizer(tokenizer).encode(records))
+            own_lengths.append(
+                [
+                    endings.length(ids, is_typed=attribute.type != "string")
+                    for attribute, ids in zip(attributes, encoded, strict=True)
+                ]
+            )
+        return cls(tokenizer, schemas, records, lengths, own_lengths, DocumentTokenizer(tokenizer).encode(records))
 
     @classmethod
     def of_gold(cls, tokenizer: Any, job: JobConfig, gold_path: str, limit: int | None) -> Self:
@@ -138,9 +143,8 @@ class Workload:
             return prepared
         prepared = [each for item in prepared for each in _one_by_one(item)]
         for item in prepared:
-            lengths = np.array([self.lengths[slot.record][slot.attribute] for slot in item.slots])
-            if config.layout == "tree":
-                lengths[[self.is_null[slot.record][slot.attribute] for slot in item.slots]] = 1
+            of_values = self.own_lengths if config.layout == "tree" else self.lengths
+            lengths = np.array([of_values[slot.record][slot.attribute] for slot in item.slots])
             item.prompt.layout = dataclasses.replace(item.prompt.layout, max_new_tokens=lengths)
         return prepared
 
@@ -185,7 +189,7 @@ class Workload:
             self,
             records=[self.records[number] for number in numbers],
             lengths=[self.lengths[number] for number in numbers],
-            is_null=[self.is_null[number] for number in numbers],
+            own_lengths=[self.own_lengths[number] for number in numbers],
             documents=[self.documents[number] for number in numbers],
         )
 
@@ -200,7 +204,7 @@ class Workload:
             self,
             schemas=schemas,
             lengths=[_stretched(lengths, count) for lengths in self.lengths],
-            is_null=[_stretched(values, count) for values in self.is_null],
+            own_lengths=[_stretched(lengths, count) for lengths in self.own_lengths],
         )
 
     def with_values_of(self, num_tokens: int) -> Self:
@@ -208,8 +212,8 @@ class Workload:
         return self.with_lengths([[num_tokens] * len(lengths) for lengths in self.lengths])
 
     def with_lengths(self, lengths: Sequence[Sequence[int]]) -> Self:
-        """Values of these lengths, none of them null."""
-        return dataclasses.replace(self, lengths=lengths, is_null=[[False] * len(values) for values in lengths])
+        """Values of these lengths, whoever decodes them."""
+        return dataclasses.replace(self, lengths=lengths, own_lengths=lengths)
 
 
 def _one_by_one(item: PreparedPrompt) -> list[PreparedPrompt]:

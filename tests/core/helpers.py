@@ -13,7 +13,7 @@ from hpd_core.config import EngineConfig
 from hpd_core.constraints import StateTable
 from hpd_core.decoder import Decoder, StepReport
 from hpd_core.drafts import Drafter, DraftSource
-from hpd_core.ending import ENDS, ENDS_AS_FIRST, GOES_ON, Endings
+from hpd_core.ending import Endings, Read
 from hpd_core.layout import FREE, Branch, IntArray, StackedObject, stacked_layout, tree_layout
 from hpd_core.models import attach, cache_shape
 from hpd_core.reference import Choices, ReferenceValue, StackedSkeleton, decode_chain, decode_stacked
@@ -52,9 +52,12 @@ def choices(branch: Branch) -> Choices:
 
 
 def random_endings(rng: np.random.Generator, share: float = 0.15) -> Endings:
-    """Random parts of the vocabulary end a value, anywhere or as its first token, so that values have all lengths."""
-    as_first = np.where(rng.random(VOCABULARY) < share, ENDS_AS_FIRST, GOES_ON)
-    return np.where(rng.random(VOCABULARY) < share, ENDS, as_first).astype(np.uint8)
+    """A random part of the vocabulary ends a value, and random others do by what was read before: all lengths come."""
+    behind = rng.integers(len(Read), size=(len(Read), VOCABULARY))
+    behind = np.where(behind == Read.ENDED, Read.STRING, behind)
+    behind[rng.random(behind.shape) < share] = Read.ENDED
+    behind[Read.LINE] = Read.LINE
+    return Endings(rng.random(VOCABULARY) < share, behind.astype(np.uint8))
 
 
 def random_ids(rng: np.random.Generator, low: int, high: int) -> list[int]:

@@ -18,7 +18,6 @@ from transformers import PreTrainedTokenizerFast
 from hpd_core import Attribute
 from hpd_core.choosing import greedy
 from hpd_core.constraints import Constraints, StateTable, TokenBytes, compile_automaton, value_automaton
-from hpd_core.ending import ENDS
 from hpd_core.layout import FREE
 from hpd_core.prompt import render_answer_line
 from hpd_core.tokenization import SegmentTokenizer
@@ -300,7 +299,7 @@ def test_vocabularies_with_byte_tokens_and_metaspaces(attribute: Attribute) -> N
     assert pattern is not None
     for _ in range(50):
         state, tokens = start, []
-        while not tokens or endings[tokens[-1]] != ENDS:
+        while not tokens or not endings.closing[tokens[-1]]:
             allowed, behind = constraints.table.choices(np.array([state]))
             index = generator.randrange(allowed.shape[1])
             tokens.append(int(allowed[0, index]))

@@ -21,14 +21,14 @@ from hpd_core.drafts import (
     count_accepted,
     prompt_lookup,
 )
-from hpd_core.ending import ENDS, GOES_ON
+from hpd_core.ending import Endings, Read
 from hpd_core.layout import FREE, Branch, IntArray
 
 from .families import FAMILIES, VOCABULARY, build_model
 from .helpers import Prompter, TreeCase, assert_equals_oracle, decode, random_case, random_endings, random_ids
 from .native import WAYS
 
-NEVER = np.full(VOCABULARY, GOES_ON, dtype=np.uint8)
+NEVER = Endings.none(VOCABULARY)
 NOTHING = np.zeros(0, dtype=np.int64)
 ids = st.lists(st.integers(0, 3), max_size=14)
 
@@ -77,13 +77,11 @@ def test_lookup_is_as_said(document: list[int], written: list[int], most: int) -
 
 
 def drafter(*drafts: Sequence[int], endings: Sequence[int] = (), table: StateTable | None = None) -> Drafter:
-    does = NEVER.copy()
-    does[list(endings)] = ENDS
-    return Drafter(64, does, table, lambda document, written, most: drafts[int(written[0])])
+    return Drafter(64, NEVER.also(endings), table, lambda document, written, most: drafts[int(written[0])])
 
 
 def values(count: int, most: int = 9, state: int = FREE) -> list[OpenValue]:
-    return [OpenValue(NOTHING, array([number]), state, most) for number in range(count)]
+    return [OpenValue(NOTHING, array([number]), state, Read.NOTHING, most) for number in range(count)]
 
 
 def test_room_is_shared_evenly() -> None:

@@ -21,7 +21,7 @@ from hpd_core import Engine, EngineConfig, memory, packing
 from hpd_core.cache import CacheBlock, CachePool, CacheShape
 from hpd_core.cohort import Cohort, Prompt
 from hpd_core.decoder import Decoder
-from hpd_core.ending import GOES_ON
+from hpd_core.ending import Endings
 from hpd_core.layout import Branch, tree_layout
 from hpd_core.memory import fitted, free_bytes, halved, is_out_of_memory
 from hpd_core.models import attach, cache_shape
@@ -36,7 +36,7 @@ CPU = torch.device("cpu")
 SHAPE = CacheShape(num_layers=2, num_kv_heads=2, key_size=8, value_size=8, dtype=torch.float32, device=CPU)
 BYTES_PER_TOKEN = 2 * 2 * 16 * 4
 MIB = 2**20
-NEVER = np.full(VOCABULARY, GOES_ON, dtype=np.uint8)
+NEVER = Endings.none(VOCABULARY)
 LLAMA = build_model("llama")
 attach(LLAMA)
 
@@ -240,14 +240,14 @@ from hpd_core.cohort import Prompt
 from hpd_core.decoder import Decoder
 from hpd_core.layout import Branch, tree_layout
 from hpd_core.models import attach, cache_shape
-from hpd_core.ending import GOES_ON
+from hpd_core.ending import Endings
 from hpd_core.packing import PackedLinears
 from tests.core.families import VOCABULARY, build_model
 
 torch.set_num_threads(1)
 model = build_model("llama")
 attach(model)
-never = np.full(VOCABULARY, GOES_ON, dtype=np.uint8)
+never = Endings.none(VOCABULARY)
 limits = EngineConfig(max_prompts_per_cohort=64, max_tokens_per_step=10**6, max_cached_tokens=10**7)
 
 def run(count):

@@ -17,7 +17,7 @@ from hpd_core.choosing import Choice
 from hpd_core.cohort import Chosen, Cohort, CohortInput, Prompt
 from hpd_core.constraints import StateTable
 from hpd_core.decoder import Decoder
-from hpd_core.ending import GOES_ON
+from hpd_core.ending import Endings
 from hpd_core.layout import Branch, tree_layout
 from hpd_core.models import attach, cache_shape
 
@@ -126,7 +126,7 @@ def some_cases(count: int) -> list[Any]:
 
 
 ENDINGS = random_endings(np.random.default_rng(1))
-NEVER = np.full(VOCABULARY, GOES_ON, dtype=np.uint8)
+NEVER = Endings.none(VOCABULARY)
 SMALL: dict[str, Any] = {"max_tokens_per_step": 48, "max_prompts_per_cohort": 3}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from hpd_core.cache import CachePool
 from hpd_core.cohort import Cohort, Prompt
 from hpd_core.config import EngineConfig
 from hpd_core.decoder import Decoder, StepReport
-from hpd_core.ending import ENDS, ENDS_AS_FIRST, GOES_ON
+from hpd_core.ending import Endings, Read
 from hpd_core.layout import Branch, tree_layout
 from hpd_core.models import attach, cache_shape
 
@@ -22,7 +23,7 @@ from .families import VOCABULARY, build_model
 from .helpers import TreeCase, assert_equals_oracle, decode, random_case, random_endings, random_ids
 from .native import needs_native
 
-NEVER = np.full(VOCABULARY, GOES_ON, dtype=np.uint8)
+NEVER = Endings.none(VOCABULARY)
 LLAMA = build_model("llama")
 attach(LLAMA)
 ORACLE = build_model("llama")
@@ -60,17 +61,22 @@ def test_a_value_that_does_not_close_takes_exactly_its_limit(layout: str, budget
 def test_a_value_that_closes_at_its_limit_is_closed(layout: str) -> None:
     rng = np.random.default_rng(2)
     case = random_case(rng, layout, [[]], branches=4, k_max=1)
-    item = decode(build_model("llama"), [case], NEVER + ENDS, EngineConfig())[0]
+    item = decode(build_model("llama"), [case], NEVER.also(range(VOCABULARY)), EngineConfig())[0]
     assert item.closed == [True] * item.layout.num_branches
     assert all(len(tokens) == 1 for tokens in item.tokens)
 
 
-@pytest.mark.parametrize(("layout", "length"), [("tree", 1), ("stacked", 5)])
-def test_a_first_token_that_says_it_all_ends_a_value_that_nobody_sees(layout: str, length: int) -> None:
+@pytest.mark.parametrize(("layout", "length"), [("tree", 3), ("stacked", 5)])
+def test_a_value_that_nobody_sees_ends_when_all_of_it_is_read(layout: str, length: int) -> None:
     case = random_case(np.random.default_rng(2), layout, [[]], branches=4, k_max=5)
-    item = decode(build_model("llama"), [case], NEVER + ENDS_AS_FIRST, EngineConfig())[0]
+    # Whatever the tokens: a string begins, is closed, and has its comma.
+    behind = NEVER.behind.copy()
+    behind[[Read.NOTHING, Read.NOTHING_TYPED]] = Read.STRING
+    behind[Read.STRING], behind[Read.WHOLE] = Read.WHOLE, Read.ENDED
+    item = decode(build_model("llama"), [case], replace(NEVER, behind=behind), EngineConfig())[0]
     assert [len(tokens) for tokens in item.tokens] == [min(length, limit) for limit in item.layout.max_new_tokens]
-    assert item.closed == [layout == "tree"] * item.layout.num_branches
+    assert item.closed == [layout == "tree" and limit >= length for limit in item.layout.max_new_tokens]
+    assert layout == "stacked" or {True, False} == set(item.closed)
 
 
 @pytest.mark.parametrize("family", ["granite", "gemma3", "gpt_oss", "qwen3"])

@@ -5,17 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, normalizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from hpd_core.ending import ENDS, ENDS_AS_FIRST, GOES_ON
+from hpd_core.ending import Read, behind_text
 from hpd_core.prompt import Piece
 from hpd_core.tokenization import SegmentTokenizer
-from hpd_core.types import Attribute, Record
-from hpd_core.values import parse_value
+from hpd_core.types import Record
 from tests.tiny_model import build_tokenizer
 
 TINY = build_tokenizer()
@@ -118,30 +118,23 @@ def test_empty_texts() -> None:
 
 
 @pytest.mark.parametrize("extra", [0, 7], ids=["exact", "padded vocabulary"])
-def test_values_end_with_a_newline_or_as_a_word_that_is_all(segments: SegmentTokenizer, extra: int) -> None:
+def test_every_token_does_to_a_value_what_its_text_does(segments: SegmentTokenizer, extra: int) -> None:
     size = len(segments.tokenizer)
     endings = segments.endings(size + extra)
+    silent = set(segments.tokenizer.all_special_ids)
     texts = [segments.tokenizer.decode([index], clean_up_tokenization_spaces=False) for index in range(size)]
-    expected = [ENDS if "\n" in text else ENDS_AS_FIRST if text in ("null", " null") else GOES_ON for text in texts]
-    assert endings.tolist() == expected + [GOES_ON] * extra
-    assert {ENDS, ENDS_AS_FIRST} <= set(expected)
+    assert endings.closing.tolist() == ["\n" in text for text in texts] + [False] * extra
+    for state in Read:
+        expected = [state if token in silent else behind_text(state, text) for token, text in enumerate(texts)]
+        assert endings.behind[state].tolist() == expected + [behind_text(state, "x")] * extra
 
 
 def test_a_control_token_that_reads_null_says_nothing() -> None:
     tokenizer = build_tokenizer()
     tokenizer.add_special_tokens({"additional_special_tokens": ["<null>", "null"]})
-    assert SegmentTokenizer(tokenizer).endings(len(tokenizer))[-2:].tolist() == [GOES_ON, GOES_ON]
-
-
-@pytest.mark.parametrize("closed", [True, False])
-@pytest.mark.parametrize("multiple", [True, False])
-@pytest.mark.parametrize("kind", ["string", "number", "boolean", "enum"])
-@given(behind=st.text(st.sampled_from('nab1"\\,[]{}: e.-\n')))
-def test_nothing_behind_null_makes_another_answer(kind: Any, multiple: bool, closed: bool, behind: str) -> None:
-    values = ("null", "b") if kind == "enum" else None
-    attribute = Attribute(name="A", type=kind, values=values, multiple=multiple)
-    read = parse_value(attribute, " null" + behind, closed=closed)
-    assert (read.status, read.items) == ("absent", ())
+    endings = SegmentTokenizer(tokenizer).endings(len(tokenizer))
+    assert not endings.closing[-2:].any()
+    assert (endings.behind[:, -2:] == np.array(Read)[:, None]).all()
 
 
 def test_endings_of_a_model_with_fewer_rows_than_tokens() -> None:
@@ -152,7 +145,7 @@ def test_added_tokens_with_a_newline_close_a_value() -> None:
     tokenizer = build_tokenizer()
     tokenizer.add_tokens([AddedToken("\n\n"), AddedToken(",\n  "), AddedToken("   ")])
     endings = SegmentTokenizer(tokenizer).endings(len(tokenizer))
-    assert endings[-3:].tolist() == [ENDS, ENDS, GOES_ON]
+    assert endings.closing[-3:].tolist() == [True, True, False]
 
 
 def test_decoding_keeps_spaces_and_leaves_control_tokens_out() -> None:

@@ -13,7 +13,6 @@ import torch
 from transformers import MistralConfig, MistralForCausalLM
 
 from hpd_core import EngineConfig, PromptTemplate, models
-from hpd_core.ending import ENDS, at_line_ends
 from hpd_core.extractor import Weights
 from hpd_core.prompt import single_header
 from hpd_core.tokenization import SegmentTokenizer
@@ -292,11 +291,11 @@ def compared(model: Any, workload: Workload) -> tuple[list[Question], Answers, A
     prepared = natural_prompts(model, workload, config)
     asked = questions(prepared, workload)
     endings = workload.endings(model)
-    stop = (endings == ENDS).nonzero()[0].tolist()
+    stop = endings.closing.nonzero()[0].tolist()
     theirs = [greedy(model, question.prompt, question.limit, stop) for question in asked]
     models.attach(model)
     try:
-        ours = tree_answers(model, prepared, at_line_ends(endings), config)
+        ours = tree_answers(model, prepared, endings.at_line_ends(), config)
     finally:
         models.use_own_attention(model)
     return asked, ours, theirs

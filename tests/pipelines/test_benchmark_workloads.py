@@ -96,13 +96,12 @@ def test_a_workload_that_nobody_knows_is_an_error(tokenizer: Any) -> None:
 
 
 @pytest.mark.parametrize("keys", ["full", "short"])
-def test_who_decodes_values_apart_writes_nothing_behind_null(keys: Any) -> None:
+def test_who_decodes_values_apart_writes_nothing_behind_what_is_read(keys: Any) -> None:
     tokenizer = build_tokenizer()
     config = EngineConfig(prompt=PromptTemplate(keys=keys))
     shoes = CategorySchema(category="Shoes", attributes=(Attribute(name="Brand"), Attribute(name="Vegan")))
     records = [Record("0", "Shoes", {"t": "Velor"}), Record("1", "Shoes", {"t": "a shoe"})]
     workload = Workload.of_answers(tokenizer, {"Shoes": shoes}, records, [[["Velor"], None], [None, None]])
-    assert workload.is_null == [[False, True], [True, True]]
     value, null = map(len, SegmentTokenizer(tokenizer).encode_text([' "Velor",\n', " null,\n"]))
     assert null > 1
     assert workload.lengths == [[value, null], [null, null]]
@@ -113,14 +112,15 @@ def test_who_decodes_values_apart_writes_nothing_behind_null(keys: Any) -> None:
         prepared = sorted(changed.prompts(model_config, made), key=lambda item: item.slots[0].record)
         return [item.prompt.layout.max_new_tokens.tolist() for item in prepared]
 
-    assert lengths("tree") == [[value, 1], [1, 1]]
+    own = value - 1  # the comma is the value's last token, not the newline
+    assert workload.own_lengths == lengths("tree") == [[own, 1], [1, 1]]
     assert lengths("stacked") == workload.lengths
     whole_keys = sum(map(len, SegmentTokenizer(tokenizer).encode_text(['"Brand":', '"Vegan":'])))
     asked = {tuple(record.lengths): record.answer_length for record in workload.forced(model_config, config)}
-    assert asked == {(value, 1): whole_keys + value + null + 1, (1, 1): whole_keys + 2 * null + 1}
+    assert asked == {(own, 1): whole_keys + value + null + 1, (1, 1): whole_keys + 2 * null + 1}
 
     assert lengths("tree", workload.part([1])) == [[1, 1]]
-    assert lengths("tree", workload.with_attributes(3)) == [[value, 1, value], [1, 1, 1]]
+    assert lengths("tree", workload.with_attributes(3)) == [[own, 1, own], [1, 1, 1]]
     assert lengths("tree", workload.with_values_of(4)) == [[4, 4], [4, 4]]
 
 
