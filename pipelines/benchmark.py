@@ -20,7 +20,7 @@ is no race: whether `tree` and vLLM write the same values.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -40,10 +40,11 @@ from pipelines.benchmarking.contenders import check_names, chosen, run_engine, v
 from pipelines.benchmarking.generate import load_draft_model
 from pipelines.benchmarking.options import plotter, refuse_conflicts, whole_numbers
 from pipelines.benchmarking.profiling import profile
-from pipelines.benchmarking.single import ask_alone, askers
+from pipelines.benchmarking.single import ask_alone, askers, vllm_askers, vllm_requests_alone
 from pipelines.benchmarking.sweeps import find_sweep, run_sweep
 from pipelines.benchmarking.table import report, report_latencies, report_shares, report_sweep
 from pipelines.benchmarking.vllm_process import VllmProcess
+from pipelines.benchmarking.vllm_requests import Requests
 from pipelines.benchmarking.workload import Workload
 from pipelines.benchmarking.workloads import SINGLE, make_workload
 from pipelines.config import JobConfig
@@ -116,6 +117,13 @@ def main(
         # Only what a model says by itself depends on its adapter.
         model = Weights.load(job.model, job.engine, job.adapter if natural else None).model
         models.attach(model)
+
+        def start_vllm(requests: Mapping[str, Requests]) -> VllmProcess:
+            console.print("starting vLLM, which compiles first")
+            process = VllmProcess.of_model(str(vllm), job.model, model, requests, vllm_block_size)
+            stack.callback(process.close)
+            return process
+
         if shares:
             run_engine(model, workload, job.engine)
             report_shares(profile(model, lambda: run_engine(model, workload, job.engine)))
@@ -125,7 +133,11 @@ def main(
             if draw is not None:
                 console.print(f"written: {draw(curve, name, f'{name}, {job.model}')}")
         elif made_up == SINGLE:
-            asks = chosen(askers(model, workload, job.engine), only)
+            asks = askers(model, workload, job.engine)
+            if vllm is not None:
+                alone = vllm_requests_alone(workload.forced(model.config, job.engine))
+                asks |= vllm_askers(start_vllm(alone))
+            asks = chosen(asks, only)
             latencies = ask_alone(asks, len(workload.records), repeats, model.device, console.print)
             report_latencies(job.model, model, name, repeats, latencies)
         else:
@@ -135,9 +147,7 @@ def main(
             if vllm is not None:
                 requests = vllm_requests(model, workload, job.engine)
                 check_names([*requests, *entrants], only)
-                console.print("starting vLLM, which compiles first")
-                process = VllmProcess.of_model(vllm, job.model, model, requests, vllm_block_size)
-                stack.callback(process.close)
+                process = start_vllm(requests)
                 facts["vllm"] = process.facts | {"block_size": vllm_block_size}
                 outside = vllm_contenders(process, requests)
             runs = chosen(outside | entrants, only, everybody)

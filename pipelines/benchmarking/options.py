@@ -16,7 +16,6 @@ _EXCLUSIVE = (
     ("--natural", "--vllm"),
     ("--natural", "--profile"),
     ("--natural", "--workload single"),
-    ("--vllm", "--workload single"),
     ("--profile", "--workload single"),
     ("--natural", "--draft-model"),
     ("--vllm", "--profile"),

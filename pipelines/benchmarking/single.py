@@ -1,14 +1,15 @@
 """One product at a time: how long a user waits who asks about one product. `benchmark.py --workload single`.
 
 Every product is decoded alone, one after the other. The category's prefix is computed again for each of them, as for
-the first product of a category; "prefix known" is how long every further one takes.
+the first product of a category (vLLM's cache of prefixes is emptied); "prefix known" is how long every further one
+takes.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,10 +19,12 @@ from hpd_core import EngineConfig, models
 from hpd_core.cohort import Prompt
 from hpd_core.decoder import Decoder
 from hpd_core.ending import Endings
-from pipelines.benchmarking.contenders import GENERATE, TREE
+from pipelines.benchmarking.contenders import GENERATE, TREE, VLLM_AR, VLLM_FAN_OUT
 from pipelines.benchmarking.generate import run_generate
 from pipelines.benchmarking.memory import measure
-from pipelines.benchmarking.workload import Workload
+from pipelines.benchmarking.vllm_process import VllmProcess
+from pipelines.benchmarking.vllm_requests import Requests, autoregressive, fan_out
+from pipelines.benchmarking.workload import ForcedRecord, Workload
 from pipelines.benchmarking.yardsticks import seconds_of
 
 PREFIX_KNOWN = "tree, prefix known"
@@ -29,10 +32,15 @@ PREFIX_KNOWN = "tree, prefix known"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Wait:
-    """How long one product took, and in how many forward passes."""
+    """How long one product took, and in how many forward passes.
+
+    Attributes:
+        peak_bytes: memory of another process that did it, at its highest; None: this one's is to be looked at.
+    """
 
     seconds: float
     num_steps: int
+    peak_bytes: int | None = None
 
 
 Ask = Callable[[int], Wait]
@@ -56,6 +64,29 @@ def askers(model: Any, workload: Workload, config: EngineConfig) -> dict[str, As
         TREE: _engine(model, workload, config.model_copy(update={"layout": "tree"})),
         PREFIX_KNOWN: _engine(model, workload, config.model_copy(update={"layout": "tree"}), is_prefix_known=True),
     }
+
+
+def vllm_requests_alone(records: Sequence[ForcedRecord]) -> dict[str, Requests]:
+    """What vLLM is asked of each product, under a name of its own."""
+    return {
+        _asked(name, number): requests
+        for number, record in enumerate(records)
+        for name, requests in ((VLLM_AR, autoregressive([record])), (VLLM_FAN_OUT, fan_out([record.layout])))
+    }
+
+
+def vllm_askers(vllm: VllmProcess) -> dict[str, Ask]:
+    """Name -> how vLLM, started with these requests, decodes one product. A step gives each request a token at most."""
+
+    def ask(name: str, number: int) -> Wait:
+        run = vllm.run(_asked(name, number))
+        return Wait(run.seconds, max(map(len, run.answers)), run.peak_bytes)
+
+    return {name: partial(ask, name) for name in (VLLM_AR, VLLM_FAN_OUT)}
+
+
+def _asked(name: str, number: int) -> str:
+    return f"{name}, product {number}"
 
 
 def _engine(model: Any, workload: Workload, config: EngineConfig, *, is_prefix_known: bool = False) -> Ask:
@@ -103,8 +134,8 @@ def ask_alone(
     latencies = {}
     for name, ask in asks.items():
         ask(0)  # whatever happens once only
-        _, peak, _ = measure(partial(ask, num_records - 1), device)
-        latencies[name] = Latency([], peak)
+        wait, peak, _ = measure(partial(ask, num_records - 1), device)
+        latencies[name] = Latency([], peak if wait.peak_bytes is None else wait.peak_bytes)
     for repeat in range(repeats):
         say(f"round {repeat + 1}/{repeats}: {num_records} products, one at a time")
         for number in range(num_records):

@@ -84,7 +84,7 @@ def report(name: str, model: Any, workload: str, found: Comparison, other_facts:
     if natural:
         notes.append(
             "Answers are as long as each contender's model writes them: the lengths differ, see tokens/value. ('tree' "
-            "writes nothing behind null.)"
+            "writes nothing behind a value that is read.)"
         )
     _print(table, notes)
     facts = _facts(name, model, workload) | {

@@ -17,7 +17,7 @@ from hpd_core.baseline import AutoregressiveBaseline
 from hpd_core.tokenization import SegmentTokenizer
 from pipelines.benchmark import app
 from pipelines.benchmarking import memory, plots, resident
-from pipelines.benchmarking.contenders import GENERATE, TREE, Run
+from pipelines.benchmarking.contenders import GENERATE, TREE, VLLM_AR, VLLM_FAN_OUT, Run
 from pipelines.benchmarking.memory import measure
 from pipelines.benchmarking.natural import natural_contenders
 from pipelines.benchmarking.single import PREFIX_KNOWN
@@ -27,6 +27,7 @@ from pipelines.benchmarking.workloads import make_workload
 from pipelines.errors import UsageError
 from tests.pipelines.commands import wait_until
 from tests.pipelines.conftest import Workplace
+from tests.pipelines.test_benchmark import RIVALS
 from tests.tiny_model import answering_model, answering_tokenizer
 
 CONFIG = EngineConfig(dtype="float32", device="cpu", max_value_tokens=6)
@@ -198,6 +199,16 @@ def test_single_products_wait_for_themselves_only(workplace: Workplace) -> None:
     assert found[GENERATE]["median_steps"] > 5 * found[TREE]["median_steps"]
     assert all(row["median_ms"] <= row["p90_ms"] for row in found.values())
     assert {len(seconds) for seconds in facts["seconds"].values()} == {2 * 3}
+
+
+@pytest.mark.skipif(not RIVALS.exists(), reason="no vLLM here; `make rivals` installs it")
+def test_vllm_is_asked_about_single_products_too(workplace: Workplace) -> None:
+    settings = ("--vllm", str(RIVALS), "--limit", "2", "--set", "model=smollm2", "--set", "engine.max_value_tokens=30")
+    found = facts_of(run(workplace, "--workload", "single", *settings))["latency"]
+    assert found[VLLM_AR]["median_steps"] == found[GENERATE]["median_steps"]
+    # One more of ours is the prefix's, which vLLM computes with the first request.
+    assert found[VLLM_FAN_OUT]["median_steps"] == found[TREE]["median_steps"] - 1
+    assert all(row["peak_bytes"] > 0 for row in found.values())
 
 
 @pytest.mark.parametrize("is_linux", [True, False])
