@@ -2,10 +2,11 @@
 
 Its line ends with the first token whose text holds a newline (paper, 4.3.4), and what is read is the first JSON value
 of that line (values.py). So a value that nobody else sees ends earlier, with the token behind which nothing makes
-another answer of it, and the model is not asked for the rest:
+another answer of it, and the model is not asked for the rest (of a string or list that is no JSON neither: it is
+invalid at once, and not truncated when it has gone on to K_max):
 
     "Velor",⏎       with the comma behind a string or a list that is closed
-    null,⏎          with the null, where one token says it, or a space and one
+    null,⏎          with the null, where one token says it (or a space and one)
     12,⏎  true,⏎    typed values (constraints.py): a number with its comma, a boolean with itself, as null
 
 Behind a number or `true` of an attribute that may be anything there may stand the rest of a text that the model forgot
@@ -82,7 +83,9 @@ class Endings:
     behind: Readings
 
     @classmethod
-    def of_texts(cls, size: int, telling: Mapping[int, str], silent: Iterable[int] = ()) -> Endings:
+    def of_texts(
+        cls, size: int, telling: Mapping[int, str], silent: Iterable[int] = (), unsure: Sequence[int] = ()
+    ) -> Endings:
         """A vocabulary of letters, but for some tokens.
 
         Args:
@@ -90,12 +93,15 @@ class Endings:
             telling: texts of the tokens that hold a newline, a character of `TELLING`, a word that is a value, or
                 nothing but spaces.
             silent: tokens that write nothing into an answer.
+            unsure: tokens whose text depends on their neighbours (a byte among bytes that are no UTF-8): behind them
+                the line is written to its end.
         """
         behind = np.repeat(np.array([behind_text(state, "x") for state in Read], dtype=np.uint8)[:, None], size, axis=1)
         for token, text in telling.items():
             behind[:, token] = [behind_text(state, text) for state in Read]
         for token in silent:
             behind[:, token] = list(Read)
+        behind[: Read.ENDED, list(unsure)] = Read.LINE
         closing = np.zeros(size, dtype=bool)
         closing[[token for token, text in telling.items() if "\n" in text]] = True
         return cls(closing, behind)

@@ -29,10 +29,6 @@ SwiGLU."""
 
 _ACTIVATIONS = (type(ACT2FN["silu"]), torch.nn.SiLU)
 
-_BLOCK_BYTES = {"cpu": 2**24, "cuda": 2**28}
-"""Of logits at a time. On a CPU malloc uses the same memory again; for more it would ask the system for new pages each
-time. A GPU wants large products."""
-
 
 class Pointwise(Protocol):
     """What stands between the linear layers: the modules `native.pointwise` and `compiled`."""
@@ -160,10 +156,21 @@ class FusedLayers:
 
     def _in_blocks(self, hidden: Tensor) -> Iterator[Tensor]:
         head = self._model.lm_head
-        block_bytes = _BLOCK_BYTES.get(hidden.device.type, 2**28)
-        at_once = max(16, block_bytes // (head.out_features * hidden.element_size()))
+        at_once = max(16, _block_bytes(hidden) // (head.out_features * hidden.element_size()))
         for first in range(0, len(hidden), at_once):
             yield head(hidden[first : first + at_once])
+
+
+def _block_bytes(hidden: Tensor) -> int:
+    """Of logits at a time.
+
+    A GPU wants large products. On a CPU malloc uses the same 16 MiB again, where for more it would ask the system for
+    new pages each time; but weights that are not packed (packing.py) are put in order anew for every product, which
+    costs more than pages where few rows are multiplied with so many columns.
+    """
+    if hidden.device.type != "cpu":
+        return 2**28
+    return 2**24 if hidden.dtype == torch.bfloat16 else 2**27
 
 
 def _is_known(model: Any) -> bool:

@@ -12,6 +12,8 @@ from hpd_core.ending import Endings, is_telling
 from hpd_core.errors import PromptError
 from hpd_core.prompt import Piece
 
+_BYTE_TOKEN = re.compile(r"<0x[0-9A-F]{2}>")
+
 
 class SegmentTokenizer:
     """Tokenizes the pieces of a prompt apart and joins them as ids.
@@ -105,22 +107,23 @@ class SegmentTokenizer:
             vocab_size: rows of the logits; may exceed the tokenizer's own vocabulary (padding).
         """
         size = min(vocab_size, len(self.tokenizer))
-        silent = [index for index in self.tokenizer.all_special_ids if index < size]
         tokens = self.tokenizer.convert_ids_to_tokens(list(range(size)))
+        silent = {*range(size, vocab_size), *(index for index, token in enumerate(tokens) if token is None)}
+        silent |= set(self.tokenizer.all_special_ids)  # and others that `decode` leaves out:
+        silent |= {index for index, added in self.tokenizer.added_tokens_decoder.items() if added.special}
         # NOTE: decoding one id at a time is slow for 250,000 ids. What tells can only be in a token that shows it, in
         # the byte-level alphabet (where "Ċ" is a newline and "Ġ" a space, as "▁" is elsewhere) or as a byte token;
         # those candidates are decoded to be sure.
-        candidates = [
-            index
-            for index, token in enumerate(tokens)
-            if token is not None
-            and (is_telling(token.replace("Ċ", "\n").replace("Ġ", " ").replace("▁", " ")) or token.startswith("<0x"))
-        ]
-        texts = {
-            index: self.tokenizer.decode([index], clean_up_tokenization_spaces=False)
-            for index in set(candidates) - set(silent)
-        }
-        return Endings.of_texts(vocab_size, texts, silent)
+        texts, bytes_alone = {}, []
+        for index, token in enumerate(tokens):
+            if index in silent:
+                continue
+            is_byte = _BYTE_TOKEN.fullmatch(token) is not None
+            if is_byte or is_telling(token.replace("Ċ", "\n").replace("Ġ", " ").replace("▁", " ")):
+                texts[index] = self.tokenizer.decode([index], clean_up_tokenization_spaces=False)
+                if is_byte and is_telling(texts[index]):
+                    bytes_alone.append(index)
+        return Endings.of_texts(vocab_size, texts, [index for index in silent if index < vocab_size], bytes_alone)
 
     def _encode(self, texts: list[str]) -> list[list[int]]:
         backend = self._backend

@@ -23,7 +23,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 if not __package__:
     # Started as a file: Python has put this folder on the path, the checkout around it is needed.
@@ -36,7 +36,15 @@ from hpd_core import HPDError, models
 from hpd_core.extractor import Weights
 from pipelines.benchmarking.agreement import compare_with_vllm, report_agreement
 from pipelines.benchmarking.comparison import Rounds, compare, enter
-from pipelines.benchmarking.contenders import check_names, chosen, run_engine, vllm_contenders, vllm_requests
+from pipelines.benchmarking.contenders import (
+    VLLM_AR,
+    VLLM_FAN_OUT,
+    check_names,
+    chosen,
+    run_engine,
+    vllm_contenders,
+    vllm_requests,
+)
 from pipelines.benchmarking.generate import load_draft_model
 from pipelines.benchmarking.options import plotter, refuse_conflicts, whole_numbers
 from pipelines.benchmarking.profiling import profile
@@ -124,6 +132,9 @@ def main(
             stack.callback(process.close)
             return process
 
+        def facts_of_vllm(process: VllmProcess) -> dict[str, Any]:
+            return {"vllm": process.facts | {"block_size": vllm_block_size}}
+
         if shares:
             run_engine(model, workload, job.engine)
             report_shares(profile(model, lambda: run_engine(model, workload, job.engine)))
@@ -133,13 +144,15 @@ def main(
             if draw is not None:
                 console.print(f"written: {draw(curve, name, f'{name}, {job.model}')}")
         elif made_up == SINGLE:
-            asks = askers(model, workload, job.engine)
+            asks, facts = askers(model, workload, job.engine), {}
             if vllm is not None:
-                alone = vllm_requests_alone(workload.forced(model.config, job.engine))
-                asks |= vllm_askers(start_vllm(alone))
+                check_names([VLLM_AR, VLLM_FAN_OUT, *asks], only)
+                process = start_vllm(vllm_requests_alone(workload.forced(model.config, job.engine)))
+                facts = facts_of_vllm(process)
+                asks |= vllm_askers(process)
             asks = chosen(asks, only)
             latencies = ask_alone(asks, len(workload.records), repeats, model.device, console.print)
-            report_latencies(job.model, model, name, repeats, latencies)
+            report_latencies(job.model, model, name, repeats, latencies, facts)
         else:
             draft = load_draft_model(draft_model, job.model, tokenizer, job.engine) if draft_model else None
             entrants = enter(model, workload, job.engine, batch_size, natural, draft)
@@ -148,7 +161,7 @@ def main(
                 requests = vllm_requests(model, workload, job.engine)
                 check_names([*requests, *entrants], only)
                 process = start_vllm(requests)
-                facts["vllm"] = process.facts | {"block_size": vllm_block_size}
+                facts = facts_of_vllm(process)
                 outside = vllm_contenders(process, requests)
             runs = chosen(outside | entrants, only, everybody)
             rounds = Rounds(repeats, batch_size, natural, outside.keys(), compiled)

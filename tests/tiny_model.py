@@ -6,11 +6,12 @@ large, so that they often win. Hidden size 64 is what 4-bit and 8-bit weights ne
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 ANSWERS = [' "red",\n', ' "blue",\n', " null,\n", " 42,\n", " true,\n", ' ["a", "b"],\n', ' "x" and more\n']
@@ -43,6 +44,28 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
         tokenizer_object=tokenizer, pad_token="<|pad|>", eos_token="<|im_end|>", chat_template=_CHAT_TEMPLATE
     )
     return wrapped
+
+
+def sentencepiece_tokenizer() -> Any:
+    """As Llama 2's and Gemma's: spaces are "▁", one is put before every text, rare characters become byte tokens."""
+    corpus = [f' "{word}",\n null,\n true,\n false,\n 12.5,\n' for word in ("red", "blue", "dark roast")] * 3
+    trainer = trainers.BpeTrainer(
+        vocab_size=420,
+        special_tokens=["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))],
+        limit_alphabet=40,
+        show_progress=False,
+    )
+    trained = Tokenizer(models.BPE())
+    trained.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never", split=False)
+    trained.train_from_iterator([text.replace("\n", "") for text in corpus], trainer)
+    state = json.loads(trained.to_str())["model"]
+    merges = [tuple(merge) for merge in state["merges"]]
+    tokenizer = Tokenizer(models.BPE(state["vocab"], merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>", bos_token="<s>", eos_token="</s>")
 
 
 def answering_tokenizer() -> Any:

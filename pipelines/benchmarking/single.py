@@ -35,11 +35,12 @@ class Wait:
     """How long one product took, and in how many forward passes.
 
     Attributes:
-        peak_bytes: memory of another process that did it, at its highest; None: this one's is to be looked at.
+        is_elsewhere: another process did it, whose memory is `peak_bytes` at its highest, where that is known.
     """
 
     seconds: float
     num_steps: int
+    is_elsewhere: bool = False
     peak_bytes: int | None = None
 
 
@@ -76,11 +77,14 @@ def vllm_requests_alone(records: Sequence[ForcedRecord]) -> dict[str, Requests]:
 
 
 def vllm_askers(vllm: VllmProcess) -> dict[str, Ask]:
-    """Name -> how vLLM, started with these requests, decodes one product. A step gives each request a token at most."""
+    """Name -> how vLLM, started with `vllm_requests_alone`, decodes one product.
+
+    It does not tell its steps: a request gets a token in each at most, so there are as many as the longest answer has.
+    """
 
     def ask(name: str, number: int) -> Wait:
         run = vllm.run(_asked(name, number))
-        return Wait(run.seconds, max(map(len, run.answers)), run.peak_bytes)
+        return Wait(run.seconds, max(map(len, run.answers)), is_elsewhere=True, peak_bytes=run.peak_bytes)
 
     return {name: partial(ask, name) for name in (VLLM_AR, VLLM_FAN_OUT)}
 
@@ -120,11 +124,11 @@ class Latency:
     """How somebody served every product.
 
     Attributes:
-        peak_bytes: memory at its highest for one product, above what was there before.
+        peak_bytes: memory at its highest for one product, above what was there before; None: not known.
     """
 
     waits: list[Wait]
-    peak_bytes: int
+    peak_bytes: int | None
 
 
 def ask_alone(
@@ -135,7 +139,7 @@ def ask_alone(
     for name, ask in asks.items():
         ask(0)  # whatever happens once only
         wait, peak, _ = measure(partial(ask, num_records - 1), device)
-        latencies[name] = Latency([], peak if wait.peak_bytes is None else wait.peak_bytes)
+        latencies[name] = Latency([], wait.peak_bytes if wait.is_elsewhere else peak)
     for repeat in range(repeats):
         say(f"round {repeat + 1}/{repeats}: {num_records} products, one at a time")
         for number in range(num_records):

@@ -107,10 +107,17 @@ def report(name: str, model: Any, workload: str, found: Comparison, other_facts:
     print(json.dumps(facts))
 
 
-def report_latencies(name: str, model: Any, workload: str, repeats: int, latencies: dict[str, Latency]) -> None:
+def report_latencies(
+    name: str,
+    model: Any,
+    workload: str,
+    repeats: int,
+    latencies: dict[str, Latency],
+    other_facts: dict[str, Any],
+) -> None:
     """The table, then the JSON line."""
     num_records = len(latencies[TREE].waits) // repeats
-    found = {
+    found: dict[str, dict[str, Any]] = {
         contender: {
             "median_ms": 1000 * statistics.median(wait.seconds for wait in latency.waits),
             "p90_ms": 1000 * _percentile_90([wait.seconds for wait in latency.waits]),
@@ -132,11 +139,12 @@ def report_latencies(name: str, model: Any, workload: str, repeats: int, latenci
         table,
         [
             "steps: forward passes one after the other, median. MB: memory at its highest for one product, above what "
-            "stands before it: the loaded model and, for a layout, the copy of its weights that it has packed."
+            "stands before it: the loaded model and, for a layout, the copy of its weights that it has packed. vLLM "
+            "does not tell its steps: they are at least so many. Its cache of prefixes is emptied before every product."
         ],
     )
     seconds = {contender: [wait.seconds for wait in latency.waits] for contender, latency in latencies.items()}
-    facts = _facts(name, model, workload) | {"records": num_records, "latency": found, "seconds": seconds}
+    facts = _facts(name, model, workload) | {"records": num_records, "latency": found, "seconds": seconds} | other_facts
     print(json.dumps(facts))
 
 

@@ -58,5 +58,7 @@ def compiled_for(processor: str, cache: Path) -> Iterator[None]:
         patch.setenv("HPD_CACHE", str(cache))
         patch.setattr(library, "_FLAGS", (*library._FLAGS, f"-march={processor}"))
         library._load.cache_clear()
-        yield
-    library._load.cache_clear()
+        try:
+            yield
+        finally:
+            library._load.cache_clear()

@@ -12,8 +12,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast
+from tokenizers import AddedToken
 
 from hpd_core import Attribute
 from hpd_core.choosing import greedy
@@ -22,7 +21,7 @@ from hpd_core.layout import FREE
 from hpd_core.prompt import render_answer_line
 from hpd_core.tokenization import SegmentTokenizer
 from hpd_core.values import parse_value
-from tests.tiny_model import build_tokenizer
+from tests.tiny_model import build_tokenizer, sentencepiece_tokenizer
 
 from .constrained import answer_pattern, text_choices
 from .native import needs_native
@@ -255,28 +254,6 @@ def test_enum_members_are_written_as_json(tokenizer: Any) -> None:
             state = states[state][token]
 
 
-def _sentencepiece_tokenizer() -> Any:
-    """As Llama 2's and Gemma's: spaces are "▁", one is put before every text, rare characters become byte tokens."""
-    corpus = [f' "{word}",\n null,\n true,\n false,\n 12.5,\n' for word in ("red", "blue", "dark roast")] * 3
-    trainer = trainers.BpeTrainer(
-        vocab_size=420,
-        special_tokens=["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))],
-        limit_alphabet=40,
-        show_progress=False,
-    )
-    trained = Tokenizer(models.BPE())
-    trained.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never", split=False)
-    trained.train_from_iterator([text.replace("\n", "") for text in corpus], trainer)
-    state = json.loads(trained.to_str())["model"]
-    merges = [tuple(merge) for merge in state["merges"]]
-    tokenizer = Tokenizer(models.BPE(state["vocab"], merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
-    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-    tokenizer.decoder = decoders.Sequence(
-        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
-    )
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>", bos_token="<s>", eos_token="</s>")
-
-
 @pytest.mark.parametrize(
     "attribute",
     [
@@ -286,7 +263,7 @@ def _sentencepiece_tokenizer() -> Any:
     ],
 )
 def test_vocabularies_with_byte_tokens_and_metaspaces(attribute: Attribute) -> None:
-    tokenizer = _sentencepiece_tokenizer()
+    tokenizer = sentencepiece_tokenizer()
     text = ' "日本",\n'
     ids = tokenizer(text, add_special_tokens=False)["input_ids"]
     assert any(token.startswith("<0x") for token in tokenizer.convert_ids_to_tokens(ids))

@@ -176,7 +176,7 @@ def test_what_only_native_attention_allows(attention: str, native: bool, monkeyp
 @pytest.mark.usefixtures("poison")
 def test_small_blocks_of_logits(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Constraints are in them; every block but the last has 16 rows."""
-    monkeypatch.setattr(forward, "_BLOCK_BYTES", {"cpu": 1})
+    monkeypatch.setattr(forward, "_block_bytes", lambda hidden: 1)
     sizes: list[int] = []
     rng = np.random.default_rng(3)
     endings = random_endings(rng, share=0.05)

@@ -231,8 +231,9 @@ def test_it_computes_the_same_without_the_instructions_of_this_machine(tmp_path:
 def check_numbers() -> None:
     rng = np.random.default_rng(9)
     for dtype in (torch.float32, torch.bfloat16):
-        for window, softcap, size in ((None, None, 64), (9, 3.0, 24)):
-            shape = Shape([9, 0, 33], 40, 2, 3, size, size, (50,), dtype, window, softcap, sinks=softcap)
+        # Whole vectors, and parts of one, of any length.
+        for window, softcap, size, value_size in ((None, None, 64, 64), (9, 3.0, 24, 7), (None, None, 18, 10)):
+            shape = Shape([9, 0, 33], 40, 2, 3, size, value_size, (50,), dtype, window, softcap, sinks=softcap)
             item = problem(rng, shape)
             check(item, item.run())
     for value_size in (64, 8):  # whole vectors, and what is left behind them

@@ -71,7 +71,7 @@ def test_decoding_equals_the_oracle_and_never_waits(
 
 
 def test_logits_in_many_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forward, "_BLOCK_BYTES", {"cuda": 1})
+    monkeypatch.setattr(forward, "_block_bytes", lambda hidden: 1)
     rng = np.random.default_rng(5)
     endings = random_endings(rng)
     cases = [random_case(rng, "tree", [random_ids(rng, 4, 12)], branches=9, k_max=6) for _ in range(8)]

@@ -16,7 +16,7 @@ from hpd_core.ending import Read, behind_text
 from hpd_core.prompt import Piece
 from hpd_core.tokenization import SegmentTokenizer
 from hpd_core.types import Record
-from tests.tiny_model import build_tokenizer
+from tests.tiny_model import build_tokenizer, sentencepiece_tokenizer
 
 TINY = build_tokenizer()
 SEGMENTS = SegmentTokenizer(TINY)
@@ -121,12 +121,37 @@ def test_empty_texts() -> None:
 def test_every_token_does_to_a_value_what_its_text_does(segments: SegmentTokenizer, extra: int) -> None:
     size = len(segments.tokenizer)
     endings = segments.endings(size + extra)
-    silent = set(segments.tokenizer.all_special_ids)
-    texts = [segments.tokenizer.decode([index], clean_up_tokenization_spaces=False) for index in range(size)]
+    texts = [segments.decode([[index]])[0] for index in range(size)]
     assert endings.closing.tolist() == ["\n" in text for text in texts] + [False] * extra
     for state in Read:
-        expected = [state if token in silent else behind_text(state, text) for token, text in enumerate(texts)]
-        assert endings.behind[state].tolist() == expected + [behind_text(state, "x")] * extra
+        assert endings.behind[state].tolist() == [behind_text(state, text) for text in texts] + [state] * extra
+
+
+def test_what_is_left_out_of_an_answer_is_not_read() -> None:
+    """Behind a backslash a quote closes nothing, whatever stands between them that `decode` leaves out."""
+    tokenizer = build_tokenizer()
+    tokenizer.add_tokens([AddedToken("[INST]", special=True), AddedToken("<tool>", special=True)])
+    segments = SegmentTokenizer(tokenizer)
+    size = len(tokenizer)
+    assert not {size - 1, size - 2} & set(tokenizer.all_special_ids)
+    endings = segments.endings(size + 3)
+    quote, backslash, comma, newline = (segments.encode_text([text])[0] for text in ('"', "\\", ",", "\n"))
+    for silent in (size - 2, size - 1, size + 1):
+        ids = [*quote, silent, *backslash, silent, *quote, *comma, *quote, silent, *comma, *newline]
+        assert endings.length(ids, False) == len(ids) - 1
+        assert segments.decode([ids[:-1]]) == ['"\\",",']
+
+
+def test_bytes_that_are_no_text_alone_end_no_value_but_with_its_line() -> None:
+    """A decoder makes of a run of byte tokens that is no UTF-8 as many marks, quotes and commas included."""
+    segments = SegmentTokenizer(sentencepiece_tokenizer())
+    convert = segments.tokenizer.convert_tokens_to_ids
+    quote, r, comma = convert(['▁"', "r", ","])
+    assert segments.decode([convert(["<0xC3>", "<0x22>", "<0x2C>"])])[0].count("\ufffd") == 3
+    endings = segments.endings(len(segments.tokenizer))
+    line = [quote, r, *convert(["<0xC3>", "<0x22>", "<0x2C>"]), r, quote, comma, *convert(["<0x0A>"])]
+    assert endings.length(line, False) == len(line)
+    assert endings.length([quote, r, *convert(["<0xC3>"]), quote, comma, comma], False) == 5
 
 
 def test_a_control_token_that_reads_null_says_nothing() -> None:
