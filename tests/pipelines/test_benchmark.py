@@ -54,7 +54,7 @@ def run(workplace: Workplace, *arguments: str) -> Result:
 
 
 def expected_tokens(workplace: Workplace, **settings: Any) -> int:
-    """Every category's prefix once, what stands behind it, and all of each value but its last token."""
+    """Every category's prefix once, what stands behind it, and all of each value that is written but its last token."""
     job = workplace.config()
     tokenizer = models.load_tokenizer(job.model, job.engine)
     workload = Workload.of_gold(tokenizer, job, str(workplace.folder / "gold.jsonl"), None)
@@ -62,7 +62,9 @@ def expected_tokens(workplace: Workplace, **settings: Any) -> int:
     layouts = [item.prompt.layout for item in workload.prompts(models.load_model(job.model, job.engine).config, config)]
     prefixes = {layout.token_ids[: layout.num_prefix_tokens].tobytes(): layout.num_prefix_tokens for layout in layouts}
     own = sum(layout.num_tokens - layout.num_prefix_tokens for layout in layouts)
-    decoded = sum(length - 1 for lengths in workload.lengths for length in lengths)
+    written = workload.own_lengths if config.layout == "tree" else workload.lengths
+    assert sum(map(sum, workload.own_lengths)) < sum(map(sum, workload.lengths))
+    decoded = sum(length - 1 for lengths in written for length in lengths)
     return sum(prefixes.values()) + own + decoded
 
 

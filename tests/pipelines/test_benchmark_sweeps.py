@@ -127,8 +127,8 @@ def test_values_grow_by_the_tokens_they_are_said_to_have(model: Any, workload: W
 def test_attributes_multiply_the_values(model: Any, workload: Workload) -> None:
     swept = sweep("attributes", [1, 16], model, workload)
     one, sixteen = (run.work.num_logits for run in tree_runs(swept) if run.work)
-    assert one == sum(lengths[0] for lengths in workload.lengths)
-    assert sixteen == 2 * sum(map(sum, workload.lengths))
+    assert one == sum(lengths[0] for lengths in workload.own_lengths)
+    assert sixteen == 2 * sum(map(sum, workload.own_lengths))
 
 
 def test_stacks_and_batches(model: Any, workload: Workload) -> None:
@@ -136,7 +136,7 @@ def test_stacks_and_batches(model: Any, workload: Workload) -> None:
     steps = {name: [runs[0].num_steps for runs in points] for name, points in swept.runs.items()}
     assert set(steps) == {"stacked J=1", "stacked J=4", TREE}
     # One after the other, everybody's steps add up.
-    longest = sum(max(lengths) for lengths in workload.lengths)
+    longest = sum(max(lengths) for lengths in workload.own_lengths)
     assert all(alone is not None and together is not None and alone > together for alone, together in steps.values())
     assert steps[TREE][0] is not None
     assert steps[TREE][0] >= longest
