@@ -8,6 +8,8 @@ continued with some of them:
     asked and denied      {Foldable, boolean}             "... does not fold ..."           ->  false
     asked, not stated     {Guarantee, number, months}                                       ->  null
     stated, not asked     "Cable length: 1.8 m"
+    in another language   "... mit 24 Monaten Garantie ..."                                 ->  24
+    in another unit       "... parcel weighs 850 g ..."                                     ->  0.85, asked in kg
 
 They need not suit the product; what is learned is to find what is asked, in the form that is asked for. What is taught
 must be true of the text all the same:
@@ -29,10 +31,12 @@ from collections.abc import Iterable, Sequence
 from hpd_core import CategorySchema, Record
 from pipelines.scoring import fold
 from pipelines.training.data import Items
-from pipelines.training.specifications import SPECIFICATIONS, Specification, topic_words
+from pipelines.training.specifications import LANGUAGES, OTHERS, SPECIFICATIONS, Specification, topic_words
 
-_MAX_ASKED, _MAX_UNASKED, _MAX_PLEASANTRIES = 7, 6, 4
+_MAX_ASKED, _MAX_UNASKED, _MAX_PLEASANTRIES = 9, 6, 4
 _STATED = 0.6  # share of the asked ones that a text states
+_FOREIGN = 0.35  # share of the variants whose texts go on in another language
+_MANY = 12  # so many specifications are enough to draw from
 _SEPARATE, _FIRST = 0.5, 0.2  # shares of the texts: with a field of their own for them; with them before the rest
 _FIELD_NAMES = ("description", "bullets", "details", "features", "specs", "info")
 _JOINTS = ("\n", ". ", "; ", " | ", ", ", " - ")
@@ -73,6 +77,17 @@ def suitable(schema: CategorySchema) -> list[Specification]:
     return [item for item in SPECIFICATIONS if not item.topics & taken]
 
 
+def draw_language(generator: random.Random) -> str | None:
+    """The language in which texts are continued; None is English."""
+    return generator.choice(LANGUAGES) if generator.random() < _FOREIGN else None
+
+
+def stated_in(language: str | None, free: Sequence[Specification]) -> Sequence[Specification]:
+    """Those that can be stated in the language, if they are many enough to draw from; or all, stated in English."""
+    told = [item for item in free if language in item.languages]
+    return told if len(told) >= _MANY else free
+
+
 def draw_asked(free: Sequence[Specification], generator: random.Random) -> list[Specification]:
     """What a variant asks for, of those that suit its catalog."""
     return generator.sample(free, generator.randint(min(1, len(free)), min(_MAX_ASKED, len(free))))
@@ -84,12 +99,14 @@ def continue_text(
     unasked: Sequence[Specification],
     known: re.Pattern[str],
     generator: random.Random,
+    language: str | None = None,
 ) -> tuple[Record, dict[str, Items]]:
     """The record with statements added, and the answers for `asked`, where they are certain.
 
     Args:
         unasked: other specifications that suit the catalog.
         known: finds the values of the catalog's own attributes in folded text.
+        language: in which the statements are made that can be made in it.
     """
     told = fold("\n".join(record.fields.values()))
     others = generator.sample(unasked, generator.randint(0, min(_MAX_UNASKED, len(unasked))))
@@ -101,7 +118,7 @@ def continue_text(
         if is_asked and generator.random() >= _STATED:
             answers[item.attribute.name] = None
             continue
-        answer, text = item.draw(generator)
+        answer, text = item.draw(generator, language)
         folded = fold(text)
         if known.search(folded) or _is_about_another(item, folded, (other for other, _ in drawn)):
             continue
@@ -110,7 +127,7 @@ def continue_text(
             answers[item.attribute.name] = answer
     if not statements:
         return record, answers
-    told_now = _with_statements(record, statements, generator)
+    told_now = _with_statements(record, statements, OTHERS.get(language or "", _PLEASANTRIES), generator)
     text = fold("\n".join(told_now.fields.values()))
     for item in asked:
         if answers.get(item.attribute.name, ()) is None and item.cues.search(text):
@@ -123,11 +140,14 @@ def _is_about_another(item: Specification, folded: str, others: Iterable[Specifi
 
 
 def _with_statements(
-    record: Record, statements: Sequence[tuple[Specification, Items, str]], generator: random.Random
+    record: Record,
+    statements: Sequence[tuple[Specification, Items, str]],
+    pleasantries: Sequence[str],
+    generator: random.Random,
 ) -> Record:
     joint = generator.choice(_JOINTS)
     texts = [_as_sentence(answer, text) if joint in ("\n", ". ") else text for _, answer, text in statements]
-    texts += generator.sample(_PLEASANTRIES, generator.randint(0, _MAX_PLEASANTRIES))
+    texts += generator.sample(pleasantries, generator.randint(0, min(_MAX_PLEASANTRIES, len(pleasantries))))
     generator.shuffle(texts)
     added = joint.join(texts)
     fields = dict(record.fields)

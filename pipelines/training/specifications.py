@@ -1,4 +1,5 @@
-"""The specifications of specifications.yaml: attributes, each with a way to draw an answer and its statement."""
+"""The specifications of specifications.yaml and translations.yaml: attributes, each with a way to draw an answer and a
+statement of it."""
 
 from __future__ import annotations
 
@@ -6,8 +7,9 @@ import random
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, Protocol
 
 import yaml
 
@@ -16,6 +18,8 @@ from pipelines.scoring import fold
 from pipelines.training.data import Items, words_pattern
 
 _TRUE = 0.6  # share of the booleans that are true
+_CONVERTED = 0.4  # share of the numbers that are stated in another unit, where there is one
+_GROUPED = 0.4  # share of the numbers above 999 with a comma behind the thousands
 _NAMED = 0.35  # share of the statements that name the attribute ("Guarantee: 24 months")
 _NAMED_LINES = ("{name}: {text}", "{name}: {text}", "{name} - {text}", "{name} {text}", "{name}={text}")
 # Words of an attribute's name that do not say what it is about.
@@ -28,6 +32,13 @@ Statement = tuple[Items, str]
 """An answer, and a text from which it follows."""
 
 
+class Draw(Protocol):
+    """Draws an answer and its statement: in English, or in `language` where translations.yaml has one."""
+
+    def __call__(self, generator: random.Random, language: str | None = None) -> Statement:
+        """Everything is drawn from `generator`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Specification:
     """Something that a product may state.
@@ -37,13 +48,19 @@ class Specification:
         topics: words; a catalog with an attribute of such a name may mean the same by it.
         cues: finds in folded text what may state or deny it.
         units: finds amounts in its unit, with which a listing may state it in words of its own.
+        languages: in which it can be stated, besides English.
     """
 
     attribute: Attribute
-    draw: Callable[[random.Random], Statement]
+    draw: Draw
     topics: frozenset[str]
     cues: re.Pattern[str]
     units: re.Pattern[str]
+    languages: frozenset[str] = frozenset()
+
+
+Translations = Mapping[str, Any]
+"""Language -> how one specification is stated in it; of each kind as translations.yaml says."""
 
 
 def topic_words(text: str) -> frozenset[str]:
@@ -54,7 +71,7 @@ def topic_words(text: str) -> frozenset[str]:
 
 def _specification(
     attribute: Attribute,
-    draw: Callable[[random.Random], Statement],
+    draw: Draw,
     topics: str,
     cues: Iterable[str],
     units: Sequence[str] = (),
@@ -67,7 +84,7 @@ def _specification(
 
 
 def _fixed_parts(phrases: Iterable[str]) -> list[str]:
-    parts = [phrase.replace("{}", "").strip() for phrase in phrases]
+    parts = [re.sub(r"\{[,.]?\}", "", phrase).strip() for phrase in phrases]
     return [part for part in parts if len(part) >= _MIN_CUE]
 
 
@@ -79,56 +96,104 @@ def _state(name: str, text: str, phrases: Sequence[str], generator: random.Rando
 
 
 def _number(
-    name: str, unit: str, low: float, high: float, phrases: Sequence[str], topics: str = "", also: str = ""
+    told: Translations,
+    name: str,
+    unit: str,
+    low: float,
+    high: float,
+    phrases: Sequence[str],
+    converted: Mapping[str, float] | None = None,
+    topics: str = "",
+    also: str = "",
 ) -> Specification:
-    """`unit`: the one asked for, and after slashes other ways to write it. Decimals are those of `low`."""
+    """A number between `low` and `high`, with the decimals of `low`.
+
+    `unit`: the one asked for, and after slashes other ways to write it. `converted`: other units that a text may state
+    it in, and how much of the asked one each is.
+    """
     asked, *others = unit.split("/")
     decimals = len(str(low).partition(".")[2])
 
-    def draw(generator: random.Random) -> Statement:
+    def draw(generator: random.Random, language: str | None = None) -> Statement:
         number = f"{generator.uniform(low, high):.{decimals}f}"
-        written = generator.choice([asked, asked, *others])
+        if language and language in told:
+            phrase = generator.choice(told[language])
+            return [number], phrase.replace("{,}", number.replace(".", ",")).replace("{.}", number)
+        answer, written = number, generator.choice([asked, asked, *others])
+        if converted and generator.random() < _CONVERTED:
+            written = generator.choice(list(converted))
+            answer, number = _convert(number, converted[written])
+        elif asked and len(number) > 3 and decimals == 0 and generator.random() < _GROUPED:
+            number = f"{int(number):,}"
         joint = generator.choice(["", " "]) if len(written) <= 3 else " "
-        return [number], _state(name, f"{number}{joint}{written}".strip(), phrases, generator)
+        return [answer], _state(name, f"{number}{joint}{written}".strip(), phrases, generator)
 
     attribute = Attribute(name=name, type="number", unit=asked or None)
-    units = [item for item in (asked, *others) if item]
-    return _specification(attribute, draw, topics, [*_fixed_parts(phrases), *also.split()], units)
+    units = [item for item in (asked, *others, *(converted or ())) if item]
+    cues = [*_fixed_parts(phrases), *_fixed_parts(item for phrases in told.values() for item in phrases)]
+    return _specification(attribute, draw, topics, [*cues, *also.split()], units)
 
 
-def _boolean(name: str, yes: Sequence[str], no: Sequence[str], topics: str = "", also: str = "") -> Specification:
-    def draw(generator: random.Random) -> Statement:
+def _convert(number: str, factor: float) -> tuple[str, str]:
+    """About `number`, and as it reads in a unit of which one is `factor` of the asked one."""
+    exact = Decimal(str(factor))
+    places = Decimal(1) if exact < 1 else Decimal("0.1")
+    stated = max(places, (Decimal(number) / exact).quantize(places)).normalize()
+    return f"{(stated * exact).normalize():f}", f"{stated:f}"
+
+
+def _boolean(
+    told: Translations, name: str, yes: Sequence[str], no: Sequence[str], topics: str = "", also: str = ""
+) -> Specification:
+    def draw(generator: random.Random, language: str | None = None) -> Statement:
         is_true = generator.random() < _TRUE
+        answer = ["true" if is_true else "false"]
+        if language and language in told:
+            return answer, generator.choice(told[language]["yes" if is_true else "no"])
         word = generator.choice(("yes", "Yes", "true", "✓") if is_true else ("no", "No", "false", "✗"))
-        return ["true" if is_true else "false"], _state(name, word, yes if is_true else no, generator)
+        return answer, _state(name, word, yes if is_true else no, generator)
 
-    return _specification(Attribute(name=name, type="boolean"), draw, topics, [*yes, *no, *also.split()])
+    said = [*yes, *no, *(text for ways in told.values() for texts in ways.values() for text in texts)]
+    return _specification(Attribute(name=name, type="boolean"), draw, topics, [*said, *also.split()])
 
 
-def _enum(name: str, members: Mapping[str, Sequence[str]], topics: str = "", also: str = "") -> Specification:
+def _enum(
+    told: Translations, name: str, members: Mapping[str, Sequence[str]], topics: str = "", also: str = ""
+) -> Specification:
     """Per member the ways to say it; the member itself may stand alone."""
 
-    def draw(generator: random.Random) -> Statement:
+    def draw(generator: random.Random, language: str | None = None) -> Statement:
         member = generator.choice(list(members))
+        if language and language in told:
+            return [member], generator.choice(told[language][member])
         return [member], _state(name, member, members[member], generator)
 
     attribute = Attribute(name=name, type="enum", values=tuple(members))
-    said = [text for member, texts in members.items() for text in (member, *texts)]
+    ways = [members, *told.values()]
+    said = [*members, *(text for way in ways for texts in way.values() for text in texts)]
     return _specification(attribute, draw, topics, [*said, *also.split()])
 
 
-def _list(name: str, members: Sequence[str], phrases: Sequence[str], topics: str = "", also: str = "") -> Specification:
-    def draw(generator: random.Random) -> Statement:
-        chosen = generator.sample(members, generator.randint(1, 4))
+def _list(
+    told: Translations, name: str, members: Sequence[str], phrases: Sequence[str], topics: str = "", also: str = ""
+) -> Specification:
+    def draw(generator: random.Random, language: str | None = None) -> Statement:
+        way = told.get(language or "", {"members": members, "and": " and ", "phrases": phrases})
+        chosen = generator.sample(way["members"], generator.randint(1, 4))
         *most, last = chosen
-        text = generator.choice((f"{', '.join(most)} and {last}" if most else last, ", ".join(chosen)))
+        # In Japanese the joint is that of all words.
+        comma = way["and"] if way["and"] == "、" else ", "
+        text = generator.choice((f"{comma.join(most)}{way['and']}{last}" if most else last, comma.join(chosen)))
+        if language and language in told:
+            return chosen, generator.choice(way["phrases"]).replace("{}", text)
         return chosen, _state(name, text, phrases, generator)
 
-    cues = [*members, *_fixed_parts(phrases), *also.split()]
+    cues = [*members, *_fixed_parts(phrases), *_told_parts(told), *also.split()]
     return _specification(Attribute(name=name, multiple=True), draw, topics, cues)
 
 
 def _string(
+    told: Translations,
     name: str,
     phrases: Sequence[str],
     members: Sequence[str] = (),
@@ -138,11 +203,21 @@ def _string(
 ) -> Specification:
     """One of `members`, or a text of the kind that `draw` names."""
 
-    def draw_statement(generator: random.Random) -> Statement:
+    def draw_statement(generator: random.Random, language: str | None = None) -> Statement:
+        if language and language in told:
+            text = generator.choice(told[language]["members"])
+            return [text], generator.choice(told[language]["phrases"]).replace("{}", text)
         text = _DRAWN[draw](generator) if draw else generator.choice(members)
         return [text], _state(name, text, phrases, generator)
 
-    return _specification(Attribute(name=name), draw_statement, topics, [*_fixed_parts(phrases), *also.split()])
+    cues = [*_fixed_parts(phrases), *_told_parts(told), *also.split()]
+    return _specification(Attribute(name=name), draw_statement, topics, cues)
+
+
+def _told_parts(told: Translations) -> list[str]:
+    """Of lists and strings in other languages, the words and the phrases' fixed parts."""
+    parts = [part for way in told.values() for part in _fixed_parts(way["phrases"])]
+    return [*parts, *(member for way in told.values() for member in way["members"])]
 
 
 def _code(generator: random.Random) -> str:
@@ -160,19 +235,48 @@ def _name(generator: random.Random) -> str:
 _DRAWN = {"code": _code, "name": _name}
 
 
-def _parts(parts: Sequence[str], materials: Sequence[str], shades: Sequence[str]) -> Iterator[Specification]:
+def _parts(
+    parts: Sequence[str], materials: Sequence[str], shades: Sequence[str], told: Mapping[str, Translations]
+) -> Iterator[Specification]:
     for part in parts:
         phrases = (f"{{}} {part}", f"{part} made of {{}}", f"{part} in {{}}", f"with a {part} of {{}}")
         about = f"{part} material fabric cloth made wood metal"
-        yield _string(f"{part.capitalize()} material", phrases, members=materials, topics=about, also=part)
+        name = f"{part.capitalize()} material"
+        yield _stated_in(told.get(name, {}), _string, name, phrases, members=materials, topics=about, also=part)
         coloured = (f"{{}} {part}", f"{part} in {{}}", f"the {part} is {{}}")
         about = f"{part} color shade hue"
-        yield _string(f"Colour of the {part}", coloured, members=shades, topics=about, also=part)
+        name = f"Colour of the {part}"
+        yield _stated_in(told.get(name, {}), _string, name, coloured, members=shades, topics=about, also=part)
+
+
+def _stated_in(told: Translations, factory: Callable[..., Specification], *args: Any, **settings: Any) -> Specification:
+    return replace(factory(told, *args, **settings), languages=frozenset(told))
+
+
+def _read(name: str) -> dict[str, Any]:
+    content: dict[str, Any] = yaml.safe_load(Path(__file__).with_name(name).read_text(encoding="utf-8"))
+    return content
+
+
+_TRANSLATIONS = _read("translations.yaml")
+LANGUAGES: Sequence[str] = tuple(_TRANSLATIONS)
+"""In which some of the specifications can be stated, besides English."""
+OTHERS: Mapping[str, Sequence[str]] = {language: content["others"] for language, content in _TRANSLATIONS.items()}
+"""Per language, what listings say besides."""
+
+
+def _told(kind: str) -> dict[str, dict[str, Any]]:
+    """Of the specifications of one kind: name -> language -> how it is stated."""
+    found: dict[str, dict[str, Any]] = {}
+    for language, content in _TRANSLATIONS.items():
+        for name, ways in content[kind].items():
+            found.setdefault(name, {})[language] = ways
+    return found
 
 
 def _load() -> Iterator[Specification]:
-    groups = yaml.safe_load(Path(__file__).with_name("specifications.yaml").read_text(encoding="utf-8"))
-    yield from _parts(groups["parts"], groups["materials"], groups["shades"])
+    groups = _read("specifications.yaml")
+    yield from _parts(groups["parts"], groups["materials"], groups["shades"], _told("strings"))
     factories: dict[str, Callable[..., Specification]] = {
         "numbers": _number,
         "booleans": _boolean,
@@ -181,9 +285,10 @@ def _load() -> Iterator[Specification]:
         "strings": _string,
     }
     for group, factory in factories.items():
+        told = _told(group)
         for entry in groups[group]:
             description = entry.pop("about", None)
-            item = factory(**entry)
+            item = _stated_in(told.get(entry["name"], {}), factory, **entry)
             yield replace(item, attribute=item.attribute.model_copy(update={"description": description}))
 
 

@@ -145,7 +145,7 @@ class StepPlanner:
         answers = variant.answers({**drawn, **labels})
         if variant.specifications:
             asked, known, retold = variant.specifications, self._known[product.schema.hash], record
-            record, stated = continue_text(retold, asked, variant.unasked, known, generator)
+            record, stated = continue_text(retold, asked, variant.unasked, known, generator, variant.language)
             if record is not retold:
                 open_names = {item.attribute.name for item in variant.questions if may_hold_anything(item.source)}
                 answers = {name: items for name, items in answers.items() if items or name not in open_names}

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from hpd_core import Attribute, CategorySchema
 from pipelines.scoring import fold
 from pipelines.training.data import Items
-from pipelines.training.inventing import draw_asked, suitable
+from pipelines.training.inventing import draw_asked, draw_language, stated_in, suitable
 from pipelines.training.specifications import Specification, topic_words
 
 UNTAUGHT = "untaught"
@@ -36,9 +36,9 @@ QUANTITY = re.compile(r"(\d+(?:\.\d+)?)\s*([^\d\s]\D{0,14})")
 """A number with its unit, "12 oz"."""
 _SEPARATORS = re.compile(r"\s*[/,]\s*")
 _MIN_COUNT = 3  # times a value must occur to be asked for
-_KEPT, _DESCRIBED, _RENAMED = 0.85, 0.5, 0.35  # shares: attributes kept, with a description, with another name
+_KEPT, _DESCRIBED, _RENAMED = 0.65, 0.5, 0.35  # shares: attributes kept, with a description, with another name
 _FALSE = 0.25  # share of the boolean questions that teach false
-_SPECIFIED = 0.8  # share of the variants that ask for invented specifications, too
+_SPECIFIED = 0.9  # share of the variants that ask for invented specifications, too
 _SPECIFICATIONS_DESCRIBED = 0.6  # share of those that are asked with their description
 
 _OTHER_NAMES: Mapping[str, Sequence[str]] = {
@@ -119,12 +119,14 @@ class Variant:
     Attributes:
         specifications: invented ones that are asked, too.
         unasked: other invented ones that a text may state.
+        language: in which it states them; None is English.
     """
 
     schema: CategorySchema
     questions: Sequence[Question]
     specifications: Sequence[Specification]
     unasked: Sequence[Specification]
+    language: str | None
 
     def answers(self, labels: Mapping[str, Items]) -> dict[str, Items]:
         """The answers to the questions for a product; attributes that its labels do not decide are missing."""
@@ -149,7 +151,8 @@ def draw_variant(schema: CategorySchema, values: Mapping[str, Counter[str]], gen
         if question.attribute.name not in names:
             names.add(question.attribute.name)
             questions.append(question)
-    free = [item for item in suitable(schema) if item.attribute.name not in names]
+    language = draw_language(generator)
+    free = stated_in(language, [item for item in suitable(schema) if item.attribute.name not in names])
     specifications = draw_asked(free, generator) if generator.random() < _SPECIFIED else []
     unasked = [item for item in free if item not in specifications]
     asked = [item.attribute for item in questions]
@@ -158,7 +161,7 @@ def draw_variant(schema: CategorySchema, values: Mapping[str, Counter[str]], gen
         asked.append(item.attribute if is_described else item.attribute.model_copy(update={"description": None}))
     generator.shuffle(asked)
     return Variant(
-        CategorySchema(category=schema.category, attributes=tuple(asked)), questions, specifications, unasked
+        CategorySchema(category=schema.category, attributes=tuple(asked)), questions, specifications, unasked, language
     )
 
 

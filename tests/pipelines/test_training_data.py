@@ -6,6 +6,7 @@ import json
 import random
 import re
 from collections import Counter
+from decimal import Decimal
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -26,9 +27,16 @@ from pipelines.scoring import fold
 from pipelines.training import inventing
 from pipelines.training.config import DatasetConfig, FinetuneConfig, LabelPolicy
 from pipelines.training.data import DataReport, Product, is_held_out, load_products
-from pipelines.training.inventing import continue_text, draw_asked, may_hold_anything, suitable
+from pipelines.training.inventing import (
+    continue_text,
+    draw_asked,
+    draw_language,
+    may_hold_anything,
+    stated_in,
+    suitable,
+)
 from pipelines.training.retelling import retell
-from pipelines.training.specifications import SPECIFICATIONS, Specification
+from pipelines.training.specifications import LANGUAGES, SPECIFICATIONS, Specification
 from pipelines.training.steps import StepPlanner
 from pipelines.training.validation import choose, split_products
 from pipelines.training.variants import draw_variant
@@ -380,8 +388,59 @@ THING = Record("1", "Coffee", {"title": "Velor thing"})
 def statements_for(name: str, answer: str) -> set[str]:
     """All folded statements from which the answer follows, nearly."""
     (item,) = (item for item in SPECIFICATIONS if item.attribute.name == name)
-    drawn = [item.draw(random.Random(seed)) for seed in range(3000)]
+    drawn = [item.draw(random.Random(seed), language) for seed in range(2000) for language in (None, *item.languages)]
     return {fold(text) for found, text in drawn if found == [answer]}
+
+
+CONVERTIBLE = {
+    "Bin volume": ("l", {"ml": "0.001"}),
+    "Gross weight": ("kg", {"g": "0.001"}),
+    "Maximum height": ("cm", {"m": "100"}),
+    "Range of the transmitter": ("m", {"km": "1000"}),
+    "Rug length": ("cm", {"m": "100"}),
+    "Run time": ("min", {"h": "60", "hours": "60"}),
+    "Seam allowance": ("mm", {"cm": "10"}),
+    "Suction": ("Pa", {"kPa": "1000"}),
+    "Tube diameter": ("mm", {"cm": "10"}),
+    "Turning radius": ("m", {"cm": "0.01"}),
+}
+
+
+@pytest.mark.parametrize("name", sorted(CONVERTIBLE))
+def test_a_number_stated_in_another_unit_is_answered_in_the_asked_one(name: str) -> None:
+    (item,) = (item for item in SPECIFICATIONS if item.attribute.name == name)
+    unit, factors = CONVERTIBLE[name]
+    assert item.attribute.unit == unit
+    seen = set()
+    for seed in range(300):
+        (answer,), text = item.draw(random.Random(seed))
+        for other, factor in factors.items():
+            if match := re.search(rf"(\d+(?:\.\d+)?) ?{other}(?!\w)", text):
+                assert Decimal(answer) == Decimal(match[1]) * Decimal(factor), text
+                assert item.units.search(fold(text)), "a text that states it so is not told that it is absent"
+                seen.add(other)
+    assert seen == set(factors)
+
+
+def test_statements_in_other_languages_are_those_of_the_language() -> None:
+    told = {item.attribute.name: item for item in SPECIFICATIONS if item.languages}
+    assert {language for item in told.values() for language in item.languages} == set(LANGUAGES)
+    drawn = [told["Cable length"].draw(random.Random(seed), "de") for seed in range(50)]
+    assert all("abel" in text and answer[0].replace(".", ",") in text for answer, text in drawn)
+    assert any("." in answer[0] for answer, _ in drawn)
+    answers, text = zip(
+        *(told["Supplied accessories"].draw(random.Random(seed), "ja") for seed in range(50)), strict=True
+    )
+    assert all("、" in line for found, line in zip(answers, text, strict=True) if len(found) > 1)
+    english = told["Cable length"].draw(random.Random(0), "xx")
+    assert english == told["Cable length"].draw(random.Random(0)), "English where there is no other"
+    german = stated_in("de", SPECIFICATIONS)
+    assert len(german) > 50
+    assert all("de" in item.languages for item in german)
+    assert stated_in("de", german[:5]) == german[:5]
+    assert stated_in(None, SPECIFICATIONS) == SPECIFICATIONS
+    few = [item for item in SPECIFICATIONS if "de" not in item.languages]
+    assert stated_in("de", [*few, *german[:3]]) == [*few, *german[:3]], "too few to draw from"
 
 
 @given(st.integers(0, 100_000))
@@ -391,7 +450,7 @@ def test_what_is_invented_is_taught_as_it_is_stated(seed: int) -> None:
     asked = draw_asked(SPECIFICATIONS, generator)
     attributes = {item.attribute.name: item for item in asked}
     unasked = [item for item in SPECIFICATIONS if item not in asked]
-    record, answers = continue_text(THING, asked, unasked, NOTHING, generator)
+    record, answers = continue_text(THING, asked, unasked, NOTHING, generator, draw_language(generator))
     assert set(answers) <= set(attributes)
     text = "\n".join(record.fields.values())
     assert "Velor thing" in text
@@ -402,8 +461,10 @@ def test_what_is_invented_is_taught_as_it_is_stated(seed: int) -> None:
             continue
         read = parse_value(item.attribute, render_answer_line(item.attribute, items), closed=True, num_tokens=1)
         assert (read.status, read.items) == ("value", tuple(items)), "an answer that can be given"
-        if item.attribute.type in ("string", "number"):
+        if item.attribute.type == "string":
             assert all(value in text for value in items)
+        if item.attribute.type == "number" and name not in CONVERTIBLE:
+            assert items[0] in text.replace(",", "") or items[0].replace(".", ",") in text
         if item.attribute.type in ("boolean", "enum"):
             assert any(statement in fold(text) for statement in statements_for(name, items[0]))
 
@@ -434,7 +495,10 @@ def test_what_the_catalog_may_mean_is_not_invented() -> None:
     assert not free & (clashes | {"Number of pieces", "Pattern", "Theme", "Frame material", "Handle material"})
     assert len(free) > 50
     everything = CategorySchema(
-        category="All", attributes=tuple(Attribute(name=" ".join(sorted(item.topics))) for item in SPECIFICATIONS)
+        category="All",
+        attributes=tuple(
+            Attribute(name=topics) for topics in sorted({" ".join(sorted(item.topics)) for item in SPECIFICATIONS})
+        ),
     )
     assert suitable(everything) == []
     assert draw_asked([], random.Random(0)) == []
@@ -470,7 +534,7 @@ def test_a_renamed_attribute_takes_no_name_that_the_catalog_uses(seed: int) -> N
 
 @pytest.mark.parametrize("item", SPECIFICATIONS, ids=lambda item: item.attribute.name)
 def test_every_specification_has_answers_and_ways_to_state_them(item: Specification) -> None:
-    drawn = [item.draw(random.Random(seed)) for seed in range(200)]
+    drawn = [item.draw(random.Random(seed), language) for seed in range(200) for language in (None, *item.languages)]
     texts: dict[str, set[str]] = {}
     for answer, text in drawn:
         texts.setdefault(text, set()).add(str(answer))
