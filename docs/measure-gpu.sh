@@ -40,6 +40,9 @@ for shape in qwen3-1.7b qwen3-8b; do
     part "$shape-bf16-continuous" "${listings[@]}" --only "transformers continuous batching"
     # Prefixes shared by matrix products instead of copied for the fused kernel.
     part "$shape-bf16-eager" "${listings[@]}" --only tree --set engine.attention=eager
+    # By a kernel of our own, which reads neither masks nor copies of prefixes.
+    part "$shape-bf16-triton" "${listings[@]}" --only tree --set engine.attention=triton
+    part "$shape-profile-triton" "${listings[@]}" --profile --set engine.attention=triton
     # Layers by transformers' code, without torch.compile between the linear layers; and the ceiling compiled as well.
     part "$shape-bf16-layers" "${listings[@]}" --only tree --compiled --set engine.layers=transformers
     part "$shape-bf16-compiled" "${listings[@]}" --only tree --compiled

@@ -9,20 +9,21 @@ share a KV head (GQA), are folded into one matrix. A prefix's KV is read once fo
 rows are one matrix, too. Such a row has two parts of scores, over the prefix and over its prompt's own columns, and
 one softmax over both.
 
-Three ways to attend. `sdpa` is torch's fused kernel; it takes no shared prefix. `eager` is made of plain matrix
+Four ways to attend. `sdpa` is torch's fused kernel; it takes no shared prefix. `eager` is made of plain matrix
 products, in tiles whose scores stay in the caches: on a CPU twice as fast, and it takes softcap, sinks and prefixes.
 `native` is a kernel in C++ (native/attention.cpp), for CPUs; it takes all of that, too, and needs neither tiles nor
-masks, for it decides by positions and scopes who sees whom.
+masks, for it decides by positions and scopes who sees whom. `triton` is the same for GPUs (triton_attention.py).
 """
 
 from __future__ import annotations
 
 import logging
 import math
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -37,9 +38,12 @@ from hpd_core.native import library
 from hpd_core.native.attention import NativeAttention
 from hpd_core.transfer import to_device
 
+if TYPE_CHECKING:
+    from hpd_core.triton_attention import TritonAttention
+
 logger = logging.getLogger(__name__)
 
-Way = Literal["sdpa", "eager", "native"]
+Way = Literal["sdpa", "eager", "native", "triton"]
 
 ATTENTION_NAME = "hpd_packed"
 """The name under which the function is registered with transformers."""
@@ -156,6 +160,7 @@ class AttentionPlan:
     _biases: dict[tuple[int | None, int, torch.dtype], Tensor] = field(default_factory=dict, init=False)
     _tiles: dict[tuple[int | None, int, int], list[Tile]] = field(default_factory=dict, init=False)
     _native: list[NativeAttention] = field(default_factory=list, init=False)
+    _triton: list[TritonAttention] = field(default_factory=list, init=False)
 
     def bias(self, window: int | None, group: int, dtype: torch.dtype) -> Tensor:
         """The additive mask [P, 1, R * G, C] over the own columns, for folded query rows; equal layers share it."""
@@ -180,6 +185,14 @@ class AttentionPlan:
         if not self._native:
             self._native.append(NativeAttention(self))
         return self._native[0]
+
+    def triton(self) -> TritonAttention:
+        """The cohort's attention by the kernel in Triton."""
+        if not self._triton:
+            from hpd_core.triton_attention import TritonAttention  # Triton is not everywhere, and takes long to import
+
+            self._triton.append(TritonAttention(self))
+        return self._triton[0]
 
     def forget_masks(self) -> None:
         """When all layers have been given to the device: they are large, and the plan is kept until the step ends."""
@@ -281,10 +294,14 @@ def way_to_attend(asked: Literal["auto"] | Way, shape: CacheShape) -> Way:
     """What `engine.attention` means for this cache: with 'auto' the fastest way there is.
 
     Raises:
-        ModelError: `native` is asked for, and cannot be had.
+        ModelError: `native` or `triton` is asked for, and cannot be had.
     """
     if asked in ("sdpa", "eager"):
         return asked
+    if asked == "triton":
+        if (reason := _why_not_triton(shape)) is not None:
+            raise ModelError(f"engine.attention is 'triton', but {reason}; 'auto' takes another way to attend")
+        return "triton"
     reason = _why_not_native(shape)
     if reason is None:
         return "native"
@@ -309,6 +326,16 @@ def _why_not_native(shape: CacheShape) -> str | None:
     except library.NativeError as error:
         return f"the kernel in C++ cannot be had ({error}); install g++ 9 or newer, or name it by CXX"
     return None
+
+
+def _why_not_triton(shape: CacheShape) -> str | None:
+    if shape.device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
+        return f"the kernel in Triton runs on a GPU, not on {shape.device}"
+    try:
+        from hpd_core.triton_attention import DTYPES
+    except ImportError as error:
+        return f"Triton is not here ({error}): PyTorch for CUDA brings it along"
+    return None if shape.dtype in DTYPES else f"the kernel in Triton takes no {shape.dtype}"
 
 
 def packed_attention(
@@ -345,8 +372,9 @@ def packed_attention(
         way = "eager"
     for plan in hpd_batch.plans:
         span = slice(plan.start, plan.stop)
-        if way == "native":
-            plan.native().attend(
+        if way in ("native", "triton"):
+            kernel = plan.native() if way == "native" else plan.triton()
+            kernel.attend(
                 layer,
                 q[span],
                 k[span],

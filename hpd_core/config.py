@@ -38,11 +38,11 @@ class EngineConfig(BaseModel):
     max_cached_prefixes: int = Field(64, ge=1, description="category prefixes whose KV is kept (LRU)")
     dtype: DTypeName = Field("auto", description="'auto': bfloat16 where the hardware has it, else float32")
     device: str = Field("auto", description="'auto': cuda if there is one, else cpu")
-    attention: Literal["auto", "native", "eager", "sdpa"] = Field(
+    attention: Literal["auto", "native", "eager", "sdpa", "triton"] = Field(
         "auto",
         description="'native': a kernel in C++ for CPUs, which g++ must be there to compile; 'eager': matrix products; "
-        "'sdpa': torch's fused kernel where neither softcap nor sinks forbid it; 'auto': sdpa on a GPU, on a CPU "
-        "native if it can be had, else eager",
+        "'sdpa': torch's fused kernel where neither softcap nor sinks forbid it; 'triton': a kernel of ours for GPUs; "
+        "'auto': sdpa on a GPU, on a CPU native if it can be had, else eager",
     )
     layers: Literal["auto", "native", "compiled", "transformers"] = Field(
         "auto",

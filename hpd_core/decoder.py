@@ -91,7 +91,7 @@ class Decoder:
         self._layers = self._fused_layers()
         share = self.way != "sdpa"  # torch's fused kernel takes one block of keys a prompt
         self._drafter = Drafter(config.max_draft_tokens_per_step, endings, constraints)
-        self.pool = pool = CachePool(shape, fills=self.way != "native")
+        self.pool = pool = CachePool(shape, fills=self.way not in ("native", "triton"))
 
         def make_cohort(prompts: list[Prompt], prefixes: list[PrefixCache | None]) -> Cohort:
             return Cohort(prompts, prefixes, pool, share)

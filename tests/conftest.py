@@ -12,6 +12,10 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
+# Without a GPU Triton's kernels run in its interpreter. Triton looks when it is imported, which transformers does.
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"
+
 from tests.tiny_model import build_tiny_model
 
 # The models here are tiny: a second thread would mostly be waited for. (Jobs have processes of their own.)

@@ -25,7 +25,9 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("settings", [{}, {"overlap_steps": False}, {"layers": "transformers"}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"overlap_steps": False}, {"layers": "transformers"}, {"attention": "triton"}]
+)
 @pytest.mark.parametrize("layout", ["tree", "stacked"])
 @pytest.mark.parametrize("family", ["llama", "qwen3", "gemma2", "gemma3", "mistral"])
 def test_fp32_on_the_gpu_equals_the_oracle_on_the_cpu(
@@ -44,7 +46,7 @@ def test_fp32_on_the_gpu_equals_the_oracle_on_the_cpu(
 
 
 @pytest.mark.parametrize("drafts", [0, 64])
-@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("attention", ["sdpa", "eager", "triton"])
 def test_nothing_waits_for_the_gpu_but_who_wants_its_tokens(
     attention: str, drafts: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
