@@ -10,6 +10,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 TRITON := $(VENV)/triton
+WITH_TRITON = @test ! -e $(TRITON) || HPD_NEEDS_TRITON=1 PYTHONPATH=$(CURDIR)/$(TRITON) $(BIN)/python -m pytest tests/core/test_triton.py
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check soak rivals clean browser triton
@@ -34,7 +35,7 @@ demo: $(INSTALLED)
 
 test: $(INSTALLED) browser triton
 	$(BIN)/python -m pytest -m "not soak" --numprocesses 2 --dist worksteal
-	@test ! -e $(TRITON) || PYTHONPATH=$(CURDIR)/$(TRITON) $(BIN)/python -m pytest tests/core/test_triton.py
+	$(WITH_TRITON)
 	@echo "What takes many minutes (whole runs of real models against the oracle) is run by: make soak"
 
 # A Chromium for the tests of the report's page. Where there is none for the platform, they are skipped.
@@ -45,16 +46,19 @@ browser: $(INSTALLED)
 # Triton, whose interpreter runs the GPU's kernel, in a folder of its own: every process of the other tests would import
 # it. PyTorch for CUDA brings one along, which the tests above find.
 triton: $(INSTALLED)
-	@test -e $(TRITON) || $(BIN)/python -c 'import triton' 2>/dev/null || $(BIN)/python -m pip install --quiet --no-deps --target $(TRITON) \
-		--requirement requirements-triton.txt || echo "No Triton could be installed: the tests of its kernel are skipped."
+	@cmp -s requirements-triton.txt $(TRITON)/installed.txt || $(BIN)/python -c 'import triton' 2>/dev/null \
+		|| (rm -rf $(TRITON) && $(BIN)/python -m pip install --quiet --no-deps --target $(TRITON) --requirement requirements-triton.txt \
+			&& cp requirements-triton.txt $(TRITON)/installed.txt) \
+		|| (rm -rf $(TRITON); echo "No Triton could be installed: the tests of its kernel are skipped.")
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-soak: $(INSTALLED)
+soak: $(INSTALLED) triton
 	$(BIN)/python -m pytest -m "soak or hypothesis" --hypothesis-profile=search
+	$(WITH_TRITON) --hypothesis-profile=search
 
 rivals: .venv-rivals/.installed
 

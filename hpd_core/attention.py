@@ -12,7 +12,8 @@ one softmax over both.
 Four ways to attend. `sdpa` is torch's fused kernel; it takes no shared prefix. `eager` is made of plain matrix
 products, in tiles whose scores stay in the caches: on a CPU twice as fast, and it takes softcap, sinks and prefixes.
 `native` is a kernel in C++ (native/attention.cpp), for CPUs; it takes all of that, too, and needs neither tiles nor
-masks, for it decides by positions and scopes who sees whom. `triton` is the same for GPUs (triton_attention.py).
+masks, for it decides by positions and scopes who sees whom. `triton` is the same for GPUs (triton_attention.py);
+it reads a prefix once for every prompt, but from one place.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 Of a cohort every program takes some query rows of one prompt and one KV head: rows are the prompt's tokens, each with
 all query heads that share the KV head. It reads the shared prefix, then the prompt's own columns, block by block, and
 decides by positions and scopes who sees whom, where torch's fused kernel reads a mask that somebody has to write,
-takes as many rows of every prompt as the longest has, and a copy of the prefix for each.
+takes as many rows of every prompt as the longest has, and a copy of the prefix for each. (Every program reads the
+prefix anew, but it is the same memory for all prompts, and may be found in the GPU's cache.)
 
     o = softmax(q k' * scale) v     with a running maximum and a running sum (Milakov and Gimelshein, arXiv:1805.02867),
                                     so that no scores are kept (FlashAttention, arXiv:2205.14135)
@@ -14,6 +15,7 @@ Triton runs the kernel on a CPU, which is how the tests run it where there is no
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,20 +24,19 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from hpd_core.native.attention import check_sizes
 from hpd_core.transfer import to_device
 
 if TYPE_CHECKING:
     from hpd_core.attention import AttentionPlan, PrefixCache
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+LAUNCH = {"num_warps": 4, "num_stages": 2}
 _PUBLIC = tl.constexpr(-1)  # layout.PUBLIC: a kernel reads no Python numbers but these
 _LITTLE = tl.constexpr(-1.0e30)
 
 # Numbers that change from step to step. Left alone, Triton compiles anew for one that is 1 or a multiple of 16.
-_CHANGING = (
-    *("first_prompt", "num_prompts", "prefix_length", "window", "q_row", "k_row", "q_head"),
-    *("key_prompt", "key_head", "value_prompt", "value_head", "prefix_key_head", "prefix_value_head"),
-)
+_CHANGING = ("first_prompt", "num_prompts", "capacity", "prefix_length", "window", "q_row", "k_row")
 
 
 @triton.jit
@@ -70,19 +71,12 @@ def kernel(  # type: ignore[no-untyped-def]
     k_positions,
     first_prompt,
     num_prompts,
+    capacity,
     prefix_length,
     q_row,
     k_row,
     q_token,
     q_head,
-    out_token,
-    out_head,
-    key_prompt,
-    key_head,
-    value_prompt,
-    value_head,
-    prefix_key_head,
-    prefix_value_head,
     scale,
     softcap,
     window,
@@ -100,9 +94,9 @@ def kernel(  # type: ignore[no-untyped-def]
 ):
     """Program (block of rows, KV head, prompt of the group).
 
-    q [t, H, D], out [t, H, D_v], keys [P, H_kv, capacity, D], values likewise, prefix_keys [H_kv, L, D], prefix_values
-    likewise, sinks [H]; bounds: [3, P], per prompt its first token, its tokens, its columns in use. The numbers called
-    x_y are the strides of x by y; of cached keys and values, columns are neighbours.
+    Arguments: q [t, H, D] with strides q_token and q_head, and without gaps out [t, H, D_v], keys [P, H_kv, capacity,
+    D], values likewise, prefix_keys [H_kv, L, D], prefix_values likewise, sinks [H]; bounds [3, P], per prompt its
+    first token, its tokens, its columns in use; scopes and positions with rows q_row and k_row apart.
     """
     kv_head = tl.program_id(1).to(tl.int64)
     prompt = first_prompt + tl.program_id(2).to(tl.int64)
@@ -119,8 +113,8 @@ def kernel(  # type: ignore[no-untyped-def]
     head = kv_head * GROUP + row % GROUP
     by_key, by_value = tl.arange(0, KEY_BLOCK), tl.arange(0, VALUE_BLOCK)
     is_key, is_value = by_key < KEY_SIZE, by_value < VALUE_SIZE
-    place = (first + token) * q_token + head * q_head
-    query = tl.load(q + place[:, None] + by_key[None, :], mask=is_row[:, None] & is_key[None, :], other=0.0)
+    q_at = (first + token) * q_token + head * q_head
+    query = tl.load(q + q_at[:, None] + by_key[None, :], mask=is_row[:, None] & is_key[None, :], other=0.0)
     q_place = prompt * q_row + token
     scope = tl.load(q_scopes + q_place, mask=is_row, other=_PUBLIC)
     position = tl.load(q_positions + q_place, mask=is_row, other=0)
@@ -133,11 +127,16 @@ def kernel(  # type: ignore[no-untyped-def]
         total += 1.0
 
     if HAS_PREFIX:  # public, at the positions 0 to L - 1, before everything here
-        for begin in range(0, prefix_length, COLUMNS):
+        begin_at = 0
+        if HAS_WINDOW:  # what all rows have behind their windows is not read
+            nearest = tl.min(tl.where(is_row, position, prefix_length + window))
+            begin_at = tl.maximum(0, nearest - window + 1) // COLUMNS * COLUMNS
+        for begin in range(begin_at, prefix_length, COLUMNS):
             column = begin + tl.arange(0, COLUMNS)
             is_column = column < prefix_length
-            k_place = kv_head * prefix_key_head + column * KEY_SIZE
-            v_place = kv_head * prefix_value_head + column * VALUE_SIZE
+            # Products with constants last, so that Triton knows how addresses are aligned.
+            place = kv_head * prefix_length + column
+            k_place, v_place = place * KEY_SIZE, place * VALUE_SIZE
             k = tl.load(prefix_keys + k_place[:, None] + by_key[None, :], is_column[:, None] & is_key[None, :], 0.0)
             v = tl.load(
                 prefix_values + v_place[:, None] + by_value[None, :], is_column[:, None] & is_value[None, :], 0.0
@@ -150,8 +149,8 @@ def kernel(  # type: ignore[no-untyped-def]
     for begin in range(0, used, COLUMNS):
         column = begin + tl.arange(0, COLUMNS)
         is_column = column < used
-        k_place = prompt * key_prompt + kv_head * key_head + column * KEY_SIZE
-        v_place = prompt * value_prompt + kv_head * value_head + column * VALUE_SIZE
+        place = (prompt * tl.num_programs(1) + kv_head) * capacity + column
+        k_place, v_place = place * KEY_SIZE, place * VALUE_SIZE
         k = tl.load(keys + k_place[:, None] + by_key[None, :], is_column[:, None] & is_key[None, :], 0.0)
         v = tl.load(values + v_place[:, None] + by_value[None, :], is_column[:, None] & is_value[None, :], 0.0)
         k_scope = tl.load(k_scopes + prompt * k_row + column, is_column, _PUBLIC)
@@ -166,7 +165,7 @@ def kernel(  # type: ignore[no-untyped-def]
 
     # Every token sees itself; the rows behind the last have seen nothing.
     answers = sums / tl.where(is_row, total, 1.0)[:, None]
-    o_place = (first + token) * out_token + head * out_head
+    o_place = ((first + token) * (GROUP * tl.num_programs(1)) + head) * VALUE_SIZE
     tl.store(
         out + o_place[:, None] + by_value[None, :],
         answers.to(out.dtype.element_ty),
@@ -191,6 +190,12 @@ def block_sizes(num_rows: int, key_size: int, value_size: int, dtype: torch.dtyp
     }
 
 
+def _rows_differ(plan: AttentionPlan) -> bool:
+    """Whether scopes and positions have rows of other lengths, where the kernel reads both by one."""
+    pairs = ((plan.q_scopes, plan.q_positions), (plan.k_scopes, plan.k_positions))
+    return any(one.stride() != other.stride() or one.stride(1) != 1 for one, other in pairs)
+
+
 class TritonAttention:
     """Attention of one cohort's tokens of one step, layer by layer."""
 
@@ -201,6 +206,8 @@ class TritonAttention:
         self._keys, self._values = plan.keys, plan.values
         self._places = (plan.kv_prompts, plan.kv_columns)
         self._seen_by = (plan.q_scopes, plan.q_positions, plan.k_scopes, plan.k_positions)
+        if _rows_differ(plan):
+            raise ValueError("scopes and positions are stored in two ways")
         bounds = np.stack([np.cumsum(plan.counts) - plan.counts, plan.counts, plan.used])
         self._bounds = to_device(np.ascontiguousarray(bounds, dtype=np.int64), plan.q_scopes.device)
 
@@ -217,14 +224,21 @@ class TritonAttention:
         softcap: float | None = None,
         sinks: Tensor | None = None,
     ) -> None:
-        """Stores the keys and values of the new tokens, and attends for them; arguments as `NativeAttention.attend`."""
+        """Stores the keys and values of the new tokens, and attends for them.
+
+        Arguments and errors as `NativeAttention.attend`, but for fp16, which is taken, too.
+        """
         keys, values = self._keys[layer], self._values[layer]
+        check_sizes(q, k, v, out, keys, values, DTYPES)
         prompts, columns = self._places
         keys[prompts, :, columns] = k
         values[prompts, :, columns] = v
         q = q if q.stride(2) == 1 else q.contiguous()
-        for part in self._groups:
-            self._attend_group(part.start, part.stop, part.prefix, layer, q, out, scale, window, softcap, sinks)
+        sinks = None if sinks is None else sinks.contiguous()
+        # Triton launches on torch's current device, whichever the tensors are on.
+        with torch.cuda.device(q.device) if q.is_cuda else nullcontext():
+            for part in self._groups:
+                self._attend_group(part.start, part.stop, part.prefix, layer, q, out, scale, window, softcap, sinks)
 
     def _attend_group(
         self,
@@ -241,10 +255,12 @@ class TritonAttention:
     ) -> None:
         keys, values = self._keys[layer], self._values[layer]
         q_scopes, q_positions, k_scopes, k_positions = self._seen_by
+        prefix_keys, prefix_values = (keys, values) if prefix is None else (prefix.keys[layer], prefix.values[layer])
+        if not all(x.is_contiguous() for x in (out, keys, values, prefix_keys, prefix_values)):
+            raise ValueError("what the kernel takes to have no gaps has some")
         group = q.shape[1] // keys.shape[1]
         num_rows = int(self._counts[start:stop].max()) * group
         sizes = block_sizes(num_rows, keys.shape[3], values.shape[3], keys.dtype)
-        prefix_keys, prefix_values = (keys, values) if prefix is None else (prefix.keys[layer], prefix.values[layer])
         kernel[(triton.cdiv(num_rows, sizes["ROWS"]), keys.shape[1], stop - start)](
             q,
             out,
@@ -260,19 +276,12 @@ class TritonAttention:
             k_positions,
             start,
             self._bounds.shape[1],
+            keys.shape[2],
             0 if prefix is None else prefix.num_tokens,
             q_scopes.stride(0),
             k_scopes.stride(0),
             q.stride(0),
             q.stride(1),
-            out.stride(0),
-            out.stride(1),
-            keys.stride(0),
-            keys.stride(1),
-            values.stride(0),
-            values.stride(1),
-            prefix_keys.stride(0) if prefix is not None else 0,
-            prefix_values.stride(0) if prefix is not None else 0,
             scale,
             softcap or 0.0,
             window or 0,
@@ -284,4 +293,5 @@ class TritonAttention:
             HAS_SOFTCAP=softcap is not None,
             HAS_SINKS=sinks is not None,
             **sizes,
+            **LAUNCH,
         )

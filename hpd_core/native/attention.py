@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -92,7 +93,7 @@ class NativeAttention:
             MemoryError: there is none left.
         """
         keys, values = self._keys[layer], self._values[layer]
-        _check(q, k, v, out, keys, values)
+        check_sizes(q, k, v, out, keys, values, tuple(library.DTYPES))
         q, k, v = (x if x.stride(2) == 1 else x.contiguous() for x in (q, k, v))
         prefix_keys = np.array([_address(prefix.keys[layer]) for prefix in self._prefixes], dtype=np.int64)
         prefix_values = np.array([_address(prefix.values[layer]) for prefix in self._prefixes], dtype=np.int64)
@@ -115,8 +116,10 @@ class NativeAttention:
             raise MemoryError("attention found no memory for its scores")
 
 
-def _check(q: Tensor, k: Tensor, v: Tensor, out: Tensor, keys: Tensor, values: Tensor) -> None:
-    """The library takes sizes on trust."""
+def check_sizes(
+    q: Tensor, k: Tensor, v: Tensor, out: Tensor, keys: Tensor, values: Tensor, allowed: Sequence[torch.dtype]
+) -> None:
+    """Kernels take sizes and types on trust. Raises `RuntimeError`; arguments as `NativeAttention.attend` has them."""
     num_prompts, num_kv_heads, capacity, key_size = keys.shape
     value_size = values.shape[3]
     expected = [
@@ -130,7 +133,7 @@ def _check(q: Tensor, k: Tensor, v: Tensor, out: Tensor, keys: Tensor, values: T
     if found != expected:
         raise RuntimeError(f"queries, keys, values, answers and cached values are {found}; the cache is for {expected}")
     dtypes = {x.dtype for x in (q, k, v, out, keys, values)}
-    if len(dtypes) > 1 or q.dtype not in library.DTYPES:
+    if len(dtypes) > 1 or q.dtype not in allowed:
         raise RuntimeError(f"queries, keys, values and the cache are of {', '.join(sorted(map(str, dtypes)))}")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -49,7 +49,7 @@ class Problem:
 
     def run(self, attention: Callable[[AttentionPlan], Any] = NativeAttention) -> Tensor:
         """[t, H, D_v], by a kernel."""
-        out = torch.full((*self.q.shape[:2], self.v.shape[2]), torch.nan, dtype=self.q.dtype)
+        out = torch.full((*self.q.shape[:2], self.v.shape[2]), torch.nan, dtype=self.q.dtype, device=self.q.device)
         attention(self.plan).attend(0, self.q, self.k, self.v, out, **self.settings)
         return out
 
@@ -127,6 +127,27 @@ def problem(rng: np.random.Generator, shape: Shape) -> Problem:
     sinks = None if shape.sinks is None else draw(num_heads) + shape.sinks
     options = {"scale": shape.scale, "window": shape.window, "softcap": shape.softcap, "sinks": sinks}
     return Problem(plan, q, k, v, options)
+
+
+def on_device(item: Problem, device: torch.device) -> Problem:
+    """The same problem there."""
+    plan = item.plan
+
+    def moved(part: PromptGroup) -> PromptGroup:
+        cache = part.prefix
+        if cache is None:
+            return part
+        return replace(
+            part, prefix=PrefixCache([x.to(device) for x in cache.keys], [x.to(device) for x in cache.values])
+        )
+
+    tensors = ("kv_prompts", "kv_columns", "q_scopes", "q_positions", "k_scopes", "k_positions")
+    there = {name: getattr(plan, name).to(device) for name in tensors}
+    there |= {name: [x.to(device) for x in getattr(plan, name)] for name in ("keys", "values")}
+    sinks = item.settings["sinks"]
+    settings = item.settings | {"sinks": None if sinks is None else sinks.to(device)}
+    new = replace(plan, groups=[moved(part) for part in plan.groups], **there)
+    return Problem(new, item.q.to(device), item.k.to(device), item.v.to(device), settings)
 
 
 def expected(item: Problem) -> Tensor:

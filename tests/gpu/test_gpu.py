@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,13 @@ import numpy as np
 import psutil
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hpd_core import Engine, EngineConfig, EngineError
 from hpd_core.cohort import Cohort
 from hpd_core.decoder import Decoder
+from tests.core.attention_problems import SHAPES, Shape, check, on_device, problem
 from tests.core.engines import answers
 from tests.core.families import build_model
 from tests.core.helpers import assert_equals_oracle, decode, random_case, random_endings, random_ids
@@ -25,24 +29,39 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize(
-    "settings", [{}, {"overlap_steps": False}, {"layers": "transformers"}, {"attention": "triton"}]
-)
+@pytest.mark.parametrize("changes", [{}, {"overlap_steps": False}, {"layers": "transformers"}, {"attention": "triton"}])
 @pytest.mark.parametrize("layout", ["tree", "stacked"])
 @pytest.mark.parametrize("family", ["llama", "qwen3", "gemma2", "gemma3", "mistral"])
 def test_fp32_on_the_gpu_equals_the_oracle_on_the_cpu(
-    family: str, layout: str, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    family: str, layout: str, changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", False)
     rng = np.random.default_rng(5)
     endings = random_endings(rng)
     prefixes = [random_ids(rng, 4, 12)]
     cases = [random_case(rng, layout, prefixes, branches=5, k_max=6) for _ in range(24)]
-    limits = EngineConfig(max_tokens_per_step=96, max_prompts_per_cohort=4, **settings)
+    limits = EngineConfig(max_tokens_per_step=96, max_prompts_per_cohort=4, **changes)
     prompts = decode(build_model(family).cuda(), cases, endings, limits)
     oracle = build_model(family)
     for case, prompt in zip(cases, prompts, strict=True):
         assert_equals_oracle(oracle, case, prompt, endings)
+
+
+@settings(max_examples=300, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), shape=SHAPES, half=st.booleans())
+def test_the_kernel_in_triton_computes_attention(seed: int, shape: Shape, half: bool) -> None:
+    """The problems that Triton's interpreter is given where there is no GPU, and those of half precision."""
+    from hpd_core.triton_attention import TritonAttention
+
+    if half and shape.dtype == torch.bfloat16:
+        shape = replace(shape, dtype=torch.float16)
+    item = problem(np.random.default_rng(seed), shape)
+    there = on_device(item, torch.device("cuda"))
+    found = there.run(TritonAttention)
+    # What it is to compute reads the cache as a kernel has left it.
+    item.plan.keys[0].copy_(there.plan.keys[0])
+    item.plan.values[0].copy_(there.plan.values[0])
+    check(item, found.cpu())
 
 
 @pytest.mark.parametrize("drafts", [0, 64])
@@ -80,9 +99,17 @@ def test_nothing_waits_for_the_gpu_but_who_wants_its_tokens(
     assert most_in_flight == 2
 
 
-@pytest.mark.parametrize("settings", [{"dtype": "bfloat16"}, {"dtype": "float16"}, {"quantization": "nf4"}])
-def test_other_precisions_answer_every_record(tiny_model_dir: Path, settings: dict[str, str]) -> None:
-    config = EngineConfig(device="cuda", max_value_tokens=8, **settings)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"dtype": "bfloat16"},
+        {"dtype": "float16"},
+        {"quantization": "nf4"},
+        {"dtype": "bfloat16", "attention": "triton"},
+    ],
+)
+def test_other_precisions_answer_every_record(tiny_model_dir: Path, changes: dict[str, str]) -> None:
+    config = EngineConfig(device="cuda", max_value_tokens=8, **changes)
     records = products(50)
     with Engine.from_pretrained(str(tiny_model_dir), config) as engine:
         results = engine.extract(records, SCHEMAS)

@@ -191,6 +191,7 @@ def test_the_same_answers_from_shards_of_few_categories(varied: Workplace) -> No
     assert varied.run(**clustered()).was_finished
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("shared_ray")
 def test_a_limit_and_failed_rows_alone(varied: Workplace) -> None:
     out = varied.folder / "out"
