@@ -17,7 +17,8 @@ must be true of the text all the same:
     - a specification that one of the catalog's own attributes may mean (by its name), or whose statement holds one of
       their known values, is neither asked nor stated
     - what the product's own text may state is neither asked nor stated
-    - of statements that may be about the same thing only one stands, and the others are not answered
+    - of statements that may be about the same thing only one stands, and the others are not answered; nor is what a
+      statement may say something of (`related` in specifications.yaml)
 
 Everything is drawn from the given generator.
 """
@@ -33,7 +34,7 @@ from pipelines.scoring import fold
 from pipelines.training.data import Items
 from pipelines.training.specifications import LANGUAGES, OTHERS, SPECIFICATIONS, Specification, topic_words
 
-_MAX_ASKED, _MAX_UNASKED, _MAX_PLEASANTRIES = 9, 6, 4
+_MAX_ASKED, _MAX_UNASKED, _MAX_PLEASANTRIES = 7, 6, 4
 _STATED = 0.6  # share of the asked ones that a text states
 _FOREIGN = 0.35  # share of the variants whose texts go on in another language
 _MANY = 12  # so many specifications are enough to draw from
@@ -82,10 +83,10 @@ def draw_language(generator: random.Random) -> str | None:
     return generator.choice(LANGUAGES) if generator.random() < _FOREIGN else None
 
 
-def stated_in(language: str | None, free: Sequence[Specification]) -> Sequence[Specification]:
-    """Those that can be stated in the language, if they are many enough to draw from; or all, stated in English."""
+def stated_in(language: str | None, free: Sequence[Specification]) -> tuple[str | None, Sequence[Specification]]:
+    """The language and those that can be stated in it, if they are many enough to draw from; or English, and all."""
     told = [item for item in free if language in item.languages]
-    return told if len(told) >= _MANY else free
+    return (language, told) if len(told) >= _MANY else (None, free)
 
 
 def draw_asked(free: Sequence[Specification], generator: random.Random) -> list[Specification]:
@@ -129,8 +130,10 @@ def continue_text(
         return record, answers
     told_now = _with_statements(record, statements, OTHERS.get(language or "", _PLEASANTRIES), generator)
     text = fold("\n".join(told_now.fields.values()))
+    stated = {item.attribute.name for item, _, _ in statements}
     for item in asked:
-        if answers.get(item.attribute.name, ()) is None and item.cues.search(text):
+        is_absent = answers.get(item.attribute.name, ()) is None
+        if is_absent and (item.cues.search(text) or stated & item.related):
             del answers[item.attribute.name]
     return told_now, answers
 

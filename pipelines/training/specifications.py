@@ -26,7 +26,8 @@ _NAMED_LINES = ("{name}: {text}", "{name}: {text}", "{name} - {text}", "{name} {
 _VAGUE = frozenset(
     ("of", "the", "in", "by", "up", "number", "level", "type", "class", "time", "range", "item", "required", "included")
 )
-_MIN_CUE = 5  # letters of a phrase's fixed part, so that it is found on purpose
+_MIN_CUE, _MIN_UNSPACED_CUE = 5, 2  # letters of a phrase's fixed part, so that it is found on purpose
+_UNSPACED = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff]")  # Japanese
 
 Statement = tuple[Items, str]
 """An answer, and a text from which it follows."""
@@ -49,6 +50,7 @@ class Specification:
         cues: finds in folded text what may state or deny it.
         units: finds amounts in its unit, with which a listing may state it in words of its own.
         languages: in which it can be stated, besides English.
+        related: names of those that its statement may say something about.
     """
 
     attribute: Attribute
@@ -57,6 +59,7 @@ class Specification:
     cues: re.Pattern[str]
     units: re.Pattern[str]
     languages: frozenset[str] = frozenset()
+    related: frozenset[str] = frozenset()
 
 
 Translations = Mapping[str, Any]
@@ -77,15 +80,20 @@ def _specification(
     units: Sequence[str] = (),
 ) -> Specification:
     found = {fold(cue) for cue in (attribute.name, *cues)}
+    unspaced = {cue for cue in found if _UNSPACED.search(cue)}
+    pattern = words_pattern(found - unspaced).pattern
+    if unspaced:  # words that nothing keeps apart
+        pattern += "|" + "|".join(re.escape(cue) for cue in sorted(unspaced))
     amounts = re.compile(
         r"\d\s*(?:" + "|".join(re.escape(fold(unit)) for unit in units) + r")(?!\w)" if units else "(?!)"
     )
-    return Specification(attribute, draw, topic_words(f"{attribute.name} {topics}"), words_pattern(found), amounts)
+    return Specification(attribute, draw, topic_words(f"{attribute.name} {topics}"), re.compile(pattern), amounts)
 
 
 def _fixed_parts(phrases: Iterable[str]) -> list[str]:
-    parts = [re.sub(r"\{[,.]?\}", "", phrase).strip() for phrase in phrases]
-    return [part for part in parts if len(part) >= _MIN_CUE]
+    """What stands around the values, where it is long enough."""
+    parts = [part.strip(" ：、") for phrase in phrases for part in re.split(r"\{[,.]?\}", phrase)]
+    return [part for part in parts if len(part) >= (_MIN_UNSPACED_CUE if _UNSPACED.search(part) else _MIN_CUE)]
 
 
 def _state(name: str, text: str, phrases: Sequence[str], generator: random.Random) -> str:
@@ -116,6 +124,7 @@ def _number(
 
     def draw(generator: random.Random, language: str | None = None) -> Statement:
         number = f"{generator.uniform(low, high):.{decimals}f}"
+        number = number.removeprefix("-") if not float(number) else number
         if language and language in told:
             phrase = generator.choice(told[language])
             return [number], phrase.replace("{,}", number.replace(".", ",")).replace("{.}", number)
@@ -250,7 +259,9 @@ def _parts(
 
 
 def _stated_in(told: Translations, factory: Callable[..., Specification], *args: Any, **settings: Any) -> Specification:
-    return replace(factory(told, *args, **settings), languages=frozenset(told))
+    item = factory(told, *args, **settings)
+    related = frozenset(name for group in _RELATED if item.attribute.name in group for name in group)
+    return replace(item, languages=frozenset(told), related=related - {item.attribute.name})
 
 
 def _read(name: str) -> dict[str, Any]:
@@ -258,6 +269,7 @@ def _read(name: str) -> dict[str, Any]:
     return content
 
 
+_RELATED: Sequence[Sequence[str]] = _read("specifications.yaml")["related"]
 _TRANSLATIONS = _read("translations.yaml")
 LANGUAGES: Sequence[str] = tuple(_TRANSLATIONS)
 """In which some of the specifications can be stated, besides English."""

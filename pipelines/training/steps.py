@@ -147,7 +147,10 @@ class StepPlanner:
             asked, known, retold = variant.specifications, self._known[product.schema.hash], record
             record, stated = continue_text(retold, asked, variant.unasked, known, generator, variant.language)
             if record is not retold:
-                open_names = {item.attribute.name for item in variant.questions if may_hold_anything(item.source)}
+                # Known values are found in English alone.
+                is_foreign = variant.language is not None
+                questions = [item for item in variant.questions if is_foreign or may_hold_anything(item.source)]
+                open_names = {item.attribute.name for item in questions}
                 answers = {name: items for name, items in answers.items() if items or name not in open_names}
             answers |= stated
         return LabelledDocument(self._documents.encode([record])[0], self._fitting(variant, answers))

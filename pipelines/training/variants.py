@@ -36,9 +36,9 @@ QUANTITY = re.compile(r"(\d+(?:\.\d+)?)\s*([^\d\s]\D{0,14})")
 """A number with its unit, "12 oz"."""
 _SEPARATORS = re.compile(r"\s*[/,]\s*")
 _MIN_COUNT = 3  # times a value must occur to be asked for
-_KEPT, _DESCRIBED, _RENAMED = 0.65, 0.5, 0.35  # shares: attributes kept, with a description, with another name
+_KEPT, _DESCRIBED, _RENAMED = 0.85, 0.5, 0.35  # shares: attributes kept, with a description, with another name
 _FALSE = 0.25  # share of the boolean questions that teach false
-_SPECIFIED = 0.9  # share of the variants that ask for invented specifications, too
+_SPECIFIED = 0.8  # share of the variants that ask for invented specifications, too
 _SPECIFICATIONS_DESCRIBED = 0.6  # share of those that are asked with their description
 
 _OTHER_NAMES: Mapping[str, Sequence[str]] = {
@@ -151,8 +151,8 @@ def draw_variant(schema: CategorySchema, values: Mapping[str, Counter[str]], gen
         if question.attribute.name not in names:
             names.add(question.attribute.name)
             questions.append(question)
-    language = draw_language(generator)
-    free = stated_in(language, [item for item in suitable(schema) if item.attribute.name not in names])
+    suited = [item for item in suitable(schema) if item.attribute.name not in names]
+    language, free = stated_in(draw_language(generator), suited)
     specifications = draw_asked(free, generator) if generator.random() < _SPECIFIED else []
     unasked = [item for item in free if item not in specifications]
     asked = [item.attribute for item in questions]

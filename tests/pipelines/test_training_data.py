@@ -395,10 +395,8 @@ def statements_for(name: str, answer: str) -> set[str]:
 CONVERTIBLE = {
     "Bin volume": ("l", {"ml": "0.001"}),
     "Gross weight": ("kg", {"g": "0.001"}),
-    "Maximum height": ("cm", {"m": "100"}),
     "Range of the transmitter": ("m", {"km": "1000"}),
     "Rug length": ("cm", {"m": "100"}),
-    "Run time": ("min", {"h": "60", "hours": "60"}),
     "Seam allowance": ("mm", {"cm": "10"}),
     "Suction": ("Pa", {"kPa": "1000"}),
     "Tube diameter": ("mm", {"cm": "10"}),
@@ -428,19 +426,54 @@ def test_statements_in_other_languages_are_those_of_the_language() -> None:
     drawn = [told["Cable length"].draw(random.Random(seed), "de") for seed in range(50)]
     assert all("abel" in text and answer[0].replace(".", ",") in text for answer, text in drawn)
     assert any("." in answer[0] for answer, _ in drawn)
-    answers, text = zip(
-        *(told["Supplied accessories"].draw(random.Random(seed), "ja") for seed in range(50)), strict=True
-    )
-    assert all("、" in line for found, line in zip(answers, text, strict=True) if len(found) > 1)
+    animals = [told["Animals"].draw(random.Random(seed), "ja") for seed in range(50)]
+    assert all("、" in text for answer, text in animals if len(answer) > 1)
     english = told["Cable length"].draw(random.Random(0), "xx")
     assert english == told["Cable length"].draw(random.Random(0)), "English where there is no other"
-    german = stated_in("de", SPECIFICATIONS)
+    language, german = stated_in("de", SPECIFICATIONS)
+    assert language == "de"
     assert len(german) > 50
     assert all("de" in item.languages for item in german)
-    assert stated_in("de", german[:5]) == german[:5]
-    assert stated_in(None, SPECIFICATIONS) == SPECIFICATIONS
-    few = [item for item in SPECIFICATIONS if "de" not in item.languages]
-    assert stated_in("de", [*few, *german[:3]]) == [*few, *german[:3]], "too few to draw from"
+    assert stated_in(None, SPECIFICATIONS) == (None, SPECIFICATIONS)
+    few = [item for item in SPECIFICATIONS if "de" not in item.languages] + list(german[:3])
+    assert stated_in("de", few) == (None, few), "too few to draw from: English"
+
+
+@pytest.mark.parametrize("language", [None, *LANGUAGES])
+def test_what_a_statement_may_say_of_another_is_not_taught_as_absent(language: str | None) -> None:
+    by_name = {item.attribute.name: item for item in SPECIFICATIONS}
+    asked = [
+        by_name[name] for name in ("Rechargeable", "Batteries included", "Charging time", "Gross weight", "Foldable")
+    ]
+    seen: Counter[str] = Counter()
+    for seed in range(400):
+        record, answers = continue_text(THING, asked, [], NOTHING, random.Random(seed), language)
+        stated = {name for name, items in answers.items() if items}
+        assert (record == THING) == (not stated)
+        if stated & {"Rechargeable", "Batteries included", "Charging time"}:
+            power = {
+                name: answers[name]
+                for name in ("Rechargeable", "Batteries included", "Charging time")
+                if name in answers
+            }
+            assert None not in power.values(), answers
+        seen.update(name for name, items in answers.items() if items is None)
+    assert set(seen) == {item.attribute.name for item in asked}, "with nothing stated of it, it is absent"
+
+
+def test_cues_are_found_in_every_language() -> None:
+    by_name = {item.attribute.name: item for item in SPECIFICATIONS}
+    assert by_name["Cable length"].cues.search(fold("Kabellänge 1,8 m"))
+    assert by_name["Cable length"].cues.search(fold("新品ケーブル長1.8m"))
+    assert by_name["Foldable"].cues.search(fold("便利な折りたたみ式"))
+    assert not by_name["Cable length"].cues.search(fold("Breite 1,8 m"))
+
+
+def test_no_number_is_minus_nothing() -> None:
+    (item,) = (item for item in SPECIFICATIONS if item.attribute.name == "Lowest temperature")
+    drawn = [item.draw(random.Random(seed)) for seed in range(3000)]
+    assert any(answer == ["0"] for answer, _ in drawn)
+    assert not any("-0 " in f"{text} " or "-0°" in text for _, text in drawn)
 
 
 @given(st.integers(0, 100_000))
