@@ -193,7 +193,11 @@ def block_sizes(num_rows: int, key_size: int, value_size: int, dtype: torch.dtyp
 def _rows_differ(plan: AttentionPlan) -> bool:
     """Whether scopes and positions have rows of other lengths, where the kernel reads both by one."""
     pairs = ((plan.q_scopes, plan.q_positions), (plan.k_scopes, plan.k_positions))
-    return any(one.stride() != other.stride() or one.stride(1) != 1 for one, other in pairs)
+    return any(
+        (one.shape[0] > 1 and one.stride(0) != other.stride(0))
+        or (one.shape[1] > 1 and (one.stride(1), other.stride(1)) != (1, 1))
+        for one, other in pairs
+    )
 
 
 class TritonAttention:
