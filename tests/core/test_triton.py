@@ -30,10 +30,12 @@ from .helpers import assert_equals_oracle, decode, random_case, random_endings, 
 MISSING = importlib.util.find_spec("triton") is None
 if MISSING and os.environ.get("HPD_NEEDS_TRITON"):
     raise ImportError("Triton was installed for these tests, and is not found")
-needs_triton = pytest.mark.skipif(MISSING, reason="no Triton here (make test runs these tests once more with one)")
+WHY_NOT = "no Triton here (make test runs these tests once more with one)"
+needs_triton = pytest.mark.skipif(MISSING, reason=WHY_NOT)
 # tests/conftest.py asks for it, before anybody imports Triton.
 needs_interpreter = pytest.mark.skipif(
-    MISSING or os.environ.get("TRITON_INTERPRET") != "1", reason="Triton's interpreter is not used: there is a GPU"
+    MISSING or os.environ.get("TRITON_INTERPRET") != "1",
+    reason=WHY_NOT if MISSING else "Triton's interpreter is not used: there is a GPU",
 )
 
 # The interpreter multiplies no bfloat16.
