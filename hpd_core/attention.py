@@ -160,8 +160,7 @@ class AttentionPlan:
     groups: Sequence[PromptGroup]
     _biases: dict[tuple[int | None, int, torch.dtype], Tensor] = field(default_factory=dict, init=False)
     _tiles: dict[tuple[int | None, int, int], list[Tile]] = field(default_factory=dict, init=False)
-    _native: list[NativeAttention] = field(default_factory=list, init=False)
-    _triton: list[TritonAttention] = field(default_factory=list, init=False)
+    _kernel: list[NativeAttention | TritonAttention] = field(default_factory=list, init=False)
 
     def bias(self, window: int | None, group: int, dtype: torch.dtype) -> Tensor:
         """The additive mask [P, 1, R * G, C] over the own columns, for folded query rows; equal layers share it."""
@@ -181,19 +180,16 @@ class AttentionPlan:
             ]
         return self._tiles[key]
 
-    def native(self) -> NativeAttention:
-        """The cohort's attention by the kernel in C++."""
-        if not self._native:
-            self._native.append(NativeAttention(self))
-        return self._native[0]
+    def kernel(self, way: Literal["native", "triton"]) -> NativeAttention | TritonAttention:
+        """The cohort's attention by a kernel of ours; all layers have the same."""
+        if not self._kernel:
+            if way == "native":
+                self._kernel.append(NativeAttention(self))
+            else:
+                from hpd_core.triton_attention import TritonAttention  # Triton is not everywhere
 
-    def triton(self) -> TritonAttention:
-        """The cohort's attention by the kernel in Triton."""
-        if not self._triton:
-            from hpd_core.triton_attention import TritonAttention  # Triton is not everywhere, and takes long to import
-
-            self._triton.append(TritonAttention(self))
-        return self._triton[0]
+                self._kernel.append(TritonAttention(self))
+        return self._kernel[0]
 
     def forget_masks(self) -> None:
         """When all layers have been given to the device: they are large, and the plan is kept until the step ends."""
@@ -374,8 +370,7 @@ def packed_attention(
     for plan in hpd_batch.plans:
         span = slice(plan.start, plan.stop)
         if way in ("native", "triton"):
-            kernel = plan.native() if way == "native" else plan.triton()
-            kernel.attend(
+            plan.kernel(way).attend(
                 layer,
                 q[span],
                 k[span],

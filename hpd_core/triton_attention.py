@@ -28,7 +28,7 @@ from hpd_core.native.attention import check_sizes
 from hpd_core.transfer import to_device
 
 if TYPE_CHECKING:
-    from hpd_core.attention import AttentionPlan, PrefixCache
+    from hpd_core.attention import AttentionPlan
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 LAUNCH = {"num_warps": 4, "num_stages": 2}
@@ -239,63 +239,47 @@ class TritonAttention:
         values[prompts, :, columns] = v
         q = q if q.stride(2) == 1 else q.contiguous()
         sinks = None if sinks is None else sinks.contiguous()
+        q_scopes, q_positions, k_scopes, k_positions = self._seen_by
+        group = q.shape[1] // keys.shape[1]
         # Triton launches on torch's current device, whichever the tensors are on.
         with torch.cuda.device(q.device) if q.is_cuda else nullcontext():
             for part in self._groups:
-                self._attend_group(part.start, part.stop, part.prefix, layer, q, out, scale, window, softcap, sinks)
-
-    def _attend_group(
-        self,
-        start: int,
-        stop: int,
-        prefix: PrefixCache | None,
-        layer: int,
-        q: Tensor,
-        out: Tensor,
-        scale: float,
-        window: int | None,
-        softcap: float | None,
-        sinks: Tensor | None,
-    ) -> None:
-        keys, values = self._keys[layer], self._values[layer]
-        q_scopes, q_positions, k_scopes, k_positions = self._seen_by
-        prefix_keys, prefix_values = (keys, values) if prefix is None else (prefix.keys[layer], prefix.values[layer])
-        if not all(x.is_contiguous() for x in (out, keys, values, prefix_keys, prefix_values)):
-            raise ValueError("what the kernel takes to have no gaps has some")
-        group = q.shape[1] // keys.shape[1]
-        num_rows = int(self._counts[start:stop].max()) * group
-        sizes = block_sizes(num_rows, keys.shape[3], values.shape[3], keys.dtype)
-        kernel[(triton.cdiv(num_rows, sizes["ROWS"]), keys.shape[1], stop - start)](
-            q,
-            out,
-            keys,
-            values,
-            prefix_keys,
-            prefix_values,
-            keys if sinks is None else sinks,
-            self._bounds,
-            q_scopes,
-            q_positions,
-            k_scopes,
-            k_positions,
-            start,
-            self._bounds.shape[1],
-            keys.shape[2],
-            0 if prefix is None else prefix.num_tokens,
-            q_scopes.stride(0),
-            k_scopes.stride(0),
-            q.stride(0),
-            q.stride(1),
-            scale,
-            softcap or 0.0,
-            window or 0,
-            GROUP=group,
-            KEY_SIZE=keys.shape[3],
-            VALUE_SIZE=values.shape[3],
-            HAS_PREFIX=prefix is not None,
-            HAS_WINDOW=window is not None,
-            HAS_SOFTCAP=softcap is not None,
-            HAS_SINKS=sinks is not None,
-            **sizes,
-            **LAUNCH,
-        )
+                prefix = part.prefix
+                before = (keys, values) if prefix is None else (prefix.keys[layer], prefix.values[layer])
+                if not all(x.is_contiguous() for x in (out, keys, values, *before)):
+                    raise ValueError("what the kernel takes to have no gaps has some")
+                num_rows = int(self._counts[part.start : part.stop].max()) * group
+                sizes = block_sizes(num_rows, keys.shape[3], values.shape[3], keys.dtype)
+                kernel[(triton.cdiv(num_rows, sizes["ROWS"]), keys.shape[1], part.stop - part.start)](
+                    q,
+                    out,
+                    keys,
+                    values,
+                    *before,
+                    keys if sinks is None else sinks,
+                    self._bounds,
+                    q_scopes,
+                    q_positions,
+                    k_scopes,
+                    k_positions,
+                    part.start,
+                    self._bounds.shape[1],
+                    keys.shape[2],
+                    0 if prefix is None else prefix.num_tokens,
+                    q_scopes.stride(0),
+                    k_scopes.stride(0),
+                    q.stride(0),
+                    q.stride(1),
+                    scale,
+                    softcap or 0.0,
+                    window or 0,
+                    GROUP=group,
+                    KEY_SIZE=keys.shape[3],
+                    VALUE_SIZE=values.shape[3],
+                    HAS_PREFIX=prefix is not None,
+                    HAS_WINDOW=window is not None,
+                    HAS_SOFTCAP=softcap is not None,
+                    HAS_SINKS=sinks is not None,
+                    **sizes,
+                    **LAUNCH,
+                )

@@ -62,7 +62,7 @@ class Specification:
     related: frozenset[str] = frozenset()
 
 
-Translations = Mapping[str, Any]
+Translations = Mapping[str | None, Any]
 """Language -> how one specification is stated in it; of each kind as translations.yaml says."""
 
 
@@ -125,7 +125,7 @@ def _number(
     def draw(generator: random.Random, language: str | None = None) -> Statement:
         number = f"{generator.uniform(low, high):.{decimals}f}"
         number = number.removeprefix("-") if not float(number) else number
-        if language and language in told:
+        if language in told:
             phrase = generator.choice(told[language])
             return [number], phrase.replace("{,}", number.replace(".", ",")).replace("{.}", number)
         answer, written = number, generator.choice([asked, asked, *others])
@@ -157,7 +157,7 @@ def _boolean(
     def draw(generator: random.Random, language: str | None = None) -> Statement:
         is_true = generator.random() < _TRUE
         answer = ["true" if is_true else "false"]
-        if language and language in told:
+        if language in told:
             return answer, generator.choice(told[language]["yes" if is_true else "no"])
         word = generator.choice(("yes", "Yes", "true", "✓") if is_true else ("no", "No", "false", "✗"))
         return answer, _state(name, word, yes if is_true else no, generator)
@@ -173,7 +173,7 @@ def _enum(
 
     def draw(generator: random.Random, language: str | None = None) -> Statement:
         member = generator.choice(list(members))
-        if language and language in told:
+        if language in told:
             return [member], generator.choice(told[language][member])
         return [member], _state(name, member, members[member], generator)
 
@@ -187,13 +187,13 @@ def _list(
     told: Translations, name: str, members: Sequence[str], phrases: Sequence[str], topics: str = "", also: str = ""
 ) -> Specification:
     def draw(generator: random.Random, language: str | None = None) -> Statement:
-        way = told.get(language or "", {"members": members, "and": " and ", "phrases": phrases})
+        way = told.get(language, {"members": members, "and": " and ", "phrases": phrases})
         chosen = generator.sample(way["members"], generator.randint(1, 4))
         *most, last = chosen
         # In Japanese the joint is that of all words.
         comma = way["and"] if way["and"] == "、" else ", "
         text = generator.choice((f"{comma.join(most)}{way['and']}{last}" if most else last, comma.join(chosen)))
-        if language and language in told:
+        if language in told:
             return chosen, generator.choice(way["phrases"]).replace("{}", text)
         return chosen, _state(name, text, phrases, generator)
 
@@ -213,7 +213,7 @@ def _string(
     """One of `members`, or a text of the kind that `draw` names."""
 
     def draw_statement(generator: random.Random, language: str | None = None) -> Statement:
-        if language and language in told:
+        if language in told:
             text = generator.choice(told[language]["members"])
             return [text], generator.choice(told[language]["phrases"]).replace("{}", text)
         text = _DRAWN[draw](generator) if draw else generator.choice(members)
@@ -260,8 +260,8 @@ def _parts(
 
 def _stated_in(told: Translations, factory: Callable[..., Specification], *args: Any, **settings: Any) -> Specification:
     item = factory(told, *args, **settings)
-    related = frozenset(name for group in _RELATED if item.attribute.name in group for name in group)
-    return replace(item, languages=frozenset(told), related=related - {item.attribute.name})
+    related = frozenset(name for group in _GROUPS["related"] if item.attribute.name in group for name in group)
+    return replace(item, languages=frozenset(filter(None, told)), related=related - {item.attribute.name})
 
 
 def _read(name: str) -> dict[str, Any]:
@@ -269,7 +269,7 @@ def _read(name: str) -> dict[str, Any]:
     return content
 
 
-_RELATED: Sequence[Sequence[str]] = _read("specifications.yaml")["related"]
+_GROUPS = _read("specifications.yaml")
 _TRANSLATIONS = _read("translations.yaml")
 LANGUAGES: Sequence[str] = tuple(_TRANSLATIONS)
 """In which some of the specifications can be stated, besides English."""
@@ -277,9 +277,9 @@ OTHERS: Mapping[str, Sequence[str]] = {language: content["others"] for language,
 """Per language, what listings say besides."""
 
 
-def _told(kind: str) -> dict[str, dict[str, Any]]:
+def _told(kind: str) -> dict[str, dict[str | None, Any]]:
     """Of the specifications of one kind: name -> language -> how it is stated."""
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, dict[str | None, Any]] = {}
     for language, content in _TRANSLATIONS.items():
         for name, ways in content[kind].items():
             found.setdefault(name, {})[language] = ways
@@ -287,8 +287,7 @@ def _told(kind: str) -> dict[str, dict[str, Any]]:
 
 
 def _load() -> Iterator[Specification]:
-    groups = _read("specifications.yaml")
-    yield from _parts(groups["parts"], groups["materials"], groups["shades"], _told("strings"))
+    yield from _parts(_GROUPS["parts"], _GROUPS["materials"], _GROUPS["shades"], _told("strings"))
     factories: dict[str, Callable[..., Specification]] = {
         "numbers": _number,
         "booleans": _boolean,
@@ -298,7 +297,7 @@ def _load() -> Iterator[Specification]:
     }
     for group, factory in factories.items():
         told = _told(group)
-        for entry in groups[group]:
+        for entry in _GROUPS[group]:
             description = entry.pop("about", None)
             item = _stated_in(told.get(entry["name"], {}), factory, **entry)
             yield replace(item, attribute=item.attribute.model_copy(update={"description": description}))

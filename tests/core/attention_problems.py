@@ -199,3 +199,14 @@ SHAPES = st.builds(
 def check(item: Problem, found: Tensor) -> None:
     rounding = 2e-5 if found.dtype == torch.float32 else 2e-2
     torch.testing.assert_close(found.double(), expected(item), atol=rounding, rtol=rounding)
+
+
+def check_cache(item: Problem, before: Tensor) -> None:
+    """The new tokens are in the cache, and the keys of all others are as they were `before`."""
+    plan = item.plan
+    written = torch.zeros(before.shape[:1] + before.shape[2:3], dtype=torch.bool)
+    written[plan.kv_prompts, plan.kv_columns] = True
+    kept = ~written[:, None, :, None]
+    assert torch.equal(plan.keys[0].where(kept, 0), before.where(kept, 0)), "wrote over the cache of others"
+    assert torch.equal(plan.keys[0][plan.kv_prompts, :, plan.kv_columns], item.k)
+    assert torch.equal(plan.values[0][plan.kv_prompts, :, plan.kv_columns], item.v)

@@ -23,7 +23,7 @@ from hpd_core.cache import CacheShape
 from hpd_core.errors import ModelError
 from hpd_core.native import library
 
-from .attention_problems import SHAPES, Problem, Shape, check, expected, problem
+from .attention_problems import SHAPES, Problem, Shape, check, check_cache, expected, problem
 from .native import PROCESSORS, compiled_for, needs_native, threads
 
 
@@ -37,13 +37,7 @@ def test_the_kernel_computes_attention(seed: int, shape: Shape, num_threads: int
     with threads(num_threads):
         found = item.run()
     check(item, found)
-    written = torch.zeros(before.shape[:1] + before.shape[2:3], dtype=torch.bool)
-    written[item.plan.kv_prompts, item.plan.kv_columns] = True
-    kept = ~written[:, None, :, None]
-    assert torch.equal(item.plan.keys[0].where(kept, 0), before.where(kept, 0)), "wrote over the cache of others"
-    stored = item.plan.keys[0][item.plan.kv_prompts, :, item.plan.kv_columns]
-    assert torch.equal(stored, item.k)
-    assert torch.equal(item.plan.values[0][item.plan.kv_prompts, :, item.plan.kv_columns], item.v)
+    check_cache(item, before)
 
 
 @pytest.fixture
