@@ -8,25 +8,42 @@
 // prefix once for all prompts. In bf16 an instruction takes two numbers of a sum at a time, so a vector's lane of 32 bits
 // holds a pair: of neighbouring dimensions for keys, of neighbouring columns for values. In fp32 it holds one.
 //
-// Where the machine has no bf16 instructions, pairs are widened.
+// Where the machine has no bf16 instructions, pairs are widened; where it multiplies tiles (AMX), they are multiplied so.
 
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <limits>
+#include <type_traits>
 
+#include "tiles.h"
 #include "vectors.h"
 
 namespace {
 
 constexpr int64_t PUBLIC = -1;
-// Of a block: so many sums stay in registers, beside a vector of each column and a number of a row.
+// So many sums stay in registers, beside a vector of each column and a number of a row.
 constexpr int MAX_ROWS = 6;
 constexpr int MAX_VECTORS = REGISTERS == 32 ? 4 : 2;
 
 // A lane's part of a sum: one number of fp32, a pair of bf16.
 template <typename T>
 constexpr int PER_LANE = sizeof(uint32_t) / sizeof(T);
+
+// Query rows that are done together, and what lanes and vectors of packed columns are filled up to: for tiles, whole ones.
+template <typename T>
+constexpr bool IN_TILES = HPD_TILES && std::is_same_v<T, bf16>;
+template <typename T>
+constexpr int BLOCK_ROWS = IN_TILES<T> ? TILE : MAX_ROWS;
+template <typename T>
+constexpr int LANES_UNIT = IN_TILES<T> ? TILE : 1;
+template <typename T>
+constexpr int VECTORS_UNIT = IN_TILES<T> ? TILE * PER_LANE<T> / LANES : 1;
+
+template <typename T>
+int64_t vectors_of(int64_t columns) {
+  return ceil_div(columns, LANES * VECTORS_UNIT<T>) * VECTORS_UNIT<T>;
+}
 
 inline floats add_products(floats sum, words a, words b, const float*) { return sum + (floats)a * (floats)b; }
 inline floats add_products(floats sum, words a, words b, const bf16*) {
@@ -40,10 +57,10 @@ inline floats add_products(floats sum, words a, words b, const bf16*) {
 }
 
 // Sums of `rows` query rows over `depth` lanes, for `vectors` vectors of columns.
-//   a: row r's numbers begin at a[r], `depth` lanes of them.
+//   a: rows of `depth` lanes, `a_stride` numbers apart.
 //   b: vector v's lanes of step d at b + v * b_stride + d * b_step, LANES words each.
 template <typename T, int ROWS, int VECTORS>
-inline void multiply(const T* const* a, const uint32_t* b, int64_t b_stride, int64_t b_step, int64_t depth,
+inline void multiply(const T* a, int64_t a_stride, const uint32_t* b, int64_t b_stride, int64_t b_step, int64_t depth,
                      float* out, int64_t out_stride) {
   floats sums[ROWS][VECTORS];
 #pragma GCC unroll 8
@@ -57,7 +74,7 @@ inline void multiply(const T* const* a, const uint32_t* b, int64_t b_stride, int
 #pragma GCC unroll 8
     for (int r = 0; r < ROWS; r++) {
       uint32_t word;
-      std::memcpy(&word, a[r] + d * PER_LANE<T>, sizeof word);
+      std::memcpy(&word, a + r * a_stride + d * PER_LANE<T>, sizeof word);
       const words number = spread(word);
 #pragma GCC unroll 8
       for (int v = 0; v < VECTORS; v++) sums[r][v] = add_products(sums[r][v], number, columns[v], (const T*)nullptr);
@@ -70,29 +87,31 @@ inline void multiply(const T* const* a, const uint32_t* b, int64_t b_stride, int
 }
 
 template <typename T, int ROWS>
-inline void multiply(const T* const* a, const uint32_t* b, int64_t b_stride, int64_t b_step, int64_t depth,
+inline void multiply(const T* a, int64_t a_stride, const uint32_t* b, int64_t b_stride, int64_t b_step, int64_t depth,
                      int64_t vectors, float* out, int64_t out_stride) {
   int64_t v = 0;
   for (; v + MAX_VECTORS <= vectors; v += MAX_VECTORS)
-    multiply<T, ROWS, MAX_VECTORS>(a, b + v * b_stride, b_stride, b_step, depth, out + v * LANES, out_stride);
+    multiply<T, ROWS, MAX_VECTORS>(a, a_stride, b + v * b_stride, b_stride, b_step, depth, out + v * LANES, out_stride);
   switch (vectors - v) {
-    case 3: return multiply<T, ROWS, 3>(a, b + v * b_stride, b_stride, b_step, depth, out + v * LANES, out_stride);
-    case 2: return multiply<T, ROWS, 2>(a, b + v * b_stride, b_stride, b_step, depth, out + v * LANES, out_stride);
-    case 1: return multiply<T, ROWS, 1>(a, b + v * b_stride, b_stride, b_step, depth, out + v * LANES, out_stride);
+    case 3: return multiply<T, ROWS, 3>(a, a_stride, b + v * b_stride, b_stride, b_step, depth, out + v * LANES, out_stride);
+    case 2: return multiply<T, ROWS, 2>(a, a_stride, b + v * b_stride, b_stride, b_step, depth, out + v * LANES, out_stride);
+    case 1: return multiply<T, ROWS, 1>(a, a_stride, b + v * b_stride, b_stride, b_step, depth, out + v * LANES, out_stride);
   }
 }
 
 template <typename T>
-void multiply(int rows, const T* const* a, const uint32_t* b, int64_t b_stride, int64_t b_step, int64_t depth,
+void multiply(int rows, const T* a, int64_t a_stride, const uint32_t* b, int64_t b_stride, int64_t b_step, int64_t depth,
               int64_t vectors, float* out, int64_t out_stride) {
-  switch (rows) {
-    case 6: return multiply<T, 6>(a, b, b_stride, b_step, depth, vectors, out, out_stride);
-    case 5: return multiply<T, 5>(a, b, b_stride, b_step, depth, vectors, out, out_stride);
-    case 4: return multiply<T, 4>(a, b, b_stride, b_step, depth, vectors, out, out_stride);
-    case 3: return multiply<T, 3>(a, b, b_stride, b_step, depth, vectors, out, out_stride);
-    case 2: return multiply<T, 2>(a, b, b_stride, b_step, depth, vectors, out, out_stride);
-    case 1: return multiply<T, 1>(a, b, b_stride, b_step, depth, vectors, out, out_stride);
-  }
+  if constexpr (IN_TILES<T>)
+    if (has_tiles()) return multiply_tiles(a, a_stride, b, b_stride, b_step, depth, vectors, out, out_stride);
+  for (; rows > 0; rows -= MAX_ROWS, a += MAX_ROWS * a_stride, out += MAX_ROWS * out_stride) switch (std::min(rows, MAX_ROWS)) {
+      case 6: multiply<T, 6>(a, a_stride, b, b_stride, b_step, depth, vectors, out, out_stride); break;
+      case 5: multiply<T, 5>(a, a_stride, b, b_stride, b_step, depth, vectors, out, out_stride); break;
+      case 4: multiply<T, 4>(a, a_stride, b, b_stride, b_step, depth, vectors, out, out_stride); break;
+      case 3: multiply<T, 3>(a, a_stride, b, b_stride, b_step, depth, vectors, out, out_stride); break;
+      case 2: multiply<T, 2>(a, a_stride, b, b_stride, b_step, depth, vectors, out, out_stride); break;
+      case 1: multiply<T, 1>(a, a_stride, b, b_stride, b_step, depth, vectors, out, out_stride); break;
+    }
 }
 
 // Memory of one thread or one call, kept for the next; grows only. Null where there is none.
@@ -146,10 +165,11 @@ template <typename T>
 struct Sizes {
   int64_t key_lanes, value_vectors;
   explicit Sizes(const Problem& p)
-      : key_lanes(ceil_div(p.key_size, PER_LANE<T>)), value_vectors(ceil_div(p.value_size, LANES)) {}
-  int64_t key_words(int64_t columns) const { return ceil_div(columns, LANES) * LANES * key_lanes; }
+      : key_lanes(ceil_div(p.key_size, PER_LANE<T> * LANES_UNIT<T>) * LANES_UNIT<T>),
+        value_vectors(ceil_div(p.value_size, LANES)) {}
+  int64_t key_words(int64_t columns) const { return vectors_of<T>(columns) * LANES * key_lanes; }
   // Whole vectors of columns, for weights come in vectors.
-  int64_t value_steps(int64_t columns) const { return ceil_div(columns, LANES) * LANES / PER_LANE<T>; }
+  int64_t value_steps(int64_t columns) const { return vectors_of<T>(columns) * LANES / PER_LANE<T>; }
   int64_t value_words(int64_t columns) const { return value_steps(columns) * value_vectors * LANES; }
   int64_t words(int64_t columns) const { return key_words(columns) + value_words(columns); }
 };
@@ -172,13 +192,14 @@ inline void transpose(words* square) {
   if constexpr (APART > 1) transpose<APART / 2>(square);
 }
 
-// [columns, D] -> per vector of columns and lane of dimensions, LANES words. Columns that fill up a vector are 0: nobody sees
-// them, but nothing is to be computed of what happens to be in memory.
+// [columns, D] -> per vector of columns and lane of dimensions, LANES words. What fills up lanes and vectors is 0: nobody sees
+// those columns, but nothing is to be computed of what happens to be in memory.
 template <typename T>
 void pack_keys(const T* from, int64_t columns, int64_t size, const Sizes<T>& sizes, uint32_t* to) {
-  for (int64_t first = 0; first < columns; first += LANES, to += LANES * sizes.key_lanes) {
+  const int64_t lanes = ceil_div(size, PER_LANE<T>), vector = LANES * sizes.key_lanes;
+  uint32_t* const stop = to + sizes.key_words(columns);
+  for (int64_t first = 0; first < columns; first += LANES, to += vector) {
     const int64_t here = std::min<int64_t>(LANES, columns - first);
-    if (here < LANES) std::memset(to, 0, sizeof(uint32_t) * LANES * sizes.key_lanes);
     int64_t lane = 0;
     if (here == LANES) {
       for (; (lane + LANES) * PER_LANE<T> <= size; lane += LANES) {
@@ -188,13 +209,15 @@ void pack_keys(const T* from, int64_t columns, int64_t size, const Sizes<T>& siz
         for (int l = 0; l < LANES; l++) store(to + (lane + l) * LANES, square[l]);
       }
     }
-    for (; lane < sizes.key_lanes; lane++)
+    std::memset(to + lane * LANES, 0, sizeof(uint32_t) * LANES * (sizes.key_lanes - lane));
+    for (; lane < lanes; lane++)
       for (int64_t c = 0; c < here; c++) {
         uint32_t word;
         std::memcpy(&word, from + (first + c) * size + lane * PER_LANE<T>, sizeof word);
         to[lane * LANES + c] = word;
       }
   }
+  std::memset(to, 0, sizeof(uint32_t) * (stop - to));
 }
 
 // [columns, D_v] -> per lane of columns and vector of dimensions, LANES words. What fills up vectors is 0.
@@ -228,10 +251,10 @@ class Task {
   // Query rows of one KV head and of a prompt's tokens `first` to `stop`. The prompt's first token is `begin`; all three are
   // counted from the first token of the stretch. Returns false where memory is missing.
   bool run(int64_t prompt, int64_t head, int64_t begin, int64_t first, int64_t stop, const Columns& prefix) {
-    const int64_t own = p.used[prompt], own_vectors = ceil_div(own, LANES);
-    const int64_t prefix_vectors = ceil_div(prefix.count, LANES), all = (prefix_vectors + own_vectors) * LANES;
+    const int64_t own = p.used[prompt], own_vectors = vectors_of<T>(own);
+    const int64_t all = (vectors_of<T>(prefix.count) + own_vectors) * LANES;
     const int64_t bytes = 4 * (sizes.words(own) + 2 * own_vectors * LANES +
-                               MAX_ROWS * (2 * all + 2 * sizes.value_vectors * LANES));
+                               ROWS * (sizes.key_lanes + 2 * all + 2 * sizes.value_vectors * LANES));
     char* scratch = task_scratch.take(bytes);
     if (!scratch) return false;
     auto cut = [&scratch](int64_t count) {
@@ -243,9 +266,11 @@ class Task {
     auto* values = reinterpret_cast<uint32_t*>(cut(sizes.value_words(own)));
     scopes = reinterpret_cast<int32_t*>(cut(own_vectors * LANES));
     positions = reinterpret_cast<int32_t*>(cut(own_vectors * LANES));
-    scores = reinterpret_cast<float*>(cut(MAX_ROWS * all));
-    weights = reinterpret_cast<T*>(cut(MAX_ROWS * all));
-    sums = reinterpret_cast<float*>(cut(2 * MAX_ROWS * sizes.value_vectors * LANES));
+    queries = reinterpret_cast<T*>(cut(ROWS * sizes.key_lanes));
+    scores = reinterpret_cast<float*>(cut(ROWS * all));
+    weights = reinterpret_cast<T*>(cut(ROWS * all));
+    sums = reinterpret_cast<float*>(cut(2 * ROWS * sizes.value_vectors * LANES));
+    std::memset(queries, 0, 4 * ROWS * sizes.key_lanes);  // lanes that fill up a tile stay 0
     stride = all;
 
     to_row = prompt * p.q_row - begin;
@@ -261,17 +286,18 @@ class Task {
       scopes[c] = c < own ? int32_t(p.k_scopes[prompt * p.k_row + c]) : 0;
     }
     const Columns own_columns{keys, values, own};
-    for (int64_t row = first * p.group; row < stop * p.group; row += MAX_ROWS)
-      attend(int(std::min<int64_t>(MAX_ROWS, stop * p.group - row)), row, head, prefix, own_columns);
+    for (int64_t row = first * p.group; row < stop * p.group; row += ROWS)
+      attend(int(std::min<int64_t>(ROWS, stop * p.group - row)), row, head, prefix, own_columns);
     return true;
   }
 
  private:
+  static constexpr int ROWS = BLOCK_ROWS<T>;
   const Problem& p;
   const Sizes<T>& sizes;
   int32_t *scopes, *positions;
   float *scores, *sums;
-  T* weights;
+  T *queries, *weights;
   int64_t stride;  // of scores and weights, from row to row
   int64_t to_row;  // added to a token's place in the stretch: its place in q_scopes and q_positions
 
@@ -284,17 +310,17 @@ class Task {
   }
 
   void attend(int rows, int64_t row, int64_t head, const Columns& prefix, const Columns& own) {
-    const int64_t prefix_vectors = ceil_div(prefix.count, LANES), prefix_width = prefix_vectors * LANES;
-    const int64_t heads = p.num_kv_heads * p.group;
-    const T* queries[MAX_ROWS];
-    int64_t tokens[MAX_ROWS], query_heads[MAX_ROWS];
+    const int64_t prefix_vectors = vectors_of<T>(prefix.count), prefix_width = prefix_vectors * LANES;
+    const int64_t heads = p.num_kv_heads * p.group, query_row = sizes.key_lanes * PER_LANE<T>;
+    int64_t tokens[ROWS], query_heads[ROWS];
     for (int r = 0; r < rows; r++) {
       tokens[r] = (row + r) / p.group;
       query_heads[r] = head * p.group + (row + r) % p.group;
-      queries[r] = static_cast<const T*>(p.q) + tokens[r] * p.q_token + query_heads[r] * p.q_head;
+      std::memcpy(queries + r * query_row, static_cast<const T*>(p.q) + tokens[r] * p.q_token + query_heads[r] * p.q_head,
+                  sizeof(T) * p.key_size);
     }
     // Behind the last vector of columns that any of these tokens sees, nothing is computed.
-    int64_t vectors = ceil_div(own.count, LANES);
+    int64_t vectors = vectors_of<T>(own.count);
     const auto anybody_sees = [&](int64_t vector) {
       ints any{};
       for (int r = 0; r < rows; r++)
@@ -304,25 +330,22 @@ class Task {
       return false;
     };
     while (vectors > 0 && !anybody_sees(vectors - 1)) vectors--;
+    vectors = ceil_div(vectors, VECTORS_UNIT<T>) * VECTORS_UNIT<T>;
 
     const int64_t key_vector = LANES * sizes.key_lanes;
-    multiply(rows, queries, prefix.keys, key_vector, LANES, sizes.key_lanes, prefix_vectors, scores, stride);
-    multiply(rows, queries, own.keys, key_vector, LANES, sizes.key_lanes, vectors, scores + prefix_width, stride);
-    const T* of_prefix[MAX_ROWS];
-    const T* of_own[MAX_ROWS];
-    float norm[MAX_ROWS];
-    for (int r = 0; r < rows; r++) {
+    multiply(rows, queries, query_row, prefix.keys, key_vector, LANES, sizes.key_lanes, prefix_vectors, scores, stride);
+    multiply(rows, queries, query_row, own.keys, key_vector, LANES, sizes.key_lanes, vectors, scores + prefix_width, stride);
+    float norm[ROWS];
+    for (int r = 0; r < rows; r++)
       norm[r] = softmax(tokens[r], query_heads[r], prefix.count, vectors, scores + r * stride, weights + r * stride);
-      of_prefix[r] = weights + r * stride;
-      of_own[r] = of_prefix[r] + prefix_width;
-    }
     const int64_t value_row = sizes.value_vectors * LANES;
-    multiply(rows, of_prefix, prefix.values, LANES, value_row, prefix_width / PER_LANE<T>, sizes.value_vectors, sums, value_row);
-    multiply(rows, of_own, own.values, LANES, value_row, vectors * LANES / PER_LANE<T>, sizes.value_vectors,
-             sums + MAX_ROWS * value_row, value_row);
+    multiply(rows, weights, stride, prefix.values, LANES, value_row, prefix_width / PER_LANE<T>, sizes.value_vectors, sums,
+             value_row);
+    multiply(rows, weights + prefix_width, stride, own.values, LANES, value_row, vectors * LANES / PER_LANE<T>,
+             sizes.value_vectors, sums + ROWS * value_row, value_row);
     for (int r = 0; r < rows; r++) {
       T* out = static_cast<T*>(p.out) + (tokens[r] * heads + query_heads[r]) * p.value_size;
-      const float *a = sums + r * value_row, *b = a + MAX_ROWS * value_row;
+      const float *a = sums + r * value_row, *b = a + ROWS * value_row;
       for (int64_t d = 0; d < p.value_size; d += LANES)
         put(out + d, (load<floats>(a + d) + load<floats>(b + d)) * norm[r], p.value_size - d);
     }
@@ -331,7 +354,7 @@ class Task {
   // Scores of one row -> weights, not normalized; returns 1 / their sum. Unseen columns weigh 0.
   float softmax(int64_t token, int64_t query_head, int64_t prefix_columns, int64_t vectors, float* row, T* to) const {
     const floats unseen = spread(-std::numeric_limits<float>::infinity());
-    const int64_t prefix_vectors = ceil_div(prefix_columns, LANES), all = prefix_vectors + vectors;
+    const int64_t prefix_vectors = vectors_of<T>(prefix_columns), all = prefix_vectors + vectors;
     const int64_t position = p.q_positions[to_row + token];
     floats most = unseen;
     for (int64_t v = 0; v < all; v++) {
@@ -387,6 +410,7 @@ bool attend_all(const Problem& p) {
   bool is_short = false;
 #pragma omp parallel num_threads(p.num_threads)
   {
+    const Tiles tiles;
 // What is stored here and packed below is read behind the barrier at the end of the second loop.
 #pragma omp for schedule(static) nowait
     for (int64_t i = 0; i < p.num_tokens; i++)

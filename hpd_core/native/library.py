@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 _FOLDER = Path(__file__).parent
 _SOURCES = ("attention.cpp", "pointwise.cpp")
-_HEADERS = ("vectors.h",)
+_HEADERS = ("tiles.h", "vectors.h")
 _FLAGS = (
     "-O3",
     "-march=native",

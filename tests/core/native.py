@@ -42,9 +42,13 @@ def threads(number: int) -> Iterator[None]:
 
 
 _IS_X86 = platform.machine() == "x86_64"
-_HAS_AVX2 = torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
+_HAS_AVX512 = torch.backends.cpu.get_cpu_capability() == "AVX512"
+_HAS_AVX2 = _HAS_AVX512 or torch.backends.cpu.get_cpu_capability() == "AVX2"
+CPUINFO = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
 PROCESSORS = [
     "native",
+    pytest.param("cooperlake", marks=pytest.mark.skipif("avx512_bf16" not in CPUINFO, reason="no bf16: no tiles")),
+    pytest.param("skylake-avx512", marks=pytest.mark.skipif(not _HAS_AVX512, reason="no AVX-512: pairs widened")),
     pytest.param("haswell", marks=pytest.mark.skipif(not _HAS_AVX2, reason="no AVX2 here: vectors of 8 numbers")),
     pytest.param("x86-64", marks=pytest.mark.skipif(not _IS_X86, reason="no x86: vectors of 4 numbers")),
 ]

@@ -24,7 +24,7 @@ from hpd_core.errors import ModelError
 from hpd_core.native import library
 
 from .attention_problems import SHAPES, Problem, Shape, check, check_cache, expected, problem
-from .native import PROCESSORS, compiled_for, needs_native, threads
+from .native import CPUINFO, PROCESSORS, compiled_for, needs_native, threads
 
 
 @needs_native
@@ -70,6 +70,29 @@ def check_numbers() -> None:
         found, wanted = item.run().double(), expected(item)
         bias = (found.abs().sum() / wanted.abs().sum() - 1).abs().item()
         assert bias < 4e-4, "numbers are cut off, not rounded: that would be 14e-4"
+
+
+@needs_native
+@pytest.mark.skipif("amx_bf16" not in CPUINFO, reason="no AMX here")
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_where_the_kernel_refuses_tiles_vectors_do_their_work(is_refused: bool) -> None:
+    """Linux refuses them to a process with a stack for signals that could not hold them."""
+    script = """
+import ctypes, sys
+class Stack(ctypes.Structure):
+    _fields_ = [("address", ctypes.c_void_p), ("flags", ctypes.c_int), ("size", ctypes.c_size_t)]
+libc, memory, given = ctypes.CDLL(None), ctypes.create_string_buffer(2048), ctypes.c_uint64()
+if sys.argv[1] == "True":
+    assert libc.sigaltstack(ctypes.byref(Stack(ctypes.addressof(memory), 0, len(memory))), None) == 0
+from tests.core.test_native import check_numbers
+check_numbers()
+ARCH_PRCTL, ARCH_GET_XCOMP_PERM, TILES = 158, 0x1022, 18
+assert libc.syscall(ARCH_PRCTL, ARCH_GET_XCOMP_PERM, ctypes.byref(given)) == 0
+print("given" if given.value >> TILES & 1 else "refused")
+"""
+    command = [sys.executable, "-c", script, str(is_refused)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout == ("refused\n" if is_refused else "given\n"), done.stderr
 
 
 @needs_native
