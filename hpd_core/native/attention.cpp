@@ -253,7 +253,7 @@ class Task {
   bool run(int64_t prompt, int64_t head, int64_t begin, int64_t first, int64_t stop, const Columns& prefix) {
     const int64_t own = p.used[prompt], own_vectors = vectors_of<T>(own);
     const int64_t all = (vectors_of<T>(prefix.count) + own_vectors) * LANES;
-    const int64_t bytes = 4 * (sizes.words(own) + 2 * own_vectors * LANES +
+    const int64_t bytes = 4 * (sizes.words(own) + 3 * own_vectors * LANES +
                                ROWS * (sizes.key_lanes + 2 * all + 2 * sizes.value_vectors * LANES));
     char* scratch = task_scratch.take(bytes);
     if (!scratch) return false;
@@ -266,6 +266,7 @@ class Task {
     auto* values = reinterpret_cast<uint32_t*>(cut(sizes.value_words(own)));
     scopes = reinterpret_cast<int32_t*>(cut(own_vectors * LANES));
     positions = reinterpret_cast<int32_t*>(cut(own_vectors * LANES));
+    seen = reinterpret_cast<int32_t*>(cut(own_vectors * LANES));
     queries = reinterpret_cast<T*>(cut(ROWS * sizes.key_lanes));
     scores = reinterpret_cast<float*>(cut(ROWS * all));
     weights = reinterpret_cast<T*>(cut(ROWS * all));
@@ -296,6 +297,7 @@ class Task {
   const Problem& p;
   const Sizes<T>& sizes;
   int32_t *scopes, *positions;
+  int32_t* seen;  // own columns that the token at hand sees
   float *scores, *sums;
   T *queries, *weights;
   int64_t stride;  // of scores and weights, from row to row
@@ -325,9 +327,7 @@ class Task {
       ints any{};
       for (int r = 0; r < rows; r++)
         if (r == 0 || tokens[r] != tokens[r - 1]) any |= sees(tokens[r], vector);
-      for (int lane = 0; lane < LANES; lane++)
-        if (any[lane]) return true;
-      return false;
+      return any_of(any);
     };
     while (vectors > 0 && !anybody_sees(vectors - 1)) vectors--;
     vectors = ceil_div(vectors, VECTORS_UNIT<T>) * VECTORS_UNIT<T>;
@@ -336,8 +336,11 @@ class Task {
     multiply(rows, queries, query_row, prefix.keys, key_vector, LANES, sizes.key_lanes, prefix_vectors, scores, stride);
     multiply(rows, queries, query_row, own.keys, key_vector, LANES, sizes.key_lanes, vectors, scores + prefix_width, stride);
     float norm[ROWS];
-    for (int r = 0; r < rows; r++)
+    for (int r = 0; r < rows; r++) {
+      if (r == 0 || tokens[r] != tokens[r - 1])
+        for (int64_t v = 0; v < vectors; v++) store(seen + v * LANES, sees(tokens[r], v));
       norm[r] = softmax(tokens[r], query_heads[r], prefix.count, vectors, scores + r * stride, weights + r * stride);
+    }
     const int64_t value_row = sizes.value_vectors * LANES;
     multiply(rows, weights, stride, prefix.values, LANES, value_row, prefix_width / PER_LANE<T>, sizes.value_vectors, sums,
              value_row);
@@ -355,33 +358,42 @@ class Task {
   float softmax(int64_t token, int64_t query_head, int64_t prefix_columns, int64_t vectors, float* row, T* to) const {
     const floats unseen = spread(-std::numeric_limits<float>::infinity());
     const int64_t prefix_vectors = vectors_of<T>(prefix_columns), all = prefix_vectors + vectors;
-    const int64_t position = p.q_positions[to_row + token];
+    const bool is_capped = p.softcap != 0;
+    if (is_capped)
+      for (int64_t column = 0; column < all * LANES; column++)
+        row[column] = std::tanh(row[column] * float(p.scale / p.softcap)) * float(p.softcap);
     floats most = unseen;
-    for (int64_t v = 0; v < all; v++) {
-      floats x = load<floats>(row + v * LANES) * float(p.scale);
-      if (p.softcap != 0)
-        for (int lane = 0; lane < LANES; lane++) x[lane] = std::tanh(x[lane] / float(p.softcap)) * float(p.softcap);
-      if (v >= prefix_vectors) {
-        x = sees(token, v - prefix_vectors) ? x : unseen;
-      } else if ((v + 1) * LANES > prefix_columns || position - v * LANES >= p.window) {
-        // A prefix's columns are at the positions 0, 1, ...: a query is behind all of them, maybe too far.
-        const ints column = NUMBERED + int32_t(v * LANES);
-        const ints is_seen = (column < int32_t(prefix_columns)) & (int32_t(position) - column < int32_t(p.window));
-        x = is_seen ? x : unseen;
-      }
-      store(row + v * LANES, x);
+    const auto look_at = [&](float* here, ints is_seen) {
+      const floats x = is_seen ? load<floats>(here) : unseen;
+      store(here, x);
+      most = x > most ? x : most;
+    };
+    // A prefix's columns are at the positions 0, 1, ...: a query is behind all of them, maybe too far. Between a first vector that
+    // is partly or wholly too far and a last one that is not full, all are seen.
+    const int64_t position = p.q_positions[to_row + token], too_far = std::max<int64_t>(0, position - p.window + 1);
+    const int64_t full = prefix_columns / LANES, first = std::min(ceil_div(too_far, LANES), full);
+    const auto look_at_part = [&](int64_t v) {
+      const ints column = NUMBERED + int32_t(v * LANES);
+      look_at(row + v * LANES, (column < int32_t(prefix_columns)) & (column >= int32_t(too_far)));
+    };
+    for (int64_t v = 0; v < first; v++) look_at_part(v);
+    for (int64_t v = first; v < full; v++) {
+      const floats x = load<floats>(row + v * LANES);
       most = x > most ? x : most;
     }
-    float highest = p.sinks ? p.sinks[query_head] : -std::numeric_limits<float>::infinity();
-    for (int lane = 0; lane < LANES; lane++) highest = std::max(highest, most[lane]);
+    for (int64_t v = full; v < prefix_vectors; v++) look_at_part(v);
+    for (int64_t v = 0; v < vectors; v++) look_at(row + (prefix_vectors + v) * LANES, load<ints>(seen + v * LANES));
+    // e^(scale * x - highest), as a power of two.
+    const float scale = is_capped ? 1.0f : float(p.scale), log2e = 1.44269504088896341f;
+    const float sink = p.sinks ? p.sinks[query_head] : -std::numeric_limits<float>::infinity();
+    const float highest = std::max(highest_of(most) * scale, sink) * log2e;
     floats sum{};
     for (int64_t v = 0; v < all; v++) {
-      const floats x = load<floats>(row + v * LANES);
-      const floats weight = x == unseen ? floats{} : exponential(x - highest);
+      const floats weight = power_of_two(load<floats>(row + v * LANES) * (scale * log2e) - highest);
       sum += weight;
       put_vector(to + v * LANES, weight);
     }
-    return 1.0f / (sum_of(sum) + (p.sinks ? std::exp(p.sinks[query_head] - highest) : 0.0f));
+    return 1.0f / (sum_of(sum) + std::exp2(sink * log2e - highest));
   }
 };
 

@@ -90,10 +90,13 @@ class NativeAttention:
 
         Raises:
             RuntimeError: the model's heads are not those that the cache was made for, as torch's operations raise it.
+            ValueError: the scale is not positive.
             MemoryError: there is none left.
         """
         keys, values = self._keys[layer], self._values[layer]
         check_sizes(q, k, v, out, keys, values, tuple(library.DTYPES))
+        if not scale > 0:
+            raise ValueError(f"scores are multiplied by {scale}; they must keep their order")
         q, k, v = (x if x.stride(2) == 1 else x.contiguous() for x in (q, k, v))
         prefix_keys = np.array([_address(prefix.keys[layer]) for prefix in self._prefixes], dtype=np.int64)
         prefix_values = np.array([_address(prefix.values[layer]) for prefix in self._prefixes], dtype=np.int64)

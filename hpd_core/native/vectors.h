@@ -108,10 +108,39 @@ inline floats exponential(floats x) {
   return p * (floats)power;
 }
 
+// 2^x for x below 1; 0 below -126. A polynomial of least relative error, 1e-7, which has the value 1 at 0.
+inline floats power_of_two(floats x) {
+  // What is added to it is rounded to a whole number, in the last bits.
+  const floats magic = spread(12582912.0f);  // 1.5 * 2^23
+  const floats shifted = x + magic, r = x - (shifted - magic);
+  floats p = spread(1.3264727197e-3f);
+  p = p * r + 9.6715126397e-3f;
+  p = p * r + 5.5507337433e-2f;
+  p = p * r + 2.4022242085e-1f;
+  p = p * r + 6.9314697760e-1f;
+  p = p * r + 1.0f;
+  return x < -126.0f ? floats{} : (floats)((ints)p + ((ints)shifted << 23));
+}
+
+// Of all numbers of a vector; lanes that are LANES / 2, ..., 2, 1 apart meet.
+template <int APART = LANES / 2>
 inline float sum_of(floats x) {
-  float sum = 0;
-  for (int lane = 0; lane < LANES; lane++) sum += x[lane];
-  return sum;
+  x += __builtin_shuffle(x, NUMBERED ^ APART);
+  if constexpr (APART > 1) return sum_of<APART / 2>(x);
+  return x[0];
+}
+template <int APART = LANES / 2>
+inline float highest_of(floats x) {
+  const floats other = __builtin_shuffle(x, NUMBERED ^ APART);
+  x = other > x ? other : x;
+  if constexpr (APART > 1) return highest_of<APART / 2>(x);
+  return x[0];
+}
+template <int APART = LANES / 2>
+inline bool any_of(ints x) {
+  x |= __builtin_shuffle(x, NUMBERED ^ APART);
+  if constexpr (APART > 1) return any_of<APART / 2>(x);
+  return x[0];
 }
 
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
