@@ -422,7 +422,7 @@ bool attend_all(const Problem& p) {
   bool is_short = false;
 #pragma omp parallel num_threads(p.num_threads)
   {
-    const Tiles tiles;
+    const Tiles tiles(IN_TILES<T>);
 // What is stored here and packed below is read behind the barrier at the end of the second loop.
 #pragma omp for schedule(static) nowait
     for (int64_t i = 0; i < p.num_tokens; i++)
@@ -444,7 +444,8 @@ bool attend_all(const Problem& p) {
 #pragma omp for schedule(dynamic)
     for (int64_t job = 0; job < pairs * parts; job++) {
       const int64_t prompt = job / parts / p.num_kv_heads, head = job / parts % p.num_kv_heads, part = job % parts;
-      const int64_t step = ceil_div(p.counts[prompt], parts), first = starts[prompt] + part * step;
+      // Not smaller than a block, which is computed whole.
+      const int64_t step = std::max(ceil_div(p.counts[prompt], parts), ceil_div(BLOCK_ROWS<T>, p.group)), first = starts[prompt] + part * step;
       const int64_t stop = std::min(first + step, starts[prompt + 1]);
       if (first >= stop) continue;
       Columns prefix{nullptr, nullptr, 0};

@@ -30,11 +30,14 @@ inline bool has_tiles() {
   return given;
 }
 
-// For as long as it lives, this thread's tiles are whole ones. (oneDNN shapes them as it needs them, in each of its calls.)
+static_assert(LANES == TILE);
+
+// For as long as it lives, this thread's tiles are whole ones, if they are wanted. (oneDNN shapes them as it needs them, in each
+// of its calls.)
 class Tiles {
  public:
-  Tiles() {
-    if (!has_tiles()) return;
+  explicit Tiles(bool are_wanted) : are_here(are_wanted && has_tiles()) {
+    if (!are_here) return;
     alignas(64) struct {
       uint8_t palette = 1, start_row = 0, reserved[14] = {};
       uint16_t row_bytes[16] = {};
@@ -42,12 +45,16 @@ class Tiles {
     } shape;
     static_assert(sizeof shape == 64);
     for (int tile = 0; tile < 8; tile++) shape.row_bytes[tile] = 4 * TILE, shape.rows[tile] = TILE;
+    __asm__ volatile("" : : "r"(&shape) : "memory");  // GCC 12 does not know that all of it is read
     _tile_loadconfig(&shape);
   }
   ~Tiles() {
-    if (has_tiles()) _tile_release();
+    if (are_here) _tile_release();
   }
   Tiles(const Tiles&) = delete;
+
+ private:
+  const bool are_here;
 };
 
 // Sums of TILE rows over `depth` lanes (whole tiles of them), for `VECTORS` vectors of columns. Arguments as `multiply` of
@@ -101,7 +108,7 @@ inline void multiply_tiles(const bf16* a, int64_t a_stride, const uint32_t* b, i
 
 inline bool has_tiles() { return false; }
 struct Tiles {
-  Tiles() {}  // not trivial, so that nobody is warned of a name that is not used
+  explicit Tiles(bool) {}
 };
 
 #endif

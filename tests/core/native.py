@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import platform
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,17 +44,27 @@ def threads(number: int) -> Iterator[None]:
 
 
 _IS_X86 = platform.machine() == "x86_64"
-_HAS_AVX512 = torch.backends.cpu.get_cpu_capability() == "AVX512"
-_HAS_AVX2 = _HAS_AVX512 or torch.backends.cpu.get_cpu_capability() == "AVX2"
-CPUINFO = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+_HAS_AVX2 = torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
 PROCESSORS = [
     "native",
-    pytest.param("cooperlake", marks=pytest.mark.skipif("avx512_bf16" not in CPUINFO, reason="no bf16: no tiles")),
-    pytest.param("skylake-avx512", marks=pytest.mark.skipif(not _HAS_AVX512, reason="no AVX-512: pairs widened")),
     pytest.param("haswell", marks=pytest.mark.skipif(not _HAS_AVX2, reason="no AVX2 here: vectors of 8 numbers")),
     pytest.param("x86-64", marks=pytest.mark.skipif(not _IS_X86, reason="no x86: vectors of 4 numbers")),
 ]
 """This one, and older ones whose instructions it has: vectors are of other sizes there."""
+
+
+def _has_tiles() -> bool:
+    """Whether processor and compiler know them."""
+    try:
+        compiler = shlex.split(os.environ.get("CXX") or "g++")
+        return "__AMX_BF16__" in library._run([*compiler, "-march=native", "-dM", "-E", "-x", "c++", os.devnull])
+    except (OSError, ValueError, library.NativeError):
+        return False
+
+
+needs_tiles = pytest.mark.skipif(not _has_tiles(), reason="no AMX here, or the compiler does not know it")
+WITHOUT_TILES = pytest.param("cooperlake", marks=needs_tiles)
+"""The newest processor that multiplies bf16 in vectors and has no tiles."""
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from hpd_core.errors import ModelError
 from hpd_core.native import library
 
 from .attention_problems import SHAPES, Problem, Shape, check, check_cache, expected, problem
-from .native import CPUINFO, PROCESSORS, compiled_for, needs_native, threads
+from .native import PROCESSORS, WITHOUT_TILES, compiled_for, needs_native, needs_tiles, threads
 
 
 @needs_native
@@ -50,7 +50,7 @@ def anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
 
 
 @needs_native
-@pytest.mark.parametrize("processor", PROCESSORS)
+@pytest.mark.parametrize("processor", [*PROCESSORS, WITHOUT_TILES])
 def test_it_computes_the_same_without_the_instructions_of_this_machine(tmp_path: Path, processor: str) -> None:
     """As for processors without AVX-512, and without AVX at all. Sums of many numbers are right on average."""
     with compiled_for(processor, tmp_path):
@@ -73,7 +73,7 @@ def check_numbers() -> None:
 
 
 @needs_native
-@pytest.mark.skipif("amx_bf16" not in CPUINFO, reason="no AMX here")
+@needs_tiles
 @pytest.mark.parametrize("is_refused", [False, True])
 def test_where_the_kernel_refuses_tiles_vectors_do_their_work(is_refused: bool) -> None:
     """Linux refuses them to a process with a stack for signals that could not hold them."""
@@ -96,11 +96,18 @@ print("given" if given.value >> TILES & 1 else "refused")
 
 
 @needs_native
-@pytest.mark.parametrize("num_threads", [1, 3])
-def test_a_prompt_attends_bit_for_bit_alike_in_any_company(num_threads: int) -> None:
+@pytest.mark.parametrize("processor", ["native", WITHOUT_TILES])
+def test_a_prompt_attends_bit_for_bit_alike_in_any_company(tmp_path: Path, processor: str) -> None:
     """Alone its rows are cut into more parts, for the threads."""
+    with compiled_for(processor, tmp_path):
+        for dtype, size, window in ((torch.bfloat16, 64, None), (torch.bfloat16, 24, 30), (torch.float32, 64, None)):
+            shape = Shape([9, 33, 2, 14], 40, key_size=size, prefix_lengths=(50,), dtype=dtype, window=window)
+            for num_threads in (1, 3):
+                check_company(shape, num_threads)
+
+
+def check_company(shape: Shape, num_threads: int) -> None:
     rng = np.random.default_rng(5)
-    shape = Shape([9, 33, 2, 14], 40, prefix_lengths=(50,), dtype=torch.bfloat16)
     item = problem(rng, shape)
     together = item.run()
     stops = np.cumsum(shape.counts)
@@ -165,6 +172,30 @@ def test_heads_that_are_not_the_caches_are_refused(name: str, tensor: Tensor, me
     setattr(item, name, tensor)
     with pytest.raises(RuntimeError, match=message):
         item.run()
+
+
+@needs_native
+@pytest.mark.parametrize("scale", [0.0, -0.3, float("nan")])
+def test_a_scale_that_would_turn_the_scores_round_is_refused(scale: float) -> None:
+    item = problem(np.random.default_rng(1), Shape([3, 3], 4))
+    item.settings["scale"] = scale
+    with pytest.raises(ValueError, match="keep their order"):
+        item.run()
+
+
+@needs_native
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_fills_up_vectors_and_tiles_is_not_what_was_in_memory(dtype: torch.dtype) -> None:
+    """NaN is there, from a larger problem of the same thread, and 0 times NaN would be NaN."""
+    for size, length in ((24, 1), (64, 31), (80, 33), (2, 32)):
+        rng = np.random.default_rng(size)
+        before = problem(rng, Shape([60, 60], 90, key_size=80, value_size=80, prefix_lengths=(130,), dtype=dtype))
+        for x in (before.q, before.k, before.v):
+            x.fill_(torch.nan)
+        item = problem(rng, Shape([9, 3], 40, key_size=size, value_size=10, prefix_lengths=(length,), dtype=dtype))
+        with threads(1):
+            assert before.run().isnan().all()
+            check(item, item.run())
 
 
 @needs_native
