@@ -2,7 +2,7 @@
 //
 // A task is a prompt and a KV head: its query rows are the prompt's tokens of this step, times the query heads that share
 // the KV head. Scores stay in the core's own cache from the products to the softmax to the values; who sees whom is decided
-// from positions and scopes on the way, so that there is neither a mask nor a gather.
+// from positions and scopes on the way, so that there is no mask of rows by columns, nor a gathered cache.
 //
 // Keys and values are put in the order in which they are multiplied ("packed"), once for all query rows that see them; a
 // prefix once for all prompts. In bf16 an instruction takes two numbers of a sum at a time, so a vector's lane of 32 bits
@@ -168,7 +168,7 @@ struct Sizes {
       : key_lanes(ceil_div(p.key_size, PER_LANE<T> * LANES_UNIT<T>) * LANES_UNIT<T>),
         value_vectors(ceil_div(p.value_size, LANES)) {}
   int64_t key_words(int64_t columns) const { return vectors_of<T>(columns) * LANES * key_lanes; }
-  // Whole vectors of columns, for weights come in vectors.
+  // Whole vectors of columns, or tiles of them, for weights come in those.
   int64_t value_steps(int64_t columns) const { return vectors_of<T>(columns) * LANES / PER_LANE<T>; }
   int64_t value_words(int64_t columns) const { return value_steps(columns) * value_vectors * LANES; }
   int64_t words(int64_t columns) const { return key_words(columns) + value_words(columns); }
