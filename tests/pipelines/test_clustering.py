@@ -210,6 +210,7 @@ def test_a_limit_and_failed_rows_alone(varied: Workplace) -> None:
 
 
 @pytest.mark.usefixtures("shared_ray")
+@pytest.mark.soak
 def test_a_run_that_takes_over_from_a_clustered_one(varied: Workplace) -> None:
     varied.run(**clustered(output=str(varied.folder / "first")))
     outcome = varied.run(**clustered(base=str(varied.folder / "first")))

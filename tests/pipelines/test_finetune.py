@@ -152,6 +152,7 @@ def test_two_workers_learn_what_one_learns(training: Training) -> None:
 
 
 @pytest.mark.usefixtures("shared_ray")
+@pytest.mark.soak
 def test_an_adapter_can_be_continued(training: Training) -> None:
     training.run()
     first = str(training.folder / "out/model")
