@@ -104,7 +104,8 @@ void multiply(int rows, const T* a, int64_t a_stride, const uint32_t* b, int64_t
               int64_t vectors, float* out, int64_t out_stride) {
   if constexpr (IN_TILES<T>)
     if (has_tiles()) return multiply_tiles(a, a_stride, b, b_stride, b_step, depth, vectors, out, out_stride);
-  for (; rows > 0; rows -= MAX_ROWS, a += MAX_ROWS * a_stride, out += MAX_ROWS * out_stride) switch (std::min(rows, MAX_ROWS)) {
+  for (; rows > 0; rows -= MAX_ROWS, a += MAX_ROWS * a_stride, out += MAX_ROWS * out_stride) {
+    switch (std::min(rows, MAX_ROWS)) {
       case 6: multiply<T, 6>(a, a_stride, b, b_stride, b_step, depth, vectors, out, out_stride); break;
       case 5: multiply<T, 5>(a, a_stride, b, b_stride, b_step, depth, vectors, out, out_stride); break;
       case 4: multiply<T, 4>(a, a_stride, b, b_stride, b_step, depth, vectors, out, out_stride); break;
@@ -112,6 +113,7 @@ void multiply(int rows, const T* a, int64_t a_stride, const uint32_t* b, int64_t
       case 2: multiply<T, 2>(a, a_stride, b, b_stride, b_step, depth, vectors, out, out_stride); break;
       case 1: multiply<T, 1>(a, a_stride, b, b_stride, b_step, depth, vectors, out, out_stride); break;
     }
+  }
 }
 
 // Memory of one thread or one call, kept for the next; grows only. Null where there is none.
@@ -445,7 +447,8 @@ bool attend_all(const Problem& p) {
     for (int64_t job = 0; job < pairs * parts; job++) {
       const int64_t prompt = job / parts / p.num_kv_heads, head = job / parts % p.num_kv_heads, part = job % parts;
       // Not smaller than a block, which is computed whole.
-      const int64_t step = std::max(ceil_div(p.counts[prompt], parts), ceil_div(BLOCK_ROWS<T>, p.group)), first = starts[prompt] + part * step;
+      const int64_t step = std::max(ceil_div(p.counts[prompt], parts), ceil_div(BLOCK_ROWS<T>, p.group));
+      const int64_t first = starts[prompt] + part * step;
       const int64_t stop = std::min(first + step, starts[prompt + 1]);
       if (first >= stop) continue;
       Columns prefix{nullptr, nullptr, 0};

@@ -77,14 +77,23 @@ def _load() -> ctypes.CDLL | NativeError:
     """Once for a process: every layer asks, and nobody installs a compiler while a job runs."""
     compiler = os.environ.get("CXX") or "g++"
     try:
-        return _loaded(shlex.split(compiler))
+        return _loaded(compiler_command())
     except (OSError, ValueError, RuntimeError, AttributeError, subprocess.SubprocessError, NativeError) as error:
         return NativeError(f"{compiler}: {error}")
 
 
+def compiler_command() -> list[str]:
+    """Of the compiler to use. Raises `ValueError` where `$CXX` cannot be taken apart."""
+    return shlex.split(os.environ.get("CXX") or "g++")
+
+
+def macros_of(command: list[str]) -> str:
+    """What the compiler knows of this machine and of itself. Raises `OSError` or `NativeError`."""
+    return _run([*command, "-march=native", "-dM", "-E", "-x", "c++", os.devnull])
+
+
 def _loaded(command: list[str]) -> ctypes.CDLL:
-    # What the compiler knows of this machine and of itself.
-    macros = _run([*command, "-march=native", "-dM", "-E", "-x", "c++", os.devnull])
+    macros = macros_of(command)
     texts = [(_FOLDER / name).read_text() for name in (*_SOURCES, *_HEADERS)]
     key = hashlib.sha256("\0".join([*texts, *command, *_FLAGS, macros]).encode()).hexdigest()[:16]
     path = cache_folder() / "native" / f"kernels-{key}.so"

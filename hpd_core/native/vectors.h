@@ -109,6 +109,7 @@ inline floats exponential(floats x) {
 }
 
 // 2^x for x below 1; 0 below -126. A polynomial of least relative error (1e-7, with fp32's rounding 2e-7) that is 1 at 0.
+// (Of e^x it would be less precise far below 0 than `exponential`: there the product with log2(e) would be rounded.)
 inline floats power_of_two(floats x) {
   // What is added to it is rounded to a whole number, in the last bits.
   const floats magic = spread(12582912.0f);  // 1.5 * 2^23
