@@ -81,7 +81,6 @@ class Decoder:
         self._config = config
         self._shape = shape
         self._constraints = constraints
-        self._linears = PackedLinears(model) if config.pack_weights else None
         self._open: dict[Prompt, None] = {}  # in the order in which they came
         self._in_flight: deque[_StepInFlight] = deque()
         overlap = shape.device.type == "cuda" if config.overlap_steps == "auto" else config.overlap_steps
@@ -89,6 +88,8 @@ class Decoder:
         self._lost_seconds = 0.0
         self.way = way_to_attend(config.attention, shape)
         self._layers = self._fused_layers()
+        mlps = self._layers.mlps if self._layers else []
+        self._linears = PackedLinears(model, mlps) if config.pack_weights else None
         share = self.way != "sdpa"  # torch's fused kernel takes one block of keys a prompt
         self._drafter = Drafter(config.max_draft_tokens_per_step, endings, constraints)
         self.pool = pool = CachePool(shape, fills=self.way not in ("native", "triton"))
@@ -263,7 +264,7 @@ class Decoder:
 
     def _logits(self, token_ids: Tensor, positions: Tensor, logit_rows: Tensor, batch: PackedBatch) -> Iterable[Tensor]:
         if self._layers is not None:
-            return self._layers.logits(token_ids, positions, logit_rows, batch)
+            return self._layers.logits(token_ids, positions, logit_rows, batch, self._linears)
         return transformers_logits(self._model, token_ids, positions, logit_rows, batch)
 
     def _fetch(self, choice: Choice) -> Chosen:

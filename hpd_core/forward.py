@@ -20,6 +20,7 @@ from transformers.activations import ACT2FN
 from hpd_core.attention import ATTENTION_NAME, PackedBatch
 from hpd_core.native import library, pointwise
 from hpd_core.native.pointwise import Norm, norm_of
+from hpd_core.packing import PackedLinears
 
 FusedBy = Literal["native", "compiled"]
 
@@ -120,8 +121,20 @@ class FusedLayers:
             return "its norms are not on the CPU, or not in order"
         return None
 
-    def logits(self, token_ids: Tensor, positions: Tensor, logit_rows: Tensor, batch: PackedBatch) -> Iterable[Tensor]:
-        """As `transformers_logits`."""
+    @property
+    def mlps(self) -> list[Any]:
+        """The layers' MLPs, which `linears` may compute."""
+        return [layer.mlp for layer in self._layers] if self.by == "native" else []
+
+    def logits(
+        self,
+        token_ids: Tensor,
+        positions: Tensor,
+        logit_rows: Tensor,
+        batch: PackedBatch,
+        linears: PackedLinears | None = None,
+    ) -> Iterable[Tensor]:
+        """As `transformers_logits`. `linears`: packed weights, active."""
         base, layers, between = self._model.model, self._layers, self._between
         attend = transformers.AttentionInterface()[ATTENTION_NAME]
         x = base.embed_tokens(token_ids)  # the residual stream, [T, D]
@@ -151,7 +164,10 @@ class FusedLayers:
                     return []
                 attended, x = attended.index_select(0, logit_rows), x.index_select(0, logit_rows)
             normed = between.add_norm(x, attention.o_proj(attended), *norm_of(layer.post_attention_layernorm))
-            delta = mlp.down_proj(between.swiglu(mlp.gate_proj(normed), mlp.up_proj(normed)))
+            if linears is not None and (gated_mlp := linears.gated_mlp(mlp)) is not None:
+                delta = gated_mlp(normed)
+            else:
+                delta = mlp.down_proj(between.swiglu(mlp.gate_proj(normed), mlp.up_proj(normed)))
         return self._in_blocks(between.add_norm(x, delta, *norm_of(base.norm)))
 
     def _in_blocks(self, hidden: Tensor) -> Iterator[Tensor]:

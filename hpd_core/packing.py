@@ -1,52 +1,75 @@
-"""Linear layers on a CPU, by weights that are already in the order in which oneDNN multiplies.
+"""Linear layers of bfloat16 on a CPU, by weights that are already in the order in which they are multiplied.
 
-`torch.nn.functional.linear` reorders a bf16 weight anew in every call. A copy in that order makes a step of few tokens
-a third faster and one of many tokens a few percent; it takes the memory of the linear layers' weights once more.
+Where the processor multiplies tiles (AMX), by kernels of ours (native/linear.cpp), one for a layer and one for a gated
+MLP; elsewhere by oneDNN. `torch.nn.functional.linear` reorders a bf16 weight anew in every call. The copies take
+the memory of the linear layers' weights once more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from hpd_core.native import linear as tiles
+
 _ROWS_EXPECTED = 1024
 """Of an input; oneDNN picks the order by it. What comes in the end may be anything."""
+
+Forward = Callable[[Tensor], Tensor]
+State = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _Packed:
-    """A layer's forward by the packed copy, and which state of the weight was copied."""
+    """A forward by the packed copy, and which state of the weights was copied."""
 
-    forward: Callable[[Tensor], Tensor]
-    state: tuple[int, int]
+    forward: Forward
+    state: State
 
 
 class PackedLinears:
     """The packed weights of one model; the model itself stays as it is outside of `active`."""
 
-    def __init__(self, model: Any) -> None:
-        """Packs nothing yet."""
-        self._layers = [module for module in model.modules() if _can_be_packed(module)]
-        self._packed: dict[torch.nn.Linear, _Packed] = {}
+    def __init__(self, model: Any, gated: Iterable[Any] = ()) -> None:
+        """Packs nothing yet.
+
+        Args:
+            gated: modules of `model`, MLPs with SwiGLU, which are to be computed by whoever asks for `gated_mlp`, where
+                that can be done.
+        """
+        parts = {mlp: (mlp.gate_proj, mlp.up_proj, mlp.down_proj) for mlp in gated}
+        self._mlps = {mlp: layers for mlp, layers in parts.items() if _can_be_joined(*layers)}
+        joined = {layer for layers in self._mlps.values() for layer in layers}
+        self._layers = [module for module in model.modules() if _can_be_packed(module) and module not in joined]
+        self._packed: dict[Any, _Packed] = {}
 
     @contextmanager
     def active(self) -> Iterator[None]:
         """The model's linear layers use the packed weights for as long as the block runs."""
         try:
             for layer in self._layers:
-                packed = self._packed.get(layer)
-                if packed is None or packed.state != _state(layer.weight):  # new, or trained since
-                    packed = self._packed[layer] = _pack(layer)
-                layer.__dict__["forward"] = packed.forward
+                layer.__dict__["forward"] = self._forward(layer, (layer,), _pack)
             yield
         finally:
             for layer in self._layers:
                 layer.__dict__.pop("forward", None)  # there is none where memory was too short to pack it
+
+    def gated_mlp(self, mlp: Any) -> Forward | None:
+        """x -> down_proj(silu(gate_proj(x)) * up_proj(x)) of this MLP, if it was named and can be had."""
+        layers = self._mlps.get(mlp)
+        return None if layers is None else self._forward(mlp, layers, _pack_mlp)
+
+    def _forward(self, key: Any, layers: tuple[torch.nn.Linear, ...], pack: Callable[..., Forward]) -> Forward:
+        packed, state = self._packed.get(key), _state(layers)
+        if packed is None or packed.state != state:  # new, or trained since
+            packed = self._packed[key] = _Packed(pack(*layers), state)
+        return packed.forward
 
 
 def _can_be_packed(module: Any) -> bool:
@@ -62,18 +85,33 @@ def _can_be_packed(module: Any) -> bool:
     )
 
 
-def _pack(layer: torch.nn.Linear) -> _Packed:
-    weight = layer.weight
+def _can_be_joined(*layers: Any) -> bool:
+    """Of layers that will not be called: nobody may wait for that, either."""
+    return all(
+        _can_be_packed(layer) and layer.bias is None and not layer._forward_hooks and not layer._forward_pre_hooks
+        for layer in layers
+    ) and tiles.fits(*(layer.weight for layer in layers))
+
+
+def _pack(layer: torch.nn.Linear) -> Forward:
+    weight = layer.weight.detach()
     bias = None if layer.bias is None else layer.bias.detach()
-    packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), _ROWS_EXPECTED)
+    if tiles.fits(weight):
+        return partial(tiles.linear, weight=tiles.pack(weight), bias=bias)
+    packed = torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS_EXPECTED)
 
     def forward(x: Tensor) -> Tensor:
         product: Tensor = torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
         return product
 
-    return _Packed(forward, _state(weight))
+    return forward
 
 
-def _state(weight: Tensor) -> tuple[int, int]:
-    """Changes when the weight does."""
-    return weight.data_ptr(), weight._version
+def _pack_mlp(gate: torch.nn.Linear, up: torch.nn.Linear, down: torch.nn.Linear) -> Forward:
+    gate_up = tiles.pack_gated(gate.weight.detach(), up.weight.detach())
+    return partial(tiles.gated_mlp, gate_up=gate_up, down=tiles.pack(down.weight.detach()))
+
+
+def _state(layers: tuple[torch.nn.Linear, ...]) -> State:
+    """Changes when a weight does."""
+    return tuple((layer.weight.data_ptr(), layer.weight._version) for layer in layers)

@@ -12,10 +12,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <limits>
 #include <type_traits>
 
+#include "scratch.h"
 #include "tiles.h"
 #include "vectors.h"
 
@@ -115,22 +115,6 @@ void multiply(int rows, const T* a, int64_t a_stride, const uint32_t* b, int64_t
     }
   }
 }
-
-// Memory of one thread or one call, kept for the next; grows only. Null where there is none.
-struct Scratch {
-  char* memory = nullptr;
-  int64_t size = 0;
-  char* take(int64_t bytes) {
-    if (bytes > size) {
-      std::free(memory);
-      size = ceil_div(bytes + bytes / 4, 4096) * 4096;
-      memory = static_cast<char*>(std::aligned_alloc(64, size));
-      if (!memory) size = 0;
-    }
-    return memory;
-  }
-  ~Scratch() { std::free(memory); }
-};
 
 thread_local Scratch task_scratch;
 thread_local Scratch call_scratch;

@@ -28,8 +28,8 @@ from hpd_core.embedded import cache_folder
 logger = logging.getLogger(__name__)
 
 _FOLDER = Path(__file__).parent
-_SOURCES = ("attention.cpp", "pointwise.cpp")
-_HEADERS = ("tiles.h", "vectors.h")
+_SOURCES = ("attention.cpp", "linear.cpp", "pointwise.cpp")
+_HEADERS = ("scratch.h", "tiles.h", "vectors.h")
 _FLAGS = (
     "-O3",
     "-march=native",
@@ -54,6 +54,14 @@ _ARGUMENTS = {
     "swiglu": [_POINTER, _POINTER, _INT, _INT],
     "choose": [_POINTER, _INT, _INT, _POINTER, _POINTER, _POINTER, _INT],
 }
+"""Of functions that there are for each of `DTYPES`."""
+
+_ARGUMENTS_OF_OTHERS = {
+    "has_tiles": [],
+    "linear": [_POINTER, _INT, _INT, _POINTER, _INT, _POINTER, _POINTER, _INT, _INT],
+    "gated_mlp": [_POINTER, _INT, _INT, _POINTER, _INT, _INT, _POINTER, _INT, _POINTER, _INT, _INT],
+}
+_GIVES_INT = ("attend", "has_tiles", "gated_mlp")
 
 
 class NativeError(Exception):
@@ -118,7 +126,10 @@ def _open(path: Path) -> ctypes.CDLL:
     for dtype in DTYPES.values():
         for name, arguments in _ARGUMENTS.items():
             found = getattr(library, f"hpd_{name}_{dtype}")
-            found.argtypes, found.restype = arguments, ctypes.c_int if name == "attend" else None
+            found.argtypes, found.restype = arguments, ctypes.c_int if name in _GIVES_INT else None
+    for name, arguments in _ARGUMENTS_OF_OTHERS.items():
+        found = getattr(library, f"hpd_{name}")
+        found.argtypes, found.restype = arguments, ctypes.c_int if name in _GIVES_INT else None
     return library
 
 

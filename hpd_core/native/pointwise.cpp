@@ -52,15 +52,12 @@ void rotate(T* x, const T* cos, const T* sin, int64_t tokens, int64_t heads, int
     }
 }
 
-// gate = gate / (1 + e^-gate) * up
+// gate = silu(gate) * up
 template <typename T>
 void swiglu(T* gate, const T* up, int64_t count, int64_t threads) {
 #pragma omp parallel for num_threads(threads) if (count > MANY) schedule(static)
   for (int64_t i = 0; i < count; i += LANES) {
-    const floats x = get(gate + i, count - i);
-    // e^-|x|, which never overflows; far below 0, where `exponential` ends, nothing must be left of a large x.
-    const floats power = x < -87.0f ? floats{} : exponential(x < 0 ? x : -x);
-    put(gate + i, x * (x < 0 ? power : floats{} + 1.0f) / (1.0f + power) * get(up + i, count - i), count - i);
+    put(gate + i, silu(get(gate + i, count - i)) * get(up + i, count - i), count - i);
   }
 }
 

@@ -37,7 +37,15 @@ static_assert(LANES == TILE);
 class Tiles {
  public:
   explicit Tiles(bool are_wanted) : are_here(are_wanted && has_tiles()) {
-    if (!are_here) return;
+    if (are_here) reshape(TILE, TILE);
+  }
+  ~Tiles() {
+    if (are_here) _tile_release();
+  }
+  Tiles(const Tiles&) = delete;
+
+  // For rows that do not fill a block of two tiles: the tiles 0, 1 and 4 have `upper` rows from now on, 2, 3 and 5 `lower`.
+  void reshape(int upper, int lower) {
     alignas(64) struct {
       uint8_t palette = 1, start_row = 0, reserved[14] = {};
       uint16_t row_bytes[16] = {};
@@ -45,13 +53,11 @@ class Tiles {
     } shape;
     static_assert(sizeof shape == 64);
     for (int tile = 0; tile < 8; tile++) shape.row_bytes[tile] = 4 * TILE, shape.rows[tile] = TILE;
+    for (int tile : {0, 1, 4}) shape.rows[tile] = uint8_t(upper);
+    for (int tile : {2, 3, 5}) shape.rows[tile] = uint8_t(lower);
     __asm__ volatile("" : : "r"(&shape) : "memory");  // GCC 12 does not know that all of it is read
     _tile_loadconfig(&shape);
   }
-  ~Tiles() {
-    if (are_here) _tile_release();
-  }
-  Tiles(const Tiles&) = delete;
 
  private:
   const bool are_here;

@@ -108,6 +108,13 @@ inline floats exponential(floats x) {
   return p * (floats)power;
 }
 
+// x / (1 + e^-x)
+inline floats silu(floats x) {
+  // e^-|x|, which never overflows; far below 0, where `exponential` ends, nothing must be left of a large x.
+  const floats power = x < -87.0f ? floats{} : exponential(x < 0 ? x : -x);
+  return x * (x < 0 ? power : floats{} + 1.0f) / (1.0f + power);
+}
+
 // 2^x for x below 1; 0 below -126. A polynomial of least relative error (1e-7, with fp32's rounding 2e-7) that is 1 at 0.
 // (Of e^x it would be less precise far below 0 than `exponential`: there the product with log2(e) would be rounded.)
 inline floats power_of_two(floats x) {

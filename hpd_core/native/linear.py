@@ -1,0 +1,117 @@
+"""The functions of `linear.cpp` on tensors: linear layers of bfloat16, where the processor multiplies tiles (AMX)."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from hpd_core.native import library
+
+_TILE = 16
+_DEPTH = 2 * _TILE
+"""Terms of a sum that a tile holds, for each of 16 columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class PackedWeight:
+    """The weights of one layer, or of two that are multiplied together, in the order in which they are read.
+
+    Attributes:
+        tiles: int32 [blocks, 2, K / 32, 16, 16]: of each two times 16 columns, tile by tile, pairs of neighbouring
+            terms; one pair of each column, then the next of each. What fills up blocks is 0.
+        num_columns: of the product.
+    """
+
+    tiles: Tensor
+    num_columns: int
+
+    @property
+    def depth(self) -> int:
+        """K, the terms of a sum."""
+        return int(self.tiles.shape[2]) * _DEPTH
+
+
+@functools.cache
+def has_tiles() -> bool:
+    """Whether the library can be had, the processor has tiles, and Linux lets us use them."""
+    try:
+        return bool(library.load().hpd_has_tiles())
+    except library.NativeError:
+        return False
+
+
+def fits(*weights: Tensor) -> bool:
+    """Whether layers of such weights [N, K] can be packed."""
+    return has_tiles() and all(
+        weight.dtype == torch.bfloat16 and weight.device.type == "cpu" and weight.shape[1] % _DEPTH == 0
+        for weight in weights
+    )
+
+
+def pack(weight: Tensor) -> PackedWeight:
+    """Of a layer, [N, K]; see `linear`."""
+    panels = _panels(weight, 2 * _TILE)
+    return PackedWeight(panels.unflatten(0, (-1, 2)).contiguous(), len(weight))
+
+
+def pack_gated(gate: Tensor, up: Tensor) -> PackedWeight:
+    """Of the two layers [N, K] whose products are multiplied with each other; see `gated_mlp`."""
+    panels = torch.stack([_panels(gate, _TILE), _panels(up, _TILE)], dim=1)
+    return PackedWeight(panels, len(gate))
+
+
+def _panels(weight: Tensor, multiple: int) -> Tensor:
+    """[N, K] -> [N / 16, K / 32, 16, 16] of pairs, N filled up with zeros."""
+    missing = -len(weight) % multiple
+    filled = pad(weight, (0, 0, 0, missing)) if missing else weight.contiguous()
+    pairs = filled.view(torch.int32)
+    return pairs.view(-1, _TILE, weight.shape[1] // _DEPTH, _TILE).permute(0, 2, 3, 1)
+
+
+def linear(x: Tensor, weight: PackedWeight, bias: Tensor | None = None) -> Tensor:
+    """x [..., K] times the weight, [..., N], plus the bias [N]. Sums in fp32, rounded once."""
+    if bias is not None and (bias.shape != (weight.num_columns,) or not _is_read(bias)):
+        raise RuntimeError(f"a bias of {bias.dtype} {tuple(bias.shape)} for {weight.num_columns} columns")
+    x = x.contiguous()
+    out = x.new_empty(*x.shape[:-1], weight.num_columns)
+    library.load().hpd_linear(
+        *_product(x, weight),
+        None if bias is None else bias.data_ptr(),
+        *(out.data_ptr(), weight.num_columns, torch.get_num_threads()),
+    )
+    return out
+
+
+def gated_mlp(x: Tensor, gate_up: PackedWeight, down: PackedWeight) -> Tensor:
+    """(silu(x gate^T) * (x up^T)) down^T, [..., N], of x [..., K]. Sums in fp32; what is between the products is rounded once.
+
+    Raises:
+        MemoryError: there is none for what is between the products.
+    """
+    if gate_up.num_columns != down.depth:
+        raise RuntimeError(f"{gate_up.num_columns} columns for a layer of {down.depth}")
+    x = x.contiguous()
+    out = x.new_empty(*x.shape[:-1], down.num_columns)
+    missing = library.load().hpd_gated_mlp(
+        *_product(x, gate_up),
+        *(down.depth, down.tiles.data_ptr(), len(down.tiles)),
+        *(out.data_ptr(), down.num_columns, torch.get_num_threads()),
+    )
+    if missing:
+        raise MemoryError("an MLP found no memory for what is between its layers")
+    return out
+
+
+def _product(x: Tensor, weight: PackedWeight) -> tuple[int, ...]:
+    """Arguments; the library takes addresses on trust."""
+    if not _is_read(x) or x.shape[-1] != weight.depth:
+        raise RuntimeError(f"{x.dtype} {tuple(x.shape)} on {x.device} for a layer of bfloat16 and {weight.depth}")
+    return x.data_ptr(), x.numel() // weight.depth, weight.depth, weight.tiles.data_ptr(), len(weight.tiles)
+
+
+def _is_read(x: Tensor) -> bool:
+    return x.device.type == "cpu" and x.dtype == torch.bfloat16 and x.is_contiguous()
