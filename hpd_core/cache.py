@@ -38,8 +38,14 @@ class CacheBlock:
         rows = shape.num_layers * num_prompts * shape.num_kv_heads * capacity
         num_keys, num_values = rows * shape.key_size, rows * shape.value_size
         by_layer = (shape.num_layers, num_prompts, shape.num_kv_heads, capacity)
-        self.keys = list(memory[:num_keys].view(*by_layer, shape.key_size))
-        self.values = list(memory[num_keys : num_keys + num_values].view(*by_layer, shape.value_size))
+        self._all_keys = memory[:num_keys].view(*by_layer, shape.key_size)
+        self._all_values = memory[num_keys : num_keys + num_values].view(*by_layer, shape.value_size)
+        self.keys, self.values = list(self._all_keys), list(self._all_values)
+
+    def copy_prompt(self, row: int, source: CacheBlock, source_row: int, num_columns: int) -> None:
+        """Into `row`, the first columns of a prompt of another block, of all layers."""
+        for mine, others in ((self._all_keys, source._all_keys), (self._all_values, source._all_values)):
+            mine[:, row, :, :num_columns] = others[:, source_row, :, :num_columns]
 
 
 class CachePool:

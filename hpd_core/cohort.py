@@ -125,12 +125,20 @@ class Cohort:
         prefixes: Sequence[PrefixCache | None],
         pool: CachePool,
         share_prefixes: bool = False,
+        max_finished: float = 0.5,
     ) -> None:
-        """`prefixes[p]` is None for a prompt without; they are copied unless they are to be shared. `release` it."""
+        """`release` it.
+
+        Args:
+            prefixes: of each prompt, or None; they are copied unless they are to be shared.
+            pool: whose memory it takes.
+            max_finished: the share of prompts that may be finished before their memory is given up, which means to
+                take the others to new memory.
+        """
         # Of one prefix by length: neighbours share tiles of the attention, padded to the longest.
         order = _side_by_side(prefixes, [prompt.num_own_tokens for prompt in prompts])
         self.prompts = prompts = [prompts[row] for row in order]
-        self._pool = pool
+        self._pool, self._max_finished = pool, max_finished
         own = [prompt.num_own_tokens for prompt in prompts]
         self._own_lengths = np.array(own, dtype=np.int64)
         width = max(own)
@@ -217,6 +225,11 @@ class Cohort:
     def num_prefill_tokens(self) -> int:
         """Prompt tokens still to be fed."""
         return int(np.maximum(self._own_lengths - self._num_prefilled, 0).sum())
+
+    @property
+    def num_unfinished(self) -> int:
+        """Prompts that are not finished."""
+        return len(self.prompts) - int(self._retired.sum())
 
     @property
     def num_live(self) -> int:
@@ -399,24 +412,24 @@ class Cohort:
         """Grows the cache by some columns when `num_columns` do not fit: most values have ended, few need them."""
         capacity = self._k_positions.shape[1]
         if num_columns > capacity:
-            self._move(slice(None), max(num_columns, capacity + capacity // 4, capacity + self._room()), capacity)
+            rows = np.arange(len(self.prompts))
+            self._move(rows, max(num_columns, capacity + capacity // 4, capacity + self._room()))
 
-    def _move(self, rows: slice | Tensor, capacity: int, num_columns: int) -> None:
-        """Takes the first columns of these rows of the cache, which are all prompts', to a new block."""
+    def _move(self, rows: IntArray, capacity: int) -> None:
+        """Takes these rows of the cache, which are all prompts', to a new block."""
         old, scopes, positions = self._cache, self._k_scopes, self._k_positions
         self._allocate(capacity)
-        self._copy_columns(old, scopes, positions, rows, slice(None), num_columns)
+        self._copy(old, scopes, positions, rows, np.arange(len(rows)))
         self._pool.give_back(old)
 
-    def _copy_columns(
-        self, source: CacheBlock, scopes: Tensor, positions: Tensor, picked: Any, rows: Any, num_columns: int
-    ) -> None:
-        """Into `rows`, from the rows of another block that are `picked`."""
-        for new, old in ((self._cache.keys, source.keys), (self._cache.values, source.values)):
-            for layer, tensor in enumerate(old):
-                new[layer][rows, :, :num_columns] = tensor[picked, :, :num_columns]
-        self._k_scopes[rows, :num_columns] = scopes[picked, :num_columns]
-        self._k_positions[rows, :num_columns] = positions[picked, :num_columns]
+    def _copy(self, source: CacheBlock, scopes: Tensor, positions: Tensor, picked: IntArray, rows: IntArray) -> None:
+        """Into `rows`, what is in use of the rows of another block that are `picked`."""
+        num_columns = min(scopes.shape[1], self._k_scopes.shape[1])
+        for row, source_row in zip(rows.tolist(), picked.tolist(), strict=True):
+            self._cache.copy_prompt(row, source, source_row, min(num_columns, int(self._used[row])))
+        to, from_ = to_device(rows, self._device), to_device(picked, self._device)
+        self._k_scopes[to, :num_columns] = scopes[from_, :num_columns]
+        self._k_positions[to, :num_columns] = positions[from_, :num_columns]
 
     def accept(self, chosen: Chosen, endings: Endings) -> int:
         """Takes the decoded tokens of this step, one per logit row, and ends the values that closed.
@@ -488,7 +501,7 @@ class Cohort:
     # Between steps.
 
     def retire(self) -> list[Prompt]:
-        """Takes out the finished prompts, with their values; shrinks the cohort when half of it is gone."""
+        """Takes out the finished prompts, with their values; shrinks the cohort when enough of it is gone."""
         if self.num_prefill_tokens:
             return []
         done: npt.NDArray[np.bool_] = np.logical_not(self._live.any(axis=1))
@@ -497,7 +510,7 @@ class Cohort:
             self._write_back(int(row))
             finished.append(self.prompts[row])
         self._retired = done
-        if 2 * done.sum() >= len(done) and not done.all():
+        if done.sum() >= self._max_finished * len(done) and not done.all():
             self._keep(np.nonzero(~done)[0])
         return finished
 
@@ -517,8 +530,7 @@ class Cohort:
         for name in (*_PROMPT_ARRAYS, *_BRANCH_ARRAYS):
             setattr(self, name, getattr(self, name)[rows])
         self._decoding = _no_pairs()
-        capacity = min(self.num_columns + self._room(), self._k_positions.shape[1])
-        self._move(to_device(rows, self._device), capacity, capacity)
+        self._move(rows, min(self.num_columns + self._room(), self._k_positions.shape[1]))
 
     def take_prefixes(self) -> list[PrefixCache]:
         """For a cohort of bare prefixes: the KV of each, when they are fed."""
@@ -534,23 +546,23 @@ class Cohort:
     def merge(cls, cohorts: Sequence[Cohort]) -> Cohort:
         """One cohort out of several that are decoding, which end: a long tail does not cost a call for each."""
         merged = cls.__new__(cls)
-        merged._pool = cohorts[0]._pool
-        prefixes = [prefix for cohort in cohorts for prefix in cohort._prefixes]
-        order = _side_by_side(prefixes, np.concatenate([cohort._used for cohort in cohorts]))
-        prompts = [prompt for cohort in cohorts for prompt in cohort.prompts]
+        merged._pool, merged._max_finished = cohorts[0]._pool, cohorts[0]._max_finished
+        live = [np.nonzero(~cohort._retired)[0] for cohort in cohorts]
+        pairs = list(zip(cohorts, live, strict=True))
+        prefixes = [cohort._prefixes[row] for cohort, rows in pairs for row in rows]
+        order = _side_by_side(prefixes, np.concatenate([cohort._used[rows] for cohort, rows in pairs]))
+        prompts = [cohort.prompts[row] for cohort, rows in pairs for row in rows]
         merged.prompts = [prompts[row] for row in order]
         merged._prefixes = [prefixes[row] for row in order]
         merged._num_prefilled = max(cohort._own_ids.shape[1] for cohort in cohorts)
         merged._decoding = _no_pairs()
         merged._drafted = None
         for name in (*_PROMPT_ARRAYS, *_BRANCH_ARRAYS):
-            setattr(merged, name, _stack([getattr(cohort, name) for cohort in cohorts])[order])
+            setattr(merged, name, _stack([getattr(cohort, name)[rows] for cohort, rows in pairs])[order])
         merged._allocate(merged.num_columns + merged._room())
-        places = np.split(np.argsort(order), np.cumsum([len(cohort.prompts) for cohort in cohorts])[:-1])
-        for cohort, rows in zip(cohorts, places, strict=True):
-            own = to_device(rows, merged._device)
-            columns = cohort.num_columns
-            merged._copy_columns(cohort._cache, cohort._k_scopes, cohort._k_positions, slice(None), own, columns)
+        places = np.split(np.argsort(order), np.cumsum([len(rows) for rows in live])[:-1])
+        for (cohort, picked), rows in zip(pairs, places, strict=True):
+            merged._copy(cohort._cache, cohort._k_scopes, cohort._k_positions, picked, rows)
             cohort.release()
         return merged
 

@@ -95,7 +95,8 @@ class Decoder:
         self.pool = pool = CachePool(shape, fills=self.way not in ("native", "triton"))
 
         def make_cohort(prompts: list[Prompt], prefixes: list[PrefixCache | None]) -> Cohort:
-            return Cohort(prompts, prefixes, pool, share)
+            # Our kernel for CPUs goes past what is finished; elsewhere it is computed, too.
+            return Cohort(prompts, prefixes, pool, share, max_finished=0.75 if self.way == "native" else 0.5)
 
         self._scheduler = Scheduler(config, make_cohort, share, overlap)
 

@@ -204,7 +204,7 @@ class Scheduler:
         )
         group: list[Cohort] = []
         for cohort in small:
-            size = sum(len(member.prompts) for member in group) + len(cohort.prompts)
+            size = sum(member.num_unfinished for member in group) + cohort.num_unfinished
             # Columns are padded to the longest, so very different lengths stay apart.
             if group and (size > limit or cohort.num_columns > 2 * group[0].num_columns):
                 merged.append(Cohort.merge(group) if len(group) > 1 else group[0])

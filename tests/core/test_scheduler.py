@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -321,25 +322,32 @@ def test_after_a_failed_merge_nobody_shares_a_cache(monkeypatch: pytest.MonkeyPa
     """A device that fails while cohorts merge: some were given back, some not; what comes next starts anew."""
     config = EngineConfig(max_prompts_per_cohort=4)
     decoder = Decoder(LLAMA, NEVER, config, cache_shape(LLAMA))
-    copy = Cohort._copy_columns
-    calls = 0
+    copy, merge = Cohort._copy, Cohort.merge
+    copies = 0
 
     def failing(cohort: Cohort, *given: Any) -> None:
-        nonlocal calls
-        calls += 1
-        if calls == 4:
+        nonlocal copies
+        copies += 1
+        if copies == 2:
             raise RuntimeError("made up")
         copy(cohort, *given)
+
+    def failing_merge(cohorts: Sequence[Cohort]) -> Cohort:
+        nonlocal copies
+        copies = 0
+        with monkeypatch.context() as here:
+            here.setattr(Cohort, "_copy", failing)
+            return merge(cohorts)
 
     def run(decoder: Decoder) -> None:
         while decoder.has_work:
             decoder.step()
 
-    monkeypatch.setattr(Cohort, "_copy_columns", failing)
+    monkeypatch.setattr(Cohort, "merge", failing_merge)
     decoder.add([prompt(6, [limit], seed=50 + n) for n, limit in enumerate([3, 3, 12, 12, 4, 4, 12, 12, 3, 3, 3, 3])])
     with pytest.raises(RuntimeError, match="made up"):
         run(decoder)
-    monkeypatch.setattr(Cohort, "_copy_columns", copy)
+    monkeypatch.setattr(Cohort, "merge", merge)
     decoder.clear()
 
     def answers(decoder: Decoder) -> list[list[list[int]]]:
