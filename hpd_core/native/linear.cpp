@@ -2,8 +2,7 @@
 //
 // A block is 32 rows times 32 columns: four tiles of sums, for which two tiles of rows and two of the weight are loaded. What
 // limits a core is how fast these come. A block's columns stay in the nearest cache while all rows pass by (which are read by
-// loads that say that they need not be kept); the next block's columns are fetched from far away meanwhile; and what is done with
-// a block's sums is done between the products of the next one.
+// loads that say that they need not be kept), and what is done with a block's sums is done between the products of the next one.
 //
 // A row's sums are added up in one order, whatever rows are beside it: it comes out bit for bit alike in any company.
 
@@ -22,7 +21,7 @@ thread_local Scratch hidden_scratch;
 constexpr int BLOCK = 2 * TILE;      // rows, and columns, of a block
 constexpr int DEPTH = 2 * TILE;      // terms of a sum in a tile
 constexpr int64_t TILE_WORDS = TILE * TILE;
-constexpr int64_t CACHED_ROWS = 256;  // of x, that are kept in a core's second cache while the weight passes by
+constexpr int64_t CACHED_BYTES = 640 << 10;  // of x, that stay in a core's second cache while the weight passes by
 
 // x [rows, depth] times a packed weight of `blocks` blocks of columns: of each block two tiles wide, and depth / DEPTH deep.
 struct Product {
@@ -32,50 +31,37 @@ struct Product {
   int64_t blocks;
 };
 
-// A block's sums, and how far they are done with. `finish(sums of a row, row, block)`.
-template <typename Finish>
-class Sums {
- public:
-  explicit Sums(const Finish& finish) : finish(finish) {}
-  float* begin(int64_t first_row, int64_t of_block, int count) {
-    row = first_row, block = of_block, rows = count, done = 0;
-    return numbers;
-  }
-  void finish_some(int count) {
-    for (const int stop = std::min(rows, done + count); done < stop; done++) finish(numbers + done * BLOCK, row + done, block);
-  }
-
- private:
+// A block's sums, which wait for what is to be done with them.
+struct Sums {
   alignas(64) float numbers[BLOCK * BLOCK];
-  const Finish& finish;
   int64_t row, block;
-  int rows = 0, done = 0;
+  int rows = 0;
 };
 
-// The tiles 0 to 3: sums of a block. The columns at `next` are fetched, and the sums of the block before finished, meanwhile.
+// The tiles 0 to 3: sums of a block. The block before is finished meanwhile: `finish(sums of a row, row, block)`.
 template <bool HAS_LOWER, typename Finish>
 inline void multiply_block(const bf16* upper, const bf16* lower, int64_t stride, const uint32_t* left, const uint32_t* right,
-                           int64_t steps, const uint32_t* next, int lines_per_step, Sums<Finish>& before, int rows_per_step) {
+                           int64_t steps, const Sums& before, const Finish& finish) {
+  const int64_t rows = before.rows, rows_per_step = ceil_div(rows, steps);
   _tile_zero(0);
   _tile_zero(1);
   if constexpr (HAS_LOWER) {
     _tile_zero(2);
     _tile_zero(3);
   }
-  for (int64_t s = 0; s < steps; s++) {
+  for (int64_t s = 0, done = 0; s < steps; s++) {
     _tile_loadd(6, left + s * TILE_WORDS, 4 * TILE);
     _tile_stream_loadd(4, upper + s * DEPTH, stride);
     _tile_loadd(7, right + s * TILE_WORDS, 4 * TILE);
     if constexpr (HAS_LOWER) _tile_stream_loadd(5, lower + s * DEPTH, stride);
-    for (int line = 0; line < lines_per_step; line++) _mm_prefetch(next + line * TILE, _MM_HINT_T1);
-    next += lines_per_step * TILE;
     _tile_dpbf16ps(0, 4, 6);
     _tile_dpbf16ps(1, 4, 7);
     if constexpr (HAS_LOWER) {
       _tile_dpbf16ps(2, 5, 6);
       _tile_dpbf16ps(3, 5, 7);
     }
-    before.finish_some(rows_per_step);
+    for (const int64_t stop = std::min(rows, done + rows_per_step); done < stop; done++)
+      finish(before.numbers + done * BLOCK, before.row + done, before.block);
   }
 }
 
@@ -83,37 +69,33 @@ inline void multiply_block(const bf16* upper, const bf16* lower, int64_t stride,
 template <typename Finish>
 void multiply(const Product& p, int64_t first, int64_t stop, int64_t first_block, int64_t stop_block, const Finish& finish) {
   Tiles tiles(true);
-  Sums<Finish> all_sums[2] = {Sums<Finish>(finish), Sums<Finish>(finish)};
+  Sums all_sums[2];
   int current = 0;
   const int64_t steps = p.depth / DEPTH, stride = sizeof(bf16) * p.depth;
-  const int rows_per_step = int(ceil_div(BLOCK, steps));
   // Of the same size, so that the last is not a small one.
-  const int64_t parts = ceil_div(stop - first, CACHED_ROWS);
-  const int64_t rows_at_once = ceil_div(ceil_div(stop - first, std::max<int64_t>(parts, 1)), BLOCK) * BLOCK;
+  const int64_t parts = std::max<int64_t>(1, ceil_div((stop - first) * stride, CACHED_BYTES));
+  const int64_t rows_at_once = ceil_div(ceil_div(stop - first, parts), BLOCK) * BLOCK;
   for (int64_t from = first; from < stop; from += rows_at_once) {
     const int64_t to = std::min(stop, from + rows_at_once);
-    // A step reads 32 lines of the weight, and each row block reads them again: so many of the next ones in a step.
-    const int lines_per_step = int(std::min<int64_t>(16, ceil_div(BLOCK, ceil_div(to - from, BLOCK))));
     for (int64_t block = first_block; block < stop_block; block++) {
       const uint32_t *left = p.weight + block * steps * 2 * TILE_WORDS, *right = left + steps * TILE_WORDS;
-      const uint32_t* next = right + steps * TILE_WORDS;
       for (int64_t row = from; row < to; row += BLOCK) {
         const int rows = int(std::min<int64_t>(BLOCK, to - row));
         const bool has_lower = rows > TILE;
         if (rows < BLOCK) tiles.reshape(std::min(rows, TILE), has_lower ? rows - TILE : TILE);
-        const bf16 *upper = p.x + row * p.depth, *lower = has_lower ? upper + TILE * p.depth : upper;
-        Sums<Finish>& before = all_sums[1 - current];
+        const bf16* upper = p.x + row * p.depth;
+        const Sums& before = all_sums[1 - current];
         if (has_lower)
-          multiply_block<true>(upper, lower, stride, left, right, steps, next, lines_per_step, before, rows_per_step);
+          multiply_block<true>(upper, upper + TILE * p.depth, stride, left, right, steps, before, finish);
         else
-          multiply_block<false>(upper, lower, stride, left, right, steps, next, lines_per_step, before, rows_per_step);
-        next += steps * lines_per_step * TILE;
-        float* sums = all_sums[current].begin(row, block, rows);
-        _tile_stored(0, sums, 4 * BLOCK);
-        _tile_stored(1, sums + TILE, 4 * BLOCK);
+          multiply_block<false>(upper, upper, stride, left, right, steps, before, finish);
+        Sums& sums = all_sums[current];
+        sums.row = row, sums.block = block, sums.rows = rows;
+        _tile_stored(0, sums.numbers, 4 * BLOCK);
+        _tile_stored(1, sums.numbers + TILE, 4 * BLOCK);
         if (has_lower) {
-          _tile_stored(2, sums + TILE * BLOCK, 4 * BLOCK);
-          _tile_stored(3, sums + TILE * BLOCK + TILE, 4 * BLOCK);
+          _tile_stored(2, sums.numbers + TILE * BLOCK, 4 * BLOCK);
+          _tile_stored(3, sums.numbers + TILE * BLOCK + TILE, 4 * BLOCK);
         }
         // GCC does not know that tiles are stored to memory.
         __asm__ volatile("" ::: "memory");
@@ -122,7 +104,8 @@ void multiply(const Product& p, int64_t first, int64_t stop, int64_t first_block
       }
     }
   }
-  all_sums[1 - current].finish_some(BLOCK);
+  const Sums& last = all_sums[1 - current];
+  for (int row = 0; row < last.rows; row++) finish(last.numbers + row * BLOCK, last.row + row, last.block);
 }
 
 // What each thread multiplies, of so many rows and blocks of columns.
@@ -159,11 +142,16 @@ struct AddBias {
   bf16* out;
   int64_t columns;
   void operator()(const float* sums, int64_t row, int64_t block) const {
-    for (int64_t column = block * BLOCK; column < std::min((block + 1) * BLOCK, columns); column += LANES, sums += LANES) {
-      const int64_t count = columns - column;
-      const floats sum = load<floats>(sums);
-      put(out + row * columns + column, bias ? sum + get(bias + column, count) : sum, count);
+    const int64_t column = block * BLOCK, count = columns - column;
+    floats left = load<floats>(sums), right = load<floats>(sums + TILE);
+    if (bias) {
+      left += get(bias + column, count);
+      if (count > TILE) right += get(bias + column + TILE, count - TILE);
     }
+    bf16* to = out + row * columns + column;
+    if (count >= BLOCK) return store(to, (words)_mm512_cvtne2ps_pbh((__m512)right, (__m512)left));
+    put(to, left, count);
+    if (count > TILE) put(to + TILE, right, count - TILE);
   }
 };
 
