@@ -43,7 +43,7 @@ class PackedLinears:
             gated: modules of `model`, MLPs with SwiGLU, which are to be computed by whoever asks for `gated_mlp`, where
                 that can be done.
         """
-        parts = {mlp: (mlp.gate_proj, mlp.up_proj, mlp.down_proj) for mlp in gated}
+        parts = {mlp: _layers_of(mlp) for mlp in gated}
         self._mlps = {mlp: layers for mlp, layers in parts.items() if _can_be_joined(*layers)}
         joined = {layer for layers in self._mlps.values() for layer in layers}
         self._layers = [module for module in model.modules() if _can_be_packed(module) and module not in joined]
@@ -63,13 +63,19 @@ class PackedLinears:
     def gated_mlp(self, mlp: Any) -> Forward | None:
         """x -> down_proj(silu(gate_proj(x)) * up_proj(x)) of this MLP, if it was named and can be had."""
         layers = self._mlps.get(mlp)
-        return None if layers is None else self._forward(mlp, layers, _pack_mlp)
+        if layers is None or layers != _layers_of(mlp):
+            return None
+        return self._forward(mlp, layers, _pack_mlp)
 
     def _forward(self, key: Any, layers: tuple[torch.nn.Linear, ...], pack: Callable[..., Forward]) -> Forward:
         packed, state = self._packed.get(key), _state(layers)
         if packed is None or packed.state != state:  # new, or trained since
             packed = self._packed[key] = _Packed(pack(*layers), state)
         return packed.forward
+
+
+def _layers_of(mlp: Any) -> tuple[Any, Any, Any]:
+    return mlp.gate_proj, mlp.up_proj, mlp.down_proj
 
 
 def _can_be_packed(module: Any) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 
 import torch
@@ -35,7 +34,6 @@ class PackedWeight:
         return int(self.tiles.shape[2]) * _DEPTH
 
 
-@functools.cache
 def has_tiles() -> bool:
     """Whether the library can be had, the processor has tiles, and Linux lets us use them."""
     try:
@@ -55,7 +53,7 @@ def fits(*weights: Tensor) -> bool:
 def pack(weight: Tensor) -> PackedWeight:
     """Of a layer, [N, K]; see `linear`."""
     panels = _panels(weight, 2 * _TILE)
-    return PackedWeight(panels.unflatten(0, (-1, 2)).contiguous(), len(weight))
+    return PackedWeight(panels.contiguous().view(-1, 2, *panels.shape[1:]), len(weight))
 
 
 def pack_gated(gate: Tensor, up: Tensor) -> PackedWeight:
@@ -87,7 +85,9 @@ def linear(x: Tensor, weight: PackedWeight, bias: Tensor | None = None) -> Tenso
 
 
 def gated_mlp(x: Tensor, gate_up: PackedWeight, down: PackedWeight) -> Tensor:
-    """(silu(x gate^T) * (x up^T)) down^T, [..., N], of x [..., K]. Sums in fp32; what is between the products is rounded once.
+    """(silu(x gate^T) * (x up^T)) down^T, [..., N], of x [..., K].
+
+    Sums are in fp32; what is between the products is rounded once.
 
     Raises:
         MemoryError: there is none for what is between the products.

@@ -16,7 +16,7 @@ from unittest.mock import patch
 import torch
 import transformers
 
-from hpd_core import attention, choosing, decoder
+from hpd_core import attention, choosing, decoder, packing
 
 LINEAR, HEAD, ATTENTION, REST, CHOOSING, BOOKKEEPING = (
     "linear layers",
@@ -72,16 +72,21 @@ def profile(model: Any, run: Callable[[], Any]) -> dict[str, float]:
     """Seconds of `run`, by part. `model` must run by the engine's attention."""
     found = Profile(model.device)
     head = model.get_output_embeddings()
-    linear = [module for module in model.modules() if isinstance(module, torch.nn.Linear)]
+    call, gated_mlp = torch.nn.Linear.__call__, packing.PackedLinears.gated_mlp
+
+    def timed_call(layer: torch.nn.Linear, *args: Any, **kwargs: Any) -> Any:
+        return found.timed(HEAD if layer is head else LINEAR, call)(layer, *args, **kwargs)
+
+    def timed_mlp(linears: packing.PackedLinears, mlp: Any) -> packing.Forward | None:
+        forward = gated_mlp(linears, mlp)
+        return None if forward is None else found.timed(LINEAR, forward)
+
     with ExitStack() as stack:
         if model.device.type == "cpu":  # whose time is one thread's; for a GPU torch would compile anew
             stack.enter_context(_one_thread())
-        for module in linear:
-            part = HEAD if module is head else LINEAR
-            before = module.register_forward_pre_hook(lambda *_, part=part: found.enter(part))
-            behind = module.register_forward_hook(lambda *_: found.leave())
-            stack.callback(before.remove)
-            stack.callback(behind.remove)
+        # No hooks: a layer that has one is not computed together with others.
+        stack.enter_context(patch.object(torch.nn.Linear, "__call__", timed_call))
+        stack.enter_context(patch.object(packing.PackedLinears, "gated_mlp", timed_mlp))
         stack.enter_context(patch.object(decoder.Decoder, "_logits", found.timed(REST, decoder.Decoder._logits)))
         stack.enter_context(patch.object(decoder, "greedy", found.timed(CHOOSING, choosing.greedy)))
         timed = found.timed(ATTENTION, attention.packed_attention)

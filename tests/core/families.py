@@ -60,10 +60,11 @@ FUSED = ("llama", "mistral", "qwen2", "qwen3")
 """Whose layers run by our own code."""
 
 
-def build_model(family: str, seed: int = 0) -> Any:
-    """A fresh model; equal seeds give equal weights."""
+def build_model(family: str, seed: int = 0, **sizes: int) -> Any:
+    """A fresh model; equal seeds give equal weights. `sizes`: of its configuration, other than usual."""
     torch.manual_seed(seed)
     config = _CONFIGS[family]()
+    config.update(sizes)
     config._experts_implementation = "eager"
     model = tf.AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager")
     with torch.no_grad():

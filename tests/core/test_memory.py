@@ -173,7 +173,7 @@ def test_nothing_is_lost_wherever_memory_ends(fail_at: int, monkeypatch: pytest.
     """In the middle of a merge or a move, when some prompts are finished already and nobody has heard of it."""
     limits = EngineConfig(max_prompts_per_cohort=4)
     expected, _ = run(Decoder(LLAMA, NEVER, limits, cache_shape(LLAMA)), some_prompts(13))
-    copy, calls = Cohort._copy_columns, 0
+    copy, calls = Cohort._copy, 0
 
     def failing(cohort: Cohort, *given: Any) -> None:
         nonlocal calls
@@ -182,7 +182,7 @@ def test_nothing_is_lost_wherever_memory_ends(fail_at: int, monkeypatch: pytest.
             raise torch.OutOfMemoryError("made up")
         copy(cohort, *given)
 
-    monkeypatch.setattr(Cohort, "_copy_columns", failing)
+    monkeypatch.setattr(Cohort, "_copy", failing)
     decoder, prompts = Decoder(LLAMA, NEVER, limits, cache_shape(LLAMA)), some_prompts(13)
     found, finished = run(decoder, prompts)
     assert found == expected

@@ -1,0 +1,152 @@
+"""Linear layers and MLPs by tiles are what torch computes in fp64, at any size, in any company, with any threads."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn.functional import silu
+
+from hpd_core.native import linear as tiles
+from hpd_core.native.linear import PackedWeight, gated_mlp, linear, pack, pack_gated
+
+from .native import compiled_for, needs_native, needs_tiles, threads
+
+ROWS = st.one_of(st.integers(1, 70), st.sampled_from([127, 300, 1200]))
+"""A block has 32; 1,200 of the deepest are more than are computed at once."""
+COLUMNS = st.one_of(st.integers(1, 70), st.sampled_from([96, 577]))
+DEPTHS = st.sampled_from([32, 64, 96, 576])
+SEEDS = st.integers(0, 2**32 - 1)
+THREADS = st.sampled_from([1, 2, 3, 7])
+
+
+def numbers(*shape: int, scale: float = 1.0) -> Tensor:
+    return (torch.randn(*shape) * scale).to(torch.bfloat16)
+
+
+def assert_rounded(found: Tensor, exact: Tensor, parts: Tensor) -> None:
+    """Rounded once, up to fp32's rounding of the parts of a sum."""
+    assert found.dtype == torch.bfloat16
+    assert ((found.double() - exact).abs() <= exact.abs() * 2.0**-8 + 4e-6 * parts).all()
+
+
+@needs_tiles
+@settings(max_examples=120, deadline=None)
+@given(SEEDS, ROWS, COLUMNS, DEPTHS, st.booleans(), THREADS)
+def test_a_layer(seed: int, rows: int, columns: int, depth: int, has_bias: bool, num_threads: int) -> None:
+    torch.manual_seed(seed)
+    x, weight, bias = numbers(rows, depth), numbers(columns, depth), numbers(columns) if has_bias else None
+    with threads(num_threads):
+        found = linear(x, pack(weight), bias)
+    plus = 0 if bias is None else bias.double()
+    exact = x.double() @ weight.double().T + plus
+    assert_rounded(found, exact, x.double().abs() @ weight.double().abs().T)
+
+
+@needs_tiles
+@settings(max_examples=80, deadline=None)
+@given(SEEDS, ROWS, COLUMNS, DEPTHS, st.sampled_from([32, 64, 160]), st.sampled_from([0.02, 1.0, 30.0]), THREADS)
+def test_an_mlp(
+    seed: int, rows: int, columns: int, depth: int, hidden_size: int, scale: float, num_threads: int
+) -> None:
+    torch.manual_seed(seed)
+    x = numbers(rows, depth, scale=scale)
+    gate, up, down = numbers(hidden_size, depth), numbers(hidden_size, depth), numbers(columns, hidden_size)
+    with threads(num_threads):
+        found = gated_mlp(x, pack_gated(gate, up), pack(down))
+    hidden = silu(x.double() @ gate.double().T) * (x.double() @ up.double().T)
+    exact, parts = hidden @ down.double().T, hidden.abs() @ down.double().abs().T
+    # What is between is rounded, too: half of its last bit for each part of the sum, and fp32's noise of large sums.
+    assert ((found.double() - exact).abs() <= exact.abs() * 2.0**-8 + parts * (2.0**-8 + 1e-4) + 1e-6).all()
+
+
+@needs_tiles
+@pytest.mark.parametrize("num_threads", [1, 3])
+def test_a_row_comes_out_bit_for_bit_alike_in_any_company(num_threads: int) -> None:
+    torch.manual_seed(3)
+    x, weight = numbers(1500, 96), pack(numbers(90, 96))
+    gate_up, down = pack_gated(numbers(64, 96), numbers(64, 96)), pack(numbers(50, 64))
+    together = linear(x, weight), gated_mlp(x, gate_up, down)
+    with threads(num_threads):
+        for rows in (slice(0, 1), slice(17, 50), slice(1488, 1500), slice(300, 1400)):
+            assert torch.equal(linear(x[rows], weight), together[0][rows])
+            assert torch.equal(gated_mlp(x[rows], gate_up, down), together[1][rows])
+
+
+@needs_tiles
+@pytest.mark.parametrize("rows", [1, 16, 31, 33, 90])
+def test_only_a_rows_own_numbers_are_computed(rows: int) -> None:
+    """NaN is in memory behind the last row, and in another row; what fills up a weight is 0, and nobody's."""
+    torch.manual_seed(rows)
+    memory = torch.full((rows + 40, 64), torch.nan, dtype=torch.bfloat16)
+    memory[:rows] = numbers(rows, 64)
+    weight, gate_up, down = pack(numbers(37, 64)), pack_gated(numbers(32, 64), numbers(32, 64)), pack(numbers(37, 32))
+    clean = linear(memory[:rows], weight), gated_mlp(memory[:rows], gate_up, down)
+    assert not any(x.isnan().any() for x in clean)
+    memory[rows // 2] = torch.nan
+    others = torch.arange(rows) != rows // 2
+    for before, now in zip(
+        clean, (linear(memory[:rows], weight), gated_mlp(memory[:rows], gate_up, down)), strict=True
+    ):
+        assert now[rows // 2].isnan().all()
+        assert torch.equal(now[others], before[others])
+
+
+@needs_tiles
+def test_any_leading_shape_and_any_strides() -> None:
+    x, weight = numbers(3, 5, 64), numbers(40, 64)
+    flat = linear(x.view(15, 64), pack(weight))
+    assert torch.equal(linear(x, pack(weight)), flat.view(3, 5, 40))
+    assert torch.equal(linear(x.transpose(0, 1), pack(weight)), flat.view(3, 5, 40).transpose(0, 1))
+    assert linear(x[:0], pack(weight)).shape == (0, 5, 40)
+    columns = numbers(64, 40).T  # as weights come that are tied or cut
+    assert torch.equal(linear(x, pack(columns)), linear(x, pack(columns.contiguous())))
+
+
+@needs_tiles
+def test_what_it_would_misread_is_refused() -> None:
+    weight, gate_up = pack(numbers(40, 64)), pack_gated(numbers(40, 64), numbers(40, 64))
+    for x in (numbers(3, 32), torch.zeros(3, 64), numbers(3, 128)):
+        with pytest.raises(RuntimeError, match="for a layer of bfloat16 and 64"):
+            linear(x, weight)
+    for bias in (numbers(39), torch.zeros(40), numbers(80)[::2]):
+        with pytest.raises(RuntimeError, match="a bias of"):
+            linear(numbers(3, 64), weight, bias)
+    with pytest.raises(RuntimeError, match="40 columns for a layer of 64"):
+        gated_mlp(numbers(3, 64), gate_up, weight)
+    assert isinstance(weight, PackedWeight)
+    assert not tiles.fits(numbers(40, 48)), "no whole tiles"
+    assert not tiles.fits(torch.zeros(40, 64))
+    assert tiles.fits(numbers(1, 32), numbers(40, 64))
+
+
+@needs_native
+def test_a_processor_without_tiles_says_so(tmp_path: Path) -> None:
+    with compiled_for("x86-64", tmp_path):
+        assert not tiles.has_tiles()
+        assert not tiles.fits(numbers(40, 64))
+
+
+@needs_tiles
+def test_missing_memory_is_an_error_of_python() -> None:
+    """In a process of its own, which may not have more."""
+    script = """
+import resource, torch
+from tests.core.test_linear import gated_mlp, numbers, pack, pack_gated
+torch.set_num_threads(1)
+gate, down = numbers(65536, 32), pack(numbers(1, 65536))
+gate_up, x = pack_gated(gate, gate), numbers(3000, 32)
+gated_mlp(x[:5], gate_up, down)
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + 2**20, used + 2**20))
+gated_mlp(x, gate_up, down)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
+    assert "an MLP found no memory" in done.stderr
+    assert done.returncode == 1
