@@ -7,6 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from hpd_core.layout import IntArray
+from hpd_core.transfer import to_device
+
 UNUSED_FILL = 0.0
 """What fresh cache holds, where it is filled. Must be finite (a masked NaN is still NaN); tests poison it with large
 numbers."""
@@ -42,10 +45,16 @@ class CacheBlock:
         self._all_values = memory[num_keys : num_keys + num_values].view(*by_layer, shape.value_size)
         self.keys, self.values = list(self._all_keys), list(self._all_values)
 
-    def copy_prompt(self, row: int, source: CacheBlock, source_row: int, num_columns: int) -> None:
-        """Into `row`, the first columns of a prompt of another block, of all layers."""
+    def copy_prompts(self, rows: IntArray, source: CacheBlock, source_rows: IntArray, num_columns: IntArray) -> None:
+        """Into `rows`, prompts of another block: of each so many columns of all layers, or more."""
         for mine, others in ((self._all_keys, source._all_keys), (self._all_values, source._all_values)):
-            mine[:, row, :, :num_columns] = others[:, source_row, :, :num_columns]
+            if self.memory.device.type == "cpu":
+                for to, from_, width in zip(rows.tolist(), source_rows.tolist(), num_columns.tolist(), strict=True):
+                    mine[:, to, :, :width] = others[:, from_, :, :width]
+            elif len(rows):  # a GPU would rather copy more than be called once more
+                to, from_ = (to_device(index, self.memory.device) for index in (rows, source_rows))
+                width = int(num_columns.max())
+                mine[:, to, :, :width] = others[:, from_, :, :width]
 
 
 class CachePool:

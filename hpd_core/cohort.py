@@ -127,7 +127,7 @@ class Cohort:
         share_prefixes: bool = False,
         max_finished: float = 0.5,
     ) -> None:
-        """`release` it.
+        """Takes memory: whoever makes a cohort has to `release` it.
 
         Args:
             prefixes: of each prompt, or None; they are copied unless they are to be shared.
@@ -412,21 +412,20 @@ class Cohort:
         """Grows the cache by some columns when `num_columns` do not fit: most values have ended, few need them."""
         capacity = self._k_positions.shape[1]
         if num_columns > capacity:
-            rows = np.arange(len(self.prompts))
-            self._move(rows, max(num_columns, capacity + capacity // 4, capacity + self._room()))
+            rows = np.nonzero(~self._retired)[0]
+            self._move(rows, rows, max(num_columns, capacity + capacity // 4, capacity + self._room()))
 
-    def _move(self, rows: IntArray, capacity: int) -> None:
-        """Takes these rows of the cache, which are all prompts', to a new block."""
+    def _move(self, picked: IntArray, rows: IntArray, capacity: int) -> None:
+        """Takes the rows `picked` of the cache to `rows` of a new block; what is not picked is finished."""
         old, scopes, positions = self._cache, self._k_scopes, self._k_positions
         self._allocate(capacity)
-        self._copy(old, scopes, positions, rows, np.arange(len(rows)))
+        self._copy(old, scopes, positions, picked, rows)
         self._pool.give_back(old)
 
     def _copy(self, source: CacheBlock, scopes: Tensor, positions: Tensor, picked: IntArray, rows: IntArray) -> None:
         """Into `rows`, what is in use of the rows of another block that are `picked`."""
         num_columns = min(scopes.shape[1], self._k_scopes.shape[1])
-        for row, source_row in zip(rows.tolist(), picked.tolist(), strict=True):
-            self._cache.copy_prompt(row, source, source_row, min(num_columns, int(self._used[row])))
+        self._cache.copy_prompts(rows, source, picked, np.minimum(self._used[rows], num_columns))
         to, from_ = to_device(rows, self._device), to_device(picked, self._device)
         self._k_scopes[to, :num_columns] = scopes[from_, :num_columns]
         self._k_positions[to, :num_columns] = positions[from_, :num_columns]
@@ -530,7 +529,7 @@ class Cohort:
         for name in (*_PROMPT_ARRAYS, *_BRANCH_ARRAYS):
             setattr(self, name, getattr(self, name)[rows])
         self._decoding = _no_pairs()
-        self._move(rows, min(self.num_columns + self._room(), self._k_positions.shape[1]))
+        self._move(rows, np.arange(len(rows)), min(self.num_columns + self._room(), self._k_positions.shape[1]))
 
     def take_prefixes(self) -> list[PrefixCache]:
         """For a cohort of bare prefixes: the KV of each, when they are fed."""

@@ -1,7 +1,8 @@
 """One forward of the model over a packed row: token ids in, logits out.
 
 Any model of transformers runs by its own code (`transformers_logits`). Layers as Llama has them run by ours
-(`FusedLayers`): the model's own linear layers, and between them norms, rotary embedding and SwiGLU, a function each
+(`FusedLayers`): the model's own linear layers (with AMX whole MLPs, packing.py),
+and between them norms, rotary embedding and SwiGLU, a function each
 where transformers makes several copies: in C++ on a CPU (native/pointwise.cpp), by torch.compile on a GPU
 (compiled.py). It computes the last layer behind its attention only for tokens whose logits are wanted, and logits in
 blocks.

@@ -257,7 +257,7 @@ def run_probe(model: Any, tokenizer: Any, decoder: Decoder) -> Prompt:
     try:
         while decoder.has_work:
             decoder.step()
-    except (TypeError, RuntimeError, KeyError) as error:
+    except (TypeError, RuntimeError, KeyError, MemoryError) as error:
         if is_out_of_memory(error):
             raise ModelError(f"the model leaves no memory for a first step on {model.device}: {error}") from error
         raise ModelError(f"{name} models do not work with steered attention: {error}") from error

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hpd_core.native import linear as tiles
+from hpd_core.native import linear
 
 _ROWS_EXPECTED = 1024
 """Of an input; oneDNN picks the order by it. What comes in the end may be anything."""
@@ -63,7 +63,7 @@ class PackedLinears:
     def gated_mlp(self, mlp: Any) -> Forward | None:
         """x -> down_proj(silu(gate_proj(x)) * up_proj(x)) of this MLP, if it was named and can be had."""
         layers = self._mlps.get(mlp)
-        if layers is None or layers != _layers_of(mlp):
+        if layers is None or layers != _layers_of(mlp) or not all(map(_is_plain, layers)):
             return None
         return self._forward(mlp, layers, _pack_mlp)
 
@@ -92,18 +92,28 @@ def _can_be_packed(module: Any) -> bool:
 
 
 def _can_be_joined(*layers: Any) -> bool:
-    """Of layers that will not be called: nobody may wait for that, either."""
-    return all(
-        _can_be_packed(layer) and layer.bias is None and not layer._forward_hooks and not layer._forward_pre_hooks
-        for layer in layers
-    ) and tiles.fits(*(layer.weight for layer in layers))
+    """Of layers that will not be called."""
+    return all(_can_be_packed(layer) and _is_plain(layer) for layer in layers) and linear.fits(
+        *(layer.weight for layer in layers)
+    )
+
+
+def _is_plain(layer: torch.nn.Linear) -> bool:
+    """What may change while the model is in use: nobody waits for the call, and there is nothing but a weight."""
+    return (
+        layer.bias is None
+        and not layer._forward_hooks
+        and not layer._forward_pre_hooks
+        and "forward" not in layer.__dict__
+        and layer.weight.dtype == torch.bfloat16
+    )
 
 
 def _pack(layer: torch.nn.Linear) -> Forward:
     weight = layer.weight.detach()
-    bias = None if layer.bias is None else layer.bias.detach()
-    if tiles.fits(weight):
-        return partial(tiles.linear, weight=tiles.pack(weight), bias=bias)
+    bias = None if layer.bias is None else layer.bias.detach().contiguous()  # oneDNN would misread another
+    if linear.fits(weight) and (bias is None or linear.is_read(bias)):
+        return partial(linear.linear, weight=linear.pack(weight), bias=bias)
     packed = torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS_EXPECTED)
 
     def forward(x: Tensor) -> Tensor:
@@ -114,10 +124,10 @@ def _pack(layer: torch.nn.Linear) -> Forward:
 
 
 def _pack_mlp(gate: torch.nn.Linear, up: torch.nn.Linear, down: torch.nn.Linear) -> Forward:
-    gate_up = tiles.pack_gated(gate.weight.detach(), up.weight.detach())
-    return partial(tiles.gated_mlp, gate_up=gate_up, down=tiles.pack(down.weight.detach()))
+    gate_up = linear.pack_gated(gate.weight.detach(), up.weight.detach())
+    return partial(linear.gated_mlp, gate_up=gate_up, down=linear.pack(down.weight.detach()))
 
 
 def _state(layers: tuple[torch.nn.Linear, ...]) -> State:
-    """Changes when a weight does."""
+    """Changes when a weight does, but by an operation on its `data`, of which torch knows nothing."""
     return tuple((layer.weight.data_ptr(), layer.weight._version) for layer in layers)

@@ -194,8 +194,13 @@ class Scheduler:
         self.running = in_flight + self._merge([cohort for cohort in idle if not cohort.is_finished])
         return finished, computed
 
+    def _rows_to_merge(self, cohort: Cohort) -> int:
+        """What it adds to a merged one. A large one adds all: it would be copied for each small one that comes."""
+        is_small = 2 * cohort.num_unfinished <= self.config.max_prompts_per_cohort
+        return cohort.num_unfinished if is_small else len(cohort.prompts)
+
     def _merge(self, cohorts: list[Cohort]) -> list[Cohort]:
-        """Merges decoding cohorts that together fit one: each has shrunk to half, or is a small rest."""
+        """Merges decoding cohorts that together fit one."""
         limit = self.config.max_prompts_per_cohort
         merged = [cohort for cohort in cohorts if cohort.num_prefill_tokens]
         small = sorted(
@@ -204,7 +209,7 @@ class Scheduler:
         )
         group: list[Cohort] = []
         for cohort in small:
-            size = sum(member.num_unfinished for member in group) + cohort.num_unfinished
+            size = sum(map(self._rows_to_merge, group)) + self._rows_to_merge(cohort)
             # Columns are padded to the longest, so very different lengths stay apart.
             if group and (size > limit or cohort.num_columns > 2 * group[0].num_columns):
                 merged.append(Cohort.merge(group) if len(group) > 1 else group[0])

@@ -50,11 +50,13 @@ class NativeAttention:
         self._keys, self._values = plan.keys, plan.values
         self._held = (plan.counts, plan.used, plan.q_scopes, plan.q_positions, plan.k_scopes, plan.k_positions)
         self._places = (plan.kv_prompts, plan.kv_columns)
-        self._prefixes = list(dict.fromkeys(group.prefix for group in plan.groups if group.prefix is not None))
+        # A prefix is put in order for every layer: not for prompts that are finished.
+        groups = [(part, part.prefix) for part in plan.groups if plan.counts[part.start : part.stop].any()]
+        self._prefixes = list(dict.fromkeys(prefix for _, prefix in groups if prefix is not None))
         self._prefix_of = np.full(len(plan.counts), -1, dtype=np.int64)
-        for group in plan.groups:
-            if group.prefix is not None:
-                self._prefix_of[group.start : group.stop] = self._prefixes.index(group.prefix)
+        for part, prefix in groups:
+            if prefix is not None:
+                self._prefix_of[part.start : part.stop] = self._prefixes.index(prefix)
         self._lengths = np.array([prefix.num_tokens for prefix in self._prefixes], dtype=np.int64)
         self._problem = problem = _Problem()
         problem.num_prompts, problem.num_prefixes = len(plan.counts), len(self._prefixes)

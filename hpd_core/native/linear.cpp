@@ -34,7 +34,7 @@ struct Product {
 // A block's sums, which wait for what is to be done with them.
 struct Sums {
   alignas(64) float numbers[BLOCK * BLOCK];
-  int64_t row, block;
+  int64_t row = 0, block = 0;
   int rows = 0;
 };
 

@@ -64,16 +64,22 @@ def pack_gated(gate: Tensor, up: Tensor) -> PackedWeight:
 
 def _panels(weight: Tensor, multiple: int) -> Tensor:
     """[N, K] -> [N / 16, K / 32, 16, 16] of pairs, N filled up with zeros."""
+    if not fits(weight):
+        raise RuntimeError(f"a weight of {weight.dtype} {tuple(weight.shape)} cannot be packed, or not here")
     missing = -len(weight) % multiple
     filled = pad(weight, (0, 0, 0, missing)) if missing else weight.contiguous()
+    if filled.storage_offset() % 2:  # cut from a larger tensor
+        filled = filled.clone()
     pairs = filled.view(torch.int32)
     return pairs.view(-1, _TILE, weight.shape[1] // _DEPTH, _TILE).permute(0, 2, 3, 1)
 
 
 def linear(x: Tensor, weight: PackedWeight, bias: Tensor | None = None) -> Tensor:
     """x [..., K] times the weight, [..., N], plus the bias [N]. Sums in fp32, rounded once."""
-    if bias is not None and (bias.shape != (weight.num_columns,) or not _is_read(bias)):
-        raise RuntimeError(f"a bias of {bias.dtype} {tuple(bias.shape)} for {weight.num_columns} columns")
+    if bias is not None and (bias.shape != (weight.num_columns,) or not is_read(bias)):
+        raise RuntimeError(
+            f"a bias of {bias.dtype} {tuple(bias.shape)} by {bias.stride()} for {weight.num_columns} columns"
+        )
     x = x.contiguous()
     out = x.new_empty(*x.shape[:-1], weight.num_columns)
     library.load().hpd_linear(
@@ -108,10 +114,11 @@ def gated_mlp(x: Tensor, gate_up: PackedWeight, down: PackedWeight) -> Tensor:
 
 def _product(x: Tensor, weight: PackedWeight) -> tuple[int, ...]:
     """Arguments; the library takes addresses on trust."""
-    if not _is_read(x) or x.shape[-1] != weight.depth:
+    if not is_read(x) or x.shape[-1] != weight.depth:
         raise RuntimeError(f"{x.dtype} {tuple(x.shape)} on {x.device} for a layer of bfloat16 and {weight.depth}")
     return x.data_ptr(), x.numel() // weight.depth, weight.depth, weight.tiles.data_ptr(), len(weight.tiles)
 
 
-def _is_read(x: Tensor) -> bool:
+def is_read(x: Tensor) -> bool:
+    """Whether the library reads such a tensor."""
     return x.device.type == "cpu" and x.dtype == torch.bfloat16 and x.is_contiguous()

@@ -1,4 +1,4 @@
-// Vectors of numbers, fp32 and bf16, for attention.cpp and pointwise.cpp.
+// Vectors of numbers, fp32 and bf16, for the kernels of this folder.
 //
 // Compiled where it runs (native/library.py), for the machine it runs on, by GCC: vectors of any size and shuffles of them are
 // its extensions. A vector is what one register holds: a longer one would be computed in parts, and its parts kept in memory.

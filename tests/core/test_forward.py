@@ -11,7 +11,6 @@ import torch
 from torch import nn
 
 from hpd_core import choosing, forward
-from hpd_core.attention import PackedBatch
 from hpd_core.cohort import Prompt
 from hpd_core.config import EngineConfig
 from hpd_core.ending import Endings
@@ -197,9 +196,9 @@ def test_the_last_layer_is_computed_where_logits_are_wanted(monkeypatch: pytest.
     wanted: list[int] = []
     logits = FusedLayers.logits
 
-    def spied(self: FusedLayers, token_ids: Any, positions: Any, logit_rows: Any, batch: PackedBatch) -> Any:
+    def spied(self: FusedLayers, token_ids: Any, positions: Any, logit_rows: Any, *others: Any) -> Any:
         wanted.append(len(logit_rows))
-        return logits(self, token_ids, positions, logit_rows, batch)
+        return logits(self, token_ids, positions, logit_rows, *others)
 
     monkeypatch.setattr(FusedLayers, "logits", spied)
     rng = np.random.default_rng(4)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.functional import silu
 
-from hpd_core.native import linear as tiles
-from hpd_core.native.linear import PackedWeight, gated_mlp, linear, pack, pack_gated
+from hpd_core.native import linear as kernels
+from hpd_core.native.linear import gated_mlp, linear, pack, pack_gated
 
 from .native import compiled_for, needs_native, needs_tiles, threads
 
@@ -120,17 +120,21 @@ def test_what_it_would_misread_is_refused() -> None:
             linear(numbers(3, 64), weight, bias)
     with pytest.raises(RuntimeError, match="40 columns for a layer of 64"):
         gated_mlp(numbers(3, 64), gate_up, weight)
-    assert isinstance(weight, PackedWeight)
-    assert not tiles.fits(numbers(40, 48)), "no whole tiles"
-    assert not tiles.fits(torch.zeros(40, 64))
-    assert tiles.fits(numbers(1, 32), numbers(40, 64))
+    for refused in (numbers(40, 48), torch.zeros(40, 64)):
+        with pytest.raises(RuntimeError, match="cannot be packed"):
+            pack(refused)
+        with pytest.raises(RuntimeError, match="cannot be packed"):
+            pack_gated(numbers(40, 64), refused)
+    assert not kernels.fits(numbers(40, 48)), "no whole tiles"
+    assert not kernels.fits(torch.zeros(40, 64))
+    assert kernels.fits(numbers(1, 32), numbers(40, 64))
 
 
 @needs_native
 def test_a_processor_without_tiles_says_so(tmp_path: Path) -> None:
     with compiled_for("x86-64", tmp_path):
-        assert not tiles.has_tiles()
-        assert not tiles.fits(numbers(40, 64))
+        assert not kernels.has_tiles()
+        assert not kernels.fits(numbers(40, 64))
 
 
 @needs_tiles

@@ -52,6 +52,16 @@ def test_outside_of_the_engine_the_model_is_as_it_was() -> None:
 
 
 @pytest.mark.parametrize("depth", [48, 64])
+def test_parts_of_larger_tensors_are_packed_as_they_are(depth: int) -> None:
+    layer, x = half(True, depth), torch.randn(3, depth, dtype=torch.bfloat16)
+    layer.weight.data = torch.randn(80 * depth + 1, dtype=torch.bfloat16)[1:].view(80, depth)
+    layer.bias.data = torch.randn(160, dtype=torch.bfloat16)[::2]
+    expected = torch.nn.functional.linear(x, layer.weight, layer.bias)
+    with torch.inference_mode(), PackedLinears(layer).active():
+        torch.testing.assert_close(layer(x), expected, atol=0.2, rtol=2e-2)
+
+
+@pytest.mark.parametrize("depth", [48, 64])
 def test_a_weight_that_was_trained_since_is_packed_anew(depth: int) -> None:
     layer = half(False, depth)
     packed = PackedLinears(layer)
@@ -98,6 +108,11 @@ def test_an_mlp_that_was_named_is_computed_in_one() -> None:
         mlp.up_proj.weight.mul_(3)
         assert_computes(mlp, packed.gated_mlp(mlp))
         assert packed.gated_mlp(gated_mlp()) is None
+        for part in (mlp.gate_proj, mlp.down_proj):
+            hook = part.register_forward_pre_hook(lambda *_: None)
+            assert packed.gated_mlp(mlp) is None, "somebody waits for a call"
+            hook.remove()
+        assert packed.gated_mlp(mlp) is not None
         mlp.up_proj = torch.nn.Linear(64, 64, bias=False, dtype=torch.bfloat16)
         assert packed.gated_mlp(mlp) is None, "of a layer that is not the model's any more"
 
