@@ -403,9 +403,9 @@ bool attend_all(const Problem& p) {
 
   // Few prompts of many tokens are cut, so that no thread waits long for another; keys are packed again for each part.
   const int64_t pairs = p.num_prompts * p.num_kv_heads;
-  int64_t busy = 1;  // prompts that are not finished
+  int64_t busy = 0;  // prompts that are not finished
   for (int64_t i = 0; i < p.num_prompts; i++) busy += p.counts[i] > 0;
-  const int64_t parts = std::max<int64_t>(1, ceil_div(4 * p.num_threads, busy * p.num_kv_heads));
+  const int64_t parts = std::max<int64_t>(1, ceil_div(4 * p.num_threads, std::max<int64_t>(1, busy) * p.num_kv_heads));
 
   bool is_short = false;
 #pragma omp parallel num_threads(p.num_threads)

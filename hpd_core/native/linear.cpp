@@ -14,6 +14,21 @@
 
 namespace {
 
+// x [rows, depth] times a packed weight of `blocks` blocks of columns: of each block two tiles wide, and depth / 32 deep.
+struct Product {
+  const bf16* x;
+  int64_t rows, depth;
+  const uint32_t* weight;
+  int64_t blocks;
+};
+
+// Where a product goes, [rows, columns], and what is added to it: a bias, or null.
+struct Result {
+  const bf16* bias;
+  bf16* out;
+  int64_t columns;
+};
+
 #if HPD_TILES
 
 thread_local Scratch hidden_scratch;
@@ -22,14 +37,6 @@ constexpr int BLOCK = 2 * TILE;      // rows, and columns, of a block
 constexpr int DEPTH = 2 * TILE;      // terms of a sum in a tile
 constexpr int64_t TILE_WORDS = TILE * TILE;
 constexpr int64_t CACHED_BYTES = 640 << 10;  // of x, that stay in a core's second cache while the weight passes by
-
-// x [rows, depth] times a packed weight of `blocks` blocks of columns: of each block two tiles wide, and depth / DEPTH deep.
-struct Product {
-  const bf16* x;
-  int64_t rows, depth;
-  const uint32_t* weight;
-  int64_t blocks;
-};
 
 // A block's sums, which wait for what is to be done with them.
 struct Sums {
@@ -136,11 +143,8 @@ void multiply_all(const Product& p, const Cut& cut, const Finish& finish) {
   }
 }
 
-// Of `out`, [rows, columns]: sums plus bias, where there is one.
-struct AddBias {
-  const bf16* bias;
-  bf16* out;
-  int64_t columns;
+// Sums plus bias, where there is one.
+struct AddBias : Result {
   void operator()(const float* sums, int64_t row, int64_t block) const {
     const int64_t column = block * BLOCK, count = columns - column;
     floats left = load<floats>(sums), right = load<floats>(sums + TILE);
@@ -166,15 +170,15 @@ struct Gate {
 };
 
 // out = x weight^T + bias
-void linear(const Product& p, const AddBias& result, int64_t threads) {
+void linear(const Product& p, const Result& result, int64_t threads) {
   const Cut cut(p.rows, p.blocks, threads);
 #pragma omp parallel num_threads(threads)
-  multiply_all(p, cut, result);
+  multiply_all(p, cut, AddBias{result});
 }
 
 // out = (silu(x gate^T) * (x up^T)) down^T; of a block of `gate_up` the left half are columns of the gate, the right half those of
 // `up`. Returns whether there was memory for what is between the products.
-bool gated_mlp(const Product& gate_up, int64_t hidden_size, const uint32_t* down, int64_t blocks, const AddBias& result,
+bool gated_mlp(const Product& gate_up, int64_t hidden_size, const uint32_t* down, int64_t blocks, const Result& result,
                int64_t threads) {
   auto* hidden = reinterpret_cast<bf16*>(hidden_scratch.take(sizeof(bf16) * gate_up.rows * hidden_size));
   if (!hidden) return false;
@@ -187,7 +191,7 @@ bool gated_mlp(const Product& gate_up, int64_t hidden_size, const uint32_t* down
 #pragma omp parallel num_threads(threads)
   {
     multiply_all(gate_up, cut, gate);
-    multiply_all(second, second_cut, result);
+    multiply_all(second, second_cut, AddBias{result});
   }
   return true;
 }
@@ -195,19 +199,8 @@ bool gated_mlp(const Product& gate_up, int64_t hidden_size, const uint32_t* down
 #else
 
 // Nobody asks: `hpd_has_tiles` says no.
-struct Product {
-  const bf16* x;
-  int64_t rows, depth;
-  const uint32_t* weight;
-  int64_t blocks;
-};
-struct AddBias {
-  const bf16* bias;
-  bf16* out;
-  int64_t columns;
-};
-void linear(const Product&, const AddBias&, int64_t) {}
-bool gated_mlp(const Product&, int64_t, const uint32_t*, int64_t, const AddBias&, int64_t) { return false; }
+void linear(const Product&, const Result&, int64_t) {}
+bool gated_mlp(const Product&, int64_t, const uint32_t*, int64_t, const Result&, int64_t) { return false; }
 
 #endif
 
