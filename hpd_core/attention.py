@@ -32,7 +32,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from hpd_core.cache import CacheShape
+from hpd_core.cache import CacheOrder, CacheShape
 from hpd_core.errors import ModelError
 from hpd_core.layout import PUBLIC, IntArray, visible
 from hpd_core.native import library
@@ -63,10 +63,15 @@ rather compute more than be called once more."""
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PrefixCache:
-    """Keys and values of a category's prefix, per layer [H_kv, L, D]; at the positions 0 to L - 1, seen by all."""
+    """Keys and values of a category's prefix, per layer [H_kv, L, D]; at the positions 0 to L - 1, seen by all.
+
+    As `CacheBlock.copy_of_prompt` gives them: values in the order that the way to attend wants.
+    """
 
     keys: Sequence[Tensor]
     values: Sequence[Tensor]
+    places: list[tuple[int, IntArray]] = field(default_factory=list, init=False)
+    """What `native/attention.py` has found out about them."""
 
     @property
     def num_tokens(self) -> int:
@@ -139,7 +144,7 @@ class AttentionPlan:
         kv_prompts, kv_columns: int64 [t], contiguous: where each token's key and value are stored.
         q_scopes, q_positions: int64 [P, R]; padding rows are public and at position 0, so that they see something.
         k_scopes, k_positions: int64 [P, C]; columns not in use have a position that nobody sees.
-        keys, values: one tensor per layer, [P, H_kv, capacity, D].
+        keys, values: one tensor per layer, [P, H_kv, capacity, D]; values in the order that the way to attend wants.
         groups: all P prompts in order. What follows a prefix stands behind it: at positions from its length on.
     """
 
@@ -310,6 +315,13 @@ def way_to_attend(asked: Literal["auto"] | Way, shape: CacheShape) -> Way:
         return "sdpa"
     logger.warning("decoding is slower than it could be: %s", reason)
     return "eager"
+
+
+def cache_order(way: Way, shape: CacheShape) -> CacheOrder:
+    """How this way to attend wants keys and values in memory."""
+    if way == "native":
+        return CacheOrder(library.columns_of_block(shape.dtype, shape.key_size, shape.value_size), fills=False)
+    return CacheOrder(fills=way != "triton")
 
 
 def _why_not_native(shape: CacheShape) -> str | None:

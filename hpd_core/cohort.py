@@ -189,7 +189,8 @@ class Cohort:
             padded[row, : prompt.layout.num_branches] = pick(prompt.layout)
         return padded
 
-    def _allocate(self, capacity: int) -> None:
+    def _allocate(self, num_columns: int) -> None:
+        capacity = self._pool.order.room_for(num_columns)
         self._cache = self._pool.take(len(self.prompts), capacity)
         size = (len(self.prompts), capacity)
         self._k_scopes = torch.full(size, PUBLIC, dtype=torch.int64, device=self._device)
@@ -246,7 +247,7 @@ class Cohort:
         """Cache slots that it will occupy if the values of its widest prompt all become as long as they may."""
         values = np.where(self._live, self._limits - self._counts, 0).sum(axis=1)
         widest = int((self._used + np.maximum(self._own_lengths - self._num_prefilled, 0) + values).max())
-        return max(self.num_cached_tokens, len(self.prompts) * widest)
+        return max(self.num_cached_tokens, len(self.prompts) * self._pool.order.room_for(widest))
 
     @property
     def shared_prefixes(self) -> set[PrefixCache]:
@@ -534,11 +535,8 @@ class Cohort:
     def take_prefixes(self) -> list[PrefixCache]:
         """For a cohort of bare prefixes: the KV of each, when they are fed."""
         return [
-            PrefixCache(
-                [tensor[row, :, :length].clone() for tensor in self._cache.keys],
-                [tensor[row, :, :length].clone() for tensor in self._cache.values],
-            )
-            for row, length in enumerate(self._own_lengths)
+            PrefixCache(*self._cache.copy_of_prompt(row, length))
+            for row, length in enumerate(self._own_lengths.tolist())
         ]
 
     @classmethod

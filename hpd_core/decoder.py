@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hpd_core.attention import PackedBatch, PrefixCache, fused_kernels, way_to_attend
+from hpd_core.attention import PackedBatch, PrefixCache, cache_order, fused_kernels, way_to_attend
 from hpd_core.cache import CachePool, CacheShape
 from hpd_core.choosing import Choice, greedy
 from hpd_core.cohort import Chosen, Cohort, CohortInput, Prompt
@@ -92,7 +92,7 @@ class Decoder:
         self._linears = PackedLinears(model, mlps) if config.pack_weights else None
         share = self.way != "sdpa"  # torch's fused kernel takes one block of keys a prompt
         self._drafter = Drafter(config.max_draft_tokens_per_step, endings, constraints)
-        self.pool = pool = CachePool(shape, fills=self.way not in ("native", "triton"))
+        self.pool = pool = CachePool(shape, cache_order(self.way, shape), max_tokens=config.max_cached_tokens)
 
         def make_cohort(prompts: list[Prompt], prefixes: list[PrefixCache | None]) -> Cohort:
             # Our kernel for CPUs goes past what is finished; elsewhere it is computed, too.
@@ -150,7 +150,12 @@ class Decoder:
     def limit(self, config: EngineConfig) -> None:
         """Sets other limits, while there is no work."""
         self._config = config
+        self.pool.limit(config.max_cached_tokens)
         self._scheduler.restart(config)
+
+    def forget_prefixes(self) -> None:
+        """Drops the cached prefixes, while there is no work."""
+        self._scheduler.restart(self._scheduler.config)
 
     def clear(self) -> None:
         """Drops all prompts, after an error."""
@@ -202,6 +207,7 @@ class Decoder:
         """Drops what runs and queues all that is not finished. Returns what was, and is not reported yet."""
         prompts = list(self._open)
         self.clear()
+        self.pool.limit(limits.max_cached_tokens)
         self._scheduler.restart(limits)
         gc.collect()  # cycles may hold on to tensors
         if self._shape.device.type == "cuda":

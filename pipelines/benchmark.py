@@ -39,9 +39,9 @@ from pipelines.benchmarking.comparison import Rounds, compare, enter
 from pipelines.benchmarking.contenders import (
     VLLM_AR,
     VLLM_FAN_OUT,
+    EngineRuns,
     check_names,
     chosen,
-    run_engine,
     vllm_contenders,
     vllm_requests,
 )
@@ -136,8 +136,9 @@ def main(
             return {"vllm": process.facts | {"block_size": vllm_block_size}}
 
         if shares:
-            run_engine(model, workload, job.engine)
-            report_shares(profile(model, lambda: run_engine(model, workload, job.engine)))
+            engine = EngineRuns(model, workload, job.engine)
+            engine()
+            report_shares(profile(model, engine))
         elif swept is not None:
             curve = run_sweep(swept, model, workload, job.engine, batch_size, repeats, only, console.print)
             report_sweep(job.model, model, name, curve)

@@ -1,12 +1,14 @@
 // Attention of one layer for the prompts of one cohort, on a CPU: what `hpd_core.attention` says it does.
 //
 // A task is a prompt and a KV head: its query rows are the prompt's tokens of this step, times the query heads that share
-// the KV head. Scores stay in the core's own cache from the products to the softmax to the values; who sees whom is decided
-// from positions and scopes on the way, so that there is no mask of rows by columns, nor a gathered cache.
+// the KV head. Each query row has a lane of the vectors: a vector of scores is one column's for LANES queries, so that maxima
+// and sums run from vector to vector, never across one. Scores stay in the core's own cache from the products to the softmax to
+// the values; who sees whom is decided from positions and scopes on the way, so that there is no mask of rows by columns.
 //
-// Keys and values are put in the order in which they are multiplied ("packed"), once for all query rows that see them; a
-// prefix once for all prompts. In bf16 an instruction takes two numbers of a sum at a time, so a vector's lane of 32 bits
-// holds a pair: of neighbouring dimensions for keys, of neighbouring columns for values. In fp32 it holds one.
+// Both products have the cache on their left, where it lies: keys as rows of columns, values in blocks of some columns as rows of
+// dimensions (hpd_core/cache.py keeps them so). What is on the right is made for each block of queries: the queries, then their
+// weights. In bf16 an instruction takes two numbers of a sum at a time, so a lane of 32 bits holds a pair of neighbours of a sum;
+// in fp32 one.
 //
 // Where the machine has no bf16 instructions, pairs are widened; where it multiplies tiles (AMX), they are multiplied so.
 
@@ -21,28 +23,34 @@
 
 namespace {
 
-constexpr int64_t PUBLIC = -1;
-// So many sums stay in registers, beside a vector of each column and a number of a row.
-constexpr int MAX_ROWS = 6;
-constexpr int MAX_VECTORS = REGISTERS == 32 ? 4 : 2;
+constexpr int32_t PUBLIC = -1;
+constexpr float LOG2E = 1.44269504088896341f;
+// Lower than any score, but a number: what is lower by it is 0.
+constexpr float LOWEST = -1e30f;
+// Columns that are done together: their scores stay in the first cache.
+constexpr int64_t CHUNK = 128, SCORE_PLANE = CHUNK * LANES;
+constexpr float INFINITE = std::numeric_limits<float>::infinity();
+// Of the left-hand side; so many rows' sums, times vectors of queries, stay in registers.
+constexpr int MAX_ROWS = REGISTERS == 32 ? 8 : 4;
+// Vectors of queries that are done together.
+constexpr int MAX_VECTORS = 2;
 
 // A lane's part of a sum: one number of fp32, a pair of bf16.
 template <typename T>
 constexpr int PER_LANE = sizeof(uint32_t) / sizeof(T);
 
-// Query rows that are done together, and what lanes and vectors of packed columns are filled up to: for tiles, whole ones.
 template <typename T>
-constexpr bool IN_TILES = HPD_TILES && std::is_same_v<T, bf16>;
-template <typename T>
-constexpr int BLOCK_ROWS = IN_TILES<T> ? TILE : MAX_ROWS;
-template <typename T>
-constexpr int LANES_UNIT = IN_TILES<T> ? TILE : 1;
-template <typename T>
-constexpr int VECTORS_UNIT = IN_TILES<T> ? TILE * PER_LANE<T> / LANES : 1;
+constexpr bool MAY_BE_TILES = HPD_TILES && std::is_same_v<T, bf16>;
 
 template <typename T>
-int64_t vectors_of(int64_t columns) {
-  return ceil_div(columns, LANES * VECTORS_UNIT<T>) * VECTORS_UNIT<T>;
+bool are_in_tiles(int64_t key_size, int64_t value_size) {
+  return MAY_BE_TILES<T> && has_tiles() && key_size % (2 * TILE) == 0 && value_size % TILE == 0;
+}
+
+// Columns of a block of values, of which a prompt has whole ones: those of a row of a tile, or of one lane.
+template <typename T>
+int columns_of_block(int64_t key_size, int64_t value_size) {
+  return are_in_tiles<T>(key_size, value_size) ? 2 * TILE : PER_LANE<T>;
 }
 
 inline floats add_products(floats sum, words a, words b, const float*) { return sum + (floats)a * (floats)b; }
@@ -56,64 +64,69 @@ inline floats add_products(floats sum, words a, words b, const bf16*) {
 #endif
 }
 
-// Sums of `rows` query rows over `depth` lanes, for `vectors` vectors of columns.
-//   a: rows of `depth` lanes, `a_stride` numbers apart.
-//   b: vector v's lanes of step d at b + v * b_stride + d * b_step, LANES words each.
+// What stands on one side of a product, or is written by one. On the left `row` numbers are between two rows and `step` between two
+// lanes of a row, or between two times the lanes of a tile's row; elsewhere `plane` words are between two vectors of queries.
+template <typename T>
+struct Left {
+  const T* rows;
+  int64_t row, step;
+};
+struct Right {
+  const uint32_t* vectors;  // of LANES words; one behind the other
+  int64_t plane;
+};
+struct Out {
+  float* sums;  // rows of LANES, one behind the other
+  int64_t plane;
+};
+
+// Sums of `ROWS` rows over `depth` lanes for `VECTORS` vectors of queries; added to what is there, if they are to be.
 template <typename T, int ROWS, int VECTORS>
-inline void multiply(const T* a, int64_t a_stride, const uint32_t* b, int64_t b_stride, int64_t b_step, int64_t depth,
-                     float* out, int64_t out_stride) {
+inline void multiply(const T* rows, Left<T> a, Right b, int64_t depth, float* out, int64_t out_plane, bool adds) {
   floats sums[ROWS][VECTORS];
 #pragma GCC unroll 8
   for (int r = 0; r < ROWS; r++)
 #pragma GCC unroll 8
-    for (int v = 0; v < VECTORS; v++) sums[r][v] = floats{};
+    for (int v = 0; v < VECTORS; v++) sums[r][v] = adds ? load<floats>(out + v * out_plane + r * LANES) : floats{};
   for (int64_t d = 0; d < depth; d++) {
-    words columns[VECTORS];
+    words queries[VECTORS];
 #pragma GCC unroll 8
-    for (int v = 0; v < VECTORS; v++) columns[v] = load<words>(b + v * b_stride + d * b_step);
+    for (int v = 0; v < VECTORS; v++) queries[v] = load<words>(b.vectors + v * b.plane + d * LANES);
 #pragma GCC unroll 8
     for (int r = 0; r < ROWS; r++) {
       uint32_t word;
-      std::memcpy(&word, a + r * a_stride + d * PER_LANE<T>, sizeof word);
+      std::memcpy(&word, rows + r * a.row + d * a.step, sizeof word);
       const words number = spread(word);
 #pragma GCC unroll 8
-      for (int v = 0; v < VECTORS; v++) sums[r][v] = add_products(sums[r][v], number, columns[v], (const T*)nullptr);
+      for (int v = 0; v < VECTORS; v++) sums[r][v] = add_products(sums[r][v], number, queries[v], (const T*)nullptr);
     }
   }
 #pragma GCC unroll 8
   for (int r = 0; r < ROWS; r++)
 #pragma GCC unroll 8
-    for (int v = 0; v < VECTORS; v++) store(out + r * out_stride + v * LANES, sums[r][v]);
+    for (int v = 0; v < VECTORS; v++) store(out + v * out_plane + r * LANES, sums[r][v]);
 }
 
-template <typename T, int ROWS>
-inline void multiply(const T* a, int64_t a_stride, const uint32_t* b, int64_t b_stride, int64_t b_step, int64_t depth,
-                     int64_t vectors, float* out, int64_t out_stride) {
-  int64_t v = 0;
-  for (; v + MAX_VECTORS <= vectors; v += MAX_VECTORS)
-    multiply<T, ROWS, MAX_VECTORS>(a, a_stride, b + v * b_stride, b_stride, b_step, depth, out + v * LANES, out_stride);
-  switch (vectors - v) {
-    case 3: return multiply<T, ROWS, 3>(a, a_stride, b + v * b_stride, b_stride, b_step, depth, out + v * LANES, out_stride);
-    case 2: return multiply<T, ROWS, 2>(a, a_stride, b + v * b_stride, b_stride, b_step, depth, out + v * LANES, out_stride);
-    case 1: return multiply<T, ROWS, 1>(a, a_stride, b + v * b_stride, b_stride, b_step, depth, out + v * LANES, out_stride);
-  }
+template <typename T, int VECTORS>
+void multiply(Left<T> a, int64_t rows, Right b, int64_t depth, Out out, bool adds) {
+  int64_t r = 0;
+  const auto some = [&](auto count) {
+    for (; r + count() <= rows; r += count())
+      multiply<T, count(), VECTORS>(a.rows + r * a.row, a, b, depth, out.sums + r * LANES, out.plane, adds);
+  };
+  some(std::integral_constant<int, MAX_ROWS>());
+  some(std::integral_constant<int, 4>());
+  some(std::integral_constant<int, 1>());
 }
 
+// The same, by tiles where there may be: then rows and depth are whole ones.
 template <typename T>
-void multiply(int rows, const T* a, int64_t a_stride, const uint32_t* b, int64_t b_stride, int64_t b_step, int64_t depth,
-              int64_t vectors, float* out, int64_t out_stride) {
-  if constexpr (IN_TILES<T>)
-    if (has_tiles()) return multiply_tiles(a, a_stride, b, b_stride, b_step, depth, vectors, out, out_stride);
-  for (; rows > 0; rows -= MAX_ROWS, a += MAX_ROWS * a_stride, out += MAX_ROWS * out_stride) {
-    switch (std::min(rows, MAX_ROWS)) {
-      case 6: multiply<T, 6>(a, a_stride, b, b_stride, b_step, depth, vectors, out, out_stride); break;
-      case 5: multiply<T, 5>(a, a_stride, b, b_stride, b_step, depth, vectors, out, out_stride); break;
-      case 4: multiply<T, 4>(a, a_stride, b, b_stride, b_step, depth, vectors, out, out_stride); break;
-      case 3: multiply<T, 3>(a, a_stride, b, b_stride, b_step, depth, vectors, out, out_stride); break;
-      case 2: multiply<T, 2>(a, a_stride, b, b_stride, b_step, depth, vectors, out, out_stride); break;
-      case 1: multiply<T, 1>(a, a_stride, b, b_stride, b_step, depth, vectors, out, out_stride); break;
-    }
-  }
+void multiply(Left<T> a, int64_t rows, Right b, int64_t depth, int vectors, Out out, bool adds, bool in_tiles) {
+  if constexpr (MAY_BE_TILES<T>)
+    if (in_tiles)
+      return multiply_tiles(a.rows, a.row, a.step, rows, b.vectors, b.plane, depth, vectors, out.sums, out.plane, adds);
+  const auto by_vectors = vectors > 1 ? multiply<T, 2> : multiply<T, 1>;
+  by_vectors(a, rows, b, depth, out, adds);
 }
 
 thread_local Scratch task_scratch;
@@ -123,42 +136,28 @@ thread_local Scratch call_scratch;
 
 // What Python passes (native/attention.py has the same fields in the same order). Strides count numbers, not bytes.
 struct Problem {
-  int64_t num_prompts, num_kv_heads, group, key_size, value_size, num_tokens, num_prefixes, window;
+  int64_t num_prompts, num_kv_heads, group, key_size, value_size, num_tokens, window;
   double scale, softcap;                                   // softcap 0: none
   const void *q, *k, *v;                                   // the stretch of the packed row: [t, H or H_kv, D]
   int64_t q_token, q_head, k_token, k_head, v_token, v_head;
   void* out;                                               // [t, H, D_v], contiguous
-  void *keys, *values;                                     // the cache: [P, H_kv, capacity, D], contiguous
-  int64_t capacity;
+  void *keys, *values;                                     // the cache: [P, H_kv, C, D]; [P, H_kv, C / u, D_v, u], contiguous
+  int64_t capacity;                                        // C; u is what `hpd_columns_of_block` says
   const int64_t *counts, *used;                            // [P]: tokens of this step; columns in use
   const int64_t *q_scopes, *q_positions;                   // [P, R]: of each prompt's tokens
   int64_t q_row;                                           // R
-  const int64_t *k_scopes, *k_positions;                   // [P, C], rows `k_row` apart
-  int64_t k_row;
+  const int32_t *k_scopes, *k_positions;                   // [P, k_row], with LANES more behind a prompt's last column
+  int64_t k_row;                                           // where a column holds nothing, it is later than every token
   const int64_t *kv_prompts, *kv_columns;                  // [t]: where the new keys and values go
   const int64_t* prefix_of;                                // [P], -1 for none
-  const void* const* prefix_keys;                          // per prefix [H_kv, L, D], contiguous
-  const void* const* prefix_values;
-  const int64_t* prefix_lengths;
+  const void* const* prefix_keys;                          // per prefix as the cache, of one prompt
+  const void* const* prefix_values;                        // 0 behind its last column
+  const int64_t *prefix_lengths, *prefix_capacities;
   const float* sinks;                                      // [H] or null
   int64_t num_threads;
 };
 
 namespace {
-
-// Lanes of one column's key, and vectors of one column's value.
-template <typename T>
-struct Sizes {
-  int64_t key_lanes, value_vectors;
-  explicit Sizes(const Problem& p)
-      : key_lanes(ceil_div(p.key_size, PER_LANE<T> * LANES_UNIT<T>) * LANES_UNIT<T>),
-        value_vectors(ceil_div(p.value_size, LANES)) {}
-  int64_t key_words(int64_t columns) const { return vectors_of<T>(columns) * LANES * key_lanes; }
-  // Whole vectors of columns, or tiles of them, for weights come in those.
-  int64_t value_steps(int64_t columns) const { return vectors_of<T>(columns) * LANES / PER_LANE<T>; }
-  int64_t value_words(int64_t columns) const { return value_steps(columns) * value_vectors * LANES; }
-  int64_t words(int64_t columns) const { return key_words(columns) + value_words(columns); }
-};
 
 // Of two rows that are APART: the first keeps the lanes whose number has no such bit, the second those whose has, and what they
 // lose they take from each other.
@@ -170,7 +169,7 @@ inline void exchange(words& a, words& b, std::integer_sequence<int32_t, LANE...>
 }
 
 // A square of LANES by LANES words, in registers by halves: rows that are LANES / 2, ..., 2, 1 apart exchange lanes.
-template <int APART>
+template <int APART = LANES / 2>
 inline void transpose(words* square) {
 #pragma GCC unroll 16
   for (int row = 0; row < LANES; row++)
@@ -178,230 +177,357 @@ inline void transpose(words* square) {
   if constexpr (APART > 1) transpose<APART / 2>(square);
 }
 
-// [columns, D] -> per vector of columns and lane of dimensions, LANES words. What fills up lanes and vectors is 0: nobody sees
-// those columns, but nothing is to be computed of what happens to be in memory.
+// Numbers of neighbouring rows, as lanes of a product's right-hand side.
+inline words joined(const floats* rows, const float*) { return (words)rows[0]; }
+inline words joined(const floats* rows, const bf16*) {
+#ifdef __AVX512BF16__
+  const __m512i both = (__m512i)_mm512_cvtne2ps_pbh((__m512)rows[1], (__m512)rows[0]);
+  // The lower half has the first row's numbers: 0, 16, 1, 17, ...
+  const words order = (words)NUMBERED | (words)(NUMBERED + 16) << 16;
+  return (words)_mm512_permutexvar_epi16((__m512i)order, both);
+#else
+  return rounded(rows[0]) >> 16 | (rounded(rows[1]) & 0xffff0000);
+#endif
+}
+
+// 2^x, for a sum of numbers of this type.
+inline floats weight_of(floats x, const float*) { return power_of_two(x); }
+inline floats weight_of(floats x, const bf16*) { return rough_power_of_two(x); }
+
+// Memory that will be read soon, some lines at a time.
+struct Ahead {
+  const char* from;
+  int64_t at_once;
+  void fetch() {
+    for (int64_t i = 0; i < at_once; i++, from += 64) __builtin_prefetch(from);
+  }
+};
+
+// Columns that query rows attend to: those of a prefix, or a prompt's own.
 template <typename T>
-void pack_keys(const T* from, int64_t columns, int64_t size, const Sizes<T>& sizes, uint32_t* to) {
-  const int64_t lanes = ceil_div(size, PER_LANE<T>), vector = LANES * sizes.key_lanes;
-  uint32_t* const stop = to + sizes.key_words(columns);
-  for (int64_t first = 0; first < columns; first += LANES, to += vector) {
-    const int64_t here = std::min<int64_t>(LANES, columns - first);
-    int64_t lane = 0;
-    if (here == LANES) {
-      for (; (lane + LANES) * PER_LANE<T> <= size; lane += LANES) {
-        words square[LANES];
-        for (int c = 0; c < LANES; c++) square[c] = load<words>(from + (first + c) * size + lane * PER_LANE<T>);
-        transpose<LANES / 2>(square);
-        for (int l = 0; l < LANES; l++) store(to + (lane + l) * LANES, square[l]);
-      }
-    }
-    std::memset(to + lane * LANES, 0, sizeof(uint32_t) * LANES * (sizes.key_lanes - lane));
-    for (; lane < lanes; lane++)
-      for (int64_t c = 0; c < here; c++) {
-        uint32_t word;
-        std::memcpy(&word, from + (first + c) * size + lane * PER_LANE<T>, sizeof word);
-        to[lane * LANES + c] = word;
-      }
-  }
-  std::memset(to, 0, sizeof(uint32_t) * (stop - to));
-}
-
-// [columns, D_v] -> per lane of columns and vector of dimensions, LANES words. What fills up vectors is 0.
-inline void pack_values(const float* from, int64_t columns, int64_t size, const Sizes<float>& sizes, uint32_t* to) {
-  std::memset(to, 0, sizeof(uint32_t) * sizes.value_words(columns));
-  for (int64_t c = 0; c < columns; c++)
-    std::memcpy(to + c * sizes.value_vectors * LANES, from + c * size, sizeof(float) * size);
-}
-inline void pack_values(const bf16* from, int64_t columns, int64_t size, const Sizes<bf16>& sizes, uint32_t* to) {
-  const int64_t row = sizes.value_vectors * LANES, used = ceil_div(columns, 2);
-  for (int64_t c = 0; c < used; c++) {
-    const bf16 *even = from + 2 * c * size, *odd = 2 * c + 1 < columns ? even + size : nullptr;
-    uint32_t* pairs = to + c * row;
-    for (int64_t d = 0; d < size; d++) pairs[d] = even[d].bits | (odd ? uint32_t(odd[d].bits) << 16 : 0);
-    for (int64_t d = size; d < row; d++) pairs[d] = 0;
-  }
-  std::memset(to + used * row, 0, sizeof(uint32_t) * (sizes.value_steps(columns) - used) * row);
-}
-
-// Keys and values that query rows attend to, packed: those of a prefix, or a prompt's own.
 struct Columns {
-  const uint32_t *keys, *values;
+  const T *keys, *values;
   int64_t count;
 };
 
 template <typename T>
 class Task {
  public:
-  Task(const Problem& p, const Sizes<T>& sizes) : p(p), sizes(sizes) {}
+  explicit Task(const Problem& p)
+      : p(p),
+        unit(columns_of_block<T>(p.key_size, p.value_size)),
+        in_tiles(are_in_tiles<T>(p.key_size, p.value_size)) {}
 
   // Query rows of one KV head and of a prompt's tokens `first` to `stop`. The prompt's first token is `begin`; all three are
   // counted from the first token of the stretch. Returns false where memory is missing.
-  bool run(int64_t prompt, int64_t head, int64_t begin, int64_t first, int64_t stop, const Columns& prefix) {
-    const int64_t own = p.used[prompt], own_vectors = vectors_of<T>(own);
-    const int64_t all = (vectors_of<T>(prefix.count) + own_vectors) * LANES;
-    const int64_t bytes = 4 * (sizes.words(own) + 3 * own_vectors * LANES +
-                               ROWS * (sizes.key_lanes + 2 * all + 2 * sizes.value_vectors * LANES));
-    char* scratch = task_scratch.take(bytes);
+  bool run(int64_t prompt, int64_t head, int64_t begin, int64_t first, int64_t stop, const Columns<T>& prefix) {
+    const int64_t used = p.used[prompt], block = prompt * p.num_kv_heads + head;
+    const Columns<T> own{static_cast<const T*>(p.keys) + block * p.capacity * p.key_size,
+                         static_cast<const T*>(p.values) + block * p.capacity * p.value_size, used};
+    k_scopes = p.k_scopes + prompt * p.k_row;
+    k_positions = p.k_positions + prompt * p.k_row;
+    q_scopes = p.q_scopes + prompt * p.q_row - begin;
+    q_positions = p.q_positions + prompt * p.q_row - begin;
+    const int64_t key_lanes = p.key_size / PER_LANE<T>, value_rows = ceil_div(p.value_size, LANES * PER_LANE<T>) * LANES * PER_LANE<T>;
+    query_plane = key_lanes * LANES;
+    sum_plane = value_rows * LANES;
+    char* scratch = task_scratch.take(4 * MAX_VECTORS * (query_plane + SCORE_PLANE + sum_plane));
     if (!scratch) return false;
-    auto cut = [&scratch](int64_t count) {
-      char* part = scratch;
-      scratch += 4 * count;
-      return part;
-    };
-    auto* keys = reinterpret_cast<uint32_t*>(cut(sizes.key_words(own)));
-    auto* values = reinterpret_cast<uint32_t*>(cut(sizes.value_words(own)));
-    scopes = reinterpret_cast<int32_t*>(cut(own_vectors * LANES));
-    positions = reinterpret_cast<int32_t*>(cut(own_vectors * LANES));
-    seen = reinterpret_cast<int32_t*>(cut(own_vectors * LANES));
-    queries = reinterpret_cast<T*>(cut(ROWS * sizes.key_lanes));
-    scores = reinterpret_cast<float*>(cut(ROWS * all));
-    weights = reinterpret_cast<T*>(cut(ROWS * all));
-    sums = reinterpret_cast<float*>(cut(2 * ROWS * sizes.value_vectors * LANES));
-    std::memset(queries, 0, 4 * ROWS * sizes.key_lanes);  // lanes that fill up a tile stay 0
-    stride = all;
-
-    to_row = prompt * p.q_row - begin;
-    const int64_t block = prompt * p.num_kv_heads + head;
-    const T* cached_keys = static_cast<const T*>(p.keys) + block * p.capacity * p.key_size;
-    const T* cached_values = static_cast<const T*>(p.values) + block * p.capacity * p.value_size;
-    pack_keys(cached_keys, own, p.key_size, sizes, keys);
-    pack_values(cached_values, own, p.value_size, sizes, values);
-    for (int64_t c = 0; c < own_vectors * LANES; c++) {
-      // A column that holds nothing is later than every token.
-      const int64_t position = c < own ? p.k_positions[prompt * p.k_row + c] : std::numeric_limits<int32_t>::max();
-      positions[c] = int32_t(std::min<int64_t>(position, std::numeric_limits<int32_t>::max()));
-      scopes[c] = c < own ? int32_t(p.k_scopes[prompt * p.k_row + c]) : 0;
-    }
-    const Columns own_columns{keys, values, own};
-    for (int64_t row = first * p.group; row < stop * p.group; row += ROWS)
-      attend(int(std::min<int64_t>(ROWS, stop * p.group - row)), row, head, prefix, own_columns);
+    queries = reinterpret_cast<uint32_t*>(scratch);
+    scores = reinterpret_cast<float*>(scratch) + MAX_VECTORS * query_plane;
+    sums = scores + MAX_VECTORS * SCORE_PLANE;
+    constexpr int64_t rows = MAX_VECTORS * LANES;
+    is_new = true;
+    for (int64_t row = first * p.group; row < stop * p.group; row += rows, is_new = false)
+      attend(int(std::min(rows, stop * p.group - row)), row, head, prefix, own);
     return true;
   }
 
  private:
-  static constexpr int ROWS = BLOCK_ROWS<T>;
   const Problem& p;
-  const Sizes<T>& sizes;
-  int32_t *scopes, *positions;
-  int32_t* seen;  // own columns that the token at hand sees
-  float *scores, *sums;
-  T *queries, *weights;
-  int64_t stride;  // of scores and weights, from row to row
-  int64_t to_row;  // added to a token's place in the stretch: its place in q_scopes and q_positions
+  const int64_t unit;
+  const bool in_tiles;
+  const int32_t *k_scopes, *k_positions;  // of the prompt's columns
+  const int64_t *q_scopes, *q_positions;  // of the tokens of the stretch
+  uint32_t* queries;                      // MAX_VECTORS planes of a lane's parts, LANES each
+  float *scores, *sums;                   // planes of columns, of dimensions; LANES each
+  int64_t query_plane, sum_plane;
+  bool is_new;  // nobody of this task has read the columns yet
 
-  // Which of a vector of own columns a token sees.
-  ints sees(int64_t token, int64_t vector) const {
-    const ints position = load<ints>(positions + vector * LANES), scope = load<ints>(scopes + vector * LANES);
-    const ints here = spread(int32_t(p.q_positions[to_row + token]));
-    const ints nearby = (position <= here) & (here - position < int32_t(p.window));
-    return nearby & ((scope == int32_t(PUBLIC)) | (scope == int32_t(p.q_scopes[to_row + token])));
+  // The query rows in the lanes of one vector.
+  struct Lane {
+    int count;
+    int64_t tokens[LANES], heads[LANES];
+    ints positions, scopes;
+    floats highest, sum;  // of the chunks so far: scores as powers of two, and weights
+  };
+
+  int64_t up_to_unit(int64_t columns) const { return ceil_div(columns, unit) * unit; }
+
+  Lane lanes_from(int64_t row, int count, int64_t head) const {
+    Lane lane;
+    lane.count = count;
+    lane.positions = lane.scopes = spread(int32_t(-2));  // lanes that are left over see no column
+    int64_t token = row / p.group, of_group = row % p.group;
+    int32_t positions[LANES], scopes[LANES];
+    std::memcpy(positions, &lane.positions, sizeof positions);
+    std::memcpy(scopes, &lane.scopes, sizeof scopes);
+    for (int l = 0; l < count; l++) {
+      lane.tokens[l] = token;
+      lane.heads[l] = head * p.group + of_group;
+      positions[l] = int32_t(q_positions[token]);
+      scopes[l] = int32_t(q_scopes[token]);
+      if (++of_group == p.group) of_group = 0, token++;
+    }
+    lane.positions = load<ints>(positions);
+    lane.scopes = load<ints>(scopes);
+    return lane;
   }
 
-  void attend(int rows, int64_t row, int64_t head, const Columns& prefix, const Columns& own) {
-    const int64_t prefix_vectors = vectors_of<T>(prefix.count), prefix_width = prefix_vectors * LANES;
-    const int64_t heads = p.num_kv_heads * p.group, query_row = sizes.key_lanes * PER_LANE<T>;
-    int64_t tokens[ROWS], query_heads[ROWS];
-    for (int r = 0; r < rows; r++) {
-      tokens[r] = (row + r) / p.group;
-      query_heads[r] = head * p.group + (row + r) % p.group;
-      std::memcpy(queries + r * query_row, static_cast<const T*>(p.q) + tokens[r] * p.q_token + query_heads[r] * p.q_head,
-                  sizeof(T) * p.key_size);
+  void attend(int rows, int64_t row, int64_t head, const Columns<T>& prefix, const Columns<T>& own) {
+    const int vectors = int(ceil_div(rows, LANES));
+    Lane lanes[MAX_VECTORS];
+    for (int v = 0; v < vectors; v++) {
+      lanes[v] = lanes_from(row + v * LANES, std::min(rows - v * LANES, LANES), head);
+      put_queries(lanes[v], queries + v * query_plane);
     }
-    // Behind the last vector of columns that any of these tokens sees, nothing is computed.
-    int64_t vectors = vectors_of<T>(own.count);
-    const auto anybody_sees = [&](int64_t vector) {
+    const int64_t first = row / p.group, stop = (row + rows - 1) / p.group + 1;
+    int64_t latest = 0, earliest = std::numeric_limits<int32_t>::max();
+    for (int64_t token = first; token < stop; token++) {
+      latest = std::max(latest, q_positions[token]);
+      earliest = std::min(earliest, q_positions[token]);
+    }
+    // Behind the last column that any of these tokens sees, nothing is computed; before the first that one of them does not see,
+    // nobody looks.
+    const int64_t seen = up_to_unit(last_seen(own.count, first, stop, latest)), known = known_to_all(seen, earliest, latest);
+    const floats nothing[MAX_VECTORS] = {};
+    for (int v = 0; v < vectors; v++) {
+      lanes[v].highest = spread(LOWEST);
+      lanes[v].sum = floats{};
+      if (p.sinks) begin_with_sinks(lanes[v]);
+    }
+    bool is_first = true;
+    const auto take_in = [&](const Columns<T>& columns, int64_t count, auto look) {
+      for (int64_t c = 0; c < count; c += CHUNK, is_first = false)
+        add_chunk(lanes, vectors, {columns.keys + c * p.key_size, columns.values + c * p.value_size, std::min(CHUNK, count - c)}, is_first,
+                  [&](const Lane& lane, float* rows) { return look(lane, rows, c); });
+    };
+    take_in(prefix, up_to_unit(prefix.count), [&](const Lane& lane, float* rows, int64_t c) { return look_at_prefix(lane, rows, c, prefix.count); });
+    take_in(own, seen, [&](const Lane& lane, float* rows, int64_t c) { return look_at_own(lane, rows, c, known, seen); });
+    (void)nothing;
+    for (int v = 0; v < vectors; v++) put_out(lanes[v], sums + v * sum_plane, 1.0f / lanes[v].sum);
+  }
+
+  // Scores of a chunk's columns, their weights, and the sums of its values, added to those of the chunks before. `look`
+  // hides the scores of what a query does not see, and gives the highest of the others.
+  template <typename Look>
+  void add_chunk(Lane* lanes, int vectors, const Columns<T>& chunk, bool is_first, Look look) {
+    multiply<T>({chunk.keys, p.key_size, in_tiles ? 2 * TILE : PER_LANE<T>}, chunk.count, {queries, query_plane}, p.key_size / PER_LANE<T>, vectors, {scores, SCORE_PLANE}, false, in_tiles);
+    const int64_t lines = ceil_div(sizeof(T) * chunk.count * p.value_size, 64);
+    Ahead ahead{reinterpret_cast<const char*>(chunk.values), ceil_div(lines * PER_LANE<T>, vectors * chunk.count)};
+    for (int v = 0; v < vectors; v++) {
+      float* const rows = scores + v * SCORE_PLANE;
+      if (p.softcap != 0)
+        for (int64_t i = 0; i < chunk.count * LANES; i++)
+          rows[i] = std::tanh(rows[i] * float(p.scale / p.softcap)) * float(p.softcap);
+      const float unit = LOG2E * (p.softcap != 0 ? 1.0f : float(p.scale));
+      const floats most = higher(look(lanes[v], rows) * unit, lanes[v].highest);
+      if (any_of(most > lanes[v].highest)) {
+        const floats factor = power_of_two(lanes[v].highest - most);
+        lanes[v].highest = most;
+        lanes[v].sum *= factor;
+        if (!is_first)
+          for (float* sum = sums + v * sum_plane; sum < sums + (v + 1) * sum_plane; sum += LANES) store(sum, load<floats>(sum) * factor);
+      }
+      if (is_new)
+        weigh(lanes[v], rows, chunk.count, unit, [&ahead] { ahead.fetch(); });
+      else
+        weigh(lanes[v], rows, chunk.count, unit, [] {});
+    }
+    multiply<T>({chunk.values, unit, unit * p.value_size}, p.value_size, {reinterpret_cast<const uint32_t*>(scores), SCORE_PLANE}, chunk.count / PER_LANE<T>,
+                vectors, {sums, sum_plane}, !is_first, in_tiles);
+  }
+
+  void begin_with_sinks(Lane& lane) const {
+    for (int l = 0; l < lane.count; l++) lane.highest[l] = std::max(LOWEST, p.sinks[lane.heads[l]] * LOG2E);
+    lane.sum = spread(1.0f);
+  }
+
+  // Per lane of dimensions LANES words, one of each query. Queries that there are not are 0.
+  void put_queries(const Lane& lane, uint32_t* to) const {
+    const T* rows[LANES];
+    for (int l = 0; l < lane.count; l++)
+      rows[l] = static_cast<const T*>(p.q) + lane.tokens[l] * p.q_token + lane.heads[l] * p.q_head;
+    const int64_t lanes = p.key_size / PER_LANE<T>;
+    for (int64_t first = 0; first < lanes; first += LANES) {
+      const int64_t here = std::min<int64_t>(LANES, lanes - first);
+      words square[LANES] = {};
+      for (int l = 0; l < lane.count; l++) {
+        if (here == LANES)
+          square[l] = load<words>(rows[l] + first * PER_LANE<T>);
+        else
+          std::memcpy(&square[l], rows[l] + first * PER_LANE<T>, 4 * here);
+      }
+      transpose(square);
+      for (int64_t l = 0; l < here; l++) store(to + (first + l) * LANES, square[l]);
+    }
+  }
+
+  // How many of the first `columns` own columns must be looked at: up to the last that one of the tokens sees.
+  int64_t last_seen(int64_t columns, int64_t first, int64_t stop, int64_t latest) const {
+    const auto is_seen = [&](int64_t column) {
+      const ints position = load<ints>(k_positions + column), scope = load<ints>(k_scopes + column);
+      if (!any_of(position <= int32_t(latest))) return false;
       ints any{};
-      for (int r = 0; r < rows; r++)
-        if (r == 0 || tokens[r] != tokens[r - 1]) any |= sees(tokens[r], vector);
+      for (int64_t token = first; token < stop; token++)
+        any |= sees(position, scope, spread(int32_t(q_positions[token])), spread(int32_t(q_scopes[token])));
       return any_of(any);
     };
-    while (vectors > 0 && !anybody_sees(vectors - 1)) vectors--;
-    vectors = ceil_div(vectors, VECTORS_UNIT<T>) * VECTORS_UNIT<T>;
-
-    const int64_t key_vector = LANES * sizes.key_lanes;
-    multiply(rows, queries, query_row, prefix.keys, key_vector, LANES, sizes.key_lanes, prefix_vectors, scores, stride);
-    multiply(rows, queries, query_row, own.keys, key_vector, LANES, sizes.key_lanes, vectors, scores + prefix_width, stride);
-    float norm[ROWS];
-    for (int r = 0; r < rows; r++) {
-      if (r == 0 || tokens[r] != tokens[r - 1])
-        for (int64_t v = 0; v < vectors; v++) store(seen + v * LANES, sees(tokens[r], v));
-      norm[r] = softmax(tokens[r], query_heads[r], prefix.count, vectors, scores + r * stride, weights + r * stride);
-    }
-    const int64_t value_row = sizes.value_vectors * LANES;
-    multiply(rows, weights, stride, prefix.values, LANES, value_row, prefix_width / PER_LANE<T>, sizes.value_vectors, sums,
-             value_row);
-    multiply(rows, weights + prefix_width, stride, own.values, LANES, value_row, vectors * LANES / PER_LANE<T>,
-             sizes.value_vectors, sums + ROWS * value_row, value_row);
-    for (int r = 0; r < rows; r++) {
-      T* out = static_cast<T*>(p.out) + (tokens[r] * heads + query_heads[r]) * p.value_size;
-      const float *a = sums + r * value_row, *b = a + ROWS * value_row;
-      for (int64_t d = 0; d < p.value_size; d += LANES)
-        put(out + d, (load<floats>(a + d) + load<floats>(b + d)) * norm[r], p.value_size - d);
-    }
+    int64_t column = ceil_div(columns, LANES) * LANES;
+    while (column > 0 && !is_seen(column - LANES)) column -= LANES;
+    return std::min(column, columns);
   }
 
-  // Scores of one row -> weights, not normalized; returns 1 / their sum. Unseen columns weigh 0.
-  float softmax(int64_t token, int64_t query_head, int64_t prefix_columns, int64_t vectors, float* row, T* to) const {
-    const floats unseen = spread(-std::numeric_limits<float>::infinity());
-    const int64_t prefix_vectors = vectors_of<T>(prefix_columns), all = prefix_vectors + vectors;
-    const bool is_capped = p.softcap != 0;
-    if (is_capped)
-      for (int64_t column = 0; column < all * LANES; column++)
-        row[column] = std::tanh(row[column] * float(p.scale / p.softcap)) * float(p.softcap);
-    floats most = unseen;
-    const auto look_at = [&](float* here, ints is_seen) {
-      const floats x = is_seen ? load<floats>(here) : unseen;
-      store(here, x);
-      most = x > most ? x : most;
-    };
-    // A prefix's columns are at the positions 0, 1, ...: a query is behind all of them, maybe too far. Between a first vector that
-    // is partly or wholly too far and a last one that is not full, all are seen.
-    const int64_t position = p.q_positions[to_row + token], too_far = std::max<int64_t>(0, position - p.window + 1);
-    const int64_t full = prefix_columns / LANES, first = std::min(ceil_div(too_far, LANES), full);
-    const auto look_at_part = [&](int64_t v) {
-      const ints column = NUMBERED + int32_t(v * LANES);
-      look_at(row + v * LANES, (column < int32_t(prefix_columns)) & (column >= int32_t(too_far)));
-    };
-    for (int64_t v = 0; v < first; v++) look_at_part(v);
-    for (int64_t v = first; v < full; v++) {
-      const floats x = load<floats>(row + v * LANES);
-      most = x > most ? x : most;
+  // How many of the first own columns all tokens between two positions see.
+  int64_t known_to_all(int64_t columns, int64_t earliest, int64_t latest) const {
+    int64_t column = 0;
+    for (; column + LANES <= columns; column += LANES) {
+      const ints position = load<ints>(k_positions + column), scope = load<ints>(k_scopes + column);
+      const ints is_seen = (scope == PUBLIC) & (position <= int32_t(earliest)) & (int32_t(latest) - position < int32_t(p.window));
+      if (any_of(~is_seen)) break;
     }
-    for (int64_t v = full; v < prefix_vectors; v++) look_at_part(v);
-    for (int64_t v = 0; v < vectors; v++) look_at(row + (prefix_vectors + v) * LANES, load<ints>(seen + v * LANES));
-    // e^(scale * x - highest), as a power of two.
-    const float scale = is_capped ? 1.0f : float(p.scale), log2e = 1.44269504088896341f;
-    const float sink = p.sinks ? p.sinks[query_head] : -std::numeric_limits<float>::infinity();
-    const float highest = std::max(highest_of(most) * scale, sink) * log2e;
-    floats sum{};
-    for (int64_t v = 0; v < all; v++) {
-      const floats weight = power_of_two(load<floats>(row + v * LANES) * (scale * log2e) - highest);
-      sum += weight;
-      put_vector(to + v * LANES, weight);
+    return column;
+  }
+
+  // Of columns and queries, one of which may be a vector and the other the same in all lanes.
+  ints sees(ints k_position, ints k_scope, ints q_position, ints q_scope) const {
+    const ints nearby = (k_position <= q_position) & (q_position - k_position < int32_t(p.window));
+    return nearby & ((k_scope == PUBLIC) | (k_scope == q_scope));
+  }
+
+  // The highest of so many rows of scores.
+  floats highest_of_rows(const float* rows, int64_t count) const {
+    constexpr int CHAINS = 4;  // so that a maximum need not wait for the one before
+    floats most[CHAINS];
+    for (floats& x : most) x = spread(-INFINITE);
+    int64_t c = 0;
+    for (; c + CHAINS <= count; c += CHAINS)
+#pragma GCC unroll 4
+      for (int i = 0; i < CHAINS; i++) most[i] = higher(load<floats>(rows + (c + i) * LANES), most[i]);
+    for (; c < count; c++) most[0] = higher(load<floats>(rows + c * LANES), most[0]);
+    return higher(higher(most[0], most[1]), higher(most[2], most[3]));
+  }
+
+  static floats hide(float* row, ints is_seen) {
+    const floats x = is_seen ? load<floats>(row) : spread(-INFINITE);
+    store(row, x);
+    return x;
+  }
+
+  // Of a prefix's columns from `first` on, `prefix` of which there are. They are at the positions 0, 1, ...: a query is behind all of
+  // them, maybe too far.
+  floats look_at_prefix(const Lane& lane, float* rows, int64_t first, int64_t prefix) const {
+    const int64_t stop = std::min(CHUNK, up_to_unit(prefix) - first), count = std::min(stop, prefix - first);
+    for (int64_t c = count; c < stop; c++) hide(rows + c * LANES, ints{});
+    if (p.window == std::numeric_limits<int32_t>::max()) return highest_of_rows(rows, count);
+    floats most = spread(-INFINITE);
+    for (int64_t c = 0; c < count; c++)
+      most = higher(hide(rows + c * LANES, lane.positions - int32_t(first + c) < int32_t(p.window)), most);
+    return most;
+  }
+
+  // Of own columns from `first` on; everybody sees those before `known`, nobody those from `seen` on.
+  floats look_at_own(const Lane& lane, float* rows, int64_t first, int64_t known, int64_t seen) const {
+    const int64_t stop = std::min(CHUNK, seen - first);
+    int64_t c = std::clamp<int64_t>(known - first, 0, stop);
+    floats most = highest_of_rows(rows, c);
+    for (; c < stop; c++) {
+      const ints is_seen = sees(spread(k_positions[first + c]), spread(k_scopes[first + c]), lane.positions, lane.scopes);
+      most = higher(hide(rows + c * LANES, is_seen), most);
     }
-    return 1.0f / (sum_of(sum) + std::exp2(sink * log2e - highest));
+    return most;
+  }
+
+  // Scores -> weights, not normalized, as the right-hand side of a product, in the same place.
+  template <typename Meanwhile>
+  void weigh(Lane& lane, float* rows, int64_t count, float unit, Meanwhile meanwhile) const {
+    auto* weights = reinterpret_cast<uint32_t*>(rows);  // behind those, what is still to be read
+    floats sum[2] = {};
+    const floats highest = lane.highest;
+    for (int64_t c = 0; c < count; c += PER_LANE<T>) {
+      floats weight[PER_LANE<T>];
+#pragma GCC unroll 2
+      for (int i = 0; i < PER_LANE<T>; i++) {
+        weight[i] = weight_of(load<floats>(rows + (c + i) * LANES) * unit - highest, (const T*)nullptr);
+        sum[i] += weight[i];
+      }
+      store(weights + c / PER_LANE<T> * LANES, joined(weight, (const T*)nullptr));
+      meanwhile();
+    }
+    lane.sum += sum[0] + sum[1];
+  }
+
+  // Rows of dimensions, LANES queries each -> the queries' rows of `out`.
+  void put_out(const Lane& lane, const float* rows, floats norm) const {
+    T* to[LANES];
+    for (int l = 0; l < lane.count; l++)
+      to[l] = static_cast<T*>(p.out) + (lane.tokens[l] * p.num_kv_heads * p.group + lane.heads[l]) * p.value_size;
+    constexpr int64_t step = LANES * PER_LANE<T>;
+    for (int64_t first = 0; first < p.value_size; first += step) {
+      words square[LANES];
+      for (int i = 0; i < LANES; i++) {
+        floats values[PER_LANE<T>];
+        for (int j = 0; j < PER_LANE<T>; j++) values[j] = load<floats>(rows + (first + i * PER_LANE<T> + j) * LANES) * norm;
+        square[i] = joined(values, (const T*)nullptr);
+      }
+      transpose(square);
+      const int64_t here = std::min(step, p.value_size - first);
+      for (int l = 0; l < lane.count; l++) {
+        if (here == step)
+          store(to[l] + first, square[l]);
+        else
+          std::memcpy(to[l] + first, &square[l], sizeof(T) * here);
+      }
+    }
   }
 };
+
+// The new keys and values of a prompt's tokens `first` to `stop`, of one head, into the cache. Values fill up their last block with
+// 0: what is behind them weighs 0, but 0 times what happens to be in memory may be no number.
+template <typename T>
+void store_tokens(const Problem& p, int64_t prompt, int64_t head, int64_t first, int64_t stop) {
+  const int64_t unit = columns_of_block<T>(p.key_size, p.value_size), block = (prompt * p.num_kv_heads + head) * p.capacity;
+  const T* k = static_cast<const T*>(p.k) + head * p.k_head;
+  const T* v = static_cast<const T*>(p.v) + head * p.v_head;
+  T* const keys = static_cast<T*>(p.keys) + block * p.key_size;
+  T* const values = static_cast<T*>(p.values) + block * p.value_size;
+  for (int64_t i = first, count; i < stop; i += count) {
+    // As many as are neighbours in a block of values, too.
+    const int64_t column = p.kv_columns[i], of_block = column % unit;
+    for (count = 1; i + count < stop && of_block + count < unit; count++)
+      if (p.kv_columns[i + count] != column + count) break;
+    for (int64_t j = 0; j < count; j++)
+      std::memcpy(keys + (column + j) * p.key_size, k + (i + j) * p.k_token, sizeof(T) * p.key_size);
+    T* to = values + (column - of_block) * p.value_size + of_block;
+    for (int64_t d = 0; d < p.value_size; d++)
+      for (int64_t j = 0; j < count; j++) to[d * unit + j] = v[(i + j) * p.v_token + d];
+  }
+  const int64_t used = p.used[prompt], of_block = used % unit;
+  if (of_block == 0) return;
+  for (int64_t d = 0; d < p.value_size; d++)
+    std::memset(values + (used - of_block) * p.value_size + d * unit + of_block, 0, sizeof(T) * (unit - of_block));
+}
 
 // Returns whether there was memory for it.
 template <typename T>
 bool attend_all(const Problem& p) {
-  const Sizes<T> sizes(p);
-  // Packed prefixes of all heads, one after the other.
-  int64_t total = 0;
-  for (int64_t i = 0; i < p.num_prefixes; i++)
-    total += p.num_kv_heads * sizes.words(p.prefix_lengths[i]);
-  char* taken = call_scratch.take(4 * total + 8 * (p.num_prefixes + 1 + p.num_prompts + 1));
+  char* taken = call_scratch.take(8 * (p.num_prompts + 1));
   if (!taken) return false;
-  auto* packed = reinterpret_cast<uint32_t*>(taken);
-  auto* offsets = reinterpret_cast<int64_t*>(taken + 4 * total);
-  auto* starts = offsets + p.num_prefixes + 1;
-  offsets[0] = starts[0] = 0;
-  for (int64_t i = 0; i < p.num_prefixes; i++)
-    offsets[i + 1] = offsets[i] + p.num_kv_heads * sizes.words(p.prefix_lengths[i]);
+  auto* starts = reinterpret_cast<int64_t*>(taken);
+  starts[0] = 0;
   for (int64_t i = 0; i < p.num_prompts; i++) starts[i + 1] = starts[i] + p.counts[i];
 
-  // Few prompts of many tokens are cut, so that no thread waits long for another; keys are packed again for each part.
+  // Few prompts of many tokens are cut, so that no thread waits long for another.
   const int64_t pairs = p.num_prompts * p.num_kv_heads;
   int64_t busy = 0;  // prompts that are not finished
   for (int64_t i = 0; i < p.num_prompts; i++) busy += p.counts[i] > 0;
@@ -410,40 +536,29 @@ bool attend_all(const Problem& p) {
   bool is_short = false;
 #pragma omp parallel num_threads(p.num_threads)
   {
-    const Tiles tiles(IN_TILES<T>);
-// What is stored here and packed below is read behind the barrier at the end of the second loop.
-#pragma omp for schedule(static) nowait
-    for (int64_t i = 0; i < p.num_tokens; i++)
-      for (int64_t h = 0; h < p.num_kv_heads; h++) {
-        const int64_t column = (p.kv_prompts[i] * p.num_kv_heads + h) * p.capacity + p.kv_columns[i];
-        std::memcpy(static_cast<T*>(p.keys) + column * p.key_size,
-                    static_cast<const T*>(p.k) + i * p.k_token + h * p.k_head, sizeof(T) * p.key_size);
-        std::memcpy(static_cast<T*>(p.values) + column * p.value_size,
-                    static_cast<const T*>(p.v) + i * p.v_token + h * p.v_head, sizeof(T) * p.value_size);
-      }
+    const Tiles tiles(MAY_BE_TILES<T>);
+    // Where one thread has all of a prompt's rows, it stores first what it reads then.
+    if (parts > 1) {
 #pragma omp for schedule(static)
-    for (int64_t job = 0; job < p.num_prefixes * p.num_kv_heads; job++) {
-      const int64_t i = job / p.num_kv_heads, h = job % p.num_kv_heads, length = p.prefix_lengths[i];
-      uint32_t* to = packed + offsets[i] + h * sizes.words(length);
-      pack_keys(static_cast<const T*>(p.prefix_keys[i]) + h * length * p.key_size, length, p.key_size, sizes, to);
-      pack_values(static_cast<const T*>(p.prefix_values[i]) + h * length * p.value_size, length, p.value_size, sizes,
-                  to + sizes.key_words(length));
+      for (int64_t pair = 0; pair < pairs; pair++)
+        store_tokens<T>(p, pair / p.num_kv_heads, pair % p.num_kv_heads, starts[pair / p.num_kv_heads], starts[pair / p.num_kv_heads + 1]);
     }
 #pragma omp for schedule(dynamic)
     for (int64_t job = 0; job < pairs * parts; job++) {
       const int64_t prompt = job / parts / p.num_kv_heads, head = job / parts % p.num_kv_heads, part = job % parts;
-      // Not smaller than a block, which is computed whole.
-      const int64_t step = std::max(ceil_div(p.counts[prompt], parts), ceil_div(BLOCK_ROWS<T>, p.group));
+      // Not smaller than a vector, which is computed whole.
+      const int64_t step = std::max(ceil_div(p.counts[prompt], parts), ceil_div(LANES, p.group));
       const int64_t first = starts[prompt] + part * step;
       const int64_t stop = std::min(first + step, starts[prompt + 1]);
       if (first >= stop) continue;
-      Columns prefix{nullptr, nullptr, 0};
+      if (parts == 1) store_tokens<T>(p, prompt, head, first, stop);
+      Columns<T> prefix{nullptr, nullptr, 0};
       if (const int64_t i = p.prefix_of[prompt]; i >= 0) {
-        const int64_t length = p.prefix_lengths[i];
-        const uint32_t* keys = packed + offsets[i] + head * sizes.words(length);
-        prefix = {keys, keys + sizes.key_words(length), length};
+        const int64_t capacity = p.prefix_capacities[i];
+        prefix = {static_cast<const T*>(p.prefix_keys[i]) + head * capacity * p.key_size,
+                  static_cast<const T*>(p.prefix_values[i]) + head * capacity * p.value_size, p.prefix_lengths[i]};
       }
-      if (!Task<T>(p, sizes).run(prompt, head, starts[prompt], first, stop, prefix)) {
+      if (!Task<T>(p).run(prompt, head, starts[prompt], first, stop, prefix)) {
 #pragma omp atomic write
         is_short = true;
       }
@@ -457,3 +572,10 @@ bool attend_all(const Problem& p) {
 // 0, or 1 where memory is missing: then what is written is not whole.
 extern "C" int hpd_attend_float32(const Problem* p) { return attend_all<float>(*p) ? 0 : 1; }
 extern "C" int hpd_attend_bfloat16(const Problem* p) { return attend_all<bf16>(*p) ? 0 : 1; }
+// u of `Problem`, of heads of these sizes.
+extern "C" int hpd_columns_of_block_float32(int64_t key_size, int64_t value_size) {
+  return columns_of_block<float>(key_size, value_size);
+}
+extern "C" int hpd_columns_of_block_bfloat16(int64_t key_size, int64_t value_size) {
+  return columns_of_block<bf16>(key_size, value_size);
+}

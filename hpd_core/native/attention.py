@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from hpd_core.layout import IntArray
+from hpd_core.layout import PUBLIC, IntArray
 from hpd_core.native import library
 
 if TYPE_CHECKING:
-    from hpd_core.attention import AttentionPlan
+    from hpd_core.attention import AttentionPlan, PrefixCache
 
 _NO_WINDOW = 2**31 - 1
+_NEVER = 2**31 - 1
+"""A position that no token sees."""
+_MOST_LANES = 32
+"""Of vectors and of tiles."""
+
 _INT, _NUMBER, _POINTER = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
 
 
@@ -25,7 +32,7 @@ class _Problem(ctypes.Structure):
 
     _fields_ = [
         *((name, _INT) for name in ("num_prompts", "num_kv_heads", "group", "key_size", "value_size", "num_tokens")),
-        *((name, _INT) for name in ("num_prefixes", "window")),
+        ("window", _INT),
         *((name, _NUMBER) for name in ("scale", "softcap")),
         *((name, _POINTER) for name in ("q", "k", "v")),
         *((name, _INT) for name in ("q_token", "q_head", "k_token", "k_head", "v_token", "v_head")),
@@ -36,7 +43,10 @@ class _Problem(ctypes.Structure):
         *((name, _POINTER) for name in ("k_scopes", "k_positions")),
         ("k_row", _INT),
         *((name, _POINTER) for name in ("kv_prompts", "kv_columns", "prefix_of")),
-        *((name, _POINTER) for name in ("prefix_keys", "prefix_values", "prefix_lengths", "sinks")),
+        *(
+            (name, _POINTER)
+            for name in ("prefix_keys", "prefix_values", "prefix_lengths", "prefix_capacities", "sinks")
+        ),
         ("num_threads", _INT),
     ]
 
@@ -48,9 +58,14 @@ class NativeAttention:
         """Raises `ValueError` for a plan whose arrays are not as the library reads them."""
         # What the addresses below are of; not the plan, which holds this object.
         self._keys, self._values = plan.keys, plan.values
-        self._held = (plan.counts, plan.used, plan.q_scopes, plan.q_positions, plan.k_scopes, plan.k_positions)
+        self._held = (plan.counts, plan.used, plan.q_scopes, plan.q_positions)
         self._places = (plan.kv_prompts, plan.kv_columns)
-        # A prefix is put in order for every layer: not for prompts that are finished.
+        if plan.k_scopes.shape != plan.k_positions.shape:
+            raise ValueError(
+                f"scopes of {tuple(plan.k_scopes.shape)} columns, positions of {tuple(plan.k_positions.shape)}"
+            )
+        self._columns = _padded(plan.k_scopes, PUBLIC), _padded(plan.k_positions, _NEVER)
+        # A finished prompt attends to nothing.
         groups = [(part, part.prefix) for part in plan.groups if plan.counts[part.start : part.stop].any()]
         self._prefixes = list(dict.fromkeys(prefix for _, prefix in groups if prefix is not None))
         self._prefix_of = np.full(len(plan.counts), -1, dtype=np.int64)
@@ -59,16 +74,19 @@ class NativeAttention:
                 self._prefix_of[part.start : part.stop] = self._prefixes.index(prefix)
         self._lengths = np.array([prefix.num_tokens for prefix in self._prefixes], dtype=np.int64)
         self._problem = problem = _Problem()
-        problem.num_prompts, problem.num_prefixes = len(plan.counts), len(self._prefixes)
+        problem.num_prompts = len(plan.counts)
         problem.counts, problem.used = _address(plan.counts), _address(plan.used)
         problem.q_scopes, problem.q_positions = _address(plan.q_scopes), _address(plan.q_positions)
         problem.q_row = plan.q_scopes.shape[1]
-        problem.k_scopes, problem.k_positions = _rows_address(plan.k_scopes), _rows_address(plan.k_positions)
-        problem.k_row = plan.k_positions.stride(0)
-        if plan.k_scopes.stride(0) != problem.k_row:
-            raise ValueError("scopes and positions of the cache are stored in two ways")
+        problem.k_scopes, problem.k_positions = (columns.ctypes.data for columns in self._columns)
+        problem.k_row = self._columns[0].shape[1]
         problem.kv_prompts, problem.kv_columns = _address(plan.kv_prompts), _address(plan.kv_columns)
+        problem.capacity = _room(plan.keys[0], plan.values[0])
+        rooms, addresses = zip(*map(_places, self._prefixes), strict=True) if self._prefixes else ((), ())
+        self._rooms = np.array(rooms, dtype=np.int64)
+        self._addresses = np.array(addresses, dtype=np.int64).reshape(-1, len(plan.keys), 2).transpose(1, 2, 0).copy()
         problem.prefix_of, problem.prefix_lengths = _address(self._prefix_of), _address(self._lengths)
+        problem.prefix_capacities = _address(self._rooms)
 
     def attend(
         self,
@@ -100,8 +118,6 @@ class NativeAttention:
         if not scale > 0:
             raise ValueError(f"scores are multiplied by {scale}; they must keep their order")
         q, k, v = (x if x.stride(2) == 1 else x.contiguous() for x in (q, k, v))
-        prefix_keys = np.array([_address(prefix.keys[layer]) for prefix in self._prefixes], dtype=np.int64)
-        prefix_values = np.array([_address(prefix.values[layer]) for prefix in self._prefixes], dtype=np.int64)
         float_sinks = None if sinks is None else sinks.float().contiguous()
         problem = self._problem
         problem.num_tokens, problem.num_kv_heads = k.shape[:2]
@@ -113,8 +129,10 @@ class NativeAttention:
         problem.k_token, problem.k_head, _ = k.stride()
         problem.v_token, problem.v_head, _ = v.stride()
         problem.out, problem.keys, problem.values = _address(out), _address(keys), _address(values)
-        problem.capacity = keys.shape[2]
-        problem.prefix_keys, problem.prefix_values = _address(prefix_keys), _address(prefix_values)
+        problem.prefix_keys, problem.prefix_values = (
+            self._addresses[layer].ctypes.data,
+            self._addresses[layer, 1].ctypes.data,
+        )
         problem.sinks = None if float_sinks is None else _address(float_sinks)
         problem.num_threads = torch.get_num_threads()
         if library.function("attend", q.dtype)(ctypes.byref(problem)):
@@ -132,9 +150,10 @@ def check_sizes(
         (len(q), num_kv_heads, key_size),
         (len(q), num_kv_heads, value_size),
         (len(q), q.shape[1], value_size),
-        (num_prompts, num_kv_heads, capacity, value_size),
+        (num_prompts, num_kv_heads, capacity * value_size),
     ]
-    found = [tuple(x.shape) for x in (q, k, v, out, values)]
+    of_prompts = (*values.shape[:2], math.prod(values.shape[2:]))
+    found = [*(tuple(x.shape) for x in (q, k, v, out)), of_prompts]
     if found != expected:
         raise RuntimeError(f"queries, keys, values, answers and cached values are {found}; the cache is for {expected}")
     dtypes = {x.dtype for x in (q, k, v, out, keys, values)}
@@ -153,8 +172,38 @@ def _address(x: Tensor | IntArray) -> int:
     return x.ctypes.data
 
 
-def _rows_address(x: Tensor) -> int:
-    """Of rows of int64 without gaps, however far they are apart."""
-    if x.stride(1) != 1 or x.dtype != torch.int64:
-        raise ValueError(f"rows with gaps, or of another type: {x.dtype} {tuple(x.shape)} by {x.stride()}")
-    return x.data_ptr()
+def _padded(columns: Tensor, fill: int) -> npt.NDArray[np.int32]:
+    """Of each prompt's columns, int64 [P, C]: int32, with some more behind them, so that whole vectors can be read."""
+    num_prompts, num_columns = columns.shape
+    padded = np.full((num_prompts, num_columns + _MOST_LANES), fill, dtype=np.int32)
+    padded[:, :num_columns] = columns.clamp(max=_NEVER).numpy()
+    return padded
+
+
+def _places(prefix: PrefixCache) -> tuple[int, IntArray]:
+    """A prefix's columns that there is memory for, and the addresses of its keys and values, [layers, 2]."""
+    if not prefix.places:  # looked up once
+        rooms = {_room(keys, values) for keys, values in zip(prefix.keys, prefix.values, strict=True)}
+        addresses = [[x.data_ptr() for x in pair] for pair in zip(prefix.keys, prefix.values, strict=True)]
+        prefix.places.append((rooms.pop(), np.array(addresses, dtype=np.int64)))
+    return prefix.places[0]
+
+
+def _room(keys: Tensor, values: Tensor) -> int:
+    """The columns of a prompt that there is memory for.
+
+    Args:
+        keys: [..., H_kv, C, D]
+        values: [..., H_kv, blocks, D_v, columns of a block]
+
+    Raises `ValueError` where they are not in order: the library would read and write elsewhere.
+    """
+    num_blocks, value_size, block = values.shape[-3:]
+    room, key_size = num_blocks * block, keys.shape[-1]
+    if block != library.columns_of_block(values.dtype, key_size, value_size) or keys.shape[-2] > room:
+        raise ValueError(f"values are {num_blocks} blocks of {block} columns, keys {keys.shape[-2]} columns")
+    strides = (keys.shape[-3] * room * key_size, room * key_size, key_size, 1)[-keys.dim() :]
+    places = zip(keys.shape, keys.stride(), strides, strict=True)
+    if not values.is_contiguous() or any(size > 1 and found != wanted for size, found, wanted in places):
+        raise ValueError(f"keys or values have gaps: {keys.stride()}, {values.stride()}")
+    return room

@@ -49,6 +49,7 @@ DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 _POINTER, _INT, _NUMBER = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
 _ARGUMENTS = {
     "attend": [_POINTER],
+    "columns_of_block": [_INT, _INT],
     "add_norm": [_POINTER, _POINTER, _POINTER, _POINTER, _INT, _INT, _NUMBER, _INT],
     "rotate": [_POINTER, _POINTER, _POINTER, _INT, _INT, _INT, _INT],
     "swiglu": [_POINTER, _POINTER, _INT, _INT],
@@ -61,7 +62,7 @@ _ARGUMENTS_OF_OTHERS = {
     "linear": [_POINTER, _INT, _INT, _POINTER, _INT, _POINTER, _POINTER, _INT, _INT],
     "gated_mlp": [_POINTER, _INT, _INT, _POINTER, _INT, _INT, _POINTER, _INT, _POINTER, _INT, _INT],
 }
-_GIVES_INT = ("attend", "has_tiles", "gated_mlp")
+_GIVES_INT = ("attend", "columns_of_block", "has_tiles", "gated_mlp")
 
 
 class NativeError(Exception):
@@ -134,9 +135,14 @@ def _open(path: Path) -> ctypes.CDLL:
 
 
 def function(name: str, dtype: torch.dtype) -> Callable[..., Any]:
-    """The library's function for numbers of this type; `attend` gives an int, the others nothing."""
+    """The library's function for numbers of this type; `attend` gives an int, most others nothing."""
     found: Callable[..., Any] = getattr(load(), f"hpd_{name}_{DTYPES[dtype]}")
     return found
+
+
+def columns_of_block(dtype: torch.dtype, key_size: int, value_size: int) -> int:
+    """Of how many columns a block of values is that `attend` reads, for heads of these sizes."""
+    return int(function("columns_of_block", dtype)(key_size, value_size))
 
 
 def _compile(command: list[str], path: Path) -> None:

@@ -63,51 +63,52 @@ class Tiles {
   const bool are_here;
 };
 
-// Sums of TILE rows over `depth` lanes (whole tiles of them), for `VECTORS` vectors of columns. Arguments as `multiply` of
-// attention.cpp has them; rows that there are not are computed from what is in memory.
-template <int VECTORS>
-inline void multiply_tiles(const bf16* a, int64_t a_stride, const uint32_t* b, int64_t b_stride, int64_t b_step, int64_t depth,
-                           float* out, int64_t out_stride) {
+// Sums of one or two tiles of rows over `depth` lanes (whole tiles of them), for one or two vectors of TILE words; added to what
+// is there, if they are to be. Arguments as `multiply` of attention.cpp has them.
+template <int ROWS, int VECTORS>
+inline void multiply_tiles(const bf16* a, int64_t a_row, int64_t a_step, const uint32_t* b, int64_t b_plane, int64_t depth,
+                           float* out, int64_t out_plane, bool adds) {
   // GCC does not know that tiles are loaded from memory: what was written is to be there.
   __asm__ volatile("" ::: "memory");
-  _tile_zero(0);
-  if constexpr (VECTORS > 1) _tile_zero(1);
-  if constexpr (VECTORS > 2) _tile_zero(2);
-  if constexpr (VECTORS > 3) _tile_zero(3);
-  for (int64_t d = 0; d < depth; d += TILE) {
-    const uint32_t* from = b + d * b_step;
-    _tile_loadd(4, a + 2 * d, 2 * a_stride);
-    _tile_loadd(5, from, 4 * b_step);
-    _tile_dpbf16ps(0, 4, 5);
-    if constexpr (VECTORS > 1) {
-      _tile_loadd(6, from + b_stride, 4 * b_step);
-      _tile_dpbf16ps(1, 4, 6);
-    }
-    if constexpr (VECTORS > 2) {
-      _tile_loadd(5, from + 2 * b_stride, 4 * b_step);
-      _tile_dpbf16ps(2, 4, 5);
-    }
-    if constexpr (VECTORS > 3) {
-      _tile_loadd(6, from + 3 * b_stride, 4 * b_step);
-      _tile_dpbf16ps(3, 4, 6);
-    }
+  float *const lower = out + TILE * TILE, *const right = out + out_plane, *const lower_right = lower + out_plane;
+  if (adds) {
+    _tile_loadd(0, out, 4 * TILE);
+    if constexpr (VECTORS > 1) _tile_loadd(1, right, 4 * TILE);
+    if constexpr (ROWS > 1) _tile_loadd(2, lower, 4 * TILE);
+    if constexpr (ROWS > 1 && VECTORS > 1) _tile_loadd(3, lower_right, 4 * TILE);
+  } else {
+    _tile_zero(0);
+    if constexpr (VECTORS > 1) _tile_zero(1);
+    if constexpr (ROWS > 1) _tile_zero(2);
+    if constexpr (ROWS > 1 && VECTORS > 1) _tile_zero(3);
   }
-  _tile_stored(0, out, 4 * out_stride);
-  if constexpr (VECTORS > 1) _tile_stored(1, out + LANES, 4 * out_stride);
-  if constexpr (VECTORS > 2) _tile_stored(2, out + 2 * LANES, 4 * out_stride);
-  if constexpr (VECTORS > 3) _tile_stored(3, out + 3 * LANES, 4 * out_stride);
+  for (int64_t d = 0; d < depth; d += TILE, a += a_step) {
+    _tile_loadd(4, a, 2 * a_row);
+    _tile_loadd(6, b + d * TILE, 4 * TILE);
+    _tile_dpbf16ps(0, 4, 6);
+    if constexpr (VECTORS > 1) {
+      _tile_loadd(7, b + b_plane + d * TILE, 4 * TILE);
+      _tile_dpbf16ps(1, 4, 7);
+    }
+    if constexpr (ROWS > 1) {
+      _tile_loadd(5, a + TILE * a_row, 2 * a_row);
+      _tile_dpbf16ps(2, 5, 6);
+    }
+    if constexpr (ROWS > 1 && VECTORS > 1) _tile_dpbf16ps(3, 5, 7);
+  }
+  _tile_stored(0, out, 4 * TILE);
+  if constexpr (VECTORS > 1) _tile_stored(1, right, 4 * TILE);
+  if constexpr (ROWS > 1) _tile_stored(2, lower, 4 * TILE);
+  if constexpr (ROWS > 1 && VECTORS > 1) _tile_stored(3, lower_right, 4 * TILE);
 }
 
-inline void multiply_tiles(const bf16* a, int64_t a_stride, const uint32_t* b, int64_t b_stride, int64_t b_step, int64_t depth,
-                           int64_t vectors, float* out, int64_t out_stride) {
-  int64_t v = 0;
-  for (; v + 4 <= vectors; v += 4)
-    multiply_tiles<4>(a, a_stride, b + v * b_stride, b_stride, b_step, depth, out + v * LANES, out_stride);
-  switch (vectors - v) {
-    case 3: return multiply_tiles<3>(a, a_stride, b + v * b_stride, b_stride, b_step, depth, out + v * LANES, out_stride);
-    case 2: return multiply_tiles<2>(a, a_stride, b + v * b_stride, b_stride, b_step, depth, out + v * LANES, out_stride);
-    case 1: return multiply_tiles<1>(a, a_stride, b + v * b_stride, b_stride, b_step, depth, out + v * LANES, out_stride);
-  }
+inline void multiply_tiles(const bf16* a, int64_t a_row, int64_t a_step, int64_t rows, const uint32_t* b, int64_t b_plane,
+                           int64_t depth, int vectors, float* out, int64_t out_plane, bool adds) {
+  const auto two = vectors > 1 ? multiply_tiles<2, 2> : multiply_tiles<2, 1>;
+  const auto one = vectors > 1 ? multiply_tiles<1, 2> : multiply_tiles<1, 1>;
+  int64_t r = 0;
+  for (; r + 2 * TILE <= rows; r += 2 * TILE) two(a + r * a_row, a_row, a_step, b, b_plane, depth, out + r * TILE, out_plane, adds);
+  if (r < rows) one(a + r * a_row, a_row, a_step, b, b_plane, depth, out + r * TILE, out_plane, adds);
 }
 
 #else

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <cstring>
 #include <utility>
-#ifdef __AVX512BF16__
+#ifdef __AVX512F__
 #include <immintrin.h>
 #endif
 
@@ -58,15 +58,21 @@ struct bf16 {
   uint16_t bits;
 };
 
-// bf16 is rounded to the nearest, ties to even.
+inline floats higher(floats a, floats b) { return a > b ? a : b; }
+
+// To the nearest bf16, ties to even: its bits are the upper half of each word.
+inline words rounded(floats x) {
+  const words word = (words)x;
+  return word + 0x7fff + ((word >> 16) & 1);
+}
+
 inline void put_vector(float* to, floats x) { store(to, x); }
 inline void put_vector(bf16* to, floats x) {
 #ifdef __AVX512BF16__
   const __m256bh low = _mm512_cvtneps_pbh((__m512)x);
   std::memcpy(to, &low, sizeof low);
 #else
-  const words word = (words)x;
-  store(to, __builtin_convertvector((word + 0x7fff + ((word >> 16) & 1)) >> 16, halves));
+  store(to, __builtin_convertvector(rounded(x) >> 16, halves));
 #endif
 }
 
@@ -118,16 +124,38 @@ inline floats silu(floats x) {
 // 2^x for x below 1; 0 below -126. A polynomial of least relative error (1e-7, with fp32's rounding 2e-7) that is 1 at 0.
 // (Of e^x it would be less precise far below 0 than `exponential`: there the product with log2(e) would be rounded.)
 inline floats power_of_two(floats x) {
+#ifdef __AVX512DQ__
+  const floats r = (floats)_mm512_reduce_ps((__m512)x, 0);  // less the nearest whole number
+#else
   // What is added to it is rounded to a whole number, in the last bits.
   const floats magic = spread(12582912.0f);  // 1.5 * 2^23
   const floats shifted = x + magic, r = x - (shifted - magic);
+#endif
   floats p = spread(1.3264727197e-3f);
   p = p * r + 9.6715126397e-3f;
   p = p * r + 5.5507337433e-2f;
   p = p * r + 2.4022242085e-1f;
   p = p * r + 6.9314697760e-1f;
   p = p * r + 1.0f;
+#ifdef __AVX512DQ__
+  return (floats)_mm512_scalef_ps((__m512)p, (__m512)(x - r));
+#else
   return x < -126.0f ? floats{} : (floats)((words)p + ((words)shifted << 23));
+#endif
+}
+
+// The same as precise as what is rounded to bf16 behind it: to 1e-4.
+inline floats rough_power_of_two(floats x) {
+#ifdef __AVX512DQ__
+  const floats r = (floats)_mm512_reduce_ps((__m512)x, 1);  // less the whole number below
+  floats p = spread(7.7067197434e-2f);
+  p = p * r + 2.2764482191e-1f;
+  p = p * r + 6.9511682453e-1f;
+  p = p * r + 1.0f;
+  return (floats)_mm512_scalef_ps((__m512)p, (__m512)x);
+#else
+  return power_of_two(x);
+#endif
 }
 
 // Of all numbers of a vector; lanes that are LANES / 2, ..., 2, 1 apart meet.

@@ -64,19 +64,58 @@ class Run:
     code: Mapping[str, str] | None = None
 
 
+class EngineRuns:
+    """Decodes the workload again and again by one decoder; every run computes every prefix.
+
+    As a job's engine does, and vLLM here, it has its memory and its packed weights from earlier work: the first call
+    decodes the workload twice, and counts the second time.
+    """
+
+    def __init__(
+        self, model: Any, workload: Workload, config: EngineConfig, *, at_once: int | None = None, natural: bool = False
+    ) -> None:
+        """Makes no decoder yet.
+
+        Args:
+            at_once: so many prompts are decoded to their end before others begin; None: as the engine does it.
+            natural: values end where the model ends them, K_max at the latest.
+        """
+        self._model, self._workload, self._config = model, workload, config
+        self._at_once, self._natural = at_once, natural
+        self._decoder: Decoder | None = None
+
+    def __call__(self) -> Run:
+        """One run more."""
+        if self._decoder is None:
+            self._decoder = self._make_decoder()
+            self._run(self._decoder)
+        self._decoder.forget_prefixes()
+        return self._run(self._decoder)
+
+    def once(self) -> Run:
+        """By a decoder that has done nothing yet, and that is not kept."""
+        return self._run(self._make_decoder())
+
+    def _make_decoder(self) -> Decoder:
+        shape = models.cache_shape(self._model)
+        num_tokens = self._model.get_output_embeddings().weight.shape[0]
+        endings = self._workload.endings(self._model) if self._natural else Endings.none(num_tokens)
+        return Decoder(self._model, endings, fitted(self._config, shape, free_bytes(shape.device)), shape)
+
+    def _run(self, decoder: Decoder) -> Run:
+        return _decode(decoder, self._model, self._workload, self._config, self._at_once, self._natural)
+
+
 def run_engine(
     model: Any, workload: Workload, config: EngineConfig, *, at_once: int | None = None, natural: bool = False
 ) -> Run:
-    """Decodes the workload by a fresh decoder, so that every prefix is computed in it.
+    """One run by a fresh decoder. Arguments as `EngineRuns` has them."""
+    return EngineRuns(model, workload, config, at_once=at_once, natural=natural).once()
 
-    Args:
-        at_once: so many prompts are decoded to their end before others begin; None: as the engine does it.
-        natural: values end where the model ends them, K_max at the latest.
-    """
-    shape = models.cache_shape(model)
-    num_tokens = model.get_output_embeddings().weight.shape[0]
-    endings = workload.endings(model) if natural else Endings.none(num_tokens)
-    decoder = Decoder(model, endings, fitted(config, shape, free_bytes(shape.device)), shape)
+
+def _decode(
+    decoder: Decoder, model: Any, workload: Workload, config: EngineConfig, at_once: int | None, natural: bool
+) -> Run:
     limits = decoder.limits
     prepared = workload.prompts(model.config, config, natural=natural)
     at_once = at_once or len(prepared)
@@ -117,7 +156,7 @@ def contenders(
     forced = workload.forced(model.config, config)
 
     def engine(**settings: Any) -> Callable[[], Run]:
-        return lambda: run_engine(model, workload, config.model_copy(update=settings))
+        return EngineRuns(model, workload, config.model_copy(update=settings))
 
     def rival(function: Rival, note: str | None = None) -> Callable[[], Run]:
         return lambda: _run_rival(function, model, forced, batch_size, note)

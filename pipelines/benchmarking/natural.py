@@ -11,7 +11,7 @@ from typing import Any
 from hpd_core import EngineConfig, models
 from hpd_core.baseline import AutoregressiveBaseline
 from hpd_core.tokenization import SegmentTokenizer
-from pipelines.benchmarking.contenders import GENERATE, TREE, Contenders, Run, run_engine
+from pipelines.benchmarking.contenders import GENERATE, TREE, Contenders, EngineRuns, Run
 from pipelines.benchmarking.workload import Workload
 from pipelines.errors import UsageError
 
@@ -20,7 +20,7 @@ def natural_contenders(model: Any, workload: Workload, config: EngineConfig, bat
     """Name -> a run. Values may be anything; the engine's constraints are off, because `generate` has none."""
 
     def engine(**settings: Any) -> Callable[[], Run]:
-        return lambda: run_engine(model, workload, config.model_copy(update=settings), natural=True)
+        return EngineRuns(model, workload, config.model_copy(update=settings), natural=True)
 
     batched = config.model_copy(update={"max_prompts_per_cohort": batch_size})
     return {

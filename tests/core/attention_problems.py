@@ -11,7 +11,8 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from hpd_core.attention import AttentionPlan, PrefixCache, PromptGroup
+from hpd_core.attention import AttentionPlan, PrefixCache, PromptGroup, cache_order
+from hpd_core.cache import CacheBlock, CacheOrder, CacheShape
 from hpd_core.cohort import UNSEEN
 from hpd_core.layout import PUBLIC, visible
 from hpd_core.native.attention import NativeAttention
@@ -54,8 +55,11 @@ class Problem:
         return out
 
 
-def problem(rng: np.random.Generator, shape: Shape) -> Problem:
-    """Prompts with `earlier` columns at most in the cache, some of them of private scopes, the rest poisoned."""
+def problem(rng: np.random.Generator, shape: Shape, *, is_native: bool = True) -> Problem:
+    """Prompts with `earlier` columns at most in the cache, some of them of private scopes, the rest poisoned.
+
+    `is_native`: keys and values are in memory as the kernel in C++ wants them.
+    """
 
     def draw(*size: int) -> Tensor:
         return torch.from_numpy(rng.standard_normal(size)).to(shape.dtype)
@@ -63,18 +67,24 @@ def problem(rng: np.random.Generator, shape: Shape) -> Problem:
     counts = np.array(shape.counts)
     num_prompts, num_tokens = len(counts), int(counts.sum())
     earlier = rng.integers(0, shape.earlier + 1, num_prompts)
+    cpu = torch.device("cpu")
+    of_token = CacheShape(1, shape.num_kv_heads, shape.key_size, shape.value_size, shape.dtype, cpu)
+    order = cache_order("native", of_token) if is_native else CacheOrder()
+
+    def block(num_prompts: int, num_columns: int) -> CacheBlock:
+        room = order.room_for(num_columns)
+        memory = torch.full((num_prompts * room * of_token.numbers_per_token,), POISON, dtype=shape.dtype)
+        return CacheBlock(of_token, order, memory, num_prompts, room)
+
     capacity = shape.earlier + int(counts.max()) + 3
-    size = (num_prompts, shape.num_kv_heads, capacity)
-    keys = torch.full((*size, shape.key_size), POISON, dtype=shape.dtype)
-    values = torch.full((*size, shape.value_size), POISON, dtype=shape.dtype)
+    own = block(num_prompts, capacity)
+    keys, values = own.keys[0], own.values[0]
     prefixes: list[PrefixCache | None] = [None]
     for length in shape.prefix_lengths:
-        prefixes.append(
-            PrefixCache(
-                [draw(shape.num_kv_heads, length, shape.key_size)],
-                [draw(shape.num_kv_heads, length, shape.value_size)],
-            )
-        )
+        source = block(1, length)
+        source.keys[0][0, :, :length] = draw(shape.num_kv_heads, length, shape.key_size)
+        put_values(source, 0, draw(shape.num_kv_heads, length, shape.value_size))
+        prefixes.append(PrefixCache(*source.copy_of_prompt(0, length)))
     prefix_of = np.sort(rng.integers(0, len(prefixes), num_prompts))
     groups = [
         PromptGroup(int(rows[0]), int(rows[-1]) + 1, prefixes[i])
@@ -96,7 +106,7 @@ def problem(rng: np.random.Generator, shape: Shape) -> Problem:
         k_scopes[p, :used], k_positions[p, :used] = scopes, places
         k_positions[p, : earlier[p]][torch.from_numpy(rng.random(earlier[p]) < 0.2)] = UNSEEN
         keys[p, :, : earlier[p]] = draw(shape.num_kv_heads, earlier[p], shape.key_size)
-        values[p, :, : earlier[p]] = draw(shape.num_kv_heads, earlier[p], shape.value_size)
+        put_values(own, p, draw(shape.num_kv_heads, earlier[p], shape.value_size))
         q_scopes[p, : counts[p]], q_positions[p, : counts[p]] = scopes[earlier[p] :], places[earlier[p] :]
         kv_columns[token : token + counts[p]] = np.arange(earlier[p], used)
         token += counts[p]
@@ -129,6 +139,21 @@ def problem(rng: np.random.Generator, shape: Shape) -> Problem:
     return Problem(plan, q, k, v, options)
 
 
+def by_column(keys: Tensor, values: Tensor) -> Tensor:
+    """Values as keys lie, [..., H_kv, C, D], out of that or of blocks [..., H_kv, blocks, D, columns of a block]."""
+    return values if values.dim() == keys.dim() else values.transpose(-1, -2).flatten(-3, -2)
+
+
+def put_values(block: CacheBlock, prompt: int, new: Tensor) -> None:
+    """[H_kv, n, D] into the prompt's first columns of layer 0."""
+    values, columns = block.values[0], torch.arange(new.shape[1])
+    if values.dim() == 4:
+        values[prompt, :, columns] = new
+    else:
+        size = values.shape[-1]
+        values[prompt, :, columns // size, :, columns % size] = new.transpose(0, 1)
+
+
 def on_device(item: Problem, device: torch.device) -> Problem:
     """The same problem there."""
     plan = item.plan
@@ -155,6 +180,7 @@ def expected(item: Problem) -> Tensor:
     plan, window = item.plan, item.settings["window"]
     out = torch.zeros(*item.q.shape[:2], item.v.shape[2], dtype=torch.float64)
     group = item.q.shape[1] // item.k.shape[1]
+    values = by_column(plan.keys[0], plan.values[0])
     prefix_of = {p: part.prefix for part in plan.groups for p in range(part.start, part.stop)}
     starts = np.cumsum(plan.counts) - plan.counts
     for token, prompt in enumerate(plan.kv_prompts.tolist()):
@@ -167,9 +193,10 @@ def expected(item: Problem) -> Tensor:
         shared = visible(PUBLIC, position, PUBLIC, places, window).nonzero()[:, 0]
         for head in range(item.q.shape[1]):
             of = head // group
-            k, v = plan.keys[0][prompt, of, columns], plan.values[0][prompt, of, columns]
+            k, v = plan.keys[0][prompt, of, columns], values[prompt, of, columns]
             if prefix:
-                k, v = torch.cat([prefix.keys[0][of, shared], k]), torch.cat([prefix.values[0][of, shared], v])
+                k = torch.cat([prefix.keys[0][of, shared], k])
+                v = torch.cat([by_column(prefix.keys[0], prefix.values[0])[of, shared], v])
             scores = k.double() @ item.q[token, head].double() * item.settings["scale"]
             if (softcap := item.settings["softcap"]) is not None:
                 scores = torch.tanh(scores / softcap) * softcap
@@ -209,4 +236,4 @@ def check_cache(item: Problem, before: Tensor) -> None:
     kept = ~written[:, None, :, None]
     assert torch.equal(plan.keys[0].where(kept, 0), before.where(kept, 0)), "wrote over the cache of others"
     assert torch.equal(plan.keys[0][plan.kv_prompts, :, plan.kv_columns], item.k)
-    assert torch.equal(plan.values[0][plan.kv_prompts, :, plan.kv_columns], item.v)
+    assert torch.equal(by_column(plan.keys[0], plan.values[0])[plan.kv_prompts, :, plan.kv_columns], item.v)

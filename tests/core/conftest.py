@@ -58,7 +58,7 @@ def poison(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def poisoned(pool: cache.CachePool, num_prompts: int, capacity: int) -> cache.CacheBlock:
         block = take(pool, num_prompts, capacity)
-        if not pool.fills:
+        if not pool.order.fills:
             block.memory.fill_(math.nan)
         return block
 

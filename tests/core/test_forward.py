@@ -168,7 +168,7 @@ def test_what_only_native_attention_allows(attention: str, native: bool, monkeyp
     case = random_case(rng, "tree", [random_ids(rng, 9, 14)], branches=4, k_max=6)
     decode(build_model("llama"), [case], random_endings(rng), EngineConfig(attention=attention))  # type: ignore[arg-type]
     assert bool(seen) == native
-    assert new_decoder(build_model("llama"), attention=attention).pool.fills != native
+    assert new_decoder(build_model("llama"), attention=attention).pool.order.fills != native
 
 
 @pytest.mark.parametrize("family", FUSED)

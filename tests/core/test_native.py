@@ -143,16 +143,29 @@ def only(item: Problem, p: int) -> Problem:
 
 @needs_native
 def test_arrays_that_it_would_misread_are_refused() -> None:
-    for name, array in (
-        ("kv_columns", torch.zeros(12, dtype=torch.int64)[::2]),
-        ("q_scopes", torch.zeros(2, 3, dtype=torch.int32)),
-        ("k_positions", torch.zeros(2, 14, dtype=torch.int64)[:, ::2]),
-        ("k_scopes", torch.zeros(2, 7, dtype=torch.int64)),
+    plain = problem(np.random.default_rng(1), Shape([3, 3], 4), is_native=False).plan
+    for name, array, message in (
+        ("kv_columns", torch.zeros(12, dtype=torch.int64)[::2], "not contiguous"),
+        ("q_scopes", torch.zeros(2, 3, dtype=torch.int32), "another type"),
+        ("k_scopes", torch.zeros(2, 7, dtype=torch.int64), "scopes of"),
+        ("values", plain.values, "blocks of"),
+        ("values", [plain.values[0].repeat(1, 1, 1, 2)[..., ::2, None]], "gaps"),
+        ("keys", [plain.keys[0].repeat(1, 1, 1, 2)[..., ::2]], "gaps"),
     ):
         item = problem(np.random.default_rng(1), Shape([3, 3], 4))
         misread = replace(item, plan=replace(item.plan, **{name: array}))
-        with pytest.raises(ValueError, match=r"not contiguous|gaps|in two ways"):
+        with pytest.raises(ValueError, match=message):
             misread.run()
+
+
+@needs_native
+def test_a_prefix_that_it_would_misread_is_refused() -> None:
+    shape = Shape([3, 3, 3], 4, prefix_lengths=(9,), dtype=torch.bfloat16)
+    item = problem(np.random.default_rng(1), shape)
+    other = problem(np.random.default_rng(1), shape, is_native=False)
+    misread = replace(item, plan=replace(item.plan, groups=other.plan.groups))
+    with pytest.raises(ValueError, match="blocks of"):
+        misread.run()
 
 
 @needs_native
@@ -214,11 +227,11 @@ def test_missing_memory_is_an_error_of_python() -> None:
     script = """
 import resource, numpy as np, torch
 from tests.core.test_native import Shape, problem
-item = problem(np.random.default_rng(1), Shape([64], 60_000, 4, 1, 8, 8))
+item = problem(np.random.default_rng(1), Shape([4], 9, 1, 1, 8, 8))
 item.run()
-wide = problem(np.random.default_rng(1), Shape([64], 500_000, 4, 1, 8, 8))
+wide = problem(np.random.default_rng(1), Shape([4], 9, 1, 1, 2**19, 2**19))
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-resource.setrlimit(resource.RLIMIT_AS, (used + 2**20, used + 2**20))
+resource.setrlimit(resource.RLIMIT_AS, (used + 2**26, used + 2**26))
 torch.set_num_threads(1)
 wide.run()
 """

@@ -104,7 +104,7 @@ def test_merging_many_cohorts_at_different_steps() -> None:
         for count in (1, 4, 2, 3, 5)
     ]
     prompts = [[case.prompt() for case in group] for group in groups]
-    pool = CachePool(cache_shape(LLAMA))
+    pool = CachePool(cache_shape(LLAMA), decoder.pool.order)
     cohorts = [Cohort(group, [None] * len(group), pool) for group in prompts]
 
     def step(running: list[Cohort]) -> None:

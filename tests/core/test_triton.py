@@ -53,7 +53,7 @@ def test_the_kernel_computes_attention(seed: int, shape: Shape) -> None:
     """Prompts with and without tokens and prefixes, columns nobody may see, sizes that fill no block."""
     from hpd_core.triton_attention import TritonAttention
 
-    item = problem(np.random.default_rng(seed), shape)
+    item = problem(np.random.default_rng(seed), shape, is_native=False)
     before = item.plan.keys[0].clone()
     found = item.run(TritonAttention)
     check(item, found)
@@ -65,7 +65,7 @@ def test_what_is_not_in_use_is_not_read() -> None:
     """Behind the columns in use the cache may hold anything: NaN times nothing would be NaN."""
     from hpd_core.triton_attention import TritonAttention
 
-    item = problem(np.random.default_rng(3), Shape([5, 30, 1], 50, prefix_lengths=(33,)))
+    item = problem(np.random.default_rng(3), Shape([5, 30, 1], 50, prefix_lengths=(33,)), is_native=False)
     for prompt, used in enumerate(item.plan.used.tolist()):
         item.plan.keys[0][prompt, :, used:] = torch.nan
         item.plan.values[0][prompt, :, used:] = torch.nan
