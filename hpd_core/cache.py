@@ -16,7 +16,7 @@ from hpd_core.transfer import to_device
 logger = logging.getLogger(__name__)
 
 PAGE = 4096
-"""Bytes; parts of an arena begin at multiples of it."""
+"""Bytes; parts of an arena begin at multiples of it, counted from the arena's start."""
 
 UNUSED_FILL = 0.0
 """What fresh cache holds, where it is filled. Must be finite (a masked NaN is still NaN); tests poison it with large
@@ -118,7 +118,8 @@ class CachePool:
     On a CPU the first touch of memory is its price: a page fault for every 4 KiB, for which threads wait for each
     other, and a cohort takes some hundred MiB. So blocks are cut from one large piece of address space (an arena), each
     from the lowest place that has room: pages that were touched once are used again, and those that nobody needs are
-    never touched. What the arena has no room for comes from the system. On a GPU torch does the like.
+    never touched. Nothing goes back to the system before the pool does. What the arena has no room for, in one piece,
+    comes from the system. On a GPU torch does the like.
     """
 
     def __init__(self, shape: CacheShape, order: CacheOrder | None = None, *, max_tokens: int = 0) -> None:
@@ -156,8 +157,9 @@ class CachePool:
             self._arena.give_back(block.memory)
 
     def limit(self, max_tokens: int) -> None:
-        """Sets the size of the next arena; `clear` makes an end of this one."""
+        """Sets what the blocks hold as a rule from now on, while none is in use."""
         self._max_tokens = max_tokens if self.shape.device.type == "cpu" else 0
+        self._arena = None
 
     def clear(self) -> None:
         """Forgets all blocks and frees its memory: after an error nobody knows which of them were given back."""

@@ -1,6 +1,6 @@
 """A cohort: prompts that were admitted together, their KV cache and the state of their values.
 
-The cohort is the unit of attention. Its cache is one preallocated block per layer, [P, H_kv, capacity, D]; every
+The cohort is the unit of attention. Its cache is one preallocated block (cache.py); every
 prompt appends in memory in whatever order tokens come, and positions and scopes say who sees what (layout.py).
 Prompts of one prefix stand side by side and share its keys and values, where the attention can; elsewhere each begins
 with a copy of them.
@@ -130,7 +130,8 @@ class Cohort:
         """Takes memory: whoever makes a cohort has to `release` it.
 
         Args:
-            prefixes: of each prompt, or None; they are copied unless they are to be shared.
+            prefixes: of each prompt, or None; they are copied unless they are to be shared, which they must be where
+                values lie in blocks.
             pool: whose memory it takes.
             max_finished: the share of prompts that may be finished before their memory is given up, which means to
                 take the others to new memory.
@@ -172,6 +173,8 @@ class Cohort:
         self._retired = np.zeros(len(prompts), dtype=bool)  # finished; the row waits to be dropped
         prefixes = [prefixes[row] for row in order]
         copied = [None if share_prefixes else prefix for prefix in prefixes]
+        if pool.order.block is not None and any(copied):
+            raise ValueError("values in blocks: a prefix cannot be copied in front of others, only shared")
         self._prefixes = [prefix if share_prefixes else None for prefix in prefixes]  # the shared ones
         self._allocate(int((_lengths(copied) + self._own_lengths).max()) + self._room())
         self._copy_prefixes(copied)

@@ -98,7 +98,7 @@ class Decoder:
             # Our kernel for CPUs goes past what is finished; elsewhere it is computed, too.
             return Cohort(prompts, prefixes, pool, share, max_finished=0.75 if self.way == "native" else 0.5)
 
-        self._scheduler = Scheduler(config, make_cohort, share, overlap)
+        self._scheduler = Scheduler(config, make_cohort, share, overlap, pool.order.room_for)
 
     def add(self, prompts: Iterable[Prompt]) -> None:
         """Queues prompts; those added first run first, and take along what shares their prefix."""
@@ -182,6 +182,7 @@ class Decoder:
             smaller = halved(limits)
             if smaller is None:
                 self._in_flight.clear()
+                self.pool.limit(self._config.max_cached_tokens)
                 self._scheduler.restart(self._config)  # others may need less
                 raise
             logger.warning(

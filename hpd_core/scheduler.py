@@ -35,18 +35,25 @@ class Scheduler:
     """
 
     def __init__(
-        self, config: EngineConfig, make_cohort: MakeCohort, share_prefixes: bool = False, overlap: bool = False
+        self,
+        config: EngineConfig,
+        make_cohort: MakeCohort,
+        share_prefixes: bool,
+        overlap: bool,
+        room_for: Callable[[int], int],
     ) -> None:
         """Starts without work.
 
         Args:
             share_prefixes: whether the cohorts that `make_cohort` makes do.
             overlap: whether a step may be scheduled while another one is not finished.
+            room_for: cache slots that so many columns take.
         """
         self.config = config
         self._overlap = overlap
         self._share_prefixes = share_prefixes
         self._make_cohort = make_cohort
+        self._room_for = room_for
         self._waiting: OrderedDict[Prompt, None] = OrderedDict()  # in the order of their submission
         self._turn: list[Prompt] | None = None  # of those: what `_next_in_turn` found, until others wait
         self._prefixes: OrderedDict[Any, PrefixCache] = OrderedDict()  # least recently used first
@@ -128,7 +135,7 @@ class Scheduler:
             prefix = self._prefixes[prompt.prefix_key] if has_prefix else None
             if prefix is not None:
                 users[prefix] += 1
-            num_own = (len(prompts) + 1) * widest
+            num_own = (len(prompts) + 1) * self._room_for(widest)
             full = num_cached + num_own + self._num_prefix_slots(users) > self.config.max_cached_tokens
             alone = not prompts and not self.running
             if (num_new > max_tokens or full) and not alone:

@@ -32,7 +32,7 @@ constexpr int64_t CHUNK = 128, SCORE_PLANE = CHUNK * LANES;
 constexpr float INFINITE = std::numeric_limits<float>::infinity();
 // Of the left-hand side; so many rows' sums, times vectors of queries, stay in registers.
 constexpr int MAX_ROWS = REGISTERS == 32 ? 8 : 4;
-// Vectors of queries that are done together.
+// Vectors of queries that are done together, as `multiply` has them.
 constexpr int MAX_VECTORS = 2;
 
 // A lane's part of a sum: one number of fp32, a pair of bf16.
@@ -136,7 +136,7 @@ thread_local Scratch call_scratch;
 
 // What Python passes (native/attention.py has the same fields in the same order). Strides count numbers, not bytes.
 struct Problem {
-  int64_t num_prompts, num_kv_heads, group, key_size, value_size, num_tokens, window;
+  int64_t num_prompts, num_kv_heads, group, key_size, value_size, window;
   double scale, softcap;                                   // softcap 0: none
   const void *q, *k, *v;                                   // the stretch of the packed row: [t, H or H_kv, D]
   int64_t q_token, q_head, k_token, k_head, v_token, v_head;
@@ -148,7 +148,7 @@ struct Problem {
   int64_t q_row;                                           // R
   const int32_t *k_scopes, *k_positions;                   // [P, k_row], with LANES more behind a prompt's last column
   int64_t k_row;                                           // where a column holds nothing, it is later than every token
-  const int64_t *kv_prompts, *kv_columns;                  // [t]: where the new keys and values go
+  const int64_t* kv_columns;                               // [t]: where the new keys and values go, of their prompts
   const int64_t* prefix_of;                                // [P], -1 for none
   const void* const* prefix_keys;                          // per prefix as the cache, of one prompt
   const void* const* prefix_values;                        // 0 behind its last column
@@ -228,9 +228,9 @@ class Task {
     k_positions = p.k_positions + prompt * p.k_row;
     q_scopes = p.q_scopes + prompt * p.q_row - begin;
     q_positions = p.q_positions + prompt * p.q_row - begin;
-    const int64_t key_lanes = p.key_size / PER_LANE<T>, value_rows = ceil_div(p.value_size, LANES * PER_LANE<T>) * LANES * PER_LANE<T>;
-    query_plane = key_lanes * LANES;
-    sum_plane = value_rows * LANES;
+    constexpr int64_t dimensions = LANES * PER_LANE<T>;  // that `put_out` takes together
+    query_plane = p.key_size / PER_LANE<T> * LANES;
+    sum_plane = ceil_div(p.value_size, dimensions) * dimensions * LANES;
     char* scratch = task_scratch.take(4 * MAX_VECTORS * (query_plane + SCORE_PLANE + sum_plane));
     if (!scratch) return false;
     queries = reinterpret_cast<uint32_t*>(scratch);
@@ -299,8 +299,8 @@ class Task {
     }
     // Behind the last column that any of these tokens sees, nothing is computed; before the first that one of them does not see,
     // nobody looks.
-    const int64_t seen = up_to_unit(last_seen(own.count, first, stop, latest)), known = known_to_all(seen, earliest, latest);
-    const floats nothing[MAX_VECTORS] = {};
+    const int64_t seen = up_to_unit(last_seen(own.count, first, stop, latest));
+    const int64_t known = known_to_all(seen, earliest, latest), before = up_to_unit(prefix.count);
     for (int v = 0; v < vectors; v++) {
       lanes[v].highest = spread(LOWEST);
       lanes[v].sum = floats{};
@@ -308,13 +308,13 @@ class Task {
     }
     bool is_first = true;
     const auto take_in = [&](const Columns<T>& columns, int64_t count, auto look) {
-      for (int64_t c = 0; c < count; c += CHUNK, is_first = false)
-        add_chunk(lanes, vectors, {columns.keys + c * p.key_size, columns.values + c * p.value_size, std::min(CHUNK, count - c)}, is_first,
-                  [&](const Lane& lane, float* rows) { return look(lane, rows, c); });
+      for (int64_t c = 0; c < count; c += CHUNK, is_first = false) {
+        const Columns<T> chunk{columns.keys + c * p.key_size, columns.values + c * p.value_size, std::min(CHUNK, count - c)};
+        add_chunk(lanes, vectors, chunk, is_first, [&](const Lane& lane, float* rows) { return look(lane, rows, c); });
+      }
     };
-    take_in(prefix, up_to_unit(prefix.count), [&](const Lane& lane, float* rows, int64_t c) { return look_at_prefix(lane, rows, c, prefix.count); });
-    take_in(own, seen, [&](const Lane& lane, float* rows, int64_t c) { return look_at_own(lane, rows, c, known, seen); });
-    (void)nothing;
+    take_in(prefix, before, [&](auto& lane, float* rows, int64_t c) { return look_at_prefix(lane, rows, c, prefix.count); });
+    take_in(own, seen, [&](auto& lane, float* rows, int64_t c) { return look_at_own(lane, rows, c, known, seen); });
     for (int v = 0; v < vectors; v++) put_out(lanes[v], sums + v * sum_plane, 1.0f / lanes[v].sum);
   }
 
@@ -322,7 +322,8 @@ class Task {
   // hides the scores of what a query does not see, and gives the highest of the others.
   template <typename Look>
   void add_chunk(Lane* lanes, int vectors, const Columns<T>& chunk, bool is_first, Look look) {
-    multiply<T>({chunk.keys, p.key_size, in_tiles ? 2 * TILE : PER_LANE<T>}, chunk.count, {queries, query_plane}, p.key_size / PER_LANE<T>, vectors, {scores, SCORE_PLANE}, false, in_tiles);
+    const Left<T> keys{chunk.keys, p.key_size, in_tiles ? 2 * TILE : PER_LANE<T>};
+    multiply<T>(keys, chunk.count, {queries, query_plane}, p.key_size / PER_LANE<T>, vectors, {scores, SCORE_PLANE}, false, in_tiles);
     const int64_t lines = ceil_div(sizeof(T) * chunk.count * p.value_size, 64);
     Ahead ahead{reinterpret_cast<const char*>(chunk.values), ceil_div(lines * PER_LANE<T>, vectors * chunk.count)};
     for (int v = 0; v < vectors; v++) {
@@ -336,16 +337,17 @@ class Task {
         const floats factor = power_of_two(lanes[v].highest - most);
         lanes[v].highest = most;
         lanes[v].sum *= factor;
-        if (!is_first)
-          for (float* sum = sums + v * sum_plane; sum < sums + (v + 1) * sum_plane; sum += LANES) store(sum, load<floats>(sum) * factor);
+        float* const sum = sums + v * sum_plane;
+        for (int64_t i = 0; i < sum_plane && !is_first; i += LANES) store(sum + i, load<floats>(sum + i) * factor);
       }
       if (is_new)
         weigh(lanes[v], rows, chunk.count, unit, [&ahead] { ahead.fetch(); });
       else
         weigh(lanes[v], rows, chunk.count, unit, [] {});
     }
-    multiply<T>({chunk.values, unit, unit * p.value_size}, p.value_size, {reinterpret_cast<const uint32_t*>(scores), SCORE_PLANE}, chunk.count / PER_LANE<T>,
-                vectors, {sums, sum_plane}, !is_first, in_tiles);
+    const Left<T> values{chunk.values, unit, unit * p.value_size};
+    const Right weights{reinterpret_cast<const uint32_t*>(scores), SCORE_PLANE};
+    multiply<T>(values, p.value_size, weights, chunk.count / PER_LANE<T>, vectors, {sums, sum_plane}, !is_first, in_tiles);
   }
 
   void begin_with_sinks(Lane& lane) const {
@@ -540,8 +542,10 @@ bool attend_all(const Problem& p) {
     // Where one thread has all of a prompt's rows, it stores first what it reads then.
     if (parts > 1) {
 #pragma omp for schedule(static)
-      for (int64_t pair = 0; pair < pairs; pair++)
-        store_tokens<T>(p, pair / p.num_kv_heads, pair % p.num_kv_heads, starts[pair / p.num_kv_heads], starts[pair / p.num_kv_heads + 1]);
+      for (int64_t pair = 0; pair < pairs; pair++) {
+        const int64_t prompt = pair / p.num_kv_heads;
+        store_tokens<T>(p, prompt, pair % p.num_kv_heads, starts[prompt], starts[prompt + 1]);
+      }
     }
 #pragma omp for schedule(dynamic)
     for (int64_t job = 0; job < pairs * parts; job++) {

@@ -31,8 +31,7 @@ class _Problem(ctypes.Structure):
     """`Problem` of attention.cpp, field by field."""
 
     _fields_ = [
-        *((name, _INT) for name in ("num_prompts", "num_kv_heads", "group", "key_size", "value_size", "num_tokens")),
-        ("window", _INT),
+        *((name, _INT) for name in ("num_prompts", "num_kv_heads", "group", "key_size", "value_size", "window")),
         *((name, _NUMBER) for name in ("scale", "softcap")),
         *((name, _POINTER) for name in ("q", "k", "v")),
         *((name, _INT) for name in ("q_token", "q_head", "k_token", "k_head", "v_token", "v_head")),
@@ -42,7 +41,7 @@ class _Problem(ctypes.Structure):
         ("q_row", _INT),
         *((name, _POINTER) for name in ("k_scopes", "k_positions")),
         ("k_row", _INT),
-        *((name, _POINTER) for name in ("kv_prompts", "kv_columns", "prefix_of")),
+        *((name, _POINTER) for name in ("kv_columns", "prefix_of")),
         *(
             (name, _POINTER)
             for name in ("prefix_keys", "prefix_values", "prefix_lengths", "prefix_capacities", "sinks")
@@ -59,7 +58,7 @@ class NativeAttention:
         # What the addresses below are of; not the plan, which holds this object.
         self._keys, self._values = plan.keys, plan.values
         self._held = (plan.counts, plan.used, plan.q_scopes, plan.q_positions)
-        self._places = (plan.kv_prompts, plan.kv_columns)
+        self._kv_columns = plan.kv_columns
         if plan.k_scopes.shape != plan.k_positions.shape:
             raise ValueError(
                 f"scopes of {tuple(plan.k_scopes.shape)} columns, positions of {tuple(plan.k_positions.shape)}"
@@ -80,8 +79,8 @@ class NativeAttention:
         problem.q_row = plan.q_scopes.shape[1]
         problem.k_scopes, problem.k_positions = (columns.ctypes.data for columns in self._columns)
         problem.k_row = self._columns[0].shape[1]
-        problem.kv_prompts, problem.kv_columns = _address(plan.kv_prompts), _address(plan.kv_columns)
-        problem.capacity = _room(plan.keys[0], plan.values[0])
+        problem.kv_columns = _address(plan.kv_columns)
+        problem.capacity = _room(plan.keys, plan.values)
         rooms, addresses = zip(*map(_places, self._prefixes), strict=True) if self._prefixes else ((), ())
         self._rooms = np.array(rooms, dtype=np.int64)
         self._addresses = np.array(addresses, dtype=np.int64).reshape(-1, len(plan.keys), 2).transpose(1, 2, 0).copy()
@@ -120,7 +119,7 @@ class NativeAttention:
         q, k, v = (x if x.stride(2) == 1 else x.contiguous() for x in (q, k, v))
         float_sinks = None if sinks is None else sinks.float().contiguous()
         problem = self._problem
-        problem.num_tokens, problem.num_kv_heads = k.shape[:2]
+        problem.num_kv_heads = k.shape[1]
         problem.group, problem.key_size, problem.value_size = q.shape[1] // k.shape[1], q.shape[2], v.shape[2]
         problem.window = _NO_WINDOW if window is None else min(window, _NO_WINDOW)
         problem.scale, problem.softcap = scale, softcap or 0.0
@@ -183,27 +182,31 @@ def _padded(columns: Tensor, fill: int) -> npt.NDArray[np.int32]:
 def _places(prefix: PrefixCache) -> tuple[int, IntArray]:
     """A prefix's columns that there is memory for, and the addresses of its keys and values, [layers, 2]."""
     if not prefix.places:  # looked up once
-        rooms = {_room(keys, values) for keys, values in zip(prefix.keys, prefix.values, strict=True)}
+        room = _room(prefix.keys, prefix.values)
         addresses = [[x.data_ptr() for x in pair] for pair in zip(prefix.keys, prefix.values, strict=True)]
-        prefix.places.append((rooms.pop(), np.array(addresses, dtype=np.int64)))
+        prefix.places.append((room, np.array(addresses, dtype=np.int64)))
     return prefix.places[0]
 
 
-def _room(keys: Tensor, values: Tensor) -> int:
-    """The columns of a prompt that there is memory for.
+def _room(keys: Sequence[Tensor], values: Sequence[Tensor]) -> int:
+    """The columns of a prompt that there is memory for, the same in all layers.
 
     Args:
-        keys: [..., H_kv, C, D]
-        values: [..., H_kv, blocks, D_v, columns of a block]
+        keys: per layer [..., H_kv, C, D]
+        values: per layer [..., H_kv, blocks, D_v, columns of a block]
 
     Raises `ValueError` where they are not in order: the library would read and write elsewhere.
     """
-    num_blocks, value_size, block = values.shape[-3:]
-    room, key_size = num_blocks * block, keys.shape[-1]
-    if block != library.columns_of_block(values.dtype, key_size, value_size) or keys.shape[-2] > room:
-        raise ValueError(f"values are {num_blocks} blocks of {block} columns, keys {keys.shape[-2]} columns")
-    strides = (keys.shape[-3] * room * key_size, room * key_size, key_size, 1)[-keys.dim() :]
-    places = zip(keys.shape, keys.stride(), strides, strict=True)
-    if not values.is_contiguous() or any(size > 1 and found != wanted for size, found, wanted in places):
-        raise ValueError(f"keys or values have gaps: {keys.stride()}, {values.stride()}")
+    num_heads, num_columns, key_size = keys[0].shape[-3:]
+    num_blocks, value_size, block = values[0].shape[-3:]
+    room = num_blocks * block
+    if block != library.columns_of_block(values[0].dtype, key_size, value_size) or num_columns > room:
+        raise ValueError(f"values are {num_blocks} blocks of {block} columns, keys {num_columns} columns")
+    strides = (num_heads * room * key_size, room * key_size, key_size, 1)[-keys[0].dim() :]
+    for k, v in zip(keys, values, strict=True):
+        if k.shape != keys[0].shape or v.shape != values[0].shape:
+            raise ValueError(f"layers are stored in two ways: {tuple(k.shape)}, {tuple(v.shape)}")
+        places = zip(k.shape, k.stride(), strides, strict=True)
+        if not v.is_contiguous() or any(size > 1 and found != wanted for size, found, wanted in places):
+            raise ValueError(f"keys or values have gaps: {k.stride()}, {v.stride()}")
     return room

@@ -1,7 +1,7 @@
 // Matrix products of bf16 by AMX, where the processor has it: tiles of 16 rows of 64 bytes, multiplied as wholes.
 //
-// A tile of the right-hand side holds pairs of neighbouring terms of a sum, as vectors of bf16 do (attention.cpp): what is
-// packed for those is in order for tiles.
+// A tile of the right-hand side holds pairs of neighbouring terms of a sum, as vectors of bf16 do (attention.cpp): what is made
+// for those is in order for tiles.
 
 #pragma once
 

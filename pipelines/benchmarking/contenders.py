@@ -82,15 +82,19 @@ class EngineRuns:
         """
         self._model, self._workload, self._config = model, workload, config
         self._at_once, self._natural = at_once, natural
+        self._limits = config
         self._decoder: Decoder | None = None
 
     def __call__(self) -> Run:
-        """One run more."""
-        if self._decoder is None:
-            self._decoder = self._make_decoder()
-            self._run(self._decoder)
-        self._decoder.forget_prefixes()
-        return self._run(self._decoder)
+        """One run more. Where it fails, the next one begins with a fresh decoder."""
+        decoder, self._decoder = self._decoder, None
+        if decoder is None:
+            decoder = self._make_decoder()
+            self._run(decoder)
+        decoder.forget_prefixes()
+        run = self._run(decoder)
+        self._decoder = decoder
+        return run
 
     def once(self) -> Run:
         """By a decoder that has done nothing yet, and that is not kept."""
@@ -100,10 +104,16 @@ class EngineRuns:
         shape = models.cache_shape(self._model)
         num_tokens = self._model.get_output_embeddings().weight.shape[0]
         endings = self._workload.endings(self._model) if self._natural else Endings.none(num_tokens)
-        return Decoder(self._model, endings, fitted(self._config, shape, free_bytes(shape.device)), shape)
+        config = fitted(self._config, shape, free_bytes(shape.device))
+        self._limits = config
+        return Decoder(self._model, endings, config, shape)
 
     def _run(self, decoder: Decoder) -> Run:
-        return _decode(decoder, self._model, self._workload, self._config, self._at_once, self._natural)
+        run = _decode(decoder, self._model, self._workload, self._config, self._at_once, self._natural)
+        if decoder.limits == self._limits:
+            return run
+        note = f"out of memory: it goes on with {decoder.limits.max_tokens_per_step} tokens a step"
+        return dataclasses.replace(run, note=note)
 
 
 def run_engine(
@@ -116,7 +126,6 @@ def run_engine(
 def _decode(
     decoder: Decoder, model: Any, workload: Workload, config: EngineConfig, at_once: int | None, natural: bool
 ) -> Run:
-    limits = decoder.limits
     prepared = workload.prompts(model.config, config, natural=natural)
     at_once = at_once or len(prepared)
     started = time.perf_counter()
@@ -130,12 +139,9 @@ def _decode(
     num_tokens = sum(count for report in reports for cohort in report.cohorts for _, count in cohort)
     num_tokens -= sum(report.rejected_tokens for report in reports)
     num_logits = sum(len(tokens) for item in prepared for tokens in item.prompt.tokens)
-    note = None
-    if decoder.limits != limits:
-        note = f"out of memory: it began anew, with {decoder.limits.max_tokens_per_step} tokens a step, within its time"
     num_value_tokens = num_logits if natural else None
     code = {"attention": decoder.way, "layers": decoder.layers}
-    return Run(seconds, Work(num_tokens, num_logits), len(reports), num_value_tokens, note=note, code=code)
+    return Run(seconds, Work(num_tokens, num_logits), len(reports), num_value_tokens, code=code)
 
 
 def timed(run: Callable[[], Any]) -> Run:
@@ -150,13 +156,28 @@ Contender = TypeVar("Contender")
 
 
 def contenders(
-    model: Any, workload: Workload, config: EngineConfig, batch_size: int, draft_model: Any = None
+    model: Any,
+    workload: Workload,
+    config: EngineConfig,
+    batch_size: int,
+    draft_model: Any = None,
+    *,
+    keeps_engines: bool = True,
 ) -> Contenders:
-    """Name -> a run. `draft_model`: see `load_draft_model`; None: nobody who needs one."""
+    """Name -> a run.
+
+    Args:
+        draft_model: see `load_draft_model`; None: nobody who needs one.
+        keeps_engines: ours have their memory, and the copy of the weights that each has, from run to run.
+    """
     forced = workload.forced(model.config, config)
+    # Once for all of ours: what one of them keeps is not to make the next one's cache smaller.
+    shape = models.cache_shape(model)
+    config = fitted(config, shape, free_bytes(shape.device))
 
     def engine(**settings: Any) -> Callable[[], Run]:
-        return EngineRuns(model, workload, config.model_copy(update=settings))
+        runs = EngineRuns(model, workload, config.model_copy(update=settings))
+        return runs if keeps_engines else runs.once
 
     def rival(function: Rival, note: str | None = None) -> Callable[[], Run]:
         return lambda: _run_rival(function, model, forced, batch_size, note)

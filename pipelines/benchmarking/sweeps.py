@@ -159,7 +159,9 @@ def _share(workload: Workload, share: int, of: int) -> Workload:
 
 def _entrants(sweep: Sweep, point: _Point, model: Any, batch_size: int, only: Sequence[str] | None) -> Contenders:
     if sweep.name != "stack":
-        return chosen(contenders(model, point.workload, point.config, batch_size), only or _USUAL)
+        # Engines of all points at a time would be many.
+        everybody = contenders(model, point.workload, point.config, batch_size, keeps_engines=False)
+        return chosen(everybody, only or _USUAL)
 
     def engine(**settings: Any) -> Callable[[], Run]:
         config = point.config.model_copy(update=settings)

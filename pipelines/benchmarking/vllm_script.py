@@ -48,7 +48,7 @@ def main(path: str) -> None:
         prompts = [{"prompt_token_ids": prompt} for prompt in run["prompts"]]
         parameters = _parameters(run)
         if name not in warm:
-            engine.generate(prompts[:2], parameters[:2], use_tqdm=False)
+            engine.generate(prompts, parameters, use_tqdm=False)
             warm.add(name)
         if engine.reset_prefix_cache() is False:
             raise RuntimeError("vLLM's prefix cache could not be emptied")

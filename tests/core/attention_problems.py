@@ -17,7 +17,8 @@ from hpd_core.cohort import UNSEEN
 from hpd_core.layout import PUBLIC, visible
 from hpd_core.native.attention import NativeAttention
 
-POISON = 1e4
+POISON = {False: 1e4, True: torch.nan}
+"""What is in the cache where nothing is: numbers for those who may read it, and for the kernel in C++ none at all."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ def problem(rng: np.random.Generator, shape: Shape, *, is_native: bool = True) -
 
     def block(num_prompts: int, num_columns: int) -> CacheBlock:
         room = order.room_for(num_columns)
-        memory = torch.full((num_prompts * room * of_token.numbers_per_token,), POISON, dtype=shape.dtype)
+        memory = torch.full((num_prompts * room * of_token.numbers_per_token,), POISON[is_native], dtype=shape.dtype)
         return CacheBlock(of_token, order, memory, num_prompts, room)
 
     capacity = shape.earlier + int(counts.max()) + 3
@@ -209,7 +210,7 @@ def expected(item: Problem) -> Tensor:
 SHAPES = st.builds(
     Shape,
     counts=st.lists(st.one_of(st.integers(0, 7), st.integers(8, 40)), min_size=1, max_size=5).filter(any),
-    earlier=st.sampled_from([0, 1, 14, 50, 90]),
+    earlier=st.sampled_from([0, 1, 14, 50, 90, 300]),
     num_kv_heads=st.integers(1, 3),
     group=st.integers(1, 5),
     key_size=st.sampled_from([2, 8, 24, 32, 64, 80]),
@@ -224,7 +225,7 @@ SHAPES = st.builds(
 
 
 def check(item: Problem, found: Tensor) -> None:
-    rounding = 2e-5 if found.dtype == torch.float32 else 2e-2
+    rounding = 5e-5 if found.dtype == torch.float32 else 2e-2  # of fp32 at scores of some hundred
     torch.testing.assert_close(found.double(), expected(item), atol=rounding, rtol=rounding)
 
 
@@ -234,6 +235,7 @@ def check_cache(item: Problem, before: Tensor) -> None:
     written = torch.zeros(before.shape[:1] + before.shape[2:3], dtype=torch.bool)
     written[plan.kv_prompts, plan.kv_columns] = True
     kept = ~written[:, None, :, None]
-    assert torch.equal(plan.keys[0].where(kept, 0), before.where(kept, 0)), "wrote over the cache of others"
+    found, wanted = (keys.where(kept, 0).nan_to_num(1e4) for keys in (plan.keys[0], before))
+    assert torch.equal(found, wanted), "wrote over the cache of others"
     assert torch.equal(plan.keys[0][plan.kv_prompts, :, plan.kv_columns], item.k)
     assert torch.equal(by_column(plan.keys[0], plan.values[0])[plan.kv_prompts, :, plan.kv_columns], item.v)

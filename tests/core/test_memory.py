@@ -248,7 +248,7 @@ torch.set_num_threads(1)
 model = build_model("llama")
 attach(model)
 never = Endings.none(VOCABULARY)
-limits = EngineConfig(max_prompts_per_cohort=64, max_tokens_per_step=10**6, max_cached_tokens=10**7)
+limits = EngineConfig(max_prompts_per_cohort=64, max_tokens_per_step=10**6, max_cached_tokens=10**5)
 
 def run(count):
     rng = np.random.default_rng(1)
@@ -331,3 +331,40 @@ def test_weights_that_cannot_be_packed_leave_the_model_as_it_was(fail_at: int, m
     with pytest.raises(torch.OutOfMemoryError), linears.active():
         pass
     assert not any("forward" in layer.__dict__ for layer in linears._layers)
+
+
+def test_the_cache_is_one_piece_of_memory_once_the_engine_knows_how_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the settings ask for may be more than the system gives; a first step is made before anybody looks."""
+    empty = torch.empty
+
+    def refuse(*size: Any, **options: Any) -> torch.Tensor:
+        if size and isinstance(size[0], int) and size[0] > 1_000_000:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+        return empty(*size, **options)
+
+    monkeypatch.setattr(torch, "empty", refuse)
+    config = EngineConfig(max_cached_tokens=10**9)
+    decoder = Decoder(LLAMA, NEVER, config, cache_shape(LLAMA))
+    expected, _ = run(decoder, some_prompts(3))
+    monkeypatch.setattr(decoder, "_free_bytes", lambda: 0)
+    decoder.fit(config)
+    blocks = []
+    take = decoder.pool.take
+    monkeypatch.setattr(decoder.pool, "take", lambda *size: blocks.append(take(*size)) or blocks[-1])
+    assert run(decoder, some_prompts(3))[0] == expected
+    starts = {block.memory.untyped_storage().data_ptr() for block in blocks}
+    assert len(starts) == 1 < len(blocks)
+
+
+def test_forgotten_prefixes_are_computed_anew() -> None:
+    decoder = Decoder(LLAMA, NEVER, EngineConfig(), cache_shape(LLAMA))
+    work = []
+    for forgets in (False, False, True):
+        if forgets:
+            decoder.forget_prefixes()
+        decoder.add(some_prompts(5))
+        prefixes = []
+        while decoder.has_work:
+            prefixes += decoder.step().computed_prefixes
+        work.append(len(prefixes))
+    assert work == [2, 0, 2]

@@ -100,8 +100,14 @@ print("given" if given.value >> TILES & 1 else "refused")
 def test_a_prompt_attends_bit_for_bit_alike_in_any_company(tmp_path: Path, processor: str) -> None:
     """Alone its rows are cut into more parts, for the threads."""
     with compiled_for(processor, tmp_path):
-        for dtype, size, window in ((torch.bfloat16, 64, None), (torch.bfloat16, 24, 30), (torch.float32, 64, None)):
-            shape = Shape([9, 33, 2, 14], 40, key_size=size, prefix_lengths=(50,), dtype=dtype, window=window)
+        for dtype, size, window, cap, earlier in (
+            (torch.bfloat16, 64, None, None, 40),
+            (torch.bfloat16, 64, None, 3.0, 300),  # several chunks
+            (torch.bfloat16, 24, 30, None, 40),
+            (torch.float32, 64, None, None, 300),
+        ):
+            counts, prefix = [9, 33, 2, 14], (50,)
+            shape = Shape(counts, earlier, 2, 3, size, 64, prefix, dtype, window, softcap=cap, sinks=cap)
             for num_threads in (1, 3):
                 check_company(shape, num_threads)
 
@@ -199,13 +205,14 @@ def test_a_scale_that_would_turn_the_scores_round_is_refused(scale: float) -> No
 @needs_native
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_what_fills_up_vectors_and_tiles_is_not_what_was_in_memory(dtype: torch.dtype) -> None:
-    """NaN is there, from a larger problem of the same thread, and 0 times NaN would be NaN."""
-    for size, length in ((24, 1), (64, 31), (80, 33), (2, 32)):
+    """NaN is there, from a larger problem of the same thread, and 0 times NaN would be NaN. So it is in the cache."""
+    for size, value_size, length in ((24, 10, 1), (64, 64, 31), (80, 80, 33), (2, 10, 32), (32, 16, 40)):
         rng = np.random.default_rng(size)
-        before = problem(rng, Shape([60, 60], 90, key_size=80, value_size=80, prefix_lengths=(130,), dtype=dtype))
+        before = problem(rng, Shape([60, 60], 90, key_size=96, value_size=96, prefix_lengths=(130,), dtype=dtype))
         for x in (before.q, before.k, before.v):
             x.fill_(torch.nan)
-        item = problem(rng, Shape([9, 3], 40, key_size=size, value_size=10, prefix_lengths=(length,), dtype=dtype))
+        shape = Shape([9, 3], 40, key_size=size, value_size=value_size, prefix_lengths=(length,), dtype=dtype)
+        item = problem(rng, shape)
         with threads(1):
             assert before.run().isnan().all()
             check(item, item.run())
