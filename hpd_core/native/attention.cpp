@@ -5,9 +5,9 @@
 // and sums run from vector to vector, never across one. Scores stay in the core's own cache from the products to the softmax to
 // the values; who sees whom is decided from positions and scopes on the way, so that there is no mask of rows by columns.
 //
-// Both products have the cache on their left, where it lies: keys as rows of columns, values in blocks of some columns as rows of
-// dimensions (hpd_core/cache.py keeps them so). What is on the right is made for each block of queries: the queries, then their
-// weights. In bf16 an instruction takes two numbers of a sum at a time, so a lane of 32 bits holds a pair of neighbours of a sum;
+// Both products have the cache on their left, where it lies: keys as rows of columns, values in blocks of some columns as rows
+// of dimensions (hpd_core/cache.py keeps them so). What is on the right is made for each block of queries: the queries, then
+// their weights. In bf16 an instruction takes two numbers of a sum at a time, so a lane of 32 bits holds a pair of neighbours of a sum;
 // in fp32 one.
 //
 // Where the machine has no bf16 instructions, pairs are widened; where it multiplies tiles (AMX), they are multiplied so.
@@ -64,8 +64,9 @@ inline floats add_products(floats sum, words a, words b, const bf16*) {
 #endif
 }
 
-// What stands on one side of a product, or is written by one. On the left `row` numbers are between two rows and `step` between two
-// lanes of a row, or between two times the lanes of a tile's row; elsewhere `plane` words are between two vectors of queries.
+// What stands on one side of a product, or is written by one. On the left `row` numbers are between two rows, and `step` between
+// two lanes of a row; in tiles, between the lanes of one tile and those of the next. Elsewhere `plane` words are between two
+// vectors of queries.
 template <typename T>
 struct Left {
   const T* rows;
@@ -297,8 +298,8 @@ class Task {
       latest = std::max(latest, q_positions[token]);
       earliest = std::min(earliest, q_positions[token]);
     }
-    // Behind the last column that any of these tokens sees, nothing is computed; before the first that one of them does not see,
-    // nobody looks.
+    // Behind the last column that any of these tokens sees, nothing is computed; before the first that one of them does not
+    // see, nobody looks.
     const int64_t seen = up_to_unit(last_seen(own.count, first, stop, latest));
     const int64_t known = known_to_all(seen, earliest, latest), before = up_to_unit(prefix.count);
     for (int v = 0; v < vectors; v++) {
@@ -426,8 +427,8 @@ class Task {
     return x;
   }
 
-  // Of a prefix's columns from `first` on, `prefix` of which there are. They are at the positions 0, 1, ...: a query is behind all of
-  // them, maybe too far.
+  // Of a prefix's columns from `first` on, `prefix` of which there are. They are at the positions 0, 1, ...: a query is behind
+  // all of them, maybe too far.
   floats look_at_prefix(const Lane& lane, float* rows, int64_t first, int64_t prefix) const {
     const int64_t stop = std::min(CHUNK, up_to_unit(prefix) - first), count = std::min(stop, prefix - first);
     for (int64_t c = count; c < stop; c++) hide(rows + c * LANES, ints{});
@@ -494,8 +495,8 @@ class Task {
   }
 };
 
-// The new keys and values of a prompt's tokens `first` to `stop`, of one head, into the cache. Values fill up their last block with
-// 0: what is behind them weighs 0, but 0 times what happens to be in memory may be no number.
+// The new keys and values of a prompt's tokens `first` to `stop`, of one head, into the cache. Values fill up their last block
+// with 0: what is behind them weighs 0, but 0 times what happens to be in memory may be no number.
 template <typename T>
 void store_tokens(const Problem& p, int64_t prompt, int64_t head, int64_t first, int64_t stop) {
   const int64_t unit = columns_of_block<T>(p.key_size, p.value_size), block = (prompt * p.num_kv_heads + head) * p.capacity;
