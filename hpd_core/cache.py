@@ -87,15 +87,15 @@ class CacheBlock:
         """Into `rows`, prompts of another block: of each so many columns of all layers, or more."""
         if self.memory.device.type == "cpu":
             for to, from_, width in zip(rows.tolist(), source_rows.tolist(), num_columns.tolist(), strict=True):
-                places = self._order.places_of(width)
-                self._all_keys[:, to, :, :width] = source._all_keys[:, from_, :, :width]
-                self._all_values[:, to, :, :places] = source._all_values[:, from_, :, :places]
+                self._copy(to, source, from_, width)
         elif len(rows):  # a GPU would rather copy more than be called once more
             to, from_ = (to_device(index, self.memory.device) for index in (rows, source_rows))
-            width = int(num_columns.max())
-            places = self._order.places_of(width)
-            self._all_keys[:, to, :, :width] = source._all_keys[:, from_, :, :width]
-            self._all_values[:, to, :, :places] = source._all_values[:, from_, :, :places]
+            self._copy(to, source, from_, int(num_columns.max()))
+
+    def _copy(self, to: int | Tensor, source: CacheBlock, from_: int | Tensor, num_columns: int) -> None:
+        places = self._order.places_of(num_columns)
+        self._all_keys[:, to, :, :num_columns] = source._all_keys[:, from_, :, :num_columns]
+        self._all_values[:, to, :, :places] = source._all_values[:, from_, :, :places]
 
     def copy_of_prompt(self, row: int, num_columns: int) -> tuple[list[Tensor], list[Tensor]]:
         """A prompt's first keys, per layer [H_kv, C, D], and values in their order, in memory of their own.

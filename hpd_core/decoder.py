@@ -150,8 +150,11 @@ class Decoder:
     def limit(self, config: EngineConfig) -> None:
         """Sets other limits, while there is no work."""
         self._config = config
-        self.pool.limit(config.max_cached_tokens)
-        self._scheduler.restart(config)
+        self._restart(config)
+
+    def _restart(self, limits: EngineConfig) -> None:
+        self.pool.limit(limits.max_cached_tokens)
+        self._scheduler.restart(limits)
 
     def forget_prefixes(self) -> None:
         """Drops the cached prefixes, while there is no work."""
@@ -182,8 +185,7 @@ class Decoder:
             smaller = halved(limits)
             if smaller is None:
                 self._in_flight.clear()
-                self.pool.limit(self._config.max_cached_tokens)
-                self._scheduler.restart(self._config)  # others may need less
+                self._restart(self._config)  # others may need less
                 raise
             logger.warning(
                 "out of memory (%s); goes on with engine.max_tokens_per_step %d instead of %d, max_prompts_per_cohort "
@@ -208,8 +210,7 @@ class Decoder:
         """Drops what runs and queues all that is not finished. Returns what was, and is not reported yet."""
         prompts = list(self._open)
         self.clear()
-        self.pool.limit(limits.max_cached_tokens)
-        self._scheduler.restart(limits)
+        self._restart(limits)
         gc.collect()  # cycles may hold on to tensors
         if self._shape.device.type == "cuda":
             torch.cuda.empty_cache()

@@ -137,7 +137,7 @@ def main(
 
         if shares:
             engine = EngineRuns(model, workload, job.engine)
-            engine.once()
+            engine()
             report_shares(profile(model, engine))
         elif swept is not None:
             curve = run_sweep(swept, model, workload, job.engine, batch_size, repeats, only, console.print)

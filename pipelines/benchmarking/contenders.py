@@ -74,15 +74,16 @@ class EngineRuns:
     def __init__(
         self, model: Any, workload: Workload, config: EngineConfig, *, at_once: int | None = None, natural: bool = False
     ) -> None:
-        """Makes no decoder yet.
+        """Makes no decoder yet, but sets its limits by the memory that is free now, before others' engines take some.
 
         Args:
             at_once: so many prompts are decoded to their end before others begin; None: as the engine does it.
             natural: values end where the model ends them, K_max at the latest.
         """
-        self._model, self._workload, self._config = model, workload, config
+        shape = models.cache_shape(model)
+        self._model, self._workload, self._shape = model, workload, shape
+        self._config = fitted(config, shape, free_bytes(shape.device))
         self._at_once, self._natural = at_once, natural
-        self._limits = config
         self._decoder: Decoder | None = None
 
     def __call__(self) -> Run:
@@ -101,19 +102,30 @@ class EngineRuns:
         return self._run(self._make_decoder())
 
     def _make_decoder(self) -> Decoder:
-        shape = models.cache_shape(self._model)
         num_tokens = self._model.get_output_embeddings().weight.shape[0]
         endings = self._workload.endings(self._model) if self._natural else Endings.none(num_tokens)
-        config = fitted(self._config, shape, free_bytes(shape.device))
-        self._limits = config
-        return Decoder(self._model, endings, config, shape)
+        return Decoder(self._model, endings, self._config, self._shape)
 
     def _run(self, decoder: Decoder) -> Run:
-        run = _decode(decoder, self._model, self._workload, self._config, self._at_once, self._natural)
-        if decoder.limits == self._limits:
-            return run
-        note = f"out of memory: it goes on with {decoder.limits.max_tokens_per_step} tokens a step"
-        return dataclasses.replace(run, note=note)
+        prepared = self._workload.prompts(self._model.config, self._config, natural=self._natural)
+        at_once = self._at_once or len(prepared)
+        started = time.perf_counter()
+        reports: list[StepReport] = []
+        for first in range(0, len(prepared), at_once):
+            decoder.add([item.prompt for item in prepared[first : first + at_once]])
+            while decoder.has_work:
+                reports.append(decoder.step())
+        seconds = time.perf_counter() - started
+        # What was drafted in vain is no work that somebody else would have to do.
+        num_tokens = sum(count for report in reports for cohort in report.cohorts for _, count in cohort)
+        num_tokens -= sum(report.rejected_tokens for report in reports)
+        num_logits = sum(len(tokens) for item in prepared for tokens in item.prompt.tokens)
+        note = None
+        if decoder.limits != self._config:
+            note = f"out of memory: it goes on with {decoder.limits.max_tokens_per_step} tokens a step"
+        num_value_tokens = num_logits if self._natural else None
+        code = {"attention": decoder.way, "layers": decoder.layers}
+        return Run(seconds, Work(num_tokens, num_logits), len(reports), num_value_tokens, note=note, code=code)
 
 
 def run_engine(
@@ -121,27 +133,6 @@ def run_engine(
 ) -> Run:
     """One run by a fresh decoder. Arguments as `EngineRuns` has them."""
     return EngineRuns(model, workload, config, at_once=at_once, natural=natural).once()
-
-
-def _decode(
-    decoder: Decoder, model: Any, workload: Workload, config: EngineConfig, at_once: int | None, natural: bool
-) -> Run:
-    prepared = workload.prompts(model.config, config, natural=natural)
-    at_once = at_once or len(prepared)
-    started = time.perf_counter()
-    reports: list[StepReport] = []
-    for first in range(0, len(prepared), at_once):
-        decoder.add([item.prompt for item in prepared[first : first + at_once]])
-        while decoder.has_work:
-            reports.append(decoder.step())
-    seconds = time.perf_counter() - started
-    # What was drafted in vain is no work that somebody else would have to do.
-    num_tokens = sum(count for report in reports for cohort in report.cohorts for _, count in cohort)
-    num_tokens -= sum(report.rejected_tokens for report in reports)
-    num_logits = sum(len(tokens) for item in prepared for tokens in item.prompt.tokens)
-    num_value_tokens = num_logits if natural else None
-    code = {"attention": decoder.way, "layers": decoder.layers}
-    return Run(seconds, Work(num_tokens, num_logits), len(reports), num_value_tokens, code=code)
 
 
 def timed(run: Callable[[], Any]) -> Run:
@@ -171,9 +162,6 @@ def contenders(
         keeps_engines: ours have their memory, and the copy of the weights that each has, from run to run.
     """
     forced = workload.forced(model.config, config)
-    # Once for all of ours: what one of them keeps is not to make the next one's cache smaller.
-    shape = models.cache_shape(model)
-    config = fitted(config, shape, free_bytes(shape.device))
 
     def engine(**settings: Any) -> Callable[[], Run]:
         runs = EngineRuns(model, workload, config.model_copy(update=settings))

@@ -10,7 +10,6 @@ from typing import Any
 
 from hpd_core import EngineConfig, models
 from hpd_core.baseline import AutoregressiveBaseline
-from hpd_core.memory import fitted, free_bytes
 from hpd_core.tokenization import SegmentTokenizer
 from pipelines.benchmarking.contenders import GENERATE, TREE, Contenders, EngineRuns, Run
 from pipelines.benchmarking.workload import Workload
@@ -19,9 +18,6 @@ from pipelines.errors import UsageError
 
 def natural_contenders(model: Any, workload: Workload, config: EngineConfig, batch_size: int) -> Contenders:
     """Name -> a run. Values may be anything; the engine's constraints are off, because `generate` has none."""
-
-    shape = models.cache_shape(model)
-    config = fitted(config, shape, free_bytes(shape.device))  # once for all of ours, as in `contenders`
 
     def engine(**settings: Any) -> Callable[[], Run]:
         return EngineRuns(model, workload, config.model_copy(update=settings), natural=True)

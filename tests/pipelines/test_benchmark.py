@@ -19,7 +19,8 @@ from hpd_core.attention import ATTENTION_NAME, packed_attention
 from hpd_core.layout import visible
 from pipelines.benchmark import app
 from pipelines.benchmarking import yardsticks
-from pipelines.benchmarking.profiling import ATTENTION, BOOKKEEPING, CHOOSING, HEAD, LINEAR, REST
+from pipelines.benchmarking.contenders import EngineRuns
+from pipelines.benchmarking.profiling import ATTENTION, BOOKKEEPING, CHOOSING, HEAD, LINEAR, REST, profile
 from pipelines.benchmarking.workload import Workload, branch_prompts
 from pipelines.benchmarking.yardsticks import CompiledDense, Floor, Work, best_shape, run_dense
 from tests.core.pretended_gpu import pretended_gpu
@@ -161,6 +162,25 @@ def test_a_profile_has_every_part_and_leaves_nothing_behind(workplace: Workplace
     assert min(seconds.values()) >= 0
     assert transformers.AttentionInterface()[ATTENTION_NAME] is packed_attention
     assert torch.get_num_threads() == threads
+
+
+def test_a_profile_is_of_one_run_of_a_warm_engine(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
+    workplace.write_parquet("a.parquet", products(NUM_RECORDS))
+    runs: list[Any] = []
+    run_once = EngineRuns._run
+    monkeypatch.setattr(EngineRuns, "_run", lambda self, decoder: runs.append(decoder) or run_once(self, decoder))
+
+    def counting(model: Any, engine: Any) -> dict[str, float]:
+        before = len(runs)
+        seconds = profile(model, engine)
+        assert before > 0
+        assert len(runs) == before + 1
+        assert runs[-1] is runs[0]
+        return seconds
+
+    monkeypatch.setattr("pipelines.benchmark.profile", counting)
+    result = run(workplace, "--profile")
+    assert result.exit_code == 0, result.output
 
 
 @pytest.mark.parametrize("options", [["--all"], ["--profile"]])
