@@ -24,7 +24,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 import torch
@@ -184,6 +184,12 @@ class AttentionPlan:
                 for prompts, rows in self._cut(part, group * num_kv_heads)
             ]
         return self._tiles[key]
+
+    @overload
+    def kernel(self, way: Literal["native"]) -> NativeAttention: ...
+
+    @overload
+    def kernel(self, way: Literal["triton"]) -> TritonAttention: ...
 
     def kernel(self, way: Literal["native", "triton"]) -> NativeAttention | TritonAttention:
         """The cohort's attention by a kernel of ours; all layers have the same."""

@@ -4,8 +4,9 @@ Any model of transformers runs by its own code (`transformers_logits`). Layers a
 (`FusedLayers`): the model's own linear layers (with AMX whole MLPs, packing.py),
 and between them norms, rotary embedding and SwiGLU, a function each
 where transformers makes several copies: in C++ on a CPU (native/pointwise.cpp), by torch.compile on a GPU
-(compiled.py). It computes the last layer behind its attention only for tokens whose logits are wanted, and logits in
-blocks.
+(compiled.py). Where all linear layers are ours, too (AMX), the same functions are called by C++, all layers in one call
+(native/layers.py). The last layer behind its attention is computed only for tokens whose logits are wanted, and logits
+in blocks.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from transformers.activations import ACT2FN
 
 from hpd_core.attention import ATTENTION_NAME, PackedBatch
 from hpd_core.native import library, pointwise
+from hpd_core.native.layers import LayerWeights, NativeLayers
 from hpd_core.native.pointwise import Norm, norm_of
 from hpd_core.packing import PackedLinears
 
@@ -82,6 +84,7 @@ class FusedLayers:
         self.by = by
         self._model = model
         self._layers = list(_layers(model))
+        self._at_once: NativeLayers | None = None
         if by == "native":
             self._between: Pointwise = pointwise
         else:
@@ -136,10 +139,48 @@ class FusedLayers:
         linears: PackedLinears | None = None,
     ) -> Iterable[Tensor]:
         """As `transformers_logits`. `linears`: packed weights, active."""
-        base, layers, between = self._model.model, self._layers, self._between
-        attend = transformers.AttentionInterface()[ATTENTION_NAME]
+        base = self._model.model
         x = base.embed_tokens(token_ids)  # the residual stream, [T, D]
         cos, sin = (angles[0] for angles in base.rotary_emb(x[None], position_ids=positions[None]))
+        at_once = self._layers_at_once(linears) if linears is not None and batch.way == "native" else None
+        if at_once is not None:
+            hidden = at_once.run(x, cos, sin, batch.plans, logit_rows)
+            batch.num_calls += len(self._layers)
+        else:
+            hidden = self._one_by_one(x, cos, sin, logit_rows, batch, linears)
+        return self._in_blocks(hidden) if len(logit_rows) else []
+
+    def _layers_at_once(self, linears: PackedLinears) -> NativeLayers | None:
+        """All layers as one function, where all of their products are by tiles; asked anew for every step."""
+        weights = []
+        for layer in self._layers:
+            attention = layer.self_attn
+            projections = (attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj)
+            tiled, mlp = [linears.tiled(projection) for projection in projections], linears.gated_mlp(layer.mlp)
+            if mlp is None or None in tiled:
+                return None
+            norms = (layer.input_layernorm, layer.post_attention_layernorm)
+            weights.append(
+                LayerWeights(
+                    *map(norm_of, norms),
+                    *(_norms_of_heads(attention) or (None, None)),
+                    *tiled,
+                    mlp,
+                    _window(attention),
+                    attention.scaling,
+                )
+            )
+        last = norm_of(self._model.model.norm)
+        if self._at_once is None or not self._at_once.is_made_of(weights, last):
+            self._at_once = NativeLayers(weights, last, self._layers[0].self_attn.head_dim)
+        return self._at_once
+
+    def _one_by_one(
+        self, x: Tensor, cos: Tensor, sin: Tensor, logit_rows: Tensor, batch: PackedBatch, linears: PackedLinears | None
+    ) -> Tensor:
+        """All layers and the last norm, function by function; [n, D]."""
+        layers, between = self._layers, self._between
+        attend = transformers.AttentionInterface()[ATTENTION_NAME]
         delta = None  # what the layer before adds to it
         for layer in layers:
             attention, mlp = layer.self_attn, layer.mlp
@@ -148,8 +189,7 @@ class FusedLayers:
                 project(normed).view(len(x), -1, attention.head_dim)
                 for project in (attention.q_proj, attention.k_proj, attention.v_proj)
             )
-            norms = (norm_of(attention.q_norm), norm_of(attention.k_norm)) if hasattr(attention, "q_norm") else None
-            q, k = between.rotary(q, k, cos, sin, norms)
+            q, k = between.rotary(q, k, cos, sin, _norms_of_heads(attention))
             attended, _ = attend(
                 attention,
                 *(heads.transpose(0, 1)[None] for heads in (q, k, v)),
@@ -162,14 +202,14 @@ class FusedLayers:
             if layer is layers[-1]:
                 # Nobody attends to what comes behind: keys and values are stored.
                 if not len(logit_rows):
-                    return []
+                    return x[:0]
                 attended, x = attended.index_select(0, logit_rows), x.index_select(0, logit_rows)
             normed = between.add_norm(x, attention.o_proj(attended), *norm_of(layer.post_attention_layernorm))
             if linears is not None and (gated_mlp := linears.gated_mlp(mlp)) is not None:
                 delta = gated_mlp(normed)
             else:
                 delta = mlp.down_proj(between.swiglu(mlp.gate_proj(normed), mlp.up_proj(normed)))
-        return self._in_blocks(between.add_norm(x, delta, *norm_of(base.norm)))
+        return between.add_norm(x, delta, *norm_of(self._model.model.norm))
 
     def _in_blocks(self, hidden: Tensor) -> Iterator[Tensor]:
         head = self._model.lm_head
@@ -215,6 +255,11 @@ def _replaced_parts(model: Any) -> Iterator[torch.nn.Module]:
         yield layer.mlp.act_fn
         if hasattr(layer.self_attn, "q_norm"):
             yield from (layer.self_attn.q_norm, layer.self_attn.k_norm)
+
+
+def _norms_of_heads(attention: Any) -> tuple[Norm, Norm] | None:
+    """Of queries and of keys, where there are any."""
+    return (norm_of(attention.q_norm), norm_of(attention.k_norm)) if hasattr(attention, "q_norm") else None
 
 
 def _window(attention: Any) -> int | None:

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from hpd_core.native import linear
+from hpd_core.native.linear import TiledLinear, TiledMLP
 
 _ROWS_EXPECTED = 1024
 """Of an input; oneDNN picks the order by it. What comes in the end may be anything."""
@@ -60,14 +60,20 @@ class PackedLinears:
             for layer in self._layers:
                 layer.__dict__.pop("forward", None)  # there is none where memory was too short to pack it
 
-    def gated_mlp(self, mlp: Any) -> Forward | None:
+    def tiled(self, layer: Any) -> TiledLinear | None:
+        """This layer by tiles, if it is so that it is multiplied while `active`, and nobody waits for the module's call."""
+        packed = self._packed.get(layer)
+        is_tiled = packed is not None and isinstance(packed.forward, TiledLinear) and not _is_waited_for(layer)
+        return packed.forward if is_tiled else None
+
+    def gated_mlp(self, mlp: Any) -> TiledMLP | None:
         """x -> down_proj(silu(gate_proj(x)) * up_proj(x)) of this MLP, if it was named and can be had."""
         layers = self._mlps.get(mlp)
         if layers is None or layers != _layers_of(mlp) or not all(map(_is_plain, layers)):
             return None
         return self._forward(mlp, layers, _pack_mlp)
 
-    def _forward(self, key: Any, layers: tuple[torch.nn.Linear, ...], pack: Callable[..., Forward]) -> Forward:
+    def _forward(self, key: Any, layers: tuple[torch.nn.Linear, ...], pack: Callable[..., Any]) -> Any:
         packed, state = self._packed.get(key), _state(layers)
         if packed is None or packed.state != state:  # new, or trained since
             packed = self._packed[key] = _Packed(pack(*layers), state)
@@ -102,18 +108,21 @@ def _is_plain(layer: torch.nn.Linear) -> bool:
     """What may change while the model is in use: nobody waits for the call, and there is nothing but a weight."""
     return (
         layer.bias is None
-        and not layer._forward_hooks
-        and not layer._forward_pre_hooks
+        and not _is_waited_for(layer)
         and "forward" not in layer.__dict__
         and layer.weight.dtype == torch.bfloat16
     )
+
+
+def _is_waited_for(layer: torch.nn.Linear) -> bool:
+    return bool(layer._forward_hooks or layer._forward_pre_hooks)
 
 
 def _pack(layer: torch.nn.Linear) -> Forward:
     weight = layer.weight.detach()
     bias = None if layer.bias is None else layer.bias.detach().contiguous()  # oneDNN would misread another
     if linear.fits(weight) and (bias is None or linear.is_read(bias)):
-        return partial(linear.linear, weight=linear.pack(weight), bias=bias)
+        return TiledLinear(linear.pack(weight), bias)
     packed = torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS_EXPECTED)
 
     def forward(x: Tensor) -> Tensor:
@@ -123,9 +132,9 @@ def _pack(layer: torch.nn.Linear) -> Forward:
     return forward
 
 
-def _pack_mlp(gate: torch.nn.Linear, up: torch.nn.Linear, down: torch.nn.Linear) -> Forward:
+def _pack_mlp(gate: torch.nn.Linear, up: torch.nn.Linear, down: torch.nn.Linear) -> TiledMLP:
     gate_up = linear.pack_gated(gate.weight.detach(), up.weight.detach())
-    return partial(linear.gated_mlp, gate_up=gate_up, down=linear.pack(down.weight.detach()))
+    return TiledMLP(gate_up, linear.pack(down.weight.detach()))
 
 
 def _state(layers: tuple[torch.nn.Linear, ...]) -> State:

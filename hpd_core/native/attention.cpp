@@ -17,6 +17,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "kernels.h"
 #include "scratch.h"
 #include "tiles.h"
 #include "vectors.h"
@@ -132,33 +133,6 @@ void multiply(Left<T> a, int64_t rows, Right b, int64_t depth, int vectors, Out 
 
 thread_local Scratch task_scratch;
 thread_local Scratch call_scratch;
-
-}  // namespace
-
-// What Python passes (native/attention.py has the same fields in the same order). Strides count numbers, not bytes.
-struct Problem {
-  int64_t num_prompts, num_kv_heads, group, key_size, value_size, window;
-  double scale, softcap;                                   // softcap 0: none
-  const void *q, *k, *v;                                   // the stretch of the packed row: [t, H or H_kv, D]
-  int64_t q_token, q_head, k_token, k_head, v_token, v_head;
-  void* out;                                               // [t, H, D_v], contiguous
-  void *keys, *values;                                     // the cache: [P, H_kv, C, D]; [P, H_kv, C / u, D_v, u], contiguous
-  int64_t capacity;                                        // C; u is what `hpd_columns_of_block` says
-  const int64_t *counts, *used;                            // [P]: tokens of this step; columns in use
-  const int64_t *q_scopes, *q_positions;                   // [P, R]: of each prompt's tokens
-  int64_t q_row;                                           // R
-  const int32_t *k_scopes, *k_positions;                   // [P, k_row], with LANES more behind a prompt's last column
-  int64_t k_row;                                           // where a column holds nothing, it is later than every token
-  const int64_t* kv_columns;                               // [t]: where the new keys and values go, of their prompts
-  const int64_t* prefix_of;                                // [P], -1 for none
-  const void* const* prefix_keys;                          // per prefix as the cache, of one prompt
-  const void* const* prefix_values;                        // 0 behind its last column
-  const int64_t *prefix_lengths, *prefix_capacities;
-  const float* sinks;                                      // [H] or null
-  int64_t num_threads;
-};
-
-namespace {
 
 // Of two rows that are APART: the first keeps the lanes whose number has no such bit, the second those whose has, and what they
 // lose they take from each other.
@@ -574,7 +548,7 @@ bool attend_all(const Problem& p) {
 
 }  // namespace
 
-// 0, or 1 where memory is missing: then what is written is not whole.
+
 extern "C" int hpd_attend_float32(const Problem* p) { return attend_all<float>(*p) ? 0 : 1; }
 extern "C" int hpd_attend_bfloat16(const Problem* p) { return attend_all<bf16>(*p) ? 0 : 1; }
 // u of `Problem`, of heads of these sizes.

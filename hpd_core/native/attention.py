@@ -18,7 +18,7 @@ from hpd_core.native import library
 if TYPE_CHECKING:
     from hpd_core.attention import AttentionPlan, PrefixCache
 
-_NO_WINDOW = 2**31 - 1
+NO_WINDOW = 2**31 - 1
 _NEVER = 2**31 - 1
 """A position that no token sees."""
 _MOST_LANES = 32
@@ -72,6 +72,7 @@ class NativeAttention:
             if prefix is not None:
                 self._prefix_of[part.start : part.stop] = self._prefixes.index(prefix)
         self._lengths = np.array([prefix.num_tokens for prefix in self._prefixes], dtype=np.int64)
+        self._layers: IntArray | None = None
         self._problem = problem = _Problem()
         problem.num_prompts = len(plan.counts)
         problem.counts, problem.used = _address(plan.counts), _address(plan.used)
@@ -86,6 +87,36 @@ class NativeAttention:
         self._addresses = np.array(addresses, dtype=np.int64).reshape(-1, len(plan.keys), 2).transpose(1, 2, 0).copy()
         problem.prefix_of, problem.prefix_lengths = _address(self._prefix_of), _address(self._lengths)
         problem.prefix_capacities = _address(self._rooms)
+
+    @property
+    def problem(self) -> int:
+        """Address of what is the same in all layers, for `hpd_layers`."""
+        return ctypes.addressof(self._problem)
+
+    @property
+    def addresses(self) -> tuple[int, int, int]:
+        """Addresses of where the layers' keys are, their values, and those of the prefixes ([layers, 2, prefixes]).
+
+        They are there for as long as this object is.
+        """
+        if self._layers is None:
+            pairs = [[x.data_ptr() for x in tensors] for tensors in (self._keys, self._values)]
+            self._layers = np.array(pairs, dtype=np.int64)
+        keys, values = (row.ctypes.data for row in self._layers)
+        return keys, values, self._addresses.ctypes.data
+
+    @property
+    def num_prefixes(self) -> int:
+        """Of those that prompts with tokens attend to."""
+        return len(self._prefixes)
+
+    def check_layers(self, num_layers: int, num_kv_heads: int, head_size: int, dtype: torch.dtype) -> None:
+        """Raises `RuntimeError` if the cache is not for such layers."""
+        keys, values = self._keys[0], self._values[0]
+        found = (len(self._keys), keys.shape[1], keys.shape[3], values.shape[3], keys.dtype, values.dtype)
+        wanted = (num_layers, num_kv_heads, head_size, head_size, dtype, dtype)
+        if found != wanted:
+            raise RuntimeError(f"layers, heads, their sizes and types are {wanted}; the cache is for {found}")
 
     def attend(
         self,
@@ -121,7 +152,7 @@ class NativeAttention:
         problem = self._problem
         problem.num_kv_heads = k.shape[1]
         problem.group, problem.key_size, problem.value_size = q.shape[1] // k.shape[1], q.shape[2], v.shape[2]
-        problem.window = _NO_WINDOW if window is None else min(window, _NO_WINDOW)
+        problem.window = NO_WINDOW if window is None else min(window, NO_WINDOW)
         problem.scale, problem.softcap = scale, softcap or 0.0
         problem.q, problem.k, problem.v = q.data_ptr(), k.data_ptr(), v.data_ptr()
         problem.q_token, problem.q_head, _ = q.stride()

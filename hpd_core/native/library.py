@@ -28,8 +28,8 @@ from hpd_core.embedded import cache_folder
 logger = logging.getLogger(__name__)
 
 _FOLDER = Path(__file__).parent
-_SOURCES = ("attention.cpp", "linear.cpp", "pointwise.cpp")
-_HEADERS = ("scratch.h", "tiles.h", "vectors.h")
+_SOURCES = ("attention.cpp", "layers.cpp", "linear.cpp", "pointwise.cpp")
+_HEADERS = ("kernels.h", "scratch.h", "tiles.h", "vectors.h")
 _FLAGS = (
     "-O3",
     "-march=native",
@@ -59,10 +59,11 @@ _ARGUMENTS = {
 
 _ARGUMENTS_OF_OTHERS = {
     "has_tiles": [],
+    "layers": [_POINTER],
     "linear": [_POINTER, _INT, _INT, _POINTER, _INT, _POINTER, _POINTER, _INT, _INT],
     "gated_mlp": [_POINTER, _INT, _INT, _POINTER, _INT, _INT, _POINTER, _INT, _POINTER, _INT, _INT],
 }
-_GIVES_INT = ("attend", "columns_of_block", "has_tiles", "gated_mlp")
+_GIVES_INT = ("attend", "columns_of_block", "has_tiles", "layers", "gated_mlp")
 
 
 class NativeError(Exception):

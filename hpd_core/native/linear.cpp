@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "kernels.h"
 #include "scratch.h"
 #include "tiles.h"
 #include "vectors.h"

@@ -74,6 +74,30 @@ def _panels(weight: Tensor, multiple: int) -> Tensor:
     return pairs.view(-1, _TILE, weight.shape[1] // _DEPTH, _TILE).permute(0, 2, 3, 1)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class TiledLinear:
+    """`linear` by this weight and bias."""
+
+    weight: PackedWeight
+    bias: Tensor | None = None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """x [..., K] -> [..., N]"""
+        return linear(x, self.weight, self.bias)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TiledMLP:
+    """`gated_mlp` by these weights."""
+
+    gate_up: PackedWeight
+    down: PackedWeight
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """x [..., K] -> [..., N]"""
+        return gated_mlp(x, self.gate_up, self.down)
+
+
 def linear(x: Tensor, weight: PackedWeight, bias: Tensor | None = None) -> Tensor:
     """x [..., K] times the weight, [..., N], plus the bias [N]. Sums in fp32, rounded once."""
     if bias is not None and (bias.shape != (weight.num_columns,) or not is_read(bias)):

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels.h"
 #include "vectors.h"
 
 namespace {

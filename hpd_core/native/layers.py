@@ -1,0 +1,230 @@
+"""The function of `layers.cpp` on tensors: all decoder layers in one call, where their products are by tiles (AMX)."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from hpd_core.native import library
+from hpd_core.native.attention import NO_WINDOW
+from hpd_core.native.linear import TiledLinear, TiledMLP, is_read
+from hpd_core.native.pointwise import Norm
+
+if TYPE_CHECKING:
+    from hpd_core.attention import AttentionPlan
+
+_INT, _NUMBER, _POINTER = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
+
+
+class _Linear(ctypes.Structure):
+    """These are the structures of layers.cpp, field by field."""
+
+    _fields_ = [("weight", _POINTER), ("blocks", _INT), ("columns", _INT), ("bias", _POINTER)]
+
+
+class _Norm(ctypes.Structure):
+    _fields_ = [("weight", _POINTER), ("eps", _NUMBER)]
+
+
+class _Layer(ctypes.Structure):
+    _fields_ = [
+        *((name, _Norm) for name in ("before_attention", "before_mlp", "of_queries", "of_keys")),
+        *((name, _Linear) for name in ("q", "k", "v", "o", "gate_up", "down")),
+        ("window", _INT),
+        ("scale", _NUMBER),
+    ]
+
+
+class _Cohort(ctypes.Structure):
+    _fields_ = [
+        ("problem", _POINTER),
+        ("first_token", _INT),
+        *((name, _POINTER) for name in ("keys", "values", "prefixes")),
+        ("num_prefixes", _INT),
+    ]
+
+
+class _Step(ctypes.Structure):
+    _fields_ = [
+        *((name, _INT) for name in ("num_layers", "num_cohorts", "num_tokens", "num_logit_rows")),
+        *((name, _INT) for name in ("size", "num_heads", "num_kv_heads", "head_size")),
+        *((name, _POINTER) for name in ("layers", "cohorts")),
+        ("last", _Norm),
+        *((name, _POINTER) for name in ("x", "cos", "sin", "logit_rows", "out", "normed", "delta")),
+        *((name, _POINTER) for name in ("q", "k", "v", "attended", "seconds")),
+        ("num_threads", _INT),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class LayerWeights:
+    """One decoder layer as Llama has it.
+
+    Attributes:
+        before_attention, before_mlp: norms of the residual stream.
+        of_queries, of_keys: norms of each head, or None (both).
+        window: of attention, or None.
+        scale: scores are multiplied by it.
+    """
+
+    before_attention: Norm
+    before_mlp: Norm
+    of_queries: Norm | None
+    of_keys: Norm | None
+    q: TiledLinear
+    k: TiledLinear
+    v: TiledLinear
+    o: TiledLinear
+    mlp: TiledMLP
+    window: int | None
+    scale: float
+
+    @property
+    def key(self) -> Sequence[object]:
+        """Equal where the same is computed from the same memory."""
+        norms = (self.before_attention, self.before_mlp, self.of_queries, self.of_keys)
+        return (*map(_key, norms), self.q, self.k, self.v, self.o, self.mlp, self.window, self.scale)
+
+
+def _key(norm: Norm | None) -> object:
+    return None if norm is None else (norm[0].data_ptr(), norm[1])
+
+
+class NativeLayers:
+    """All layers and the norm behind the last.
+
+    Attributes:
+        seconds: float64 [3], where somebody wants to know: processor time of the calling thread in linear layers, in attention
+            and in the rest is added to it.
+    """
+
+    def __init__(self, weights: Sequence[LayerWeights], last: Norm, head_size: int) -> None:
+        """Raises `RuntimeError` for sizes that do not fit each other, or norms that the library does not read."""
+        self._held = weights, last  # the library has their addresses
+        self._keys = _keys(weights, last)
+        self.seconds: npt.NDArray[np.float64] | None = None
+        self._workspace = last[0].new_empty(0)
+        first = weights[0]
+        self._size = len(last[0])
+        self._head_size = head_size
+        self._num_heads, self._num_kv_heads = (part.weight.num_columns // head_size for part in (first.q, first.k))
+        for layer in weights:
+            self._check_layer(layer)
+        _check(last[0], self._size)
+        self._layers = (_Layer * len(weights))(*map(_layer, weights))
+
+    def _check_layer(self, layer: LayerWeights) -> None:
+        """The library takes sizes on trust."""
+        size, heads, kv_heads = self._size, self._num_heads * self._head_size, self._num_kv_heads * self._head_size
+        hidden = layer.mlp.down.depth
+        products = [layer.q.weight, layer.k.weight, layer.v.weight, layer.o.weight, layer.mlp.gate_up, layer.mlp.down]
+        found = [(product.num_columns, product.depth) for product in products]
+        wanted = [(heads, size), (kv_heads, size), (kv_heads, size), (size, heads), (hidden, size), (size, hidden)]
+        if found != wanted or self._num_heads % self._num_kv_heads:
+            raise RuntimeError(f"layers of {found}; the model's others are of {wanted}")
+        for weight, _ in (layer.before_attention, layer.before_mlp):
+            _check(weight, size)
+        for norm in (layer.of_queries, layer.of_keys):
+            if norm is not None:
+                _check(norm[0], self._head_size)
+        if not layer.scale > 0:
+            raise RuntimeError(f"scores are multiplied by {layer.scale}; they must keep their order")
+
+    def is_made_of(self, weights: Sequence[LayerWeights], last: Norm) -> bool:
+        """Whether a new one would compute the same."""
+        return self._keys == _keys(weights, last)
+
+    def run(self, x: Tensor, cos: Tensor, sin: Tensor, plans: Sequence[AttentionPlan], logit_rows: Tensor) -> Tensor:
+        """What comes out behind the last norm, [n, size], of the n tokens `logit_rows`.
+
+        Keys and values of all tokens are stored.
+
+        Args:
+            x: [T, size], the embeddings; it is written to.
+            cos, sin: [T, head size]
+            plans: of the cohorts, which the T tokens are of.
+            logit_rows: int64 [n]
+
+        Raises:
+            MemoryError: there is none left.
+            RuntimeError: the model's heads are not those that the cache was made for.
+        """
+        num_tokens, heads = len(x), (self._num_heads, self._num_kv_heads, self._head_size)
+        _check(x, num_tokens, self._size)
+        _check(cos, num_tokens, self._head_size)
+        _check(sin, num_tokens, self._head_size)
+        if logit_rows.dtype != torch.int64 or not logit_rows.is_contiguous() or len(logit_rows) > num_tokens:
+            raise RuntimeError(f"logit rows of {logit_rows.dtype}, {len(logit_rows)} of {num_tokens} tokens")
+        kernels = [plan.kernel("native") for plan in plans]
+        for kernel in kernels:
+            kernel.check_layers(len(self._layers), self._num_kv_heads, self._head_size, x.dtype)
+        cohorts = (_Cohort * len(plans))(
+            *(
+                _Cohort(kernel.problem, plan.start, *kernel.addresses, kernel.num_prefixes)
+                for plan, kernel in zip(plans, kernels, strict=True)
+            )
+        )
+        out = x.new_empty(len(logit_rows), self._size)
+        step = _Step(
+            *(len(self._layers), len(plans), num_tokens, len(logit_rows)),
+            *(self._size, *heads),
+            *(ctypes.addressof(self._layers), ctypes.addressof(cohorts)),
+            _norm(self._held[1]),
+            *(tensor.data_ptr() for tensor in (x, cos, sin, logit_rows, out)),
+            *self._scratch(num_tokens),
+            None if self.seconds is None else self.seconds.ctypes.data,
+            torch.get_num_threads(),
+        )
+        if library.load().hpd_layers(ctypes.byref(step)):
+            raise MemoryError("the layers found no memory for what is between them")
+        return out
+
+    def _scratch(self, num_tokens: int) -> list[int]:
+        """Addresses of what is between layers; kept for the next step, since its pages have been touched."""
+        q_size, k_size = self._num_heads * self._head_size, self._num_kv_heads * self._head_size
+        parts = [num_tokens * size for size in (self._size, self._size, q_size, k_size, k_size, q_size)]
+        if len(self._workspace) < sum(parts):
+            self._workspace = self._workspace.new_empty(0)  # not both at a time
+            self._workspace = self._workspace.new_empty(sum(parts))
+        start, itemsize = self._workspace.data_ptr(), self._workspace.itemsize
+        return [start + itemsize * first for first in accumulate(parts[:-1], initial=0)]
+
+
+def _keys(weights: Sequence[LayerWeights], last: Norm) -> list[object]:
+    return [_key(last), *(layer.key for layer in weights)]
+
+
+def _layer(weights: LayerWeights) -> _Layer:
+    norms = (weights.before_attention, weights.before_mlp, weights.of_queries, weights.of_keys)
+    return _Layer(
+        *map(_norm, norms),
+        *map(_linear, (weights.q, weights.k, weights.v, weights.o)),
+        *(_linear(TiledLinear(weight)) for weight in (weights.mlp.gate_up, weights.mlp.down)),
+        NO_WINDOW if weights.window is None else min(weights.window, NO_WINDOW),
+        weights.scale,
+    )
+
+
+def _norm(norm: Norm | None) -> _Norm:
+    return _Norm(None, 0.0) if norm is None else _Norm(norm[0].data_ptr(), norm[1])
+
+
+def _linear(linear: TiledLinear) -> _Linear:
+    weight, bias = linear.weight, linear.bias
+    return _Linear(
+        weight.tiles.data_ptr(), len(weight.tiles), weight.num_columns, None if bias is None else bias.data_ptr()
+    )
+
+
+def _check(x: Tensor, *shape: int) -> None:
+    """The library takes addresses on trust."""
+    if tuple(x.shape) != shape or not is_read(x):
+        raise RuntimeError(f"{x.dtype} {tuple(x.shape)} by {x.stride()} on {x.device} instead of bfloat16 {shape}")
