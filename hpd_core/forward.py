@@ -154,21 +154,14 @@ class FusedLayers:
         """All layers as one function, where all of their products are by tiles; asked anew for every step."""
         weights = []
         for layer in self._layers:
-            attention = layer.self_attn
-            projections = (attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj)
-            tiled, mlp = [linears.tiled(projection) for projection in projections], linears.gated_mlp(layer.mlp)
-            if mlp is None or None in tiled:
+            attention, mlp = layer.self_attn, linears.gated_mlp(layer.mlp)
+            q, k, v, o = map(linears.tiled, (attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj))
+            if q is None or k is None or v is None or o is None or mlp is None:
                 return None
-            norms = (layer.input_layernorm, layer.post_attention_layernorm)
+            before_attention, before_mlp = norm_of(layer.input_layernorm), norm_of(layer.post_attention_layernorm)
+            norms, window = _norms_of_heads(attention), _window(attention)
             weights.append(
-                LayerWeights(
-                    *map(norm_of, norms),
-                    *(_norms_of_heads(attention) or (None, None)),
-                    *tiled,
-                    mlp,
-                    _window(attention),
-                    attention.scaling,
-                )
+                LayerWeights(before_attention, before_mlp, norms, q, k, v, o, mlp, window, attention.scaling)
             )
         last = norm_of(self._model.model.norm)
         if self._at_once is None or not self._at_once.is_made_of(weights, last):

@@ -61,17 +61,19 @@ class PackedLinears:
                 layer.__dict__.pop("forward", None)  # there is none where memory was too short to pack it
 
     def tiled(self, layer: Any) -> TiledLinear | None:
-        """This layer by tiles, if it is so that it is multiplied while `active`, and nobody waits for the module's call."""
+        """This layer by tiles, while `active`; None if it is not computed so, or somebody waits for its call."""
         packed = self._packed.get(layer)
-        is_tiled = packed is not None and isinstance(packed.forward, TiledLinear) and not _is_waited_for(layer)
-        return packed.forward if is_tiled else None
+        if packed is None or not isinstance(packed.forward, TiledLinear) or _is_waited_for(layer):
+            return None
+        return packed.forward
 
     def gated_mlp(self, mlp: Any) -> TiledMLP | None:
         """x -> down_proj(silu(gate_proj(x)) * up_proj(x)) of this MLP, if it was named and can be had."""
         layers = self._mlps.get(mlp)
         if layers is None or layers != _layers_of(mlp) or not all(map(_is_plain, layers)):
             return None
-        return self._forward(mlp, layers, _pack_mlp)
+        packed: TiledMLP = self._forward(mlp, layers, _pack_mlp)
+        return packed
 
     def _forward(self, key: Any, layers: tuple[torch.nn.Linear, ...], pack: Callable[..., Any]) -> Any:
         packed, state = self._packed.get(key), _state(layers)

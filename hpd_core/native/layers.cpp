@@ -1,7 +1,8 @@
-// All decoder layers of a model in one call, where all of their products are by tiles: the functions of this folder in the order in
-// which hpd_core/forward.py calls them one by one, with the same numbers. What it saves is Python between them: in a step of
-// few tokens that takes as long as reading a third of the weights.
+// All decoder layers of a model in one call, where all of their products are by tiles: the functions of this folder, as
+// hpd_core/forward.py calls them one by one, with the same numbers bit for bit. It saves Python between them, which in a step of
+// few tokens takes half as long as reading all weights, and way from cache to cache.
 
+#include <algorithm>
 #include <cstring>
 #include <ctime>
 
@@ -48,9 +49,12 @@ struct Step {
   bf16* out;             // [logit rows, size], behind the last norm
   bf16 *normed, *delta;  // [T, size], to write to, like
   bf16 *q, *k, *v, *attended;  // [T, heads, head_size]
-  double* seconds;       // [3]: what linear layers, attention and the rest took is added here; or null
+  double* seconds;       // [3], with one thread: what linear layers, attention and the rest take is added here; or null
   int64_t num_threads;
 };
+
+// Per thread, measured with 2 MiB of second cache a core (docs/performance.md); a product takes whole blocks.
+constexpr int64_t FEW_ROWS = 128, MANY_ROWS = 512, ROWS_OF_BLOCK = 32;
 
 enum Part { LINEAR, ATTENTION, REST };
 
@@ -73,67 +77,85 @@ struct Clock {
 
 class Forward {
  public:
-  explicit Forward(const Step& step) : s(step), clock{step.seconds} {}
+  explicit Forward(const Step& step) : s(step), clock{step.num_threads == 1 ? step.seconds : nullptr} {}
 
   // Returns whether there was memory.
   bool run() {
-    const bf16* delta = nullptr;  // what the layer before adds to the residual stream
-    for (int64_t i = 0; i < s.num_layers; i++) {
-      const Layer& layer = s.layers[i];
-      norm(layer.before_attention, x, delta, s.normed, rows, s.size);
-      project(layer.q, s.normed, s.size, s.q);
-      project(layer.k, s.normed, s.size, s.k);
-      project(layer.v, s.normed, s.size, s.v);
-      turn(layer.of_queries, s.q, s.num_heads);
-      turn(layer.of_keys, s.k, s.num_kv_heads);
-      if (!attend(layer, i)) return false;
-      const bf16* attended = s.attended;
-      if (i + 1 == s.num_layers) {
-        // Nobody attends to what comes behind: keys and values are stored.
-        rows = s.num_logit_rows;
-        if (!rows) return true;
-        pick(s.attended, s.num_heads * s.head_size, s.q);
-        pick(x, s.size, s.out);
-        attended = s.q, x = s.out;
-      }
-      project(layer.o, attended, s.num_heads * s.head_size, s.delta);
-      norm(layer.before_mlp, x, s.delta, s.normed, rows, s.size);
-      if (!mlp(layer)) return false;
-      delta = s.delta;
-    }
-    norm(s.last, x, delta, s.out, rows, s.size);
-    return true;
+    const Layer* behind = nullptr;
+    for (const Layer* layer = s.layers; layer < s.layers + s.num_layers; behind = layer++)
+      if (!between(behind, layer, s.num_tokens) || !attend(*layer, layer - s.layers)) return false;
+    // Nobody attends to what comes behind the last layer's attention: keys and values are stored.
+    if (!s.num_logit_rows) return true;
+    pick(s.attended, s.num_heads * s.head_size, s.q);
+    pick(s.x, s.size, s.out);
+    x = s.out, attended = s.q;
+    return between(behind, nullptr, s.num_logit_rows);
   }
 
  private:
   const Step& s;
   Clock clock;
-  bf16* x = s.x;
-  int64_t rows = s.num_tokens;
+  bf16 *x = s.x, *attended = s.attended;
 
-  void norm(const Norm& norm, bf16* x, const bf16* delta, bf16* out, int64_t rows, int64_t size) {
-    hpd_add_norm_bfloat16(x, delta, norm.weight, out, rows, size, norm.eps, s.num_threads);
-    clock.charge(REST);
+  // What stands between the attention of two layers, or before the first, or behind the last: of each row for itself. Where there
+  // are many, a thread has its own, some at a time, which stay in its caches from one attention to the next. Few are multiplied
+  // by all threads, each with its own columns: then the weights are what has to come from far away.
+  bool between(const Layer* behind, const Layer* before, int64_t rows) {
+    if (rows < FEW_ROWS * s.num_threads) return between(behind, before, 0, rows, s.num_threads);
+    const int64_t at_once = MANY_ROWS * s.num_threads;
+    const int64_t parts = std::max<int64_t>(1, (rows + at_once / 2) / at_once) * s.num_threads;
+    const int64_t height = ceil_div(ceil_div(rows, parts), ROWS_OF_BLOCK) * ROWS_OF_BLOCK;
+    bool is_short = false;
+#pragma omp parallel for num_threads(s.num_threads) schedule(dynamic)
+    for (int64_t first = 0; first < rows; first += height)
+      if (!between(behind, before, first, std::min(rows, first + height), 1)) {
+#pragma omp atomic write
+        is_short = true;
+      }
+    return !is_short;
   }
 
-  void project(const Linear& linear, const bf16* x, int64_t depth, bf16* out) {
-    hpd_linear(x, rows, depth, linear.weight, linear.blocks, linear.bias, out, linear.columns, s.num_threads);
-    clock.charge(LINEAR);
-  }
-
-  bool mlp(const Layer& layer) {
-    const Linear &up = layer.gate_up, &down = layer.down;
-    const int missing = hpd_gated_mlp(s.normed, rows, s.size, up.weight, up.blocks, up.columns, down.weight, down.blocks, s.delta,
-                                      down.columns, s.num_threads);
-    clock.charge(LINEAR);
-    return !missing;
-  }
-
-  // Norm, where there is one, and rotary embedding of all heads.
-  void turn(const Norm& of_heads, bf16* heads, int64_t count) {
-    if (of_heads.weight) norm(of_heads, heads, nullptr, heads, rows * count, s.head_size);
-    hpd_rotate_bfloat16(heads, s.cos, s.sin, rows, count, s.head_size, s.num_threads);
-    clock.charge(REST);
+  // Of the rows `first` to `stop`.
+  bool between(const Layer* behind, const Layer* before, int64_t first, int64_t stop, int64_t threads) {
+    const int64_t rows = stop - first, q_size = s.num_heads * s.head_size, k_size = s.num_kv_heads * s.head_size;
+    bf16 *here = x + first * s.size, *normed = s.normed + first * s.size, *delta = nullptr;
+    const auto add_norm = [&](const Norm& norm, bf16* out) {
+      hpd_add_norm_bfloat16(here, delta, norm.weight, out, rows, s.size, norm.eps, threads);
+      clock.charge(REST);
+    };
+    const auto project = [&](const Linear& linear, const bf16* x, int64_t depth, bf16* out) {
+      hpd_linear(x, rows, depth, linear.weight, linear.blocks, linear.bias, out, linear.columns, threads);
+      clock.charge(LINEAR);
+    };
+    // Norm, where there is one, and rotary embedding of all heads.
+    const auto turn = [&](const Norm& of_heads, bf16* heads, int64_t count) {
+      if (of_heads.weight)
+        hpd_add_norm_bfloat16(heads, nullptr, of_heads.weight, heads, rows * count, s.head_size, of_heads.eps, threads);
+      hpd_rotate_bfloat16(heads, s.cos + first * s.head_size, s.sin + first * s.head_size, rows, count, s.head_size, threads);
+      clock.charge(REST);
+    };
+    if (behind) {
+      delta = s.delta + first * s.size;
+      project(behind->o, attended + first * q_size, q_size, delta);
+      add_norm(behind->before_mlp, normed);
+      const Linear &up = behind->gate_up, &down = behind->down;
+      if (hpd_gated_mlp(normed, rows, s.size, up.weight, up.blocks, up.columns, down.weight, down.blocks, delta, down.columns,
+                        threads))
+        return false;
+      clock.charge(LINEAR);
+    }
+    if (!before) {
+      add_norm(s.last, s.out + first * s.size);
+      return true;
+    }
+    bf16 *q = s.q + first * q_size, *k = s.k + first * k_size;
+    add_norm(before->before_attention, normed);
+    project(before->q, normed, s.size, q);
+    project(before->k, normed, s.size, k);
+    project(before->v, normed, s.size, s.v + first * k_size);
+    turn(before->of_queries, q, s.num_heads);
+    turn(before->of_keys, k, s.num_kv_heads);
+    return true;
   }
 
   bool attend(const Layer& layer, int64_t number) {

@@ -70,15 +70,14 @@ class LayerWeights:
 
     Attributes:
         before_attention, before_mlp: norms of the residual stream.
-        of_queries, of_keys: norms of each head, or None (both).
+        of_heads: norms of each head of the queries and of the keys, where there are any.
         window: of attention, or None.
         scale: scores are multiplied by it.
     """
 
     before_attention: Norm
     before_mlp: Norm
-    of_queries: Norm | None
-    of_keys: Norm | None
+    of_heads: tuple[Norm, Norm] | None
     q: TiledLinear
     k: TiledLinear
     v: TiledLinear
@@ -90,20 +89,21 @@ class LayerWeights:
     @property
     def key(self) -> Sequence[object]:
         """Equal where the same is computed from the same memory."""
-        norms = (self.before_attention, self.before_mlp, self.of_queries, self.of_keys)
+        norms = (self.before_attention, self.before_mlp, *(self.of_heads or ()))
         return (*map(_key, norms), self.q, self.k, self.v, self.o, self.mlp, self.window, self.scale)
 
 
-def _key(norm: Norm | None) -> object:
-    return None if norm is None else (norm[0].data_ptr(), norm[1])
+def _key(norm: Norm) -> object:
+    weight, eps = norm
+    return weight.data_ptr(), eps
 
 
 class NativeLayers:
     """All layers and the norm behind the last.
 
     Attributes:
-        seconds: float64 [3], where somebody wants to know: processor time of the calling thread in linear layers, in attention
-            and in the rest is added to it.
+        seconds: float64 [3], where somebody wants to know: with one thread, its processor time in linear layers, in
+            attention and in the rest is added to it.
     """
 
     def __init__(self, weights: Sequence[LayerWeights], last: Norm, head_size: int) -> None:
@@ -132,9 +132,8 @@ class NativeLayers:
             raise RuntimeError(f"layers of {found}; the model's others are of {wanted}")
         for weight, _ in (layer.before_attention, layer.before_mlp):
             _check(weight, size)
-        for norm in (layer.of_queries, layer.of_keys):
-            if norm is not None:
-                _check(norm[0], self._head_size)
+        for weight, _ in layer.of_heads or ():
+            _check(weight, self._head_size)
         if not layer.scale > 0:
             raise RuntimeError(f"scores are multiplied by {layer.scale}; they must keep their order")
 
@@ -203,7 +202,7 @@ def _keys(weights: Sequence[LayerWeights], last: Norm) -> list[object]:
 
 
 def _layer(weights: LayerWeights) -> _Layer:
-    norms = (weights.before_attention, weights.before_mlp, weights.of_queries, weights.of_keys)
+    norms = (weights.before_attention, weights.before_mlp, *(weights.of_heads or (None, None)))
     return _Layer(
         *map(_norm, norms),
         *map(_linear, (weights.q, weights.k, weights.v, weights.o)),

@@ -13,10 +13,13 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 import torch
 import transformers
 
-from hpd_core import attention, choosing, decoder, packing
+from hpd_core import attention, choosing, decoder
+from hpd_core.native.layers import NativeLayers
+from hpd_core.native.linear import TiledMLP
 
 LINEAR, HEAD, ATTENTION, REST, CHOOSING, BOOKKEEPING = (
     "linear layers",
@@ -59,6 +62,12 @@ class Profile:
 
         return run
 
+    def move(self, seconds: float, part: str) -> None:
+        """To `part`, of what has just been charged to the one that it is now."""
+        self._charge()
+        self.seconds[self._parts[-1]] -= seconds
+        self.seconds[part] += seconds
+
     def _charge(self) -> None:
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
@@ -72,21 +81,26 @@ def profile(model: Any, run: Callable[[], Any]) -> dict[str, float]:
     """Seconds of `run`, by part. `model` must run by the engine's attention."""
     found = Profile(model.device)
     head = model.get_output_embeddings()
-    call, gated_mlp = torch.nn.Linear.__call__, packing.PackedLinears.gated_mlp
+    call, run_layers = torch.nn.Linear.__call__, NativeLayers.run
 
     def timed_call(layer: torch.nn.Linear, *args: Any, **kwargs: Any) -> Any:
         return found.timed(HEAD if layer is head else LINEAR, call)(layer, *args, **kwargs)
 
-    def timed_mlp(linears: packing.PackedLinears, mlp: Any) -> packing.Forward | None:
-        forward = gated_mlp(linears, mlp)
-        return None if forward is None else found.timed(LINEAR, forward)
+    def timed_layers(layers: NativeLayers, *args: Any) -> torch.Tensor:
+        layers.seconds = np.zeros(3)  # this module cannot look into the call
+        out = run_layers(layers, *args)
+        for part, seconds in zip((LINEAR, ATTENTION, REST), layers.seconds.tolist(), strict=True):
+            found.move(seconds, part)
+        layers.seconds = None
+        return out
 
     with ExitStack() as stack:
         if model.device.type == "cpu":  # whose time is one thread's; for a GPU torch would compile anew
             stack.enter_context(_one_thread())
         # No hooks: a layer that has one is not computed together with others.
         stack.enter_context(patch.object(torch.nn.Linear, "__call__", timed_call))
-        stack.enter_context(patch.object(packing.PackedLinears, "gated_mlp", timed_mlp))
+        stack.enter_context(patch.object(TiledMLP, "__call__", found.timed(LINEAR, TiledMLP.__call__)))
+        stack.enter_context(patch.object(NativeLayers, "run", timed_layers))
         stack.enter_context(patch.object(decoder.Decoder, "_logits", found.timed(REST, decoder.Decoder._logits)))
         stack.enter_context(patch.object(decoder, "greedy", found.timed(CHOOSING, choosing.greedy)))
         timed = found.timed(ATTENTION, attention.packed_attention)

@@ -1,0 +1,251 @@
+"""All layers in one call of C++: bit for bit what the same functions give one by one, and who is not to have it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from hpd_core.cache import CachePool
+from hpd_core.cohort import Cohort, Prompt
+from hpd_core.config import EngineConfig
+from hpd_core.constraints import StateTable
+from hpd_core.decoder import Decoder
+from hpd_core.ending import Endings
+from hpd_core.forward import FusedLayers
+from hpd_core.models import attach, cache_shape
+from hpd_core.native.layers import LayerWeights, NativeLayers
+from hpd_core.native.linear import TiledLinear, TiledMLP, pack, pack_gated
+
+from .families import FUSED, build_model
+from .helpers import STATES, Case, decode, random_case, random_endings, random_ids
+from .native import needs_tiles, threads
+
+pytestmark = needs_tiles
+
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def half(family: str, **sizes: int) -> Any:
+    """A tiny model whose products are whole tiles."""
+    return build_model(family, **{"hidden_size": 64, "head_dim": 32, **sizes}).to(torch.bfloat16)
+
+
+@contextmanager
+def one_by_one() -> Iterator[None]:
+    with patch.object(FusedLayers, "_layers_at_once", lambda *_: None):
+        yield
+
+
+@contextmanager
+def counted() -> Iterator[list[int]]:
+    """The tokens of each call."""
+    calls: list[int] = []
+    run = NativeLayers.run
+
+    def counting(layers: NativeLayers, x: Tensor, *args: Any) -> Tensor:
+        calls.append(len(x))
+        return run(layers, x, *args)
+
+    with patch.object(NativeLayers, "run", counting):
+        yield calls
+
+
+def answers(model: Any, seed: int, *, prompts: int, config: EngineConfig) -> list[tuple[Any, ...]]:
+    """Decodes random prompts behind a few prefixes."""
+    rng = np.random.default_rng(seed)
+    endings = random_endings(rng)
+    prefixes = [random_ids(rng, 9, 14), random_ids(rng, 30, 40)]
+    cases = [random_case(rng, "tree", prefixes, branches=4, k_max=6) for _ in range(prompts)]
+    return [read(prompt) for prompt in decode(model, cases, endings, config)]
+
+
+def read(prompt: Prompt) -> tuple[Any, ...]:
+    return prompt.tokens, prompt.logprobs, prompt.closed
+
+
+@pytest.mark.parametrize("family", FUSED)
+@settings(max_examples=8, deadline=None)
+@given(SEEDS, st.sampled_from([1, 6, 40]), st.sampled_from([1, 2, 3]), st.sampled_from([16, 200, 4096]))
+def test_bit_for_bit_alike(family: str, seed: int, prompts: int, num_threads: int, most_tokens: int) -> None:
+    """Biases (Qwen 2), norms of heads (Qwen 3), windows in some layers (Qwen 2) or all (Mistral), several cohorts."""
+    model = half(family)
+    config = EngineConfig(max_tokens_per_step=most_tokens, max_prompts_per_cohort=16)
+    with threads(num_threads):
+        with counted() as calls:
+            found = answers(model, seed, prompts=prompts, config=config)
+        with one_by_one():
+            assert found == answers(model, seed, prompts=prompts, config=config)
+    assert calls, "this model was to be run by one call a step"
+
+
+def test_many_rows_are_cut_and_come_out_alike() -> None:
+    """More than a thread has at once, and rows that fill no block."""
+    model, config = half("qwen3"), EngineConfig(max_tokens_per_step=100_000, max_prompts_per_cohort=200)
+    with counted() as calls:
+        found = [answers(model, 5, prompts=180, config=config) for _ in (0, 1)]
+    assert max(calls) > 3000
+    with threads(3):
+        assert answers(model, 5, prompts=180, config=config) == found[0] == found[1]
+    with one_by_one():
+        assert answers(model, 5, prompts=180, config=config) == found[0]
+
+
+@pytest.mark.parametrize("name", ["q_proj", "v_proj", "o_proj"])
+def test_who_waits_for_the_call_of_a_layer_is_called(name: str) -> None:
+    model, waits = half("llama"), []
+    hook = getattr(model.model.layers[1].self_attn, name).register_forward_hook(lambda *_: waits.append(1))
+    with counted() as calls:
+        answers(model, 1, prompts=3, config=EngineConfig())
+        assert waits
+        assert not calls
+        hook.remove()
+        answers(model, 1, prompts=3, config=EngineConfig())
+        assert calls
+
+
+def test_what_is_trained_between_two_steps_counts() -> None:
+    """Of any kind of weight, in place or by another tensor."""
+    model = half("qwen2")
+    changes = [
+        lambda layer: layer.self_attn.k_proj.weight.mul_(-1),
+        lambda layer: layer.self_attn.q_proj.bias.mul_(-1),
+        lambda layer: layer.mlp.up_proj.weight.mul_(-1),
+        lambda layer: layer.input_layernorm.weight.mul_(-1),
+        lambda layer: setattr(layer.post_attention_layernorm, "weight", torch.nn.Parameter(torch.ones(64).bfloat16())),
+        lambda layer: setattr(layer.input_layernorm.weight, "data", torch.ones(64).bfloat16()),
+        lambda layer: setattr(layer.self_attn, "scaling", 0.5),
+    ]
+    rng = np.random.default_rng(0)
+    endings, case = random_endings(rng), random_case(rng, "tree", [random_ids(rng, 9, 14)], branches=4, k_max=6)
+    seen = [answer(new_decoder(model, endings), case)]
+    decoder = new_decoder(model, endings)
+    assert answer(decoder, case) == seen[0]
+    for change in changes:
+        with torch.no_grad():
+            change(model.model.layers[1])
+        with counted() as calls:
+            seen.append(answer(decoder, case))
+        assert calls
+        with one_by_one():
+            assert seen[-1] == answer(new_decoder(model, endings), case), "the old weights"
+    assert len({str(item) for item in seen}) == len(seen), "a change that changes nothing"
+
+
+def new_decoder(model: Any, endings: Endings) -> Decoder:
+    attach(model)
+    table = StateTable()
+    table.add(STATES)
+    return Decoder(model, endings, EngineConfig(), cache_shape(model), table)
+
+
+def answer(decoder: Decoder, case: Case) -> tuple[Any, ...]:
+    decoder.forget_prefixes()
+    prompt = case.prompt()
+    decoder.add([prompt])
+    while decoder.has_work:
+        decoder.step()
+    return read(prompt)
+
+
+def weights_of(size: int = 64, heads: int = 2, head_size: int = 32, hidden_size: int = 96) -> LayerWeights:
+    def tiled(columns: int, depth: int) -> TiledLinear:
+        return TiledLinear(pack(torch.randn(columns, depth).bfloat16()))
+
+    norm = torch.ones(size).bfloat16(), 1e-5
+    gate, up = torch.randn(2, hidden_size, size).bfloat16()
+    return LayerWeights(
+        *(norm, norm, None),
+        *(
+            tiled(heads * head_size, size),
+            tiled(head_size, size),
+            tiled(head_size, size),
+            tiled(size, heads * head_size),
+        ),
+        TiledMLP(pack_gated(gate, up), pack(torch.randn(size, hidden_size).bfloat16())),
+        None,
+        1.0,
+    )
+
+
+def test_layers_that_do_not_fit_are_refused() -> None:
+    """The library takes sizes and addresses on trust."""
+    good, last = weights_of(), (torch.ones(64).bfloat16(), 1e-5)
+    NativeLayers([good, good], last, 32)
+    for bad in (
+        replace(good, k=good.q),
+        replace(good, o=good.k),
+        replace(good, mlp=replace(good.mlp, down=good.q.weight)),
+        replace(good, before_mlp=(torch.ones(32).bfloat16(), 1e-5)),
+        replace(good, before_attention=(torch.ones(64), 1e-5)),
+        replace(good, of_heads=(last, last)),
+        replace(good, scale=-1.0),
+        weights_of(heads=4),
+    ):
+        with pytest.raises(RuntimeError):
+            NativeLayers([good, bad], last, 32)
+    with pytest.raises(RuntimeError):
+        NativeLayers([good], (torch.ones(128).bfloat16()[::2], 1e-5), 32)
+
+
+def test_tensors_that_do_not_fit_are_refused() -> None:
+    layers = NativeLayers([weights_of()], (torch.ones(64).bfloat16(), 1e-5), 32)
+    x, angles, rows = torch.ones(5, 64).bfloat16(), torch.ones(5, 32).bfloat16(), torch.arange(2)
+    bad: list[tuple[Any, ...]] = [
+        (x.float(), angles, angles, [], rows),
+        (x[:, :32], angles, angles, [], rows),
+        (x, angles[:4], angles, [], rows),
+        (x, angles, torch.ones(5, 64).bfloat16()[:, ::2], [], rows),
+        (x, angles, angles, [], rows.int()),
+        (x, angles, angles, [], torch.arange(6)),
+    ]
+    for arguments in bad:
+        with pytest.raises(RuntimeError):
+            layers.run(*arguments)
+
+
+def test_a_cache_of_other_heads_is_refused() -> None:
+    model, other = half("llama"), half("llama", num_key_value_heads=1)
+    rng = np.random.default_rng(0)
+    endings, case = random_endings(rng), random_case(rng, "tree", [random_ids(rng, 9, 14)], branches=2, k_max=3)
+    decoder = new_decoder(model, endings)
+    decoder.pool = CachePool(cache_shape(other), decoder.pool.order)
+    decoder.add([case.prompt()])
+    with (
+        patch.object(
+            decoder._scheduler, "_make_cohort", lambda prompts, prefixes: Cohort(prompts, prefixes, decoder.pool, True)
+        ),
+        pytest.raises(RuntimeError, match="the cache is for"),
+    ):
+        decoder.step()
+
+
+def test_missing_memory_is_an_error_of_python() -> None:
+    """In a process of its own, which may not have more."""
+    script = """
+import resource, torch
+from tests.core.test_layers import NativeLayers, weights_of
+torch.set_num_threads(1)
+layers = NativeLayers([weights_of(hidden_size=65536)], (torch.ones(64).bfloat16(), 1e-5), 32)
+def run(num_tokens):
+    x, angles = torch.ones(num_tokens, 64).bfloat16(), torch.ones(num_tokens, 32).bfloat16()
+    layers.run(x, angles, angles, [], torch.arange(num_tokens))
+run(5)
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + 2**24, used + 2**24))
+run(600)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
+    assert "the layers found no memory" in done.stderr
+    assert done.returncode == 1
