@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor
 from hpd_core.cohort import Chosen
 from hpd_core.constraints import StateTable
 from hpd_core.layout import FREE, IntArray
+from hpd_core.native.linear import TiledLinear, choose_by_tiles, linear, pack
 from hpd_core.native.pointwise import choose, takes
 from hpd_core.transfer import Fetched, to_device
 
@@ -45,8 +47,31 @@ class Choice:
         return Chosen(tokens, logprobs, states)
 
 
+@dataclass(frozen=True, slots=True)
+class TiledLogits:
+    """Logits that are not written down: where the last product is by tiles, the choice is made of its sums.
+
+    Attributes:
+        hidden: [n, D], of n rows.
+        head: the last layer.
+        weight: the same, [V, D].
+    """
+
+    hidden: Tensor
+    head: TiledLinear
+    weight: Tensor
+
+    def of(self, rows: Tensor, ids: IntArray) -> Tensor:
+        """Logits of some rows, int64 [m], for a few tokens each, `ids` [m, c]: those that the whole product has."""
+        few, places = np.unique(ids, return_inverse=True)
+        columns = torch.from_numpy(few)
+        bias = None if self.head.bias is None else self.head.bias[columns]
+        product = linear(self.hidden[rows], pack(self.weight[columns]), bias)
+        return product.gather(1, torch.from_numpy(places.reshape(ids.shape)))
+
+
 def greedy(
-    blocks: Iterable[Tensor],
+    logits: Iterable[Tensor] | TiledLogits,
     states: IntArray,
     constraints: StateTable | None,
     device: torch.device,
@@ -56,32 +81,44 @@ def greedy(
     """The most likely token of each row, among those that its state allows.
 
     Args:
-        blocks: of n rows of logits in all, [rows, vocabulary] each, on `device`.
+        logits: of n rows; as blocks of rows, [rows, vocabulary] each, on `device`, or without being written down.
         states: int64 [n], states of `constraints`, or FREE.
         native: in C++, where the logits are of a kind that it takes.
     """
+    bound = np.zeros(0, dtype=np.int64) if constraints is None else np.nonzero(states != FREE)[0]
+    ids, states_behind = np.zeros((0, 1), dtype=np.int64), np.zeros((0, 1), dtype=np.int64)
+    if constraints is not None and len(bound):
+        ids, states_behind = constraints.choices(states[bound])
+    allowed = to_device(ids, device)
+    picked = torch.empty(len(bound), dtype=torch.int64, device=device)
+
+    def pick(here: slice, rows: Tensor, found: Tensor) -> None:
+        """Of the bound rows number `here`, whose numbers are `rows`, the best of what is `found` for their choices."""
+        best = found.float().max(dim=-1)
+        picked[here] = best.indices
+        tokens[rows] = allowed[here].gather(1, best.indices[:, None])[:, 0]
+        scores[rows] = best.values
+
+    if isinstance(logits, TiledLogits):
+        tokens, scores, normalizers = choose_by_tiles(logits.hidden, logits.head)
+        if len(bound):
+            rows = to_device(bound, device)
+            pick(slice(None), rows, logits.of(rows, ids))
+        return Choice(tokens, scores - normalizers, bound, picked, states_behind)
     tokens = torch.empty(len(states), dtype=torch.int64, device=device)
     scores = torch.empty(len(states), dtype=torch.float32, device=device)
     normalizers = torch.empty_like(scores)
-    bound = np.zeros(0, dtype=np.int64) if constraints is None else np.nonzero(states != FREE)[0]
-    picked, states_behind = torch.empty(len(bound), dtype=torch.int64, device=device), np.zeros((0, 1), dtype=np.int64)
-    if constraints is not None and len(bound):
-        ids, states_behind = constraints.choices(states[bound])
-        allowed = to_device(ids, device)
     first = 0
-    for logits in blocks:
-        rows = slice(first, first + len(logits))
-        tokens[rows], scores[rows], normalizers[rows] = (
-            choose(logits) if native and takes(logits) else likeliest(logits)
+    for block in logits:
+        stop = first + len(block)
+        tokens[first:stop], scores[first:stop], normalizers[first:stop] = (
+            choose(block) if native and takes(block) else likeliest(block)
         )
-        here = slice(*np.searchsorted(bound, (rows.start, rows.stop)))
+        here = slice(*np.searchsorted(bound, (first, stop)))
         if here.start < here.stop:
-            bound_rows = to_device(bound[here], device)
-            best = logits[bound_rows[:, None] - first, allowed[here]].float().max(dim=-1)
-            picked[here] = best.indices
-            tokens[bound_rows] = allowed[here].gather(1, best.indices[:, None])[:, 0]
-            scores[bound_rows] = best.values
-        first = rows.stop
+            rows = to_device(bound[here], device)
+            pick(here, rows, block[rows[:, None] - first, allowed[here]])
+        first = stop
     return Choice(tokens, scores - normalizers, bound, picked, states_behind)
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from hpd_core.attention import PackedBatch, PrefixCache, cache_order, fused_kernels, way_to_attend
 from hpd_core.cache import CachePool, CacheShape
-from hpd_core.choosing import Choice, greedy
+from hpd_core.choosing import Choice, TiledLogits, greedy
 from hpd_core.cohort import Chosen, Cohort, CohortInput, Prompt
 from hpd_core.config import EngineConfig
 from hpd_core.constraints import StateTable
@@ -271,7 +271,9 @@ class Decoder:
                 )
             return greedy(logits, states, self._constraints, device, native=self.way == "native")
 
-    def _logits(self, token_ids: Tensor, positions: Tensor, logit_rows: Tensor, batch: PackedBatch) -> Iterable[Tensor]:
+    def _logits(
+        self, token_ids: Tensor, positions: Tensor, logit_rows: Tensor, batch: PackedBatch
+    ) -> Iterable[Tensor] | TiledLogits:
         if self._layers is not None:
             return self._layers.logits(token_ids, positions, logit_rows, batch, self._linears)
         return transformers_logits(self._model, token_ids, positions, logit_rows, batch)

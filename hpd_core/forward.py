@@ -20,6 +20,7 @@ from torch import Tensor
 from transformers.activations import ACT2FN
 
 from hpd_core.attention import ATTENTION_NAME, PackedBatch
+from hpd_core.choosing import TiledLogits
 from hpd_core.native import library, pointwise
 from hpd_core.native.layers import LayerWeights, NativeLayers
 from hpd_core.native.pointwise import Norm, norm_of
@@ -137,8 +138,8 @@ class FusedLayers:
         logit_rows: Tensor,
         batch: PackedBatch,
         linears: PackedLinears | None = None,
-    ) -> Iterable[Tensor]:
-        """As `transformers_logits`. `linears`: packed weights, active."""
+    ) -> Iterable[Tensor] | TiledLogits:
+        """As `transformers_logits`, or without writing them down. `linears`: packed weights, active."""
         base = self._model.model
         x = base.embed_tokens(token_ids)  # the residual stream, [T, D]
         cos, sin = (angles[0] for angles in base.rotary_emb(x[None], position_ids=positions[None]))
@@ -148,6 +149,9 @@ class FusedLayers:
             batch.num_calls += len(self._layers)
         else:
             hidden = self._one_by_one(x, cos, sin, logit_rows, batch, linears)
+        head = self._model.lm_head
+        if self.by == "native" and linears is not None and (tiled := linears.tiled(head)) is not None:
+            return TiledLogits(hidden, tiled, head.weight)
         return self._in_blocks(hidden) if len(logit_rows) else []
 
     def _layers_at_once(self, linears: PackedLinears) -> NativeLayers | None:

@@ -60,10 +60,11 @@ _ARGUMENTS = {
 _ARGUMENTS_OF_OTHERS = {
     "has_tiles": [],
     "layers": [_POINTER],
+    "choose_by_tiles": [_POINTER, _INT, _INT, _POINTER, _INT, _POINTER, _INT, _POINTER, _POINTER, _POINTER, _INT],
     "linear": [_POINTER, _INT, _INT, _POINTER, _INT, _POINTER, _POINTER, _INT, _INT],
     "gated_mlp": [_POINTER, _INT, _INT, _POINTER, _INT, _INT, _POINTER, _INT, _POINTER, _INT, _INT],
 }
-_GIVES_INT = ("attend", "columns_of_block", "has_tiles", "layers", "gated_mlp")
+_GIVES_INT = ("attend", "columns_of_block", "has_tiles", "layers", "gated_mlp", "choose_by_tiles")
 
 
 class NativeError(Exception):

@@ -7,6 +7,8 @@
 // A row's sums are added up in one order, whatever rows are beside it: it comes out bit for bit alike in any company.
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "kernels.h"
 #include "scratch.h"
@@ -33,10 +35,15 @@ struct Result {
 #if HPD_TILES
 
 thread_local Scratch hidden_scratch;
+thread_local Scratch seen_scratch;
 
 constexpr int BLOCK = 2 * TILE;      // rows, and columns, of a block
 constexpr int DEPTH = 2 * TILE;      // terms of a sum in a tile
 constexpr int64_t TILE_WORDS = TILE * TILE;
+// Of the columns that tokens are chosen from.
+constexpr int64_t STRETCHES = 16;
+// Lower than any sum, but a number: what is lower by it is 0.
+constexpr float LOWEST = -1e30f;
 constexpr int64_t CACHED_BYTES = 640 << 10;  // of x, that stay in a core's second cache while the weight passes by
 
 // A block's sums, which wait for what is to be done with them.
@@ -116,6 +123,11 @@ void multiply(const Product& p, int64_t first, int64_t stop, int64_t first_block
   for (int row = 0; row < last.rows; row++) finish(last.numbers + row * BLOCK, last.row + row, last.block);
 }
 
+// Rows `first` to `stop` and blocks of columns `first_block` to `stop_block`.
+struct Part {
+  int64_t first, stop, first_block, stop_block;
+};
+
 // What each thread multiplies, of so many rows and blocks of columns.
 struct Cut {
   int64_t row_blocks, blocks, row_parts = 1, column_parts = 1;
@@ -131,16 +143,21 @@ struct Cut {
       if (cost < least) least = cost, row_parts = parts, column_parts = beside;
     }
   }
+
+  Part part(int64_t number, int64_t rows) const {
+    const int64_t r = number / column_parts, c = number % column_parts;
+    return {row_blocks * r / row_parts * BLOCK, std::min(row_blocks * (r + 1) / row_parts * BLOCK, rows), blocks * c / column_parts,
+            blocks * (c + 1) / column_parts};
+  }
 };
 
 // Within a parallel region: each thread its part.
 template <typename Finish>
 void multiply_all(const Product& p, const Cut& cut, const Finish& finish) {
 #pragma omp for schedule(static)
-  for (int64_t part = 0; part < cut.row_parts * cut.column_parts; part++) {
-    const int64_t r = part / cut.column_parts, c = part % cut.column_parts;
-    const int64_t first = cut.row_blocks * r / cut.row_parts * BLOCK, stop = cut.row_blocks * (r + 1) / cut.row_parts * BLOCK;
-    multiply(p, first, std::min(stop, p.rows), p.blocks * c / cut.column_parts, p.blocks * (c + 1) / cut.column_parts, finish);
+  for (int64_t number = 0; number < cut.row_parts * cut.column_parts; number++) {
+    const Part part = cut.part(number, p.rows);
+    multiply(p, part.first, part.stop, part.first_block, part.stop_block, finish);
   }
 }
 
@@ -197,9 +214,107 @@ bool gated_mlp(const Product& gate_up, int64_t hidden_size, const uint32_t* down
   return true;
 }
 
+// Of a row's sums what has been seen so far, each lane of its own columns: the highest (the first of equals), where it was, and the
+// sum of e^(sum - highest).
+struct alignas(64) Seen {
+  float highest[TILE];
+  int32_t column[TILE];
+  float sum[TILE];
+};
+
+// Sums plus bias, rounded as `AddBias` does it, and forgotten but for what is `Seen` of them.
+struct Choose {
+  const bf16* bias;
+  int64_t columns;
+  Seen* seen;  // [rows]
+  void operator()(const float* sums, int64_t row, int64_t block) const {
+    const int64_t column = block * BLOCK, count = columns - column;
+    floats left = load<floats>(sums), right = load<floats>(sums + TILE);
+    if (bias) {
+      left += get(bias + column, count);
+      if (count > TILE) right += get(bias + column + TILE, count - TILE);
+    }
+    const words pairs = (words)_mm512_cvtne2ps_pbh((__m512)right, (__m512)left);
+    left = widened(_mm512_castsi512_si256((__m512i)pairs)), right = widened(_mm512_extracti64x4_epi64((__m512i)pairs, 1));
+    if (count < BLOCK) {
+      const floats nothing = spread(-std::numeric_limits<float>::infinity());
+      left = NUMBERED < int32_t(count) ? left : nothing;
+      right = NUMBERED + TILE < int32_t(count) ? right : nothing;
+    }
+    Seen& here = seen[row];
+    floats highest = load<floats>(here.highest), sum = load<floats>(here.sum);
+    const floats best = right > left ? right : left;
+    const __mmask16 is_more = _mm512_cmp_ps_mask((__m512)best, (__m512)highest, _CMP_GT_OQ);
+    if (is_more) {
+      const ints place = NUMBERED + int32_t(column) + (right > left ? spread(TILE) : ints{});
+      _mm512_mask_storeu_epi32(here.column, is_more, (__m512i)place);
+      const floats before = highest;
+      highest = (floats)_mm512_mask_mov_ps((__m512)highest, is_more, (__m512)best);
+      sum *= exponential(before - highest);
+      store(here.highest, highest);
+    }
+    store(here.sum, sum + exponential(left - highest) + exponential(right - highest));
+  }
+  static floats widened(__m256i halves) { return (floats)_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16); }
+};
+
+// Of each row of x weight^T + bias the likeliest column (the first of equals), what is there, and log(sum(e^column)).
+//
+// Columns are seen in stretches that are always the same, whoever is beside a row, and however many threads there are: the
+// order in which numbers are added up decides the last bits of their sum.
+bool choose(const Product& p, const bf16* bias, int64_t columns, int64_t* tokens, float* scores, float* normalizers,
+            int64_t threads) {
+  if (!p.rows) return true;
+  const int64_t stretches = std::min(p.blocks, STRETCHES);
+  const Cut cut(p.rows, stretches, threads);
+  auto* seen = reinterpret_cast<Seen*>(seen_scratch.take(sizeof(Seen) * p.rows * stretches));
+  if (!seen) return false;
+#pragma omp parallel num_threads(threads)
+  {
+#pragma omp for schedule(static)
+    for (int64_t number = 0; number < cut.row_parts * cut.column_parts; number++) {
+      const Part part = cut.part(number, p.rows);
+      for (int64_t stretch = part.first_block; stretch < part.stop_block; stretch++) {
+        const Choose choose{bias, columns, seen + stretch * p.rows};
+        for (int64_t row = part.first; row < part.stop; row++) {
+          store(choose.seen[row].highest, spread(LOWEST));
+          store(choose.seen[row].column, ints{});
+          store(choose.seen[row].sum, floats{});
+        }
+        multiply(p, part.first, part.stop, p.blocks * stretch / stretches, p.blocks * (stretch + 1) / stretches, choose);
+      }
+    }
+#pragma omp for schedule(static)
+    for (int64_t row = 0; row < p.rows; row++) {
+      const Seen* of_row = seen + row;
+      floats highest = spread(LOWEST), sum{};
+      ints column{};
+      for (int64_t stretch = 0; stretch < stretches; stretch++) {
+        const floats there = load<floats>(of_row[stretch * p.rows].highest);
+        const ints is_more = there > highest;
+        highest = is_more ? there : highest;
+        column = is_more ? load<ints>(of_row[stretch * p.rows].column) : column;
+      }
+      const float most = highest_of(highest);
+      for (int64_t stretch = 0; stretch < stretches; stretch++) {
+        const Seen& one = of_row[stretch * p.rows];
+        sum += load<floats>(one.sum) * exponential(load<floats>(one.highest) - most);
+      }
+      int32_t likeliest = INT32_MAX;
+      for (int lane = 0; lane < TILE; lane++)
+        if (highest[lane] == most) likeliest = std::min(likeliest, column[lane]);
+      tokens[row] = likeliest;
+      scores[row] = most;
+      normalizers[row] = most + std::log(sum_of(sum));
+    }
+  }
+  return true;
+}
+
 #else
 
 // Nobody asks: `hpd_has_tiles` says no.
+bool choose(const Product&, const bf16*, int64_t, int64_t*, float*, float*, int64_t) { return false; }
 void linear(const Product&, const Result&, int64_t) {}
 bool gated_mlp(const Product&, int64_t, const uint32_t*, int64_t, const Result&, int64_t) { return false; }
 
@@ -219,4 +334,9 @@ extern "C" int hpd_gated_mlp(const bf16* x, int64_t rows, int64_t depth, const u
                              int64_t threads) {
   return gated_mlp({x, rows, depth, gate_up, gate_up_blocks}, hidden_size, down, down_blocks, {nullptr, out, columns}, threads) ? 0
                                                                                                                               : 1;
+}
+// Of each row of x weight^T + bias the likeliest column, what is there, and log(sum(e^column)). Returns 0, or 1 where memory is missing.
+extern "C" int hpd_choose_by_tiles(const bf16* x, int64_t rows, int64_t depth, const uint32_t* weight, int64_t blocks, const bf16* bias,
+                                   int64_t columns, int64_t* tokens, float* scores, float* normalizers, int64_t threads) {
+  return choose({x, rows, depth, weight, blocks}, bias, columns, tokens, scores, normalizers, threads) ? 0 : 1;
 }

@@ -136,6 +136,33 @@ def gated_mlp(x: Tensor, gate_up: PackedWeight, down: PackedWeight) -> Tensor:
     return out
 
 
+def choose_by_tiles(x: Tensor, layer: TiledLinear) -> tuple[Tensor, Tensor, Tensor]:
+    """What `pointwise.choose` says of the layer's products, which nobody keeps.
+
+    Args:
+        x: [n, K]
+
+    Returns:
+        Of each row the likeliest column (the first of equals), int64 [n]; its logit, rounded as `linear` does it, and
+        log(sum(exp)), float32 [n].
+
+    Raises:
+        MemoryError: there is none left.
+    """
+    x = x.contiguous()
+    tokens = torch.empty(len(x), dtype=torch.int64)
+    scores, normalizers = torch.empty(2, len(x), dtype=torch.float32)
+    missing = library.load().hpd_choose_by_tiles(
+        *_product(x, layer.weight),
+        None if layer.bias is None else layer.bias.data_ptr(),
+        layer.weight.num_columns,
+        *(tokens.data_ptr(), scores.data_ptr(), normalizers.data_ptr(), torch.get_num_threads()),
+    )
+    if missing:
+        raise MemoryError("the choice of tokens found no memory for what it has seen")
+    return tokens, scores, normalizers
+
+
 def _product(x: Tensor, weight: PackedWeight) -> tuple[int, ...]:
     """Arguments; the library takes addresses on trust."""
     if not is_read(x) or x.shape[-1] != weight.depth:

@@ -19,7 +19,7 @@ import transformers
 
 from hpd_core import attention, choosing, decoder
 from hpd_core.native.layers import NativeLayers
-from hpd_core.native.linear import TiledMLP
+from hpd_core.native.linear import TiledMLP, choose_by_tiles
 
 LINEAR, HEAD, ATTENTION, REST, CHOOSING, BOOKKEEPING = (
     "linear layers",
@@ -102,6 +102,8 @@ def profile(model: Any, run: Callable[[], Any]) -> dict[str, float]:
         stack.enter_context(patch.object(TiledMLP, "__call__", found.timed(LINEAR, TiledMLP.__call__)))
         stack.enter_context(patch.object(NativeLayers, "run", timed_layers))
         stack.enter_context(patch.object(decoder.Decoder, "_logits", found.timed(REST, decoder.Decoder._logits)))
+        # With AMX logits are not written down: the choice of tokens is a part of their product.
+        stack.enter_context(patch("hpd_core.choosing.choose_by_tiles", found.timed(HEAD, choose_by_tiles)))
         stack.enter_context(patch.object(decoder, "greedy", found.timed(CHOOSING, choosing.greedy)))
         timed = found.timed(ATTENTION, attention.packed_attention)
         transformers.AttentionInterface.register(attention.ATTENTION_NAME, timed)

@@ -1,4 +1,4 @@
-"""Linear layers and MLPs by tiles are what torch computes in fp64, at any size, in any company, with any threads."""
+"""Linear layers, MLPs and choices of tokens by tiles are what torch computes in fp64, in any company."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -13,8 +14,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.functional import silu
 
+from hpd_core.choosing import TiledLogits
 from hpd_core.native import linear as kernels
-from hpd_core.native.linear import gated_mlp, linear, pack, pack_gated
+from hpd_core.native import pointwise
+from hpd_core.native.linear import TiledLinear, choose_by_tiles, gated_mlp, linear, pack, pack_gated
 
 from .native import compiled_for, needs_native, needs_tiles, threads
 
@@ -135,6 +138,50 @@ def test_a_processor_without_tiles_says_so(tmp_path: Path) -> None:
     with compiled_for("x86-64", tmp_path):
         assert not kernels.has_tiles()
         assert not kernels.fits(numbers(40, 64))
+
+
+@needs_tiles
+@settings(max_examples=80, deadline=None)
+@given(SEEDS, ROWS, COLUMNS, DEPTHS, st.booleans(), st.sampled_from([0.2, 3.0, 40.0]), THREADS)
+def test_the_choice_is_that_of_the_logits_written_down(
+    seed: int, rows: int, columns: int, depth: int, has_bias: bool, scale: float, num_threads: int
+) -> None:
+    """Also of equals the first, and where logits are hundreds apart."""
+    torch.manual_seed(seed)
+    x, weight, bias = numbers(rows, depth, scale=scale), numbers(columns, depth), numbers(columns) if has_bias else None
+    weight[columns // 2 :] = weight[: columns - columns // 2].clone()
+    if bias is not None:
+        bias[columns // 2 :] = bias[: columns - columns // 2].clone()
+    layer = TiledLinear(pack(weight), bias)
+    tokens, scores, normalizers = pointwise.choose(layer(x))
+    with threads(num_threads):
+        found = choose_by_tiles(x, layer)
+    assert torch.equal(found[0], tokens)
+    assert torch.equal(found[1], scores)
+    torch.testing.assert_close(found[2], normalizers, atol=2e-5, rtol=1e-6)
+
+
+@needs_tiles
+def test_a_choice_comes_out_bit_for_bit_alike_in_any_company() -> None:
+    torch.manual_seed(4)
+    x, layer = numbers(700, 96), TiledLinear(pack(numbers(2000, 96)))
+    together = choose_by_tiles(x, layer)
+    for num_threads in (1, 3, 20):
+        with threads(num_threads):
+            for rows in (slice(0, 1), slice(17, 50), slice(688, 700), slice(100, 600), slice(0, 0)):
+                for found, expected in zip(choose_by_tiles(x[rows], layer), together, strict=True):
+                    assert torch.equal(found, expected[rows])
+
+
+@needs_tiles
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_logits_of_a_few_tokens_are_those_of_the_whole_product(has_bias: bool) -> None:
+    torch.manual_seed(5)
+    x, weight, bias = numbers(70, 96), numbers(1000, 96), numbers(1000) if has_bias else None
+    layer = TiledLinear(pack(weight), bias)
+    rows, ids = torch.tensor([3, 0, 69]), np.array([[999, 7, 7], [0, 7, 500], [31, 32, 33]])
+    found = TiledLogits(x, layer, weight).of(rows, ids)
+    assert torch.equal(found, layer(x)[rows[:, None], torch.from_numpy(ids)])
 
 
 @needs_tiles
