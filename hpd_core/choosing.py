@@ -86,11 +86,10 @@ def greedy(
         native: in C++, where the logits are of a kind that it takes.
     """
     bound = np.zeros(0, dtype=np.int64) if constraints is None else np.nonzero(states != FREE)[0]
-    ids, states_behind = np.zeros((0, 1), dtype=np.int64), np.zeros((0, 1), dtype=np.int64)
+    picked, states_behind = torch.empty(len(bound), dtype=torch.int64, device=device), np.zeros((0, 1), dtype=np.int64)
     if constraints is not None and len(bound):
         ids, states_behind = constraints.choices(states[bound])
-    allowed = to_device(ids, device)
-    picked = torch.empty(len(bound), dtype=torch.int64, device=device)
+        allowed = to_device(ids, device)
 
     def pick(here: slice, rows: Tensor, found: Tensor) -> None:
         """Of the bound rows number `here`, whose numbers are `rows`, the best of what is `found` for their choices."""

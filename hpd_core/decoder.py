@@ -211,6 +211,8 @@ class Decoder:
         prompts = list(self._open)
         self.clear()
         self._restart(limits)
+        if self._layers is not None:
+            self._layers.forget()
         gc.collect()  # cycles may hold on to tensors
         if self._shape.device.type == "cuda":
             torch.cuda.empty_cache()

@@ -5,8 +5,8 @@ Any model of transformers runs by its own code (`transformers_logits`). Layers a
 and between them norms, rotary embedding and SwiGLU, a function each
 where transformers makes several copies: in C++ on a CPU (native/pointwise.cpp), by torch.compile on a GPU
 (compiled.py). Where all linear layers are ours, too (AMX), the same functions are called by C++, all layers in one call
-(native/layers.py). The last layer behind its attention is computed only for tokens whose logits are wanted, and logits
-in blocks.
+(native/layers.py). The last layer behind its attention is computed only for tokens whose logits are wanted; logits
+come in blocks, or are not written down at all (choosing.py).
 """
 
 from __future__ import annotations
@@ -125,6 +125,10 @@ class FusedLayers:
         if any(weight.device.type != "cpu" or not weight.is_contiguous() for weight in norms):
             return "its norms are not on the CPU, or not in order"
         return None
+
+    def forget(self) -> None:
+        """Gives back the memory that it keeps from step to step."""
+        self._at_once = None
 
     @property
     def mlps(self) -> list[Any]:

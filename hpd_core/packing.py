@@ -1,8 +1,8 @@
 """Linear layers of bfloat16 on a CPU, by weights that are already in the order in which they are multiplied.
 
-Where the processor multiplies tiles (AMX), by kernels of ours (native/linear.cpp), one for a layer and one for a gated
-MLP; elsewhere by oneDNN. `torch.nn.functional.linear` reorders a bf16 weight anew in every call. The copies take
-the memory of the linear layers' weights once more.
+Where the processor multiplies tiles (AMX), by kernels of ours (native/linear.cpp), for a layer, a gated MLP, and the
+last layer with the choice of tokens behind it; elsewhere by oneDNN. `torch.nn.functional.linear` reorders a bf16 weight
+anew in every call. The copies take the memory of the linear layers' weights once more.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.modules import module as of_all
 
 from hpd_core.native import linear
 from hpd_core.native.linear import TiledLinear, TiledMLP
@@ -22,7 +23,7 @@ _ROWS_EXPECTED = 1024
 """Of an input; oneDNN picks the order by it. What comes in the end may be anything."""
 
 Forward = Callable[[Tensor], Tensor]
-State = tuple[tuple[int, int], ...]
+State = tuple[tuple[int, int] | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +94,7 @@ def _can_be_packed(module: Any) -> bool:
         and module.weight.device.type == "cpu"
         and module.weight.dtype == torch.bfloat16
         and not module.weight.is_inference()
+        and not (module.bias is not None and module.bias.is_inference())
         and "forward" not in module.__dict__
         and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
         and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
@@ -117,7 +119,8 @@ def _is_plain(layer: torch.nn.Linear) -> bool:
 
 
 def _is_waited_for(layer: torch.nn.Linear) -> bool:
-    return bool(layer._forward_hooks or layer._forward_pre_hooks)
+    own = layer._forward_hooks or layer._forward_pre_hooks
+    return bool(own or of_all._global_forward_hooks or of_all._global_forward_pre_hooks)
 
 
 def _pack(layer: torch.nn.Linear) -> Forward:
@@ -140,5 +143,6 @@ def _pack_mlp(gate: torch.nn.Linear, up: torch.nn.Linear, down: torch.nn.Linear)
 
 
 def _state(layers: tuple[torch.nn.Linear, ...]) -> State:
-    """Changes when a weight does, but by an operation on its `data`, of which torch knows nothing."""
-    return tuple((layer.weight.data_ptr(), layer.weight._version) for layer in layers)
+    """Changes when a weight or bias does, but by an operation on its `data`, of which torch knows nothing."""
+    parts = [part for layer in layers for part in (layer.weight, layer.bias)]
+    return tuple(None if part is None else (part.data_ptr(), part._version) for part in parts)

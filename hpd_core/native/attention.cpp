@@ -548,7 +548,6 @@ bool attend_all(const Problem& p) {
 
 }  // namespace
 
-
 extern "C" int hpd_attend_float32(const Problem* p) { return attend_all<float>(*p) ? 0 : 1; }
 extern "C" int hpd_attend_bfloat16(const Problem* p) { return attend_all<bf16>(*p) ? 0 : 1; }
 // u of `Problem`, of heads of these sizes.

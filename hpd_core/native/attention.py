@@ -28,7 +28,7 @@ _INT, _NUMBER, _POINTER = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
 
 
 class _Problem(ctypes.Structure):
-    """`Problem` of attention.cpp, field by field."""
+    """`Problem` of kernels.h, field by field."""
 
     _fields_ = [
         *((name, _INT) for name in ("num_prompts", "num_kv_heads", "group", "key_size", "value_size", "window")),

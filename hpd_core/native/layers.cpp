@@ -50,15 +50,16 @@ struct Step {
   bf16 *normed, *delta;  // [T, size], to write to, like
   bf16 *q, *k, *v, *attended;  // [T, heads, head_size]
   double* seconds;       // [3], with one thread: what linear layers, attention and the rest take is added here; or null
+  int64_t cuts_rows;     // whether many rows are
   int64_t num_threads;
 };
 
 // Per thread, measured with 2 MiB of second cache a core (docs/performance.md); a product takes whole blocks.
 constexpr int64_t FEW_ROWS = 128, MANY_ROWS = 512, ROWS_OF_BLOCK = 32;
 
-enum Part { LINEAR, ATTENTION, REST };
+enum Kind { LINEAR, ATTENTION, REST };
 
-// Processor time of the calling thread, by part.
+// Processor time of the calling thread, by kind of work.
 struct Clock {
   double* seconds;
   double since = now();
@@ -67,11 +68,11 @@ struct Clock {
     if (seconds) clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
     return double(time.tv_sec) + 1e-9 * double(time.tv_nsec);
   }
-  void charge(Part part) {
+  void charge(Kind kind) {
     if (!seconds) return;
     const double then = since;
     since = now();
-    seconds[part] += since - then;
+    seconds[kind] += since - then;
   }
 };
 
@@ -101,7 +102,7 @@ class Forward {
   // are many, a thread has its own, some at a time, which stay in its caches from one attention to the next. Few are multiplied
   // by all threads, each with its own columns: then the weights are what has to come from far away.
   bool between(const Layer* behind, const Layer* before, int64_t rows) {
-    if (rows < FEW_ROWS * s.num_threads) return between(behind, before, 0, rows, s.num_threads);
+    if (!s.cuts_rows || rows < FEW_ROWS * s.num_threads) return between(behind, before, 0, rows, s.num_threads);
     const int64_t at_once = MANY_ROWS * s.num_threads;
     const int64_t parts = std::max<int64_t>(1, (rows + at_once / 2) / at_once) * s.num_threads;
     const int64_t height = ceil_div(ceil_div(rows, parts), ROWS_OF_BLOCK) * ROWS_OF_BLOCK;

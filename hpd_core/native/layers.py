@@ -21,6 +21,10 @@ from hpd_core.native.pointwise import Norm
 if TYPE_CHECKING:
     from hpd_core.attention import AttentionPlan
 
+CACHED_WEIGHTS = 2**25
+"""Bytes of a layer's weights that each thread may read by itself, for its own rows: a guess between 7 MB, where that
+was measured to pay, and hundreds, which threads had better share."""
+
 _INT, _NUMBER, _POINTER = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
 
 
@@ -60,7 +64,7 @@ class _Step(ctypes.Structure):
         ("last", _Norm),
         *((name, _POINTER) for name in ("x", "cos", "sin", "logit_rows", "out", "normed", "delta")),
         *((name, _POINTER) for name in ("q", "k", "v", "attended", "seconds")),
-        ("num_threads", _INT),
+        *((name, _INT) for name in ("cuts_rows", "num_threads")),
     ]
 
 
@@ -87,10 +91,20 @@ class LayerWeights:
     scale: float
 
     @property
+    def num_bytes(self) -> int:
+        """Of the packed weights."""
+        weights = (*(layer.weight for layer in (self.q, self.k, self.v, self.o)), self.mlp.gate_up, self.mlp.down)
+        return sum(weight.tiles.nbytes for weight in weights)
+
+    @property
     def key(self) -> Sequence[object]:
         """Equal where the same is computed from the same memory."""
         norms = (self.before_attention, self.before_mlp, *(self.of_heads or ()))
-        return (*map(_key, norms), self.q, self.k, self.v, self.o, self.mlp, self.window, self.scale)
+        layers = (self.q, self.k, self.v, self.o)
+        biases = tuple(None if layer.bias is None else layer.bias.data_ptr() for layer in layers)
+        weights = (*(layer.weight for layer in layers), self.mlp.gate_up, self.mlp.down)
+        places = tuple((weight.tiles.data_ptr(), weight.num_columns, weight.depth) for weight in weights)
+        return (*map(_key, norms), places, biases, self.window, self.scale)
 
 
 def _key(norm: Norm) -> object:
@@ -101,14 +115,19 @@ def _key(norm: Norm) -> object:
 class NativeLayers:
     """All layers and the norm behind the last.
 
+    It has the addresses of the weights and does not hold them, so that what is packed anew never stands beside the old:
+    whoever runs it holds them, and asks `is_made_of` before.
+
     Attributes:
         seconds: float64 [3], where somebody wants to know: with one thread, its processor time in linear layers, in
             attention and in the rest is added to it.
     """
 
     def __init__(self, weights: Sequence[LayerWeights], last: Norm, head_size: int) -> None:
-        """Raises `RuntimeError` for sizes that do not fit each other, or norms that the library does not read."""
-        self._held = weights, last  # the library has their addresses
+        """Raises `RuntimeError` for sizes that do not fit each other, or norms that the library does not read.
+
+        `ValueError`, where a scale is not positive.
+        """
         self._keys = _keys(weights, last)
         self.seconds: npt.NDArray[np.float64] | None = None
         self._workspace = last[0].new_empty(0)
@@ -119,7 +138,8 @@ class NativeLayers:
         for layer in weights:
             self._check_layer(layer)
         _check(last[0], self._size)
-        self._layers = (_Layer * len(weights))(*map(_layer, weights))
+        self._layers, self._last = (_Layer * len(weights))(*map(_layer, weights)), _norm(last)
+        self._cuts_rows = max(layer.num_bytes for layer in weights) <= CACHED_WEIGHTS
 
     def _check_layer(self, layer: LayerWeights) -> None:
         """The library takes sizes on trust."""
@@ -135,7 +155,7 @@ class NativeLayers:
         for weight, _ in layer.of_heads or ():
             _check(weight, self._head_size)
         if not layer.scale > 0:
-            raise RuntimeError(f"scores are multiplied by {layer.scale}; they must keep their order")
+            raise ValueError(f"scores are multiplied by {layer.scale}; they must keep their order")
 
     def is_made_of(self, weights: Sequence[LayerWeights], last: Norm) -> bool:
         """Whether a new one would compute the same."""
@@ -176,11 +196,11 @@ class NativeLayers:
             *(len(self._layers), len(plans), num_tokens, len(logit_rows)),
             *(self._size, *heads),
             *(ctypes.addressof(self._layers), ctypes.addressof(cohorts)),
-            _norm(self._held[1]),
+            self._last,
             *(tensor.data_ptr() for tensor in (x, cos, sin, logit_rows, out)),
             *self._scratch(num_tokens),
             None if self.seconds is None else self.seconds.ctypes.data,
-            torch.get_num_threads(),
+            *(self._cuts_rows, torch.get_num_threads()),
         )
         if library.load().hpd_layers(ctypes.byref(step)):
             raise MemoryError("the layers found no memory for what is between them")
@@ -192,7 +212,7 @@ class NativeLayers:
         parts = [num_tokens * size for size in (self._size, self._size, q_size, k_size, k_size, q_size)]
         if len(self._workspace) < sum(parts):
             self._workspace = self._workspace.new_empty(0)  # not both at a time
-            self._workspace = self._workspace.new_empty(sum(parts))
+            self._workspace = self._workspace.new_empty(sum(parts) * 5 // 4)
         start, itemsize = self._workspace.data_ptr(), self._workspace.itemsize
         return [start + itemsize * first for first in accumulate(parts[:-1], initial=0)]
 

@@ -1,4 +1,5 @@
-// Linear layers of bf16 by AMX tiles, for weights that were packed for them (native/linear.py).
+// Linear layers of bf16 by AMX tiles, for weights that were packed for them (native/linear.py), and the choice of tokens from the
+// sums of the last one.
 //
 // A block is 32 rows times 32 columns: four tiles of sums, for which two tiles of rows and two of the weight are loaded. What
 // limits a core is how fast these come. A block's columns stay in the nearest cache while all rows pass by (which are read by
@@ -42,8 +43,8 @@ constexpr int DEPTH = 2 * TILE;      // terms of a sum in a tile
 constexpr int64_t TILE_WORDS = TILE * TILE;
 // Of the columns that tokens are chosen from.
 constexpr int64_t STRETCHES = 16;
-// Lower than any sum, but a number: what is lower by it is 0.
-constexpr float LOWEST = -1e30f;
+// Lower than any bf16 that is finite.
+constexpr float LOWEST = -std::numeric_limits<float>::max(), INFINITE = std::numeric_limits<float>::infinity();
 constexpr int64_t CACHED_BYTES = 640 << 10;  // of x, that stay in a core's second cache while the weight passes by
 
 // A block's sums, which wait for what is to be done with them.
@@ -124,7 +125,7 @@ void multiply(const Product& p, int64_t first, int64_t stop, int64_t first_block
 }
 
 // Rows `first` to `stop` and blocks of columns `first_block` to `stop_block`.
-struct Part {
+struct Area {
   int64_t first, stop, first_block, stop_block;
 };
 
@@ -144,7 +145,7 @@ struct Cut {
     }
   }
 
-  Part part(int64_t number, int64_t rows) const {
+  Area area(int64_t number, int64_t rows) const {
     const int64_t r = number / column_parts, c = number % column_parts;
     return {row_blocks * r / row_parts * BLOCK, std::min(row_blocks * (r + 1) / row_parts * BLOCK, rows), blocks * c / column_parts,
             blocks * (c + 1) / column_parts};
@@ -156,8 +157,8 @@ template <typename Finish>
 void multiply_all(const Product& p, const Cut& cut, const Finish& finish) {
 #pragma omp for schedule(static)
   for (int64_t number = 0; number < cut.row_parts * cut.column_parts; number++) {
-    const Part part = cut.part(number, p.rows);
-    multiply(p, part.first, part.stop, part.first_block, part.stop_block, finish);
+    const Area area = cut.area(number, p.rows);
+    multiply(p, area.first, area.stop, area.first_block, area.stop_block, finish);
   }
 }
 
@@ -237,16 +238,17 @@ struct Choose {
     const words pairs = (words)_mm512_cvtne2ps_pbh((__m512)right, (__m512)left);
     left = widened(_mm512_castsi512_si256((__m512i)pairs)), right = widened(_mm512_extracti64x4_epi64((__m512i)pairs, 1));
     if (count < BLOCK) {
-      const floats nothing = spread(-std::numeric_limits<float>::infinity());
+      const floats nothing = spread(-INFINITE);
       left = NUMBERED < int32_t(count) ? left : nothing;
       right = NUMBERED + TILE < int32_t(count) ? right : nothing;
     }
     Seen& here = seen[row];
     floats highest = load<floats>(here.highest), sum = load<floats>(here.sum);
-    const floats best = right > left ? right : left;
+    const ints is_right = (right > left) | (left != left);
+    const floats best = is_right ? right : left;
     const __mmask16 is_more = _mm512_cmp_ps_mask((__m512)best, (__m512)highest, _CMP_GT_OQ);
     if (is_more) {
-      const ints place = NUMBERED + int32_t(column) + (right > left ? spread(TILE) : ints{});
+      const ints place = NUMBERED + int32_t(column) + (is_right & TILE);
       _mm512_mask_storeu_epi32(here.column, is_more, (__m512i)place);
       const floats before = highest;
       highest = (floats)_mm512_mask_mov_ps((__m512)highest, is_more, (__m512)best);
@@ -273,15 +275,15 @@ bool choose(const Product& p, const bf16* bias, int64_t columns, int64_t* tokens
   {
 #pragma omp for schedule(static)
     for (int64_t number = 0; number < cut.row_parts * cut.column_parts; number++) {
-      const Part part = cut.part(number, p.rows);
-      for (int64_t stretch = part.first_block; stretch < part.stop_block; stretch++) {
-        const Choose choose{bias, columns, seen + stretch * p.rows};
-        for (int64_t row = part.first; row < part.stop; row++) {
-          store(choose.seen[row].highest, spread(LOWEST));
-          store(choose.seen[row].column, ints{});
-          store(choose.seen[row].sum, floats{});
+      const Area area = cut.area(number, p.rows);
+      for (int64_t stretch = area.first_block; stretch < area.stop_block; stretch++) {
+        const Choose look{bias, columns, seen + stretch * p.rows};
+        for (int64_t row = area.first; row < area.stop; row++) {
+          store(look.seen[row].highest, spread(LOWEST));
+          store(look.seen[row].column, ints{});
+          store(look.seen[row].sum, floats{});
         }
-        multiply(p, part.first, part.stop, p.blocks * stretch / stretches, p.blocks * (stretch + 1) / stretches, choose);
+        multiply(p, area.first, area.stop, p.blocks * stretch / stretches, p.blocks * (stretch + 1) / stretches, look);
       }
     }
 #pragma omp for schedule(static)
@@ -304,8 +306,8 @@ bool choose(const Product& p, const bf16* bias, int64_t columns, int64_t* tokens
       for (int lane = 0; lane < TILE; lane++)
         if (highest[lane] == most) likeliest = std::min(likeliest, column[lane]);
       tokens[row] = likeliest;
-      scores[row] = most;
-      normalizers[row] = most + std::log(sum_of(sum));
+      scores[row] = most == LOWEST ? -INFINITE : most;  // as it is where nothing is finite
+      normalizers[row] = scores[row] + std::log(sum_of(sum));
     }
   }
   return true;
@@ -323,12 +325,10 @@ bool gated_mlp(const Product&, int64_t, const uint32_t*, int64_t, const Result&,
 }  // namespace
 
 extern "C" int hpd_has_tiles() { return has_tiles(); }
-// x: [rows, depth]; weight: of `blocks` blocks of columns; bias: [columns] or null; out: [rows, columns].
 extern "C" void hpd_linear(const bf16* x, int64_t rows, int64_t depth, const uint32_t* weight, int64_t blocks, const bf16* bias,
                            bf16* out, int64_t columns, int64_t threads) {
   linear({x, rows, depth, weight, blocks}, {bias, out, columns}, threads);
 }
-// Returns 0, or 1 where memory is missing.
 extern "C" int hpd_gated_mlp(const bf16* x, int64_t rows, int64_t depth, const uint32_t* gate_up, int64_t gate_up_blocks,
                              int64_t hidden_size, const uint32_t* down, int64_t down_blocks, bf16* out, int64_t columns,
                              int64_t threads) {

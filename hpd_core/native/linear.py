@@ -1,4 +1,4 @@
-"""The functions of `linear.cpp` on tensors: linear layers of bfloat16, where the processor multiplies tiles (AMX)."""
+"""The functions of `linear.cpp` on tensors, where the processor multiplies tiles (AMX)."""
 
 from __future__ import annotations
 

@@ -87,12 +87,13 @@ def profile(model: Any, run: Callable[[], Any]) -> dict[str, float]:
         return found.timed(HEAD if layer is head else LINEAR, call)(layer, *args, **kwargs)
 
     def timed_layers(layers: NativeLayers, *args: Any) -> torch.Tensor:
-        layers.seconds = np.zeros(3)  # this module cannot look into the call
-        out = run_layers(layers, *args)
-        for part, seconds in zip((LINEAR, ATTENTION, REST), layers.seconds.tolist(), strict=True):
-            found.move(seconds, part)
-        layers.seconds = None
-        return out
+        layers.seconds = inside = np.zeros(3)  # this module cannot look into the call
+        try:
+            return run_layers(layers, *args)
+        finally:
+            layers.seconds = None
+            for part, seconds in zip((LINEAR, ATTENTION, REST), inside.tolist(), strict=True):
+                found.move(seconds, part)
 
     with ExitStack() as stack:
         if model.device.type == "cpu":  # whose time is one thread's; for a GPU torch would compile anew

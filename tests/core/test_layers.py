@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -90,6 +91,18 @@ def test_bit_for_bit_alike(family: str, seed: int, prompts: int, num_threads: in
     assert calls, "this model was to be run by one call a step"
 
 
+@pytest.mark.parametrize("heads", [(4, 4, 16), (6, 2, 24), (8, 1, 8), (2, 2, 128)])
+def test_heads_of_any_size(heads: tuple[int, int, int]) -> None:
+    """Whose sizes together are not the model's."""
+    sizes = dict(zip(("num_attention_heads", "num_key_value_heads", "head_dim"), heads, strict=True))
+    model, config = half("qwen3", **sizes), EngineConfig()
+    with counted() as calls:
+        found = answers(model, 8, prompts=12, config=config)
+    with one_by_one():
+        assert found == answers(model, 8, prompts=12, config=config)
+    assert bool(calls) == (heads[0] * heads[2] % 32 == 0)
+
+
 def test_many_rows_are_cut_and_come_out_alike() -> None:
     """More than a thread has at once, and rows that fill no block."""
     model, config = half("qwen3"), EngineConfig(max_tokens_per_step=100_000, max_prompts_per_cohort=200)
@@ -100,6 +113,16 @@ def test_many_rows_are_cut_and_come_out_alike() -> None:
         assert answers(model, 5, prompts=180, config=config) == found[0] == found[1]
     with one_by_one():
         assert answers(model, 5, prompts=180, config=config) == found[0]
+
+
+def test_who_waits_for_all_calls_is_called() -> None:
+    model, waits = half("llama"), []
+    hook = torch.nn.modules.module.register_module_forward_hook(lambda module, *_: waits.append(module))
+    try:
+        answers(model, 1, prompts=3, config=EngineConfig())
+    finally:
+        hook.remove()
+    assert {model.lm_head, model.model.layers[0].self_attn.o_proj} <= set(waits)
 
 
 @pytest.mark.parametrize("name", ["q_proj", "v_proj", "o_proj"])
@@ -121,6 +144,9 @@ def test_what_is_trained_between_two_steps_counts() -> None:
     changes = [
         lambda layer: layer.self_attn.k_proj.weight.mul_(-1),
         lambda layer: layer.self_attn.q_proj.bias.mul_(-1),
+        lambda layer: setattr(layer.self_attn.k_proj, "bias", torch.nn.Parameter(torch.ones(64).bfloat16())),
+        lambda layer: setattr(layer.self_attn.v_proj.bias, "data", torch.ones(64).bfloat16()),
+        lambda layer: setattr(layer.self_attn.q_proj, "bias", None),
         lambda layer: layer.mlp.up_proj.weight.mul_(-1),
         lambda layer: layer.input_layernorm.weight.mul_(-1),
         lambda layer: setattr(layer.post_attention_layernorm, "weight", torch.nn.Parameter(torch.ones(64).bfloat16())),
@@ -141,6 +167,50 @@ def test_what_is_trained_between_two_steps_counts() -> None:
         with one_by_one():
             assert seen[-1] == answer(new_decoder(model, endings), case), "the old weights"
     assert len({str(item) for item in seen}) == len(seen), "a change that changes nothing"
+
+
+def test_old_weights_are_not_kept() -> None:
+    model = half("llama")
+    rng = np.random.default_rng(0)
+    endings, case = random_endings(rng), random_case(rng, "tree", [random_ids(rng, 9, 14)], branches=4, k_max=6)
+    decoder = new_decoder(model, endings)
+    answer(decoder, case)
+    assert decoder._linears is not None
+    old = weakref.ref(decoder._linears.tiled(model.model.layers[0].self_attn.q_proj).weight.tiles)  # type: ignore[union-attr]
+    with torch.no_grad():
+        model.model.layers[0].self_attn.q_proj.weight.mul_(-1)
+    with decoder._linears.active():
+        assert old() is None
+
+
+def test_without_memory_it_begins_anew_with_less() -> None:
+    model, config = half("llama"), EngineConfig()
+    expected = answers(model, 2, prompts=20, config=config)
+    failures, kept = [MemoryError("made up")], []
+    run, forget = NativeLayers.run, FusedLayers.forget
+
+    def failing(layers: NativeLayers, *args: Any) -> Tensor:
+        out = run(layers, *args)
+        if failures:
+            raise failures.pop()
+        return out
+
+    def forgetting(layers: FusedLayers) -> None:
+        assert layers._at_once is not None
+        kept.append(weakref.ref(layers._at_once._workspace))
+        forget(layers)
+
+    with patch.object(NativeLayers, "run", failing), patch.object(FusedLayers, "forget", forgetting):
+        assert answers(model, 2, prompts=20, config=config) == expected
+    assert [found() for found in kept] == [None]
+
+
+def test_whole_weights_for_every_thread_or_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large layers are multiplied by all threads together; with the same numbers."""
+    model, config = half("llama"), EngineConfig()
+    expected = answers(model, 6, prompts=60, config=config)
+    monkeypatch.setattr("hpd_core.native.layers.CACHED_WEIGHTS", 0)
+    assert answers(model, 6, prompts=60, config=config) == expected
 
 
 def new_decoder(model: Any, endings: Endings) -> Decoder:
@@ -190,17 +260,19 @@ def test_layers_that_do_not_fit_are_refused() -> None:
         replace(good, before_mlp=(torch.ones(32).bfloat16(), 1e-5)),
         replace(good, before_attention=(torch.ones(64), 1e-5)),
         replace(good, of_heads=(last, last)),
-        replace(good, scale=-1.0),
         weights_of(heads=4),
     ):
         with pytest.raises(RuntimeError):
             NativeLayers([good, bad], last, 32)
+    with pytest.raises(ValueError, match="scores are multiplied by -1"):
+        NativeLayers([replace(good, scale=-1.0)], last, 32)
     with pytest.raises(RuntimeError):
         NativeLayers([good], (torch.ones(128).bfloat16()[::2], 1e-5), 32)
 
 
 def test_tensors_that_do_not_fit_are_refused() -> None:
-    layers = NativeLayers([weights_of()], (torch.ones(64).bfloat16(), 1e-5), 32)
+    weights, last = weights_of(), (torch.ones(64).bfloat16(), 1e-5)
+    layers = NativeLayers([weights], last, 32)
     x, angles, rows = torch.ones(5, 64).bfloat16(), torch.ones(5, 32).bfloat16(), torch.arange(2)
     bad: list[tuple[Any, ...]] = [
         (x.float(), angles, angles, [], rows),
@@ -237,7 +309,8 @@ def test_missing_memory_is_an_error_of_python() -> None:
 import resource, torch
 from tests.core.test_layers import NativeLayers, weights_of
 torch.set_num_threads(1)
-layers = NativeLayers([weights_of(hidden_size=65536)], (torch.ones(64).bfloat16(), 1e-5), 32)
+weights, last = weights_of(hidden_size=65536), (torch.ones(64).bfloat16(), 1e-5)
+layers = NativeLayers([weights], last, 32)
 def run(num_tokens):
     x, angles = torch.ones(num_tokens, 64).bfloat16(), torch.ones(num_tokens, 32).bfloat16()
     layers.run(x, angles, angles, [], torch.arange(num_tokens))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.functional import silu
 
-from hpd_core.choosing import TiledLogits
+from hpd_core.choosing import TiledLogits, greedy
+from hpd_core.constraints import StateTable
+from hpd_core.layout import FREE
 from hpd_core.native import linear as kernels
 from hpd_core.native import pointwise
 from hpd_core.native.linear import TiledLinear, choose_by_tiles, gated_mlp, linear, pack, pack_gated
@@ -171,6 +174,45 @@ def test_a_choice_comes_out_bit_for_bit_alike_in_any_company() -> None:
             for rows in (slice(0, 1), slice(17, 50), slice(688, 700), slice(100, 600), slice(0, 0)):
                 for found, expected in zip(choose_by_tiles(x[rows], layer), together, strict=True):
                     assert torch.equal(found, expected[rows])
+
+
+@needs_tiles
+@pytest.mark.parametrize("special", [-float("inf"), float("inf"), float("nan"), -3e38, 3e38])
+@pytest.mark.parametrize("places", [range(70), range(0, 70, 2), [3], [19]])
+def test_a_choice_from_logits_that_are_no_usual_numbers(special: float, places: Iterable[int]) -> None:
+    torch.manual_seed(6)
+    bias = numbers(70)
+    bias[list(places)] = special
+    x, layer = numbers(5, 32), TiledLinear(pack(numbers(70, 32)), bias)
+    tokens, scores, normalizers = pointwise.choose(layer(x))
+    found = choose_by_tiles(x, layer)
+    if special == special or len(list(places)) < 70:
+        assert torch.equal(found[0], tokens)
+        torch.testing.assert_close(found[1], scores, rtol=0, atol=0)
+    torch.testing.assert_close(found[2] - found[1], normalizers - scores, equal_nan=True)
+
+
+@needs_tiles
+@pytest.mark.parametrize(
+    ("rows", "columns"), [(0, 77), (1, 1), (1, 31), (33, 77), (64, 15), (65, 16), (5, 17), (700, 1000)]
+)
+@pytest.mark.parametrize("num_threads", [1, 5])
+def test_greedy_takes_the_same_with_logits_written_down_or_not(rows: int, columns: int, num_threads: int) -> None:
+    torch.manual_seed(rows + columns)
+    x, weight, bias = numbers(rows, 64), numbers(columns, 64), numbers(columns)
+    layer, table = TiledLinear(pack(weight), bias), StateTable()
+    first = table.add([{0: 1, columns - 1: 0}, {columns // 2: 1}, dict.fromkeys(range(0, columns, 3), 0)])
+    states = np.random.default_rng(0).choice([FREE, first, first + 1, first + 2], size=rows)
+    blocks = [layer(part) for part in x.split(50) if len(part)]
+    with threads(num_threads):
+        for some in (states, np.full(rows, FREE)):
+            found, expected = (
+                greedy(logits, some, table, x.device, native=True).fetch()
+                for logits in (TiledLogits(x, layer, weight), blocks)
+            )
+            assert found.tokens.tolist() == expected.tokens.tolist()
+            assert found.states.tolist() == expected.states.tolist()
+            np.testing.assert_allclose(found.logprobs, expected.logprobs, atol=2e-5)
 
 
 @needs_tiles
