@@ -162,15 +162,21 @@ void multiply_all(const Product& p, const Cut& cut, const Finish& finish) {
   }
 }
 
-// Sums plus bias, where there is one.
+// A row's sums of a block, of whose columns there are `count`, plus bias, where there is one.
+inline std::pair<floats, floats> plus_bias(const float* sums, const bf16* bias, int64_t column, int64_t count) {
+  floats left = load<floats>(sums), right = load<floats>(sums + TILE);
+  if (bias) {
+    left += get(bias + column, count);
+    if (count > TILE) right += get(bias + column + TILE, count - TILE);
+  }
+  return {left, right};
+}
+
+// That is the product.
 struct AddBias : Result {
   void operator()(const float* sums, int64_t row, int64_t block) const {
     const int64_t column = block * BLOCK, count = columns - column;
-    floats left = load<floats>(sums), right = load<floats>(sums + TILE);
-    if (bias) {
-      left += get(bias + column, count);
-      if (count > TILE) right += get(bias + column + TILE, count - TILE);
-    }
+    const auto [left, right] = plus_bias(sums, bias, column, count);
     bf16* to = out + row * columns + column;
     if (count >= BLOCK) return store(to, (words)_mm512_cvtne2ps_pbh((__m512)right, (__m512)left));
     put(to, left, count);
@@ -230,11 +236,7 @@ struct Choose {
   Seen* seen;  // [rows]
   void operator()(const float* sums, int64_t row, int64_t block) const {
     const int64_t column = block * BLOCK, count = columns - column;
-    floats left = load<floats>(sums), right = load<floats>(sums + TILE);
-    if (bias) {
-      left += get(bias + column, count);
-      if (count > TILE) right += get(bias + column + TILE, count - TILE);
-    }
+    auto [left, right] = plus_bias(sums, bias, column, count);
     const words pairs = (words)_mm512_cvtne2ps_pbh((__m512)right, (__m512)left);
     left = widened(_mm512_castsi512_si256((__m512i)pairs)), right = widened(_mm512_extracti64x4_epi64((__m512i)pairs, 1));
     if (count < BLOCK) {
