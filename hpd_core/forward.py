@@ -147,14 +147,15 @@ class FusedLayers:
         base = self._model.model
         x = base.embed_tokens(token_ids)  # the residual stream, [T, D]
         cos, sin = (angles[0] for angles in base.rotary_emb(x[None], position_ids=positions[None]))
-        at_once = self._layers_at_once(linears) if linears is not None and batch.way == "native" else None
+        ours = linears if self.by == "native" else None  # whose layers C++ can call, if it packed them as tiles
+        at_once = None if ours is None else self._layers_at_once(ours)
         if at_once is not None:
             hidden = at_once.run(x, cos, sin, batch.plans, logit_rows)
             batch.num_calls += len(self._layers)
         else:
             hidden = self._one_by_one(x, cos, sin, logit_rows, batch, linears)
         head = self._model.lm_head
-        if self.by == "native" and linears is not None and (tiled := linears.tiled(head)) is not None:
+        if ours is not None and (tiled := ours.tiled(head)) is not None:
             return TiledLogits(hidden, tiled, head.weight)
         return self._in_blocks(hidden) if len(logit_rows) else []
 

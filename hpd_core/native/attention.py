@@ -14,39 +14,35 @@ from torch import Tensor
 
 from hpd_core.layout import PUBLIC, IntArray
 from hpd_core.native import library
+from hpd_core.native.library import INT, NUMBER, POINTER
 
 if TYPE_CHECKING:
     from hpd_core.attention import AttentionPlan, PrefixCache
 
-NO_WINDOW = 2**31 - 1
+_NO_WINDOW = 2**31 - 1
 _NEVER = 2**31 - 1
 """A position that no token sees."""
 _MOST_LANES = 32
 """Of vectors and of tiles."""
-
-_INT, _NUMBER, _POINTER = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
 
 
 class _Problem(ctypes.Structure):
     """`Problem` of kernels.h, field by field."""
 
     _fields_ = [
-        *((name, _INT) for name in ("num_prompts", "num_kv_heads", "group", "key_size", "value_size", "window")),
-        *((name, _NUMBER) for name in ("scale", "softcap")),
-        *((name, _POINTER) for name in ("q", "k", "v")),
-        *((name, _INT) for name in ("q_token", "q_head", "k_token", "k_head", "v_token", "v_head")),
-        *((name, _POINTER) for name in ("out", "keys", "values")),
-        ("capacity", _INT),
-        *((name, _POINTER) for name in ("counts", "used", "q_scopes", "q_positions")),
-        ("q_row", _INT),
-        *((name, _POINTER) for name in ("k_scopes", "k_positions")),
-        ("k_row", _INT),
-        *((name, _POINTER) for name in ("kv_columns", "prefix_of")),
-        *(
-            (name, _POINTER)
-            for name in ("prefix_keys", "prefix_values", "prefix_lengths", "prefix_capacities", "sinks")
-        ),
-        ("num_threads", _INT),
+        *((name, INT) for name in ("num_prompts", "num_kv_heads", "group", "key_size", "value_size", "window")),
+        *((name, NUMBER) for name in ("scale", "softcap")),
+        *((name, POINTER) for name in ("q", "k", "v")),
+        *((name, INT) for name in ("q_token", "q_head", "k_token", "k_head", "v_token", "v_head")),
+        *((name, POINTER) for name in ("out", "keys", "values")),
+        ("capacity", INT),
+        *((name, POINTER) for name in ("counts", "used", "q_scopes", "q_positions")),
+        ("q_row", INT),
+        *((name, POINTER) for name in ("k_scopes", "k_positions")),
+        ("k_row", INT),
+        *((name, POINTER) for name in ("kv_columns", "prefix_of")),
+        *((name, POINTER) for name in ("prefix_keys", "prefix_values", "prefix_lengths", "prefix_capacities", "sinks")),
+        ("num_threads", INT),
     ]
 
 
@@ -145,14 +141,13 @@ class NativeAttention:
         """
         keys, values = self._keys[layer], self._values[layer]
         check_sizes(q, k, v, out, keys, values, tuple(library.DTYPES))
-        if not scale > 0:
-            raise ValueError(f"scores are multiplied by {scale}; they must keep their order")
+        check_scale(scale)
         q, k, v = (x if x.stride(2) == 1 else x.contiguous() for x in (q, k, v))
         float_sinks = None if sinks is None else sinks.float().contiguous()
         problem = self._problem
         problem.num_kv_heads = k.shape[1]
         problem.group, problem.key_size, problem.value_size = q.shape[1] // k.shape[1], q.shape[2], v.shape[2]
-        problem.window = NO_WINDOW if window is None else min(window, NO_WINDOW)
+        problem.window = window_of(window)
         problem.scale, problem.softcap = scale, softcap or 0.0
         problem.q, problem.k, problem.v = q.data_ptr(), k.data_ptr(), v.data_ptr()
         problem.q_token, problem.q_head, _ = q.stride()
@@ -167,6 +162,17 @@ class NativeAttention:
         problem.num_threads = torch.get_num_threads()
         if library.function("attend", q.dtype)(ctypes.byref(problem)):
             raise MemoryError("attention found no memory for its scores")
+
+
+def check_scale(scale: float) -> None:
+    """Raises `ValueError` for a factor of scores that the library does not take."""
+    if not scale > 0:
+        raise ValueError(f"scores are multiplied by {scale}; they must keep their order")
+
+
+def window_of(window: int | None) -> int:
+    """As the library takes it: a number in any case."""
+    return _NO_WINDOW if window is None else min(window, _NO_WINDOW)
 
 
 def check_sizes(

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from hpd_core.native import library
-from hpd_core.native.attention import NO_WINDOW
-from hpd_core.native.linear import TiledLinear, TiledMLP, is_read
+from hpd_core.native.attention import check_scale, window_of
+from hpd_core.native.library import INT, NUMBER, POINTER
+from hpd_core.native.linear import PackedWeight, TiledLinear, TiledMLP, is_read
 from hpd_core.native.pointwise import Norm
 
 if TYPE_CHECKING:
@@ -25,46 +26,44 @@ CACHED_WEIGHTS = 2**25
 """Bytes of a layer's weights that each thread may read by itself, for its own rows: a guess between 7 MB, where that
 was measured to pay, and hundreds, which threads had better share."""
 
-_INT, _NUMBER, _POINTER = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
-
 
 class _Linear(ctypes.Structure):
     """These are the structures of layers.cpp, field by field."""
 
-    _fields_ = [("weight", _POINTER), ("blocks", _INT), ("columns", _INT), ("bias", _POINTER)]
+    _fields_ = [("weight", POINTER), ("blocks", INT), ("columns", INT), ("bias", POINTER)]
 
 
 class _Norm(ctypes.Structure):
-    _fields_ = [("weight", _POINTER), ("eps", _NUMBER)]
+    _fields_ = [("weight", POINTER), ("eps", NUMBER)]
 
 
 class _Layer(ctypes.Structure):
     _fields_ = [
         *((name, _Norm) for name in ("before_attention", "before_mlp", "of_queries", "of_keys")),
         *((name, _Linear) for name in ("q", "k", "v", "o", "gate_up", "down")),
-        ("window", _INT),
-        ("scale", _NUMBER),
+        ("window", INT),
+        ("scale", NUMBER),
     ]
 
 
 class _Cohort(ctypes.Structure):
     _fields_ = [
-        ("problem", _POINTER),
-        ("first_token", _INT),
-        *((name, _POINTER) for name in ("keys", "values", "prefixes")),
-        ("num_prefixes", _INT),
+        ("problem", POINTER),
+        ("first_token", INT),
+        *((name, POINTER) for name in ("keys", "values", "prefixes")),
+        ("num_prefixes", INT),
     ]
 
 
 class _Step(ctypes.Structure):
     _fields_ = [
-        *((name, _INT) for name in ("num_layers", "num_cohorts", "num_tokens", "num_logit_rows")),
-        *((name, _INT) for name in ("size", "num_heads", "num_kv_heads", "head_size")),
-        *((name, _POINTER) for name in ("layers", "cohorts")),
+        *((name, INT) for name in ("num_layers", "num_cohorts", "num_tokens", "num_logit_rows")),
+        *((name, INT) for name in ("size", "num_heads", "num_kv_heads", "head_size")),
+        *((name, POINTER) for name in ("layers", "cohorts")),
         ("last", _Norm),
-        *((name, _POINTER) for name in ("x", "cos", "sin", "logit_rows", "out", "normed", "delta")),
-        *((name, _POINTER) for name in ("q", "k", "v", "attended", "seconds")),
-        *((name, _INT) for name in ("cuts_rows", "num_threads")),
+        *((name, POINTER) for name in ("x", "cos", "sin", "logit_rows", "out", "normed", "delta")),
+        *((name, POINTER) for name in ("q", "k", "v", "attended", "seconds")),
+        *((name, INT) for name in ("cuts_rows", "num_threads")),
     ]
 
 
@@ -91,19 +90,18 @@ class LayerWeights:
     scale: float
 
     @property
-    def num_bytes(self) -> int:
-        """Of the packed weights."""
-        weights = (*(layer.weight for layer in (self.q, self.k, self.v, self.o)), self.mlp.gate_up, self.mlp.down)
-        return sum(weight.tiles.nbytes for weight in weights)
+    def packed(self) -> Sequence[PackedWeight]:
+        """Of q, k, v, o, gate and up, down."""
+        return (self.q.weight, self.k.weight, self.v.weight, self.o.weight, self.mlp.gate_up, self.mlp.down)
 
     @property
     def key(self) -> Sequence[object]:
         """Equal where the same is computed from the same memory."""
         norms = (self.before_attention, self.before_mlp, *(self.of_heads or ()))
-        layers = (self.q, self.k, self.v, self.o)
-        biases = tuple(None if layer.bias is None else layer.bias.data_ptr() for layer in layers)
-        weights = (*(layer.weight for layer in layers), self.mlp.gate_up, self.mlp.down)
-        places = tuple((weight.tiles.data_ptr(), weight.num_columns, weight.depth) for weight in weights)
+        biases = tuple(
+            None if layer.bias is None else layer.bias.data_ptr() for layer in (self.q, self.k, self.v, self.o)
+        )
+        places = tuple((weight.tiles.data_ptr(), weight.num_columns, weight.depth) for weight in self.packed)
         return (*map(_key, norms), places, biases, self.window, self.scale)
 
 
@@ -139,14 +137,14 @@ class NativeLayers:
             self._check_layer(layer)
         _check(last[0], self._size)
         self._layers, self._last = (_Layer * len(weights))(*map(_layer, weights)), _norm(last)
-        self._cuts_rows = max(layer.num_bytes for layer in weights) <= CACHED_WEIGHTS
+        num_bytes = max(sum(weight.tiles.nbytes for weight in layer.packed) for layer in weights)
+        self._cuts_rows = num_bytes <= CACHED_WEIGHTS
 
     def _check_layer(self, layer: LayerWeights) -> None:
         """The library takes sizes on trust."""
         size, heads, kv_heads = self._size, self._num_heads * self._head_size, self._num_kv_heads * self._head_size
         hidden = layer.mlp.down.depth
-        products = [layer.q.weight, layer.k.weight, layer.v.weight, layer.o.weight, layer.mlp.gate_up, layer.mlp.down]
-        found = [(product.num_columns, product.depth) for product in products]
+        found = [(weight.num_columns, weight.depth) for weight in layer.packed]
         wanted = [(heads, size), (kv_heads, size), (kv_heads, size), (size, heads), (hidden, size), (size, hidden)]
         if found != wanted or self._num_heads % self._num_kv_heads:
             raise RuntimeError(f"layers of {found}; the model's others are of {wanted}")
@@ -154,8 +152,7 @@ class NativeLayers:
             _check(weight, size)
         for weight, _ in layer.of_heads or ():
             _check(weight, self._head_size)
-        if not layer.scale > 0:
-            raise ValueError(f"scores are multiplied by {layer.scale}; they must keep their order")
+        check_scale(layer.scale)
 
     def is_made_of(self, weights: Sequence[LayerWeights], last: Norm) -> bool:
         """Whether a new one would compute the same."""
@@ -227,7 +224,7 @@ def _layer(weights: LayerWeights) -> _Layer:
         *map(_norm, norms),
         *map(_linear, (weights.q, weights.k, weights.v, weights.o)),
         *(_linear(TiledLinear(weight)) for weight in (weights.mlp.gate_up, weights.mlp.down)),
-        NO_WINDOW if weights.window is None else min(weights.window, NO_WINDOW),
+        window_of(weights.window),
         weights.scale,
     )
 

@@ -46,23 +46,25 @@ _SECONDS = 120
 DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 """What it computes with, and what its functions' names end in."""
 
-_POINTER, _INT, _NUMBER = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
+POINTER, INT, NUMBER = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
+"""What its functions and structures are made of."""
+
 _ARGUMENTS = {
-    "attend": [_POINTER],
-    "columns_of_block": [_INT, _INT],
-    "add_norm": [_POINTER, _POINTER, _POINTER, _POINTER, _INT, _INT, _NUMBER, _INT],
-    "rotate": [_POINTER, _POINTER, _POINTER, _INT, _INT, _INT, _INT],
-    "swiglu": [_POINTER, _POINTER, _INT, _INT],
-    "choose": [_POINTER, _INT, _INT, _POINTER, _POINTER, _POINTER, _INT],
+    "attend": [POINTER],
+    "columns_of_block": [INT, INT],
+    "add_norm": [POINTER, POINTER, POINTER, POINTER, INT, INT, NUMBER, INT],
+    "rotate": [POINTER, POINTER, POINTER, INT, INT, INT, INT],
+    "swiglu": [POINTER, POINTER, INT, INT],
+    "choose": [POINTER, INT, INT, POINTER, POINTER, POINTER, INT],
 }
 """Of functions that there are for each of `DTYPES`."""
 
 _ARGUMENTS_OF_OTHERS = {
     "has_tiles": [],
-    "layers": [_POINTER],
-    "choose_by_tiles": [_POINTER, _INT, _INT, _POINTER, _INT, _POINTER, _INT, _POINTER, _POINTER, _POINTER, _INT],
-    "linear": [_POINTER, _INT, _INT, _POINTER, _INT, _POINTER, _POINTER, _INT, _INT],
-    "gated_mlp": [_POINTER, _INT, _INT, _POINTER, _INT, _INT, _POINTER, _INT, _POINTER, _INT, _INT],
+    "layers": [POINTER],
+    "choose_by_tiles": [POINTER, INT, INT, POINTER, INT, POINTER, INT, POINTER, POINTER, POINTER, INT],
+    "linear": [POINTER, INT, INT, POINTER, INT, POINTER, POINTER, INT, INT],
+    "gated_mlp": [POINTER, INT, INT, POINTER, INT, INT, POINTER, INT, POINTER, INT, INT],
 }
 _GIVES_INT = ("attend", "columns_of_block", "has_tiles", "layers", "gated_mlp", "choose_by_tiles")
 

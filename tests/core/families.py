@@ -60,6 +60,11 @@ FUSED = ("llama", "mistral", "qwen2", "qwen3")
 """Whose layers run by our own code."""
 
 
+def build_tiled_model(family: str, **sizes: int) -> Any:
+    """One in bfloat16 whose products are whole tiles."""
+    return build_model(family, **{"hidden_size": 64, "head_dim": 32, **sizes}).to(torch.bfloat16)
+
+
 def build_model(family: str, seed: int = 0, **sizes: int) -> Any:
     """A fresh model; equal seeds give equal weights. `sizes`: of its configuration, other than usual."""
     torch.manual_seed(seed)

@@ -179,6 +179,14 @@ def new_decoder(model: Any, **settings: Any) -> Decoder:
     return Decoder(model, random_endings(np.random.default_rng(1)), EngineConfig(**settings), cache_shape(model))
 
 
+def decoder_with_constraints(model: Any, endings: Endings, config: EngineConfig) -> Decoder:
+    """One without work, that knows the states of random cases. `model` gets our attention."""
+    attach(model)
+    table = StateTable()
+    assert table.add(STATES) == 0
+    return Decoder(model, endings, config, cache_shape(model), table)
+
+
 def decode(
     model: Any,
     cases: Sequence[Case],
@@ -188,12 +196,9 @@ def decode(
     reports: list[StepReport] | None = None,
 ) -> list[Prompt]:
     """The engine's answers. `model` gets our attention; `reports` the steps'."""
-    attach(model)
-    table = StateTable()
-    assert table.add(STATES) == 0
-    decoder = Decoder(model, endings, config, cache_shape(model), table)
+    decoder = decoder_with_constraints(model, endings, config)
     if source is not None:
-        decoder._drafter = Drafter(config.max_draft_tokens_per_step, endings, table, source)
+        decoder._drafter = Drafter(config.max_draft_tokens_per_step, endings, decoder._constraints, source)
     prompts = [case.prompt() for case in cases]
     decoder.add(prompts)
     finished = []

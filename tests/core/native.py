@@ -6,11 +6,14 @@ import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
 
 from hpd_core.native import library
+from hpd_core.native.layers import NativeLayers
 
 
 def _missing() -> str | None:
@@ -39,6 +42,20 @@ def threads(number: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+@contextmanager
+def layers_at_once() -> Iterator[list[int]]:
+    """The tokens of each step whose layers are one call, while the block runs."""
+    calls: list[int] = []
+    run = NativeLayers.run
+
+    def counting(layers: NativeLayers, x: torch.Tensor, *args: Any) -> torch.Tensor:
+        calls.append(len(x))
+        return run(layers, x, *args)
+
+    with patch.object(NativeLayers, "run", counting):
+        yield calls
 
 
 _IS_X86 = platform.machine() == "x86_64"

@@ -21,46 +21,25 @@ from torch import Tensor
 from hpd_core.cache import CachePool
 from hpd_core.cohort import Cohort, Prompt
 from hpd_core.config import EngineConfig
-from hpd_core.constraints import StateTable
 from hpd_core.decoder import Decoder
-from hpd_core.ending import Endings
 from hpd_core.forward import FusedLayers
-from hpd_core.models import attach, cache_shape
+from hpd_core.models import cache_shape
 from hpd_core.native.layers import LayerWeights, NativeLayers
 from hpd_core.native.linear import TiledLinear, TiledMLP, pack, pack_gated
 
-from .families import FUSED, build_model
-from .helpers import STATES, Case, decode, random_case, random_endings, random_ids
-from .native import needs_tiles, threads
+from .families import FUSED, build_tiled_model
+from .helpers import Case, decode, decoder_with_constraints, random_case, random_endings, random_ids
+from .native import layers_at_once, needs_tiles, threads
 
 pytestmark = needs_tiles
 
 SEEDS = st.integers(0, 2**32 - 1)
 
 
-def half(family: str, **sizes: int) -> Any:
-    """A tiny model whose products are whole tiles."""
-    return build_model(family, **{"hidden_size": 64, "head_dim": 32, **sizes}).to(torch.bfloat16)
-
-
 @contextmanager
 def one_by_one() -> Iterator[None]:
     with patch.object(FusedLayers, "_layers_at_once", lambda *_: None):
         yield
-
-
-@contextmanager
-def counted() -> Iterator[list[int]]:
-    """The tokens of each call."""
-    calls: list[int] = []
-    run = NativeLayers.run
-
-    def counting(layers: NativeLayers, x: Tensor, *args: Any) -> Tensor:
-        calls.append(len(x))
-        return run(layers, x, *args)
-
-    with patch.object(NativeLayers, "run", counting):
-        yield calls
 
 
 def answers(model: Any, seed: int, *, prompts: int, config: EngineConfig) -> list[tuple[Any, ...]]:
@@ -81,10 +60,10 @@ def read(prompt: Prompt) -> tuple[Any, ...]:
 @given(SEEDS, st.sampled_from([1, 6, 40]), st.sampled_from([1, 2, 3]), st.sampled_from([16, 200, 4096]))
 def test_bit_for_bit_alike(family: str, seed: int, prompts: int, num_threads: int, most_tokens: int) -> None:
     """Biases (Qwen 2), norms of heads (Qwen 3), windows in some layers (Qwen 2) or all (Mistral), several cohorts."""
-    model = half(family)
+    model = build_tiled_model(family)
     config = EngineConfig(max_tokens_per_step=most_tokens, max_prompts_per_cohort=16)
     with threads(num_threads):
-        with counted() as calls:
+        with layers_at_once() as calls:
             found = answers(model, seed, prompts=prompts, config=config)
         with one_by_one():
             assert found == answers(model, seed, prompts=prompts, config=config)
@@ -95,8 +74,8 @@ def test_bit_for_bit_alike(family: str, seed: int, prompts: int, num_threads: in
 def test_heads_of_any_size(heads: tuple[int, int, int]) -> None:
     """Whose sizes together are not the model's."""
     sizes = dict(zip(("num_attention_heads", "num_key_value_heads", "head_dim"), heads, strict=True))
-    model, config = half("qwen3", **sizes), EngineConfig()
-    with counted() as calls:
+    model, config = build_tiled_model("qwen3", **sizes), EngineConfig()
+    with layers_at_once() as calls:
         found = answers(model, 8, prompts=12, config=config)
     with one_by_one():
         assert found == answers(model, 8, prompts=12, config=config)
@@ -105,8 +84,8 @@ def test_heads_of_any_size(heads: tuple[int, int, int]) -> None:
 
 def test_many_rows_are_cut_and_come_out_alike() -> None:
     """More than a thread has at once, and rows that fill no block."""
-    model, config = half("qwen3"), EngineConfig(max_tokens_per_step=100_000, max_prompts_per_cohort=200)
-    with counted() as calls:
+    model, config = build_tiled_model("qwen3"), EngineConfig(max_tokens_per_step=100_000, max_prompts_per_cohort=200)
+    with layers_at_once() as calls:
         found = [answers(model, 5, prompts=180, config=config) for _ in (0, 1)]
     assert max(calls) > 3000
     with threads(3):
@@ -116,7 +95,7 @@ def test_many_rows_are_cut_and_come_out_alike() -> None:
 
 
 def test_who_waits_for_all_calls_is_called() -> None:
-    model, waits = half("llama"), []
+    model, waits = build_tiled_model("llama"), []
     hook = torch.nn.modules.module.register_module_forward_hook(lambda module, *_: waits.append(module))
     try:
         answers(model, 1, prompts=3, config=EngineConfig())
@@ -127,9 +106,9 @@ def test_who_waits_for_all_calls_is_called() -> None:
 
 @pytest.mark.parametrize("name", ["q_proj", "v_proj", "o_proj"])
 def test_who_waits_for_the_call_of_a_layer_is_called(name: str) -> None:
-    model, waits = half("llama"), []
+    model, waits = build_tiled_model("llama"), []
     hook = getattr(model.model.layers[1].self_attn, name).register_forward_hook(lambda *_: waits.append(1))
-    with counted() as calls:
+    with layers_at_once() as calls:
         answers(model, 1, prompts=3, config=EngineConfig())
         assert waits
         assert not calls
@@ -140,7 +119,7 @@ def test_who_waits_for_the_call_of_a_layer_is_called(name: str) -> None:
 
 def test_what_is_trained_between_two_steps_counts() -> None:
     """Of any kind of weight, in place or by another tensor."""
-    model = half("qwen2")
+    model = build_tiled_model("qwen2")
     changes = [
         lambda layer: layer.self_attn.k_proj.weight.mul_(-1),
         lambda layer: layer.self_attn.q_proj.bias.mul_(-1),
@@ -155,25 +134,25 @@ def test_what_is_trained_between_two_steps_counts() -> None:
     ]
     rng = np.random.default_rng(0)
     endings, case = random_endings(rng), random_case(rng, "tree", [random_ids(rng, 9, 14)], branches=4, k_max=6)
-    seen = [answer(new_decoder(model, endings), case)]
-    decoder = new_decoder(model, endings)
+    seen = [answer(decoder_with_constraints(model, endings, EngineConfig()), case)]
+    decoder = decoder_with_constraints(model, endings, EngineConfig())
     assert answer(decoder, case) == seen[0]
     for change in changes:
         with torch.no_grad():
             change(model.model.layers[1])
-        with counted() as calls:
+        with layers_at_once() as calls:
             seen.append(answer(decoder, case))
         assert calls
         with one_by_one():
-            assert seen[-1] == answer(new_decoder(model, endings), case), "the old weights"
+            assert seen[-1] == answer(decoder_with_constraints(model, endings, EngineConfig()), case), "the old weights"
     assert len({str(item) for item in seen}) == len(seen), "a change that changes nothing"
 
 
 def test_old_weights_are_not_kept() -> None:
-    model = half("llama")
+    model = build_tiled_model("llama")
     rng = np.random.default_rng(0)
     endings, case = random_endings(rng), random_case(rng, "tree", [random_ids(rng, 9, 14)], branches=4, k_max=6)
-    decoder = new_decoder(model, endings)
+    decoder = decoder_with_constraints(model, endings, EngineConfig())
     answer(decoder, case)
     assert decoder._linears is not None
     old = weakref.ref(decoder._linears.tiled(model.model.layers[0].self_attn.q_proj).weight.tiles)  # type: ignore[union-attr]
@@ -184,7 +163,7 @@ def test_old_weights_are_not_kept() -> None:
 
 
 def test_without_memory_it_begins_anew_with_less() -> None:
-    model, config = half("llama"), EngineConfig()
+    model, config = build_tiled_model("llama"), EngineConfig()
     expected = answers(model, 2, prompts=20, config=config)
     failures, kept = [MemoryError("made up")], []
     run, forget = NativeLayers.run, FusedLayers.forget
@@ -207,17 +186,10 @@ def test_without_memory_it_begins_anew_with_less() -> None:
 
 def test_whole_weights_for_every_thread_or_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Large layers are multiplied by all threads together; with the same numbers."""
-    model, config = half("llama"), EngineConfig()
+    model, config = build_tiled_model("llama"), EngineConfig()
     expected = answers(model, 6, prompts=60, config=config)
     monkeypatch.setattr("hpd_core.native.layers.CACHED_WEIGHTS", 0)
     assert answers(model, 6, prompts=60, config=config) == expected
-
-
-def new_decoder(model: Any, endings: Endings) -> Decoder:
-    attach(model)
-    table = StateTable()
-    table.add(STATES)
-    return Decoder(model, endings, EngineConfig(), cache_shape(model), table)
 
 
 def answer(decoder: Decoder, case: Case) -> tuple[Any, ...]:
@@ -288,10 +260,10 @@ def test_tensors_that_do_not_fit_are_refused() -> None:
 
 
 def test_a_cache_of_other_heads_is_refused() -> None:
-    model, other = half("llama"), half("llama", num_key_value_heads=1)
+    model, other = build_tiled_model("llama"), build_tiled_model("llama", num_key_value_heads=1)
     rng = np.random.default_rng(0)
     endings, case = random_endings(rng), random_case(rng, "tree", [random_ids(rng, 9, 14)], branches=2, k_max=3)
-    decoder = new_decoder(model, endings)
+    decoder = decoder_with_constraints(model, endings, EngineConfig())
     decoder.pool = CachePool(cache_shape(other), decoder.pool.order)
     decoder.add([case.prompt()])
     with (

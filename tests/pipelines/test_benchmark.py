@@ -8,7 +8,6 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -28,9 +27,9 @@ from pipelines.benchmarking.contenders import EngineRuns
 from pipelines.benchmarking.profiling import ATTENTION, BOOKKEEPING, CHOOSING, HEAD, LINEAR, REST, profile
 from pipelines.benchmarking.workload import Workload, branch_prompts
 from pipelines.benchmarking.yardsticks import CompiledDense, Floor, Work, best_shape, run_dense
-from tests.core.families import build_model
+from tests.core.families import build_tiled_model
 from tests.core.helpers import decode, random_case, random_endings, random_ids
-from tests.core.native import needs_tiles
+from tests.core.native import layers_at_once, needs_tiles
 from tests.core.pretended_gpu import pretended_gpu
 from tests.pipelines.commands import ROOT
 from tests.pipelines.conftest import Workplace, products
@@ -175,20 +174,15 @@ def test_a_profile_has_every_part_and_leaves_nothing_behind(workplace: Workplace
 @needs_tiles
 def test_a_profile_looks_into_layers_that_are_one_call() -> None:
     """Into attention and linear layers of the call, and the choice of tokens in the last product."""
-    model = build_model("llama", hidden_size=64, head_dim=32).to(torch.bfloat16)
+    model = build_tiled_model("llama")
     rng = np.random.default_rng(0)
     cases = [random_case(rng, "tree", [random_ids(rng, 9, 14)], branches=4, k_max=6) for _ in range(20)]
-    calls: list[int] = []
     run_layers = NativeLayers.run
-
-    def counting(layers: NativeLayers, *args: Any) -> torch.Tensor:
-        calls.append(1)
-        return run_layers(layers, *args)
 
     def run() -> None:
         decode(model, cases, random_endings(rng), EngineConfig())
 
-    with patch.object(NativeLayers, "run", counting):
+    with layers_at_once() as calls:
         before = time.thread_time()
         seconds = profile(model, run)
         whole = time.thread_time() - before
