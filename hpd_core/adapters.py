@@ -72,7 +72,10 @@ _LORA_WEIGHT = re.compile(r"\.lora_(?:(?:A|B)\.weight|embedding_(?:A|B))$")
 
 
 class AdapterRecord(BaseModel):
-    """What an adapter was trained for; our fine-tuning leaves it in the adapter's folder as `hpd.json`."""
+    """What an adapter was trained for; our fine-tuning leaves it in the adapter's folder as `hpd.json`.
+
+    `held_out` is a hash of the validation products, None where that was not noted.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -83,6 +86,7 @@ class AdapterRecord(BaseModel):
     prompt_hash: str
     max_value_tokens: int
     stack_size: int
+    held_out: str | None = None
 
     def write(self, folder: Path) -> None:
         """Writes `hpd.json` into the folder."""

@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 import transformers
 from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
 
 from hpd_core.attention import eager_attention, fold, sdpa_attention, unfold
 from hpd_core.errors import ModelError
@@ -225,7 +226,7 @@ def forward_logits(model: Any, batch: TrainingBatch) -> Tensor:
         model: after `attach_training`; may be wrapped (DistributedDataParallel).
 
     Raises:
-        ModelError: the layers did not go through the attention interface.
+        ModelError: not all layers went through the attention interface.
     """
     logits: Tensor = model(
         input_ids=batch.token_ids,
@@ -235,8 +236,13 @@ def forward_logits(model: Any, batch: TrainingBatch) -> Tensor:
         logits_to_keep=batch.target_rows,
         hpd_training=batch,
     ).logits[0]
-    if not batch.num_calls:
-        raise ModelError("the model's layers did not go through transformers' attention interface")
+    unwrapped = model.module if isinstance(model, DistributedDataParallel) else model
+    num_layers = unwrapped.config.get_text_config().num_hidden_layers
+    if batch.num_calls < num_layers:
+        raise ModelError(
+            f"{num_layers - batch.num_calls} of {num_layers} layers did not go through transformers' attention "
+            f"interface"
+        )
     return logits
 
 

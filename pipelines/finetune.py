@@ -1,7 +1,7 @@
 """Fine-tunes a model for hyper-parallel decoding.
 
-    python pipelines/finetune.py --config configs/finetune.yaml
-    python pipelines/finetune.py --config configs/finetune.yaml --set layout=stacked --set optimizer.epochs=5
+    python pipelines/finetune.py --config finetune.yaml
+    python pipelines/finetune.py --config finetune.yaml --set layout=stacked --set optimizer.epochs=5
 
 Run the same command again to continue a run that was stopped. Exit codes: 0 finished; 1 stopped before the end, run
 it again to continue; 2 wrong usage, configuration or data.

@@ -1,7 +1,7 @@
 """Labels a catalog with a teacher: training data, and a gold file, from products without labels.
 
-    python pipelines/label.py --config configs/label.yaml --limit 20
-    python pipelines/label.py --config configs/label.yaml --set teacher.max_cost_usd=5
+    python pipelines/label.py --config label.yaml --limit 20
+    python pipelines/label.py --config label.yaml --set teacher.max_cost_usd=5
 
 Run it again to continue: only what is missing is asked. Exit codes: 0 clean; 1 stopped before the end, run it again;
 2 wrong usage, configuration, input or teacher; 3 finished, but some products have no labels; 4 stopped at

@@ -30,13 +30,12 @@ from rich.table import Table
 from hpd_core import Attribute, CategorySchema
 from pipelines.errors import UsageError
 from pipelines.folders import open_filesystem
-from pipelines.gold import GoldProduct, read_gold
+from pipelines.gold import WORDS_FOR_NOTHING, GoldProduct, read_gold
 from pipelines.schemas import load_schemas
 from pipelines.scoring import fold
 
 _MAX_ATTRIBUTES = 64  # what the engine is tested with
 _MAX_ENUM_VALUES = 100
-_ABSENT_WORDS = frozenset({"n/a", "na", "none", "null", "not available", "not applicable", "unknown"})
 _CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f\u2028\u2029]")
 
 app = typer.Typer(
@@ -172,7 +171,7 @@ def _lint_attribute(attribute: Attribute) -> Iterator[str]:
     if len(values) > _MAX_ENUM_VALUES:
         yield f"{len(values)} allowed values make every prompt long: a string?"
     for value in values:
-        if fold(value) in _ABSENT_WORDS:
+        if fold(value) in WORDS_FOR_NOTHING:
             yield f"{value!r} is an allowed value: what is absent is null, which is always allowed"
     for value, earlier in _alike(values):
         yield f"the value {value!r} is almost the same as {earlier!r}"

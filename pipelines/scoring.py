@@ -16,6 +16,7 @@ Attributes without a label are not counted at all: a value for them is neither r
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -148,6 +149,12 @@ def fold(text: str) -> str:
     """`text` in Unicode NFKC, case-folded, every run of white space one space, none at the ends."""
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     return " ".join(folded.split())
+
+
+def words_pattern(texts: Iterable[str]) -> re.Pattern[str]:
+    """A pattern that finds any of `texts` as whole words; of none, one that finds nothing."""
+    words = "|".join(re.escape(text) for text in sorted(texts)) or "(?!)"
+    return re.compile(rf"(?<!\w)(?:{words})(?!\w)")
 
 
 def judge(gold: GoldValue, answer: Answer, comparison: Comparison = Comparison.EXACT) -> Outcome:

@@ -17,8 +17,8 @@ from typing import Any
 from hpd_core import Attribute, CategorySchema, Value
 from hpd_core.grounding import Grounder
 from hpd_core.values import parse_value
-from pipelines.gold import ABSENT_WORDS
-from pipelines.scoring import fold
+from pipelines.gold import ABSENT_WORDS, WORDS_FOR_NOTHING
+from pipelines.scoring import fold, words_pattern
 
 # None: looked, and absent. A list of texts: the forms of one value. A list of lists: several values.
 GoldForms = list[str] | list[list[str]] | None
@@ -96,7 +96,7 @@ def judge(
         if value.status not in ("value", "absent"):
             problems[_problem(attribute, value)] += 1
             continue
-        items = [_as_json(attribute, item) for item in value.items if item.strip() not in _PLACEHOLDERS]
+        items = [_as_json(attribute, item) for item in value.items if not document.lacks(attribute, item)]
         problems["placeholder"] += len(value.items) - len(items)
         if not all(document.holds(attribute, item) for item in items):
             problems["not_in_text"] += 1
@@ -113,6 +113,14 @@ class _Document:
     def __init__(self, fields: Mapping[str, str]) -> None:
         self._folded = fold("\n".join(fields.values()))
         self._grounder = Grounder(fields)
+
+    def lacks(self, attribute: Attribute, item: str) -> bool:
+        """Whether the item is a word for "nothing", and of a free text, not the text's own: a game may be "Unknown"."""
+        if item.strip() in _PLACEHOLDERS:
+            return True
+        text = fold(item).rstrip(".")
+        is_word = attribute.type == "string" and text in WORDS_FOR_NOTHING
+        return is_word and words_pattern([text]).search(self._folded) is None
 
     def holds(self, attribute: Attribute, item: str) -> bool:
         """Whether the item stands in the text. Enums and truth values are conclusions: they need not.

@@ -55,8 +55,9 @@ class LabelOutcome:
 
     @property
     def open_products(self) -> int:
-        """Of these, neither labelled nor rejected yet."""
-        return self.products - len(self.totals.labelled) - len(self.totals.rejected)
+        """Of these, neither labelled nor rejected yet, or without money for the last question."""
+        unpaid = sum(reason == "no_budget" for reason in self.totals.rejected.values())
+        return self.products - len(self.totals.labelled) - len(self.totals.rejected) + unpaid
 
 
 def run_labelling(
@@ -185,7 +186,9 @@ class _Job:
             self._failures_in_a_row = 0
             self._write_refused(teacher)
         self._write(key, record, verdict, teacher)
-        if verdict.reason in UNANSWERED:
+        if verdict.reason == "no_budget":
+            self._end = self._end or BudgetReached(verdict.message)
+        elif verdict.reason in UNANSWERED:
             self._failures_in_a_row += 1
             if self._failures_in_a_row >= self._config.max_consecutive_failures:
                 count = self._failures_in_a_row

@@ -124,10 +124,10 @@ class OpenAITeacher:
         for attempt in range(1, self._config.answer_attempts + 1):
             try:
                 completion = await self._ask(messages, schema, tally)
-            except BudgetReached:
+            except BudgetReached as end:
                 if attempt == 1:
                     raise
-                break
+                return Verdict(None, tally.usage, attempts, "no_budget", str(end), raw, problems)
             except _Failure as failure:
                 # What was read before stays with the product: it may say why.
                 return Verdict(None, tally.usage, attempt, failure.reason, str(failure), raw, problems)
@@ -199,14 +199,16 @@ class OpenAITeacher:
             return _Failure("rate_limited", message)
         return _Failure("server_error" if status >= 500 or status in (408, 409) else "refused", message)
 
-    def _ending(self, error: openai.APIStatusError) -> UsageError:
+    def _ending(self, error: openai.APIStatusError) -> Exception:
+        """Nothing was answered yet: the configuration is wrong. Later: what is under way is brought home first."""
         config, status = self._config, error.status_code
         name = config.api_key_env
         advice = {
             401: f"check the key in {name}" if name else "name the variable with the key in teacher.api_key_env",
             404: f"check teacher.base_url and teacher.model ({config.model!r})",
         }.get(status, "check the account")
-        return UsageError(f"{config.base_url} answers {status}: {self._shorten(str(error))}; {advice}")
+        message = f"{config.base_url} answers {status}: {self._shorten(str(error))}; {advice}"
+        return RunError(message) if self._has_answered else UsageError(message)
 
     def _shorten(self, message: str) -> str:
         # Some endpoints repeat the key they were sent.

@@ -120,8 +120,14 @@ class FinetuneConfig(_Section):
             raise ValueError("quantized weights cannot be trained in full; use method: lora")
         if self.scaling.num_workers > 1 and self.engine.device not in ("auto", "cpu"):
             raise ValueError("engine.device names one device for several workers; leave it at 'auto'")
+        if self.engine.tensor_parallel > 1:
+            raise ValueError(
+                "engine.tensor_parallel is the extraction's alone: a worker holds the whole model; remove it"
+            )
         if self.adapter and self.method == "full":
             raise ValueError("an adapter is continued with method: lora")
+        if self.adapter and (shape := sorted(self.lora.model_fields_set - {"dropout"})):
+            raise ValueError(f"the adapter that is continued decides its shape; remove lora.{', lora.'.join(shape)}")
         return self
 
     def deciding(self) -> dict[str, Any]:

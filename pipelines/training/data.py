@@ -19,7 +19,7 @@ from pipelines.errors import UsageError
 from pipelines.gold import GoldProduct, GoldValue, read_gold
 from pipelines.records import read_records
 from pipelines.schemas import load_schemas
-from pipelines.scoring import fold
+from pipelines.scoring import fold, words_pattern
 from pipelines.sources import list_files
 from pipelines.training.config import DatasetConfig, LabelPolicy
 
@@ -115,7 +115,10 @@ def load_products(
         for record, gold in pairs:
             schema = schemas[gold.category]
             _check_attributes(dataset, schema, gold, labels, report)
-            products.append(_label(record, schema, gold, labels, builder, known, report))
+            product = _label(dataset, record, schema, gold, labels, builder, known, report)
+            if not product.answers and not product.assumed_absent:
+                report.leave_out("a product without anything to teach", _place(dataset, gold))
+            products.append(product)
     report.products = len(products)
     if not products:
         raise UsageError("the datasets hold no product to train on")
@@ -142,14 +145,17 @@ def _pairs(
     if by_row and len(files) > 1:
         raise UsageError(f"{dataset.gold} has no product ids; it belongs to one catalog file, not to several")
     found: set[int] = set()
-    for row, record in read_records(dataset.input, schemas):
+    for row, record in read_records(catalog, schemas):
         if not isinstance(record, Record):
             if row in by_row:
                 found.add(row)
                 report.leave_out("the record cannot be used", f"row {row}: {record.message}")
             continue
         match = by_id.get(record.id) or by_row.get(row)
-        if match is None or match.row in found:
+        if match is None:
+            continue
+        if match.row in found:
+            report.leave_out("a second row of the same product", f"row {row}: {record.id}")
             continue
         if match.category != record.category:
             raise UsageError(
@@ -187,12 +193,6 @@ def _known_values(products: Iterable[GoldProduct]) -> dict[tuple[str, str], re.P
     return {pair: words_pattern(texts) for pair, texts in forms.items() if texts}
 
 
-def words_pattern(texts: Iterable[str]) -> re.Pattern[str]:
-    """A pattern that finds any of `texts` as whole words; of none, one that finds nothing."""
-    words = "|".join(re.escape(text) for text in sorted(texts)) or "(?!)"
-    return re.compile(rf"(?<!\w)(?:{words})(?!\w)")
-
-
 def _check_room(dataset: DatasetConfig, schema: CategorySchema, builder: ExampleBuilder) -> None:
     for attribute in schema.attributes:
         place = f"{dataset.schemas}: category {schema.category!r}, attribute {attribute.name!r}"
@@ -220,7 +220,13 @@ def _check_attributes(
         report.leave_out("not in the schema", f"{gold.category} > {name}")
 
 
+def _place(dataset: DatasetConfig, gold: GoldProduct) -> str:
+    """Where a person finds the product."""
+    return f"{dataset.gold.rsplit('/', 1)[-1]}, line {gold.row + 1}"
+
+
 def _label(
+    dataset: DatasetConfig,
     record: Record,
     schema: CategorySchema,
     gold: GoldProduct,
@@ -234,7 +240,7 @@ def _label(
     answers: dict[str, Items] = {}
     assumed: list[str] = []
     for attribute in schema.attributes:
-        place = f"{gold.name}, {attribute.name}"
+        place = f"{_place(dataset, gold)}, {attribute.name}"
         value = gold.values.get(attribute.name)
         if value is None:
             pattern = known.get((gold.category, attribute.name))

@@ -23,6 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 from hpd_core import DocumentTokenizer, ModelError, PromptError, models
 from hpd_core.examples import ExampleBuilder
 from hpd_core.training import attach_training, collate, forward_loss
+from hpd_core.types import content_hash
 from pipelines.errors import RunError, UsageError
 from pipelines.folders import Folder
 from pipelines.training.config import FinetuneConfig
@@ -91,6 +92,7 @@ class Trainer:
         products, report = load_products(config.datasets, config.labels, builder, share)
         training, validation = split_products(products, share)
         self._validation = choose(validation, config.validation.max_products)
+        self._held_out = content_hash(sorted(product.fingerprint for product in validation))
         documents = DocumentTokenizer(self._trained.tokenizer)
         self._planner = StepPlanner(training, documents, builder, config)
         self._steps_per_epoch = len(self._planner.epoch(0))
@@ -112,6 +114,7 @@ class Trainer:
 
     def run(self) -> None:
         """Trains from where the run stands to its end."""
+        self._try_decoding()
         evaluate_every = max(1, round(self._steps_per_epoch / self._config.validation.evaluations_per_epoch))
         meter = Meter(self._config.log_seconds)
         saved = time.monotonic()
@@ -171,19 +174,24 @@ class Trainer:
             )
         return total_loss, num_right, norm
 
+    def _try_decoding(self) -> None:
+        """What keeps a validation from running is found before an epoch is spent."""
+        if self._rank == 0 and self._validation and self._progress["step"] == 0:
+            validate(self._trained.model, self._trained.tokenizer, self._validation[:1], self._config)
+
     def _validate(self) -> None:
         """Rank 0 decodes; the others meet it at the next checkpoint."""
         if self._rank != 0:
             return
         if not self._validation:
             self._progress["best_step"] = self._progress["step"]
-            self._trained.save(self._best)
+            self._trained.save(self._best, self._held_out)
             return
         score = validate(self._trained.model, self._trained.tokenizer, self._validation, self._config)
         self._log({"validation": score.as_metrics()})
         if score.f1 > self._progress["best_f1"]:
             self._progress |= {"best_f1": score.f1, "best_step": self._progress["step"], "bad": 0}
-            self._trained.save(self._best)
+            self._trained.save(self._best, self._held_out)
         else:
             self._progress["bad"] += 1
 
@@ -272,8 +280,19 @@ class Trainer:
             f"them decoded each time); {self._steps_per_epoch} steps an epoch; {count / 1e6:.1f} million weights "
             f"({self._config.method}) on {self._num_workers} x {models.device_name(self._trained.model.device)}"
         )
+        continued = self._trained.continued
+        if continued is not None and (continued.record is None or continued.record.held_out != self._held_out):
+            self._say(
+                f"Note: {continued.id} was validated on other products, or does not say on which: if it learned from "
+                f"these data, it may know some of those that are held out now, and their scores are too good"
+            )
         if self._planner.num_too_long:
             self._say(f"left out, too long for the model's positions: {self._planner.num_too_long:,} products")
+        if self._planner.num_unfitting:
+            self._say(
+                f"left out, longer than K_max in a variant's schema: {self._planner.num_unfitting:,} values of the "
+                f"first epoch"
+            )
         if self._progress["step"]:
             self._say(f"continues at step {self._progress['step']} of {self._num_steps}")
 

@@ -23,6 +23,7 @@ from pipelines.config import InputConfig
 from pipelines.config_file import parse_config
 from pipelines.errors import RunError, UsageError
 from pipelines.folders import Folder
+from pipelines.lease import RunLease
 from pipelines.run_plan import differences
 from pipelines.training.config import DatasetConfig, FinetuneConfig
 from pipelines.training.data import load_products
@@ -31,6 +32,7 @@ from pipelines.training.validation import split_products
 
 CONFIG_FILE = "config.json"
 _CHECKPOINTS = "_checkpoints"
+_LEASE_SECONDS = 60.0
 
 
 def run_finetuning(config: FinetuneConfig, console: Console, *, dry_run: bool = False) -> None:
@@ -51,7 +53,9 @@ def run_finetuning(config: FinetuneConfig, console: Console, *, dry_run: bool = 
         if not output.exists(CONFIG_FILE):
             record = {"data_hash": data_hash, "config": config.model_dump(mode="json")}
             output.write(CONFIG_FILE, json.dumps(record, indent=1).encode())
-        _train(config, output, console)
+        # Two drivers would train into one folder.
+        with RunLease(output, _LEASE_SECONDS).hold(console):
+            _train(config, output, console)
     _print_result(config, output, console)
 
 
@@ -174,7 +178,7 @@ def _check_same_run(config: FinetuneConfig, data_hash: str, output: Folder) -> N
 def _check_data(config: FinetuneConfig, console: Console | None) -> str:
     """Reads all data as the workers will; wrong data is found before a cluster is asked for anything.
 
-    Returns a hash of everything that is taught.
+    Returns a hash of everything that is taught and scored.
     """
     try:
         tokenizer = models.load_tokenizer(config.model, config.engine)
@@ -196,7 +200,13 @@ def _check_data(config: FinetuneConfig, console: Console | None) -> str:
             console.print(line)
         console.print(f"{len(training):,} products to train on, {len(validation):,} for validation")
     taught = [
-        [list(product.record.fields.items()), product.schema.hash, dict(product.answers), list(product.assumed_absent)]
+        [
+            list(product.record.fields.items()),
+            product.schema.hash,
+            dict(product.answers),
+            list(product.assumed_absent),
+            {name: value.items for name, value in product.gold.values.items()},
+        ]
         for product in products
     ]
     return content_hash([taught, start])

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 
 from hpd_core import DocumentTokenizer
 from hpd_core.examples import Example, ExampleBuilder, LabelledDocument
-from pipelines.scoring import fold
+from pipelines.scoring import fold, words_pattern
 from pipelines.training.config import FinetuneConfig
-from pipelines.training.data import Items, Product, words_pattern
+from pipelines.training.data import Items, Product
 from pipelines.training.inventing import continue_text, may_hold_anything
 from pipelines.training.retelling import retell
 from pipelines.training.variants import Variant, draw_variant
@@ -73,11 +73,12 @@ class StepPlanner:
         }
         self._ids = documents.encode([product.record for product in products])
         self.num_too_long = 0
+        self.num_unfitting = 0
 
     def epoch(self, number: int) -> list[Step]:
         """The steps of epoch `number` (from 0)."""
         generator = random.Random(f"{self._config.seed}/{number}")
-        self.num_too_long = 0
+        self.num_too_long = self.num_unfitting = 0
         packs = [pack for key in self._groups for pack in self._packs(key, generator)]
         generator.shuffle(packs)
         return list(self._steps(packs))
@@ -156,13 +157,15 @@ class StepPlanner:
         return LabelledDocument(self._documents.encode([record])[0], self._fitting(variant, answers))
 
     def _fitting(self, variant: Variant, answers: Mapping[str, Items]) -> dict[str, Items]:
-        """A variant writes some values longer than their labels; those above K_max are not taught."""
+        """A variant writes some values longer than their labels; those above K_max are counted and not taught."""
         attributes = {attribute.name: attribute for attribute in variant.schema.attributes}
-        return {
+        fitting = {
             name: items
             for name, items in answers.items()
             if len(self._builder.value_ids(attributes[name], items)) <= self._builder.max_value_tokens(attributes[name])
         }
+        self.num_unfitting += len(answers) - len(fitting)
+        return fitting
 
     def _steps(self, packs: Sequence[Pack]) -> Iterator[Step]:
         """Cuts after `documents_per_step` documents, and deals the packs of a step to the workers."""

@@ -25,7 +25,10 @@ class TrainedModel:
     """A loaded model and the part of it that learns."""
 
     def __init__(self, config: FinetuneConfig) -> None:
-        """Loads the model. Raises `HPDError` with a message for the user."""
+        """Loads the model. Raises `HPDError` with a message for the user.
+
+        `continued` is the adapter that it began with, whose files may be gone.
+        """
         self.config = config
         self.tokenizer = models.load_tokenizer(config.model, config.engine)
         self.model: Any = models.load_model(config.model, config.engine)
@@ -33,11 +36,13 @@ class TrainedModel:
         if self.model.dtype == torch.float16:
             raise ModelError("float16 gradients underflow; set engine.dtype: bfloat16 or float32")
         self._peft: Any = None
+        self.continued: Adapter | None = None
         torch.manual_seed(config.seed)
         if config.adapter:
             with open_adapter(config.adapter) as adapter:
                 check_base(adapter, self.revision)
-                self._add_lora(lora_settings(adapter), adapter)
+                self.continued = adapter
+                self._add_lora(lora_settings(adapter) | {"lora_dropout": config.lora.dropout}, adapter)
         elif config.method == "lora":
             lora = config.lora
             modules = lora.target_modules if isinstance(lora.target_modules, str) else list(lora.target_modules)
@@ -69,8 +74,11 @@ class TrainedModel:
         """Those that are trained."""
         return [parameter for parameter in self.model.parameters() if parameter.requires_grad]
 
-    def save(self, folder: Path) -> None:
-        """Writes what inference needs: an adapter in peft's format, or the whole model."""
+    def save(self, folder: Path, held_out: str) -> None:
+        """Writes what inference needs: an adapter in peft's format, or the whole model.
+
+        `held_out`: a hash of the products that it was not trained on.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         if self._peft is not None:
             # The base's embeddings are not the adapter's (and asking for them would ask the hub).
@@ -88,6 +96,7 @@ class TrainedModel:
             prompt_hash=prompt.hash,
             max_value_tokens=engine.max_value_tokens,
             stack_size=engine.stack_size,
+            held_out=held_out,
         ).write(folder)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -171,6 +171,17 @@ def random_case(
         for _ in range(int(rng.integers(1, 4)))
     ]
     return StackedCase(prefix, random_ids(rng, 1, document), objects, random_ids(rng, 0, 2))
+
+
+def without_constraints(case: Case) -> Case:
+    """The case with values that may be any tokens."""
+
+    def free(branches: Sequence[Branch]) -> list[Branch]:
+        return [replace(branch, state=FREE) for branch in branches]
+
+    if isinstance(case, TreeCase):
+        return replace(case, branches=free(case.branches))
+    return replace(case, objects=[replace(item, branches=free(item.branches)) for item in case.objects])
 
 
 def new_decoder(model: Any, **settings: Any) -> Decoder:

@@ -13,12 +13,20 @@ from hypothesis import strategies as st
 
 from hpd_core import EngineConfig, models
 from hpd_core.cohort import Prompt
+from hpd_core.ending import Endings, Read
 from hpd_core.examples import IGNORED, Example
 from hpd_core.layout import Branch, fill_layout, tree_layout
 from hpd_core.training import TrainingBatch, attach_training, collate, cross_entropy, forward_logits, forward_loss
 
 from .families import FAMILIES, VOCABULARY, build_model
-from .helpers import LOGPROB_TOLERANCE, decode, random_case, random_endings, random_ids
+from .helpers import (
+    LOGPROB_TOLERANCE,
+    decode,
+    random_case,
+    random_endings,
+    random_ids,
+    without_constraints,
+)
 
 
 def to_example(prompt: Prompt) -> Example:
@@ -61,6 +69,32 @@ def test_teacher_forcing_gives_the_logits_of_decoding(family: str, kind: str, mu
     expected = np.concatenate([expected_logprobs(prompt) for prompt in prompts])
     np.testing.assert_allclose(target_logprobs(model, batch), expected, atol=LOGPROB_TOLERANCE)
     assert max(len(tokens) for prompt in prompts for tokens in prompt.tokens) > 2, "no value long enough to tell"
+
+
+@pytest.mark.parametrize("kind", ["tree", "stacked"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_logit_is_the_oracles_for_values_nobody_decoded(family: str, kind: str) -> None:
+    """Gold values are not what the model would say: the whole rows of logits, against the oracle that is fed them."""
+    rng = np.random.default_rng(11)
+    prefix = random_ids(rng, 4, 8)
+    cases = [without_constraints(random_case(rng, kind, [prefix], branches=4, k_max=6)) for _ in range(3)]
+    layouts = [case.prompt().layout for case in cases]
+    values = [[random_ids(rng, 1, int(limit)) for limit in layout.max_new_tokens] for layout in layouts]
+    nothing_ends = Endings(np.zeros(VOCABULARY, bool), np.full((len(Read), VOCABULARY), Read.STRING, np.uint8))
+    oracle = build_model(family)
+    expected = []
+    for case, layout, tokens in zip(cases, layouts, values, strict=True):
+        rows = [value.logits for value in case.forced(oracle, nothing_ends, tokens)]
+        # In the order of a filled layout's labels, as `expected_logprobs`.
+        firsts = [rows[number][0] for number in np.argsort(layout.ends)]
+        expected += [*firsts, *(row for logits in rows for row in logits[1:])]
+    model = build_model(family)
+    attach_training(model)
+    examples = [Example(fill_layout(*pair), len(prefix), 1) for pair in zip(layouts, values, strict=True)]
+    batch = collate(examples)
+    with torch.no_grad():
+        found = forward_logits(model, batch)
+    np.testing.assert_allclose(found.numpy(), torch.stack(expected).numpy(), atol=LOGPROB_TOLERANCE)
 
 
 @pytest.mark.parametrize("family", ["llama", "mistral"])

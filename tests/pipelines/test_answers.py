@@ -111,6 +111,21 @@ def test_placeholders_are_absent_but_counted() -> None:
     assert judged.problems == {"placeholder": 2}
 
 
+@pytest.mark.parametrize("word", ["none", "NOT  specified.", "Not Mentioned", "unknown"])
+def test_words_for_nothing_are_absent_where_the_text_does_not_say_them(word: str) -> None:
+    judged = labels(ANSWER | {"Brand": word})
+    assert (judged.values["Brand"], judged.problems) == (None, {"placeholder": 1})
+    values, _ = read_answer(SCHEMA, json.dumps(ANSWER | {"Brand": word})) or ({}, None)
+    said = judge(SCHEMA, {"Brand": values["Brand"]}, {"title": f"{word} pleasures, by hand"}, require_evidence=False)
+    assert (said.values["Brand"], said.problems) == ([word], {}), "the text's own word"
+
+
+def test_an_enum_may_say_unknown() -> None:
+    schema = CategorySchema(category="Toys", attributes=(Attribute(name="Age", type="enum", values=("unknown", "3+")),))
+    values, _ = read_answer(schema, '{"Age": "unknown"}') or ({}, None)
+    assert judge(schema, values, FIELDS, require_evidence=False).values == {"Age": ["unknown"]}
+
+
 def test_keys() -> None:
     answer = '{"brand": "Wrong", "Brand": "Acme", "Brand": "Later", "roast_level": "dark", "Price": 3}'
     judged = labels(answer)

@@ -18,6 +18,8 @@ from safetensors.torch import load_file
 from hpd_core import AutoregressiveBaseline, Engine, EngineConfig, Record
 from pipelines.config_file import parse_config
 from pipelines.errors import RunError, UsageError
+from pipelines.folders import Folder
+from pipelines.lease import RunLease
 from pipelines.schemas import load_schemas
 from pipelines.training import run
 from pipelines.training.config import FinetuneConfig
@@ -156,8 +158,15 @@ def test_two_workers_learn_what_one_learns(training: Training) -> None:
 def test_an_adapter_can_be_continued(training: Training) -> None:
     training.run()
     first = str(training.folder / "out/model")
+    del training.document["lora"]
     optimizer = training.document["optimizer"] | {"epochs": 0.2, "learning_rate": 1e-5}
-    training.run(adapter=first, optimizer=optimizer, output=str(training.folder / "more"))
+    text = training.run(adapter=first, optimizer=optimizer, output=str(training.folder / "more"))
+    assert "was validated on other products" not in text
+    other = training.document["validation"] | {"share": 0.3}
+    text = training.run(
+        adapter=first, optimizer=optimizer, validation=other, output=str(training.folder / "other products")
+    )
+    assert f"Note: {first} was validated on other products" in text
     assert training.result("more")["best_f1"] == pytest.approx(training.result()["best_f1"], abs=0.1)
     old, new = (
         load_file(Path(folder) / "adapter_model.safetensors") for folder in (first, training.folder / "more/model")
@@ -190,6 +199,26 @@ def test_what_only_the_workers_find_out_is_told(training: Training) -> None:
         training.run(lora={"target_modules": ["no_such_layer"]})
 
 
+@pytest.mark.usefixtures("shared_ray")
+def test_what_cannot_be_decoded_is_found_before_the_first_step(training: Training) -> None:
+    """Only the engine knows that these two do not go together; training itself needs neither."""
+    training.document["engine"] |= {"attention": "eager", "layers": "native"}
+    text = io.StringIO()
+    with pytest.raises(UsageError, match=r"engine\.layers is 'native', but attention is 'eager'"):
+        run_finetuning(training.config(), Console(file=text, width=300))
+    assert "loss" not in text.getvalue()
+
+
+@pytest.mark.usefixtures("shared_ray")
+def test_two_drivers_do_not_train_into_one_folder(training: Training) -> None:
+    folder = Folder(str(training.folder / "out"))
+    folder.require()
+    with RunLease(folder, 60).hold(Console(file=io.StringIO())):
+        with pytest.raises(RunError, match=r"another driver .* is working on"):
+            training.run()
+        assert not (training.folder / "out/result.json").exists()
+
+
 @pytest.mark.soak
 @pytest.mark.usefixtures("shared_ray")
 def test_gradient_checkpointing_changes_nothing_but_memory(training: Training) -> None:
@@ -212,6 +241,10 @@ def test_wrong_use(training: Training) -> None:
         training.run(model="/no/such/folder")
     with pytest.raises(UsageError, match=r"engine.layout is decided by 'layout'"):
         training.config(engine={"layout": "tree"})
+    with pytest.raises(UsageError, match=r"engine.tensor_parallel is the extraction's alone"):
+        training.config(engine={"tensor_parallel": 2})
+    with pytest.raises(UsageError, match=r"decides its shape; remove lora\.alpha, lora\.rank"):
+        training.config(adapter="somewhere")
     with pytest.raises(UsageError, match=r"unknown key 'optimizer.epoch'; did you mean 'optimizer.epochs'"):
         training.config(optimizer={"epoch": 1})
     gold.write_text(json.dumps(training.line(0) | {"values": {"Weight": ["1"]}}) + "\n")

@@ -548,6 +548,47 @@ def test_the_limit_of_cost_is_held_and_can_be_raised(labelling: Labelling) -> No
     assert totals(again)["cost_usd"] == pytest.approx(0.012)
 
 
+def test_no_money_for_a_second_question_stops_and_is_asked_later(labelling: Labelling) -> None:
+    def behave(request: dict[str, Any], number: int) -> Reply:
+        return Reply("No idea.") if number == 1 else right_answer(request)
+
+    settings = {**PRICES, "max_output_tokens": 10, "max_concurrency": 1, "instruction": INSTRUCTION}
+    with TroubleMaker(behave) as server:
+        result = labelling.ask(server.url, "--json", teacher={**settings, "max_cost_usd": 0.004})
+        assert result.exit_code == 4, result.output
+        answer = totals(result)
+        assert (answer["rejected_by_reason"], answer["open"], len(server.requests)) == ({"no_budget": 1}, 6, 1)
+        assert answer["cost_usd"] == pytest.approx(0.002), "the useless answer is paid"
+        assert labelling.rejected()[0]["raw"] == "No idea."
+        again = labelling.ask(server.url, "--json", teacher={**settings, "max_cost_usd": 1})
+    assert (again.exit_code, totals(again)["labelled"], totals(again)["open"]) == (0, 6, 0)
+    assert totals(again)["cost_usd"] == pytest.approx(0.014)
+
+
+def test_a_key_that_runs_out_loses_no_answer_under_way(labelling: Labelling) -> None:
+    """Of three at a time one is answered, and told no at its next question, while the others are being answered."""
+    refused = threading.Event()
+
+    def behave(request: dict[str, Any], number: int) -> Reply:
+        if number == 4:
+            refused.set()
+            return Reply({"error": {"message": "the key has run out"}}, 401)
+        if number > 1:
+            refused.wait(60)
+            time.sleep(0.2)
+        return right_answer(request)
+
+    with TroubleMaker(behave) as server:
+        result = labelling.ask(server.url, "--json", teacher={"max_concurrency": 3, "instruction": INSTRUCTION})
+        assert result.exit_code == 1, result.output
+        assert "answers 401" in result.stderr
+        assert (len(labelling.labelled()), len(server.requests)) == (3, 4)
+    with TroubleMaker(right_answer) as server:
+        teacher = {"max_concurrency": 3, "instruction": INSTRUCTION}
+        again = labelling.ask(server.url, "--json", teacher=teacher)
+    assert (again.exit_code, totals(again)["labelled"], len(server.requests)) == (0, 6, 3)
+
+
 def test_a_limit_of_cost_needs_prices_and_usage(labelling: Labelling) -> None:
     with TroubleMaker(lambda request, _: Reply(right_answer(request).body, usage=False)) as server:
         without = labelling.ask(server.url, teacher={"max_cost_usd": 1})

@@ -149,7 +149,7 @@ def test_what_is_left_out_is_counted_and_named(files: Files) -> None:
         "the record cannot be used": 1,
     }
     text = "\n".join(report.lines())
-    assert "longer than K_max: 1 (e.g. 1, Brand: a very long value" in text
+    assert "longer than K_max: 1 (e.g. gold.jsonl, line 1, Brand: a very long value" in text
     assert "4: every field is empty" in text
 
 
