@@ -126,8 +126,9 @@ class FinetuneConfig(_Section):
             )
         if self.adapter and self.method == "full":
             raise ValueError("an adapter is continued with method: lora")
-        if self.adapter and (shape := sorted(self.lora.model_fields_set - {"dropout"})):
-            raise ValueError(f"the adapter that is continued decides its shape; remove lora.{', lora.'.join(shape)}")
+        if self.adapter and self.lora.model_copy(update={"dropout": 0.0}) != LoraSettings():
+            # Defaults that are written out are no wish: a run's own record has them.
+            raise ValueError("the adapter that is continued decides its shape; remove lora's rank, alpha and modules")
         return self
 
     def deciding(self) -> dict[str, Any]:

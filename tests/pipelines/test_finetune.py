@@ -162,6 +162,8 @@ def test_an_adapter_can_be_continued(training: Training) -> None:
     optimizer = training.document["optimizer"] | {"epochs": 0.2, "learning_rate": 1e-5}
     text = training.run(adapter=first, optimizer=optimizer, output=str(training.folder / "more"))
     assert "was validated on other products" not in text
+    more = training.run(adapter=first, optimizer=optimizer, output=str(training.folder / "more"))
+    assert "finished already" in more
     other = training.document["validation"] | {"share": 0.3}
     text = training.run(
         adapter=first, optimizer=optimizer, validation=other, output=str(training.folder / "other products")
@@ -243,8 +245,10 @@ def test_wrong_use(training: Training) -> None:
         training.config(engine={"layout": "tree"})
     with pytest.raises(UsageError, match=r"engine.tensor_parallel is the extraction's alone"):
         training.config(engine={"tensor_parallel": 2})
-    with pytest.raises(UsageError, match=r"decides its shape; remove lora\.alpha, lora\.rank"):
+    with pytest.raises(UsageError, match=r"decides its shape; remove lora's rank, alpha and modules"):
         training.config(adapter="somewhere")
+    written_out = training.config(adapter="somewhere", lora={"dropout": 0.1}).model_dump(mode="json")["lora"]
+    assert training.config(adapter="somewhere", lora=written_out).lora.dropout == 0.1, "as a resume reads it"
     with pytest.raises(UsageError, match=r"unknown key 'optimizer.epoch'; did you mean 'optimizer.epochs'"):
         training.config(optimizer={"epoch": 1})
     gold.write_text(json.dumps(training.line(0) | {"values": {"Weight": ["1"]}}) + "\n")
