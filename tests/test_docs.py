@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import typer
 
-ROOT = Path(__file__).parent.parent
+from tests.pipelines.commands import ROOT
+
 _COMMAND = re.compile(r"^[#$\s>|]*(?:[A-Z_]+=\S+ )*(?:\.venv/bin/|\"\$)?python\"? (pipelines/(\w+)\.py.*)$")
 _OURS = re.compile(r"(?:configs|sample|adapters|docs|cluster)/[\w./-]+")
 """Paths that the repository must have; others are the reader's own."""
@@ -60,6 +61,8 @@ def test_commands_use_what_is_there(path: Path) -> None:
 
 def test_commands_are_found() -> None:
     """The test above would pass where it finds no command at all."""
-    found = {script for path in documents() for script, _ in commands(path)}
-    assert {"extract", "evaluate", "compare", "finetune", "label", "plan", "report", "schema", "benchmark"} <= found
-    assert len([1 for path in documents() for _ in commands(path)]) > 40
+    found = [script for path in documents() for script, _ in commands(path)]
+    assert {"extract", "evaluate", "compare", "finetune", "label", "plan", "report", "schema", "benchmark"} <= set(
+        found
+    )
+    assert len(found) > 40

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from hpd_core.layout import PUBLIC, IntArray
 from hpd_core.native import library
-from hpd_core.native.library import INT, NUMBER, POINTER
 
 if TYPE_CHECKING:
     from hpd_core.attention import AttentionPlan, PrefixCache
@@ -30,19 +29,22 @@ class _Problem(ctypes.Structure):
     """`Problem` of kernels.h, field by field."""
 
     _fields_ = [
-        *((name, INT) for name in ("num_prompts", "num_kv_heads", "group", "key_size", "value_size", "window")),
-        *((name, NUMBER) for name in ("scale", "softcap")),
-        *((name, POINTER) for name in ("q", "k", "v")),
-        *((name, INT) for name in ("q_token", "q_head", "k_token", "k_head", "v_token", "v_head")),
-        *((name, POINTER) for name in ("out", "keys", "values")),
-        ("capacity", INT),
-        *((name, POINTER) for name in ("counts", "used", "q_scopes", "q_positions")),
-        ("q_row", INT),
-        *((name, POINTER) for name in ("k_scopes", "k_positions")),
-        ("k_row", INT),
-        *((name, POINTER) for name in ("kv_columns", "prefix_of")),
-        *((name, POINTER) for name in ("prefix_keys", "prefix_values", "prefix_lengths", "prefix_capacities", "sinks")),
-        ("num_threads", INT),
+        *((name, library.INT) for name in ("num_prompts", "num_kv_heads", "group", "key_size", "value_size", "window")),
+        *((name, library.NUMBER) for name in ("scale", "softcap")),
+        *((name, library.POINTER) for name in ("q", "k", "v")),
+        *((name, library.INT) for name in ("q_token", "q_head", "k_token", "k_head", "v_token", "v_head")),
+        *((name, library.POINTER) for name in ("out", "keys", "values")),
+        ("capacity", library.INT),
+        *((name, library.POINTER) for name in ("counts", "used", "q_scopes", "q_positions")),
+        ("q_row", library.INT),
+        *((name, library.POINTER) for name in ("k_scopes", "k_positions")),
+        ("k_row", library.INT),
+        *((name, library.POINTER) for name in ("kv_columns", "prefix_of")),
+        *(
+            (name, library.POINTER)
+            for name in ("prefix_keys", "prefix_values", "prefix_lengths", "prefix_capacities", "sinks")
+        ),
+        ("num_threads", library.INT),
     ]
 
 

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from hpd_core.native import library
 from hpd_core.native.attention import check_scale, window_of
-from hpd_core.native.library import INT, NUMBER, POINTER
 from hpd_core.native.linear import PackedWeight, TiledLinear, TiledMLP, is_read
 from hpd_core.native.pointwise import Norm
 
@@ -30,40 +29,45 @@ was measured to pay, and hundreds, which threads had better share."""
 class _Linear(ctypes.Structure):
     """These are the structures of layers.cpp, field by field."""
 
-    _fields_ = [("weight", POINTER), ("blocks", INT), ("columns", INT), ("bias", POINTER)]
+    _fields_ = [
+        ("weight", library.POINTER),
+        ("blocks", library.INT),
+        ("columns", library.INT),
+        ("bias", library.POINTER),
+    ]
 
 
 class _Norm(ctypes.Structure):
-    _fields_ = [("weight", POINTER), ("eps", NUMBER)]
+    _fields_ = [("weight", library.POINTER), ("eps", library.NUMBER)]
 
 
 class _Layer(ctypes.Structure):
     _fields_ = [
         *((name, _Norm) for name in ("before_attention", "before_mlp", "of_queries", "of_keys")),
         *((name, _Linear) for name in ("q", "k", "v", "o", "gate_up", "down")),
-        ("window", INT),
-        ("scale", NUMBER),
+        ("window", library.INT),
+        ("scale", library.NUMBER),
     ]
 
 
 class _Cohort(ctypes.Structure):
     _fields_ = [
-        ("problem", POINTER),
-        ("first_token", INT),
-        *((name, POINTER) for name in ("keys", "values", "prefixes")),
-        ("num_prefixes", INT),
+        ("problem", library.POINTER),
+        ("first_token", library.INT),
+        *((name, library.POINTER) for name in ("keys", "values", "prefixes")),
+        ("num_prefixes", library.INT),
     ]
 
 
 class _Step(ctypes.Structure):
     _fields_ = [
-        *((name, INT) for name in ("num_layers", "num_cohorts", "num_tokens", "num_logit_rows")),
-        *((name, INT) for name in ("size", "num_heads", "num_kv_heads", "head_size")),
-        *((name, POINTER) for name in ("layers", "cohorts")),
+        *((name, library.INT) for name in ("num_layers", "num_cohorts", "num_tokens", "num_logit_rows")),
+        *((name, library.INT) for name in ("size", "num_heads", "num_kv_heads", "head_size")),
+        *((name, library.POINTER) for name in ("layers", "cohorts")),
         ("last", _Norm),
-        *((name, POINTER) for name in ("x", "cos", "sin", "logit_rows", "out", "normed", "delta")),
-        *((name, POINTER) for name in ("q", "k", "v", "attended", "seconds")),
-        *((name, INT) for name in ("cuts_rows", "num_threads")),
+        *((name, library.POINTER) for name in ("x", "cos", "sin", "logit_rows", "out", "normed", "delta")),
+        *((name, library.POINTER) for name in ("q", "k", "v", "attended", "seconds")),
+        *((name, library.INT) for name in ("cuts_rows", "num_threads")),
     ]
 
 

@@ -27,7 +27,7 @@ class TrainedModel:
     def __init__(self, config: FinetuneConfig) -> None:
         """Loads the model. Raises `HPDError` with a message for the user.
 
-        `continued` is the adapter that it began with, whose files may be gone.
+        `continued` is the record of the adapter that it began with, if there is one.
         """
         self.config = config
         self.tokenizer = models.load_tokenizer(config.model, config.engine)
@@ -36,12 +36,12 @@ class TrainedModel:
         if self.model.dtype == torch.float16:
             raise ModelError("float16 gradients underflow; set engine.dtype: bfloat16 or float32")
         self._peft: Any = None
-        self.continued: Adapter | None = None
+        self.continued: AdapterRecord | None = None
         torch.manual_seed(config.seed)
         if config.adapter:
             with open_adapter(config.adapter) as adapter:
                 check_base(adapter, self.revision)
-                self.continued = adapter
+                self.continued = adapter.record
                 self._add_lora(lora_settings(adapter) | {"lora_dropout": config.lora.dropout}, adapter)
         elif config.method == "lora":
             lora = config.lora

@@ -207,7 +207,7 @@ def test_what_cannot_be_decoded_is_found_before_the_first_step(training: Trainin
     training.document["engine"] |= {"attention": "eager", "layers": "native"}
     text = io.StringIO()
     with pytest.raises(UsageError, match=r"engine\.layers is 'native', but attention is 'eager'"):
-        run_finetuning(training.config(), Console(file=text, width=300))
+        run_finetuning(training.config(log_seconds=1e-6), Console(file=text, width=300))
     assert "loss" not in text.getvalue()
 
 
