@@ -283,8 +283,8 @@ class Trainer:
         begun_with = self._trained.continued
         if self._config.adapter and (begun_with is None or begun_with.held_out != self._held_out):
             self._say(
-                f"Note: {self._config.adapter} was validated on other products, or does not say on which: if it learned "
-                f"from these data, it may know some of those that are held out now, and their scores are too good"
+                f"Note: {self._config.adapter} was validated on other products, or does not say on which: if it "
+                f"learned from these data, it may know some of those that are held out now: their scores are too good"
             )
         if self._planner.num_too_long:
             self._say(f"left out, too long for the model's positions: {self._planner.num_too_long:,} products")
