@@ -74,10 +74,11 @@ _LORA_WEIGHT = re.compile(r"\.lora_(?:(?:A|B)\.weight|embedding_(?:A|B))$")
 class AdapterRecord(BaseModel):
     """What an adapter was trained for; our fine-tuning leaves it in the adapter's folder as `hpd.json`.
 
-    `held_out` is a hash of the validation products, None where that was not noted.
+    `held_out` is a hash of products that it never learned from, neither itself nor what it was continued from: the
+    validation products. None where that is not known. What a later version notes beside is left unread.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
     format: Literal[1] = 1
     base_model: str

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from enum import Enum, auto
 from typing import Any
 
 from hpd_core import Attribute, CategorySchema, Value
@@ -25,6 +26,9 @@ GoldForms = list[str] | list[list[str]] | None
 
 # Words for "nothing" that the student's rule takes for a value, and gold.py refuses or nobody wants to train on.
 _PLACEHOLDERS = ABSENT_WORDS | {"-", "–", "—"}
+# Some of them are also names: a game, sodium or North America, a brand.
+_NAMES = frozenset({"unknown", "na", "nil"})
+_ABBREVIATIONS = frozenset({"na", "nil"})
 _THOUGHTS = re.compile(r"\A.*</think>", re.DOTALL)
 _MAX_CANDIDATES = 100  # places where an object may begin, so that an answer full of braces costs no minutes
 
@@ -96,8 +100,15 @@ def judge(
         if value.status not in ("value", "absent"):
             problems[_problem(attribute, value)] += 1
             continue
-        items = [_as_json(attribute, item) for item in value.items if not document.lacks(attribute, item)]
+        readings = [document.reading(attribute, item) for item in value.items]
+        items = [
+            _as_json(attribute, item)
+            for item, reading in zip(value.items, readings, strict=True)
+            if reading is _Reading.VALUE
+        ]
         problems["placeholder"] += len(value.items) - len(items)
+        if _Reading.UNCLEAR in readings:
+            continue
         if not all(document.holds(attribute, item) for item in items):
             problems["not_in_text"] += 1
             not_in_text.append(attribute.name)
@@ -107,20 +118,33 @@ def judge(
     return Labels(labels, +problems, tuple(not_in_text))
 
 
+class _Reading(Enum):
+    """What an item says: a value, that there is none, or one of the two."""
+
+    VALUE = auto()
+    NOTHING = auto()
+    UNCLEAR = auto()
+
+
 class _Document:
     """The product text, made ready for looking values up in it."""
 
     def __init__(self, fields: Mapping[str, str]) -> None:
-        self._folded = fold("\n".join(fields.values()))
+        self._text = "\n".join(fields.values())
+        self._folded = fold(self._text)
         self._grounder = Grounder(fields)
 
-    def lacks(self, attribute: Attribute, item: str) -> bool:
-        """Whether the item is a word for "nothing", and of a free text, not the text's own: a game may be "Unknown"."""
+    def reading(self, attribute: Attribute, item: str) -> _Reading:
+        """Words for "nothing" are no values, but for names that the text spells with the same capitals."""
         if item.strip() in _PLACEHOLDERS:
-            return True
-        text = fold(item).rstrip(".")
-        is_word = attribute.type == "string" and text in WORDS_FOR_NOTHING
-        return is_word and words_pattern([text]).search(self._folded) is None
+            return _Reading.NOTHING
+        word = fold(item).rstrip(".")
+        if attribute.type != "string" or word not in WORDS_FOR_NOTHING:
+            return _Reading.VALUE
+        name = item.strip()
+        if word in _NAMES and not name.islower() and words_pattern([name]).search(self._text):
+            return _Reading.VALUE
+        return _Reading.UNCLEAR if word in _ABBREVIATIONS else _Reading.NOTHING
 
     def holds(self, attribute: Attribute, item: str) -> bool:
         """Whether the item stands in the text. Enums and truth values are conclusions: they need not.

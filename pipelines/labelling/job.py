@@ -19,7 +19,7 @@ from pipelines.labelling.files import LabelFiles, LabelTotals, RowKey
 from pipelines.labelling.pacing import BudgetReached
 from pipelines.labelling.report import LabelProgress
 from pipelines.labelling.rows import ChosenRows
-from pipelines.labelling.teachers import UNANSWERED, USELESS, SelfTeacher, Teacher, Verdict
+from pipelines.labelling.teachers import ENDING, UNANSWERED, USELESS, SelfTeacher, Teacher, Verdict
 from pipelines.rows import Refusal, to_record
 from pipelines.schemas import load_schemas, schemas_hash
 from pipelines.sources import SourceFile, scan_sources
@@ -55,9 +55,9 @@ class LabelOutcome:
 
     @property
     def open_products(self) -> int:
-        """Of these, neither labelled nor rejected yet, or without money for the last question."""
-        unpaid = sum(reason == "no_budget" for reason in self.totals.rejected.values())
-        return self.products - len(self.totals.labelled) - len(self.totals.rejected) + unpaid
+        """Of these, neither labelled nor rejected yet, or stopped before the last question."""
+        stopped = sum(reason in ENDING for reason in self.totals.rejected.values())
+        return self.products - len(self.totals.labelled) - len(self.totals.rejected) + stopped
 
 
 def run_labelling(
@@ -128,7 +128,7 @@ class _Job:
         self._failures_in_a_row = 0
         self._has_answered = False
         self._refused: list[tuple[RowKey, Record, Verdict]] = []
-        self._end: RunError | BudgetReached | None = None
+        self._end: RunError | UsageError | BudgetReached | None = None
 
     async def run(self, teacher: Teacher, progress: LabelProgress, manifest: Mapping[str, Any]) -> str | None:
         """Asks about everything; why it stopped before the end for money, or None."""
@@ -144,9 +144,10 @@ class _Job:
                 raise group.exceptions[0] from None
             finally:
                 show.cancel()
-                # Refused before anything was answered, but not often enough to blame the configuration.
-                self._write_refused(teacher)
-        if isinstance(self._end, RunError):
+                if not isinstance(self._end, UsageError):
+                    # Refused before anything was answered, but not often enough to blame the configuration.
+                    self._write_refused(teacher)
+        if isinstance(self._end, RunError | UsageError):
             raise self._end
         return str(self._end) if self._end is not None else None
 
@@ -154,7 +155,7 @@ class _Job:
         while self._end is None and (batch := self._next_batch(teacher.batch_size)):
             try:
                 verdicts = await teacher.label([record for _, record in batch])
-            except (RunError, BudgetReached) as error:
+            except (RunError, UsageError, BudgetReached) as error:
                 # The others bring home what is under way: it is paid.
                 self._end = self._end or error
                 return
@@ -178,16 +179,16 @@ class _Job:
         if verdict.reason == "refused" and not self._has_answered:
             self._refused.append((key, record, verdict))
             if len(self._refused) >= _MAX_REFUSED_AT_START:
-                self._refused.clear()
-                raise UsageError(f"the teacher refuses every question: {verdict.message}")
+                self._end = self._end or UsageError(f"the teacher refuses every question: {verdict.message}")
             return
         if verdict.reason not in UNANSWERED:
             self._has_answered = True
             self._failures_in_a_row = 0
             self._write_refused(teacher)
         self._write(key, record, verdict, teacher)
-        if verdict.reason == "no_budget":
-            self._end = self._end or BudgetReached(verdict.message)
+        if verdict.reason in ENDING:
+            end = BudgetReached if verdict.reason == "no_budget" else RunError
+            self._end = self._end or end(verdict.message)
         elif verdict.reason in UNANSWERED:
             self._failures_in_a_row += 1
             if self._failures_in_a_row >= self._config.max_consecutive_failures:

@@ -124,10 +124,12 @@ class OpenAITeacher:
         for attempt in range(1, self._config.answer_attempts + 1):
             try:
                 completion = await self._ask(messages, schema, tally)
-            except BudgetReached as end:
+            except (BudgetReached, RunError) as end:
                 if attempt == 1:
                     raise
-                return Verdict(None, tally.usage, attempts, "no_budget", str(end), raw, problems)
+                # The first answer is paid: the verdict carries what it cost, and that the run ends here.
+                reason = "no_budget" if isinstance(end, BudgetReached) else "stopped"
+                return Verdict(None, tally.usage, attempts, reason, str(end), raw, problems)
             except _Failure as failure:
                 # What was read before stays with the product: it may say why.
                 return Verdict(None, tally.usage, attempt, failure.reason, str(failure), raw, problems)

@@ -280,11 +280,11 @@ class Trainer:
             f"them decoded each time); {self._steps_per_epoch} steps an epoch; {count / 1e6:.1f} million weights "
             f"({self._config.method}) on {self._num_workers} x {models.device_name(self._trained.model.device)}"
         )
-        begun_with = self._trained.continued
-        if self._config.adapter and (begun_with is None or begun_with.held_out != self._held_out):
+        if not self._trained.has_never_seen(self._held_out):
             self._say(
-                f"Note: {self._config.adapter} was validated on other products, or does not say on which: if it "
-                f"learned from these data, it may know some of those that are held out now: their scores are too good"
+                f"Note: {self._config.adapter or self._config.model} was validated on other products, or does not say "
+                f"on which: if it learned from these data, it may know some of those that are held out now: their "
+                f"scores are too good"
             )
         if self._planner.num_too_long:
             self._say(f"left out, too long for the model's positions: {self._planner.num_too_long:,} products")

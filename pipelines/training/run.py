@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import _thread
 import json
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import ray
 from ray.train import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
@@ -28,7 +31,7 @@ from pipelines.run_plan import differences
 from pipelines.training.config import DatasetConfig, FinetuneConfig
 from pipelines.training.data import load_products
 from pipelines.training.loop import CURVE_FILE, MODEL_FOLDER, RESULT_FILE, train_worker
-from pipelines.training.validation import split_products
+from pipelines.training.validation import choose, split_products
 
 CONFIG_FILE = "config.json"
 _CHECKPOINTS = "_checkpoints"
@@ -43,30 +46,32 @@ def run_finetuning(config: FinetuneConfig, console: Console, *, dry_run: bool = 
     config = _with_absolute_paths(config)
     output = Folder(config.output)
     output.require()
-    data_hash = _check_data(config, console if dry_run else None)
-    _check_same_run(config, data_hash, output)
+    hashes = _check_data(config, console if dry_run else None)
+    _check_same_run(config, hashes, output)
     if dry_run:
         return
     if output.exists(RESULT_FILE):
         console.print("finished already; nothing to do")
     else:
-        if not output.exists(CONFIG_FILE):
-            record = {"data_hash": data_hash, "config": config.model_dump(mode="json")}
-            output.write(CONFIG_FILE, json.dumps(record, indent=1).encode())
         # Two drivers would train into one folder.
-        with RunLease(output, _LEASE_SECONDS).hold(console):
-            _train(config, output, console)
+        with RunLease(output, _LEASE_SECONDS).hold(console) as lease:
+            _check_same_run(config, hashes, output)  # the driver that held it before may have begun, or ended, the run
+            if not output.exists(RESULT_FILE):
+                if not output.exists(CONFIG_FILE):
+                    record = hashes._asdict() | {"config": config.model_dump(mode="json")}
+                    output.write(CONFIG_FILE, json.dumps(record, indent=1).encode())
+                _train(config, output, console, lease)
     _print_result(config, output, console)
 
 
-def _train(config: FinetuneConfig, output: Folder, console: Console) -> None:
+def _train(config: FinetuneConfig, output: Folder, console: Console, lease: RunLease) -> None:
     scaling = config.scaling
     failures: list[UsageError] = []
     try:
-        with ray_cluster(scaling.num_workers * scaling.num_cpus):
+        with ray_cluster(scaling.num_workers * scaling.num_cpus), _own_interrupts():
             use_gpu = _decide_device(config, console)
             threads = scaling.num_threads or max(1, num_cpus() // scaling.num_workers)
-            with _printed(console, failures) as lines:
+            with _printed(console, failures, lease) as lines:
                 TorchTrainer(
                     train_worker,
                     train_loop_config={
@@ -89,7 +94,12 @@ def _train(config: FinetuneConfig, output: Folder, console: Console) -> None:
                 ).fit()
             if failures and not output.exists(RESULT_FILE):
                 raise failures[0]
+    except (KeyboardInterrupt, SystemExit):
+        # SystemExit is how Ray Train ends at an interrupt; the code would be that of success.
+        lease.check()
+        raise KeyboardInterrupt from None
     except Exception as error:
+        lease.check()
         if failures:
             raise failures[0] from error
         explained = _explain(error)
@@ -127,24 +137,44 @@ def _explain(error: BaseException) -> Exception | None:
 
 
 @contextmanager
-def _printed(console: Console, failures: list[UsageError]) -> Iterator[Queue]:
-    """A queue whose lines are printed as they come, for as long as the block runs; errors in it go to `failures`."""
+def _own_interrupts() -> Iterator[None]:
+    """Ray Train handles SIGINT for as long as the process lives; here it ends with the block."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+
+
+@contextmanager
+def _printed(console: Console, failures: list[UsageError], lease: RunLease) -> Iterator[Queue]:
+    """A queue whose lines are printed as they come, for as long as the block runs; errors in it go to `failures`.
+
+    Where the lease is lost, the training is interrupted: another driver continues it.
+    """
     queue = Queue(actor_options={"num_cpus": 0})
     done = threading.Event()
 
     def print_lines() -> None:
+        is_interrupted = False
         while True:
             is_last = done.is_set()
+            if lease.is_lost and not (is_interrupted or is_last):
+                is_interrupted = True
+                _thread.interrupt_main()
             try:
-                while True:
-                    line = queue.get(timeout=0.5)
-                    if isinstance(line, UsageError):
-                        failures.append(line)
-                    else:
-                        console.print(line)
+                line = queue.get(timeout=0.5)
             except Empty:
                 if is_last:
                     return
+                continue
+            if isinstance(line, UsageError):
+                failures.append(line)
+            else:
+                console.print(line)
 
     thread = threading.Thread(target=print_lines, name="finetune-lines", daemon=True)
     thread.start()
@@ -156,11 +186,18 @@ def _printed(console: Console, failures: list[UsageError]) -> Iterator[Queue]:
         queue.shutdown()
 
 
-def _check_same_run(config: FinetuneConfig, data_hash: str, output: Folder) -> None:
+class _Hashes(NamedTuple):
+    """Of what is taught, and of the answers that validation is scored by."""
+
+    data_hash: str
+    scored_hash: str
+
+
+def _check_same_run(config: FinetuneConfig, hashes: _Hashes, output: Folder) -> None:
     record = output.read_json(CONFIG_FILE)
     if record is None:
         return
-    if record["data_hash"] != data_hash:
+    if any(record.get(key, now) != now for key, now in hashes._asdict().items()):
         raise UsageError(
             f"the data have changed since the run in {config.output} began; choose another output to train on them"
         )
@@ -175,11 +212,8 @@ def _check_same_run(config: FinetuneConfig, data_hash: str, output: Folder) -> N
         )
 
 
-def _check_data(config: FinetuneConfig, console: Console | None) -> str:
-    """Reads all data as the workers will; wrong data is found before a cluster is asked for anything.
-
-    Returns a hash of everything that is taught and scored.
-    """
+def _check_data(config: FinetuneConfig, console: Console | None) -> _Hashes:
+    """Reads all data as the workers will; wrong data is found before a cluster is asked for anything."""
     try:
         tokenizer = models.load_tokenizer(config.model, config.engine)
         builder = ExampleBuilder(tokenizer, config.engine, config.layout, None)
@@ -200,16 +234,14 @@ def _check_data(config: FinetuneConfig, console: Console | None) -> str:
             console.print(line)
         console.print(f"{len(training):,} products to train on, {len(validation):,} for validation")
     taught = [
-        [
-            list(product.record.fields.items()),
-            product.schema.hash,
-            dict(product.answers),
-            list(product.assumed_absent),
-            {name: value.items for name, value in product.gold.values.items()},
-        ]
+        [list(product.record.fields.items()), product.schema.hash, dict(product.answers), list(product.assumed_absent)]
         for product in products
     ]
-    return content_hash([taught, start])
+    scored = [
+        {name: value.items for name, value in product.gold.values.items()}
+        for product in choose(validation, config.validation.max_products)
+    ]
+    return _Hashes(content_hash([taught, start]), content_hash(scored))
 
 
 def _adapter_revision(config: FinetuneConfig) -> str | None:

@@ -9,6 +9,8 @@ from typing import Any
 
 from hpd_core import AutoregressiveBaseline, Engine
 from hpd_core.training import attach_training
+from hpd_core.types import ErrorCode
+from pipelines.errors import RunError
 from pipelines.scoring import Answer, Counts, count, judge
 from pipelines.training.config import FinetuneConfig
 from pipelines.training.data import Product, is_held_out
@@ -48,7 +50,10 @@ def choose(products: Sequence[Product], limit: int) -> list[Product]:
 
 
 def validate(model: Any, tokenizer: Any, products: Sequence[Product], config: FinetuneConfig) -> ValidationScore:
-    """Decodes the products with the model as it is now. The model is left ready to be trained on."""
+    """Decodes the products with the model as it is now. The model is left ready to be trained on.
+
+    A product that has no answers, because it is too long, counts as wrong. Raises `RunError` if decoding fails.
+    """
     model.eval()
     # Two datasets may call two categories alike: here a category's name is its schema's hash.
     schemas = {product.schema.hash: product.schema for product in products}
@@ -62,6 +67,9 @@ def validate(model: Any, tokenizer: Any, products: Sequence[Product], config: Fi
     try:
         with kind(model, tokenizer, engine_config) as engine:
             results = engine.extract(records, schemas)
+        failures = [result.error for result in results if result.error_code is ErrorCode.ENGINE]
+        if failures:
+            raise RunError(f"a validation product cannot be decoded: {failures[0]}")
         for product, result in zip(products, results, strict=True):
             answers = {name: Answer(value.status, value.items) for name, value in result.values.items()}
             missing = Answer("not_asked")

@@ -25,10 +25,7 @@ class TrainedModel:
     """A loaded model and the part of it that learns."""
 
     def __init__(self, config: FinetuneConfig) -> None:
-        """Loads the model. Raises `HPDError` with a message for the user.
-
-        `continued` is the record of the adapter that it began with, if there is one.
-        """
+        """Loads the model. Raises `HPDError` with a message for the user."""
         self.config = config
         self.tokenizer = models.load_tokenizer(config.model, config.engine)
         self.model: Any = models.load_model(config.model, config.engine)
@@ -36,12 +33,15 @@ class TrainedModel:
         if self.model.dtype == torch.float16:
             raise ModelError("float16 gradients underflow; set engine.dtype: bfloat16 or float32")
         self._peft: Any = None
-        self.continued: AdapterRecord | None = None
+        # Of the fine-tunings that it begins with: a whole model's, an adapter's (None: it has no record).
+        self._earlier: list[AdapterRecord | None] = []
+        if Path(config.model).is_dir() and (record := AdapterRecord.read(Path(config.model))) is not None:
+            self._earlier.append(record)
         torch.manual_seed(config.seed)
         if config.adapter:
             with open_adapter(config.adapter) as adapter:
                 check_base(adapter, self.revision)
-                self.continued = adapter.record
+                self._earlier.append(adapter.record)
                 self._add_lora(lora_settings(adapter) | {"lora_dropout": config.lora.dropout}, adapter)
         elif config.method == "lora":
             lora = config.lora
@@ -74,10 +74,14 @@ class TrainedModel:
         """Those that are trained."""
         return [parameter for parameter in self.model.parameters() if parameter.requires_grad]
 
+    def has_never_seen(self, held_out: str) -> bool:
+        """Whether all fine-tunings that it begins with held these products out, too: `held_out` is a hash of them."""
+        return all(record is not None and record.held_out == held_out for record in self._earlier)
+
     def save(self, folder: Path, held_out: str) -> None:
         """Writes what inference needs: an adapter in peft's format, or the whole model.
 
-        `held_out`: a hash of the products that it was not trained on.
+        `held_out`: a hash of the products that this training holds out.
         """
         folder.mkdir(parents=True, exist_ok=True)
         if self._peft is not None:
@@ -96,7 +100,7 @@ class TrainedModel:
             prompt_hash=prompt.hash,
             max_value_tokens=engine.max_value_tokens,
             stack_size=engine.stack_size,
-            held_out=held_out,
+            held_out=held_out if self.has_never_seen(held_out) else None,
         ).write(folder)
 
 

@@ -292,12 +292,15 @@ def test_the_record_is_read_as_written(tmp_path: Path) -> None:
     assert AdapterRecord.read(tmp_path) is None
     RECORD.write(tmp_path)
     assert AdapterRecord.read(tmp_path) == RECORD
-    assert json.loads((tmp_path / "hpd.json").read_text()) == RECORD.model_dump() | {"format": 1}
+    written = json.loads((tmp_path / "hpd.json").read_text())
+    assert written == RECORD.model_dump() | {"format": 1}
+    (tmp_path / "hpd.json").write_text(json.dumps(written | {"of_a_later_version": 1}))
+    assert AdapterRecord.read(tmp_path) == RECORD
 
 
 @pytest.mark.parametrize(
     ("change", "reason"),
-    [({"colour": 1}, "colour: Extra"), ({"format": 2}, "format: "), ({"layout": "flat"}, "layout: ")],
+    [({"stack_size": None}, "stack_size: "), ({"format": 2}, "format: "), ({"layout": "flat"}, "layout: ")],
 )
 def test_a_record_of_another_kind_is_refused(change: dict[str, Any], reason: str, adapter: Path) -> None:
     (adapter / "hpd.json").write_text(json.dumps(RECORD.model_dump() | change))

@@ -111,13 +111,29 @@ def test_placeholders_are_absent_but_counted() -> None:
     assert judged.problems == {"placeholder": 2}
 
 
-@pytest.mark.parametrize("word", ["none", "NOT  specified.", "Not Mentioned", "unknown"])
-def test_words_for_nothing_are_absent_where_the_text_does_not_say_them(word: str) -> None:
+@pytest.mark.parametrize(
+    "word", ["none", "NOT  specified.", "Not Mentioned", "unknown", "Unknown", "not available", "unspecified"]
+)
+def test_words_for_nothing_are_absent(word: str) -> None:
     judged = labels(ANSWER | {"Brand": word})
     assert (judged.values["Brand"], judged.problems) == (None, {"placeholder": 1})
-    values, _ = read_answer(SCHEMA, json.dumps(ANSWER | {"Brand": word})) or ({}, None)
-    said = judge(SCHEMA, {"Brand": values["Brand"]}, {"title": f"{word} pleasures, by hand"}, require_evidence=False)
-    assert (said.values["Brand"], said.problems) == ([word], {}), "the text's own word"
+    said = judge_brand(word, f"Cup. Brand: {word.lower()}")
+    assert (said.values, said.problems) == ({"Brand": None}, {"placeholder": 1}), "the text says it, too"
+
+
+def test_names_that_are_words_for_nothing_elsewhere() -> None:
+    """Spelled as the text spells them they are values; what may be a name, or not, is no label."""
+    for name in ("Unknown", "NA", "Nil"):
+        assert judge_brand(name, f"{name} pleasures, by hand").values == {"Brand": [name]}
+        assert judge_brand(name, f"{name}s of pleasure").values.get("Brand") is None, "not inside of a word"
+    for name in ("NA", "na", "Nil"):
+        judged = judge_brand(name, "Cup, by hand; final na\u00efve")
+        assert (judged.values, judged.problems) == ({}, {"placeholder": 1})
+
+
+def judge_brand(answer: str, title: str) -> Labels:
+    values, _ = read_answer(SCHEMA, json.dumps({"Brand": answer})) or ({}, None)
+    return judge(SCHEMA, values, {"title": title}, require_evidence=False)
 
 
 def test_an_enum_may_say_unknown() -> None:

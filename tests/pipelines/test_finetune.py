@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from pipelines.lease import RunLease
 from pipelines.schemas import load_schemas
 from pipelines.training import run
 from pipelines.training.config import FinetuneConfig
+from pipelines.training.data import is_held_out
 from pipelines.training.run import run_finetuning
 from tests.pipelines.commands import ROOT, wait_until
 from tests.pipelines.kills import Kill, KilledRun
@@ -169,6 +172,11 @@ def test_an_adapter_can_be_continued(training: Training) -> None:
         adapter=first, optimizer=optimizer, validation=other, output=str(training.folder / "other products")
     )
     assert f"Note: {first} was validated on other products" in text
+    second = str(training.folder / "other products/model")
+    text = training.run(
+        adapter=second, optimizer=optimizer, validation=other, output=str(training.folder / "other products, again")
+    )
+    assert f"Note: {second} was validated on other products" in text, "what the first one learned is still in it"
     assert training.result("more")["best_f1"] == pytest.approx(training.result()["best_f1"], abs=0.1)
     old, new = (
         load_file(Path(folder) / "adapter_model.safetensors") for folder in (first, training.folder / "more/model")
@@ -219,6 +227,56 @@ def test_two_drivers_do_not_train_into_one_folder(training: Training) -> None:
         with pytest.raises(RunError, match=r"another driver .* is working on"):
             training.run()
         assert not (training.folder / "out/result.json").exists()
+
+
+@pytest.mark.usefixtures("shared_ray")
+def test_a_driver_that_lost_its_lease_stops_training(
+    training: Training, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another driver takes the folder, as it may where this one slept for a minute: that one continues the run."""
+    monkeypatch.setattr(run, "_LEASE_SECONDS", 0.6)
+    folder, taken = Folder(str(training.folder / "out")), threading.Event()
+
+    def take_over() -> None:
+        wait_until(lambda: (training.folder / "out/_checkpoints").exists())
+        entry = {"owner": "other", "host": "elsewhere", "pid": 7, "seconds": 60, "state": "held"}
+        folder.write("_lease/99999990.json", json.dumps(entry).encode())
+        taken.set()
+
+    other = threading.Thread(target=take_over)
+    other.start()
+    handler = signal.getsignal(signal.SIGINT)
+    optimizer = training.document["optimizer"] | {"epochs": 10_000}
+    with pytest.raises(RunError, match=r"another driver \(process 7 on elsewhere\) has taken over"):
+        training.run(optimizer=optimizer)
+    other.join()
+    assert taken.is_set()
+    assert signal.getsignal(signal.SIGINT) is handler
+    assert not folder.exists("result.json")
+
+
+@pytest.mark.usefixtures("shared_ray")
+def test_changed_labels_that_are_scored_alone_are_noticed(training: Training) -> None:
+    """Values longer than K_max are not taught, but count in validation."""
+    training.document["optimizer"]["epochs"] = 0.1
+    gold = training.folder / "gold.jsonl"
+    lines = [json.loads(line) for line in gold.read_text().splitlines()]
+    held_out = next(line for line in lines if is_held_out(Record("", "Shoes", line["input"]), 0.2))
+
+    def label_it(colour: str) -> None:
+        held_out["values"]["Colour"] = [colour]
+        gold.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    label_it("reddish " * 20 + "blue")
+    assert "left out, longer than K_max: 1" in training.run()
+    label_it("reddish " * 20 + "green")
+    with pytest.raises(UsageError, match="the data have changed"):
+        training.run()
+    place = training.folder / "out/config.json"
+    record = json.loads(place.read_text())
+    del record["scored_hash"]
+    place.write_text(json.dumps(record))
+    assert "finished already" in training.run(), "a run that was begun without this hash"
 
 
 @pytest.mark.soak

@@ -589,6 +589,48 @@ def test_a_key_that_runs_out_loses_no_answer_under_way(labelling: Labelling) -> 
     assert (again.exit_code, totals(again)["labelled"], len(server.requests)) == (0, 6, 3)
 
 
+@pytest.mark.parametrize(("status", "code"), [(401, None), (404, None), (429, "insufficient_quota")])
+def test_a_key_that_runs_out_at_a_second_question_keeps_the_first_answer(
+    labelling: Labelling, status: int, code: str | None
+) -> None:
+    def behave(request: dict[str, Any], number: int) -> Reply:
+        if number == 1:
+            return Reply("No idea.")
+        return Reply({"error": {"message": "no more", "code": code}}, status)
+
+    settings = {**PRICES, "max_output_tokens": 10, "max_concurrency": 1, "max_retries": 0}
+    with TroubleMaker(behave) as server:
+        result = labelling.ask(server.url, "--json", teacher=settings)
+        assert (result.exit_code, len(server.requests)) == (1, 2), result.output
+    assert "no more" in result.stderr
+    (line,) = labelling.rejected()
+    assert (line["reason"], line["raw"], line["provenance"]["attempts"]) == ("stopped", "No idea.", 1)
+    assert labelling.manifest()["cost_usd"] == pytest.approx(0.002), "the useless answer is paid"
+    with TroubleMaker(right_answer) as server:
+        again = labelling.ask(server.url, "--json", teacher=settings)
+    assert (again.exit_code, totals(again)["labelled"], totals(again)["open"]) == (0, 6, 0)
+    assert totals(again)["cost_usd"] == pytest.approx(0.014)
+
+
+def test_a_wrong_first_answer_loses_none_under_way(labelling: Labelling) -> None:
+    """The first of three to come back is a 404: the configuration is wrong, as it seems. The others are paid all the same."""
+    refused = threading.Event()
+
+    def behave(request: dict[str, Any], number: int) -> Reply:
+        if number == 1:
+            refused.set()
+            return Reply({"error": {"message": "no such deployment"}}, 404)
+        refused.wait(60)
+        time.sleep(0.5)
+        return right_answer(request)
+
+    with TroubleMaker(behave) as server:
+        result = labelling.ask(server.url, "--json", teacher={"max_concurrency": 3})
+        assert result.exit_code == 2, result.output
+        assert "no such deployment" in result.stderr
+        assert (len(labelling.labelled()), len(server.requests)) == (2, 3)
+
+
 def test_a_limit_of_cost_needs_prices_and_usage(labelling: Labelling) -> None:
     with TroubleMaker(lambda request, _: Reply(right_answer(request).body, usage=False)) as server:
         without = labelling.ask(server.url, teacher={"max_cost_usd": 1})
