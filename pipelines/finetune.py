@@ -4,7 +4,7 @@
     python pipelines/finetune.py --config finetune.yaml --set layout=stacked --set optimizer.epochs=5
 
 Run the same command again to continue a run that was stopped. Exit codes: 0 finished; 1 stopped before the end, run
-it again to continue; 2 wrong usage, configuration or data.
+it again to continue; 2 wrong usage, configuration or data; 130 interrupted, run it again to continue.
 """
 
 from __future__ import annotations

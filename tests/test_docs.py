@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import re
 import shlex
 from collections.abc import Iterator
@@ -67,7 +68,7 @@ def command(script: str, arguments: list[str]) -> tuple[Any, list[str]]:
 
 
 def changed_keys(arguments: list[str]) -> Iterator[str]:
-    for option, value in zip(arguments, arguments[1:], strict=False):
+    for option, value in itertools.pairwise(arguments):
         if option == "--set" and not value.startswith(("$", "key=")):
             yield value.split("=")[0]
 

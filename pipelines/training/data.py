@@ -117,7 +117,7 @@ def load_products(
             _check_attributes(dataset, schema, gold, labels, report)
             product = _label(dataset, record, schema, gold, labels, builder, known, report)
             if not product.answers and not product.assumed_absent:
-                report.leave_out("a product without anything to teach", _place(dataset, gold))
+                report.leave_out("a product without anything to teach", _short_line(dataset, gold))
             products.append(product)
     report.products = len(products)
     if not products:
@@ -132,9 +132,7 @@ def _pairs(
     gold = read_gold(dataset.gold)
     for product in gold:
         if product.category not in schemas:
-            raise UsageError(
-                f"{dataset.gold}, line {product.row + 1}: {dataset.schemas} has no category {product.category!r}"
-            )
+            raise UsageError(f"{_line(dataset.gold, product)}: {dataset.schemas} has no category {product.category!r}")
     if dataset.input is None:
         yield from _self_contained(dataset.gold, gold, report)
         return
@@ -159,7 +157,7 @@ def _pairs(
             continue
         if match.category != record.category:
             raise UsageError(
-                f"{dataset.gold}, line {match.row + 1}: category {match.category!r}, but the catalog says "
+                f"{_line(dataset.gold, match)}: category {match.category!r}, but the catalog says "
                 f"{record.category!r} for {record.id!r}; do the two files belong together?"
             )
         found.add(match.row)
@@ -173,7 +171,7 @@ def _self_contained(path: str, gold: Sequence[GoldProduct], report: DataReport) 
     for product in gold:
         if product.fields is None:
             raise UsageError(
-                f"{path}, line {product.row + 1}: no 'input' with the product's fields; name the catalog in 'input' of "
+                f"{_line(path, product)}: no 'input' with the product's fields; name the catalog in 'input' of "
                 f"the dataset"
             )
         if any(text.strip() for text in product.fields.values()):
@@ -214,15 +212,20 @@ def _check_attributes(
             continue
         if labels.unknown_attributes == "refuse":
             raise UsageError(
-                f"{dataset.gold}, line {gold.row + 1}: category {gold.category!r} has no attribute {name!r} in "
+                f"{_line(dataset.gold, gold)}: category {gold.category!r} has no attribute {name!r} in "
                 f"{dataset.schemas}. Add it there, or set labels.unknown_attributes: skip"
             )
         report.leave_out("not in the schema", f"{gold.category} > {name}")
 
 
-def _place(dataset: DatasetConfig, gold: GoldProduct) -> str:
+def _line(path: str, gold: GoldProduct) -> str:
     """Where a person finds the product."""
-    return f"{dataset.gold.rsplit('/', 1)[-1]}, line {gold.row + 1}"
+    return f"{path}, line {gold.row + 1}"
+
+
+def _short_line(dataset: DatasetConfig, gold: GoldProduct) -> str:
+    """As `_line`, for lists of examples: the file's name alone."""
+    return _line(dataset.gold.rsplit("/", 1)[-1], gold)
 
 
 def _label(
@@ -240,7 +243,7 @@ def _label(
     answers: dict[str, Items] = {}
     assumed: list[str] = []
     for attribute in schema.attributes:
-        place = f"{_place(dataset, gold)}, {attribute.name}"
+        place = f"{_short_line(dataset, gold)}, {attribute.name}"
         value = gold.values.get(attribute.name)
         if value is None:
             pattern = known.get((gold.category, attribute.name))

@@ -230,9 +230,7 @@ def test_two_drivers_do_not_train_into_one_folder(training: Training) -> None:
 
 
 @pytest.mark.usefixtures("shared_ray")
-def test_a_driver_that_lost_its_lease_stops_training(
-    training: Training, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_driver_that_lost_its_lease_stops_training(training: Training, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another driver takes the folder, as it may where this one slept for a minute: that one continues the run."""
     monkeypatch.setattr(run, "_LEASE_SECONDS", 0.6)
     folder, taken = Folder(str(training.folder / "out")), threading.Event()
@@ -363,6 +361,22 @@ def has_checkpoint(output: Path) -> bool:
     except (FileNotFoundError, json.JSONDecodeError):
         return False
     return bool(snapshot["checkpoint_results"])
+
+
+def test_an_interrupted_run_says_so(training: Training) -> None:
+    """Ray Train answers SIGINT with the exit code of success."""
+    optimizer = training.document["optimizer"] | {"epochs": 10_000}
+    log = training.folder / "log"
+    with log.open("wb") as file:
+        driver = subprocess.Popen(command(training, optimizer=optimizer), cwd=ROOT, stdout=file, stderr=file)
+    try:
+        wait_until(lambda: b"tokens right" in log.read_bytes() or driver.poll() is not None)
+        driver.send_signal(signal.SIGINT)
+        assert driver.wait(timeout=300) == 130, log.read_text()
+    finally:
+        driver.kill()
+        driver.wait()
+    assert "Interrupted. Run the same command again to continue." in log.read_text()
 
 
 def test_a_killed_run_continues_and_ends_with_the_same_weights(training: Training) -> None:

@@ -613,7 +613,7 @@ def test_a_key_that_runs_out_at_a_second_question_keeps_the_first_answer(
 
 
 def test_a_wrong_first_answer_loses_none_under_way(labelling: Labelling) -> None:
-    """The first of three to come back is a 404: the configuration is wrong, as it seems. The others are paid all the same."""
+    """The first of three to come back is a 404: the configuration is wrong, as it seems. The others are paid."""
     refused = threading.Event()
 
     def behave(request: dict[str, Any], number: int) -> Reply:
