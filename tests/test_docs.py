@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import typer
+import yaml
 from pydantic import BaseModel
 
 from pipelines.config import JobConfig
@@ -20,8 +21,15 @@ from pipelines.labelling.config import LabelConfig
 from pipelines.training.config import FinetuneConfig
 from tests.pipelines.commands import ROOT
 
-_COMMAND = re.compile(r"""python[")]*,?[ ]["]?pipelines/(?P<script>\w+)\.py""")
-_OURS = re.compile(r"(?:configs|sample|adapters|docs|cluster)/[\w./-]+")
+_COMMAND = re.compile(
+    r"""(?: python3? [")]*,? [ ] "? pipelines/ | python[ ]-m[ ]pipelines\. | (?<=`) pipelines/ (?=\w+\.py[ ]-) )
+    (?P<script>\w+) (?:\.py)?""",
+    re.VERBOSE,
+)
+"""By a path or by a module's name; in backquotes, and where options follow, Python itself may be left out."""
+_END = re.compile(r" {3}| \| | ?\d?> ?&?| && |;| #|\)\s*$")
+"""What follows is no argument: a comment, another command, a redirection, the end of a shell's list."""
+_OURS = re.compile(r"(?<![\w/])(?:configs|sample|adapters|docs|cluster)/[\w./-]+")
 """Paths that the repository must have; others are the reader's own."""
 _UNKNOWN = re.compile(r"\$|\.\.\.|…")
 """Stands for arguments that only the reader or the shell knows."""
@@ -39,7 +47,8 @@ def documents() -> Iterator[Path]:
 def commands(path: Path) -> Iterator[tuple[str, list[str]]]:
     """(script, its arguments) for every command in the file.
 
-    In running text a command ends with its backquotes, elsewhere with its line; after a backslash it goes on.
+    In running text a command ends with its backquotes, elsewhere with its line; after a backslash, or folded in YAML
+    (`>-`), it goes on.
     """
     text = path.read_text()
     for found in _COMMAND.finditer(text):
@@ -48,13 +57,16 @@ def commands(path: Path) -> Iterator[tuple[str, list[str]]]:
         if path.suffix == ".md" and line.count("`") % 2:
             rest = rest[: rest.index("`")].replace("\n", " ")
         else:
-            rest = re.split(r"(?<!\\)\n", rest, maxsplit=1)[0]
-            rest = re.sub(r"\\\n[# ]*", "", rest)
+            if path.suffix == ".yaml" and not line.strip():
+                rest = re.sub(rf"\n{line}(?=\S)", " ", rest)
+            rest = re.sub(r"\\\n[# ]*", "", rest).split("\n", 1)[0]
             if path.name == "Dockerfile":
                 rest = rest.replace('", "', " ").strip('"] ')
-            # What follows is no argument: a comment, another command, a redirection, the end of a shell's list.
-            rest = re.split(r" {3}| \| | ?> ?| && |\)\s*$", rest.lstrip('"'), maxsplit=1)[0]
-        yield found["script"], shlex.split(rest)
+            rest = _END.split(rest.lstrip('"'), maxsplit=1)[0]
+        try:
+            yield found["script"], shlex.split(rest)
+        except ValueError as error:
+            raise AssertionError(f"{path.name}: {error}: {rest}") from error
 
 
 def command(script: str, arguments: list[str]) -> tuple[Any, list[str]]:
@@ -68,23 +80,29 @@ def command(script: str, arguments: list[str]) -> tuple[Any, list[str]]:
 
 
 def changed_keys(arguments: list[str]) -> Iterator[str]:
-    for option, value in itertools.pairwise(arguments):
-        if option == "--set" and not value.startswith(("$", "key=")):
-            yield value.split("=")[0]
+    """The keys behind `--set`, those of a mapping as well."""
+    for option, value in itertools.pairwise([*arguments, ""]):
+        change = option.removeprefix("--set=") if option.startswith("--set=") else value
+        if not option.startswith("--set") or change.startswith(("$", "key=")):
+            continue
+        key, _, text = change.partition("=")
+        yield key
+        if text.startswith("{") and not _UNKNOWN.search(text):
+            yield from (f"{key}.{inner}" for inner in yaml.safe_load(text))
 
 
 @pytest.mark.parametrize("path", list(documents()), ids=lambda path: str(path.relative_to(ROOT)))
 def test_commands_use_what_is_there(path: Path) -> None:
     for script, arguments in commands(path):
         shown = f"pipelines/{script}.py {' '.join(arguments)}"
-        if not arguments:  # the name alone
+        if not arguments and path.suffix != ".yaml":  # the name alone
             importlib.import_module(f"pipelines.{script}")
             continue
         parser, rest = command(script, arguments)
         if any(_UNKNOWN.search(argument) for argument in arguments):
             options = {name for parameter in parser.params for name in [*parameter.opts, *parameter.secondary_opts]}
-            unknown = [argument for argument in rest if argument.startswith("--") and argument not in options]
-            assert not unknown, shown
+            given = [argument.split("=")[0] for argument in rest if re.match(r"--?[a-z]", argument)]
+            assert set(given) <= options, f"{shown}: no option {set(given) - options}"
         else:
             try:
                 parser.make_context(script, list(rest))
@@ -110,6 +128,7 @@ def test_commands_are_found() -> None:
     behind_submit = ["--config", "configs/catalog.yaml", "--set", "output=s3://bucket/run", "--set", "actors.max=8"]
     assert ("extract", behind_submit) in found["README.md"]
     assert ("compare", ["RUN_A", "RUN_B"]) in found["README.md"], "in running text"
+    assert found["cluster/kubernetes/rayjob.yaml"][0][1][::2] == ["--config", "--set"], "folded in YAML"
 
 
 @pytest.mark.parametrize(
@@ -121,6 +140,14 @@ def test_commands_are_found() -> None:
         ("python pipelines/compare.py RUN", "run_b"),
         ("`python pipelines/extract.py\n--config configs/demo.yaml --lay $tree` is", "--lay"),
         ("ray job submit -- python pipelines/evaluate.py RUN MORE --gold G", "MORE"),
+        ("python -m pipelines.extract --config $x --set=engine.lay=tree 2>&1 | tee log", "no key 'engine.lay'"),
+        ("`pipelines/extract.py --confg job.yaml`", "--confg"),
+        (
+            "python3 pipelines/extract.py --config job.yaml --set 'shards={target_tokenz: 3}' # a comment",
+            "target_tokenz",
+        ),
+        ("python pipelines/compare.py runs/a -z $b", "-z"),
+        ("python pipelines/extract.py --config job.yaml --set output='x", "No closing quotation"),
     ],
 )
 def test_what_is_wrong_is_found(line: str, message: str, tmp_path: Path) -> None:

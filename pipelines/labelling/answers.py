@@ -24,11 +24,13 @@ from pipelines.scoring import fold, words_pattern
 # None: looked, and absent. A list of texts: the forms of one value. A list of lists: several values.
 GoldForms = list[str] | list[list[str]] | None
 
-# Words for "nothing" that the student's rule takes for a value, and gold.py refuses or nobody wants to train on.
-_PLACEHOLDERS = ABSENT_WORDS | {"-", "–", "—"}
-# Some of them are also names: a game, sodium or North America, a brand.
+# What says "nothing" wherever it stands.
+_PLACEHOLDERS = ABSENT_WORDS | {"", *"-–—?_/"}
+_NOTHING = re.compile(
+    r"(?:not|none) (?:specified|stated|mentioned|given|provided|known|found|listed|available)\b.{0,40}"
+)
+# Of the words for "nothing" those that are names elsewhere: a game, sodium or North America, a brand.
 _NAMES = frozenset({"unknown", "na", "nil"})
-_ABBREVIATIONS = frozenset({"na", "nil"})
 _THOUGHTS = re.compile(r"\A.*</think>", re.DOTALL)
 _MAX_CANDIDATES = 100  # places where an object may begin, so that an answer full of braces costs no minutes
 
@@ -93,6 +95,12 @@ def judge(
     labels: dict[str, GoldForms] = {}
     not_in_text: list[str] = []
     document = _Document(fields)
+    words = Counter(
+        word
+        for attribute in schema.attributes
+        if attribute.type == "string" and (value := values.get(attribute.name)) is not None
+        for word in {_word(attribute, item) for item in value.items}
+    )
     for attribute in schema.attributes:
         value = values.get(attribute.name)
         if value is None:
@@ -100,7 +108,7 @@ def judge(
         if value.status not in ("value", "absent"):
             problems[_problem(attribute, value)] += 1
             continue
-        readings = [document.reading(attribute, item) for item in value.items]
+        readings = [document.read(attribute, item, words) for item in value.items]
         items = [
             _as_json(attribute, item)
             for item, reading in zip(value.items, readings, strict=True)
@@ -134,17 +142,33 @@ class _Document:
         self._folded = fold(self._text)
         self._grounder = Grounder(fields)
 
-    def reading(self, attribute: Attribute, item: str) -> _Reading:
-        """Words for "nothing" are no values, but for names that the text spells with the same capitals."""
+    def read(self, attribute: Attribute, item: str, words: Mapping[str, int]) -> _Reading:
+        """Words for "nothing" are no values, but for a name that the text spells so; `words`: how many answers say it.
+
+        A teacher that says "NA" of two attributes means nothing, and so does a text with "Brand: NA". An "NA" that does
+        not stand in the text, or in other capitals, may be one or the other.
+        """
         if item.strip() in _PLACEHOLDERS:
             return _Reading.NOTHING
-        word = fold(item).rstrip(".")
-        if attribute.type != "string" or word not in WORDS_FOR_NOTHING:
+        if attribute.type != "string":
             return _Reading.VALUE
-        name = item.strip()
-        if word in _NAMES and not name.islower() and words_pattern([name]).search(self._text):
+        word, name = _word(attribute, item), item.strip().rstrip(".")
+        if word not in _NAMES:
+            is_nothing = word in WORDS_FOR_NOTHING or not word or _NOTHING.fullmatch(word)
+            return _Reading.NOTHING if is_nothing else _Reading.VALUE
+        if words[word] > 1 or name.islower() or self._is_stated(name):
+            return _Reading.NOTHING
+        if words_pattern([name]).search(self._text):
             return _Reading.VALUE
-        return _Reading.UNCLEAR if word in _ABBREVIATIONS else _Reading.NOTHING
+        is_elsewhere = words_pattern([fold(name)]).search(self._folded)
+        return _Reading.UNCLEAR if is_elsewhere or word != "unknown" else _Reading.NOTHING
+
+    def _is_stated(self, name: str) -> bool:
+        """Whether the text itself has it behind a label, as in "Brand: NA"."""
+        return any(
+            self._text[: found.start()].rstrip().endswith((":", "="))
+            for found in words_pattern([name]).finditer(self._text)
+        )
 
     def holds(self, attribute: Attribute, item: str) -> bool:
         """Whether the item stands in the text. Enums and truth values are conclusions: they need not.
@@ -154,6 +178,12 @@ class _Document:
         if attribute.type == "number":
             return bool(self._grounder.find(attribute, item.removeprefix("-")))
         return attribute.type != "string" or fold(item) in self._folded
+
+
+def _word(attribute: Attribute, item: str) -> str:
+    """Folded, "N.A." as "na", "Unknown brand" as "unknown", "--" as nothing."""
+    word = fold(item.replace(".", "")).strip("-–—?_/ ")
+    return word.removesuffix(f" {fold(attribute.name)}") if word.startswith("unknown ") else word
 
 
 def _problem(attribute: Attribute, value: Value) -> str:

@@ -55,9 +55,9 @@ class LabelOutcome:
 
     @property
     def open_products(self) -> int:
-        """Of these, neither labelled nor rejected yet, or stopped before the last question."""
-        stopped = sum(reason in ENDING for reason in self.totals.rejected.values())
-        return self.products - len(self.totals.labelled) - len(self.totals.rejected) + stopped
+        """Of these, neither labelled nor rejected yet, or without their second question."""
+        unasked = sum(reason in ENDING for reason in self.totals.rejected.values())
+        return self.products - len(self.totals.labelled) - len(self.totals.rejected) + unasked
 
 
 def run_labelling(
@@ -181,6 +181,9 @@ class _Job:
             if len(self._refused) >= _MAX_REFUSED_AT_START:
                 self._end = self._end or UsageError(f"the teacher refuses every question: {verdict.message}")
             return
+        if isinstance(self._end, UsageError) and self._refused and verdict.reason not in UNANSWERED:
+            # An answer was under way: nothing is wrong with the configuration.
+            self._end = RunError(f"the teacher refused the first questions: {self._refused[-1][2].message}")
         if verdict.reason not in UNANSWERED:
             self._has_answered = True
             self._failures_in_a_row = 0

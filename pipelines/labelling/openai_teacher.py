@@ -41,6 +41,10 @@ class _Failure(Exception):  # noqa: N818 - becomes a verdict, never a message of
         self.reason = reason
 
 
+class _Ended(BaseException):
+    """No request may start any more. The `openai` package would try again after any `Exception`."""
+
+
 class OpenAITeacher:
     """Asks for one product a request."""
 
@@ -64,6 +68,7 @@ class OpenAITeacher:
         self._key = _api_key(config)
         self._mode = "json_object" if config.json_mode == "auto" else config.json_mode
         self._has_answered = False
+        self._end: RunError | UsageError | None = None
         self._pace, self._budget = Pace(config.requests_per_minute), Budget(config.max_cost_usd, spent)
         self._client = AsyncOpenAI(
             api_key=self._key,
@@ -124,11 +129,11 @@ class OpenAITeacher:
         for attempt in range(1, self._config.answer_attempts + 1):
             try:
                 completion = await self._ask(messages, schema, tally)
-            except (BudgetReached, RunError) as end:
+            except (BudgetReached, RunError, UsageError) as end:
                 if attempt == 1:
                     raise
                 # The first answer is paid: the verdict carries what it cost, and that the run ends here.
-                reason = "no_budget" if isinstance(end, BudgetReached) else "stopped"
+                reason = "no_budget" if isinstance(end, BudgetReached) else "teacher_ended"
                 return Verdict(None, tally.usage, attempts, reason, str(end), raw, problems)
             except _Failure as failure:
                 # What was read before stays with the product: it may say why.
@@ -157,9 +162,11 @@ class OpenAITeacher:
             self._has_answered = True
             cost = tally.add(completion)
             if cost is None and config.max_cost_usd is not None:
-                raise RunError(
-                    f"{config.base_url} does not say how many tokens an answer took, so that max_cost_usd cannot be "
-                    "held; leave it out to go on"
+                raise self._end_with(
+                    RunError(
+                        f"{config.base_url} does not say how many tokens an answer took, so that max_cost_usd cannot "
+                        "be held; leave it out to go on"
+                    )
                 )
             self._budget.spend(cost or 0.0)
         return completion
@@ -179,6 +186,9 @@ class OpenAITeacher:
                     return await self._client.chat.completions.create(**request, extra_body=config.request)
                 finally:
                     _deadline.reset(token)
+        except _Ended:
+            assert self._end is not None
+            raise self._end from None
         except (openai.APITimeoutError, TimeoutError) as error:
             raise _Failure("timeout", f"no answer within {config.timeout_seconds:g} s") from error
         except openai.APIConnectionError as error:
@@ -194,15 +204,21 @@ class OpenAITeacher:
     def _failure(self, error: openai.APIStatusError) -> Exception:
         status, message = error.status_code, self._shorten(str(error))
         if status in (401, 402, 404) or (status == 403 and not self._has_answered):
-            return self._ending(error)
+            return self._end_with(self._ending(error))
         if status == 429:
             if error.code == "insufficient_quota":
-                return RunError(f"{self._config.base_url}: no quota is left: {message}")
+                return self._end_with(RunError(f"{self._config.base_url}: no quota is left: {message}"))
             return _Failure("rate_limited", message)
         return _Failure("server_error" if status >= 500 or status in (408, 409) else "refused", message)
 
-    def _ending(self, error: openai.APIStatusError) -> Exception:
-        """Nothing was answered yet: the configuration is wrong. Later: what is under way is brought home first."""
+    def _end_with(self, error: RunError | UsageError) -> RunError | UsageError:
+        """The first of them is what the run ends with. What is under way is brought home, nothing new is asked."""
+        self._end = self._end or error
+        self._pace.end()
+        return self._end
+
+    def _ending(self, error: openai.APIStatusError) -> RunError | UsageError:
+        """Where nothing was answered yet, the configuration is wrong."""
         config, status = self._config, error.status_code
         name = config.api_key_env
         advice = {
@@ -222,7 +238,8 @@ class OpenAITeacher:
         has a deadline beside the package's own, which is for each read.
         """
         _set_deadline(None)
-        await self._pace.wait()
+        if not await self._pace.wait():
+            raise _Ended
         _set_deadline(self._config.timeout_seconds + _BACKOFF_SECONDS)
 
     async def _after_headers(self, response: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 
 class BudgetReached(Exception):  # noqa: N818 - it is an end, not an error
@@ -17,14 +17,21 @@ class Pace:
     def __init__(self, per_minute: float | None) -> None:
         self._interval = 60 / per_minute if per_minute else 0.0
         self._next = 0.0
+        self._end = asyncio.Event()
 
-    async def wait(self) -> None:
-        """Returns when the next request may start."""
+    async def wait(self) -> bool:
+        """Returns when the next request may start: True; or False as soon as none may any more."""
         now = asyncio.get_running_loop().time()
         start = max(now, self._next)
         self._next = start + self._interval
         if start > now:
-            await asyncio.sleep(start - now)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._end.wait(), start - now)
+        return not self._end.is_set()
+
+    def end(self) -> None:
+        """Nothing may start from now on."""
+        self._end.set()
 
 
 class Budget:

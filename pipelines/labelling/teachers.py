@@ -14,9 +14,9 @@ from pipelines.labelling.answers import Labels, judge
 from pipelines.labelling.config import SelfTeacherConfig
 
 # The teacher could not be had: nothing is said about the product, a rerun asks again by itself.
-UNANSWERED = frozenset({"timeout", "unreachable", "rate_limited", "server_error", "no_budget", "stopped"})
+UNANSWERED = frozenset({"timeout", "unreachable", "rate_limited", "server_error", "no_budget", "teacher_ended"})
 # Of these, the ones that end the run: the second question about a product could not be asked any more.
-ENDING = frozenset({"no_budget", "stopped"})
+ENDING = frozenset({"no_budget", "teacher_ended"})
 # The teacher did answer, and the answer is of no use (`--retry-rejected` asks again).
 USELESS = frozenset({"not_json", "cut_off", "no_labels", "no_completion", "declined", "refused"})
 

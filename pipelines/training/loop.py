@@ -92,7 +92,8 @@ class Trainer:
         products, report = load_products(config.datasets, config.labels, builder, share)
         training, validation = split_products(products, share)
         self._validation = choose(validation, config.validation.max_products)
-        self._held_out = content_hash(sorted(product.fingerprint for product in validation))
+        fingerprints = sorted(product.fingerprint for product in validation)
+        self._held_out = content_hash(fingerprints) if fingerprints else None
         documents = DocumentTokenizer(self._trained.tokenizer)
         self._planner = StepPlanner(training, documents, builder, config)
         self._steps_per_epoch = len(self._planner.epoch(0))
@@ -176,8 +177,13 @@ class Trainer:
 
     def _try_decoding(self) -> None:
         """What keeps a validation from running is found before an epoch is spent."""
-        if self._rank == 0 and self._validation and self._progress["step"] == 0:
-            validate(self._trained.model, self._trained.tokenizer, self._validation[:1], self._config)
+        if self._rank != 0 or not self._validation or self._progress["step"] > 0:
+            return
+        for product in self._validation:
+            score = validate(self._trained.model, self._trained.tokenizer, [product], self._config)
+            if not score.refusals:
+                return
+        raise UsageError(f"no validation product can be decoded, the last one: {score.refusals[0]}")
 
     def _validate(self) -> None:
         """Rank 0 decodes; the others meet it at the next checkpoint."""
@@ -262,6 +268,7 @@ class Trainer:
                 f"{start}  validation: F1 {score['f1']:.3f}, precision {score['precision']:.3f}, recall "
                 f"{score['recall']:.3f}, hallucination rate {'-' if rate is None else f'{rate:.3f}'}; "
                 f"{score['num_answered']} of {score['num_unlabelled']} unlabelled attributes got a value"
+                f"{_refused(score['refusals'])}"
             )
         left = (self._num_steps - entry["step"]) * self._progress["seconds"] / max(1, entry["step"]) / 60
         return (
@@ -280,7 +287,7 @@ class Trainer:
             f"them decoded each time); {self._steps_per_epoch} steps an epoch; {count / 1e6:.1f} million weights "
             f"({self._config.method}) on {self._num_workers} x {models.device_name(self._trained.model.device)}"
         )
-        if not self._trained.has_never_seen(self._held_out):
+        if self._validation and not self._trained.has_never_seen(self._held_out):
             self._say(
                 f"Note: {self._config.adapter or self._config.model} was validated on other products, or does not say "
                 f"on which: if it learned from these data, it may know some of those that are held out now: their "
@@ -295,6 +302,10 @@ class Trainer:
             )
         if self._progress["step"]:
             self._say(f"continues at step {self._progress['step']} of {self._num_steps}")
+
+
+def _refused(refusals: Sequence[str]) -> str:
+    return f"; {len(refusals)} of the products refused ({refusals[0]})" if refusals else ""
 
 
 class Meter:

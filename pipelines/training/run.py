@@ -36,6 +36,7 @@ from pipelines.training.validation import choose, split_products
 CONFIG_FILE = "config.json"
 _CHECKPOINTS = "_checkpoints"
 _LEASE_SECONDS = 60.0
+_SECONDS_BETWEEN_LOOKS = 5.0
 
 
 def run_finetuning(config: FinetuneConfig, console: Console, *, dry_run: bool = False) -> None:
@@ -68,10 +69,10 @@ def _train(config: FinetuneConfig, output: Folder, console: Console, lease: RunL
     scaling = config.scaling
     failures: list[UsageError] = []
     try:
-        with ray_cluster(scaling.num_workers * scaling.num_cpus), _own_interrupts():
+        with ray_cluster(scaling.num_workers * scaling.num_cpus), _interrupted_without(lease):
             use_gpu = _decide_device(config, console)
             threads = scaling.num_threads or max(1, num_cpus() // scaling.num_workers)
-            with _printed(console, failures, lease) as lines:
+            with _printed(console, failures) as lines:
                 TorchTrainer(
                     train_worker,
                     train_loop_config={
@@ -95,7 +96,7 @@ def _train(config: FinetuneConfig, output: Folder, console: Console, lease: RunL
             if failures and not output.exists(RESULT_FILE):
                 raise failures[0]
     except (KeyboardInterrupt, SystemExit):
-        # SystemExit is how Ray Train ends at an interrupt; the code would be that of success.
+        # SystemExit is how Ray Train ends at an interrupt, and Ray at SIGTERM.
         lease.check()
         raise KeyboardInterrupt from None
     except Exception as error:
@@ -137,34 +138,41 @@ def _explain(error: BaseException) -> Exception | None:
 
 
 @contextmanager
-def _own_interrupts() -> Iterator[None]:
-    """Ray Train handles SIGINT for as long as the process lives; here it ends with the block."""
+def _interrupted_without(lease: RunLease) -> Iterator[None]:
+    """Interrupts the block where the lease is lost: another driver continues the training.
+
+    Ray Train handles SIGINT for as long as the process lives; here that ends with the block, too.
+    """
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield  # nobody could be interrupted
         return
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(_SECONDS_BETWEEN_LOOKS):
+            if lease.is_lost:
+                _thread.interrupt_main()  # again and again: at the first, Ray Train may not have begun to listen
+
     handler = signal.getsignal(signal.SIGINT)
+    watcher = threading.Thread(target=watch, name="finetune-lease", daemon=True)
+    watcher.start()
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, handler)
+        done.set()
+        watcher.join()
+        signal.signal(signal.SIGINT, signal.SIG_DFL if handler is None else handler)
 
 
 @contextmanager
-def _printed(console: Console, failures: list[UsageError], lease: RunLease) -> Iterator[Queue]:
-    """A queue whose lines are printed as they come, for as long as the block runs; errors in it go to `failures`.
-
-    Where the lease is lost, the training is interrupted: another driver continues it.
-    """
+def _printed(console: Console, failures: list[UsageError]) -> Iterator[Queue]:
+    """A queue whose lines are printed as they come, for as long as the block runs; errors in it go to `failures`."""
     queue = Queue(actor_options={"num_cpus": 0})
     done = threading.Event()
 
     def print_lines() -> None:
-        is_interrupted = False
         while True:
             is_last = done.is_set()
-            if lease.is_lost and not (is_interrupted or is_last):
-                is_interrupted = True
-                _thread.interrupt_main()
             try:
                 line = queue.get(timeout=0.5)
             except Empty:
@@ -197,10 +205,6 @@ def _check_same_run(config: FinetuneConfig, hashes: _Hashes, output: Folder) -> 
     record = output.read_json(CONFIG_FILE)
     if record is None:
         return
-    if any(record.get(key, now) != now for key, now in hashes._asdict().items()):
-        raise UsageError(
-            f"the data have changed since the run in {config.output} began; choose another output to train on them"
-        )
     # Read as a configuration: what is newer than the run has its default there, and is no change where it has it here.
     begun = record["config"]
     del begun["engine"]["layout"]  # written out, but never set: 'layout' decides it
@@ -209,6 +213,10 @@ def _check_same_run(config: FinetuneConfig, hashes: _Hashes, output: Folder) -> 
         raise UsageError(
             f"{config.output} holds a run of another configuration: {'; '.join(changed)}. Continue it with its own, "
             f"or choose another output"
+        )
+    if any(record.get(key, now) != now for key, now in hashes._asdict().items()):
+        raise UsageError(
+            f"the data have changed since the run in {config.output} began; choose another output to train on them"
         )
 
 

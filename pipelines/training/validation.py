@@ -9,8 +9,6 @@ from typing import Any
 
 from hpd_core import AutoregressiveBaseline, Engine
 from hpd_core.training import attach_training
-from hpd_core.types import ErrorCode
-from pipelines.errors import RunError
 from pipelines.scoring import Answer, Counts, count, judge
 from pipelines.training.config import FinetuneConfig
 from pipelines.training.data import Product, is_held_out
@@ -21,6 +19,7 @@ class ValidationScore:
     """Scores over the validation products (see scoring.py).
 
     `num_answered` counts attributes that nobody labelled and that got a value: not wrong for sure, but suspicious.
+    `refusals`: why the engine refused products, such as one that is too long.
     """
 
     precision: float
@@ -31,6 +30,7 @@ class ValidationScore:
     num_unlabelled: int
     num_answered: int
     products_per_second: float
+    refusals: tuple[str, ...]
 
     def as_metrics(self) -> dict[str, Any]:
         """Plain data for the log."""
@@ -52,7 +52,7 @@ def choose(products: Sequence[Product], limit: int) -> list[Product]:
 def validate(model: Any, tokenizer: Any, products: Sequence[Product], config: FinetuneConfig) -> ValidationScore:
     """Decodes the products with the model as it is now. The model is left ready to be trained on.
 
-    A product that has no answers, because it is too long, counts as wrong. Raises `RunError` if decoding fails.
+    A product that the engine refuses, because it is too long, counts as wrong.
     """
     model.eval()
     # Two datasets may call two categories alike: here a category's name is its schema's hash.
@@ -67,9 +67,7 @@ def validate(model: Any, tokenizer: Any, products: Sequence[Product], config: Fi
     try:
         with kind(model, tokenizer, engine_config) as engine:
             results = engine.extract(records, schemas)
-        failures = [result.error for result in results if result.error_code is ErrorCode.ENGINE]
-        if failures:
-            raise RunError(f"a validation product cannot be decoded: {failures[0]}")
+        refusals = [result.error for result in results if result.error is not None]
         for product, result in zip(products, results, strict=True):
             answers = {name: Answer(value.status, value.items) for name, value in result.values.items()}
             missing = Answer("not_asked")
@@ -91,4 +89,5 @@ def validate(model: Any, tokenizer: Any, products: Sequence[Product], config: Fi
         num_unlabelled,
         num_answered,
         len(products) / seconds,
+        tuple(refusals),
     )

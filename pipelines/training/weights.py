@@ -33,9 +33,10 @@ class TrainedModel:
         if self.model.dtype == torch.float16:
             raise ModelError("float16 gradients underflow; set engine.dtype: bfloat16 or float32")
         self._peft: Any = None
-        # Of the fine-tunings that it begins with: a whole model's, an adapter's (None: it has no record).
+        # Of the fine-tunings that it begins with. A model without a record was not fine-tuned by us, which is the usual
+        # case; an adapter without one (None) was fine-tuned by somebody, on we do not know what.
         self._earlier: list[AdapterRecord | None] = []
-        if Path(config.model).is_dir() and (record := AdapterRecord.read(Path(config.model))) is not None:
+        if (record := AdapterRecord.read(Path(models.resolve_source(config.model)))) is not None:
             self._earlier.append(record)
         torch.manual_seed(config.seed)
         if config.adapter:
@@ -74,14 +75,14 @@ class TrainedModel:
         """Those that are trained."""
         return [parameter for parameter in self.model.parameters() if parameter.requires_grad]
 
-    def has_never_seen(self, held_out: str) -> bool:
+    def has_never_seen(self, held_out: str | None) -> bool:
         """Whether all fine-tunings that it begins with held these products out, too: `held_out` is a hash of them."""
         return all(record is not None and record.held_out == held_out for record in self._earlier)
 
-    def save(self, folder: Path, held_out: str) -> None:
+    def save(self, folder: Path, held_out: str | None) -> None:
         """Writes what inference needs: an adapter in peft's format, or the whole model.
 
-        `held_out`: a hash of the products that this training holds out.
+        `held_out`: a hash of the products that this training holds out, None if it holds out none.
         """
         folder.mkdir(parents=True, exist_ok=True)
         if self._peft is not None:

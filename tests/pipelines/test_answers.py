@@ -112,23 +112,47 @@ def test_placeholders_are_absent_but_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    "word", ["none", "NOT  specified.", "Not Mentioned", "unknown", "Unknown", "not available", "unspecified"]
+    "word",
+    [
+        *(
+            "none",
+            "NOT  specified.",
+            "Not Mentioned",
+            "unknown",
+            "Unknown",
+            "not available",
+            "unspecified",
+            "unknown brand",
+        ),
+        *("--", "?", "not specified in the text", "None found"),
+    ],
 )
 def test_words_for_nothing_are_absent(word: str) -> None:
     judged = labels(ANSWER | {"Brand": word})
     assert (judged.values["Brand"], judged.problems) == (None, {"placeholder": 1})
-    said = judge_brand(word, f"Cup. Brand: {word.lower()}")
+    said = judge_brand(word, f"Cup. Brand: {word}")
     assert (said.values, said.problems) == ({"Brand": None}, {"placeholder": 1}), "the text says it, too"
 
 
-def test_names_that_are_words_for_nothing_elsewhere() -> None:
+@pytest.mark.parametrize("name", ["Unknown", "NA", "Nil"])
+def test_names_that_are_words_for_nothing_elsewhere(name: str) -> None:
     """Spelled as the text spells them they are values; what may be a name, or not, is no label."""
-    for name in ("Unknown", "NA", "Nil"):
-        assert judge_brand(name, f"{name} pleasures, by hand").values == {"Brand": [name]}
-        assert judge_brand(name, f"{name}s of pleasure").values.get("Brand") is None, "not inside of a word"
-    for name in ("NA", "na", "Nil"):
-        judged = judge_brand(name, "Cup, by hand; final na\u00efve")
-        assert (judged.values, judged.problems) == ({}, {"placeholder": 1})
+    assert judge_brand(name, f"{name} pleasures, by hand").values == {"Brand": [name]}
+    assert judge_brand(f"{name}.", f"The {name}, a novel").values == {"Brand": [f"{name}."]}
+    assert judge_brand(name, f"Brand: {name}").values == {"Brand": None}, "a text's own word for nothing"
+    other = judge_brand(name, f"{name.swapcase()} pleasures")
+    assert (other.values, other.problems) == ({}, {"placeholder": 1}), "the text has it in other capitals"
+    inside = judge_brand(name, f"{name}s of pleasure")
+    assert inside.values == ({"Brand": None} if name == "Unknown" else {}), "not in the text"
+    fields = {"title": f"Adapter, ships to {name} and EU"}
+    everywhere, _ = read_answer(SCHEMA, json.dumps({"Brand": name, "Notes": [name]})) or ({}, None)
+    filled = judge(SCHEMA, everywhere, fields, require_evidence=False)
+    assert filled.values == {"Brand": None, "Notes": None}, "the teacher's own word for nothing"
+
+
+def test_longer_names_are_values() -> None:
+    for name in ("Unknown Pleasures", "NA-KD", "No Brand", "Not Your Mother's", "None Such"):
+        assert judge_brand(name, f"{name} cup").values == {"Brand": [name]}
 
 
 def judge_brand(answer: str, title: str) -> Labels:

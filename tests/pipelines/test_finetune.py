@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from rich.console import Console
 from safetensors.torch import load_file
 
 from hpd_core import AutoregressiveBaseline, Engine, EngineConfig, Record
+from hpd_core.adapters import AdapterRecord
 from pipelines.config_file import parse_config
 from pipelines.errors import RunError, UsageError
 from pipelines.folders import Folder
@@ -27,6 +29,7 @@ from pipelines.training import run
 from pipelines.training.config import FinetuneConfig
 from pipelines.training.data import is_held_out
 from pipelines.training.run import run_finetuning
+from pipelines.training.weights import TrainedModel
 from tests.pipelines.commands import ROOT, wait_until
 from tests.pipelines.kills import Kill, KilledRun
 
@@ -131,6 +134,31 @@ def test_full_fine_tuning_writes_a_model(training: Training) -> None:
     assert result.values["Colour"].items == ("blue",)
 
 
+@pytest.mark.parametrize("place", ["{}", "file://{}"])
+def test_a_whole_model_that_is_continued_says_what_it_was_validated_on(training: Training, place: str) -> None:
+    model = training.folder / "tuned"
+    shutil.copytree(training.document["model"], model)
+    record = AdapterRecord(
+        base_model="tiny",
+        base_revision=None,
+        layout="tree",
+        prompt_hash="",
+        max_value_tokens=8,
+        stack_size=2,
+        held_out="those",
+    )
+    record.write(model)
+    named = TrainedModel(training.config(model=place.format(model)))
+    plain = TrainedModel(training.config())
+    assert (named.has_never_seen("those"), named.has_never_seen("others")) == (True, False)
+    assert plain.has_never_seen("others"), "a model as it comes"
+    for trained, kept in ((named, None), (plain, "others")):
+        trained.save(training.folder / "saved", "others")
+        saved = AdapterRecord.read(training.folder / "saved")
+        assert saved is not None
+        assert saved.held_out == kept
+
+
 @pytest.mark.usefixtures("shared_ray")
 def test_two_workers_learn_what_one_learns(training: Training) -> None:
     """The same steps, dealt to two: gradients are averaged over workers, losses over the targets of all.
@@ -220,6 +248,29 @@ def test_what_cannot_be_decoded_is_found_before_the_first_step(training: Trainin
 
 
 @pytest.mark.usefixtures("shared_ray")
+def test_validation_products_that_the_engine_refuses(training: Training) -> None:
+    """One that is too long is counted as wrong and told; where all are, nothing could be chosen by their score."""
+    gold = training.folder / "gold.jsonl"
+    lines = [json.loads(line) for line in gold.read_text().splitlines()]
+    training.document["optimizer"]["epochs"] = 0.1
+
+    def lengthen(count: int) -> None:
+        held_out = 0
+        for number, line in enumerate(lines):
+            long = {"title": f"{line['input']['title']} {'long ' * 3000}{number}"}
+            if is_held_out(Record("", "Shoes", line["input"]), 0.2) and held_out < count:
+                held_out += is_held_out(Record("", "Shoes", long), 0.2)
+                line["input"] = long
+        gold.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    lengthen(1)
+    assert "; 1 of the products refused (" in training.run(output=str(training.folder / "one"))
+    lengthen(len(lines))
+    with pytest.raises(UsageError, match="no validation product can be decoded, the last one: "):
+        training.run(output=str(training.folder / "all"))
+
+
+@pytest.mark.usefixtures("shared_ray")
 def test_two_drivers_do_not_train_into_one_folder(training: Training) -> None:
     folder = Folder(str(training.folder / "out"))
     folder.require()
@@ -233,13 +284,13 @@ def test_two_drivers_do_not_train_into_one_folder(training: Training) -> None:
 def test_a_driver_that_lost_its_lease_stops_training(training: Training, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another driver takes the folder, as it may where this one slept for a minute: that one continues the run."""
     monkeypatch.setattr(run, "_LEASE_SECONDS", 0.6)
-    folder, taken = Folder(str(training.folder / "out")), threading.Event()
+    monkeypatch.setattr(run, "_SECONDS_BETWEEN_LOOKS", 0.5)
+    folder = Folder(str(training.folder / "out"))
 
     def take_over() -> None:
         wait_until(lambda: (training.folder / "out/_checkpoints").exists())
         entry = {"owner": "other", "host": "elsewhere", "pid": 7, "seconds": 60, "state": "held"}
         folder.write("_lease/99999990.json", json.dumps(entry).encode())
-        taken.set()
 
     other = threading.Thread(target=take_over)
     other.start()
@@ -248,7 +299,6 @@ def test_a_driver_that_lost_its_lease_stops_training(training: Training, monkeyp
     with pytest.raises(RunError, match=r"another driver \(process 7 on elsewhere\) has taken over"):
         training.run(optimizer=optimizer)
     other.join()
-    assert taken.is_set()
     assert signal.getsignal(signal.SIGINT) is handler
     assert not folder.exists("result.json")
 
@@ -338,6 +388,7 @@ def test_a_key_that_is_newer_than_the_run_is_no_change_at_its_default(
         ({"optimizer": training.document["optimizer"] | {"label_smoothing": 0.1}}, r"label_smoothing: 0\.0 -> 0\.1"),
         ({"validation": training.document["validation"] | {"patience": 3}}, r"validation\.patience: None -> 3"),
         ({"labels": {"absent_share": 0.5}}, r"labels\.absent_share: 1\.0 -> 0\.5"),
+        ({"validation": training.document["validation"] | {"max_products": 3}}, r"validation\.max_products: 16 -> 3"),
         ({"scaling": {"num_workers": 2}}, r"scaling\.num_workers: 1 -> 2"),
     ):
         with pytest.raises(UsageError, match=f"another configuration: [a-z.]*{message}. Continue"):

@@ -295,14 +295,17 @@ def test_json_mode_is_given_up_where_the_endpoint_refuses_it(labelling: Labellin
 
 
 def test_requests_are_evenly_spaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a clock that only sleeping moves: when a request is really sent is a matter of the machine, too."""
+    """By a clock that only waiting moves: when a request is really sent is a matter of the machine, too."""
     now, starts = 100.0, []
 
-    async def sleep(seconds: float) -> None:
+    async def wait_for(never: Any, seconds: float) -> None:
         nonlocal now
+        never.close()
         now += seconds
+        raise TimeoutError
 
-    clock = SimpleNamespace(get_running_loop=lambda: SimpleNamespace(time=lambda: now), sleep=sleep)
+    loop = SimpleNamespace(time=lambda: now)
+    clock = SimpleNamespace(get_running_loop=lambda: loop, wait_for=wait_for, Event=asyncio.Event)
     monkeypatch.setattr(pacing, "asyncio", clock)
 
     async def ask() -> None:
@@ -329,9 +332,9 @@ def test_pace_and_concurrency(labelling: Labelling, monkeypatch: pytest.MonkeyPa
     paced: list[Pace] = []
     wait = Pace.wait
 
-    async def noting(pace: Pace) -> None:
+    async def noting(pace: Pace) -> bool:
         paced.append(pace)
-        await wait(pace)
+        return await wait(pace)
 
     monkeypatch.setattr(Pace, "wait", noting)
     with TroubleMaker(behave) as server:
@@ -604,7 +607,7 @@ def test_a_key_that_runs_out_at_a_second_question_keeps_the_first_answer(
         assert (result.exit_code, len(server.requests)) == (1, 2), result.output
     assert "no more" in result.stderr
     (line,) = labelling.rejected()
-    assert (line["reason"], line["raw"], line["provenance"]["attempts"]) == ("stopped", "No idea.", 1)
+    assert (line["reason"], line["raw"], line["provenance"]["attempts"]) == ("teacher_ended", "No idea.", 1)
     assert labelling.manifest()["cost_usd"] == pytest.approx(0.002), "the useless answer is paid"
     with TroubleMaker(right_answer) as server:
         again = labelling.ask(server.url, "--json", teacher=settings)
@@ -621,7 +624,7 @@ def test_a_wrong_first_answer_loses_none_under_way(labelling: Labelling) -> None
             refused.set()
             return Reply({"error": {"message": "no such deployment"}}, 404)
         refused.wait(60)
-        time.sleep(0.5)
+        time.sleep(3)  # the refusal is to arrive first
         return right_answer(request)
 
     with TroubleMaker(behave) as server:
@@ -629,6 +632,50 @@ def test_a_wrong_first_answer_loses_none_under_way(labelling: Labelling) -> None
         assert result.exit_code == 2, result.output
         assert "no such deployment" in result.stderr
         assert (len(labelling.labelled()), len(server.requests)) == (2, 3)
+
+
+def test_after_the_end_nothing_new_is_asked(labelling: Labelling) -> None:
+    """Whoever waits for its turn, or had a useless answer, sends nothing any more: the end comes at once."""
+    refused = threading.Event()
+
+    def behave(request: dict[str, Any], number: int) -> Reply:
+        if number == 2:
+            refused.set()
+            return Reply({"error": {"message": "no such deployment"}}, 404)
+        refused.wait(60)
+        time.sleep(2)
+        return Reply("No idea.")
+
+    with TroubleMaker(behave) as server:
+        teacher = {"max_concurrency": 6, "requests_per_minute": 60}
+        started = time.monotonic()
+        result = labelling.ask(server.url, "--json", teacher=teacher)
+        assert (result.exit_code, len(server.requests)) == (2, 2), result.output
+        assert time.monotonic() - started < 30
+    (line,) = labelling.rejected()
+    assert (line["reason"], line["raw"]) == ("teacher_ended", "No idea.")
+
+
+def test_refusals_before_an_answer_that_was_under_way(labelling: Labelling) -> None:
+    """The configuration is not wrong, since it answered; the refused ones are rejected, the rest is asked later."""
+    refusals = threading.Semaphore(0)
+
+    def behave(request: dict[str, Any], number: int) -> Reply:
+        if number > 1:
+            refusals.release()
+            return Reply({"error": {"message": "too long"}}, 400)
+        for _ in range(3):
+            refusals.acquire(timeout=60)
+        time.sleep(2)
+        return right_answer(request)
+
+    with TroubleMaker(behave) as server:
+        result = labelling.ask(server.url, "--json", teacher={"max_concurrency": 4})
+        assert result.exit_code == 1, result.output
+    assert "the teacher refused the first questions: " in result.stderr
+    assert len(labelling.labelled()) == 1
+    assert {line["reason"] for line in labelling.rejected()} == {"refused"}
+    assert len(labelling.rejected()) == len(server.requests) - 1
 
 
 def test_a_limit_of_cost_needs_prices_and_usage(labelling: Labelling) -> None:
