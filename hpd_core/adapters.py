@@ -74,9 +74,9 @@ _LORA_WEIGHT = re.compile(r"\.lora_(?:(?:A|B)\.weight|embedding_(?:A|B))$")
 class AdapterRecord(BaseModel):
     """What an adapter was trained for; our fine-tuning leaves it in the adapter's folder as `hpd.json`.
 
-    `held_out` is a hash of the validation products, from which neither it nor what it was continued from has learned, as
-    far as the records of those say; None where they say nothing, or otherwise. What a later version notes beside is left
-    unread.
+    `held_out` is a hash of the validation products, from which neither it nor what it was continued from has learned,
+    as far as the records of those say; None where they say nothing, or otherwise. What a later version notes beside is
+    left unread.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
