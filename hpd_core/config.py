@@ -36,7 +36,7 @@ class EngineConfig(BaseModel):
         "fewer where the free memory does not hold them",
     )
     max_cached_prefixes: int = Field(64, ge=1, description="category prefixes whose KV is kept (LRU)")
-    dtype: DTypeName = Field("auto", description="'auto': bfloat16 where the hardware has it, else float32")
+    dtype: DTypeName = Field("auto", description="'auto': bfloat16 where the hardware is faster in it, else float32")
     device: str = Field("auto", description="'auto': cuda if there is one, else cpu")
     attention: Literal["auto", "native", "eager", "sdpa", "triton"] = Field(
         "auto",

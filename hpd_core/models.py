@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -133,7 +133,7 @@ def resolve_device(config: EngineConfig) -> torch.device:
 
 
 def resolve_dtype(config: EngineConfig, device: torch.device) -> torch.dtype:
-    """The dtype to compute in; 'auto' is bfloat16 where the hardware multiplies in it, else float32."""
+    """The dtype to compute in; 'auto' is bfloat16 where the hardware multiplies faster in it, else float32."""
     if config.dtype != "auto":
         dtype: torch.dtype = getattr(torch, config.dtype)
         return dtype
@@ -141,7 +141,14 @@ def resolve_dtype(config: EngineConfig, device: torch.device) -> torch.dtype:
         return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
     mkldnn: Any = torch.backends.mkldnn
     has_bf16 = mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    return torch.bfloat16 if has_bf16 else torch.float32
+    return torch.bfloat16 if has_bf16 and not _is_bf16_slow(torch.cpu.get_capabilities()) else torch.float32
+
+
+def _is_bf16_slow(cpu: Mapping[str, Any]) -> bool:
+    """Whether the processor has bfloat16 and is slower in it: Intel's by vectors, without AMX or with AMX hidden from a
+    virtual machine (docs/performance.md). AMD's are faster in it by vectors, too.
+    """
+    return str(cpu.get("cpu_name", "")).startswith("Intel") and not cpu.get("amx_tile", False)
 
 
 def size(model: Any) -> dict[str, int]:

@@ -14,7 +14,7 @@ import torch
 import transformers as tf
 
 from hpd_core import Engine, EngineConfig, ErrorCode, ModelError, Record
-from hpd_core.models import load_model, load_tokenizer, max_positions
+from hpd_core.models import load_model, load_tokenizer, max_positions, resolve_dtype
 from hpd_core.prepare import PromptBuilder
 from tests.tiny_model import answering_model, answering_tokenizer
 
@@ -290,6 +290,21 @@ def test_end_of_text_ids_outside_the_vocabulary_are_no_raw_error() -> None:
 
 
 # Precision.
+
+
+@pytest.mark.skipif(not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="this CPU does not multiply in bfloat16")
+@pytest.mark.parametrize(
+    ("cpu", "dtype"),
+    [
+        ({"cpu_name": "Intel Xeon", "amx_tile": True}, torch.bfloat16),
+        ({"cpu_name": "Intel Xeon", "amx_tile": False, "avx512_bf16": True}, torch.float32),
+        ({"cpu_name": "AMD EPYC 9R14", "amx_tile": False, "avx512_bf16": True}, torch.bfloat16),
+        ({"architecture": "aarch64"}, torch.bfloat16),
+    ],
+)
+def test_auto_is_the_faster_one(cpu: Any, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: cpu)
+    assert resolve_dtype(EngineConfig(), torch.device("cpu")) == dtype
 
 
 @pytest.mark.parametrize("layout", ["tree", "stacked"])
