@@ -247,6 +247,7 @@ def test_what_cannot_be_decoded_is_found_before_the_first_step(training: Trainin
     assert "loss" not in text.getvalue()
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("shared_ray")
 def test_validation_products_that_the_engine_refuses(training: Training) -> None:
     """One that is too long is counted as wrong and told; where all are, nothing could be chosen by their score."""
@@ -303,6 +304,7 @@ def test_a_driver_that_lost_its_lease_stops_training(training: Training, monkeyp
     assert not folder.exists("result.json")
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("shared_ray")
 def test_changed_labels_that_are_scored_alone_are_noticed(training: Training) -> None:
     """Values longer than K_max are not taught, but count in validation."""
@@ -414,6 +416,7 @@ def has_checkpoint(output: Path) -> bool:
     return bool(snapshot["checkpoint_results"])
 
 
+@pytest.mark.soak
 def test_an_interrupted_run_says_so(training: Training) -> None:
     """Ray Train answers SIGINT with the exit code of success."""
     optimizer = training.document["optimizer"] | {"epochs": 10_000}
