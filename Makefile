@@ -34,7 +34,7 @@ demo: $(INSTALLED)
 	$(BIN)/python pipelines/report.py runs/demo --gold sample/gold.jsonl --brief
 
 test: $(INSTALLED) browser triton
-	$(BIN)/python -m pytest -m "not soak" --numprocesses 2 --dist worksteal
+	$(BIN)/python -m pytest -m "not soak" --numprocesses 2 --dist worksteal --durations 15
 	$(WITH_TRITON)
 	@echo "What takes many minutes (whole runs of real models against the oracle) is run by: make soak"
 

@@ -88,7 +88,12 @@ def training(tmp_path: Path, tiny_model_dir: Path) -> Training:
 @pytest.mark.usefixtures("shared_ray")
 @pytest.mark.parametrize(
     ("layout", "keys", "epochs"),
-    [("tree", "full", 8), ("tree", "short", 20), ("stacked", "full", 20), ("ar", "short", 8)],
+    [
+        ("tree", "full", 8),
+        pytest.param("tree", "short", 20, marks=pytest.mark.soak),
+        ("stacked", "full", 20),
+        ("ar", "short", 8),
+    ],
 )
 def test_what_was_learned_is_what_is_answered(training: Training, layout: str, keys: str, epochs: int) -> None:
     training.document["engine"]["prompt"] = {"keys": keys}
