@@ -26,10 +26,10 @@ from pipelines.folders import open_filesystem
 # What ExtractGPT's data and scoring read as "no value".
 ABSENT_WORDS = frozenset({"n/a", "None"})
 # What people and models write where they mean the same, folded (scoring.fold).
+WORDS_BEHIND_NOT = ("specified", "stated", "mentioned", "given", "provided", "known", "found", "listed", "available")
 WORDS_FOR_NOTHING = frozenset(
     {"n/a", "na", "none", "null", "nil", "unknown", "unspecified", "no information", "none specified", "none mentioned"}
-    | {f"not {word}" for word in ("specified", "stated", "mentioned", "given", "provided", "known", "found", "listed")}
-    | {"not available", "not applicable"}
+    | {f"not {word}" for word in (*WORDS_BEHIND_NOT, "applicable")}
 )
 
 

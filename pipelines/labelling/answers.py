@@ -18,17 +18,16 @@ from typing import Any
 from hpd_core import Attribute, CategorySchema, Value
 from hpd_core.grounding import Grounder
 from hpd_core.values import parse_value
-from pipelines.gold import ABSENT_WORDS, WORDS_FOR_NOTHING
+from pipelines.gold import ABSENT_WORDS, WORDS_BEHIND_NOT, WORDS_FOR_NOTHING
 from pipelines.scoring import fold, words_pattern
 
 # None: looked, and absent. A list of texts: the forms of one value. A list of lists: several values.
 GoldForms = list[str] | list[list[str]] | None
 
 # What says "nothing" wherever it stands.
-_PLACEHOLDERS = ABSENT_WORDS | {"", *"-–—?_/"}
-_NOTHING = re.compile(
-    r"(?:not|none) (?:specified|stated|mentioned|given|provided|known|found|listed|available)\b.{0,40}"
-)
+_SIGNS = "-–—?_/"
+_PLACEHOLDERS = ABSENT_WORDS | {"", *_SIGNS}
+_NOTHING = re.compile(rf"(?:not|none) (?:{'|'.join(WORDS_BEHIND_NOT)})\b.{{0,40}}")
 # Of the words for "nothing" those that are names elsewhere: a game, sodium or North America, a brand.
 _NAMES = frozenset({"unknown", "na", "nil"})
 _THOUGHTS = re.compile(r"\A.*</think>", re.DOTALL)
@@ -156,19 +155,17 @@ class _Document:
         if word not in _NAMES:
             is_nothing = word in WORDS_FOR_NOTHING or not word or _NOTHING.fullmatch(word)
             return _Reading.NOTHING if is_nothing else _Reading.VALUE
-        if words[word] > 1 or name.islower() or self._is_stated(name):
+        # For every place where the text has it: whether behind a label.
+        labelled = [
+            self._text[: found.start()].rstrip().endswith((":", "="))
+            for found in words_pattern([name]).finditer(self._text)
+        ]
+        if words[word] > 1 or name.islower() or any(labelled):
             return _Reading.NOTHING
-        if words_pattern([name]).search(self._text):
+        if labelled:
             return _Reading.VALUE
         is_elsewhere = words_pattern([fold(name)]).search(self._folded)
         return _Reading.UNCLEAR if is_elsewhere or word != "unknown" else _Reading.NOTHING
-
-    def _is_stated(self, name: str) -> bool:
-        """Whether the text itself has it behind a label, as in "Brand: NA"."""
-        return any(
-            self._text[: found.start()].rstrip().endswith((":", "="))
-            for found in words_pattern([name]).finditer(self._text)
-        )
 
     def holds(self, attribute: Attribute, item: str) -> bool:
         """Whether the item stands in the text. Enums and truth values are conclusions: they need not.
@@ -182,7 +179,7 @@ class _Document:
 
 def _word(attribute: Attribute, item: str) -> str:
     """Folded, "N.A." as "na", "Unknown brand" as "unknown", "--" as nothing."""
-    word = fold(item.replace(".", "")).strip("-–—?_/ ")
+    word = fold(item.replace(".", "")).strip(f"{_SIGNS} ")
     return word.removesuffix(f" {fold(attribute.name)}") if word.startswith("unknown ") else word
 
 

@@ -181,10 +181,10 @@ class _Job:
             if len(self._refused) >= _MAX_REFUSED_AT_START:
                 self._end = self._end or UsageError(f"the teacher refuses every question: {verdict.message}")
             return
-        if isinstance(self._end, UsageError) and self._refused and verdict.reason not in UNANSWERED:
-            # An answer was under way: nothing is wrong with the configuration.
-            self._end = RunError(f"the teacher refused the first questions: {self._refused[-1][2].message}")
         if verdict.reason not in UNANSWERED:
+            if isinstance(self._end, UsageError) and self._refused:
+                # An answer was under way: nothing is wrong with the configuration.
+                self._end = RunError(f"the teacher refused the first questions: {self._refused[-1][2].message}")
             self._has_answered = True
             self._failures_in_a_row = 0
             self._write_refused(teacher)

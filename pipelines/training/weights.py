@@ -29,14 +29,15 @@ class TrainedModel:
         self.config = config
         self.tokenizer = models.load_tokenizer(config.model, config.engine)
         self.model: Any = models.load_model(config.model, config.engine)
-        self.revision = models.model_revision(self.model, models.resolve_source(config.model))
+        source = models.resolve_source(config.model)
+        self.revision = models.model_revision(self.model, source)
         if self.model.dtype == torch.float16:
             raise ModelError("float16 gradients underflow; set engine.dtype: bfloat16 or float32")
         self._peft: Any = None
         # Of the fine-tunings that it begins with. A model without a record was not fine-tuned by us, which is the usual
         # case; an adapter without one (None) was fine-tuned by somebody, on we do not know what.
         self._earlier: list[AdapterRecord | None] = []
-        if (record := AdapterRecord.read(Path(models.resolve_source(config.model)))) is not None:
+        if (record := AdapterRecord.read(Path(source))) is not None:
             self._earlier.append(record)
         torch.manual_seed(config.seed)
         if config.adapter:
