@@ -75,6 +75,10 @@ class GoldProduct:
         """How messages call this product."""
         return self.product_id if self.product_id is not None else f"row {self.row}"
 
+    def place_in(self, path: str) -> str:
+        """Where a person finds it in the gold file at `path`."""
+        return _place(path, self.row)
+
 
 def read_gold(path: str) -> list[GoldProduct]:
     """The products of the gold file at `path` (local or any fsspec URI), in the file's order.
@@ -83,7 +87,7 @@ def read_gold(path: str) -> list[GoldProduct]:
     """
     lines = _read_bytes(path).removeprefix(b"\xef\xbb\xbf").split(b"\n")
     products = [
-        _parse_line(line, row, f"{path}, line {row + 1}")
+        _parse_line(line, row, _place(path, row))
         for row, line in enumerate(lines)
         if line.strip()  # a blank line keeps its number but is no product, as in a catalog
     ]
@@ -196,15 +200,20 @@ def _accepted(forms: list[Any], place: str) -> tuple[str, ...]:
     return tuple(form.strip() for form in forms)
 
 
+def _place(path: str, row: int) -> str:
+    return f"{path}, line {row + 1}"
+
+
 def _refuse_doubled_ids(products: list[GoldProduct], path: str) -> None:
     rows: dict[str, int] = {}
     for product in products:
         if product.product_id is None:
             continue
         if product.product_id in rows:
-            place = f"{path}, line {product.row + 1}"
             first = rows[product.product_id] + 1
-            raise UsageError(f"{place}: product_id {product.product_id!r} stands in line {first} already")
+            raise UsageError(
+                f"{product.place_in(path)}: product_id {product.product_id!r} stands in line {first} already"
+            )
         rows[product.product_id] = product.row
 
 

@@ -156,9 +156,7 @@ def _match(
             rows = " and ".join(
                 f"{each.key.source_file} row {each.key.source_row}" for each in (matched[index], product)
             )
-            raise UsageError(
-                f"{gold_path}, line {gold[index].row + 1}: {gold[index].name} is two rows of {uri}: {rows}"
-            )
+            raise UsageError(f"{gold[index].place_in(gold_path)}: {gold[index].name} is two rows of {uri}: {rows}")
         _check_category(product, gold[index], gold_path, uri)
         matched.setdefault(index, product)
     if not matched:
@@ -169,7 +167,7 @@ def _match(
 def _check_category(product: RunProduct, gold: GoldProduct, gold_path: str, uri: str) -> None:
     if product.category is not None and product.category != gold.category:
         raise UsageError(
-            f"{gold_path}, line {gold.row + 1}: {gold.name} is of category {gold.category!r} here and "
+            f"{gold.place_in(gold_path)}: {gold.name} is of category {gold.category!r} here and "
             f"{product.category!r} in {uri}; the gold file does not belong to this run"
         )
 

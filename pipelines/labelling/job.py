@@ -128,6 +128,7 @@ class _Job:
         self._failures_in_a_row = 0
         self._has_answered = False
         self._refused: list[tuple[RowKey, Record, Verdict]] = []
+        self._all_refused: UsageError | None = None
         self._end: RunError | UsageError | BudgetReached | None = None
 
     async def run(self, teacher: Teacher, progress: LabelProgress, manifest: Mapping[str, Any]) -> str | None:
@@ -178,11 +179,11 @@ class _Job:
         self.num_asked += 1
         if verdict.reason == "refused" and not self._has_answered:
             self._refused.append((key, record, verdict))
-            if len(self._refused) >= _MAX_REFUSED_AT_START:
-                self._end = self._end or UsageError(f"the teacher refuses every question: {verdict.message}")
+            if len(self._refused) >= _MAX_REFUSED_AT_START and self._end is None:
+                self._end = self._all_refused = UsageError(f"the teacher refuses every question: {verdict.message}")
             return
         if verdict.reason not in UNANSWERED:
-            if isinstance(self._end, UsageError) and self._refused:
+            if self._end is not None and self._end is self._all_refused:
                 # An answer was under way: nothing is wrong with the configuration.
                 self._end = RunError(f"the teacher refused the first questions: {self._refused[-1][2].message}")
             self._has_answered = True

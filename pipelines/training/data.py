@@ -132,7 +132,9 @@ def _pairs(
     gold = read_gold(dataset.gold)
     for product in gold:
         if product.category not in schemas:
-            raise UsageError(f"{_line(dataset.gold, product)}: {dataset.schemas} has no category {product.category!r}")
+            raise UsageError(
+                f"{product.place_in(dataset.gold)}: {dataset.schemas} has no category {product.category!r}"
+            )
     if dataset.input is None:
         yield from _self_contained(dataset.gold, gold, report)
         return
@@ -157,7 +159,7 @@ def _pairs(
             continue
         if match.category != record.category:
             raise UsageError(
-                f"{_line(dataset.gold, match)}: category {match.category!r}, but the catalog says "
+                f"{match.place_in(dataset.gold)}: category {match.category!r}, but the catalog says "
                 f"{record.category!r} for {record.id!r}; do the two files belong together?"
             )
         found.add(match.row)
@@ -171,7 +173,7 @@ def _self_contained(path: str, gold: Sequence[GoldProduct], report: DataReport) 
     for product in gold:
         if product.fields is None:
             raise UsageError(
-                f"{_line(path, product)}: no 'input' with the product's fields; name the catalog in 'input' of "
+                f"{product.place_in(path)}: no 'input' with the product's fields; name the catalog in 'input' of "
                 f"the dataset"
             )
         if any(text.strip() for text in product.fields.values()):
@@ -212,20 +214,15 @@ def _check_attributes(
             continue
         if labels.unknown_attributes == "refuse":
             raise UsageError(
-                f"{_line(dataset.gold, gold)}: category {gold.category!r} has no attribute {name!r} in "
+                f"{gold.place_in(dataset.gold)}: category {gold.category!r} has no attribute {name!r} in "
                 f"{dataset.schemas}. Add it there, or set labels.unknown_attributes: skip"
             )
         report.leave_out("not in the schema", f"{gold.category} > {name}")
 
 
-def _line(path: str, gold: GoldProduct) -> str:
-    """Where a person finds the product."""
-    return f"{path}, line {gold.row + 1}"
-
-
 def _short_line(dataset: DatasetConfig, gold: GoldProduct) -> str:
-    """As `_line`, for lists of examples: the file's name alone."""
-    return _line(dataset.gold.rsplit("/", 1)[-1], gold)
+    """For lists of examples: the file's name alone."""
+    return gold.place_in(dataset.gold.rsplit("/", 1)[-1])
 
 
 def _label(

@@ -678,6 +678,32 @@ def test_refusals_before_an_answer_that_was_under_way(labelling: Labelling) -> N
     assert len(labelling.rejected()) == len(server.requests) - 1
 
 
+def test_a_wrong_configuration_is_told_where_questions_were_refused_before(labelling: Labelling) -> None:
+    """One refusal, a 404, and an answer that was under way: the 404 is the end, and its reason is what is told."""
+    came = threading.Semaphore(0)
+
+    def behave(request: dict[str, Any], number: int) -> Reply:
+        if number == 1:
+            for _ in range(2):
+                came.acquire(timeout=60)
+            time.sleep(2)
+            return right_answer(request)
+        if number == 2:
+            came.release()
+            return Reply({"error": {"message": "too long"}}, 400)
+        time.sleep(1)  # behind the refusal
+        came.release()
+        return Reply({"error": {"message": "no such deployment"}}, 404)
+
+    with TroubleMaker(behave) as server:
+        result = labelling.ask(server.url, "--json", teacher={"max_concurrency": 3})
+    assert result.exit_code == 2, result.output
+    assert "no such deployment" in result.stderr
+    assert "too long" not in result.stderr
+    assert len(labelling.labelled()) == 1
+    assert [line["reason"] for line in labelling.rejected()] == ["refused"]
+
+
 def test_a_limit_of_cost_needs_prices_and_usage(labelling: Labelling) -> None:
     with TroubleMaker(lambda request, _: Reply(right_answer(request).body, usage=False)) as server:
         without = labelling.ask(server.url, teacher={"max_cost_usd": 1})
