@@ -4,7 +4,8 @@
 #
 #   docs/reproduce-finetuning.sh DATA OUT "tree ar stacked" "0 1" [python]
 #
-# The layouts may also be "tree-short": `tree` with short keys (engine.prompt.keys).
+# The layouts may also be "tree-short": `tree` with short keys (engine.prompt.keys); or "tree-longer", "ar-longer" and
+# "stacked-longer": two more epochs of the model that "tree", "ar" or "stacked" gave, of schemas and texts that vary.
 # DATA holds {oa-mine,ae-110k}.{train,test}.jsonl as published by ExtractGPT. Every part is resumable: what is finished
 # is not repeated, what was killed continues.
 set -euo pipefail
@@ -32,16 +33,23 @@ score() { # label, settings
 }
 
 for seed in $seeds; do
-    for layout in $layouts; do
-        keys=full
-        test "$layout" != tree-short || keys=short
+    for label in $layouts; do
+        layout=${label%%-*} keys=full begin=smollm2 draw=$seed rate=2.0e-4 variants=0
+        case $label in
+            *-short) keys=short ;;
+            *-longer) begin=$out/$layout-$seed/model draw=$((seed + 10)) rate=1.0e-4 variants=0.3 ;;
+        esac
         "$python" pipelines/finetune.py --config configs/finetune-extractgpt.yaml --set "datasets=$datasets" \
-            --set "layout=${layout%-short}" --set "engine.prompt.keys=$keys" --set "seed=$seed" \
-            --set "output=$out/$layout-$seed"
-        model="model=$out/$layout-$seed/model"
-        case $layout in
-            tree | tree-short) score "$layout-$seed" --set "$model" --set "engine.prompt.keys=$keys" ;;
-            ar) score "ar-$seed" --set "$model" --set decoding=ar ;;
+            --set "layout=$layout" --set "engine.prompt.keys=$keys" --set "output=$out/$label-$seed" \
+            --set "model=$begin" --set "seed=$draw" --set "optimizer.learning_rate=$rate" --set "labels.variants=$variants"
+        model="model=$out/$label-$seed/model"
+        case $label in
+            tree | tree-*) score "$label-$seed" --set "$model" --set "engine.prompt.keys=$keys" ;;
+            ar | ar-longer) score "$label-$seed" --set "$model" --set decoding=ar ;;
+            stacked-longer)
+                score "stacked-1-longer-$seed" --set "$model" --set engine.layout=stacked --set engine.stack_size=1
+                score "stacked-6-longer-$seed" --set "$model" --set engine.layout=stacked
+                ;;
             stacked)
                 score "stacked-1-$seed" --set "$model" --set engine.layout=stacked --set engine.stack_size=1
                 score "stacked-6-$seed" --set "$model" --set engine.layout=stacked
@@ -59,11 +67,13 @@ for seed in $seeds; do
     done
 done
 
-# Each against `ar`: the difference, paired over products, and answers that differ.
+# Each against the `ar` of as many epochs: the difference, paired over products, and answers that differ.
 for seed in $seeds; do
-    for label in tree tree-short stacked-1 stacked-6; do
+    for label in tree tree-short stacked-1 stacked-6 tree-longer stacked-1-longer stacked-6-longer; do
+        ar=ar
+        test "$label" = "${label%-longer}" || ar=ar-longer
         for name in oa-mine ae-110k; do
-            run="$out/$name-$label-$seed" baseline="$out/$name-ar-$seed"
+            run="$out/$name-$label-$seed" baseline="$out/$name-$ar-$seed"
             test -e "$run.txt" && test -e "$baseline.txt" || continue
             "$python" pipelines/compare.py "$baseline" "$run" --gold "$data/$name.test.jsonl" >"$run-against-ar.txt"
         done
