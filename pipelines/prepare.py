@@ -18,7 +18,7 @@ from pipelines.context import DeadRow, JobContext, PreparedRecord, PreparedShard
 from pipelines.errors import RunError
 from pipelines.logs import about
 from pipelines.readers import SourceRow, original_rows, read_piece
-from pipelines.rows import Refusal, to_record
+from pipelines.rows import Refusal, default_id, to_record
 from pipelines.sharding import Piece, Shard
 
 if TYPE_CHECKING:
@@ -107,8 +107,7 @@ def _take(row: SourceRow, file: int, job: JobContext) -> PreparedRecord | DeadRo
     config = job.config.input
     if row.values is None:
         return _refuse(file, row.number, row.problem or Refusal("unreadable", "the row could not be read"))
-    stem = job.files[file].name.rsplit("/", 1)[-1].rsplit(".", 1)[0]
-    record = to_record(row.values, f"{stem}:{row.number}", config, job.schemas)
+    record = to_record(row.values, default_id(job.files[file].name, row.number), config, job.schemas)
     if isinstance(record, Record):
         return PreparedRecord(file, row.number, record, input_hash(record))
     product_id, category = row.values.get(config.id or ""), row.values.get(config.category)

@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from hpd_core import CategorySchema, Record
 from pipelines.config import InputConfig
 from pipelines.readers import read_piece
-from pipelines.rows import Refusal, to_record
+from pipelines.rows import Refusal, default_id, to_record
 from pipelines.sharding import Piece
 from pipelines.sources import scan_sources
 
 
-def read_records(config: InputConfig, schemas: Mapping[str, CategorySchema]) -> Iterator[tuple[int, Record | Refusal]]:
-    """(row number in its file, record or the reason why there is none) of every row.
+class CatalogRow(NamedTuple):
+    """A row of a catalog.
+
+    Attributes:
+        number: in its file.
+        product_id: None where the row has none.
+        record: or the reason why there is none.
+    """
+
+    number: int
+    product_id: str | None
+    record: Record | Refusal
+
+
+def read_records(config: InputConfig, schemas: Mapping[str, CategorySchema]) -> Iterator[CatalogRow]:
+    """Every row of the catalog, with the ids that a job gives.
 
     Raises `UsageError` or `RunError` for a file that cannot be read.
     """
@@ -23,6 +38,10 @@ def read_records(config: InputConfig, schemas: Mapping[str, CategorySchema]) -> 
         piece = Piece(index, 0, stop, source.num_rows, 0, source.size)
         for row in read_piece(source.name, source.format, piece, config.columns, anonymous=config.anonymous):
             if row.values is None:
-                yield row.number, row.problem or Refusal("unreadable", "the row could not be read")
-            else:
-                yield row.number, to_record(row.values, str(row.number), config, schemas)
+                problem = row.problem or Refusal("unreadable", "the row could not be read")
+                yield CatalogRow(row.number, None, problem)
+                continue
+            own_id = default_id(source.name, row.number)
+            found = own_id if config.id is None else row.values.get(config.id)
+            product_id = None if found is None else str(found)
+            yield CatalogRow(row.number, product_id, to_record(row.values, own_id, config, schemas))

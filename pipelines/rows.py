@@ -51,6 +51,11 @@ def parse_line(line: bytes) -> ParsedLine:
     return ParsedLine(row)
 
 
+def default_id(file: str, number: int) -> str:
+    """The id of a row whose catalog has no id column: its file's name without folders and ending, and its number."""
+    return f"{file.rsplit('/', 1)[-1].rsplit('.', 1)[0]}:{number}"
+
+
 def to_record(
     row: Mapping[str, Any], default_id: str, config: InputConfig, schemas: Mapping[str, CategorySchema]
 ) -> Record | Refusal:

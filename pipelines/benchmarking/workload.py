@@ -117,10 +117,10 @@ class Workload:
         by_id = {product.product_id: product for product in gold if product.product_id is not None}
         records: list[Record] = []
         answers: list[list[Answer]] = []
-        for row, record in read_records(job.input, schemas):
+        for number, product_id, record in read_records(job.input, schemas):
             if not isinstance(record, Record):
                 continue
-            product = by_id.get(record.id) or by_row.get(row)
+            product = by_id.get(product_id or "") or by_row.get(number)
             if product is not None and (limit is None or len(records) < limit):
                 records.append(record)
                 answers.append(_answers(product, schemas[record.category]))

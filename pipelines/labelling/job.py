@@ -20,7 +20,7 @@ from pipelines.labelling.pacing import BudgetReached
 from pipelines.labelling.report import LabelProgress
 from pipelines.labelling.rows import ChosenRows
 from pipelines.labelling.teachers import ENDING, UNANSWERED, USELESS, SelfTeacher, Teacher, Verdict
-from pipelines.rows import Refusal, to_record
+from pipelines.rows import Refusal, default_id, to_record
 from pipelines.schemas import load_schemas, schemas_hash
 from pipelines.sources import SourceFile, scan_sources
 
@@ -182,7 +182,7 @@ class _Job:
             if len(self._refused) >= _MAX_REFUSED_AT_START and self._end is None:
                 self._end = self._all_refused = UsageError(f"the teacher refuses every question: {verdict.message}")
             return
-        if verdict.reason not in UNANSWERED:
+        if verdict.reason not in UNANSWERED or verdict.reason in ENDING:
             if self._end is not None and self._end is self._all_refused:
                 # An answer was under way: nothing is wrong with the configuration.
                 self._end = RunError(f"the teacher refused the first questions: {self._refused[-1][2].message}")
@@ -223,8 +223,7 @@ class _Job:
             if row.values is None:
                 yield _Todo(key, row.problem or Refusal("unreadable", "the row could not be read"))
                 continue
-            stem = file.name.rsplit("/", 1)[-1].rsplit(".", 1)[0]
-            record: Record | Refusal = to_record(row.values, f"{stem}:{row.number}", columns, schemas)
+            record: Record | Refusal = to_record(row.values, default_id(file.name, row.number), columns, schemas)
             if isinstance(record, Record):
                 holder = self._totals.holders.setdefault(record.id, key)
                 if holder != key:

@@ -145,17 +145,16 @@ def _pairs(
     if by_row and len(files) > 1:
         raise UsageError(f"{dataset.gold} has no product ids; it belongs to one catalog file, not to several")
     found: set[int] = set()
-    for row, record in read_records(catalog, schemas):
-        if not isinstance(record, Record):
-            if row in by_row:
-                found.add(row)
-                report.leave_out("the record cannot be used", f"row {row}: {record.message}")
-            continue
-        match = by_id.get(record.id) or by_row.get(row)
+    refused: dict[int, str] = {}
+    for number, product_id, record in read_records(catalog, schemas):
+        match = by_id.get(product_id or "") or by_row.get(number)
         if match is None:
             continue
         if match.row in found:
-            report.leave_out("a second row of the same product", f"row {row}: {record.id}")
+            report.leave_out("a second row of the same product", f"row {number}: {match.name}")
+            continue
+        if not isinstance(record, Record):
+            refused.setdefault(match.row, f"row {number}: {record.message}")
             continue
         if match.category != record.category:
             raise UsageError(
@@ -165,7 +164,11 @@ def _pairs(
         found.add(match.row)
         yield record, match
     for product in gold:
-        if product.row not in found:
+        if product.row in found:
+            continue
+        if product.row in refused:
+            report.leave_out("the record cannot be used", refused[product.row])
+        else:
             report.leave_out("the catalog has no such product", product.name)
 
 

@@ -122,19 +122,16 @@ class StepPlanner:
             chosen, rest = rest[:size], rest[size:]
             schema = self._products[chosen[0]].schema if variant is None else variant.schema
             documents = [self._document(number, variant, generator) for number in chosen]
-            if not any(document.answers for document in documents):
-                continue
-            example = self._builder.build(schema, documents)
-            while example is None and len(documents) > 1:
+            while any(document.answers for document in documents):
+                if (example := self._builder.build(schema, documents)) is not None:
+                    yield example
+                    break
                 # As the engine does: fewer documents where the gaps do not fit. The rest comes next.
-                rest.insert(0, chosen.pop())
                 documents.pop()
-                taught = any(document.answers for document in documents)
-                example = self._builder.build(schema, documents) if taught else None
-            if example is None:
-                self.num_too_long += 1
-            else:
-                yield example
+                if not documents:
+                    self.num_too_long += 1
+                else:
+                    rest.insert(0, chosen.pop())
 
     def _document(self, number: int, variant: Variant | None, generator: random.Random) -> LabelledDocument:
         product = self._products[number]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import json
 import random
 import re
@@ -193,10 +194,29 @@ def test_gold_with_a_catalog_of_its_own(files: Files, tmp_path: Path) -> None:
         ("1", {"title": "Velor"}),
     ]
     assert report.not_taught == {"the catalog has no such product": 1}
+    rows[1]["name"] = " "
+    catalog.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    _, report = load_products([dataset], LabelPolicy(), builder)
+    assert report.not_taught == {"the catalog has no such product": 1, "the record cannot be used": 1}
+    assert report.examples["the record cannot be used"] == ["row 1: every text column is empty: name"]
     rows[0]["kind"] = "Shoes"
     catalog.write_text("".join(json.dumps(row) + "\n" for row in rows))
     with pytest.raises(UsageError, match="do the two files belong together"):
         load_products([dataset], LabelPolicy(), builder)
+
+
+def test_gold_of_a_catalog_without_ids(files: Files, tmp_path: Path) -> None:
+    """label.py and extract.py call its rows by file and number; so does the training."""
+    for name, text in (("north", "Velor red"), ("south", "Velor blue")):
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"category": "Shoes", "name": text}) + "\n")
+    lines: list[dict[str, Any]] = [
+        {"product_id": name, "category": "Shoes", "values": {"Brand": ["Velor"]}} for name in ("south:0", "0")
+    ]
+    source = {"path": [str(tmp_path / "north.jsonl"), str(tmp_path / "south.jsonl")], "fields": {"title": "name"}}
+    builder = ExampleBuilder(TOKENIZER, EngineConfig(), "tree", None)
+    (product,), report = load_products([files.dataset(lines, input=source)], LabelPolicy(), builder)
+    assert product.record.fields == {"title": "Velor blue"}
+    assert report.not_taught == {"the catalog has no such product": 1}
 
 
 def test_extractgpt_rows_are_their_own_catalog(files: Files) -> None:
@@ -223,10 +243,10 @@ def make_products(count: int, seed: int = 0) -> list[Product]:
     return products
 
 
-def make_planner(products: list[Product], **options: Any) -> StepPlanner:
+def make_planner(products: list[Product], max_positions: int = 4096, **options: Any) -> StepPlanner:
     document = {"datasets": [{"gold": "g", "schemas": "s"}], "output": "o", "engine": {"stack_size": 4}} | options
     config = FinetuneConfig.model_validate(document)
-    builder = ExampleBuilder(TOKENIZER, config.engine, config.layout, 4096)
+    builder = ExampleBuilder(TOKENIZER, config.engine, config.layout, max_positions)
     return StepPlanner(products, DocumentTokenizer(TOKENIZER), builder, config)
 
 
@@ -266,12 +286,67 @@ def test_an_epoch_has_every_product_once(
         assert step.num_documents == sum(example.num_documents for example in examples)
         assert all(len(pack) == 1 or sum(e.num_documents for e in pack) <= -(-documents // workers) for pack in packs)
     assert all(step.num_documents >= documents for step in steps[:-1])
-    shown = Counter(
-        number
-        for example in examples_of(planner, 1)
-        for number in re.findall(r"#(\d+)", TOKENIZER.decode(example.filled.token_ids))
+    assert shown_products(examples_of(planner, 1)) == {str(number): 1 for number in range(count)}
+
+
+def shown_products(examples: list[Example]) -> Counter[str]:
+    return Counter(
+        number for example in examples for number in re.findall(r"#(\d+)", TOKENIZER.decode(example.filled.token_ids))
     )
-    assert shown == {str(number): 1 for number in range(count)}
+
+
+def least_positions(products: list[Product]) -> int:
+    """Positions of the smallest model that every product fits into alone."""
+
+    def fits(positions: int) -> bool:
+        planner = make_planner(products, positions, layout="stacked", engine={"stack_size": 1})
+        planner.epoch(0)
+        return planner.num_too_long == 0
+
+    return bisect.bisect_left(range(4096), True, key=fits)
+
+
+@pytest.mark.parametrize("layout", ["tree", "stacked", "ar"])
+def test_how_many_products_are_in_a_prompt(layout: str) -> None:
+    """J is drawn from 1..J_max for `stacked` (paper, 4.4), each as often as the others; it is 1 elsewhere."""
+    examples = [
+        example for epoch in range(5) for example in examples_of(make_planner(make_products(200), layout=layout), epoch)
+    ]
+    drawn = Counter(example.num_documents for example in examples)
+    if layout != "stacked":
+        assert set(drawn) == {1}
+        return
+    assert set(drawn) == {1, 2, 3, 4}
+    assert all(abs(count / len(examples) - 0.25) < 0.07 for count in drawn.values()), drawn
+    assert set(shown_products(examples).values()) == {5}
+
+
+def test_fewer_products_are_in_a_prompt_where_the_gaps_do_not_fit() -> None:
+    """What does not fit comes in the next prompt; what does not fit alone is counted."""
+    products = make_products(60)
+    planner = make_planner(products, least_positions(products) + 80, layout="stacked")
+    examples = examples_of(planner, 0)
+    assert planner.num_too_long == 0
+    assert shown_products(examples) == {str(number): 1 for number in range(60)}
+    free = examples_of(make_planner(products, layout="stacked"), 0)
+    assert len(free) < len(examples) < 60
+    planner = make_planner(products, least_positions(products) - 20, layout="stacked")
+    examples = examples_of(planner, 0)
+    assert 1 < planner.num_too_long < 50
+    assert sum(example.num_documents for example in examples) == 60 - planner.num_too_long
+
+
+def test_products_without_anything_to_teach_are_not_too_long() -> None:
+    """They fill a prompt at most: where it must be cut down to them, there is nothing to learn, and nothing is lost."""
+    taught = make_products(40)
+    untaught = [Product(each.record, each.schema, each.gold, {}, []) for each in taught[:30]]
+    products = untaught + taught[30:]
+    longest = least_positions(taught)
+    for epoch in range(10):
+        planner = make_planner(products, longest, layout="stacked")
+        shown = shown_products(examples_of(planner, epoch))
+        assert planner.num_too_long == 0
+        assert {str(number): shown[str(number)] for number in range(30, 40)} == {str(n): 1 for n in range(30, 40)}
 
 
 def test_epochs_differ_but_are_drawn_from_the_seed() -> None:
