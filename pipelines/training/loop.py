@@ -55,7 +55,7 @@ def train_worker(settings: dict[str, Any]) -> None:
             Trainer(config, Folder(settings["output"]), Path(scratch), settings["lines"].put).run()
     except (ModelError, PromptError, UsageError) as error:
         # It would be the same again. Alone, a worker ends without a failure, so that Ray Train does not start anew;
-        # among others it must fail, or they would wait for it.
+        # among others it must fail, or they would wait for it: the driver, which is told first, ends the training.
         settings["lines"].put(UsageError(str(error)))
         if ray.train.get_context().get_world_size() > 1:
             raise
@@ -109,6 +109,7 @@ class Trainer:
             "log": [],
             "seconds": 0.0,
             "revision": self._trained.revision,
+            "dtype": str(model.dtype).removeprefix("torch."),
         }
         self._resume()
         self._say_start(training, len(validation), report.lines())
@@ -229,12 +230,19 @@ class Trainer:
         checkpoint = ray.train.get_checkpoint()
         if checkpoint is None:
             return
+        revision, dtype = self._progress["revision"], self._progress["dtype"]
         with checkpoint.as_directory() as folder:
             self._progress = load_state(Path(folder), self._weights, self._best)
-        if self._progress["revision"] != self._trained.revision:
+        if self._progress["revision"] != revision:
             raise UsageError(
-                f"the model has changed since this run began (revision {self._progress['revision']}, now "
-                f"{self._trained.revision}); choose another output"
+                f"the model has changed since this run began (revision {self._progress['revision']}, now {revision}); "
+                f"choose another output"
+            )
+        if self._progress["dtype"] != dtype:
+            # Left to 'auto', it is the machine's: the rest would be trained in another precision.
+            raise UsageError(
+                f"this run began in {self._progress['dtype']}, here the model is {dtype} (engine.dtype: "
+                f"{self._config.engine.dtype}); continue it on a machine like the first, or choose another output"
             )
 
     def _finish(self) -> None:
@@ -244,7 +252,7 @@ class Trainer:
                 if path.is_file():
                     self._output.write(f"{MODEL_FOLDER}/{path.relative_to(self._best)}", path.read_bytes())
             self._publish_log()
-            result = {key: self._progress[key] for key in ("step", "best_f1", "best_step", "seconds")}
+            result = {key: self._progress[key] for key in ("step", "best_f1", "best_step", "seconds", "dtype")}
             self._output.write(RESULT_FILE, json.dumps(result | {"num_steps": self._num_steps}).encode())
         ray.train.report({"step": self._progress["step"], "best_f1": self._progress["best_f1"]})
 

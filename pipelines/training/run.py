@@ -6,7 +6,7 @@ import _thread
 import json
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -69,7 +69,10 @@ def _train(config: FinetuneConfig, output: Folder, console: Console, lease: RunL
     scaling = config.scaling
     failures: list[UsageError] = []
     try:
-        with ray_cluster(scaling.num_workers * scaling.num_cpus), _interrupted_without(lease):
+        with (
+            ray_cluster(scaling.num_workers * scaling.num_cpus),
+            _interrupted_where(lambda: lease.is_lost or (scaling.num_workers > 1 and bool(failures))),
+        ):
             use_gpu = _decide_device(config, console)
             threads = scaling.num_threads or max(1, num_cpus() // scaling.num_workers)
             with _printed(console, failures) as lines:
@@ -98,6 +101,8 @@ def _train(config: FinetuneConfig, output: Folder, console: Console, lease: RunL
     except (KeyboardInterrupt, SystemExit):
         # SystemExit is how Ray Train ends at an interrupt, and Ray at SIGTERM.
         lease.check()
+        if failures:
+            raise failures[0] from None
         raise KeyboardInterrupt from None
     except Exception as error:
         lease.check()
@@ -138,8 +143,8 @@ def _explain(error: BaseException) -> Exception | None:
 
 
 @contextmanager
-def _interrupted_without(lease: RunLease) -> Iterator[None]:
-    """Interrupts the block where the lease is lost: another driver continues the training.
+def _interrupted_where(is_over: Callable[[], bool]) -> Iterator[None]:
+    """Interrupts the block once training makes no sense any more: another driver continues it, or a worker says why.
 
     Ray Train handles SIGINT for as long as the process lives; here that ends with the block, too.
     """
@@ -150,11 +155,11 @@ def _interrupted_without(lease: RunLease) -> Iterator[None]:
 
     def watch() -> None:
         while not done.wait(_SECONDS_BETWEEN_LOOKS):
-            if lease.is_lost:
+            if is_over():
                 _thread.interrupt_main()  # again and again: at the first, Ray Train may not have begun to listen
 
     handler = signal.getsignal(signal.SIGINT)
-    watcher = threading.Thread(target=watch, name="finetune-lease", daemon=True)
+    watcher = threading.Thread(target=watch, name="finetune-watch", daemon=True)
     watcher.start()
     try:
         yield

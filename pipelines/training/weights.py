@@ -50,6 +50,7 @@ class TrainedModel:
             modules = lora.target_modules if isinstance(lora.target_modules, str) else list(lora.target_modules)
             shape = {"r": lora.rank, "lora_alpha": lora.alpha, "target_modules": modules}
             self._add_lora(shape | {"lora_dropout": lora.dropout}, None)
+        _keep_differentiable(self.model)
         if config.optimizer.gradient_checkpointing:
             self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
             self.model.enable_input_require_grads()
@@ -104,6 +105,17 @@ class TrainedModel:
             stack_size=engine.stack_size,
             held_out=held_out if self.has_never_seen(held_out) else None,
         ).write(folder)
+
+
+def _keep_differentiable(model: torch.nn.Module) -> None:
+    """Keeps bitsandbytes from packing 4-bit weights for CPUs with AVX-512 bf16.
+
+    It does so at the first forward in eval mode, here at the first validation; what multiplies packed weights has no
+    gradient for its input, and the layers below would learn from nothing.
+    """
+    for module in model.modules():
+        if hasattr(module, "support_avx512bf16_for_cpu"):
+            module.support_avx512bf16_for_cpu = False  # type: ignore[assignment]
 
 
 class MasterWeights:

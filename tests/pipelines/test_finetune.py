@@ -219,7 +219,9 @@ def test_an_adapter_can_be_continued(training: Training) -> None:
 
 
 @pytest.mark.usefixtures("shared_ray")
-def test_training_stops_when_validation_no_longer_improves(training: Training) -> None:
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.soak)])
+def test_training_stops_when_validation_no_longer_improves(training: Training, workers: int) -> None:
+    training.document["scaling"] |= {"num_workers": workers, "num_cpus": 0.5}
     optimizer = training.document["optimizer"] | {"learning_rate": 1e-12, "epochs": 50}
     validation = {"share": 0.2, "max_products": 4, "evaluations_per_epoch": 1, "patience": 2}
     training.run(optimizer=optimizer, validation=validation)
@@ -240,6 +242,24 @@ def test_a_diverging_run_says_so(training: Training) -> None:
 def test_what_only_the_workers_find_out_is_told(training: Training) -> None:
     with pytest.raises(UsageError, match="does not fit the model: Target modules"):
         training.run(lora={"target_modules": ["no_such_layer"]})
+
+
+@pytest.mark.usefixtures("shared_ray")
+def test_what_two_workers_find_out_is_told_once(training: Training, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray Train would start them again, and they would say it again."""
+    monkeypatch.setattr(run, "_SECONDS_BETWEEN_LOOKS", 0.1)
+    printed, kept = run._printed, []
+
+    def keep_failures(console: Console, failures: list[UsageError]) -> Any:
+        kept.append(failures)
+        return printed(console, failures)
+
+    monkeypatch.setattr(run, "_printed", keep_failures)
+    scaling = {"num_workers": 2, "num_cpus": 0.5, "num_threads": 1, "max_failures": 10}
+    with pytest.raises(UsageError, match="does not fit the model: Target modules"):
+        training.run(lora={"target_modules": ["no_such_layer"]}, scaling=scaling)
+    ((*told,),) = kept
+    assert 1 <= len(told) <= 4, "once a worker, and once again at most"
 
 
 @pytest.mark.usefixtures("shared_ray")
@@ -421,6 +441,14 @@ def has_checkpoint(output: Path) -> bool:
     return bool(snapshot["checkpoint_results"])
 
 
+def begun_elsewhere(output: Path, dtype: str) -> None:
+    """Makes the run's checkpoints those of a machine where `engine.dtype: auto` is another one."""
+    for path in output.glob("_checkpoints/*/training_state.pt"):
+        state = torch.load(path, weights_only=True)
+        state["progress"]["dtype"] = dtype
+        torch.save(state, path)
+
+
 @pytest.mark.soak
 def test_an_interrupted_run_says_so(training: Training) -> None:
     """Ray Train answers SIGINT with the exit code of success."""
@@ -438,8 +466,16 @@ def test_an_interrupted_run_says_so(training: Training) -> None:
     assert "Interrupted. Run the same command again to continue." in log.read_text()
 
 
-def test_a_killed_run_continues_and_ends_with_the_same_weights(training: Training) -> None:
+@pytest.mark.parametrize(
+    ("workers", "method", "dtype"),
+    [(1, "lora", "float32"), pytest.param(2, "full", "bfloat16", marks=pytest.mark.soak)],
+)
+def test_a_killed_run_continues_and_ends_with_the_same_weights(
+    training: Training, workers: int, method: str, dtype: str
+) -> None:
     optimizer = training.document["optimizer"] | {"epochs": 10}
+    training.document |= {"method": method, "scaling": {"num_workers": workers, "num_cpus": 0.5, "num_threads": 1}}
+    training.document["engine"]["dtype"] = dtype
     options = {"optimizer": optimizer, "checkpoint_minutes": 0.01, "log_seconds": 0.1}
     undisturbed = command(training, **options, output=str(training.folder / "undisturbed"))
     done = subprocess.run(undisturbed, cwd=ROOT, capture_output=True, text=True, timeout=3000)
@@ -466,11 +502,19 @@ def test_a_killed_run_continues_and_ends_with_the_same_weights(training: Trainin
     assert refused.returncode == 2
     assert "another configuration: optimizer.learning_rate: 0.01 -> 0.5. Continue" in refused.stderr
 
+    begun_elsewhere(output, "float64")
+    refused = subprocess.run(command(training, **options), cwd=ROOT, capture_output=True, text=True, timeout=3000)
+    assert refused.returncode == 2, refused.stderr
+    assert f"this run began in float64, here the model is {dtype}" in refused.stderr
+    begun_elsewhere(output, dtype)
+
     again = subprocess.run(command(training, **options), cwd=ROOT, capture_output=True, text=True, timeout=3000)
     assert again.returncode == 0, again.stderr
     assert "continues at step" in again.stdout
-    expected = load_file(training.folder / "undisturbed/model/adapter_model.safetensors")
-    found = load_file(training.folder / "out/model/adapter_model.safetensors")
+    name = "adapter_model.safetensors" if method == "lora" else "model.safetensors"
+    expected = load_file(training.folder / "undisturbed/model" / name)
+    found = load_file(training.folder / "out/model" / name)
+    assert training.result()["dtype"] == dtype
     assert training.result()["best_step"] == training.result("undisturbed")["best_step"]
     for name, tensor in expected.items():
         torch.testing.assert_close(found[name], tensor, atol=1e-6, rtol=1e-5)
