@@ -5,11 +5,17 @@
 #   docs/reproduce-finetuning.sh DATA OUT "tree ar stacked" "0 1" [python]
 #
 # The layouts may also be "tree-short": `tree` with short keys (engine.prompt.keys); or "tree-longer", "ar-longer" and
-# "stacked-longer": two more epochs of the model that "tree", "ar" or "stacked" gave, of schemas and texts that vary.
+# "stacked-longer": two more epochs, of schemas and texts that vary, of the model that "tree", "ar" or "stacked" gave before.
 # DATA holds {oa-mine,ae-110k}.{train,test}.jsonl as published by ExtractGPT. Every part is resumable: what is finished
 # is not repeated, what was killed continues.
 set -euo pipefail
 data=$(realpath "$1") layouts=$3 seeds=$4 python=${5:-.venv/bin/python}
+for label in $layouts; do
+    case $label in
+        tree | ar | stacked | tree-short | tree-longer | ar-longer | stacked-longer) ;;
+        *) echo "no layout of this script: $label" >&2 && exit 2 ;;
+    esac
+done
 mkdir -p "$2"
 out=$(realpath "$2")
 cd "$(dirname "$0")/.."
@@ -44,8 +50,8 @@ for seed in $seeds; do
             --set "model=$begin" --set "seed=$draw" --set "optimizer.learning_rate=$rate" --set "labels.variants=$variants"
         model="model=$out/$label-$seed/model"
         case $label in
-            tree | tree-*) score "$label-$seed" --set "$model" --set "engine.prompt.keys=$keys" ;;
-            ar | ar-longer) score "$label-$seed" --set "$model" --set decoding=ar ;;
+            tree*) score "$label-$seed" --set "$model" --set "engine.prompt.keys=$keys" ;;
+            ar*) score "$label-$seed" --set "$model" --set decoding=ar ;;
             stacked-longer)
                 score "stacked-1-longer-$seed" --set "$model" --set engine.layout=stacked --set engine.stack_size=1
                 score "stacked-6-longer-$seed" --set "$model" --set engine.layout=stacked

@@ -85,10 +85,9 @@ def read_gold(path: str) -> list[GoldProduct]:
 
     Raises `UsageError`, naming file, line and key, on anything that is not exactly one of the two layouts.
     """
-    lines = _read_bytes(path).removeprefix(b"\xef\xbb\xbf").split(b"\n")
     products = [
         _parse_line(line, row, _place(path, row))
-        for row, line in enumerate(lines)
+        for row, line in enumerate(read_lines(path))
         if line.strip()  # a blank line keeps its number but is no product, as in a catalog
     ]
     if not products:
@@ -97,11 +96,12 @@ def read_gold(path: str) -> list[GoldProduct]:
     return products
 
 
-def _read_bytes(path: str) -> bytes:
+def read_lines(path: str) -> list[bytes]:
+    """The file's lines as they are, blank ones too: `GoldProduct.row` counts them. Raises `UsageError`."""
     try:
         filesystem, inner = open_filesystem(path)
         content: bytes = filesystem.cat_file(inner)
-        return content
+        return content.removeprefix(b"\xef\xbb\xbf").split(b"\n")
     except FileNotFoundError as error:
         raise UsageError(f"no such gold file: {path}") from error
     except IsADirectoryError as error:

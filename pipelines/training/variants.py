@@ -75,7 +75,7 @@ _OTHER_NAMES: Mapping[str, Sequence[str]] = {
 }
 """Names that mean the same, so that a name is read and not recognized."""
 
-_DESCRIPTIONS: Mapping[str, Sequence[str]] = {
+DESCRIPTIONS: Mapping[str, Sequence[str]] = {
     "age range": ("Ages for which it is made.",),
     "benefit": ("What it is said to do for its user.",),
     "brand": ("Who makes it.", "The name under which it is sold."),
@@ -194,7 +194,7 @@ def _described(question: Question, values: Counter[str], generator: random.Rando
     attribute = question.attribute
     if attribute.description or attribute.name != question.source or generator.random() >= _DESCRIBED:
         return question
-    choices = list(_DESCRIPTIONS.get(attribute.name.casefold(), ()))
+    choices = list(DESCRIPTIONS.get(attribute.name.casefold(), ()))
     if attribute.type == "string" and values:
         choices.append(f"for example {', '.join(generator.sample(sorted(values), min(2, len(values))))}")
     if not choices:

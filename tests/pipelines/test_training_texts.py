@@ -28,7 +28,7 @@ from pipelines.training.inventing import (
 )
 from pipelines.training.retelling import retell
 from pipelines.training.specifications import LANGUAGES, SPECIFICATIONS, Specification
-from pipelines.training.variants import draw_variant
+from pipelines.training.variants import DESCRIPTIONS, draw_variant
 from tests.pipelines.commands import ROOT
 
 NOTHING = re.compile("(?!)")
@@ -248,6 +248,32 @@ def test_the_sample_catalog_shares_no_attribute_with_the_invented_ones() -> None
     schemas = load_schemas(str(ROOT / "sample/schemas.yaml")).values()
     asked = {attribute.name.casefold() for schema in schemas for attribute in schema.attributes}
     assert not asked & {item.attribute.name.casefold() for item in SPECIFICATIONS}
+
+
+def test_what_comes_near_the_sample_catalog_is_known() -> None:
+    """Its scores are to say what a model makes of what it has not seen; more than this would make them worth less.
+
+    Invented attributes whose names are made of words in the sample's names, and descriptions with four words in a row
+    from one of the sample's. The adapter's card names them.
+    """
+
+    def words(text: str) -> list[str]:
+        return re.findall(r"[a-z0-9]+", text.casefold())
+
+    def runs(text: str) -> set[tuple[str, ...]]:
+        return set(zip(*(words(text)[start:] for start in range(4)), strict=False))
+
+    sample = [item for schema in load_schemas(str(ROOT / "sample/schemas.yaml")).values() for item in schema.attributes]
+    known = {word.rstrip("s") for item in sample for word in words(item.name)}
+    names = {item.attribute.name for item in SPECIFICATIONS}
+    assert {name for name in names if {word.rstrip("s") for word in words(name)} <= known} == {
+        *("Lid material", "Case material", "Charging time", "Screen size", "Tool free", "Season", "Use", "Heel"),
+        *("Grain", "Noise", "Surfaces"),
+    }
+    described = set().union(*(runs(item.description or "") for item in sample))
+    descriptions = {text for texts in DESCRIPTIONS.values() for text in texts}
+    descriptions |= {item.attribute.description or "" for item in SPECIFICATIONS}
+    assert {text for text in descriptions if runs(text) & described} == {"Batch printed on the package."}
 
 
 COFFEES = CategorySchema(
