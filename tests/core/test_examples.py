@@ -64,6 +64,19 @@ def test_the_prompt_is_the_engines(tokenizer: Any, layout: TrainedLayout, config
     assert example.num_documents == count
 
 
+@pytest.mark.parametrize("config", [CONFIG, SHORT])
+def test_the_autoregressive_prompt_is_the_baselines(tokenizer: Any, config: EngineConfig) -> None:
+    """Token for token what `generate` is given; everything behind it is to be learned."""
+    example = build(tokenizer, "ar", ANSWERS, config=config)
+    baseline = PromptBuilder(tokenizer, config.autoregressive(), 4096)
+    (prepared,), _ = baseline.build(RECORDS[:1], {"Shoes": SCHEMA})
+    asked = prepared.prompt.layout.trunk.tolist()
+    assert example.filled.token_ids[: len(asked)].tolist() == asked
+    labels = example.filled.labels
+    assert (labels[: len(asked) - 1] == IGNORED).all()
+    assert (labels[len(asked) - 1 :] != IGNORED).all()
+
+
 @pytest.mark.parametrize("layout", ["tree", "stacked"])
 def test_every_answer_stands_at_its_own_document_and_key(tokenizer: Any, layout: TrainedLayout) -> None:
     """Following the labels from the end of a key gives the answer that the engine would read for that slot."""

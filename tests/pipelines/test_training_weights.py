@@ -82,6 +82,33 @@ def test_a_run_that_is_continued_goes_on_bit_for_bit(tmp_path: Path) -> None:
         assert torch.equal(mine, other)
 
 
+def trained_model(model: Path, engine: dict[str, Any], **changes: Any) -> TrainedModel:
+    document = {
+        "model": str(model),
+        "datasets": [{"gold": "g", "schemas": "s"}],
+        "output": "o",
+        "engine": {"device": "cpu", "dtype": "float32", **engine},
+    }
+    return TrainedModel(FinetuneConfig.model_validate(document | changes))
+
+
+@pytest.mark.parametrize("method", ["lora", "full"])
+def test_gradient_checkpointing_computes_a_layer_twice(method: str, tiny_model_dir: Path) -> None:
+    """... and keeps no more of it in between; `make soak` compares what is learned with it."""
+    for is_on in (False, True):
+        trained = trained_model(
+            tiny_model_dir, {}, method=method, optimizer={"gradient_checkpointing": is_on, "learning_rate": 1e-4}
+        )
+        calls: list[object] = []
+        layer = next(module for name, module in trained.model.named_modules() if name.endswith("layers.0.mlp"))
+        layer.register_forward_pre_hook(lambda *_, calls=calls: calls.append(None))
+        ids = torch.arange(5, 45)[None]
+        loss = trained.model(input_ids=ids, labels=ids).loss
+        assert len(calls) == 1
+        loss.backward()
+        assert len(calls) == 1 + is_on
+
+
 @pytest.mark.parametrize("quantization", ["nf4", "int8"])
 def test_an_adapter_over_quantized_weights_has_its_gradients_behind_a_validation_too(
     quantization: str, tiny_model_dir: Path
@@ -90,13 +117,7 @@ def test_an_adapter_over_quantized_weights_has_its_gradients_behind_a_validation
     gradient on. They are held to a model whose weights are the quantized ones, written out.
     """
     pytest.importorskip("bitsandbytes")
-    document = {
-        "model": str(tiny_model_dir),
-        "datasets": [{"gold": "g", "schemas": "s"}],
-        "output": "o",
-        "engine": {"device": "cpu", "dtype": "float32", "quantization": quantization},
-    }
-    trained = TrainedModel(FinetuneConfig.model_validate(document))
+    trained = trained_model(tiny_model_dir, {"quantization": quantization})
     ids = torch.arange(5, 45)[None]
     for name, parameter in trained.model.named_parameters():
         if "lora_B" in name:
