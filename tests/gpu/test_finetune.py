@@ -1,0 +1,40 @@
+"""Fine-tuning on a GPU. Skipped, with the reason, where there is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.pipelines.trainings import Training
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine"),
+]
+
+
+@pytest.mark.parametrize(
+    ("method", "quantization", "rate"), [("lora", None, 0.01), ("full", None, 0.003), ("lora", "nf4", 0.01)]
+)
+def test_a_tiny_model_learns(method: str, quantization: Any, rate: float, tmp_path: Path, tiny_model_dir: Path) -> None:
+    """In bf16, as 'auto' chooses; validation by the engine on the same GPU."""
+    training = Training(tmp_path, tiny_model_dir)
+    training.document["engine"] |= {"dtype": "auto", "device": "auto", "quantization": quantization}
+    training.document["optimizer"] |= {"learning_rate": rate}
+    text = training.run(method=method)
+    assert f"on 1 x {torch.cuda.get_device_name()}" in text
+    assert training.result()["dtype"] == "bfloat16"
+    assert training.result()["best_f1"] > 0.9, text
+
+
+def test_all_gpus_learn_together(tmp_path: Path, tiny_model_dir: Path) -> None:
+    if (count := torch.cuda.device_count()) < 2:
+        pytest.skip("one GPU alone")
+    training = Training(tmp_path, tiny_model_dir)
+    training.document["engine"] |= {"dtype": "auto", "device": "auto"}
+    text = training.run(scaling={"num_workers": count})
+    assert f"on {count} x {torch.cuda.get_device_name()}" in text
+    assert training.result()["best_f1"] > 0.9, text

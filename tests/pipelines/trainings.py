@@ -1,0 +1,61 @@
+"""A fine-tuning of a tiny model, small enough for a test."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rich.console import Console
+
+from pipelines.config_file import parse_config
+from pipelines.training.config import FinetuneConfig
+from pipelines.training.run import run_finetuning
+
+COLOURS = ("red", "blue")
+
+
+class Training:
+    """A gold file from which a tiny model can learn which of two colours a text names, or that it names none."""
+
+    def __init__(self, folder: Path, model: Path) -> None:
+        self.folder = folder
+        self.document: dict[str, Any] = {
+            "model": str(model),
+            "datasets": [{"gold": str(folder / "gold.jsonl"), "schemas": str(folder / "schemas.yaml")}],
+            "output": str(folder / "out"),
+            "engine": {"dtype": "float32", "device": "cpu", "max_value_tokens": 8, "stack_size": 2},
+            "optimizer": {"epochs": 8, "learning_rate": 0.01, "documents_per_step": 8, "max_tokens_per_pack": 900},
+            "lora": {"rank": 8, "alpha": 16},
+            "validation": {"share": 0.2, "max_products": 16, "evaluations_per_epoch": 0.5},
+            "scaling": {"num_threads": 1},
+            "log_seconds": 0.2,
+        }
+        (folder / "schemas.yaml").write_text(yaml.safe_dump({"categories": {"Shoes": ["Colour"]}}))
+        lines = [self.line(number) for number in range(80)]
+        (folder / "gold.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    @staticmethod
+    def line(number: int) -> dict[str, Any]:
+        colour = [*COLOURS, None][number % 3]
+        text = f"{colour or 'soft'} item {number * 7 % 50}"
+        values = {"Colour": [colour] if colour else None}
+        return {"product_id": str(number), "category": "Shoes", "input": {"title": text}, "values": values}
+
+    def config(self, **changes: Any) -> FinetuneConfig:
+        return parse_config(FinetuneConfig, self.document | changes, "finetune.yaml")
+
+    def run(self, **changes: Any) -> str:
+        """Runs in this process, on the shared Ray, and returns what was printed."""
+        text = io.StringIO()
+        run_finetuning(self.config(**changes), Console(file=text, width=300))
+        return text.getvalue()
+
+    def log(self, output: str = "out") -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (self.folder / output / "log.jsonl").read_text().splitlines()]
+
+    def result(self, output: str = "out") -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.folder / output / "result.json").read_text())
+        return found
