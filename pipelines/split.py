@@ -88,11 +88,12 @@ def split_gold(gold: str, share: float, folder: Folder, name: str) -> list[str]:
     for file, data in changed.items():
         folder.write(file, data)
     names = list(dict.fromkeys(field for fields in texts for field in fields))
+    catalog = folder.describe(f"{name}.test-products.jsonl")
     return [
         f"{len(train):,} products to train on: {folder.describe(f'{name}.train.jsonl')}",
-        f"{len(test):,} for the test:         {folder.describe(f'{name}.test.jsonl')}",
-        f"  as a catalog:          {folder.describe(f'{name}.test-products.jsonl')}",
-        f"                         (id: {_ID}, category: {_CATEGORY}, fields: [{', '.join(names)}])",
+        f"{len(test):,} for the test: {folder.describe(f'{name}.test.jsonl')}",
+        "A job runs over these with",
+        f"  --set 'input={{path: {catalog}, id: {_ID}, category: {_CATEGORY}, fields: [{', '.join(names)}]}}'",
     ]
 
 

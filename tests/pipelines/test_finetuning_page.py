@@ -17,7 +17,7 @@ import yaml
 
 from pipelines.gold import read_gold
 from tests.pipelines.commands import ROOT
-from tests.pipelines.conftest import Workplace, products
+from tests.pipelines.conftest import Workplace, product
 from tests.pipelines.served_teacher import TroubleMaker, right_answer
 
 
@@ -69,10 +69,15 @@ def test_the_page_works(workplace: Workplace, tiny_model_dir: Path) -> None:
     commands = sections()
     assert list(commands) == ["Labels", "Check", "Train", "Judge", "Deploy"]
     assert all(commands.values())
-    workplace.write_jsonl("my-catalog.jsonl", products(60))
+    workplace.write_jsonl("my-catalog.jsonl", [product(n, description=f"for walks of {n} km") for n in range(60)])
     document = workplace.document()
     schemas = document["schemas"]
-    columns = {"path": "catalog/my-catalog.jsonl", "id": "id", "category": "category", "fields": ["title", "bullets"]}
+    columns = {
+        "path": "catalog/my-catalog.jsonl",
+        "id": "id",
+        "category": "category",
+        "fields": ["title", "bullets", "description"],
+    }
     engine = {"dtype": "float32", "device": "cpu", "max_value_tokens": 12}
     copied = re.search(r"(?:^cp .*\n)+", commands["Labels"], re.MULTILINE)
     assert copied is not None
@@ -101,6 +106,8 @@ def test_the_page_works(workplace: Workplace, tiny_model_dir: Path) -> None:
     trained = shell.run(activate + commands["Train"])
     assert "validation: F1" in trained
     assert (shell.folder / "runs/finetune/model/adapter_model.safetensors").exists()
+    (settings,) = re.findall(r"--set '(input=.*)'", labelled)
+    assert f"test='{settings}'\n" in commands["Judge"], "as split.py prints it"
     judged = shell.run(activate + commands["Judge"])
     assert f"{len(test)} products" in judged
     shell.run(activate + commands["Deploy"])
