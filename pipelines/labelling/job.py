@@ -158,7 +158,7 @@ class _Job:
                 verdicts = await teacher.label([record for _, record in batch])
             except (RunError, UsageError, BudgetReached) as error:
                 # The others bring home what is under way: it is paid.
-                self._end = self._end or error
+                self._stop(error)
                 return
             for (key, record), verdict in zip(batch, verdicts, strict=True):
                 self._take(key, record, verdict, teacher)
@@ -177,29 +177,33 @@ class _Job:
 
     def _take(self, key: RowKey, record: Record, verdict: Verdict, teacher: Teacher) -> None:
         self.num_asked += 1
-        if verdict.reason == "refused" and not self._has_answered:
+        if verdict.reason == "refused" and not verdict.is_answered and not self._has_answered:
             self._refused.append((key, record, verdict))
             if len(self._refused) >= _MAX_REFUSED_AT_START and self._end is None:
                 self._end = self._all_refused = UsageError(f"the teacher refuses every question: {verdict.message}")
             return
-        if verdict.reason not in UNANSWERED or verdict.reason in ENDING:
-            if self._end is not None and self._end is self._all_refused:
-                # An answer was under way: nothing is wrong with the configuration.
-                self._end = RunError(f"the teacher refused the first questions: {self._refused[-1][2].message}")
-            self._has_answered = True
-            self._failures_in_a_row = 0
-            self._write_refused(teacher)
-        self._write(key, record, verdict, teacher)
         if verdict.reason in ENDING:
             end = BudgetReached if verdict.reason == "no_budget" else RunError
-            self._end = self._end or end(verdict.message)
-        elif verdict.reason in UNANSWERED:
+            self._stop(end(verdict.message))
+        if verdict.is_answered:
+            if self._end is not None and self._end is self._all_refused:
+                # An answer was under way: nothing is wrong with the configuration.
+                self._stop(RunError(f"the teacher refused the first questions: {self._refused[-1][2].message}"))
+            self._has_answered = True
+            self._write_refused(teacher)
+        self._write(key, record, verdict, teacher)
+        if verdict.reason not in UNANSWERED:
+            self._failures_in_a_row = 0
+        elif verdict.reason not in ENDING:
             self._failures_in_a_row += 1
             if self._failures_in_a_row >= self._config.max_consecutive_failures:
                 count = self._failures_in_a_row
-                self._end = self._end or RunError(
-                    f"{count} products in a row got no answer, the last one: {verdict.message}"
-                )
+                self._stop(RunError(f"{count} products in a row got no answer, the last one: {verdict.message}"))
+
+    def _stop(self, end: RunError | UsageError | BudgetReached) -> None:
+        """Nothing more is asked. The first reason is told, but that all is refused gives way to a plainer one."""
+        if self._end is None or self._end is self._all_refused:
+            self._end = end
 
     def _write_refused(self, teacher: Teacher) -> None:
         for key, record, verdict in self._refused:

@@ -137,7 +137,10 @@ class OpenAITeacher:
                 return Verdict(None, tally.usage, attempts, reason, str(end), raw, problems)
             except _Failure as failure:
                 # What was read before stays with the product: it may say why.
-                return Verdict(None, tally.usage, attempt, failure.reason, str(failure), raw, problems)
+                is_answered = attempts > 0
+                return Verdict(
+                    None, tally.usage, attempt, failure.reason, str(failure), raw, problems, is_answered=is_answered
+                )
             attempts = attempt
             raw, declined, is_cut = _content(completion)
             if declined:

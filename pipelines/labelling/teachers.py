@@ -32,11 +32,17 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of one product: labels, or the reason why there are none with what the teacher wrote."""
+    """What became of one product: labels, or the reason why there are none with what the teacher wrote.
+
+    Attributes:
+        attempts: questions about it.
+        is_answered: it was answered, if not usefully; a second question may have failed behind that.
+    """
 
     labels: Labels | None
     usage: Usage
     attempts: int = 1
+    is_answered: bool = field(default=True, kw_only=True)
     reason: str | None = None
     message: str = ""
     raw: str = ""

@@ -660,7 +660,7 @@ def test_after_the_end_nothing_new_is_asked(labelling: Labelling) -> None:
 def test_refusals_before_an_answer_that_was_under_way(labelling: Labelling, is_useful: bool) -> None:
     """The configuration is not wrong, since it answered; the refused ones are rejected, the rest is asked later.
 
-    A useless answer would have had a second question, which is not asked any more.
+    Behind a useless answer there is a second question; that it is refused, too, does not make the first unanswered.
     """
     refusals = threading.Semaphore(0)
 
@@ -678,8 +678,26 @@ def test_refusals_before_an_answer_that_was_under_way(labelling: Labelling, is_u
         assert result.exit_code == 1, result.output
     assert "the teacher refused the first questions: " in result.stderr
     assert len(labelling.labelled()) == is_useful
-    reasons = Counter(line["reason"] for line in labelling.rejected())
-    assert reasons == Counter(refused=len(server.requests) - 1, teacher_ended=not is_useful)
+    assert {line["reason"] for line in labelling.rejected()} == {"refused"}
+    assert len(labelling.rejected()) == len(server.requests) - 1
+    attempts = sorted((line["provenance"]["attempts"], line["raw"]) for line in labelling.rejected())
+    assert attempts[-1] == ((1, "") if is_useful else (2, "No idea."))
+
+
+def test_every_second_question_refused(labelling: Labelling) -> None:
+    """The first answers are paid, so that they are counted; nobody is told that nothing was answered."""
+
+    def behave(request: dict[str, Any], number: int) -> Reply:
+        if len(request["messages"]) > len(first_messages):
+            return Reply({"error": {"message": "too long"}}, 400)
+        return Reply("No idea.")
+
+    first_messages = ["the question"]
+    with TroubleMaker(behave) as server:
+        result = labelling.ask(server.url, "--json", teacher={**PRICES, "max_concurrency": 2})
+    assert result.exit_code == 3, result.output
+    assert {(line["reason"], line["raw"]) for line in labelling.rejected()} == {("refused", "No idea.")}
+    assert labelling.manifest()["cost_usd"] == pytest.approx(6 * 0.002)
 
 
 def test_a_wrong_configuration_is_told_where_questions_were_refused_before(labelling: Labelling) -> None:
@@ -690,12 +708,12 @@ def test_a_wrong_configuration_is_told_where_questions_were_refused_before(label
         if number == 1:
             for _ in range(2):
                 came.acquire(timeout=60)
-            time.sleep(4)
+            time.sleep(10)
             return right_answer(request)
         if number == 2:
             came.release()
             return Reply({"error": {"message": "too long"}}, 400)
-        time.sleep(1)  # the refusal is to arrive first, and the answer last
+        time.sleep(2)  # the refusal is to arrive first, and the answer last
         came.release()
         return Reply({"error": {"message": "no such deployment"}}, 404)
 
