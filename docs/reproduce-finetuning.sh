@@ -5,7 +5,7 @@
 #   docs/reproduce-finetuning.sh DATA OUT "tree ar stacked" "0 1" [python]
 #
 # The layouts may also be "tree-short": `tree` with short keys (engine.prompt.keys); or "tree-longer", "ar-longer" and
-# "stacked-longer": an epoch more, of schemas and texts that vary, of the model that "tree", "ar" or "stacked" gave before.
+# "stacked-longer": an epoch more, three in ten examples in varied schemas and texts, of what "tree", "ar" or "stacked" gave.
 # DATA holds {oa-mine,ae-110k}.{train,test}.jsonl as published by ExtractGPT. Every part is resumable: what is finished
 # is not repeated, what was killed continues.
 set -euo pipefail
@@ -40,14 +40,14 @@ score() { # label, settings
 
 for seed in $seeds; do
     for label in $layouts; do
-        layout=${label%%-*} keys=full begin=smollm2 draw=$seed epochs=2 rate=2.0e-4 variants=0
+        layout=${label%%-*} keys=full base_model=smollm2 run_seed=$seed epochs=2 rate=2.0e-4 variants=0
         case $label in
             *-short) keys=short ;;
-            *-longer) begin=$out/$layout-$seed/model draw=$((seed + 10)) epochs=1 rate=1.0e-4 variants=0.3 ;;
+            *-longer) base_model=$out/$layout-$seed/model run_seed=$((seed + 10)) epochs=1 rate=1.0e-4 variants=0.3 ;;
         esac
         "$python" pipelines/finetune.py --config configs/finetune-extractgpt.yaml --set "datasets=$datasets" \
             --set "layout=$layout" --set "engine.prompt.keys=$keys" --set "output=$out/$label-$seed" \
-            --set "model=$begin" --set "seed=$draw" --set "optimizer.epochs=$epochs" \
+            --set "model=$base_model" --set "seed=$run_seed" --set "optimizer.epochs=$epochs" \
             --set "optimizer.learning_rate=$rate" --set "labels.variants=$variants"
         model="model=$out/$label-$seed/model"
         case $label in

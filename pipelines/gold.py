@@ -15,7 +15,7 @@ An attribute that a line does not name is not labelled. That is not the same as 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,9 +85,14 @@ def read_gold(path: str) -> list[GoldProduct]:
 
     Raises `UsageError`, naming file, line and key, on anything that is not exactly one of the two layouts.
     """
+    return parse_gold(read_lines(path), path)
+
+
+def parse_gold(lines: Sequence[bytes], path: str) -> list[GoldProduct]:
+    """As `read_gold`, of lines that were read."""
     products = [
         _parse_line(line, row, _place(path, row))
-        for row, line in enumerate(read_lines(path))
+        for row, line in enumerate(lines)
         if line.strip()  # a blank line keeps its number but is no product, as in a catalog
     ]
     if not products:
@@ -233,6 +238,8 @@ def _text(entry: Mapping[str, Any], key: str, place: str) -> str:
         raise UsageError(f"{place}: key {key!r} is missing")
     if not isinstance(value, str) or not value:
         raise UsageError(f"{place}: {key!r} must be a non-empty text, not {_kind(value)}")
+    if not is_encodable(value):
+        raise UsageError(f"{place}: {key!r}: holds half a surrogate pair, which is no text")
     return value
 
 

@@ -37,11 +37,9 @@ def read_records(config: InputConfig, schemas: Mapping[str, CategorySchema]) -> 
         stop = source.num_rows if source.format == "parquet" else len(source.segments)
         piece = Piece(index, 0, stop, source.num_rows, 0, source.size)
         for row in read_piece(source.name, source.format, piece, config.columns, anonymous=config.anonymous):
-            if row.values is None:
-                problem = row.problem or Refusal("unreadable", "the row could not be read")
-                yield CatalogRow(row.number, None, problem)
-                continue
             own_id = default_id(source.name, row.number)
-            found = own_id if config.id is None else row.values.get(config.id)
-            product_id = None if found is None else str(found)
-            yield CatalogRow(row.number, product_id, to_record(row.values, own_id, config, schemas))
+            found = own_id if config.id is None else (row.values or {}).get(config.id)
+            record: Record | Refusal = row.problem or Refusal("unreadable", "the row could not be read")
+            if row.values is not None:
+                record = to_record(row.values, own_id, config, schemas)
+            yield CatalogRow(row.number, None if found is None else str(found), record)

@@ -151,10 +151,10 @@ def _pairs(
         if match is None:
             continue
         if match.row in found:
-            report.leave_out("a second row of the same product", f"row {number}: {match.name}")
+            report.leave_out("a second row of the same product", f"{match.name}, in row {number}")
             continue
         if not isinstance(record, Record):
-            refused.setdefault(match.row, f"row {number}: {record.message}")
+            refused.setdefault(match.row, f"{match.name}: {record.message}")
             continue
         if match.category != record.category:
             raise UsageError(

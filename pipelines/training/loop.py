@@ -232,7 +232,8 @@ class Trainer:
             return
         revision, dtype = self._progress["revision"], self._progress["dtype"]
         with checkpoint.as_directory() as folder:
-            self._progress = load_state(Path(folder), self._weights, self._best)
+            # What a run of an earlier version did not note is as it is here.
+            self._progress = {"dtype": dtype} | load_state(Path(folder), self._weights, self._best)
         if self._progress["revision"] != revision:
             raise UsageError(
                 f"the model has changed since this run began (revision {self._progress['revision']}, now {revision}); "

@@ -71,7 +71,7 @@ def _train(config: FinetuneConfig, output: Folder, console: Console, lease: RunL
     try:
         with (
             ray_cluster(scaling.num_workers * scaling.num_cpus),
-            _interrupted_where(lambda: lease.is_lost or (scaling.num_workers > 1 and bool(failures))),
+            _interrupted_once(lambda: lease.is_lost or (scaling.num_workers > 1 and bool(failures))),
         ):
             use_gpu = _decide_device(config, console)
             threads = scaling.num_threads or max(1, num_cpus() // scaling.num_workers)
@@ -143,7 +143,7 @@ def _explain(error: BaseException) -> Exception | None:
 
 
 @contextmanager
-def _interrupted_where(is_over: Callable[[], bool]) -> Iterator[None]:
+def _interrupted_once(is_over: Callable[[], bool]) -> Iterator[None]:
     """Interrupts the block once training makes no sense any more: another driver continues it, or a worker says why.
 
     Ray Train handles SIGINT for as long as the process lives; here that ends with the block, too.
@@ -164,9 +164,12 @@ def _interrupted_where(is_over: Callable[[], bool]) -> Iterator[None]:
     try:
         yield
     finally:
-        done.set()
-        watcher.join()
-        signal.signal(signal.SIGINT, signal.SIG_DFL if handler is None else handler)
+        try:
+            done.set()
+            watcher.join()
+        finally:
+            # Whatever interrupts this very line.
+            signal.signal(signal.SIGINT, signal.SIG_DFL if handler is None else handler)
 
 
 @contextmanager
@@ -194,9 +197,11 @@ def _printed(console: Console, failures: list[UsageError]) -> Iterator[Queue]:
     try:
         yield queue
     finally:
-        done.set()
-        thread.join()
-        queue.shutdown()
+        try:
+            done.set()
+            thread.join()
+        finally:
+            queue.shutdown()
 
 
 class _Hashes(NamedTuple):

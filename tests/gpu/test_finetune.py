@@ -21,6 +21,8 @@ pytestmark = [
 )
 def test_a_tiny_model_learns(method: str, quantization: Any, rate: float, tmp_path: Path, tiny_model_dir: Path) -> None:
     """In bf16, as 'auto' chooses; validation by the engine on the same GPU."""
+    if quantization:
+        pytest.importorskip("bitsandbytes")
     training = Training(tmp_path, tiny_model_dir)
     training.document["engine"] |= {"dtype": "auto", "device": "auto", "quantization": quantization}
     training.document["optimizer"] |= {"learning_rate": rate}

@@ -72,12 +72,8 @@ def test_the_page_works(workplace: Workplace, tiny_model_dir: Path) -> None:
     workplace.write_jsonl("my-catalog.jsonl", [product(n, description=f"for walks of {n} km") for n in range(60)])
     document = workplace.document()
     schemas = document["schemas"]
-    columns = {
-        "path": "catalog/my-catalog.jsonl",
-        "id": "id",
-        "category": "category",
-        "fields": ["title", "bullets", "description"],
-    }
+    # The fields stay as they were copied, those of the labelling and those of the job: the page needs them to agree.
+    columns = {"path": "catalog/my-catalog.jsonl", "id": "id"}
     engine = {"dtype": "float32", "device": "cpu", "max_value_tokens": 12}
     copied = re.search(r"(?:^cp .*\n)+", commands["Labels"], re.MULTILINE)
     assert copied is not None
@@ -121,3 +117,8 @@ def test_the_page_works(workplace: Workplace, tiny_model_dir: Path) -> None:
     revisions = {name: manifest.get("adapter_revision") for name, manifest in manifests.items()}
     assert revisions["untuned"] is None
     assert revisions["tuned"] == revisions["catalog"] is not None
+    names = {
+        name: list(yaml.safe_load((shell.folder / name).read_text())["input"]["fields"])
+        for name in ("label.yaml", "job.yaml")
+    }
+    assert names["label.yaml"] == names["job.yaml"], "the prompt shows them"

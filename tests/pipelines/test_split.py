@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from typer.testing import CliRunner, Result
 
 from hpd_core import Record
+from pipelines.config import JobConfig
+from pipelines.config_file import load_config
 from pipelines.gold import read_gold
 from pipelines.split import app
 from pipelines.training.data import is_held_out
@@ -53,6 +57,27 @@ def test_every_line_is_on_one_side_as_it_was(tmp_path: Path) -> None:
     )
     assert f"--set 'input={{{settings}}}'" in result.output
     assert split(gold, "--share", 0.2).exit_code == 0, "there already, and the same"
+
+
+def test_what_is_printed_is_read_as_it_is_meant(tmp_path: Path) -> None:
+    """By a shell and as YAML, whatever the fields are called; columns of split.py's own make room for them."""
+    names = ["Item name, long", "a: b", "no", "1", "It's", "category", "Größe"]
+    lines = [gold_line(number) | {"input": dict.fromkeys(names, f"x {number}")} for number in range(60)]
+    folder = tmp_path / "a #b"
+    folder.mkdir()
+    result = split(write(folder / "g.jsonl", lines))
+    assert result.exit_code == 0, result.output
+    option, setting = shlex.split(result.output.splitlines()[-1])
+    assert option == "--set"
+    document = {"output": "o", "model": "m", "schemas": "s"}
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(document))
+    job = load_config(JobConfig, str(tmp_path / "job.yaml"), [setting])
+    assert job.input.path == (f"{folder}/g.test-products.jsonl",)
+    assert (job.input.id, job.input.category) == ("product_id", "_category")
+    assert dict(job.input.fields) == {name: name for name in names}
+    row = json.loads((folder / "g.test-products.jsonl").read_text().splitlines()[0])
+    assert row["_category"] == "Shoes"
+    assert row["category"] == row["Größe"]
 
 
 def test_a_grown_file_keeps_its_test_products(tmp_path: Path) -> None:
@@ -101,9 +126,9 @@ def test_corrected_labels_are_not_overwritten(tmp_path: Path) -> None:
         ([{"category": "A", "input": "x", "target_scores": {}}], [], "line 1: no 'product_id' and 'input'"),
         ([{"product_id": "1", "category": "A", "values": {}}], [], "line 1: no 'product_id' and 'input'"),
         (
-            [{"product_id": "1", "category": "A", "values": {}, "input": {"category": "A"}}],
+            [{"product_id": "\ud83d", "category": "A", "values": {}, "input": {"title": "A"}}],
             [],
-            "line 1: 'input' > 'category' is what a column",
+            "line 1: 'product_id': holds half a surrogate pair",
         ),
         ([gold_line(1)], [], "1 products are too few for --share 0.1: one side has none"),
         ([gold_line(1)], ["--share", "1.5"], "--share 1.5: a number between 0 and 1"),

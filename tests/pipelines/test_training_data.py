@@ -198,7 +198,7 @@ def test_gold_with_a_catalog_of_its_own(files: Files, tmp_path: Path) -> None:
     catalog.write_text("".join(json.dumps(row) + "\n" for row in rows))
     _, report = load_products([dataset], LabelPolicy(), builder)
     assert report.not_taught == {"the catalog has no such product": 1, "the record cannot be used": 1}
-    assert report.examples["the record cannot be used"] == ["row 1: every text column is empty: name"]
+    assert report.examples["the record cannot be used"] == ["1: every text column is empty: name"]
     rows[0]["kind"] = "Shoes"
     catalog.write_text("".join(json.dumps(row) + "\n" for row in rows))
     with pytest.raises(UsageError, match="do the two files belong together"):
@@ -208,15 +208,17 @@ def test_gold_with_a_catalog_of_its_own(files: Files, tmp_path: Path) -> None:
 def test_gold_of_a_catalog_without_ids(files: Files, tmp_path: Path) -> None:
     """label.py and extract.py call its rows by file and number; so does the training."""
     for name, text in (("north", "Velor red"), ("south", "Velor blue")):
-        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"category": "Shoes", "name": text}) + "\n")
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"category": "Shoes", "name": text}) + "\nno JSON\n")
     lines: list[dict[str, Any]] = [
-        {"product_id": name, "category": "Shoes", "values": {"Brand": ["Velor"]}} for name in ("south:0", "0")
+        {"product_id": name, "category": "Shoes", "values": {"Brand": ["Velor"]}}
+        for name in ("south:0", "0", "north:1")
     ]
     source = {"path": [str(tmp_path / "north.jsonl"), str(tmp_path / "south.jsonl")], "fields": {"title": "name"}}
     builder = ExampleBuilder(TOKENIZER, EngineConfig(), "tree", None)
     (product,), report = load_products([files.dataset(lines, input=source)], LabelPolicy(), builder)
     assert product.record.fields == {"title": "Velor blue"}
-    assert report.not_taught == {"the catalog has no such product": 1}
+    assert report.not_taught == {"the catalog has no such product": 1, "the record cannot be used": 1}
+    assert report.examples["the record cannot be used"][0].startswith("north:1: not JSON")
 
 
 def test_extractgpt_rows_are_their_own_catalog(files: Files) -> None:

@@ -254,7 +254,7 @@ def test_what_comes_near_the_sample_catalog_is_known() -> None:
     """Its scores are to say what a model makes of what it has not seen; more than this would make them worth less.
 
     Invented attributes whose names are made of words in the sample's names, and descriptions with four words in a row
-    from one of the sample's. The adapter's card names them.
+    from one of the sample's. The adapter's card says what else was learned from it.
     """
 
     def words(text: str) -> list[str]:
