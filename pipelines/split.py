@@ -12,7 +12,6 @@ gold file grows, unless its text changes. Exit code: 0 written (or there already
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import shlex
@@ -30,9 +29,9 @@ import yaml
 
 from pipelines.command import EXIT_CLEAN, run_command
 from pipelines.errors import UsageError
+from pipelines.fingerprints import fingerprint
 from pipelines.folders import Folder
 from pipelines.gold import GoldProduct, parse_gold, read_lines
-from pipelines.scoring import fold
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -110,8 +109,7 @@ def _write(folder: Folder, contents: Mapping[str, bytes]) -> None:
 
 def is_for_test(category: str, fields: Mapping[str, str], share: float) -> bool:
     """Whether a product is for the test; drawn by another hash than validation is (`training.data.is_held_out`)."""
-    text = json.dumps(["test", category, [fold(text) for text in fields.values()]])
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") < int(share * 2**64)
+    return fingerprint(category, fields, draw="test") < int(share * 2**64)
 
 
 def _free(column: str, fields: Sequence[str]) -> str:

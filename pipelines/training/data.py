@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import re
@@ -16,6 +15,7 @@ from hpd_core.prompt import render_answer_line
 from hpd_core.types import Attribute
 from hpd_core.values import parse_value
 from pipelines.errors import UsageError
+from pipelines.fingerprints import fingerprint
 from pipelines.gold import GoldProduct, GoldValue, read_gold
 from pipelines.records import read_records
 from pipelines.schemas import load_schemas
@@ -48,18 +48,12 @@ class Product:
     @property
     def fingerprint(self) -> int:
         """A number from the product's text, see `fingerprint`."""
-        return fingerprint(self.record)
-
-
-def fingerprint(record: Record) -> int:
-    """A number below 2**64 from the record's folded text: texts that read alike are on one side of any split."""
-    text = json.dumps([record.category, [fold(text) for text in record.fields.values()]])
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
+        return fingerprint(self.record.category, self.record.fields)
 
 
 def is_held_out(record: Record, share: float) -> bool:
     """Whether the record is for validation. Depends on its text and the share alone."""
-    return fingerprint(record) < int(share * 2**64)
+    return fingerprint(record.category, record.fields) < int(share * 2**64)
 
 
 @dataclass
