@@ -21,6 +21,6 @@ COPY --chown=ray:users adapters adapters
 COPY --chown=ray:users sample sample
 COPY --chown=ray:users cluster cluster
 RUN pip install --no-cache-dir --no-deps --editable . \
-    && python -c "from hpd_core.embedded import embedded_model_folder; embedded_model_folder('smollm2')"
+    && python -c "from hpd_core.models.embedded import embedded_model_folder; embedded_model_folder('smollm2')"
 
 CMD ["python", "pipelines/extract.py", "--config", "configs/demo.yaml"]

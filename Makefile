@@ -2,7 +2,7 @@
 # make test    the whole suite, two tests at a time, but for what takes many minutes (make soak)
 # make check   ruff and mypy
 # make soak    that, and property-based tests with examples drawn anew (make test draws the same ones every time)
-# make rivals  install vLLM (CPU) beside it, for pipelines/benchmark.py --vllm .venv-rivals/bin/python
+# make rivals  install vLLM (CPU) beside it, for bench/benchmark.py --vllm .venv-rivals/bin/python
 # All but the last set up their own environment in .venv first.
 
 PYTHON ?= python3
@@ -10,7 +10,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 TRITON := $(VENV)/triton
-WITH_TRITON = @test ! -e $(TRITON) || HPD_NEEDS_TRITON=1 PYTHONPATH=$(CURDIR)/$(TRITON) $(BIN)/python -m pytest tests/core/test_triton.py
+WITH_TRITON = @test ! -e $(TRITON) || HPD_NEEDS_TRITON=1 PYTHONPATH=$(CURDIR)/$(TRITON) $(BIN)/python -m pytest tests/core/attention/test_triton.py
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check soak rivals clean browser triton

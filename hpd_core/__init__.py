@@ -12,15 +12,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hpd_core.baseline import AutoregressiveBaseline
+    from hpd_core.baselines.autoregressive import AutoregressiveBaseline
+    from hpd_core.baselines.null_engine import NullEngine
     from hpd_core.config import EngineConfig
     from hpd_core.engine import Engine
     from hpd_core.errors import EngineError, HPDError, ModelError, PromptError
     from hpd_core.extractor import ExtractionFuture, ExtractionMetrics
-    from hpd_core.grounding import ground
-    from hpd_core.null_engine import NullEngine
-    from hpd_core.prepare import DocumentTokenizer
-    from hpd_core.prompt import PromptTemplate
+    from hpd_core.prompt_builder import DocumentTokenizer
+    from hpd_core.text.grounding import ground
+    from hpd_core.text.template import PromptTemplate
     from hpd_core.types import Attribute, CategorySchema, ErrorCode, Evidence, Record, RecordResult, Value
 
 __all__ = [
@@ -49,15 +49,15 @@ __all__ = [
 # By module. torch and transformers take seconds to import, and many a process wants plain data only: each name is
 # imported when it is first asked for.
 _NAMES = {
-    "baseline": ("AutoregressiveBaseline",),
+    "baselines.autoregressive": ("AutoregressiveBaseline",),
     "config": ("EngineConfig",),
     "engine": ("Engine",),
     "errors": ("EngineError", "HPDError", "ModelError", "PromptError"),
     "extractor": ("ExtractionFuture", "ExtractionMetrics"),
-    "grounding": ("ground",),
-    "null_engine": ("NullEngine",),
-    "prepare": ("DocumentTokenizer",),
-    "prompt": ("PromptTemplate",),
+    "text.grounding": ("ground",),
+    "baselines.null_engine": ("NullEngine",),
+    "prompt_builder": ("DocumentTokenizer",),
+    "text.template": ("PromptTemplate",),
     "types": ("Attribute", "CategorySchema", "ErrorCode", "Evidence", "Record", "RecordResult", "Value"),
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}

@@ -6,7 +6,7 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from hpd_core.prompt import PromptTemplate
+from hpd_core.text.template import PromptTemplate
 
 LayoutName = Literal["tree", "stacked"]
 DTypeName = Literal["auto", "float32", "bfloat16", "float16"]

@@ -11,18 +11,18 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, Self
 
-from hpd_core import models
-from hpd_core.cohort import Prompt
 from hpd_core.config import EngineConfig
-from hpd_core.constraints import Constraints
-from hpd_core.decoder import Decoder, StepReport
+from hpd_core.decoding.decoder import Decoder, StepReport
+from hpd_core.decoding.prompt import Prompt
 from hpd_core.errors import EngineError, ModelError
 from hpd_core.extractor import ExtractionFuture, Extractor, Weights, refused_result
-from hpd_core.group import Group
-from hpd_core.prepare import PreparedPrompt, PromptBuilder, Refusal
-from hpd_core.tokenization import SegmentTokenizer
+from hpd_core.models import description, loading, steering
+from hpd_core.parallel.group import Group
+from hpd_core.prompt_builder import PreparedPrompt, PromptBuilder, Refusal
+from hpd_core.text.constraints import Constraints
+from hpd_core.text.tokenization import SegmentTokenizer
+from hpd_core.text.values import parse_value
 from hpd_core.types import Attribute, CategorySchema, Record, RecordResult, Value
-from hpd_core.values import parse_value
 
 
 @dataclass(eq=False, slots=True)
@@ -73,20 +73,20 @@ class Engine(Extractor):
         self._group = group
         if self.config.tensor_parallel > 1 and group is None:
             raise ModelError("tensor_parallel needs several processes, which Engine.from_pretrained starts")
-        models.attach(model)
+        steering.attach(model)
         self._weights = Weights.of(model)
         self._segments = SegmentTokenizer(tokenizer)
         vocab_size = model.get_output_embeddings().weight.shape[0]
         constraints = Constraints(tokenizer, vocab_size)
         used = constraints if self.config.constrain_values else None
-        self._builder = PromptBuilder(tokenizer, self.config, models.max_positions(model.config), used)
-        self.endings = endings = models.endings(model, self._segments)
+        self._builder = PromptBuilder(tokenizer, self.config, description.max_positions(model.config), used)
+        self.endings = endings = description.endings(model, self._segments)
         self._decoder: Decoder
         if group is not None:
             self._decoder = group.decoder(tokenizer, endings, constraints.table)
         else:
-            self._decoder = Decoder(model, endings, self.config, models.cache_shape(model), constraints.table)
-            models.verify(model, tokenizer, self._decoder)
+            self._decoder = Decoder(model, endings, self.config, description.cache_shape(model), constraints.table)
+            steering.verify(model, tokenizer, self._decoder)
             self._decoder.fit(self.config)
 
         self._inbox: deque[tuple[_Submission, list[PreparedPrompt]]] = deque()
@@ -103,7 +103,7 @@ class Engine(Extractor):
             return super()._load(model, config, adapter)
         group = Group(model, config, adapter)
         try:
-            tokenizer = models.load_tokenizer(model, config)
+            tokenizer = loading.load_tokenizer(model, config)
             group.load(tokenizer)
             engine = cls(group.weights.model, tokenizer, config, group)
         except BaseException as error:

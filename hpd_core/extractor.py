@@ -13,14 +13,14 @@ from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, ClassVar, Self
 
-from hpd_core import models
-from hpd_core.adapters import Adapter, add_adapter, open_adapter
 from hpd_core.config import EngineConfig
 from hpd_core.errors import EngineError, ModelError
-from hpd_core.prepare import Refusal
-from hpd_core.threads import in_passing_thread
+from hpd_core.models import description, loading
+from hpd_core.models.adapters import Adapter, add_adapter, open_adapter
+from hpd_core.prompt_builder import Refusal
+from hpd_core.system.threads import in_passing_thread
+from hpd_core.text.values import error_value
 from hpd_core.types import CategorySchema, Record, RecordResult
-from hpd_core.values import error_value
 
 logger = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ class Weights:
     Attributes:
         source: the folder or hub id it came from.
         adapter: what was put into it; its files may be gone.
-        whole_size: `models.size` of all of it, where this process has a part.
+        whole_size: `description.size` of all of it, where this process has a part.
     """
 
     model: Any
@@ -108,7 +108,7 @@ class Weights:
         with ExitStack() as stack:
             # Before the weights: what is wrong with an adapter's files is said within seconds.
             opened = None if adapter is None else stack.enter_context(open_adapter(adapter))
-            weights = cls(models.load_model(model, config), model, models.resolve_source(model), opened)
+            weights = cls(loading.load_model(model, config), model, loading.resolve_source(model), opened)
             if opened is not None:
                 add_adapter(weights.model, opened, weights.revision)
         return weights
@@ -116,7 +116,7 @@ class Weights:
     @cached_property
     def revision(self) -> str | None:
         """What names exactly the model, without the adapter."""
-        return models.model_revision(self.model, self.source)
+        return description.model_revision(self.model, self.source)
 
 
 class Extractor(ABC):
@@ -151,7 +151,7 @@ class Extractor(ABC):
     def _load(cls, model: str, config: EngineConfig, adapter: str | None) -> Self:
         if config.tensor_parallel > 1:
             raise ModelError(f"tensor_parallel is for the engine, not for {cls.decoding!r}; set it to 1")
-        tokenizer = models.load_tokenizer(model, config)
+        tokenizer = loading.load_tokenizer(model, config)
         weights = Weights.load(model, config, adapter)
         extractor = cls(weights.model, tokenizer, config)
         extractor._weights = weights
@@ -242,10 +242,10 @@ class Extractor(ABC):
             "attention": self.attention,
             "layers": self.layers,
             "quantization": self.config.quantization,
-            "model_size": self._weights.whole_size or models.size(model),
+            "model_size": self._weights.whole_size or description.size(model),
             "tensor_parallel": self.config.tensor_parallel,
             "device": str(model.device),
-            "device_name": models.device_name(model.device),
+            "device_name": description.device_name(model.device),
             "prompt_hash": self.config.prompt.hash,
             "notes": self.notes,
             "versions": versions(),

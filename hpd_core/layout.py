@@ -41,7 +41,7 @@ PUBLIC = -1
 """The scope of a token that is not private to one branch."""
 
 FREE = -1
-"""The state of a value that may be anything (see constraints.py)."""
+"""The state of a value that may be anything (see text/constraints.py)."""
 
 IntArray = npt.NDArray[np.int64]
 

@@ -137,7 +137,8 @@ class Value:
         items: the single values; several only for `multiple` attributes, empty unless `status` is "value".
         status: "value"; "absent" (the model said null: an answer); "truncated" (cut at K_max); "invalid" (no
             complete JSON value, wrong type or outside the enum); "error" (the record was not decoded).
-        raw: the text that the model wrote for this value, up to the first newline or to where it was all (ending.py).
+        raw: the text that the model wrote for this value, up to the first newline or to where it was all
+            (text/endings.py).
         num_tokens: number of generated tokens, the one that ends it included.
         num_dropped: characters after the first complete JSON value that were dropped (a comma apart).
         logprob_mean, logprob_min: over the generated tokens, natural logarithm; None if there are none.

@@ -23,7 +23,7 @@ from rich.console import Console
 
 from pipelines.comparing.comparison import MAX_EXAMPLES, SEED, compare_runs
 from pipelines.comparing.pages import write_pages
-from pipelines.comparing.printing import print_comparison
+from pipelines.comparing.terminal_text import print_comparison
 from pipelines.errors import UsageError
 from pipelines.reporting import formats
 

@@ -4,7 +4,7 @@
     python pipelines/evaluate.py out/tree --gold oa-mine.test.jsonl --by-attribute --json
 
 Reads a finished run's `products`, `attributes` and `dead_letter` tables; run and gold file may be local paths
-or any fsspec URI. What is counted, and how, is in scoring.py and docs/evaluation.md. Exit code: 0 evaluated,
+or any fsspec URI. What is counted, and how, is in quality/scoring.py and docs/evaluation.md. Exit code: 0 evaluated,
 2 usage (no such file, a folder that is no run, gold that does not belong to the run).
 """
 
@@ -24,15 +24,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from pipelines.console.terminal import SafeTable
 from pipelines.errors import UsageError
-from pipelines.evaluation import (
-    AttributeScore,
-    CategoryScore,
-    Evaluation,
-    evaluate_run,
-)
-from pipelines.scoring import Comparison, Counts, Estimate, Judgement, Outcome
-from pipelines.terminal import SafeTable
+from pipelines.quality.evaluation import AttributeScore, CategoryScore, Evaluation, evaluate_run
+from pipelines.quality.scoring import Comparison, Counts, Estimate, Judgement, Outcome
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 

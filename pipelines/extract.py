@@ -23,7 +23,7 @@ if not __package__:
 import typer
 from rich.console import Console
 
-from pipelines.command import EXIT_CLEAN, run_command
+from pipelines.console.exit_codes import EXIT_CLEAN, run_command
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -60,13 +60,13 @@ def _run(
     console: Console, config: str, changes: list[str], limit: int | None, dry_run: bool, as_json: bool, show: int
 ) -> int:
     # Imported here: `--help` and wrong options answer at once, without torch.
-    from pipelines import summary
-    from pipelines.census import count_categories
-    from pipelines.config import JobConfig
-    from pipelines.config_file import load_config
-    from pipelines.job import run_job
-    from pipelines.planned import plan_job
-    from pipelines.preview import preview_table
+    from pipelines.config.extraction import JobConfig
+    from pipelines.config.loading import load_config
+    from pipelines.job import summary
+    from pipelines.job.category_counts import count_categories
+    from pipelines.job.driver import run_job
+    from pipelines.job.preflight import plan_job
+    from pipelines.job.preview import preview_table
 
     job = plan_job(load_config(JobConfig, config, changes), limit)
     if dry_run:

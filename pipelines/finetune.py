@@ -21,7 +21,7 @@ if not __package__:
 import typer
 from rich.console import Console
 
-from pipelines.command import EXIT_CLEAN, run_command
+from pipelines.console.exit_codes import EXIT_CLEAN, run_command
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -41,9 +41,9 @@ def finetune(
 
     def work() -> int:
         # Imported here: `--help` and wrong options answer at once, without torch.
-        from pipelines.config_file import load_config
-        from pipelines.training.config import FinetuneConfig
-        from pipelines.training.run import run_finetuning
+        from pipelines.config.finetuning import FinetuneConfig
+        from pipelines.config.loading import load_config
+        from pipelines.training.driver import run_finetuning
 
         run_finetuning(load_config(FinetuneConfig, config, overrides or []), console, dry_run=dry_run)
         return EXIT_CLEAN

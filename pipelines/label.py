@@ -22,7 +22,7 @@ if not __package__:
 import typer
 from rich.console import Console
 
-from pipelines.command import run_command
+from pipelines.console.exit_codes import run_command
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -48,17 +48,17 @@ def _run(
     console: Console, config_path: str, changes: list[str], limit: int | None, retry_rejected: bool, as_json: bool
 ) -> int:
     # Imported here: `--help` and wrong options answer at once, without torch.
-    from pipelines.config_file import load_config
-    from pipelines.labelling import report
-    from pipelines.labelling.config import LabelConfig
-    from pipelines.labelling.job import run_labelling
+    from pipelines.config.labelling import LabelConfig
+    from pipelines.config.loading import load_config
+    from pipelines.labelling import progress_lines
+    from pipelines.labelling.driver import run_labelling
 
     config = load_config(LabelConfig, config_path, changes)
     outcome = run_labelling(config, console, limit=limit, retry_rejected=retry_rejected)
-    report.print_outcome(console, config, outcome)
+    progress_lines.print_outcome(console, config, outcome)
     if as_json:
-        print(json.dumps(report.outcome_json(config, outcome), ensure_ascii=False))
-    return report.exit_code(outcome)
+        print(json.dumps(progress_lines.outcome_json(config, outcome), ensure_ascii=False))
+    return progress_lines.exit_code(outcome)
 
 
 if __name__ == "__main__":

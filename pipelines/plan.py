@@ -26,7 +26,7 @@ if not __package__:
 import typer
 from rich.console import Console
 
-from pipelines.command import EXIT_CLEAN, run_command
+from pipelines.console.exit_codes import EXIT_CLEAN, run_command
 from pipelines.errors import UsageError
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -77,10 +77,10 @@ def plan(
         if efficiency is not None and on is None:
             raise UsageError("--efficiency goes with --on")
         # Imported here: `--help` and wrong options answer at once, without torch.
-        from pipelines.costing import show
+        from pipelines.costing import forecast_text
         from pipelines.costing.backtest import describe
+        from pipelines.costing.driver import Planner
         from pipelines.costing.forecast import FORECAST_NAME
-        from pipelines.costing.planner import Planner
         from pipelines.costing.scenarios import DEADLINES
 
         planner = Planner.open(config, overrides or [], limit, folder, on, console)
@@ -97,8 +97,8 @@ def plan(
                 forecast = planner.from_run(str(from_run), utilisation)
             forecast = planner.store(forecast, on, efficiency)
             place, hours = planner.folder.describe(FORECAST_NAME), deadline or list(DEADLINES)
-            show.print_forecast(console, forecast, hours, place)
-            answer = show.forecast_json(forecast, hours, place)
+            forecast_text.print_forecast(console, forecast, hours, place)
+            answer = forecast_text.forecast_json(forecast, hours, place)
         if as_json:
             print(json.dumps(answer, ensure_ascii=False))
         return EXIT_CLEAN

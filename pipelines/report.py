@@ -21,13 +21,13 @@ if not __package__:
 
 import typer
 
-from pipelines.command import EXIT_USAGE
+from pipelines.console.exit_codes import EXIT_USAGE
 from pipelines.errors import UsageError
-from pipelines.folders import Folder
 from pipelines.reporting import formats
 from pipelines.reporting.facts import Facts
 from pipelines.reporting.gather import Wishes, gather
 from pipelines.reporting.page import render_html, render_json, render_markdown
+from pipelines.store.folders import Folder
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 

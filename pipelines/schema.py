@@ -29,10 +29,10 @@ from rich.table import Table
 
 from hpd_core import Attribute, CategorySchema
 from pipelines.errors import UsageError
-from pipelines.folders import open_filesystem
-from pipelines.gold import WORDS_FOR_NOTHING, GoldProduct, read_gold
-from pipelines.schemas import load_schemas
-from pipelines.scoring import fold
+from pipelines.quality.gold import WORDS_FOR_NOTHING, GoldProduct, read_gold
+from pipelines.quality.scoring import fold
+from pipelines.schemas.schema_file import load_schemas
+from pipelines.store.folders import open_filesystem
 
 _MAX_ATTRIBUTES = 64  # what the engine is tested with
 _MAX_ENUM_VALUES = 100

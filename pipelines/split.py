@@ -27,11 +27,11 @@ if not __package__:
 import typer
 import yaml
 
-from pipelines.command import EXIT_CLEAN, run_command
+from pipelines.console.exit_codes import EXIT_CLEAN, run_command
 from pipelines.errors import UsageError
-from pipelines.fingerprints import fingerprint
-from pipelines.folders import Folder
-from pipelines.gold import GoldProduct, parse_gold, read_lines
+from pipelines.quality.fingerprints import fingerprint
+from pipelines.quality.gold import GoldProduct, parse_gold, read_lines
+from pipelines.store.folders import Folder
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 

@@ -24,15 +24,15 @@ if not __package__:
 import typer
 from rich.console import Console
 
-from pipelines.clustering.clusters import run_shards
-from pipelines.command import EXIT_CLEAN, EXIT_STOPPED, EXIT_USAGE
+from pipelines.console.exit_codes import EXIT_CLEAN, EXIT_STOPPED, EXIT_USAGE
+from pipelines.console.progress import describe_counts, format_seconds
 from pipelines.errors import RunError, UsageError
-from pipelines.folders import Folder
-from pipelines.lease import RunLease
-from pipelines.ledger import Ledger
-from pipelines.progress import describe_counts, format_seconds
-from pipelines.run_plan import find_plan
-from pipelines.totals import Totals
+from pipelines.job.clustering.clusters import run_shards
+from pipelines.job.run_plan import find_plan
+from pipelines.store.folders import Folder
+from pipelines.store.lease import RunLease
+from pipelines.store.ledger import Ledger
+from pipelines.store.totals import Totals
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 

@@ -201,7 +201,7 @@ def _close(schema: Any) -> None:
 
 
 def test_the_job_of_the_cluster_is_a_job() -> None:
-    from pipelines.config import JobConfig
+    from pipelines.config.extraction import JobConfig
 
     config = JobConfig.model_validate(load("job.yaml"))
     assert config.actors.num_gpus == 1, "on a cluster at rest there is no GPU to be found"

@@ -1,4 +1,4 @@
-// Attention of one layer for the prompts of one cohort, on a CPU: what `hpd_core.attention` says it does.
+// Attention of one layer for the prompts of one cohort, on a CPU: what `hpd_core.attention.plan` says it does.
 //
 // A task is a prompt and a KV head: its query rows are the prompt's tokens of this step, times the query heads that share
 // the KV head. Each query row has a lane of the vectors: a vector of scores is one column's for LANES queries, so that maxima
@@ -6,7 +6,7 @@
 // the values; who sees whom is decided from positions and scopes on the way, so that there is no mask of rows by columns.
 //
 // Both products have the cache on their left, where it lies: keys as rows of columns, values in blocks of some columns as rows
-// of dimensions (hpd_core/cache.py keeps them so). What is on the right is made for each block of queries: the queries, then
+// of dimensions (hpd_core/attention/kv_cache.py keeps them so). What is on the right is made for each block of queries: the queries, then
 // their weights. In bf16 an instruction takes two numbers of a sum at a time, so a lane of 32 bits holds a pair of neighbours of a sum;
 // in fp32 one.
 //

@@ -4,7 +4,7 @@
 
 #include "vectors.h"
 
-// Attention of one cohort in one layer. native/attention.py has the same fields in the same order. Strides count numbers, not bytes.
+// Attention of one cohort in one layer. attention/native.py has the same fields in the same order. Strides count numbers, not bytes.
 struct Problem {
   int64_t num_prompts, num_kv_heads, group, key_size, value_size, window;
   double scale, softcap;                                   // softcap 0: none

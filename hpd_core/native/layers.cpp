@@ -1,5 +1,5 @@
 // All decoder layers of a model in one call, where all of their products are by tiles: the functions of this folder, as
-// hpd_core/forward.py calls them one by one, with the same numbers bit for bit. It saves Python between them, which in a step of
+// hpd_core/layers/forward.py calls them one by one, with the same numbers bit for bit. It saves Python between them, which in a step of
 // few tokens takes half as long as reading all weights, and way from cache to cache.
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace {
 
-// As native/layers.py has them, field by field.
+// As layers/native.py has them, field by field.
 
 // Of a product, packed: `blocks` blocks of columns; bias: [columns] or null.
 struct Linear {

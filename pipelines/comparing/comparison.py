@@ -1,5 +1,5 @@
-"""Two runs, compared: everything as data. How answers are counted is in agreement.py, how they are joined in
-joining.py."""
+"""Two runs, compared: everything as data. How answers are counted is in comparing/answer_changes.py, how they are
+joined in joining.py."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipelines.comparing.agreement import (
+from pipelines.comparing.answer_changes import (
     Agreement,
     AttributeAgreement,
     CategoryAgreement,
@@ -18,14 +18,14 @@ from pipelines.comparing.agreement import (
     clustered,
     summarise,
 )
+from pipelines.comparing.compared_run import Side, open_sides
+from pipelines.comparing.cost_figures import Figures, read_figures
 from pipelines.comparing.examples import Example, read_examples
-from pipelines.comparing.figures import Figures, read_figures
+from pipelines.comparing.gold_comparison import Label, Quality, compare_quality
 from pipelines.comparing.joining import Join, RowCounts, Sampled
-from pipelines.comparing.quality import Label, Quality, compare_quality
-from pipelines.comparing.settings import Settings, compare_settings
-from pipelines.comparing.sides import Side, open_sides
+from pipelines.comparing.setting_changes import Settings, compare_settings
 from pipelines.errors import UsageError
-from pipelines.runs import RowKey
+from pipelines.quality.run_answers import RowKey
 from pipelines.status import State
 
 MAX_EXAMPLES = 50
@@ -99,7 +99,7 @@ def compare_runs(
 
     Args:
         a, b: output folders, local or any fsspec URI; finished runs or such that are still going.
-        gold: gold file in either layout of gold.py.
+        gold: gold file in either layout of quality/gold.py.
         max_examples: differing answers that are shown in full.
         seed: of their draw.
 

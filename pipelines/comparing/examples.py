@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hpd_core import Evidence
+from pipelines.comparing.compared_run import Side
 from pipelines.comparing.joining import Place, Sampled
-from pipelines.comparing.sides import Side
+from pipelines.quality.run_answers import RowKey, answer_probability
 from pipelines.reporting.facts import FieldText
 from pipelines.reporting.highlight import Mark, cut, fits
-from pipelines.reporting.scan import Pairs
-from pipelines.reporting.texts import Wanted, read_texts
-from pipelines.runs import RowKey, answer_probability
+from pipelines.reporting.source_texts import Wanted, read_texts
+from pipelines.reporting.table_scan import Pairs
 
 Right = Literal["a", "b", "both", "neither"]
 

@@ -28,10 +28,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.comparing.agreement import STATUSES, WRITTEN_STATUSES, Cell, Moments
-from pipelines.comparing.sides import Side
+from pipelines.comparing.answer_changes import STATUSES, WRITTEN_STATUSES, Cell, Moments
+from pipelines.comparing.compared_run import Side
 from pipelines.errors import UsageError
-from pipelines.runs import RowKey
+from pipelines.quality.run_answers import RowKey
 
 MEMORY_LIMIT = "2GB"  # of DuckDB
 _MAX_THREADS = 8  # each needs memory of its own

@@ -8,13 +8,13 @@ from typing import Any
 
 from markupsafe import Markup
 
-from pipelines.comparing import words
-from pipelines.comparing.agreement import KINDS, Agreement, CategoryAgreement, Kind
+from pipelines.comparing import phrases
+from pipelines.comparing.answer_changes import KINDS, Agreement, CategoryAgreement, Kind
 from pipelines.comparing.comparison import RunComparison
-from pipelines.folders import Folder
 from pipelines.reporting import charts
 from pipelines.reporting.facts import Segment
-from pipelines.reporting.rendering import Templates
+from pipelines.reporting.templating import Templates
+from pipelines.store.folders import Folder
 
 # Lines of a list: in the page, and before a click; compare.json has all.
 _MAX_LINES, _SHOWN_ATTRIBUTES = 500, 25
@@ -54,7 +54,7 @@ def render_markdown(comparison: RunComparison) -> str:
 
 
 def _templates() -> Templates:
-    functions = {"bar": charts.bar, "stacked": charts.stacked, "words": words, "parts": _parts}
+    functions = {"bar": charts.bar, "stacked": charts.stacked, "words": phrases, "parts": _parts}
     return Templates("pipelines.comparing", {"owner": _owner, "match": _match}, functions)
 
 

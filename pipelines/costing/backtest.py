@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pipelines.costing.draw import MIN_ROWS, draw_rows
 from pipelines.costing.estimate import Measurements, estimate
+from pipelines.costing.pilot_rows import MIN_ROWS, draw_rows
 from pipelines.costing.strata import make_strata
 from pipelines.costing.survey import Cell, CellCount, Survey, row_number
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, TypeAdapter, ValidationError
 
 from pipelines.errors import UsageError
-from pipelines.folders import Folder, open_filesystem
+from pipelines.store.folders import Folder, open_filesystem
 
 FORECAST_NAME = "forecast.json"
 _VERSION = 1

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipelines.config import CostConfig, JobConfig
+from pipelines.config.extraction import CostConfig, JobConfig
 from pipelines.costing.forecast import Price
 from pipelines.errors import UsageError
-from pipelines.prices import Instance, engine_price, price_table
+from pipelines.job.prices import Instance, engine_price, price_table
 
 _TABLE = Path(__file__).with_name("gpus.csv")
 EFFICIENCY = 0.4

@@ -20,19 +20,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from rich.console import Console
 
-from pipelines.config import CostConfig, InputConfig, JobConfig
-from pipelines.costing.draw import Draw
+from pipelines.catalog.readers import pick_rows
+from pipelines.catalog.rows import field_text, row_json
+from pipelines.catalog.sharding import Piece, Shard
+from pipelines.config.extraction import CostConfig, InputConfig, JobConfig
+from pipelines.costing.pilot_rows import Draw
 from pipelines.costing.survey import merged_pieces
 from pipelines.errors import RunError, UsageError
-from pipelines.folders import Folder
-from pipelines.job import run_job
-from pipelines.ledger import Ledger
-from pipelines.planned import PlannedJob, plan_job
-from pipelines.readers import pick_rows
-from pipelines.rows import field_text, row_json
-from pipelines.run_plan import differences
-from pipelines.sharding import Piece, Shard
-from pipelines.tables import open_part, read_part
+from pipelines.job.driver import run_job
+from pipelines.job.preflight import PlannedJob, plan_job
+from pipelines.job.run_plan import differences
+from pipelines.store.folders import Folder
+from pipelines.store.ledger import Ledger
+from pipelines.store.tables import open_part, read_part
 
 DRAW_NAME = "draw.json"
 SAMPLE_NAME = "sample.jsonl"

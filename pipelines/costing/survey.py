@@ -16,10 +16,10 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from hpd_core import Record
-from pipelines.planned import PlannedJob
-from pipelines.readers import SourceRow, read_piece
-from pipelines.rows import Refusal, to_record
-from pipelines.sharding import Piece
+from pipelines.catalog.readers import SourceRow, read_piece
+from pipelines.catalog.rows import Refusal, to_record
+from pipelines.catalog.sharding import Piece
+from pipelines.job.preflight import PlannedJob
 
 # Rows between two calls of `on_progress`.
 _CHUNK = 10_000

@@ -17,11 +17,11 @@ import openai
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
 from hpd_core import CategorySchema, Record
+from pipelines.config.labelling import OpenAITeacherConfig
 from pipelines.errors import RunError, UsageError
-from pipelines.labelling.answers import judge, read_answer
-from pipelines.labelling.config import OpenAITeacherConfig
 from pipelines.labelling.pacing import Budget, BudgetReached, Pace
-from pipelines.labelling.questions import Message, asked_again, product_messages, prompt_hash, response_format
+from pipelines.labelling.teacher_answers import judge, read_answer
+from pipelines.labelling.teacher_prompts import Message, asked_again, product_messages, prompt_hash, response_format
 from pipelines.labelling.teachers import Usage, Verdict
 
 _MAX_SHOWN_MESSAGE = 300

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
 
 from hpd_core import AutoregressiveBaseline, CategorySchema, EngineError, HPDError, Record, RecordResult
+from pipelines.config.labelling import SelfTeacherConfig
 from pipelines.errors import RunError, UsageError
-from pipelines.labelling.answers import Labels, judge
-from pipelines.labelling.config import SelfTeacherConfig
+from pipelines.labelling.teacher_answers import Labels, judge
 
 # The teacher could not be had: nothing is said about the product, a rerun asks again by itself.
 UNANSWERED = frozenset({"timeout", "unreachable", "rate_limited", "server_error", "no_budget", "teacher_ended"})

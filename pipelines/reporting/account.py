@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipelines.finish import TOKEN_METRICS
+from pipelines.job.finish_stage import TOKEN_METRICS
 from pipelines.reporting.facts import Account, EngineTime, Money
-from pipelines.reporting.parts import Parts
-from pipelines.totals import sum_of_known
+from pipelines.reporting.part_reader import Parts
+from pipelines.store.totals import sum_of_known
 
 _COLUMNS = (
     *("shard", "started_at", "finished_at", "retries", "num_rows", "num_products", "num_carried", "num_steps"),

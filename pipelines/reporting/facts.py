@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pipelines.scoring import Estimate
+from pipelines.quality.scoring import Estimate
 from pipelines.status import State
 
 

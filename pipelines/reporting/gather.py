@@ -7,9 +7,7 @@ from dataclasses import dataclass
 
 from pipelines.errors import UsageError
 from pipelines.reporting.account import ShardTotals, read_account
-from pipelines.reporting.compared import compared_run, read_compared
-from pipelines.reporting.dead import read_dead_letters
-from pipelines.reporting.draw import draw
+from pipelines.reporting.dead_letters import read_dead_letters
 from pipelines.reporting.facts import (
     Account,
     CategoryFacts,
@@ -19,11 +17,13 @@ from pipelines.reporting.facts import (
     InputFile,
     Totals,
 )
-from pipelines.reporting.opened import OpenedRun, open_run, state_notes
+from pipelines.reporting.gold_scores import read_quality
+from pipelines.reporting.other_runs import compared_run, read_compared
 from pipelines.reporting.outlook import find_forecast, forecast_facts, outlook, priced
-from pipelines.reporting.quality import read_quality
+from pipelines.reporting.run_folder import OpenedRun, open_run, state_notes
 from pipelines.reporting.sample import GoldIndex, build_sample
-from pipelines.reporting.scan import CategorySums, scan_attributes, scan_products
+from pipelines.reporting.sample_draw import draw
+from pipelines.reporting.table_scan import CategorySums, scan_attributes, scan_products
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from pipelines.costing.forecast import FORECAST_NAME, Forecast, Interval, Price,
 from pipelines.costing.machines import gpu_table, is_same_gpu
 from pipelines.costing.scenarios import deadlines, sensitivity
 from pipelines.errors import UsageError
-from pipelines.folders import Folder
 from pipelines.reporting.facts import (
     Account,
     CategoryFacts,
@@ -20,7 +19,8 @@ from pipelines.reporting.facts import (
     SensitivityFacts,
     Totals,
 )
-from pipelines.reporting.opened import OpenedRun
+from pipelines.reporting.run_folder import OpenedRun
+from pipelines.store.folders import Folder
 
 
 def find_forecast(uri: str, place: str | None) -> tuple[Forecast | None, str, list[str]]:

@@ -1,4 +1,4 @@
-"""Facts as one HTML file, as Markdown and as JSON. How they are kept apart from a catalog's text is in rendering.py."""
+"""Facts as one HTML file, as Markdown and as JSON. What keeps them apart from a catalog's text is templating.py."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from markupsafe import Markup
 
 from pipelines.reporting import charts
 from pipelines.reporting.facts import CategoryFacts, Expectation, Facts, SampledProduct, SampledValue, Segment
-from pipelines.reporting.rendering import Templates
-from pipelines.reporting.scan import DOUBTFUL
-from pipelines.totals import sum_of_known
+from pipelines.reporting.table_scan import DOUBTFUL
+from pipelines.reporting.templating import Templates
+from pipelines.store.totals import sum_of_known
 
 _CHARTS = {name: getattr(charts, name) for name in ("bar", "stacked", "change", "interval", "progress", "scatter")}
 _NUM_COLOURS = 8

@@ -11,17 +11,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.gold import GoldProduct, GoldValue
-from pipelines.reporting.draw import Drawn
+from pipelines.job.run_plan import Plan
+from pipelines.quality.gold import GoldProduct, GoldValue
+from pipelines.quality.run_answers import answer_probability
+from pipelines.quality.scoring import Answer, Outcome, judge
 from pipelines.reporting.facts import FieldText, Place, Sample, SampledProduct, SampledValue
 from pipelines.reporting.formats import shortened
 from pipelines.reporting.highlight import Mark, cut, fits
-from pipelines.reporting.parts import Parts
-from pipelines.reporting.scan import Pairs
-from pipelines.reporting.texts import Key, Wanted, read_texts
-from pipelines.run_plan import Plan
-from pipelines.runs import answer_probability
-from pipelines.scoring import Answer, Outcome, judge
+from pipelines.reporting.part_reader import Parts
+from pipelines.reporting.sample_draw import Drawn
+from pipelines.reporting.source_texts import Key, Wanted, read_texts
+from pipelines.reporting.table_scan import Pairs
 
 _KEY = ("source_file", "source_row")
 _PRODUCT_COLUMNS = (*_KEY, "product_id", "category", "input_hash")

@@ -14,8 +14,8 @@ from typing import Any, Literal, Protocol
 import yaml
 
 from hpd_core import Attribute
-from pipelines.scoring import fold, words_pattern
-from pipelines.training.data import Items
+from pipelines.quality.scoring import fold, words_pattern
+from pipelines.training.labelled_products import Items
 
 _TRUE = 0.6  # share of the booleans that are true
 _CONVERTED = 0.4  # share of the numbers that are stated in another unit, where there is one

@@ -8,15 +8,15 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from hpd_core import AutoregressiveBaseline, Engine
-from hpd_core.training import attach_training
-from pipelines.scoring import Answer, Counts, count, judge
-from pipelines.training.config import FinetuneConfig
-from pipelines.training.data import Product, is_held_out
+from hpd_core.training.loss import attach_training
+from pipelines.config.finetuning import FinetuneConfig
+from pipelines.quality.scoring import Answer, Counts, count, judge
+from pipelines.training.labelled_products import Product, is_held_out
 
 
 @dataclass(frozen=True, slots=True)
 class ValidationScore:
-    """Scores over the validation products (see scoring.py).
+    """Scores over the validation products (see quality/scoring.py).
 
     `num_answered` counts attributes that nobody labelled and that got a value: not wrong for sure, but suspicious.
     `refusals`: why the engine refused products, such as one that is too long.

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from hpd_core import Engine, cache
-from hpd_core.embedded import embedded_model_folder
+from hpd_core import Engine
+from hpd_core.attention import kv_cache
 from hpd_core.errors import ModelError
+from hpd_core.models.embedded import embedded_model_folder
 from tests.tiny_model import build_tokenizer
 
 from .engines import LAYOUTS, config
@@ -53,13 +54,13 @@ def fresh(tiny_model_dir: Path) -> Iterator[Engine]:
 @pytest.fixture
 def poison(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cache that holds nothing is full of large numbers, or of none at all: whoever reads it is found out."""
-    monkeypatch.setattr(cache, "UNUSED_FILL", 1e4)
-    take = cache.CachePool.take
+    monkeypatch.setattr(kv_cache, "UNUSED_FILL", 1e4)
+    take = kv_cache.CachePool.take
 
-    def poisoned(pool: cache.CachePool, num_prompts: int, capacity: int) -> cache.CacheBlock:
+    def poisoned(pool: kv_cache.CachePool, num_prompts: int, capacity: int) -> kv_cache.CacheBlock:
         block = take(pool, num_prompts, capacity)
         if not pool.order.fills:
             block.memory.fill_(math.nan)
         return block
 
-    monkeypatch.setattr(cache.CachePool, "take", poisoned)
+    monkeypatch.setattr(kv_cache.CachePool, "take", poisoned)

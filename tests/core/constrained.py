@@ -10,7 +10,7 @@ from typing import Any
 import regex
 
 from hpd_core import Attribute
-from hpd_core.reference import Choices
+from hpd_core.baselines.reference import Choices
 
 
 def answer_pattern(attribute: Attribute) -> regex.Pattern[str] | None:

@@ -10,7 +10,7 @@ from hpd_core import (
     EngineConfig,
     RecordResult,
 )
-from hpd_core.decoder import StepReport
+from hpd_core.decoding.decoder import StepReport
 
 TIMEOUT = 600
 """Seconds after which something hangs. On a busy machine a thread may not be run for long, and nothing is wrong."""

@@ -8,15 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from hpd_core.cohort import Prompt
+from hpd_core.baselines.reference import Choices, ReferenceValue, StackedSkeleton, decode_chain, decode_stacked
 from hpd_core.config import EngineConfig
-from hpd_core.constraints import StateTable
-from hpd_core.decoder import Decoder, StepReport
-from hpd_core.drafts import Drafter, DraftSource
-from hpd_core.ending import Endings, Read
+from hpd_core.decoding.decoder import Decoder, StepReport
+from hpd_core.decoding.drafts import Drafter, DraftSource
+from hpd_core.decoding.prompt import Prompt
 from hpd_core.layout import FREE, Branch, IntArray, StackedObject, stacked_layout, tree_layout
-from hpd_core.models import attach, cache_shape
-from hpd_core.reference import Choices, ReferenceValue, StackedSkeleton, decode_chain, decode_stacked
+from hpd_core.models.description import cache_shape
+from hpd_core.models.steering import attach
+from hpd_core.text.constraints import StateTable
+from hpd_core.text.endings import Endings, Read
 
 from .families import VOCABULARY
 

@@ -12,8 +12,8 @@ from unittest.mock import patch
 import pytest
 import torch
 
+from hpd_core.layers.native import NativeLayers
 from hpd_core.native import library
-from hpd_core.native.layers import NativeLayers
 
 
 def _missing() -> str | None:

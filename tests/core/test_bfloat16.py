@@ -15,9 +15,9 @@ import pytest
 import torch
 
 from hpd_core import Attribute, CategorySchema, Engine, EngineConfig, Record
-from hpd_core.cohort import Prompt
+from hpd_core.decoding.prompt import Prompt
 from hpd_core.layout import attention_mask, fill_layout
-from hpd_core.models import load_model
+from hpd_core.models.loading import load_model
 from hpd_core.native.linear import has_tiles
 
 K_MAX = 12

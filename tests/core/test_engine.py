@@ -23,10 +23,10 @@ from hpd_core import (
     Record,
     RecordResult,
 )
-from hpd_core import prompt as texts
-from hpd_core.prepare import PromptBuilder
-from hpd_core.prompt import render_document, render_key
-from hpd_core.reference import ReferenceValue, StackedSkeleton, decode_chain, decode_stacked
+from hpd_core.baselines.reference import ReferenceValue, StackedSkeleton, decode_chain, decode_stacked
+from hpd_core.prompt_builder import PromptBuilder
+from hpd_core.text import template as texts
+from hpd_core.text.template import render_document, render_key
 from tests.tiny_model import answering_model, answering_tokenizer
 
 from .constrained import text_choices

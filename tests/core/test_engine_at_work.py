@@ -12,16 +12,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from hpd_core import (
-    Engine,
-    EngineConfig,
-    EngineError,
-    ErrorCode,
-    Record,
-    decoder,
-)
-from hpd_core.drafts import Drafter
-from hpd_core.prepare import PromptBuilder
+from hpd_core import Engine, EngineConfig, EngineError, ErrorCode, Record
+from hpd_core.decoding import decoder
+from hpd_core.decoding.drafts import Drafter
+from hpd_core.prompt_builder import PromptBuilder
 from tests.tiny_model import answering_tokenizer
 
 from .engines import LAYOUTS, TIMEOUT, Steps, answers, config

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from hpd_core import AutoregressiveBaseline, Engine, EngineConfig, attention, forward
-from hpd_core.decoder import StepReport
-from hpd_core.examples import Example
+from hpd_core import AutoregressiveBaseline, Engine, EngineConfig
+from hpd_core.attention import plan, sdpa
+from hpd_core.decoding.decoder import StepReport
+from hpd_core.layers import forward
 from hpd_core.layout import fill_layout
-from hpd_core.training import attach_training, collate, forward_loss
+from hpd_core.training.examples import Example
+from hpd_core.training.loss import attach_training, collate, forward_loss
 from tests.core.engines import answers
 from tests.core.families import build_model
 from tests.core.helpers import Prompter, assert_equals_oracle, decode, random_case, random_endings, random_ids
@@ -46,14 +48,14 @@ def test_decoding_equals_the_oracle_and_never_waits(
     oracle = build_model(family)
     source = Prompter(decode(build_model(family), cases, endings, EngineConfig()), rng, spoilt=0.3)
     num_fused = 0
-    fused = attention.sdpa_attention
+    fused = sdpa.sdpa_attention
 
     def counted(*args: Any, **kwargs: Any) -> torch.Tensor:
         nonlocal num_fused
         num_fused += 1
         return fused(*args, **kwargs)
 
-    monkeypatch.setattr(attention, "sdpa_attention", counted)
+    monkeypatch.setattr(plan, "sdpa_attention", counted)
     reports: list[StepReport] = []
     with pretended_gpu() as gpu:
         model = build_model(family).to("cuda")

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpd_core import Engine, EngineConfig, EngineError
-from hpd_core.cohort import Cohort
-from hpd_core.decoder import Decoder
-from tests.core.attention_problems import SHAPES, Shape, check, on_device, problem
+from hpd_core.decoding.cohort import Cohort
+from hpd_core.decoding.decoder import Decoder
+from tests.core.attention.attention_problems import SHAPES, Shape, check, on_device, problem
 from tests.core.engines import answers
 from tests.core.families import build_model
 from tests.core.helpers import assert_equals_oracle, decode, random_case, random_endings, random_ids
@@ -51,7 +51,7 @@ def test_fp32_on_the_gpu_equals_the_oracle_on_the_cpu(
 @given(seed=st.integers(0, 2**32 - 1), shape=SHAPES, half=st.booleans())
 def test_the_kernel_in_triton_computes_attention(seed: int, shape: Shape, half: bool) -> None:
     """The problems that Triton's interpreter is given where there is no GPU, and those of half precision."""
-    from hpd_core.triton_attention import TritonAttention
+    from hpd_core.attention.triton import TritonAttention
 
     if half and shape.dtype == torch.bfloat16:
         shape = replace(shape, dtype=torch.float16)
@@ -126,7 +126,9 @@ def test_two_gpus_answer_as_one(tiny_model_dir: Path, monkeypatch: pytest.Monkey
         expected = answers(engine.extract(products(50), SCHEMAS))
     with Engine.from_pretrained(str(tiny_model_dir), config.model_copy(update={"tensor_parallel": 2})) as engine:
         assert answers(engine.extract(products(50), SCHEMAS)) == expected
-        [other] = [child for child in psutil.Process().children() if "hpd_core.followers" in " ".join(child.cmdline())]
+        [other] = [
+            child for child in psutil.Process().children() if "hpd_core.parallel.follower_process" in " ".join(child.cmdline())
+        ]
         other.kill()
         # It must not wait for ever for a process that is gone.
         with pytest.raises(EngineError, match=r"rank 1 .* died"):

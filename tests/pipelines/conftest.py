@@ -16,10 +16,10 @@ import pytest
 import yaml
 from rich.console import Console
 
-from pipelines.config import JobConfig
-from pipelines.config_file import parse_config
-from pipelines.job import Outcome, run_job
-from pipelines.planned import plan_job
+from pipelines.config.extraction import JobConfig
+from pipelines.config.loading import parse_config
+from pipelines.job.driver import Outcome, run_job
+from pipelines.job.preflight import plan_job
 
 SCHEMAS = {
     "categories": {

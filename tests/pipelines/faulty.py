@@ -17,10 +17,10 @@ import psutil
 
 from hpd_core import EngineError, Record
 from hpd_core.errors import EngineMemoryError
-from pipelines import stages
-from pipelines.context import JobContext
-from pipelines.decode import Decoder
-from pipelines.stages import Decode
+from pipelines.job import dataset
+from pipelines.job.context import JobContext
+from pipelines.job.dataset import Decode
+from pipelines.job.decode_stage import Decoder
 
 
 class _Engine:
@@ -124,7 +124,7 @@ class HoldingDecode(_WrappedDecode):
 def at_most_four_shards(output: Path) -> Iterator[None]:
     """Runs in the block do not come to their end, however late their driver hears of what is committed."""
     try:
-        with mock.patch.object(stages, "Decode", HoldingDecode):
+        with mock.patch.object(dataset, "Decode", HoldingDecode):
             yield
     finally:
         # Or its actor would hold a CPU for ever.
@@ -162,7 +162,9 @@ class BereavedDecode(_WrappedDecode):
         if not self.has_killed:
             self.has_killed = True
             [other] = [
-                child for child in psutil.Process().children() if "hpd_core.followers" in " ".join(child.cmdline())
+                child
+                for child in psutil.Process().children()
+                if "hpd_core.parallel.follower_process" in " ".join(child.cmdline())
             ]
             other.kill()
 

@@ -17,10 +17,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.folders import Folder
-from pipelines.run_plan import PLAN_NAME, Plan, PlannedFile
-from pipelines.sharding import Piece, Shard
-from pipelines.tables import ATTRIBUTES, DEAD_LETTER, PRODUCTS, TABLES, to_table
+from pipelines.catalog.sharding import Piece, Shard
+from pipelines.job.run_plan import PLAN_NAME, Plan, PlannedFile
+from pipelines.store.folders import Folder
+from pipelines.store.tables import ATTRIBUTES, DEAD_LETTER, PRODUCTS, TABLES, to_table
 from tests.pipelines.made_runs import START, shard_metrics
 
 NUM_ATTRIBUTES = 10
@@ -123,7 +123,7 @@ import json, sys
 from pipelines.comparing import joining
 joining.MEMORY_LIMIT = {memory_limit!r} or joining.MEMORY_LIMIT
 from pipelines.comparing.comparison import compare_runs
-from pipelines.comparing.agreement import KINDS
+from pipelines.comparing.answer_changes import KINDS
 found = compare_runs(*sys.argv[1:]).same_text.kinds
 
 # Of this program alone: what getrusage says begins with the memory of the process that started it.

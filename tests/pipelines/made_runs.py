@@ -13,12 +13,12 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from hpd_core import Attribute, CategorySchema, Record
-from pipelines.carryover import store_schemas
-from pipelines.folders import Folder
-from pipelines.prepare import input_hash
-from pipelines.run_plan import PLAN_NAME, Plan, PlannedFile
-from pipelines.sharding import Piece, Shard
-from pipelines.tables import to_table
+from pipelines.catalog.sharding import Piece, Shard
+from pipelines.job.carryover import store_schemas
+from pipelines.job.prepare_stage import input_hash
+from pipelines.job.run_plan import PLAN_NAME, Plan, PlannedFile
+from pipelines.store.folders import Folder
+from pipelines.store.tables import to_table
 
 START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 # A value, several of them, or a status other than "value".

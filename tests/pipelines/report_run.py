@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from hpd_core import Attribute, Record
-from hpd_core.grounding import Grounder
-from pipelines.prepare import input_hash
-from pipelines.run_plan import Plan, PlannedFile
-from pipelines.sharding import Piece, Shard
-from pipelines.tables import to_table
+from hpd_core.text.grounding import Grounder
+from pipelines.catalog.sharding import Piece, Shard
+from pipelines.job.prepare_stage import input_hash
+from pipelines.job.run_plan import Plan, PlannedFile
+from pipelines.store.tables import to_table
 
 START = datetime.datetime(2026, 11, 1, 12, tzinfo=datetime.UTC)
 ENGINE = {"model_id": "tiny", "layout": "tree", "decoding": "hpd", "device": "cpu", "versions": {"torch": "2"}}

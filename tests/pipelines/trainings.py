@@ -10,9 +10,9 @@ from typing import Any
 import yaml
 from rich.console import Console
 
-from pipelines.config_file import parse_config
-from pipelines.training.config import FinetuneConfig
-from pipelines.training.run import run_finetuning
+from pipelines.config.finetuning import FinetuneConfig
+from pipelines.config.loading import parse_config
+from pipelines.training.driver import run_finetuning
 
 COLOURS = ("red", "blue")
 

@@ -33,7 +33,7 @@ class _Patch(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Finds one module and wraps what it has."""
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
-        if name != "pipelines.folders":
+        if name != "pipelines.store.folders":
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path)
         assert spec is not None

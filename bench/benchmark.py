@@ -1,0 +1,184 @@
+"""Decoding speed of the layouts and their rivals, in one run, on the same records with the same answer lengths.
+
+    python bench/benchmark.py --config configs/demo.yaml --gold sample/gold.jsonl
+    python bench/benchmark.py --config configs/demo.yaml --workload listings
+    python bench/benchmark.py --config configs/demo.yaml --workload single
+    python bench/benchmark.py --config configs/demo.yaml --workload listings --sweep catalog --out plots
+
+The records are the job's, with a gold file, or made up (workloads/made_up.py). Every contender writes answers as
+long as the gold answers, whatever the model would say by itself, so that only speed differs; with --natural answers end
+where the model ends them. Prompts are built beforehand for all of them. Beside them run the yardsticks of
+speed/ceilings.py: how fast the bare model and its matrix products are on as many tokens as `tree` forwards.
+Prints a table, what a reader must know of single rows, and one JSON object as last line. A sweep
+(speed/sweeps.py) changes one thing at a time.
+
+The rivals that take one product at a time run on request (`--only NAME`, `--all`). So does vLLM with a JSON schema, the
+only one whose answers end by themselves, since a schema and a forced length exclude each other. `--compare-answers`
+is no race: whether `tree` and vLLM write the same values.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+if not __package__:
+    # Started as a file: Python has put this folder on the path, the checkout around it is needed.
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)
+
+import typer
+from rich.console import Console
+
+from bench.rivals.generate import load_draft_model
+from bench.rivals.vllm_process import VllmProcess
+from bench.rivals.vllm_requests import Requests
+from bench.speed.contenders import (
+    VLLM_AR,
+    VLLM_FAN_OUT,
+    EngineRuns,
+    check_names,
+    chosen,
+    vllm_contenders,
+    vllm_requests,
+)
+from bench.speed.latency import ask_alone, askers, vllm_askers, vllm_requests_alone
+from bench.speed.measured_rounds import Rounds, compare, enter
+from bench.speed.options import plotter, refuse_conflicts, whole_numbers
+from bench.speed.profiling import profile
+from bench.speed.sweeps import find_sweep, run_sweep
+from bench.speed.tables import report, report_latencies, report_shares, report_sweep
+from bench.speed.token_agreement import compare_with_vllm, report_agreement
+from bench.workloads.made_up import SINGLE, make_workload
+from bench.workloads.workload import Workload
+from hpd_core import HPDError
+from hpd_core.extractor import Weights
+from hpd_core.models import loading, steering
+from pipelines.config.extraction import JobConfig
+from pipelines.config.loading import load_config
+from pipelines.errors import UsageError
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+
+@app.command()
+def main(
+    config: Annotated[str, typer.Option(help="Job config: model and engine, with --gold also input and schemas.")],
+    gold: Annotated[str | None, typer.Option(help="Gold file: the answers' lengths.")] = None,
+    made_up: Annotated[
+        str | None, typer.Option("--workload", metavar="NAME", help="Made-up records instead of a gold file's.")
+    ] = None,
+    changes: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="As in extract.py.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first N records.")] = None,
+    batch_size: Annotated[int, typer.Option(min=1, help="Of the rivals.")] = 32,
+    only: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this contender, beside 'tree'; can be repeated.")
+    ] = None,
+    everybody: Annotated[
+        bool, typer.Option("--all", help="Also those that take one product at a time, and other slow ones.")
+    ] = False,
+    draft_model: Annotated[
+        str | None, typer.Option(metavar="MODEL", help="Also generate with this smaller model of the family to draft.")
+    ] = None,
+    repeats: Annotated[int, typer.Option(min=1, help="Rounds; the median counts.")] = 3,
+    natural: Annotated[bool, typer.Option("--natural", help="Answers end where the model ends them.")] = False,
+    sweep: Annotated[str | None, typer.Option(metavar="NAME", help="Change one thing, point by point.")] = None,
+    points: Annotated[str | None, typer.Option(metavar="N,N,...", help="Other points of the sweep.")] = None,
+    out: Annotated[str | None, typer.Option(metavar="FOLDER", help="The sweep's plot goes there, as SVG.")] = None,
+    vllm: Annotated[
+        str | None, typer.Option(metavar="PYTHON", help="Also vLLM, of this interpreter's environment (make rivals).")
+    ] = None,
+    vllm_block_size: Annotated[int, typer.Option(min=1, help="Tokens of a block of vLLM's KV cache.")] = 32,
+    compiled: Annotated[
+        bool, typer.Option("--compiled", help="Also the ceiling of a compiled model (torch.compile, minutes).")
+    ] = False,
+    compare_answers: Annotated[
+        bool, typer.Option(help="Only whether 'tree' and vLLM write the same values; needs --vllm.")
+    ] = False,
+    shares: Annotated[bool, typer.Option("--profile", help="Only where the time of the layout goes, by part.")] = False,
+) -> None:
+    """Measure decoding speed: the layouts, their rivals, and what the machine could do."""
+    console = Console(stderr=True)
+    with _usage_errors(), ExitStack() as stack:
+        refuse_conflicts(
+            {"--gold": gold, "--workload": made_up, "--sweep": sweep, "--points": points, "--out": out, "--vllm": vllm}
+            | {"--natural": natural, "--profile": shares, "--workload single": made_up == SINGLE}
+            | {"--draft-model": draft_model, "--all": everybody, "--compare-answers": compare_answers, "--only": only}
+            | {"--compiled": compiled}
+        )
+        swept = None if sweep is None else find_sweep(sweep, whole_numbers("--points", points))
+        draw = None if out is None else plotter(out)
+        job = load_config(JobConfig, config, changes or [])
+        if vllm is not None and job.engine.quantization is not None:
+            raise UsageError("--vllm runs the weights as they are stored: set engine.quantization=null")
+        tokenizer = loading.load_tokenizer(job.model, job.engine)
+        if made_up is not None:
+            workload = make_workload(made_up, tokenizer, job.engine.max_value_tokens, limit)
+        else:
+            assert gold is not None
+            workload = Workload.of_gold(tokenizer, job, gold, limit)
+        if compare_answers:
+            report_agreement(compare_with_vllm(workload, job, vllm, vllm_block_size))
+            return
+        name = made_up or Path(str(gold)).name
+        # Only what a model says by itself depends on its adapter.
+        model = Weights.load(job.model, job.engine, job.adapter if natural else None).model
+        steering.attach(model)
+
+        def start_vllm(requests: Mapping[str, Requests]) -> VllmProcess:
+            console.print("starting vLLM, which compiles first")
+            process = VllmProcess.of_model(str(vllm), job.model, model, requests, vllm_block_size)
+            stack.callback(process.close)
+            return process
+
+        def facts_of_vllm(process: VllmProcess) -> dict[str, Any]:
+            return {"vllm": process.facts | {"block_size": vllm_block_size}}
+
+        if shares:
+            engine = EngineRuns(model, workload, job.engine)
+            engine()
+            report_shares(profile(model, engine))
+        elif swept is not None:
+            curve = run_sweep(swept, model, workload, job.engine, batch_size, repeats, only, console.print)
+            report_sweep(job.model, model, name, curve)
+            if draw is not None:
+                console.print(f"written: {draw(curve, name, f'{name}, {job.model}')}")
+        elif made_up == SINGLE:
+            asks, facts = askers(model, workload, job.engine), {}
+            if vllm is not None:
+                check_names([VLLM_AR, VLLM_FAN_OUT, *asks], only)
+                process = start_vllm(vllm_requests_alone(workload.forced(model.config, job.engine)))
+                facts = facts_of_vllm(process)
+                asks |= vllm_askers(process)
+            asks = chosen(asks, only)
+            latencies = ask_alone(asks, len(workload.records), repeats, model.device, console.print)
+            report_latencies(job.model, model, name, repeats, latencies, facts)
+        else:
+            draft = load_draft_model(draft_model, job.model, tokenizer, job.engine) if draft_model else None
+            entrants = enter(model, workload, job.engine, batch_size, natural, draft)
+            outside, facts = {}, {}
+            if vllm is not None:
+                requests = vllm_requests(model, workload, job.engine)
+                check_names([*requests, *entrants], only)
+                process = start_vllm(requests)
+                facts = facts_of_vllm(process)
+                outside = vllm_contenders(process, requests)
+            runs = chosen(outside | entrants, only, everybody)
+            rounds = Rounds(repeats, batch_size, natural, outside.keys(), compiled)
+            report(job.model, model, name, compare(model, workload, job.engine, runs, rounds, console.print), facts)
+
+
+@contextmanager
+def _usage_errors() -> Iterator[None]:
+    """What the user can put right is one line, and the exit code 2."""
+    try:
+        yield
+    except (HPDError, UsageError) as error:
+        typer.echo(f"Error: {error}", err=True)
+        raise typer.Exit(2) from None
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,113 @@
+"""A job beside the bare engine: the same shards once as one `extract` in one process, and once through the job."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import torch
+
+from bench.load.measured_run import MeasuredRun, run_measured
+from hpd_core import HPDError, Record
+from pipelines.catalog.readers import read_piece
+from pipelines.catalog.rows import to_record
+from pipelines.config.extraction import JobConfig
+from pipelines.errors import RunError, UsageError
+from pipelines.job.decode_stage import load_engine
+from pipelines.job.preflight import PlannedJob, plan_job
+from pipelines.job.ray_cluster import num_cpus
+
+MIN_SHARDS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class CoreRun:
+    """One `extract` of everything with a loaded engine, tokenization included; CPU seconds of all its threads."""
+
+    num_records: int
+    seconds: float
+    cpu_seconds: float
+    num_threads: int
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The same products, model and threads on both sides.
+
+    Attributes:
+        job_seconds: from the first shard's tokenization and admission to the last commit.
+    """
+
+    core: CoreRun
+    job: MeasuredRun
+    job_seconds: float
+
+    @property
+    def ratio(self) -> float:
+        """The job's speed as a share of the bare engine's."""
+        return self.core.seconds / self.job_seconds
+
+
+def compare(config: JobConfig, folder: Path) -> Comparison:
+    """Runs both, one after the other, each with a freshly loaded engine. `config.output` must be a new local folder.
+
+    Raises `UsageError` or `RunError`.
+    """
+    job = plan_job(config)
+    if len(job.plan.shards) < MIN_SHARDS:
+        raise UsageError(
+            f"the job has {len(job.plan.shards)} shards, {MIN_SHARDS} are needed: lower shards.target_tokens"
+        )
+    # A process of its own, as the job's engine has: threads and memory are its alone.
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        core = pool.submit(run_core, job).result()
+    measured = run_measured(config.model_dump(mode="json", exclude_none=True), folder)
+    if measured.row_counts["products"] != core.num_records:
+        raise RunError(f"the job extracted {measured.row_counts['products']} products of {core.num_records}")
+    return Comparison(core, measured, _admit_to_commit(Path(config.output)))
+
+
+def run_core(job: PlannedJob) -> CoreRun:
+    """Reads the catalog, loads the engine, then takes the time of one `extract`."""
+    config = job.config
+    records = read_records(job)
+    num_threads = config.actors.num_threads or max(1, num_cpus() // config.actors.max)
+    torch.set_num_threads(num_threads)
+    try:
+        with load_engine(config) as engine:
+            started, cpu = time.perf_counter(), time.process_time()
+            engine.extract(records, job.schemas)
+            seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
+    except HPDError as error:
+        raise UsageError(str(error)) from error
+    return CoreRun(len(records), seconds, cpu, num_threads)
+
+
+def read_records(job: PlannedJob) -> list[Record]:
+    """The plan's records in order. Raises `UsageError` if a row is none: the two sides would not do the same."""
+    files, given = job.plan.files, job.config.input
+    found: list[Record] = []
+    for shard in job.plan.shards:
+        for piece in shard.pieces:
+            file = files[piece.file]
+            for row in read_piece(file.name, file.format, piece, given.columns, anonymous=given.anonymous):
+                values: Mapping[str, object] = row.values or {}
+                record = to_record(values, str(row.number), given, job.schemas)
+                if not isinstance(record, Record):
+                    raise UsageError(f"row {row.number} of {file.name}: {record.message}")
+                found.append(record)
+    return found
+
+
+def _admit_to_commit(output: Path) -> float:
+    """Seconds from the first admission to the last commit, and what the first shard took to be prepared."""
+    admissions = {path: path.stat().st_mtime for path in (output / "_attempts").glob("*/*.json")}
+    first = min(admissions, key=admissions.__getitem__)
+    commits = [path.stat().st_mtime for path in (output / "_shards").glob("*.json")]
+    metrics = pq.read_table(output / "metrics" / f"part-{first.parent.name}.parquet", columns=["prepare_seconds"])
+    return max(commits) - admissions[first] + float(metrics.column(0)[0].as_py())

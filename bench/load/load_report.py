@@ -1,0 +1,136 @@
+"""What the load test prints; each report is given back as plain data, too."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.load import job_overhead
+from bench.load.measured_run import MeasuredRun
+from bench.load.simulation import Limits, PlanCosts, Rates, Scenario, to_dict
+from bench.load.stages_alone import STAGES, StageCosts
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title)
+    for column in columns:
+        table.add_column(column, justify="left" if not column else "right")
+    return table
+
+
+def _print(*what: Any) -> None:
+    # Without a terminal, tables are not squeezed to 80 columns.
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    for each in what:
+        console.print(each, highlight=False)
+
+
+def report_stages(costs: StageCosts) -> dict[str, Any]:
+    """Prints what the stages cost without Ray, and gives it as plain data."""
+    table = _table(f"{costs.num_products:,} products, without Ray", "", "CPU ms/product", "message bytes/product")
+    for name in STAGES:
+        size = costs.message_bytes[name] / max(1, costs.num_products)
+        table.add_row(name, f"{costs.milliseconds_per_product[name]:.3f}", f"{size:,.0f}")
+    total = sum(costs.milliseconds_per_product.values())
+    table.add_row("all", f"{total:.3f}", "")
+    _print(table)
+    return dataclasses.asdict(costs) | {"cpu_milliseconds_per_product": costs.milliseconds_per_product | {"all": total}}
+
+
+def report_run(run: MeasuredRun) -> dict[str, Any]:
+    """Prints what a run on Ray took, and gives it as plain data."""
+    products = int(run.totals["products"])
+    table = _table(f"{run.totals['rows']:,} rows on Ray", "", "")
+    for name, text in (
+        ("products/s, loaded engine to last commit", f"{run.products_per_second:,.0f}"),
+        ("start to loaded engine", f"{run.startup_seconds:.1f} s"),
+        *([("of it, clustering by category", f"{run.clustering_seconds:.1f} s")] if run.clustering_seconds else []),
+        ("loaded engine to first commit", f"{run.first_commit_seconds:.1f} s"),
+        ("loaded engine to last commit", f"{run.work_seconds:.1f} s"),
+        ("of it, the last 5% of the rows", f"{run.tail_seconds:.1f} s"),
+        ("last commit to the command's end", f"{run.end_seconds:.1f} s"),
+        ("shards", f"{run.totals['shards']:,}"),
+        ("rows in", f"{run.totals['rows']:,}"),
+        ("products + dead letters out", f"{run.row_counts['products']:,} + {run.row_counts['dead_letter']:,}"),
+        ("attribute rows", f"{run.row_counts['attributes']:,}"),
+        ("read, written", f"{run.bytes_read / 1e6:,.1f} MB, {sum(run.bytes_written.values()) / 1e6:,.1f} MB"),
+    ):
+        table.add_row(name, text)
+    processes = _table("processes", "", "number", "CPU s", "CPU ms/product", "peak MB, largest", "peak MB, together")
+    for kind, usage in run.usage.items():
+        processes.add_row(
+            kind,
+            str(usage.num_processes),
+            f"{usage.cpu_seconds:.1f}",
+            f"{1000 * usage.cpu_seconds / max(1, products):.3f}",
+            f"{usage.peak_bytes / 1e6:,.0f}",
+            f"{usage.peak_bytes_together / 1e6:,.0f}",
+        )
+    _print(table, processes)
+    return dataclasses.asdict(run) | {"products_per_second": run.products_per_second, "is_complete": run.is_complete}
+
+
+def report_gain(plain: MeasuredRun, dealt: MeasuredRun) -> dict[str, Any]:
+    """Prints what clustering saved of the engine's work, and gives it as plain data."""
+    table = _table("clustering by category", "", "prefix tokens computed", "engine, busy s", "products/s while busy")
+    speeds = []
+    for name, run in (("as it is", plain), ("clustered", dealt)):
+        metrics = run.totals["metrics"]
+        speeds.append(run.totals["products"] / metrics["busy_seconds"])
+        tokens, busy = metrics["prefix_tokens_computed"], metrics["busy_seconds"]
+        table.add_row(name, f"{tokens:,.0f}", f"{busy:.1f}", f"{speeds[-1]:,.2f}")
+    gain = speeds[1] / speeds[0]
+    _print(table, f"Clustered, the engine does {gain:.2f} times as many products a second.")
+    return {"gain": gain}
+
+
+def report_simulation(rates: Rates, plans: list[PlanCosts], scenarios: list[Scenario]) -> dict[str, Any]:
+    """Prints what a run on many GPUs would ask, and gives it as plain data."""
+    limits = dataclasses.asdict(Limits())
+    planned = _table("plans", "products", "shards", "s to make and read", "MB of memory", "MB stored")
+    for plan in plans:
+        sizes = f"{plan.peak_bytes / 1e6:,.0f}", f"{plan.stored_bytes / 1e6:,.1f}"
+        planned.add_row(f"{plan.num_products:,}", f"{plan.num_shards:,}", f"{plan.seconds:.1f}", *sizes)
+    names = list(scenarios[0].demands)
+    table = _table("share of what there is", "GPUs", "products", "hours", "shards/s", *names)
+    for each in scenarios:
+        marked = (f"{share:.1%}{' *' if name == each.first else ''}" for name, share in each.demands.items())
+        size, hours, speed = f"{each.num_products / 1e6:,g} M", f"{each.hours:,.1f}", f"{each.shards_per_second:.3g}"
+        table.add_row(f"{each.num_gpus}", size, hours, speed, *marked)
+    requests = ", ".join(f"{count:.1f} {kind}" for kind, count in rates.requests.items())
+    _print(
+        f"Measured here: {1000 * rates.stage_cpu_seconds:.2f} ms of CPU a product beside the GPU; a shard: {requests} "
+        f"to the run's folder, {1000 * rates.driver_cpu_seconds:.0f} ms of CPU and {rates.driver_bytes / 1e3:,.0f} kB "
+        "of memory in the driver.",
+        f"Assumed: {rates.gpu_products_per_second:g} products/s a GPU; "
+        + ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in limits.items())
+        + ".",
+        *(planned, table, "* nearest to its limit"),
+    )
+    return {
+        "rates": dataclasses.asdict(rates),
+        "limits": limits,
+        "plans": [dataclasses.asdict(plan) for plan in plans],
+        "scenarios": [to_dict(scenario) for scenario in scenarios],
+    }
+
+
+def report_comparison(found: job_overhead.Comparison) -> dict[str, Any]:
+    """Prints how much of the bare engine's speed a job keeps, and gives it as plain data."""
+    bare, job = found.core, found.job
+    title = f"{bare.num_records:,} products, {job.totals['shards']} shards, {bare.num_threads} threads"
+    table = _table(title, "", "s", "products/s", "CPU s")
+    cpu = sum(usage.cpu_seconds for usage in job.usage.values())
+    for name, seconds, cpu_seconds in (
+        ("one extract, tokenization included", bare.seconds, bare.cpu_seconds),
+        ("the job, first admission to last commit", found.job_seconds, None),
+        ("the job from start to end", job.startup_seconds + job.work_seconds + job.end_seconds, cpu),
+    ):
+        text = "" if cpu_seconds is None else f"{cpu_seconds:.1f}"
+        table.add_row(name, f"{seconds:.1f}", f"{bare.num_records / seconds:.2f}", text)
+    _print(table, f"The job has {found.ratio:.1%} of the bare engine's speed.")
+    return dataclasses.asdict(found) | {"ratio": found.ratio}

@@ -1,0 +1,115 @@
+"""transformers' generate as a rival: plain, with prompt lookup, and with a draft model.
+
+Every function returns what was written, per record in their order, so that the caller can count it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import StoppingCriteria, StoppingCriteriaList
+
+from bench.workloads.workload import ForcedRecord
+from hpd_core import EngineConfig
+from hpd_core.models import loading, steering
+from pipelines.errors import UsageError
+
+PROMPT_LOOKUP_TOKENS = 10
+"""The most tokens of a prompt-lookup draft; transformers has no default, its documentation's example says 10."""
+
+
+class _AnswerLengths(StoppingCriteria):  # type: ignore[misc]
+    """Ends each row after its own number of tokens."""
+
+    def __init__(self, prompt_length: int, lengths: Sequence[int]) -> None:
+        self._ends = torch.tensor(lengths) + prompt_length
+
+    def __call__(self, input_ids: Tensor, scores: Tensor, **kwargs: Any) -> Tensor:
+        """bool [batch]: which rows are done."""
+        return (self._ends <= input_ids.shape[1]).to(input_ids.device)
+
+
+@torch.inference_mode()
+def run_generate(model: Any, records: Sequence[ForcedRecord], batch_size: int) -> list[list[int]]:
+    """transformers' generate, batched, left-padded; rows of like answer length share a batch."""
+    order = sorted(range(len(records)), key=lambda number: records[number].answer_length)
+    answers: dict[int, list[int]] = {}
+    for first in range(0, len(order), batch_size):
+        numbers = order[first : first + batch_size]
+        prompts = [records[number].trunk for number in numbers]
+        lengths = [records[number].answer_length for number in numbers]
+        width = max(len(prompt) for prompt in prompts)
+        ids = torch.tensor([[0] * (width - len(prompt)) + prompt for prompt in prompts], device=model.device)
+        mask = torch.tensor(
+            [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts], device=model.device
+        )
+        rows: list[list[int]] = model.generate(
+            input_ids=ids,
+            attention_mask=mask,
+            do_sample=False,
+            max_new_tokens=max(lengths),
+            pad_token_id=0,
+            eos_token_id=None,
+            stopping_criteria=StoppingCriteriaList([_AnswerLengths(width, lengths)]),
+        )[:, width:].tolist()
+        # Behind a row that is done stands padding.
+        answers |= {number: row[:length] for number, row, length in zip(numbers, rows, lengths, strict=True)}
+    return [answers[number] for number in range(len(records))]
+
+
+def run_prompt_lookup(model: Any, records: Sequence[ForcedRecord], batch_size: int) -> list[list[int]]:
+    """generate with prompt lookup: drafts are what stood behind the last tokens' earlier occurrence.
+
+    One record at a time, whatever `batch_size` says: transformers refuses more (assisted decoding's batch is 1).
+    """
+    return _run_assisted(model, records, prompt_lookup_num_tokens=PROMPT_LOOKUP_TOKENS)
+
+
+def run_draft_model(draft: Any, model: Any, records: Sequence[ForcedRecord], batch_size: int) -> list[list[int]]:
+    """generate with a draft model, as long drafts as its generation config says. One record at a time, as above."""
+    return _run_assisted(model, records, assistant_model=draft)
+
+
+@torch.inference_mode()
+def _run_assisted(model: Any, records: Sequence[ForcedRecord], **options: Any) -> list[list[int]]:
+    answers: list[list[int]] = []
+    for record in records:
+        ids = torch.tensor([record.trunk], device=model.device)
+        written = model.generate(
+            input_ids=ids,
+            attention_mask=torch.ones_like(ids),
+            do_sample=False,
+            max_new_tokens=record.answer_length,
+            pad_token_id=0,
+            eos_token_id=None,
+            **options,
+        )
+        answers.append(written[0, ids.shape[1] :].tolist())
+    return answers
+
+
+def load_draft_model(name: str, model_name: str, tokenizer: Any, config: EngineConfig) -> Any:
+    """The draft model `name` for the model `model_name`, ready for `run_draft_model`.
+
+    Args:
+        tokenizer: of the model.
+
+    Raises:
+        ModelError: it cannot be loaded.
+        UsageError: its tokens are others than the model's.
+    """
+    theirs = loading.load_tokenizer(name, config).get_vocab()
+    ours = tokenizer.get_vocab()
+    if theirs != ours:
+        token = min(theirs.items() ^ ours.items(), key=lambda item: (item[1], item[0]))[0]
+        raise UsageError(
+            f"--draft-model {name}: its tokens are not those of {model_name} (token {token!r} is number "
+            f"{theirs.get(token, 'none')} in one and {ours.get(token, 'none')} in the other); name a smaller model of "
+            f"the same family"
+        )
+    draft = loading.load_model(name, config)
+    steering.use_own_attention(draft)
+    return draft

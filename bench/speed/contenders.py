@@ -1,0 +1,319 @@
+"""Who runs in the benchmark, by name: the layouts, their rivals, the yardsticks."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, TypeVar
+
+from bench.rivals.continuous_batching import run_continuous
+from bench.rivals.generate import run_draft_model, run_generate, run_prompt_lookup
+from bench.rivals.naive_hpd import run_naive_hpd
+from bench.rivals.parallel_decoding import run_anpd, run_jacobi
+from bench.rivals.vllm_process import VllmProcess
+from bench.rivals.vllm_requests import Requests, autoregressive, fan_out, json_schema
+from bench.speed.ceilings import CompiledDense, Floor, Work, run_dense, seconds_of
+from bench.workloads.workload import ForcedRecord, Workload
+from hpd_core import EngineConfig
+from hpd_core.decoding.decoder import Decoder, StepReport
+from hpd_core.decoding.memory import fitted, free_bytes
+from hpd_core.models import description, steering
+from hpd_core.text.endings import Endings
+from pipelines.errors import UsageError
+
+GENERATE, NAIVE, TREE = "transformers generate", "naive padded HPD", "tree"
+PROMPT_LOOKUP, DRAFT_MODEL = "generate, prompt lookup", "generate, draft model"
+CONTINUOUS = "transformers continuous batching"
+JACOBI, ANPD = "Jacobi decoding", "ANPD"
+VLLM_AR, VLLM_FAN_OUT, VLLM_SCHEMA = "vLLM AR", "vLLM fan-out", "vLLM AR, JSON schema"
+CEILING, COMPILED, FLOOR = "ceiling", "ceiling, compiled", "floor"
+
+ON_REQUEST = frozenset({PROMPT_LOOKUP, CONTINUOUS, JACOBI, ANPD, VLLM_SCHEMA})
+"""Those that run only if they are asked for: most take one product at a time, and as long as all others together."""
+
+_WHAT_IT_NEEDS = {
+    DRAFT_MODEL: "--draft-model",
+    VLLM_AR: "--vllm",
+    VLLM_FAN_OUT: "--vllm",
+    VLLM_SCHEMA: "--vllm",
+}
+_ASSISTED = "one product at a time, transformers' assisted decoding takes no more"
+_OURS = "one product at a time; our implementation"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Run:
+    """One run of one contender: its seconds, and what it forwarded if that is counted.
+
+    Attributes:
+        num_steps: of the engine.
+        num_value_tokens: of values that end where the model ends them.
+        peak_bytes: memory at its highest, above what was there before (speed/peak_memory.py).
+        note: what a reader of the table must know.
+        code: of the engine, how it attends and whose code runs its layers.
+    """
+
+    seconds: float
+    work: Work | None = None
+    num_steps: int | None = None
+    num_value_tokens: int | None = None
+    peak_bytes: int | None = None
+    note: str | None = None
+    code: Mapping[str, str] | None = None
+
+
+class EngineRuns:
+    """Decodes the workload again and again by one decoder; every run computes every prefix.
+
+    As a job's engine does, and vLLM here, it has its memory and its packed weights from earlier work: the first call
+    decodes the workload twice, and counts the second time.
+    """
+
+    def __init__(
+        self, model: Any, workload: Workload, config: EngineConfig, *, at_once: int | None = None, natural: bool = False
+    ) -> None:
+        """Makes no decoder yet, but sets its limits by the memory that is free now, before others' engines take some.
+
+        Args:
+            at_once: so many prompts are decoded to their end before others begin; None: as the engine does it.
+            natural: values end where the model ends them, K_max at the latest.
+        """
+        shape = description.cache_shape(model)
+        self._model, self._workload, self._shape = model, workload, shape
+        self._config = fitted(config, shape, free_bytes(shape.device))
+        self._at_once, self._natural = at_once, natural
+        self._decoder: Decoder | None = None
+
+    def __call__(self) -> Run:
+        """One run more. Where it fails, the next one begins with a fresh decoder."""
+        decoder, self._decoder = self._decoder, None
+        if decoder is None:
+            decoder = self._make_decoder()
+            self._run(decoder)
+        decoder.forget_prefixes()
+        run = self._run(decoder)
+        self._decoder = decoder
+        return run
+
+    def once(self) -> Run:
+        """By a decoder that has done nothing yet, and that is not kept."""
+        return self._run(self._make_decoder())
+
+    def _make_decoder(self) -> Decoder:
+        num_tokens = self._model.get_output_embeddings().weight.shape[0]
+        endings = self._workload.endings(self._model) if self._natural else Endings.none(num_tokens)
+        return Decoder(self._model, endings, self._config, self._shape)
+
+    def _run(self, decoder: Decoder) -> Run:
+        prepared = self._workload.prompts(self._model.config, self._config, natural=self._natural)
+        at_once = self._at_once or len(prepared)
+        started = time.perf_counter()
+        reports: list[StepReport] = []
+        for first in range(0, len(prepared), at_once):
+            decoder.add([item.prompt for item in prepared[first : first + at_once]])
+            while decoder.has_work:
+                reports.append(decoder.step())
+        seconds = time.perf_counter() - started
+        # What was drafted in vain is no work that somebody else would have to do.
+        num_tokens = sum(count for report in reports for cohort in report.cohorts for _, count in cohort)
+        num_tokens -= sum(report.rejected_tokens for report in reports)
+        num_logits = sum(len(tokens) for item in prepared for tokens in item.prompt.tokens)
+        note = None
+        if decoder.limits != self._config:
+            note = f"out of memory: it goes on with {decoder.limits.max_tokens_per_step} tokens a step"
+        num_value_tokens = num_logits if self._natural else None
+        code = {"attention": decoder.way, "layers": decoder.layers}
+        return Run(seconds, Work(num_tokens, num_logits), len(reports), num_value_tokens, note=note, code=code)
+
+
+def run_engine(
+    model: Any, workload: Workload, config: EngineConfig, *, at_once: int | None = None, natural: bool = False
+) -> Run:
+    """One run by a fresh decoder. Arguments as `EngineRuns` has them."""
+    return EngineRuns(model, workload, config, at_once=at_once, natural=natural).once()
+
+
+def timed(run: Callable[[], Any]) -> Run:
+    """`run`, with its time."""
+    return Run(seconds_of(run))
+
+
+Contenders = dict[str, Callable[[], Run]]
+Rival = Callable[[Any, Sequence[ForcedRecord], int], list[list[int]]]
+"""A function of model, records and batch size that returns what it wrote, per record."""
+Contender = TypeVar("Contender")
+
+
+def contenders(
+    model: Any,
+    workload: Workload,
+    config: EngineConfig,
+    batch_size: int,
+    draft_model: Any = None,
+    *,
+    keeps_engines: bool = True,
+) -> Contenders:
+    """Name -> a run.
+
+    Args:
+        draft_model: see `load_draft_model`; None: nobody who needs one.
+        keeps_engines: ours have their memory, and the copy of the weights that each has, from run to run.
+    """
+    forced = workload.forced(model.config, config)
+
+    def engine(**settings: Any) -> Callable[[], Run]:
+        runs = EngineRuns(model, workload, config.model_copy(update=settings))
+        return runs if keeps_engines else runs.once
+
+    def rival(function: Rival, note: str | None = None) -> Callable[[], Run]:
+        return lambda: _run_rival(function, model, forced, batch_size, note)
+
+    def naive() -> Run:
+        with steering.own_attention(model):
+            return timed(lambda: run_naive_hpd(model, forced, batch_size))
+
+    def continuous() -> Run:
+        with steering.own_attention(model):
+            seconds, answers = run_continuous(model, forced, batch_size)
+        check_lengths(answers, forced)
+        return Run(seconds, note=f"{batch_size} requests at once")
+
+    runs: Contenders = {
+        GENERATE: rival(run_generate),
+        PROMPT_LOOKUP: rival(run_prompt_lookup, _ASSISTED),
+        CONTINUOUS: continuous,
+        JACOBI: rival(run_jacobi, _OURS),
+        ANPD: rival(run_anpd, _OURS),
+        NAIVE: naive,
+        "stacked J=1": engine(layout="stacked", stack_size=1),
+        "stacked J=6": engine(layout="stacked", stack_size=6),
+        TREE: engine(layout="tree"),
+    }
+    if draft_model is not None:
+        runs = {DRAFT_MODEL: rival(partial(run_draft_model, draft_model), _ASSISTED)} | runs
+    return runs
+
+
+def _run_rival(function: Rival, model: Any, records: Sequence[ForcedRecord], batch_size: int, note: str | None) -> Run:
+    with steering.own_attention(model), _counted_forwards(model) as forwards:
+        started = time.perf_counter()
+        answers = function(model, records, batch_size)
+        seconds = time.perf_counter() - started
+    check_lengths(answers, records)
+    if note is not None:
+        note += f"; {forwards[0]:,} forwards wrote {sum(map(len, answers)):,} tokens"
+    return Run(seconds, note=note)
+
+
+@contextmanager
+def _counted_forwards(model: Any) -> Iterator[list[int]]:
+    """A list of one number: forwards so far."""
+    count = [0]
+
+    def add(*_: Any) -> None:
+        count[0] += 1
+
+    handle = model.register_forward_hook(add)
+    try:
+        yield count
+    finally:
+        handle.remove()
+
+
+def check_lengths(answers: Sequence[Sequence[int]], records: Sequence[ForcedRecord]) -> None:
+    """Whether everybody wrote what was to be written.
+
+    Raises:
+        RuntimeError: no.
+    """
+    if [len(answer) for answer in answers] != [record.answer_length for record in records]:
+        raise RuntimeError("a contender wrote answers of other lengths than it was asked for")
+
+
+def check_names(known: Collection[str], only: Sequence[str] | None) -> None:
+    """Whether those who are asked for are there.
+
+    Raises:
+        UsageError: a name that nobody has, or who has it needs another option.
+    """
+    for name in only or ():
+        if name not in known and name in _WHAT_IT_NEEDS:
+            raise UsageError(f"--only {name!r} needs {_WHAT_IT_NEEDS[name]}")
+        if name not in known:
+            raise UsageError(f"--only {name!r}: there are {', '.join(map(repr, known))}")
+
+
+def chosen(runs: dict[str, Contender], only: Sequence[str] | None, everybody: bool = False) -> dict[str, Contender]:
+    """Those that `only` names, and always `tree`, whose work the yardsticks do; None: all that take no extra asking.
+
+    Args:
+        everybody: really all.
+
+    Raises:
+        UsageError: see `check_names`.
+    """
+    check_names(runs, only)
+    if only:
+        return {name: run for name, run in runs.items() if name in only or name == TREE}
+    return {name: run for name, run in runs.items() if everybody or name not in ON_REQUEST}
+
+
+def vllm_requests(model: Any, workload: Workload, config: EngineConfig) -> dict[str, Requests]:
+    """Name -> what vLLM is asked."""
+    forced = workload.forced(model.config, config)
+    return {
+        VLLM_AR: autoregressive(forced),
+        # As many finished prefixes as possible: a product's requests stand side by side.
+        VLLM_FAN_OUT: fan_out([record.layout for record in forced]),
+        VLLM_SCHEMA: json_schema(workload, model.config, config),
+    }
+
+
+def vllm_contenders(vllm: VllmProcess, requests: dict[str, Requests]) -> Contenders:
+    """Name -> a run of vLLM, already started with these requests."""
+    num_forced = sum(requests[VLLM_AR].limits)
+    return {name: partial(_run_vllm, vllm, name, bool(asked.schemas), num_forced) for name, asked in requests.items()}
+
+
+def _run_vllm(vllm: VllmProcess, name: str, has_schema: bool, num_forced: int) -> Run:
+    run = vllm.run(name)
+    if not has_schema:
+        return Run(run.seconds, peak_bytes=run.peak_bytes)
+    num_answers, num_tokens = len(run.answers), sum(map(len, run.answers))
+    return Run(
+        run.seconds,
+        note=f"its answers end by themselves, as the schema allows: {num_tokens:,} tokens, where {VLLM_AR!r} writes "
+        f"{num_forced:,} ({num_answers * num_tokens / num_forced / run.seconds:.2f} products/s at as many); "
+        f"{run.num_cut:,} of {num_answers:,} answers were cut at their limit",
+        peak_bytes=run.peak_bytes,
+    )
+
+
+def yardsticks(model: Any, work: Work, shape: tuple[int, int], attention: str, *, compiled: bool = False) -> Contenders:
+    """Name -> a run of as much work.
+
+    Args:
+        shape: (rows, length) of dense batches.
+        attention: transformers' way to attend in them.
+        compiled: the compiled ceiling, too.
+    """
+
+    def ceiling() -> Run:
+        with steering.own_attention(model, attention):
+            return timed(lambda: run_dense(model, work, shape))
+
+    floor = Floor(model)
+    runs: Contenders = {CEILING: ceiling}
+    if compiled:
+        dense = CompiledDense(model, work, shape)
+
+        def compiled_ceiling() -> Run:
+            with steering.own_attention(model, attention):
+                seconds = dense.seconds(work)
+            return Run(seconds, note=f"compiled in {dense.compile_seconds:.0f} s, which are not counted")
+
+        runs[COMPILED] = compiled_ceiling
+    return runs | {FLOOR: lambda: timed(lambda: floor.run(work))}

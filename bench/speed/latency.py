@@ -1,0 +1,149 @@
+"""One product at a time: how long a user waits who asks about one product. `benchmark.py --workload single`.
+
+Every product is decoded alone, one after the other. The category's prefix is computed again for each of them, as for
+the first product of a category (vLLM's cache of prefixes is emptied); "prefix known" is how long every further one
+takes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+
+from bench.rivals.generate import run_generate
+from bench.rivals.vllm_process import VllmProcess
+from bench.rivals.vllm_requests import Requests, autoregressive, fan_out
+from bench.speed.ceilings import seconds_of
+from bench.speed.contenders import GENERATE, TREE, VLLM_AR, VLLM_FAN_OUT
+from bench.speed.peak_memory import measure
+from bench.workloads.workload import ForcedRecord, Workload
+from hpd_core import EngineConfig
+from hpd_core.decoding.decoder import Decoder
+from hpd_core.decoding.prompt import Prompt
+from hpd_core.models import description, steering
+from hpd_core.text.endings import Endings
+
+PREFIX_KNOWN = "tree, prefix known"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Wait:
+    """How long one product took, and in how many forward passes.
+
+    Attributes:
+        is_elsewhere: another process did it, whose memory is `peak_bytes` at its highest, where that is known.
+    """
+
+    seconds: float
+    num_steps: int
+    is_elsewhere: bool = False
+    peak_bytes: int | None = None
+
+
+Ask = Callable[[int], Wait]
+"""Decodes the product of that number. Everybody has them in the same order, short ones first."""
+
+
+def askers(model: Any, workload: Workload, config: EngineConfig) -> dict[str, Ask]:
+    """Name -> how it decodes one product."""
+    forced = workload.forced(model.config, config)
+
+    def generate(attention: str, number: int) -> Wait:
+        record = forced[number]
+        with steering.own_attention(model, attention):
+            return Wait(seconds_of(lambda: run_generate(model, [record], 1)), record.answer_length)
+
+    # Without padding, eager attention may be the faster one. Of two times the better: the first has more to do.
+    trials = {name: min(generate(name, 0).seconds for _ in range(2)) for name in steering.own_attentions(model)}
+    return {
+        GENERATE: partial(generate, min(trials, key=lambda name: trials[name])),
+        "stacked J=1": _engine(model, workload, config.model_copy(update={"layout": "stacked", "stack_size": 1})),
+        TREE: _engine(model, workload, config.model_copy(update={"layout": "tree"})),
+        PREFIX_KNOWN: _engine(model, workload, config.model_copy(update={"layout": "tree"}), is_prefix_known=True),
+    }
+
+
+def vllm_requests_alone(records: Sequence[ForcedRecord]) -> dict[str, Requests]:
+    """What vLLM is asked of each product, under a name of its own."""
+    return {
+        _asked(name, number): requests
+        for number, record in enumerate(records)
+        for name, requests in ((VLLM_AR, autoregressive([record])), (VLLM_FAN_OUT, fan_out([record.layout])))
+    }
+
+
+def vllm_askers(vllm: VllmProcess) -> dict[str, Ask]:
+    """Name -> how vLLM, started with `vllm_requests_alone`, decodes one product.
+
+    It does not tell its steps: a request gets a token in each at most, so there are as many as the longest answer has.
+    """
+
+    def ask(name: str, number: int) -> Wait:
+        run = vllm.run(_asked(name, number))
+        return Wait(run.seconds, max(map(len, run.answers)), is_elsewhere=True, peak_bytes=run.peak_bytes)
+
+    return {name: partial(ask, name) for name in (VLLM_AR, VLLM_FAN_OUT)}
+
+
+def _asked(name: str, number: int) -> str:
+    return f"{name}, product {number}"
+
+
+def _engine(model: Any, workload: Workload, config: EngineConfig, *, is_prefix_known: bool = False) -> Ask:
+    vocab_size = model.get_output_embeddings().weight.shape[0]
+    decoder = Decoder(model, Endings.none(vocab_size), config, description.cache_shape(model))
+    prompts = [item.prompt for item in workload.prompts(model.config, config)]
+
+    def run(prompt: Prompt) -> int:
+        decoder.add([prompt])
+        num_steps = 0
+        while decoder.has_work:
+            decoder.step()
+            num_steps += 1
+        return num_steps
+
+    def ask(number: int) -> Wait:
+        layout, key = prompts[number].layout, prompts[number].prefix_key
+        if is_prefix_known:
+            run(Prompt(layout, key))
+        # Else a key that was never seen: the prefix is not found.
+        prompt = Prompt(layout, key if is_prefix_known else object())
+        started = time.perf_counter()
+        num_steps = run(prompt)
+        return Wait(time.perf_counter() - started, num_steps)
+
+    return ask
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Latency:
+    """How somebody served every product.
+
+    Attributes:
+        peak_bytes: memory at its highest for one product, above what was there before; None: not known.
+    """
+
+    waits: list[Wait]
+    peak_bytes: int | None
+
+
+def ask_alone(
+    asks: Mapping[str, Ask], num_records: int, repeats: int, device: torch.device, say: Callable[[str], object]
+) -> dict[str, Latency]:
+    """Every product `repeats` times, by everybody in turn."""
+    latencies = {}
+    for name, ask in asks.items():
+        ask(0)  # whatever happens once only
+        wait, peak, _ = measure(partial(ask, num_records - 1), device)
+        latencies[name] = Latency([], wait.peak_bytes if wait.is_elsewhere else peak)
+    for repeat in range(repeats):
+        say(f"round {repeat + 1}/{repeats}: {num_records} products, one at a time")
+        for number in range(num_records):
+            for name, ask in asks.items():
+                latencies[name].waits.append(ask(number))
+    return latencies

@@ -1,0 +1,112 @@
+"""Everybody on the same records, round after round."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection
+from typing import Any
+
+from bench.speed.ceilings import best_shape
+from bench.speed.contenders import TREE, Contenders, Run, contenders, run_engine, yardsticks
+from bench.speed.natural_ends import natural_contenders
+from bench.speed.peak_memory import measured
+from bench.workloads.workload import Workload
+from hpd_core import EngineConfig
+from hpd_core.models import steering
+from hpd_core.system.device import is_out_of_memory
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Rounds:
+    """How it is measured.
+
+    Attributes:
+        repeats: rounds over all contenders.
+        batch_size: of the rivals.
+        natural: answers end where the model ends them.
+        outside: names of those who run in a process of their own.
+        compiled: the compiled ceiling, too.
+    """
+
+    repeats: int
+    batch_size: int
+    natural: bool
+    outside: Collection[str]
+    compiled: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Comparison:
+    """What was found.
+
+    Attributes:
+        batch_size: of the rivals.
+        dense_shape: (rows, length) of the ceiling's batches.
+        dense_attention: transformers' way to attend in them.
+        results: name -> a run for every round.
+        out_of_memory: names of those for whom the memory is too small.
+    """
+
+    workload: Workload
+    batch_size: int
+    dense_shape: tuple[int, int]
+    dense_attention: str
+    results: dict[str, list[Run]]
+    out_of_memory: list[str]
+
+
+def enter(
+    model: Any, workload: Workload, config: EngineConfig, batch_size: int, natural: bool, draft_model: Any
+) -> Contenders:
+    """Everybody who runs in this process. `draft_model`: as in `contenders`; not for `natural` answers."""
+    if natural:
+        return natural_contenders(model, workload, config, batch_size)
+    return contenders(model, workload, config, batch_size, draft_model)
+
+
+def compare(
+    model: Any,
+    workload: Workload,
+    config: EngineConfig,
+    runs: Contenders,
+    rounds: Rounds,
+    say: Callable[[str], object],
+) -> Comparison:
+    """The contenders `runs` and the yardsticks, round after round. Who runs out of memory is out.
+
+    Raises:
+        UsageError: a record that cannot be taken.
+    """
+    workload.refuse_unfit(model.config, config, runs.keys() - rounds.outside)
+    say("looking for the best dense batch")
+    tree = config.model_copy(update={"layout": "tree"})
+    work = run_engine(model, workload, tree, natural=rounds.natural).work
+    assert work is not None
+    found: dict[str, tuple[float, tuple[int, int]]] = {}
+    for attention in steering.own_attentions(model):
+        with steering.own_attention(model, attention):
+            found[attention] = best_shape(model, work)
+    attention = max(found, key=lambda name: found[name])
+    shape = found[attention][1]
+    limits = yardsticks(model, work, shape, attention, compiled=rounds.compiled)
+    results: dict[str, list[Run]] = {name: [] for name in runs | limits}
+    out_of_memory: list[str] = []
+    # Rounds over all contenders, so that a slow moment of the machine does not fall on one of them.
+    for number in range(rounds.repeats):
+        for name, run in (runs | limits).items():
+            if name not in results:
+                continue
+            say(f"round {number + 1}/{rounds.repeats}: {name}")
+            # Another process measures its own memory, and the yardsticks' says nothing.
+            # To measure takes memory away from this process, which is to have it back from then on.
+            is_measured = number == 0 and name not in rounds.outside and name not in limits
+            try:
+                results[name].append(measured(run, model.device) if is_measured else run())
+            except (RuntimeError, MemoryError) as error:
+                # A rival that does not fit must not take the others' numbers with it.
+                if name == TREE or name in limits or not is_out_of_memory(error):
+                    raise
+                out_of_memory.append(name)
+                del results[name]
+                say(f"{name}: out of memory")
+    return Comparison(workload, rounds.batch_size, shape, attention, results, out_of_memory)

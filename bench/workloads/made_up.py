@@ -1,0 +1,137 @@
+"""Made-up workloads of the benchmark, each hard in its own way. The same seed gives the same records.
+
+    listings     long listings as a marketplace has them: title, bullets, description, ~250 tokens; 16 attributes
+    skewed       most values of 2 tokens, one in 20 of K_max
+    wide         64 attributes
+    categories   1,000 categories of 5 products, each with 8 attributes of its own
+    single       listings, each decoded alone: latency
+
+Values are as long as the answers that stand in the text (in `skewed`: as drawn), whatever a model would say.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from bench.workloads.listing_words import PRODUCTS
+from bench.workloads.listings import (
+    LISTING_ATTRIBUTES,
+    Listing,
+    category_names,
+    make_listing,
+    make_specification,
+    specification_names,
+)
+from bench.workloads.workload import Workload
+from hpd_core import Attribute, CategorySchema, Record
+from hpd_core.text.tokenization import SegmentTokenizer
+from pipelines.errors import UsageError
+
+SINGLE = "single"
+LISTING_TOKENS = 250
+SHORT_TOKENS, LONG_SHARE = 2, 0.05
+"""Of `skewed`: tokens of most values, and the share of those that take K_max."""
+NUM_WIDE_ATTRIBUTES = 64
+NUM_CATEGORIES, PRODUCTS_OF_CATEGORY, ATTRIBUTES_OF_CATEGORY = 1000, 5, 8
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Maker:
+    """What a workload is made with."""
+
+    tokenizer: Any
+    seed: int
+    draw: random.Random
+    size: int
+    max_value_tokens: int
+
+
+def make_workload(
+    name: str, tokenizer: Any, max_value_tokens: int, limit: int | None = None, seed: int = 0
+) -> Workload:
+    """The workload of that name.
+
+    Args:
+        limit: so many records, in `categories` at most; the first of more are the same.
+        max_value_tokens: K_max, of `skewed`.
+
+    Raises:
+        UsageError: no such workload.
+    """
+    if name not in _RECIPES:
+        raise UsageError(f"--workload {name!r}: there are {', '.join(map(repr, _RECIPES))}")
+    size, recipe = _RECIPES[name]
+    return recipe(_Maker(tokenizer, seed, random.Random(seed), limit or size, max_value_tokens))
+
+
+def _listings(maker: _Maker) -> Workload:
+    segments = SegmentTokenizer(maker.tokenizer)
+
+    def count(texts: Sequence[str]) -> int:
+        return sum(map(len, segments.encode_text(texts)))
+
+    schema = CategorySchema(category="Home & Outdoor", attributes=LISTING_ATTRIBUTES)
+    made = [make_listing(maker.draw, maker.draw.choice(PRODUCTS), LISTING_TOKENS, count) for _ in range(maker.size)]
+    return _workload(maker, [schema] * maker.size, made)
+
+
+def _skewed(maker: _Maker) -> Workload:
+    """As `wide`, of 8 attributes, with lengths of its own."""
+    workload = _specifications(maker, ATTRIBUTES_OF_CATEGORY)
+    draw = random.Random(maker.seed)
+
+    def length() -> int:
+        return maker.max_value_tokens if draw.random() < LONG_SHARE else min(SHORT_TOKENS, maker.max_value_tokens)
+
+    return workload.with_lengths([[length() for _ in lengths] for lengths in workload.lengths])
+
+
+def _wide(maker: _Maker) -> Workload:
+    return _specifications(maker, NUM_WIDE_ATTRIBUTES)
+
+
+def _specifications(maker: _Maker, num_attributes: int) -> Workload:
+    schema = _specified("Home & Outdoor", maker.draw.sample(specification_names(), num_attributes))
+    return _workload(maker, [schema] * maker.size, [_of(schema, maker) for _ in range(maker.size)])
+
+
+def _categories(maker: _Maker) -> Workload:
+    schemas = [
+        _specified(name, maker.draw.sample(specification_names(), ATTRIBUTES_OF_CATEGORY))
+        for name in category_names(NUM_CATEGORIES)
+    ]
+    numbers = range(min(maker.size, NUM_CATEGORIES * PRODUCTS_OF_CATEGORY))
+    of_record = [schemas[number // PRODUCTS_OF_CATEGORY] for number in numbers]
+    return _workload(maker, of_record, [_of(schema, maker) for schema in of_record])
+
+
+def _specified(category: str, names: Sequence[str]) -> CategorySchema:
+    return CategorySchema(category=category, attributes=tuple(Attribute(name=name) for name in names))
+
+
+def _of(schema: CategorySchema, maker: _Maker) -> Listing:
+    names = [attribute.name for attribute in schema.attributes]
+    return make_specification(maker.draw, maker.draw.choice(PRODUCTS), names)
+
+
+def _workload(maker: _Maker, schemas: Sequence[CategorySchema], listings: Sequence[Listing]) -> Workload:
+    """`schemas`: of each listing."""
+    records = [
+        Record(f"made-{number:05d}", schema.category, listing.fields)
+        for number, (schema, listing) in enumerate(zip(schemas, listings, strict=True))
+    ]
+    by_category = {schema.category: schema for schema in schemas}
+    return Workload.of_answers(maker.tokenizer, by_category, records, [listing.answers for listing in listings])
+
+
+_RECIPES: dict[str, tuple[int, Callable[[_Maker], Workload]]] = {
+    "listings": (120, _listings),
+    "skewed": (240, _skewed),
+    "wide": (60, _wide),
+    "categories": (NUM_CATEGORIES * PRODUCTS_OF_CATEGORY, _categories),
+    SINGLE: (20, _listings),
+}
+"""Name -> records without a limit, how they are made."""

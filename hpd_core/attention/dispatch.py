@@ -1,0 +1,193 @@
+"""Attention over packed rows: the function that transformers calls in place of its own.
+
+The model runs over one packed row of tokens, [1, T]; it knows nothing of prompts. For every layer it calls
+`packed_attention` with that row's queries, keys and values. The `PackedBatch` that travels along says which
+stretch of the row belongs to which cohort (attention/plan.py); each cohort stores its keys and values and attends on
+its own.
+
+Four ways to attend. `sdpa` is torch's fused kernel; it takes no shared prefix. `eager` is made of plain matrix
+products, in tiles whose scores stay in the caches: on a CPU twice as fast, and it takes softcap, sinks and prefixes.
+`native` is a kernel in C++ (native/attention.cpp), for CPUs; it takes all of that, too, and needs neither tiles nor
+masks, for it decides by positions and scopes who sees whom. `triton` is the same for GPUs (attention/triton.py);
+it reads a prefix once for every prompt, but from one place.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor
+
+from hpd_core.attention.kv_cache import CacheOrder, CacheShape
+from hpd_core.attention.native import NativeAttention
+from hpd_core.errors import ModelError
+from hpd_core.native import library
+
+if TYPE_CHECKING:
+    from hpd_core.attention.triton import TritonAttention
+
+from hpd_core.attention.eager import eager_attention
+from hpd_core.attention.folding import fold, unfold
+from hpd_core.attention.plan import AttentionPlan
+from hpd_core.attention.sdpa import sdpa_attention
+
+logger = logging.getLogger(__name__)
+
+Way = Literal["sdpa", "eager", "native", "triton"]
+
+ATTENTION_NAME = "hpd_packed"
+"""The name under which the function is registered with transformers."""
+
+
+@dataclass(slots=True)
+class PackedBatch:
+    """What `packed_attention` needs to know about the packed row of one forward."""
+
+    plans: Sequence[AttentionPlan]
+    way: Way = "sdpa"
+    num_calls: int = 0
+
+
+def way_to_attend(asked: Literal["auto"] | Way, shape: CacheShape) -> Way:
+    """What `engine.attention` means for this cache: with 'auto' the fastest way there is.
+
+    Raises:
+        ModelError: `native` or `triton` is asked for, and cannot be had.
+    """
+    if asked in ("sdpa", "eager"):
+        return asked
+    if asked == "triton":
+        if (reason := _why_not_triton(shape)) is not None:
+            raise ModelError(f"engine.attention is 'triton', but {reason}; 'auto' takes another way to attend")
+        return "triton"
+    reason = _why_not_native(shape)
+    if reason is None:
+        return "native"
+    if asked == "native":
+        raise ModelError(
+            f"engine.attention is 'native', but {reason}; 'auto' takes another way to attend where it must"
+        )
+    if shape.device.type != "cpu":
+        return "sdpa"
+    logger.warning("decoding is slower than it could be: %s", reason)
+    return "eager"
+
+
+def cache_order(way: Way, shape: CacheShape) -> CacheOrder:
+    """How this way to attend wants keys and values in memory."""
+    if way == "native":
+        return CacheOrder(library.columns_of_block(shape.dtype, shape.key_size, shape.value_size), fills=False)
+    return CacheOrder(fills=way != "triton")
+
+
+def _why_not_native(shape: CacheShape) -> str | None:
+    if shape.device.type != "cpu":
+        return f"the kernel in C++ runs on a CPU, not on {shape.device}"
+    if shape.dtype not in library.DTYPES or shape.key_size % 2:
+        size = f"{shape.dtype} and size {shape.key_size}"
+        return f"the kernel in C++ takes heads of float32 or bfloat16 and of even size, not {size}"
+    try:
+        library.load()
+    except library.NativeError as error:
+        return f"the kernel in C++ cannot be had ({error}); install g++ 9 or newer, or name it by CXX"
+    return None
+
+
+def _why_not_triton(shape: CacheShape) -> str | None:
+    if shape.device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
+        return f"the kernel in Triton runs on a GPU, not on {shape.device}"
+    try:
+        from hpd_core.attention.triton import DTYPES
+    except ImportError as error:
+        return f"Triton is not here ({error}): PyTorch for CUDA brings it along"
+    return None if shape.dtype in DTYPES else f"the kernel in Triton takes no {shape.dtype}"
+
+
+def _kernel_of(way: Way) -> Callable[[AttentionPlan], NativeAttention | TritonAttention] | None:
+    if way == "native":
+        return NativeAttention
+    if way == "triton":
+        from hpd_core.attention.triton import TritonAttention  # Triton is not everywhere
+
+        return TritonAttention
+    return None
+
+
+def packed_attention(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    hpd_batch: PackedBatch,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """Attention of one layer (transformers' AttentionInterface).
+
+    Args:
+        query: [1, H, T, D]; key, value: [1, H_kv, T, D] and [1, H_kv, T, D_v].
+        hpd_batch: passed to the model's forward as a keyword.
+        sliding_window, softcap, s_aux: what the model family needs (Mistral; Gemma 2; gpt-oss sinks).
+
+    Returns:
+        [1, T, H, D_v] and None for the attention weights.
+    """
+    layer: int = module.layer_idx  # type: ignore[assignment]
+    hpd_batch.num_calls += 1
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    q, k, v = query[0].transpose(0, 1), key[0].transpose(0, 1), value[0].transpose(0, 1)  # [T, H, D]
+    out = q.new_empty(q.shape[0], q.shape[1], v.shape[2])
+    way = hpd_batch.way
+    if way == "sdpa" and (softcap is not None or s_aux is not None):
+        way = "eager"
+    kernel = _kernel_of(way)
+    for plan in hpd_batch.plans:
+        span = slice(plan.start, plan.stop)
+        if kernel is not None:
+            plan.kernel(kernel).attend(
+                layer,
+                q[span],
+                k[span],
+                v[span],
+                out[span],
+                scale=scale,
+                window=sliding_window,
+                softcap=softcap,
+                sinks=s_aux,
+            )
+            continue
+        keys, values = plan.keys[layer], plan.values[layer]
+        keys[plan.kv_prompts, :, plan.kv_columns] = k[span]
+        values[plan.kv_prompts, :, plan.kv_columns] = v[span]
+        num_prompts, num_columns = plan.k_positions.shape
+        group = q.shape[1] // keys.shape[1]
+        if way == "eager":
+            for tile in plan.tiles(sliding_window, group, keys.shape[1]):
+                attended = eager_attention(
+                    tile.fold(q, keys.shape[1]),
+                    keys[tile.prompts, :, tile.columns],
+                    values[tile.prompts, :, tile.columns],
+                    tile.bias,
+                    scale,
+                    softcap=softcap,
+                    sinks=s_aux,
+                    prefix=(tile.prefix.keys[layer], tile.prefix.values[layer]) if tile.prefix else None,
+                    prefix_bias=tile.prefix_bias,
+                )
+                tile.unfold(attended, out)
+        else:
+            folded = fold(q[span].index_select(0, plan.rows), num_prompts, keys.shape[1])
+            bias = plan.bias(sliding_window, group, q.dtype)
+            attended = sdpa_attention(folded, keys[:, :, :num_columns], values[:, :, :num_columns], bias, scale)
+            torch.index_select(unfold(attended, q.shape[1]), 0, plan.unrows, out=out[span])
+    return out[None], None

@@ -1,0 +1,207 @@
+"""Memory for keys and values."""
+
+from __future__ import annotations
+
+import bisect
+import logging
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from hpd_core.layout import IntArray
+from hpd_core.system.device import to_device
+
+logger = logging.getLogger(__name__)
+
+PAGE = 4096
+"""Bytes; parts of an arena begin at multiples of it, counted from the arena's start."""
+
+UNUSED_FILL = 0.0
+"""What fresh cache holds, where it is filled. Must be finite (a masked NaN is still NaN); tests poison it with large
+numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheShape:
+    """What one token takes in the cache, the same for every layer."""
+
+    num_layers: int
+    num_kv_heads: int
+    key_size: int
+    value_size: int
+    dtype: torch.dtype
+    device: torch.device
+
+    @property
+    def numbers_per_token(self) -> int:
+        """Of all layers."""
+        return self.num_layers * self.num_kv_heads * (self.key_size + self.value_size)
+
+
+@dataclass(frozen=True, slots=True)
+class CacheOrder:
+    """How a way to attend wants keys and values in memory.
+
+    Attributes:
+        block: values lie in blocks of so many columns, a block as rows of dimensions: [..., capacity / block, D,
+            block]. None: as keys do, [..., capacity, D].
+        fills: fresh memory holds `UNUSED_FILL`; else anything, for an attention that reads only columns in use.
+    """
+
+    block: int | None = None
+    fills: bool = True
+
+    def room_for(self, num_columns: int) -> int:
+        """So many columns, or some more: whole blocks."""
+        return -(-num_columns // (self.block or 1)) * (self.block or 1)
+
+    def tensors(self, shape: CacheShape, memory: Tensor, num_prompts: int, capacity: int) -> tuple[Tensor, Tensor]:
+        """Keys [layers, P, H_kv, capacity, D] and values, out of the first numbers of `memory`."""
+        heads = (shape.num_layers, num_prompts, shape.num_kv_heads)
+        num_rows = math.prod(heads) * capacity
+        num_keys, num_values = num_rows * shape.key_size, num_rows * shape.value_size
+        keys, values = memory[:num_keys], memory[num_keys : num_keys + num_values]
+        places: tuple[int, ...] = (capacity, shape.value_size)
+        if self.block is not None:
+            places = (capacity // self.block, shape.value_size, self.block)
+        return keys.view(*heads, capacity, shape.key_size), values.view(*heads, *places)
+
+    def places_of(self, num_columns: int) -> int:
+        """How many of a head's values, by the first dimension behind it, the first columns take: columns or blocks."""
+        return num_columns if self.block is None else -(-num_columns // self.block)
+
+
+class CacheBlock:
+    """Keys and values of P prompts, per layer [P, H_kv, capacity, D], the values in the pool's order."""
+
+    def __init__(self, shape: CacheShape, order: CacheOrder, memory: Tensor, num_prompts: int, capacity: int) -> None:
+        """Takes the first numbers of `memory`."""
+        self.memory = memory
+        self._shape, self._order = shape, order
+        self._all_keys, self._all_values = order.tensors(shape, memory, num_prompts, capacity)
+        self.keys, self.values = list(self._all_keys), list(self._all_values)
+
+    def copy_prompts(self, rows: IntArray, source: CacheBlock, source_rows: IntArray, num_columns: IntArray) -> None:
+        """Into `rows`, prompts of another block: of each so many columns of all layers, or more."""
+        if self.memory.device.type == "cpu":
+            for to, from_, width in zip(rows.tolist(), source_rows.tolist(), num_columns.tolist(), strict=True):
+                self._copy(to, source, from_, width)
+        elif len(rows):  # a GPU would rather copy more than be called once more
+            to, from_ = (to_device(index, self.memory.device) for index in (rows, source_rows))
+            self._copy(to, source, from_, int(num_columns.max()))
+
+    def _copy(self, to: int | Tensor, source: CacheBlock, from_: int | Tensor, num_columns: int) -> None:
+        places = self._order.places_of(num_columns)
+        self._all_keys[:, to, :, :num_columns] = source._all_keys[:, from_, :, :num_columns]
+        self._all_values[:, to, :, :places] = source._all_values[:, from_, :, :places]
+
+    def copy_of_prompt(self, row: int, num_columns: int) -> tuple[list[Tensor], list[Tensor]]:
+        """A prompt's first keys, per layer [H_kv, C, D], and values in their order, in memory of their own.
+
+        Behind the last column there is room up to the end of its block, where values are 0.
+        """
+        order, room = self._order, self._order.room_for(num_columns)
+        memory = self.memory.new_zeros(room * self._shape.numbers_per_token)
+        keys, values = (copy[:, 0] for copy in order.tensors(self._shape, memory, 1, room))
+        keys[:, :, :num_columns] = self._all_keys[:, row, :, :num_columns]
+        values[:] = self._all_values[:, row, :, : order.places_of(num_columns)]
+        if order.block is not None and room > num_columns:
+            values[..., -1, :, num_columns - room :] = 0
+        return list(keys[:, :, :num_columns]), list(values)
+
+
+class CachePool:
+    """Blocks, and the memory of those that were given back.
+
+    On a CPU the first touch of memory is its price: a page fault for every 4 KiB, for which threads wait for each
+    other, and a cohort takes some hundred MiB. So blocks are cut from one large piece of address space (an arena), each
+    from the lowest place that has room: pages that were touched once are used again, and those that nobody needs are
+    never touched. Nothing goes back to the system before the pool does. What the arena has no room for, in one piece,
+    comes from the system. On a GPU torch does the like.
+    """
+
+    def __init__(self, shape: CacheShape, order: CacheOrder | None = None, *, max_tokens: int = 0) -> None:
+        """Takes no memory yet.
+
+        Args:
+            order: without one, as any way to attend can read it that is torch's.
+            max_tokens: that the blocks in use hold as a rule, on a CPU: the arena's size.
+        """
+        self.shape = shape
+        self.order = order or CacheOrder()
+        self.num_used = 0
+        """Numbers in blocks that are not given back."""
+        self._max_tokens = max_tokens if shape.device.type == "cpu" else 0
+        self._arena: Arena | None = None
+
+    def take(self, num_prompts: int, capacity: int) -> CacheBlock:
+        """A block that nobody else has. `capacity`: as `order.room_for` gives it."""
+        size = num_prompts * capacity * self.shape.numbers_per_token
+        if self._arena is None and self._max_tokens:
+            self._arena = Arena(self._max_tokens * self.shape.numbers_per_token, self.shape.dtype)
+        memory = self._arena.take(size) if self._arena else None
+        if memory is None:
+            memory = torch.empty(size, dtype=self.shape.dtype, device=self.shape.device)
+        self.num_used += size
+        if self.order.fills:
+            # Also what was used before: a NaN that a model made of one prompt must not reach another.
+            memory.fill_(UNUSED_FILL)
+        return CacheBlock(self.shape, self.order, memory, num_prompts, capacity)
+
+    def give_back(self, block: CacheBlock) -> None:
+        """Nobody may read the block any more, nor give it back again."""
+        self.num_used -= block.memory.numel()
+        if self._arena:
+            self._arena.give_back(block.memory)
+
+    def limit(self, max_tokens: int) -> None:
+        """Sets what the blocks hold as a rule from now on, while none is in use."""
+        self._max_tokens = max_tokens if self.shape.device.type == "cpu" else 0
+        self._arena = None
+
+    def clear(self) -> None:
+        """Forgets all blocks and frees its memory: after an error nobody knows which of them were given back."""
+        self._arena = None
+        self.num_used = 0
+
+
+class Arena:
+    """One piece of a CPU's memory, from which parts are taken and given back."""
+
+    def __init__(self, size: int, dtype: torch.dtype) -> None:
+        """`size`: numbers. Where the system does not give so much address space, there is none of it."""
+        try:
+            self._memory = torch.empty(size, dtype=dtype)
+        except (MemoryError, RuntimeError):  # torch's CPU allocator has no class of its own
+            logger.info("no address space for %d numbers of cache at once", size)
+            self._memory = torch.empty(0, dtype=dtype)
+        self._unit = PAGE // dtype.itemsize
+        self._free = [(0, len(self._memory))]  # in order, with something in use between each two
+        self._taken: dict[int, tuple[int, int]] = {}  # by address
+
+    def take(self, size: int) -> Tensor | None:
+        """So many numbers, from the lowest place that has room; None where there is none."""
+        needed = -(-size // self._unit) * self._unit
+        for index, (start, stop) in enumerate(self._free):
+            if needed <= stop - start:
+                self._free[index : index + 1] = [(start + needed, stop)] if needed < stop - start else []
+                part = self._memory[start : start + size]
+                self._taken[part.data_ptr()] = (start, start + needed)
+                return part
+        return None
+
+    def give_back(self, part: Tensor) -> None:
+        """What does not come from here is none of its business."""
+        place = self._taken.pop(part.data_ptr(), None)
+        if place is None:
+            return
+        index = bisect.bisect(self._free, place)
+        start, stop = place
+        if index < len(self._free) and self._free[index][0] == stop:
+            stop = self._free.pop(index)[1]
+        if index > 0 and self._free[index - 1][1] == start:
+            start = self._free.pop(index - 1)[0]
+            index -= 1
+        self._free.insert(index, (start, stop))

@@ -1,0 +1,31 @@
+"""Attention by torch's fused kernel: `sdpa`. It takes no shared prefix."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+if TYPE_CHECKING:
+    pass
+
+
+def fused_kernels(device: torch.device) -> AbstractContextManager[None]:
+    """While it is entered, `sdpa_attention` has those of torch's kernels that suit packed rows; for a whole forward.
+
+    Where torch prefers cuDNN's (Hopper), that one is planned on the host for every new shape, and here nearly every
+    step has one of its own. Flash attention takes no mask, but on a CPU.
+    """
+    if device.type != "cuda":
+        return nullcontext()
+    allowed: AbstractContextManager[None] = sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH])
+    return allowed
+
+
+def sdpa_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float, **_: Any) -> Tensor:
+    """torch's fused attention. q: [P, H_kv, R * G, D]; k, v: [P, H_kv, C, D]; bias: [P, 1, R * G, C]."""
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=scale)

@@ -1,0 +1,252 @@
+"""The paper's baseline `ar`: the same answer, written token by token by transformers' generate.
+
+It reads the very prompt of `tree` up to the opening brace, and must write keys, structure and values itself. What
+counts as a value is decided by the same rule as everywhere (text/values.py). K_max bounds the answer as a whole, as if
+every value took it; a single value may be longer.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from transformers import StoppingCriteria, StoppingCriteriaList
+
+from hpd_core.config import EngineConfig
+from hpd_core.errors import EngineError
+from hpd_core.extractor import ExtractionFuture, ExtractionMetrics, Extractor, Weights, answer_in_turn, refused_result
+from hpd_core.models import description, steering
+from hpd_core.prompt_builder import PreparedPrompt, PromptBuilder, Refusal
+from hpd_core.text.tokenization import SegmentTokenizer
+from hpd_core.text.values import parse_value
+from hpd_core.types import CategorySchema, ErrorCode, Record, RecordResult, Value
+
+_KEY = re.compile(r'\s*("(?:[^"\\]|\\.)*")\s*:')
+
+
+class AutoregressiveBaseline(Extractor):
+    """Plain batched autoregressive extraction; used like `Engine`. Log-probabilities are not reported."""
+
+    decoding = "ar"
+
+    def __init__(self, model: Any, tokenizer: Any, config: EngineConfig | None = None) -> None:
+        """Takes a loaded model, for itself; it gets an attention of transformers' own.
+
+        `layout` and `prompt.keys` of `config` are ignored.
+        """
+        started = time.perf_counter()
+        self.config = (config or EngineConfig()).autoregressive()
+        self._weights = Weights.of(model)
+        steering.use_own_attention(model)
+        self._segments = SegmentTokenizer(tokenizer)
+        self._max_positions = description.max_positions(model.config)
+        self._builder = PromptBuilder(tokenizer, self.config, self._max_positions)
+        self._end_ids = description.end_of_text_ids(model)
+        size = model.get_output_embeddings().weight.shape[0]
+        tokens = tokenizer.convert_ids_to_tokens(list(range(min(size, len(tokenizer)))))
+        self._has_brace = torch.zeros(size, dtype=torch.bool)
+        self._has_brace[: len(tokens)] = torch.tensor([token is not None and "}" in token for token in tokens])
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hpd-ar")
+        self.load_seconds = time.perf_counter() - started
+
+    @property
+    def layout(self) -> str:
+        """'ar': there is one prompt per product, and the answer follows it."""
+        return "ar"
+
+    @property
+    def attention(self) -> str:
+        """transformers' name of the one that the model came with."""
+        return str(self._weights.model.config._attn_implementation)
+
+    @property
+    def layers(self) -> str:
+        """'transformers': by the code that the model came with."""
+        return "transformers"
+
+    def submit(
+        self,
+        records: Sequence[Record],
+        schemas: Mapping[str, CategorySchema],
+        document_ids: Sequence[Sequence[int]] | None = None,
+        wanted: Sequence[Collection[str] | None] | None = None,
+    ) -> ExtractionFuture:
+        """As `Extractor.submit`; submissions run one after the other."""
+        if wanted is not None:
+            raise ValueError("the baseline writes whole answers: all attributes or none")
+
+        def work(metrics: ExtractionMetrics) -> list[RecordResult]:
+            try:
+                return self._extract(records, schemas, document_ids, metrics)
+            except Exception as error:
+                raise EngineError(f"generation failed: {type(error).__name__}: {error}") from error
+
+        return answer_in_turn(self._executor, work, "the baseline")
+
+    def close(self) -> None:
+        """Waits for what is queued and ends the thread."""
+        self._executor.shutdown()
+
+    def _extract(
+        self,
+        records: Sequence[Record],
+        schemas: Mapping[str, CategorySchema],
+        document_ids: Sequence[Sequence[int]] | None,
+        metrics: ExtractionMetrics,
+    ) -> list[RecordResult]:
+        built, refusals = self._builder.build(records, schemas, document_ids)
+        prepared: list[PreparedPrompt] = []
+        for item in built:
+            # Keys and values stand in a row here, so that the answer needs more positions than in `tree`.
+            needed = len(_trunk(item)) + _answer_limit([item])
+            if self._max_positions is None or needed <= self._max_positions:
+                prepared.append(item)
+            else:
+                refusal = Refusal(
+                    ErrorCode.TOO_LONG,
+                    f"prompt and answer may take {needed} tokens, the model has {self._max_positions} positions",
+                )
+                refusals.update(dict.fromkeys(item.records, refusal))
+        prepared.sort(key=lambda item: len(_trunk(item)))
+        results: dict[int, RecordResult] = {}
+        for first in range(0, len(prepared), self.config.max_prompts_per_cohort):
+            batch = prepared[first : first + self.config.max_prompts_per_cohort]
+            started = time.perf_counter()
+            answers = self._generate([_trunk(item) for item in batch], _answer_limit(batch), metrics)
+            seconds = time.perf_counter() - started
+            metrics.busy_seconds += seconds
+            for item, (ids, ended) in zip(batch, answers, strict=True):
+                category = records[item.records[0]].category
+                values = self._values(schemas[category], ids, ended)
+                # A padded batch costs each of its rows as much.
+                share = seconds / len(batch) / len(item.records)
+                for number in item.records:
+                    results[number] = RecordResult(records[number].id, category, values, engine_seconds=share)
+                layout = item.prompt.layout
+                metrics.prefix_tokens_computed += layout.num_prefix_tokens
+                metrics.document_tokens += len(_trunk(item)) - layout.num_prefix_tokens
+        for number, refusal in refusals.items():
+            record = records[number]
+            results[number] = refused_result(record, refusal, schemas.get(record.category))
+        metrics.num_records, metrics.num_errors = len(records), len(refusals)
+        return [results[number] for number in range(len(records))]
+
+    @torch.inference_mode()
+    def _generate(
+        self, prompts: list[list[int]], max_new_tokens: int, metrics: ExtractionMetrics
+    ) -> list[tuple[list[int], bool]]:
+        """Greedy answers as ids, and whether each ended by itself. Prompts are padded on the left."""
+        width = max(len(ids) for ids in prompts)
+        pad = self._end_ids[0] if self._end_ids else 0
+        ids = torch.tensor([[pad] * (width - len(prompt)) + prompt for prompt in prompts])
+        mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts])
+        stop = _ObjectClosed(self._segments, self._has_brace, width)
+        device = self._weights.model.device
+        output = self._weights.model.generate(
+            input_ids=ids.to(device),
+            attention_mask=mask.to(device),
+            do_sample=False,
+            max_new_tokens=max_new_tokens,
+            pad_token_id=pad,
+            eos_token_id=self._end_ids or None,
+            stopping_criteria=StoppingCriteriaList([stop]),
+        )
+        generated = output[:, width:].cpu().numpy()
+        metrics.num_steps += generated.shape[1]
+        answers = []
+        for row, closed_at in zip(generated, stop.closed_at(len(prompts)), strict=True):
+            length, ended = self._length(row, closed_at)
+            metrics.value_tokens += length
+            answers.append((row[:length].tolist(), ended))
+        return answers
+
+    def _length(self, row: npt.NDArray[np.int64], closed_at: int | None) -> tuple[int, bool]:
+        """Tokens of the answer, and whether it ended by itself."""
+        end = next((index for index, token in enumerate(row) if token in self._end_ids), None)
+        ends = [stop for stop in (closed_at, None if end is None else end + 1) if stop is not None]
+        return (min(ends), True) if ends else (len(row), False)
+
+    def _values(self, schema: CategorySchema, ids: list[int], ended: bool) -> dict[str, Value]:
+        """Reads the answer line by line; an attribute that the model left out is invalid, not absent.
+
+        A model that must write the keys itself rarely writes them to the letter ("shoe_type" for "Shoe type"):
+        where no line has the very key, one that is equal when folded counts, if it is equal to one attribute only.
+        """
+        lines = self._segments.decode([ids])[0].split("\n")
+        attributes = {attribute.name: attribute for attribute in schema.attributes}
+        counts = Counter(_fold(name) for name in attributes)
+        folded = {_fold(name): name for name in attributes if counts[_fold(name)] == 1}
+        literal: dict[str, Value] = {}
+        similar: dict[str, Value] = {}
+        for index, line in enumerate(lines):
+            match = _KEY.match(line)
+            key = _decode_key(match.group(1)) if match else None
+            if match is None or key is None:
+                continue
+            found, name = (literal, key) if key in attributes else (similar, folded.get(_fold(key)))
+            if name is None or name in found:
+                continue
+            raw = line[match.end() :]
+            closed = ended or index < len(lines) - 1
+            num_tokens = len(self._segments.encode_text([raw])[0])
+            found[name] = parse_value(attributes[name], raw, closed=closed, num_tokens=num_tokens)
+        values = similar | literal
+        return {name: values.get(name) or Value(None, (), "invalid") for name in attributes}
+
+
+class _ObjectClosed(StoppingCriteria):  # type: ignore[misc]
+    """Ends a row when a line of its answer starts with the closing brace."""
+
+    def __init__(self, segments: SegmentTokenizer, has_brace: Tensor, prompt_length: int) -> None:
+        self._segments = segments
+        self._has_brace = has_brace
+        self._prompt_length = prompt_length
+        self._closed: dict[int, int] = {}
+
+    def __call__(self, input_ids: Tensor, scores: Tensor, **kwargs: Any) -> Tensor:
+        """bool [batch]: which rows are done."""
+        candidates = self._has_brace[input_ids[:, -1].cpu()].nonzero()[:, 0].tolist()
+        for row in candidates:
+            answer = input_ids[row, self._prompt_length :].tolist()
+            if row not in self._closed and "\n}" in "\n" + self._segments.decode([answer])[0]:
+                self._closed[row] = len(answer)
+        done = torch.zeros(len(input_ids), dtype=torch.bool, device=input_ids.device)
+        done[list(self._closed)] = True
+        return done
+
+    def closed_at(self, num_rows: int) -> list[int | None]:
+        """Per row, the answer's length when its object closed, or None."""
+        return [self._closed.get(row) for row in range(num_rows)]
+
+
+def _trunk(item: PreparedPrompt) -> list[int]:
+    """The prompt up to the first key."""
+    ids: list[int] = item.prompt.layout.trunk.tolist()
+    return ids
+
+
+def _answer_limit(batch: Sequence[PreparedPrompt]) -> int:
+    """Room for every key, every value at K_max, and the closing brace."""
+    layouts = [item.prompt.layout for item in batch]
+    return max(layout.num_key_tokens + int(layout.max_new_tokens.sum()) for layout in layouts) + 8
+
+
+def _fold(key: str) -> str:
+    return " ".join(re.split(r"[\W_]+", key.casefold())).strip()
+
+
+def _decode_key(text: str) -> str | None:
+    try:
+        key = json.loads(text, strict=False)
+    except ValueError:
+        return None
+    return key if isinstance(key, str) else None

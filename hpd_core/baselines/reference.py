@@ -1,0 +1,203 @@
+"""The oracles: what exact decoding is, written plainly and slowly.
+
+They share no code with layouts, cohorts or attention. `tree`'s oracle decodes one value at a time with an ordinary
+causal forward over the tokens it may see, no cache, no batch, default positions. `stacked`'s runs all values of
+one prompt in lock-step, with a mask written pair by pair from section 4.3 and 4.4 of the paper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hpd_core.text.endings import Endings, Read
+
+Choices = Callable[[Sequence[int]], Collection[int] | None]
+"""From a value's tokens so far to the tokens that it may go on with; None: any."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceValue:
+    """One decoded value.
+
+    Attributes:
+        tokens: generated ids, the closing one last if `closed`.
+        logits: float32, one [vocabulary] row per token, constraints or not.
+        allowed: per token, the ids that were allowed; None: any.
+    """
+
+    tokens: list[int]
+    logits: list[Tensor]
+    allowed: list[Collection[int] | None]
+    closed: bool
+
+    def margin(self, index: int) -> float:
+        """How far the best allowed token is before the second, in standard deviations of the logits."""
+        row, allowed = self.logits[index], self.allowed[index]
+        ranked = (row if allowed is None else row[sorted(allowed)]).sort(descending=True).values
+        return float((ranked[0] - ranked[1]) / row.std()) if len(ranked) > 1 else float("inf")
+
+    def behind(self, index: int, token: int) -> float:
+        """How far `token` is behind the best allowed one, in standard deviations; infinite if it is not allowed."""
+        row, allowed = self.logits[index], self.allowed[index]
+        if allowed is not None and token not in allowed:
+            return float("inf")
+        return float((row[_best(row, allowed)] - row[token]) / row.std())
+
+
+@torch.inference_mode()
+def decode_chain(
+    model: Any,
+    ids: Sequence[int],
+    max_new_tokens: int,
+    endings: Endings,
+    forced: Sequence[int] | None = None,
+    choices: Choices | None = None,
+) -> ReferenceValue:
+    """One value of the `tree` layout: greedy decoding behind prefix + document + key.
+
+    Args:
+        model: with an attention of transformers' own.
+        ids: everything the value sees, in order.
+        forced: feed these tokens in place of the model's own choices (teacher forcing); their choices are still
+            reported in `logits`.
+        choices: the value's constraint.
+    """
+    chain = list(ids)
+    tokens: list[int] = []
+    logits: list[Tensor] = []
+    allowed: list[Collection[int] | None] = []
+    read: int | None = None
+    while len(tokens) < max_new_tokens:
+        row = model(input_ids=torch.tensor([chain], device=model.device), use_cache=False).logits[0, -1].float()
+        allowed.append(None if choices is None else choices(tokens))
+        token = _best(row, allowed[-1]) if forced is None else forced[len(tokens)]
+        tokens.append(token)
+        logits.append(row)
+        if read is None:
+            read = Read.NOTHING if allowed[-1] is None else Read.NOTHING_TYPED
+        read = int(endings.behind[read, token])
+        if endings.closing[token] or read == Read.ENDED:
+            return ReferenceValue(tokens, logits, allowed, True)
+        if forced is not None and len(tokens) == len(forced):
+            break
+        chain.append(token)
+    return ReferenceValue(tokens, logits, allowed, False)
+
+
+def _best(row: Tensor, allowed: Collection[int] | None) -> int:
+    return int(row.argmax()) if allowed is None else max(sorted(allowed), key=lambda token: float(row[token]))
+
+
+@dataclass(frozen=True, slots=True)
+class StackedSkeleton:
+    """A stacked prompt: the ids before the skeleton, then its parts in order; a key is followed by a value."""
+
+    prompt: Sequence[int]
+    parts: Sequence[tuple[Sequence[int], bool]]  # (ids, is_key)
+
+
+@torch.inference_mode()
+def decode_stacked(
+    model: Any,
+    skeleton: StackedSkeleton,
+    max_new_tokens: Sequence[int],
+    endings: Endings,
+    forced: Sequence[Sequence[int]] | None = None,
+    choices: Sequence[Choices] | None = None,
+) -> list[ReferenceValue]:
+    """All values of one stacked prompt, in lock-step: at step t every open value gets its t-th token.
+
+    Args:
+        max_new_tokens: per key, K_max: also the gap behind it.
+        forced: per key, tokens to feed in place of the model's own choices.
+        choices: per key, the value's constraint.
+    """
+    ids: list[int] = list(skeleton.prompt)
+    positions: list[int] = list(range(len(ids)))
+    next_position = len(ids)
+    ends: list[int] = []  # index in memory of the token before each value
+    for part, is_key in skeleton.parts:
+        for token in part:
+            ids.append(token)
+            positions.append(next_position)
+            next_position += 1
+        if is_key:
+            next_position += max_new_tokens[len(ends)]
+            ends.append(len(ids) - 1)
+
+    steps = [0] * len(ids)
+    last = list(ends)
+    tokens: list[list[int]] = [[] for _ in ends]
+    logits: list[list[Tensor]] = [[] for _ in ends]
+    allowed: list[list[Collection[int] | None]] = [[] for _ in ends]
+    closed = [False] * len(ends)
+    alive = list(range(len(ends)))
+    while alive:
+        rows = _forward_by_position(model, ids, positions, steps)
+        still: list[int] = []
+        appended: list[tuple[int, int]] = []
+        for n in alive:
+            row = rows[last[n]]
+            allowed[n].append(None if choices is None else choices[n](tokens[n]))
+            token = _best(row, allowed[n][-1]) if forced is None else forced[n][len(tokens[n])]
+            tokens[n].append(token)
+            logits[n].append(row)
+            closed[n] = bool(endings.closing[token])
+            spent = max_new_tokens[n] if forced is None else len(forced[n])
+            if not closed[n] and len(tokens[n]) < spent:
+                still.append(n)
+                appended.append((n, token))
+        for n, token in appended:
+            ids.append(token)
+            positions.append(positions[ends[n]] + len(tokens[n]))
+            steps.append(len(tokens[n]))
+            last[n] = len(ids) - 1
+        alive = still
+    return [ReferenceValue(*value) for value in zip(tokens, logits, allowed, closed, strict=True)]
+
+
+def _forward_by_position(model: Any, ids: Sequence[int], positions: Sequence[int], steps: Sequence[int]) -> Tensor:
+    """Logits [T, vocabulary] under the mask that is causal in position order, written pair by pair.
+
+    The whole prompt is forwarded anew at every step. So that each token sees now what it saw when it was fed, a token
+    of a later step is hidden from it even if it stands earlier in position order (section 4.4: k' <= k).
+    """
+    config = model.config.get_text_config()
+    count = len(ids)
+    masks: dict[int | None, Tensor] = {}
+    windows = _windows(config)
+    for window in set(windows.values()):
+        mask = torch.full((count, count), torch.finfo(torch.float32).min)
+        for q in range(count):
+            for k in range(count):
+                causal = positions[k] <= positions[q]
+                existed = steps[k] <= steps[q]
+                near = window is None or positions[q] - positions[k] < window
+                if causal and existed and near:
+                    mask[q, k] = 0.0
+        masks[window] = mask[None, None].to(model.dtype)
+    mask_argument: Any = {kind: masks[window] for kind, window in windows.items()}
+    if len(mask_argument) == 1:
+        mask_argument = next(iter(mask_argument.values()))
+    output = model(
+        input_ids=torch.tensor([ids]),
+        position_ids=torch.tensor([positions]),
+        attention_mask=mask_argument,
+        use_cache=False,
+    )
+    rows: Tensor = output.logits[0].float()
+    return rows
+
+
+def _windows(config: Any) -> dict[str, int | None]:
+    """Attention window per kind of layer."""
+    window = getattr(config, "sliding_window", None)
+    kinds = set(getattr(config, "layer_types", None) or ())
+    if kinds:
+        return {kind: window if kind == "sliding_attention" else None for kind in kinds}
+    return {"full_attention": window}

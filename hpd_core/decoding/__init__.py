@@ -1,0 +1,1 @@
+"""The decoder: prompts and branches in, tokens out. It knows nothing of products."""

@@ -1,0 +1,51 @@
+"""One prompt on its way through the decoder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from hpd_core.layout import IntArray, Layout
+
+
+@dataclass(slots=True, eq=False)
+class Prompt:
+    """One prompt on its way through the decoder.
+
+    Attributes:
+        layout: its tokens; the first `layout.num_prefix_tokens` are the prefix named by `prefix_key`.
+        prefix_key: equal keys mean equal prefixes.
+        owner: whatever the caller wants to find again when the prompt is finished.
+        tokens, logprobs: after it is finished, per branch: generated ids (the closing one last) and their
+            log-probabilities. `closed[b]` is False where the value was cut at its limit.
+        num_draft_tokens, num_rejected_tokens: likewise: drafted tokens that were fed, and those that were wrong.
+    """
+
+    layout: Layout
+    prefix_key: Any
+    owner: Any = None
+    tokens: list[list[int]] = field(default_factory=list)
+    logprobs: list[list[float]] = field(default_factory=list)
+    closed: list[bool] = field(default_factory=list)
+    num_draft_tokens: int = 0
+    num_rejected_tokens: int = 0
+
+    @property
+    def document_ids(self) -> IntArray:
+        """The tokens between the prefix and the keys."""
+        return self.layout.trunk[self.layout.num_prefix_tokens :]
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether its values are there."""
+        return bool(self.tokens)
+
+    @property
+    def num_own_tokens(self) -> int:
+        """Tokens behind the prefix."""
+        return self.layout.num_tokens - self.layout.num_prefix_tokens
+
+    @property
+    def most_own_tokens(self) -> int:
+        """The same when every value is as long as it may be."""
+        return self.num_own_tokens + int(self.layout.max_new_tokens.sum())

@@ -1,0 +1,271 @@
+"""One forward of the model over a packed row: token ids in, logits out.
+
+Any model of transformers runs by its own code (`transformers_logits`). Layers as Llama has them run by ours
+(`FusedLayers`): the model's own linear layers (with AMX whole MLPs, layers/packed_linears.py),
+and between them norms, rotary embedding and SwiGLU, a function each
+where transformers makes several copies: in C++ on a CPU (native/pointwise.cpp), by torch.compile on a GPU
+(layers/compiled.py). Where all linear layers are ours, too (AMX), the same functions are called by C++, all layers in
+one call (layers/native.py). The last layer behind its attention is computed only for tokens whose logits are wanted;
+logits come in blocks, or are not written down at all (decoding/next_token.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal, Protocol
+
+import torch
+import transformers
+from torch import Tensor
+from transformers.activations import ACT2FN
+
+from hpd_core.attention.dispatch import ATTENTION_NAME, PackedBatch
+from hpd_core.layers.native import LayerWeights, NativeLayers
+from hpd_core.layers.packed_linears import PackedLinears
+from hpd_core.layers.tiled_logits import TiledLogits
+from hpd_core.native import library, pointwise
+from hpd_core.native.pointwise import Norm, norm_of
+
+FusedBy = Literal["native", "compiled"]
+
+_FAMILIES = frozenset({"llama", "mistral", "qwen2", "qwen3"})
+"""Of `model_type`: RMS norms before attention and MLP (maybe of queries and keys), rotary embedding of whole heads,
+SwiGLU."""
+
+_ACTIVATIONS = (type(ACT2FN["silu"]), torch.nn.SiLU)
+
+
+class Pointwise(Protocol):
+    """What stands between the linear layers: the modules `native.pointwise` and `compiled`."""
+
+    def add_norm(self, x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> Tensor:
+        """Adds `delta` to the residual stream `x`, in place; its RMS norm. x, delta: [T, D]; weight: [D]."""
+
+    def rotary(
+        self, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, norms: tuple[Norm, Norm] | None
+    ) -> tuple[Tensor, Tensor]:
+        """q [T, H, D] and k [T, H_kv, D], normed where there are norms and turned by cos and sin [T, D]."""
+
+    def swiglu(self, gate: Tensor, up: Tensor) -> Tensor:
+        """silu(gate) * up; `gate` may be written to."""
+
+
+def transformers_logits(
+    model: Any, token_ids: Tensor, positions: Tensor, logit_rows: Tensor, batch: PackedBatch
+) -> Iterable[Tensor]:
+    """Logits of some tokens, by the model's own code.
+
+    Args:
+        model: attached (`steering.attach`).
+        token_ids, positions: int64 [T]
+        logit_rows: int64 [n], the tokens whose logits are wanted.
+
+    Returns:
+        Blocks of rows of [n, vocabulary], in order. Attention has run when this returns.
+    """
+    output = model(
+        input_ids=token_ids[None],
+        position_ids=positions[None],
+        attention_mask=None,
+        use_cache=False,
+        logits_to_keep=logit_rows,
+        hpd_batch=batch,
+    )
+    return [output.logits[0]]
+
+
+class FusedLayers:
+    """The same by our own code, for models of which `why_not` says nothing.
+
+    Attributes:
+        by: whose functions stand between the linear layers: C++'s or torch.compile's.
+    """
+
+    def __init__(self, model: Any, by: FusedBy) -> None:
+        self.by = by
+        self._model = model
+        self._layers = list(_layers(model))
+        self._at_once: NativeLayers | None = None
+        if by == "native":
+            self._between: Pointwise = pointwise
+        else:
+            from hpd_core.layers import compiled  # torch's compiler takes seconds to import
+
+            self._between = compiled
+
+    @staticmethod
+    def why_not(model: Any, by: FusedBy) -> str | None:
+        """Why this class would not compute what the model does, or not here; None where it would.
+
+        For `compiled` it compiles: torch keeps that for this process.
+        """
+        name = type(model).__name__
+        if not _is_known(model):
+            return f"there is no code of ours for {name}"
+        if getattr(model, "is_quantized", False):
+            return "quantized weights round one row in another way than several"
+        norms = []
+        for part in _replaced_parts(model):
+            of_family = type(part).__module__ == type(model).__module__
+            if not of_family and type(part) not in _ACTIVATIONS:
+                return f"a part of {name} is a {type(part).__name__}"
+            if "forward" in part.__dict__ or part._forward_hooks or part._forward_pre_hooks:
+                return f"somebody has changed or hooked a {type(part).__name__}"
+            if hasattr(part, "variance_epsilon"):
+                norms.append(part.weight)
+        dtypes = {weight.dtype for weight in (model.model.embed_tokens.weight, *norms)}
+        if len(dtypes) > 1 or (by == "native" and not dtypes <= library.DTYPES.keys()):
+            return f"its weights are of {', '.join(sorted(map(str, dtypes)))}"
+        if len({weight.device for weight in (model.model.embed_tokens.weight, *norms)}) > 1:
+            return "its weights are on several devices"
+        if by == "compiled":
+            from hpd_core.layers import compiled
+
+            return compiled.prepare(model)
+        if any(weight.device.type != "cpu" or not weight.is_contiguous() for weight in norms):
+            return "its norms are not on the CPU, or not in order"
+        return None
+
+    def forget(self) -> None:
+        """Gives back the memory that it keeps from step to step."""
+        self._at_once = None
+
+    @property
+    def mlps(self) -> list[Any]:
+        """The layers' MLPs, which `linears` may compute."""
+        return [layer.mlp for layer in self._layers] if self.by == "native" else []
+
+    def logits(
+        self,
+        token_ids: Tensor,
+        positions: Tensor,
+        logit_rows: Tensor,
+        batch: PackedBatch,
+        linears: PackedLinears | None = None,
+    ) -> Iterable[Tensor] | TiledLogits:
+        """As `transformers_logits`, or without writing them down. `linears`: packed weights, active."""
+        base = self._model.model
+        x = base.embed_tokens(token_ids)  # the residual stream, [T, D]
+        cos, sin = (angles[0] for angles in base.rotary_emb(x[None], position_ids=positions[None]))
+        ours = linears if self.by == "native" else None  # whose layers C++ can call, if it packed them as tiles
+        at_once = None if ours is None else self._layers_at_once(ours)
+        if at_once is not None:
+            hidden = at_once.run(x, cos, sin, batch.plans, logit_rows)
+            batch.num_calls += len(self._layers)
+        else:
+            hidden = self._one_by_one(x, cos, sin, logit_rows, batch, linears)
+        head = self._model.lm_head
+        if ours is not None and (tiled := ours.tiled(head)) is not None:
+            return TiledLogits(hidden, tiled, head.weight)
+        return self._in_blocks(hidden) if len(logit_rows) else []
+
+    def _layers_at_once(self, linears: PackedLinears) -> NativeLayers | None:
+        """All layers as one function, where all of their products are by tiles; asked anew for every step."""
+        weights = []
+        for layer in self._layers:
+            attention, mlp = layer.self_attn, linears.gated_mlp(layer.mlp)
+            q, k, v, o = map(linears.tiled, (attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj))
+            if q is None or k is None or v is None or o is None or mlp is None:
+                return None
+            before_attention, before_mlp = norm_of(layer.input_layernorm), norm_of(layer.post_attention_layernorm)
+            norms, window = _norms_of_heads(attention), _window(attention)
+            weights.append(
+                LayerWeights(before_attention, before_mlp, norms, q, k, v, o, mlp, window, attention.scaling)
+            )
+        last = norm_of(self._model.model.norm)
+        if self._at_once is None or not self._at_once.is_made_of(weights, last):
+            self._at_once = NativeLayers(weights, last, self._layers[0].self_attn.head_dim)
+        return self._at_once
+
+    def _one_by_one(
+        self, x: Tensor, cos: Tensor, sin: Tensor, logit_rows: Tensor, batch: PackedBatch, linears: PackedLinears | None
+    ) -> Tensor:
+        """All layers and the last norm, function by function; [n, D]."""
+        layers, between = self._layers, self._between
+        attend = transformers.AttentionInterface()[ATTENTION_NAME]
+        delta = None  # what the layer before adds to it
+        for layer in layers:
+            attention, mlp = layer.self_attn, layer.mlp
+            normed = between.add_norm(x, delta, *norm_of(layer.input_layernorm))
+            q, k, v = (
+                project(normed).view(len(x), -1, attention.head_dim)
+                for project in (attention.q_proj, attention.k_proj, attention.v_proj)
+            )
+            q, k = between.rotary(q, k, cos, sin, _norms_of_heads(attention))
+            attended, _ = attend(
+                attention,
+                *(heads.transpose(0, 1)[None] for heads in (q, k, v)),
+                None,
+                scaling=attention.scaling,
+                sliding_window=_window(attention),
+                hpd_batch=batch,
+            )
+            attended = attended[0].flatten(1)
+            if layer is layers[-1]:
+                # Nobody attends to what comes behind: keys and values are stored.
+                if not len(logit_rows):
+                    return x[:0]
+                attended, x = attended.index_select(0, logit_rows), x.index_select(0, logit_rows)
+            normed = between.add_norm(x, attention.o_proj(attended), *norm_of(layer.post_attention_layernorm))
+            if linears is not None and (gated_mlp := linears.gated_mlp(mlp)) is not None:
+                delta = gated_mlp(normed)
+            else:
+                delta = mlp.down_proj(between.swiglu(mlp.gate_proj(normed), mlp.up_proj(normed)))
+        return between.add_norm(x, delta, *norm_of(self._model.model.norm))
+
+    def _in_blocks(self, hidden: Tensor) -> Iterator[Tensor]:
+        head = self._model.lm_head
+        at_once = max(16, _block_bytes(hidden) // (head.out_features * hidden.element_size()))
+        for first in range(0, len(hidden), at_once):
+            yield head(hidden[first : first + at_once])
+
+
+def _block_bytes(hidden: Tensor) -> int:
+    """Of logits at a time.
+
+    A GPU wants large products. On a CPU malloc uses the same 16 MiB again, where for more it would ask the system for
+    new pages each time; but weights that are not packed (layers/packed_linears.py) are put in order anew for every
+    product, which costs more than pages where few rows are multiplied with so many columns.
+    """
+    if hidden.device.type != "cpu":
+        return 2**28
+    return 2**24 if hidden.dtype == torch.bfloat16 else 2**27
+
+
+def _is_known(model: Any) -> bool:
+    """Whether it is transformers' class of a family of ours: somebody's subclass may do anything."""
+    own_class = transformers.MODEL_FOR_CAUSAL_LM_MAPPING.get(type(model.config), None)
+    return model.config.model_type in _FAMILIES and type(model) is own_class and len(_layers(model)) > 0
+
+
+def _layers(model: Any) -> Any:
+    return model.model.layers[: model.config.num_hidden_layers]
+
+
+def _replaced_parts(model: Any) -> Iterator[torch.nn.Module]:
+    """What is not called any more: all but embeddings and linear layers, which may have become anything.
+
+    One by one: what is inside of a part is only there if the part is what it should be.
+    """
+    yield model
+    base = model.model
+    yield base
+    yield from (base.rotary_emb, base.norm)
+    for layer in _layers(model):
+        yield layer
+        yield from (layer.input_layernorm, layer.post_attention_layernorm, layer.self_attn, layer.mlp)
+        yield layer.mlp.act_fn
+        if hasattr(layer.self_attn, "q_norm"):
+            yield from (layer.self_attn.q_norm, layer.self_attn.k_norm)
+
+
+def _norms_of_heads(attention: Any) -> tuple[Norm, Norm] | None:
+    """Of queries and of keys, where there are any."""
+    return (norm_of(attention.q_norm), norm_of(attention.k_norm)) if hasattr(attention, "q_norm") else None
+
+
+def _window(attention: Any) -> int | None:
+    window: int | None = getattr(attention, "sliding_window", None)
+    if attention.config.model_type == "mistral":  # all of its layers have the same
+        window = getattr(attention.config, "sliding_window", None)
+    return window

@@ -1,0 +1,35 @@
+"""Logits that are not written down, where the last product is by tiles (AMX)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hpd_core.layout import IntArray
+from hpd_core.native.linear import TiledLinear, linear, pack
+
+
+@dataclass(frozen=True, slots=True)
+class TiledLogits:
+    """Logits that are not written down: where the last product is by tiles, the choice is made of its sums.
+
+    Attributes:
+        hidden: [n, D], of n rows.
+        head: the last layer.
+        weight: the same, [V, D].
+    """
+
+    hidden: Tensor
+    head: TiledLinear
+    weight: Tensor
+
+    def of(self, rows: Tensor, ids: IntArray) -> Tensor:
+        """Logits of some rows, int64 [m], for a few tokens each, `ids` [m, c]: those that the whole product has."""
+        few, places = np.unique(ids, return_inverse=True)
+        columns = torch.from_numpy(few)
+        bias = None if self.head.bias is None else self.head.bias[columns]
+        product = linear(self.hidden[rows], pack(self.weight[columns]), bias)
+        return product.gather(1, torch.from_numpy(places.reshape(ids.shape)))

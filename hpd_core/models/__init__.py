@@ -1,0 +1,1 @@
+"""Models: found, loaded, adapted, described, and made to call our attention."""

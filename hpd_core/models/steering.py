@@ -1,0 +1,120 @@
+"""Makes a model call our attention, and proves that it obeys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor
+
+from hpd_core.attention.dispatch import ATTENTION_NAME, packed_attention
+from hpd_core.decoding.decoder import Decoder
+from hpd_core.decoding.prompt import Prompt
+from hpd_core.errors import ModelError
+from hpd_core.layout import Branch, tree_layout
+from hpd_core.models.loading import refuse_unsupported
+from hpd_core.system.device import is_out_of_memory
+
+
+def attach(model: Any) -> None:
+    """Makes the model call our attention (`verify` proves that it obeys).
+
+    Raises:
+        ModelError: the model does not go through transformers' attention interface.
+    """
+    refuse_unsupported(model.config)
+    transformers.AttentionInterface.register(ATTENTION_NAME, packed_attention)
+    name = model.config.model_type
+    if not getattr(model, "_supports_attention_backend", False):
+        raise ModelError(
+            f"{name} models bypass transformers' attention interface, so their attention cannot be steered"
+        )
+    try:
+        model.set_attn_implementation(ATTENTION_NAME)
+    except ValueError as error:
+        raise ModelError(f"{name} models take no custom attention: {error}") from error
+
+
+def verify(model: Any, tokenizer: Any, decoder: Decoder, expected: Sequence[Tensor] | None = None) -> None:
+    """Proves on one line of text that the model obeys our masks and positions.
+
+    Two branches behind a shared trunk must be predicted as two ordinary causal forwards predict them, by the
+    model's own attention.
+
+    Args:
+        expected: `probe` of the model as it was before it was cut into parts.
+
+    Raises:
+        ModelError: it does not obey.
+    """
+    prompt = run_probe(model, tokenizer, decoder)
+    # Half precision moves log-probabilities by tenths, and so may int8, which rounds activations: the last bit of a sum
+    # decides to which side. Seeing a wrong token moves them by more.
+    is_exact = model.dtype == torch.float32 and not getattr(model, "is_loaded_in_8bit", False)
+    tolerance = 1e-3 if is_exact else 0.5
+    if expected is None:
+        with own_attention(model):
+            expected = probe(model, tokenizer)
+    for logprobs, found, decoded in zip(expected, prompt.tokens, prompt.logprobs, strict=True):
+        wanted = logprobs[found[0]].item()
+        if not abs(wanted - decoded[0]) < tolerance:
+            raise ModelError(
+                f"{model.config.model_type} models do not obey attention masks: a token has log-probability "
+                f"{decoded[0]:.4f} where an ordinary forward gives {wanted:.4f}"
+            )
+
+
+def run_probe(model: Any, tokenizer: Any, decoder: Decoder) -> Prompt:
+    """The line of text through our decoder. Raises `ModelError` if the model takes no steered attention."""
+    trunk, *branches = tokenizer(list(_PROBE), add_special_tokens=False)["input_ids"]
+    prompt = Prompt(tree_layout([], trunk, [Branch(tokens, 1) for tokens in branches]), None)
+    decoder.add([prompt])
+    name = model.config.model_type
+    try:
+        while decoder.has_work:
+            decoder.step()
+    except (TypeError, RuntimeError, KeyError, MemoryError) as error:
+        if is_out_of_memory(error):
+            raise ModelError(f"the model leaves no memory for a first step on {model.device}: {error}") from error
+        raise ModelError(f"{name} models do not work with steered attention: {error}") from error
+    return prompt
+
+
+@torch.inference_mode()
+def probe(model: Any, tokenizer: Any) -> list[Tensor]:
+    """The same by an attention of the model's own, which it must have now: of each branch the log-probabilities of its
+    next token, [vocabulary]."""
+    trunk, *branches = tokenizer(list(_PROBE), add_special_tokens=False)["input_ids"]
+    found = []
+    for tokens in branches:
+        ids = torch.tensor([[*trunk, *tokens]], device=model.device)
+        found.append(model(input_ids=ids, use_cache=False).logits[0, -1].float().log_softmax(-1).cpu())
+    return found
+
+
+_PROBE = ("The red bicycle has two wheels and", " a comfortable saddle made of brown", " one bright lamp that")
+
+
+def own_attentions(model: Any) -> Sequence[str]:
+    """Names of transformers' own ways to attend that the model takes; the first is the fastest as a rule."""
+    softcap = getattr(model.config.get_text_config(), "attn_logit_softcapping", None)
+    takes_sdpa = getattr(model, "_supports_sdpa", False) and softcap is None
+    return ("sdpa", "eager") if takes_sdpa else ("eager",)
+
+
+def use_own_attention(model: Any, name: str | None = None) -> None:
+    """Sets an attention of transformers' own: that of `own_attentions` with this name, or the first."""
+    model.set_attn_implementation(name or own_attentions(model)[0])
+
+
+@contextmanager
+def own_attention(model: Any, name: str | None = None) -> Iterator[None]:
+    """Gives the model back an attention of transformers' own (see above), for as long as the block runs."""
+    use_own_attention(model, name)
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(ATTENTION_NAME)

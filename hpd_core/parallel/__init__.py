@@ -1,0 +1,1 @@
+"""Tensor parallelism: one model over several processes of a node."""

@@ -1,0 +1,95 @@
+"""A tensor-parallel engine's processes as one: started, loaded, proved and ended together."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+from hpd_core.config import EngineConfig
+from hpd_core.errors import HPDError, ModelError
+from hpd_core.extractor import Weights
+from hpd_core.models import loading, steering
+from hpd_core.parallel import setup
+from hpd_core.parallel.followers import Followers
+from hpd_core.parallel.ranks import Ranks, SharedDecoder
+from hpd_core.parallel.setup import HERE, HOST, READY, Setup, take_device
+from hpd_core.parallel.tensor_parallel import plan_cuts
+from hpd_core.text.constraints import StateTable
+from hpd_core.text.endings import Endings
+
+
+def check(model: str, config: EngineConfig) -> None:
+    """Raises `ModelError` if the model cannot be shared so; before any weights are read."""
+    if config.quantization is not None:
+        raise ModelError("quantized weights cannot be cut: set quantization or tensor_parallel, not both")
+    if config.max_draft_tokens_per_step:
+        raise ModelError("tensor_parallel takes no drafts: set max_draft_tokens_per_step to 0")
+    if dist.is_initialized():
+        raise ModelError("torch.distributed is in use in this process; it can hold one tensor-parallel engine, alone")
+    take_device(config, 0)
+    plan_cuts(loading.load_empty(model, config), config.tensor_parallel)
+
+
+class Group:
+    """Rank 0's side: its own place, the followers and its part of the model. `close` it."""
+
+    weights: Weights
+    _expected: list[Tensor]  # what the whole model says to the line that proves the parts
+
+    def __init__(self, model: str, config: EngineConfig, adapter: str | None) -> None:
+        """Raises `ModelError` if the model cannot be shared so. Nothing is started yet."""
+        check(model, config)
+        self._setup = Setup(model, config, adapter, 0, 0, max(1, torch.get_num_threads() // config.tensor_parallel))
+        self._followers: Followers | None = None
+        self._ranks: Ranks | None = None
+
+    def load(self, tokenizer: Any) -> None:
+        """Starts the other processes, and loads. Raises `ModelError`, or `EngineError` if one of them died."""
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")  # all on one node
+        store = TCPStore(HOST, 0, self._setup.config.tensor_parallel, True, setup.LONGEST_WAIT, wait_for_workers=False)
+        self._followers = Followers(replace(self._setup, port=store.port))
+        self._followers.wait_for(HERE)
+        self._ranks = Ranks(self._setup, store)
+        self.weights, self._expected = self._ranks.load(tokenizer)
+        self._followers.load()
+
+    def decoder(self, tokenizer: Any, endings: Endings, constraints: StateTable) -> SharedDecoder:
+        """After `load`: a decoder that is proved and fitted to the memory, as the followers' are, and leads them.
+
+        Raises:
+            ModelError, EngineError: as `steering.verify` and `load`.
+        """
+        assert self._followers is not None
+        assert self._ranks is not None
+        model, config = self.weights.model, self._setup.config
+        decoder = SharedDecoder(self._ranks, model, endings, config, constraints)
+        steering.verify(model, tokenizer, decoder, self._expected)
+        decoder.fit(config)
+        self._followers.wait_for(READY)
+        decoder.lead(self._followers)
+        return decoder
+
+    def end_after(self, error: BaseException) -> HPDError | None:
+        """Ends all of it, after loading failed in rank 0. Returns the reason where it was another process."""
+        reason = self._followers.end_after(error) if self._followers is not None else None
+        self.close()
+        return reason
+
+    def close(self) -> None:
+        """Ends the other processes. Once: this process may have another engine's group by then."""
+        followers, self._followers = self._followers, None
+        place, self._ranks = self._ranks, None
+        try:
+            if followers is not None:
+                followers.close()
+        finally:
+            # When they are gone: NCCL would want all to leave together.
+            if place is not None:
+                place.close()

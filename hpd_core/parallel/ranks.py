@@ -1,0 +1,167 @@
+"""The processes of a tensor-parallel engine, all on one node: rank 0 leads, the others repeat what it does.
+
+Scheduling is deterministic, so nothing of a step travels between the processes but what a cut layer adds up and the
+tokens that rank 0 chose. The leader tells the others over a pipe which prompts came and when to make a step
+(parallel/followers.py); each keeps the same cohorts, and of the KV cache its own heads.
+
+The engine lives and dies as a whole (parallel/group.py). When a step fails in one process, the others wait in the
+middle of it; so they are ended, and every later step says so: the engine has to be loaded anew. A process whose leader
+is gone ends itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+from hpd_core.config import EngineConfig
+from hpd_core.decoding.decoder import Decoder, StepReport
+from hpd_core.decoding.next_token import Choice, Chosen
+from hpd_core.decoding.prompt import Prompt
+from hpd_core.extractor import Weights
+from hpd_core.models import description, loading, steering
+from hpd_core.parallel.tensor_parallel import cut, cut_cache
+from hpd_core.text.constraints import StateTable
+from hpd_core.text.endings import Endings
+
+if TYPE_CHECKING:
+    from hpd_core.parallel.followers import Followers
+from hpd_core.parallel.setup import LONGEST_WAIT, Setup, abort, take_device
+
+
+class Ranks:
+    """This process's place among those that share a model. `close` it."""
+
+    def __init__(self, setup: Setup, store: TCPStore) -> None:
+        """Waits for the other processes."""
+        self._setup = setup
+        self.rank, self.size = setup.rank, setup.config.tensor_parallel
+        self.device = take_device(setup.config, setup.rank)
+        self._num_threads_before = torch.get_num_threads()
+        if self.device.type == "cpu":
+            torch.set_num_threads(setup.num_threads)
+        try:
+            dist.init_process_group(
+                # What a step agrees upon is in the host's memory.
+                "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo",
+                store=store,
+                rank=self.rank,
+                world_size=self.size,
+                timeout=LONGEST_WAIT,
+            )
+            # NCCL connects the GPUs when they first have something to add up: better now than behind all the loading.
+            dist.all_reduce(torch.zeros(1, device=self.device))
+        except BaseException:
+            self.close()
+            raise
+
+    def load(self, tokenizer: Any) -> tuple[Weights, list[Tensor]]:
+        """This rank's part of the model, and `steering.probe` of the whole (rank 0's: the others prove nothing).
+
+        Raises:
+            ModelError: as `Weights.load`.
+        """
+        config = self._setup.config
+        dtype = str(loading.resolve_dtype(config, self.device)).removeprefix("torch.")
+        on_cpu = EngineConfig.model_validate(config.model_dump() | {"device": "cpu", "dtype": dtype})
+        weights = Weights.load(self._setup.model, on_cpu, self._setup.adapter)
+        weights.whole_size = description.size(weights.model)
+        expected: list[Tensor] = []
+        if self.rank == 0:
+            steering.use_own_attention(weights.model)
+            expected = steering.probe(weights.model, tokenizer)
+        cut(weights.model, self.rank, self.size)
+        weights.model.to(self.device)
+        return weights, expected
+
+    def least(self, number: int) -> int:
+        """The least of the numbers that the processes have."""
+        found = torch.tensor(number)
+        dist.all_reduce(found, dist.ReduceOp.MIN)
+        return int(found)
+
+    def agree(self, chosen: Chosen) -> Chosen:
+        """What rank 0 chose: a token that is as likely as another must be the same one everywhere."""
+        if not len(chosen.tokens):
+            return chosen
+        numbers = torch.from_numpy(np.stack([chosen.tokens, chosen.states]))
+        dist.broadcast(numbers, src=0)
+        tokens, states = numbers.numpy()
+        return Chosen(tokens, chosen.logprobs, states)
+
+    def close(self) -> None:
+        """Leaves the group, in which nobody is left."""
+        if self.device.type == "cuda":
+            abort()
+        if dist.is_initialized():
+            with suppress(RuntimeError):  # what is broken need not be left in order
+                dist.destroy_process_group()
+        torch.set_num_threads(self._num_threads_before)
+
+
+class SharedDecoder(Decoder):
+    """A decoder that makes its steps together with those of the other ranks."""
+
+    restarts_after_out_of_memory = False
+
+    def __init__(
+        self,
+        ranks: Ranks,
+        model: Any,
+        endings: Endings,
+        config: EngineConfig,
+        constraints: StateTable | None = None,
+    ) -> None:
+        """`constraints`: of rank 0 alone, which chooses."""
+        super().__init__(model, endings, config, cut_cache(description.cache_shape(model), ranks.size), constraints)
+        self._ranks = ranks
+        self._followers: Followers | None = None
+        # They add up sums of as many rows: what one cannot compile, the others must not use.
+        if not ranks.least(int(self._layers is not None)):
+            self._layers = None
+
+    def lead(self, followers: Followers) -> None:
+        """From now on, `followers` do what this decoder does."""
+        self._followers = followers
+
+    def add(self, prompts: Iterable[Prompt]) -> None:
+        """As `Decoder.add`."""
+        arrived = list(dict.fromkeys(prompts))
+        if self._followers is not None:
+            self._followers.tell("add", [Prompt(prompt.layout, prompt.prefix_key) for prompt in arrived])
+        super().add(arrived)
+
+    def clear(self) -> None:
+        """As `Decoder.clear`."""
+        if self._followers is not None:
+            self._followers.tell("clear")
+        super().clear()
+
+    def step(self) -> StepReport:
+        """As `Decoder.step`. Raises `EngineError` if the other processes are gone."""
+        if self._followers is None:
+            return super().step()
+        self._followers.check()
+        self._followers.tell("step")
+        try:
+            return super().step()
+        except Exception as error:
+            reason = self._followers.end_after(error)
+            if reason is None:
+                raise
+            raise reason from error
+
+    def _free_bytes(self) -> int:
+        free = super()._free_bytes()
+        # A CPU's memory is for all of them.
+        return self._ranks.least(free if self._shape.device.type == "cuda" else free // self._ranks.size)
+
+    def _fetch(self, choice: Choice) -> Chosen:
+        return self._ranks.agree(super()._fetch(choice))

@@ -1,0 +1,326 @@
+"""From records and schemas to prompts: the thin layer between products and the decoder."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Self
+
+from hpd_core.config import EngineConfig
+from hpd_core.decoding.prompt import Prompt
+from hpd_core.errors import PromptError
+from hpd_core.layout import FREE, Branch, Layout, StackedObject, stacked_layout, tree_layout
+from hpd_core.text import template as texts
+from hpd_core.text.constraints import Constraints
+from hpd_core.text.template import (
+    Piece,
+    check_chat_template,
+    render_document,
+    render_frame,
+    render_key,
+    render_short_key,
+)
+from hpd_core.text.tokenization import SegmentTokenizer
+from hpd_core.types import CategorySchema, ErrorCode, Record
+
+
+@dataclass(frozen=True, slots=True)
+class CategoryTokens:
+    """The ids of everything in a prompt but the documents, for one category."""
+
+    prefix: tuple[int, ...]
+    suffix: list[int]
+    branches: list[Branch]
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Which answer a branch gives: attribute number `attribute` of record number `record`."""
+
+    record: int
+    attribute: int
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedPrompt:
+    """A prompt and, per branch, the answer it gives.
+
+    `twins` are records of the same text that get the same answers (`tree` only).
+    """
+
+    prompt: Prompt
+    slots: list[Slot]
+    twins: list[int] = field(default_factory=list)
+
+    @property
+    def records(self) -> list[int]:
+        """The records that it answers, each once."""
+        return [*dict.fromkeys(slot.record for slot in self.slots), *self.twins]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a record gets no prompt."""
+
+    code: ErrorCode
+    message: str
+
+
+class DocumentTokenizer:
+    """Tokenizes documents without a model, so that it can be done elsewhere than where the accelerator is."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._segments = SegmentTokenizer(tokenizer)
+
+    @classmethod
+    def from_pretrained(cls, model: str, config: EngineConfig | None = None) -> Self:
+        """Loads the tokenizer only. `model` as in `Engine.from_pretrained`."""
+        from hpd_core.models.loading import load_tokenizer
+
+        return cls(load_tokenizer(model, config or EngineConfig()))
+
+    def encode(self, records: Sequence[Record]) -> list[list[int]]:
+        """Token ids of each record's document."""
+        return self._segments.encode_text([render_document(record.fields) for record in records])
+
+
+class PromptBuilder:
+    """Builds prompts in the configured layout."""
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        config: EngineConfig,
+        max_positions: int | None,
+        constraints: Constraints | None = None,
+    ) -> None:
+        """`constraints`: states for typed values; without it every value may be anything."""
+        self._segments = SegmentTokenizer(tokenizer)
+        self._constraints = constraints
+        self._documents = DocumentTokenizer(tokenizer)
+        self._config = config
+        self._max_positions = max_positions
+        check_chat_template(config.prompt, tokenizer)
+        self._categories: dict[CategorySchema, CategoryTokens] = {}
+        # The structure of stacked prompts is the same few texts over and over.
+        self._encode_structure = cache(self._segments.encode_trusted)
+
+    def category_tokens(self, schema: CategorySchema) -> CategoryTokens:
+        """The category's ids; computed once per schema."""
+        if schema not in self._categories:
+            stacked = self._config.layout == "stacked"
+            frame = render_frame(self._config.prompt, schema, self._segments.tokenizer, stacked=stacked)
+            opening = [] if stacked else [Piece(texts.single_header(), True)]
+            self._categories[schema] = CategoryTokens(
+                prefix=tuple(self._segments.encode_pieces(frame.prefix)),
+                suffix=self._segments.encode_pieces([*frame.suffix, *opening]),
+                branches=[
+                    Branch(
+                        ids,
+                        attribute.max_value_tokens or self._config.max_value_tokens,
+                        FREE if self._constraints is None else self._constraints.start(attribute),
+                    )
+                    for ids, attribute in zip(self._keys(schema), schema.attributes, strict=True)
+                ],
+            )
+        return self._categories[schema]
+
+    def _keys(self, schema: CategorySchema) -> list[list[int]]:
+        """The ids of each attribute's key."""
+        full = self._segments.encode_schema_text([render_key(attribute) for attribute in schema.attributes])
+        if self._config.prompt.keys == "full":
+            return full
+        names = self._segments.encode_schema_text([render_short_key(attribute) for attribute in schema.attributes])
+        short = distinct_beginnings(names, self._says_something)
+        return [key if beginning is None else beginning for key, beginning in zip(full, short, strict=True)]
+
+    def _says_something(self, ids: list[int]) -> bool:
+        """Whether there is a letter or a digit, and no part of a character."""
+        (text,) = self._segments.decode([ids])
+        return any(map(str.isalnum, text)) and "\ufffd" not in text
+
+    def build(
+        self,
+        records: Sequence[Record],
+        schemas: Mapping[str, CategorySchema],
+        document_ids: Sequence[Sequence[int]] | None = None,
+        wanted: Sequence[Collection[str] | None] | None = None,
+    ) -> tuple[list[PreparedPrompt], dict[int, Refusal]]:
+        """Prompts for all records that can be taken, and the reasons for the others by record number.
+
+        With `tree`, records of one category with the same document are decoded once: nothing else could tell their
+        answers apart.
+
+        `wanted` names the attributes to answer, by record; None for all. The prompt shows them all in any case.
+
+        The prompts of one category follow each other, short ones first: prompts that run together are then of
+        similar length. No answer depends on this order with `tree`; with `stacked`, documents are stacked in input
+        order, and only whole prompts are sorted.
+        """
+        refusals = {number: problem for number, record in enumerate(records) if (problem := not_text(record))}
+        if document_ids is None:
+            taken = [number for number in range(len(records)) if number not in refusals]
+            encoded = self._documents.encode([records[number] for number in taken])
+            ids_of = dict(zip(taken, encoded, strict=True))
+            document_ids = [ids_of.get(number, []) for number in range(len(records))]
+        if len(document_ids) != len(records):
+            raise ValueError(f"{len(document_ids)} document_ids for {len(records)} records")
+        if wanted is not None:
+            self._check_wanted(wanted, len(records))
+        by_category: dict[str, list[int]] = {}
+        for number, record in enumerate(records):
+            if number in refusals:
+                continue
+            if record.category not in schemas:
+                refusals[number] = Refusal(ErrorCode.NO_SCHEMA, missing_schema(record.category, schemas))
+            elif self._segments.has_control(document_ids[number]):
+                refusals[number] = Refusal(
+                    ErrorCode.CONTROL_TOKENS, "the text still holds control tokens after they were cut"
+                )
+            else:
+                by_category.setdefault(record.category, []).append(number)
+        prepared: list[PreparedPrompt] = []
+        for category, numbers in by_category.items():
+            try:
+                tokens = self.category_tokens(schemas[category])
+            except PromptError as error:
+                refusals.update((number, Refusal(ErrorCode.CONTROL_TOKENS, str(error))) for number in numbers)
+                continue
+            if self._config.layout == "stacked":
+                prompts = list(self._build_stacked(tokens, numbers, document_ids, refusals))
+            else:
+                prompts = list(self._build_tree(tokens, numbers, document_ids, refusals, schemas[category], wanted))
+            prepared += sorted(prompts, key=lambda item: item.prompt.layout.num_tokens)
+        return prepared, refusals
+
+    def _check_wanted(self, wanted: Sequence[Collection[str] | None], num_records: int) -> None:
+        if len(wanted) != num_records:
+            raise ValueError(f"wanted attributes for {len(wanted)} records, there are {num_records}")
+        if self._config.layout == "stacked":
+            raise ValueError("in the layout 'stacked' values see each other's keys: all attributes or none")
+
+    def _build_tree(
+        self,
+        tokens: CategoryTokens,
+        numbers: Sequence[int],
+        document_ids: Sequence[Sequence[int]],
+        refusals: dict[int, Refusal],
+        schema: CategorySchema,
+        wanted: Sequence[Collection[str] | None] | None,
+    ) -> Iterator[PreparedPrompt]:
+        first: dict[tuple[tuple[int, ...], tuple[int, ...]], PreparedPrompt] = {}
+        for number in numbers:
+            asked = asked_attributes(schema, wanted[number] if wanted is not None else None)
+            text = (tuple(document_ids[number]), tuple(asked))
+            if text in first:
+                first[text].twins.append(number)
+                continue
+            layout = self.tree(tokens, document_ids[number], asked)
+            if self.fits(layout):
+                slots = [Slot(number, index) for index in asked]
+                yield first.setdefault(text, PreparedPrompt(Prompt(layout, tokens.prefix), slots))
+            else:
+                refusals[number] = self._too_long(layout, len(document_ids[number]))
+
+    def _build_stacked(
+        self,
+        tokens: CategoryTokens,
+        numbers: Sequence[int],
+        document_ids: Sequence[Sequence[int]],
+        refusals: dict[int, Refusal],
+    ) -> Iterator[PreparedPrompt]:
+        """J documents a prompt; fewer where the gaps would not fit the model's positions."""
+        rest = list(numbers)
+        while rest:
+            size = min(self._config.stack_size, len(rest))
+            while True:
+                layout = self.stack(tokens, [document_ids[number] for number in rest[:size]])
+                if self.fits(layout) or size == 1:
+                    break
+                size -= 1
+            if self.fits(layout):
+                slots = [Slot(number, index) for number in rest[:size] for index in range(len(tokens.branches))]
+                yield PreparedPrompt(Prompt(layout, tokens.prefix), slots)
+            else:
+                refusals[rest[0]] = self._too_long(layout, len(document_ids[rest[0]]))
+            rest = rest[size:]
+
+    def tree(self, tokens: CategoryTokens, document: Sequence[int], asked: Sequence[int] | None = None) -> Layout:
+        """The `tree` layout of one document. `asked`: the attributes to answer, by number; None for all."""
+        branches = tokens.branches if asked is None else [tokens.branches[index] for index in asked]
+        return tree_layout(tokens.prefix, [*document, *tokens.suffix], branches)
+
+    def stack(self, tokens: CategoryTokens, documents: Sequence[Sequence[int]]) -> Layout:
+        """The `stacked` layout of J documents."""
+        text = self._encode_structure
+        shown: list[int] = []
+        objects: list[StackedObject] = []
+        for number, document in enumerate(documents, start=1):
+            shown += text(texts.stacked_document_header(number))
+            shown += document
+            shown += text(texts.stacked_document_separator())
+            objects.append(
+                StackedObject(
+                    text(texts.stacked_object_header(number)),
+                    tokens.branches,
+                    text(texts.stacked_object_footer()),
+                )
+            )
+        separator = text(texts.stacked_value_separator())
+        return stacked_layout(tokens.prefix, [*shown, *tokens.suffix], objects, separator)
+
+    def fits(self, layout: Layout) -> bool:
+        """Whether the model has positions for the prompt and its longest values."""
+        return self._max_positions is None or layout.num_positions <= self._max_positions
+
+    def _too_long(self, layout: Layout, num_document_tokens: int) -> Refusal:
+        excess = layout.num_positions - (self._max_positions or 0)
+        room = max(0, num_document_tokens - excess)
+        return Refusal(
+            ErrorCode.TOO_LONG,
+            f"the document has {num_document_tokens} tokens; the model's {self._max_positions} positions leave room "
+            f"for {room} beside the instruction, the keys and the values. Shorten the text, ask for fewer "
+            f"attributes or use a model with a longer context",
+        )
+
+
+def distinct_beginnings(
+    sequences: Sequence[list[int]], is_enough: Callable[[list[int]], bool]
+) -> list[list[int] | None]:
+    """Of each sequence the shortest beginning that is enough and that no other one begins with; None: there is none."""
+    beginnings = [[ids[:length] for length in range(1, len(ids) + 1)] for ids in sequences]
+    counts = Counter(tuple(beginning) for own in beginnings for beginning in own)
+    return [next((ids for ids in own if counts[tuple(ids)] == 1 and is_enough(ids)), None) for own in beginnings]
+
+
+def not_text(record: Record) -> Refusal | None:
+    """What is wrong with fields that no tokenizer takes."""
+    for name, text in record.fields.items():
+        if not isinstance(text, str):
+            return Refusal(ErrorCode.NOT_TEXT, f"field {name!r} is {type(text).__name__}, not text")
+        try:
+            name.encode()
+            text.encode()
+        except UnicodeEncodeError as error:
+            return Refusal(
+                ErrorCode.NOT_TEXT, f"field {name!r} holds half of a surrogate pair at character {error.start}"
+            )
+    return None
+
+
+def asked_attributes(schema: CategorySchema, names: Collection[str] | None) -> list[int]:
+    """The numbers of the named attributes, in the schema's order."""
+    found = [index for index, attribute in enumerate(schema.attributes) if names is None or attribute.name in names]
+    if names is not None and (not found or len(found) != len(set(names))):
+        known = ", ".join(attribute.name for attribute in schema.attributes)
+        raise ValueError(f"category {schema.category!r} has the attributes {known}; wanted are {sorted(names)}")
+    return found
+
+
+def missing_schema(category: str, schemas: Mapping[str, CategorySchema]) -> str:
+    """Says that there is no schema for the category, and for which there are."""
+    known = ", ".join(repr(name) for name in sorted(schemas)[:5])
+    more = f" and {len(schemas) - 5} more" if len(schemas) > 5 else ""
+    return f"no schema for category {category!r}; there are schemas for {known}{more}"

@@ -1,0 +1,162 @@
+"""How a value ends.
+
+Its line ends with the first token whose text holds a newline (paper, 4.3.4), and what is read is the first JSON value
+of that line (text/values.py). So a value that nobody else sees ends earlier, with the token behind which nothing makes
+another answer of it, and the model is not asked for the rest (of a string or list that is no JSON neither: it is
+invalid at once, and not truncated when it has gone on to K_max):
+
+    "Velor",⏎       with the comma behind a string or a list that is closed
+    null,⏎          with the null, where one token says it (or a space and one)
+    12,⏎  true,⏎    typed values (text/constraints.py): a number with its comma, a boolean with itself, as null
+
+Behind a number or `true` of an attribute that may be anything there may stand the rest of a text that the model forgot
+to quote, and that is worth knowing (`Value.num_dropped`): such a line is written to its end.
+
+Reading is an automaton over characters, here as a table over tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum, auto
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+NULL = "null"
+_BOOLEANS = ("true", "false")
+
+
+class Read(IntEnum):
+    """What has been read of a value."""
+
+    NOTHING = 0
+    NOTHING_TYPED = auto()
+    """The same, of a value that has a constraint."""
+    STRING = auto()
+    STRING_ESCAPE = auto()
+    LIST = auto()
+    LIST_STRING = auto()
+    LIST_ESCAPE = auto()
+    LITERAL = auto()
+    """A part of a number of a typed value."""
+    WHOLE = auto()
+    """A string or list that is closed."""
+    LINE = auto()
+    """Anything else: the line is written to its end."""
+    ENDED = auto()
+
+
+Readings: TypeAlias = npt.NDArray[np.uint8]
+
+# Per state, what is read behind a character; "" stands for any other one.
+_BEHIND: Mapping[Read, Mapping[str, Read]] = {
+    Read.NOTHING: {" ": Read.NOTHING, '"': Read.STRING, "[": Read.LIST, "": Read.LINE},
+    Read.NOTHING_TYPED: {" ": Read.NOTHING_TYPED, '"': Read.STRING, "[": Read.LIST, "": Read.LITERAL},
+    Read.STRING: {"\\": Read.STRING_ESCAPE, '"': Read.WHOLE, "": Read.STRING},
+    Read.STRING_ESCAPE: {"": Read.STRING},
+    # A list in a list is no answer; where it ends, this does not tell.
+    Read.LIST: {'"': Read.LIST_STRING, "]": Read.WHOLE, "[": Read.LINE, "{": Read.LINE, "": Read.LIST},
+    Read.LIST_STRING: {"\\": Read.LIST_ESCAPE, '"': Read.LIST, "": Read.LIST_STRING},
+    Read.LIST_ESCAPE: {"": Read.LIST_STRING},
+    Read.LITERAL: {",": Read.ENDED, "": Read.LITERAL},
+    Read.WHOLE: {" ": Read.WHOLE, ",": Read.ENDED, "": Read.LINE},
+    Read.LINE: {"": Read.LINE},
+    Read.ENDED: {"": Read.ENDED},
+}
+TELLING = frozenset(character for ways in _BEHIND.values() for character in ways if character.strip())
+"""Characters behind which something else is read than behind a letter; a space is the only other one."""
+
+
+@dataclass(frozen=True)
+class Endings:
+    """What each token of a vocabulary does to the value that it is written into.
+
+    Attributes:
+        closing: bool [vocabulary], whether it ends every value: its text holds a newline, or ends the text.
+        behind: uint8 [states, vocabulary], what has been read of a value that nobody else sees (`Read`) behind it.
+    """
+
+    closing: npt.NDArray[np.bool_]
+    behind: Readings
+
+    @classmethod
+    def of_texts(
+        cls, size: int, telling: Mapping[int, str], silent: Iterable[int] = (), unsure: Sequence[int] = ()
+    ) -> Endings:
+        """A vocabulary of letters, but for some tokens.
+
+        Args:
+            size: of the vocabulary.
+            telling: texts of the tokens that hold a newline, a character of `TELLING`, a word that is a value, or
+                nothing but spaces.
+            silent: tokens that write nothing into an answer.
+            unsure: tokens whose text depends on their neighbours (a byte among bytes that are no UTF-8): behind them
+                the line is written to its end.
+        """
+        behind = np.repeat(np.array([behind_text(state, "x") for state in Read], dtype=np.uint8)[:, None], size, axis=1)
+        for token, text in telling.items():
+            behind[:, token] = [behind_text(state, text) for state in Read]
+        for token in silent:
+            behind[:, token] = list(Read)
+        behind[: Read.ENDED, list(unsure)] = Read.LINE
+        closing = np.zeros(size, dtype=bool)
+        closing[[token for token, text in telling.items() if "\n" in text]] = True
+        return cls(closing, behind)
+
+    @classmethod
+    def none(cls, size: int) -> Endings:
+        """No token of a vocabulary ends a value."""
+        return cls(np.zeros(size, dtype=bool), np.full((len(Read), size), Read.LINE, dtype=np.uint8))
+
+    def __len__(self) -> int:
+        return len(self.closing)
+
+    def also(self, tokens: Sequence[int]) -> Endings:
+        """The same, where these tokens end every value, too."""
+        closing = self.closing.copy()
+        closing[list(tokens)] = True
+        return replace(self, closing=closing)
+
+    def at_line_ends(self) -> Endings:
+        """The same for somebody who writes every value's line to its end."""
+        return replace(self, behind=np.full_like(self.behind, Read.LINE))
+
+    def read(self, states: Readings, tokens: npt.NDArray[np.int64]) -> tuple[Readings, npt.NDArray[np.bool_]]:
+        """What has been read of values that nobody else sees behind a token more, and which of them end with it."""
+        behind = self.behind[states, tokens]
+        return behind, self.closing[tokens] | (behind == Read.ENDED)
+
+    def length(self, tokens: Sequence[int], is_typed: bool) -> int:
+        """How many of these tokens a value that nobody else sees is asked for."""
+        state = start_of(is_typed)
+        for number, token in enumerate(tokens, start=1):
+            state = self.behind[state, token]
+            if self.closing[token] or state == Read.ENDED:
+                return number
+        return len(tokens)
+
+
+def start_of(is_typed: bool) -> Read:
+    """What has been read of a value before its first token; `is_typed`: whether it has a constraint."""
+    return Read.NOTHING_TYPED if is_typed else Read.NOTHING
+
+
+def behind_text(state: Read, text: str) -> Read:
+    """What has been read when a token wrote `text`."""
+    word = text.strip(" ")
+    is_first = state in (Read.NOTHING, Read.NOTHING_TYPED)
+    if is_first and (word == NULL or (state == Read.NOTHING_TYPED and word in _BOOLEANS)):
+        return Read.ENDED
+    for character in text:
+        ways = _BEHIND[state]
+        state = ways.get(character, ways[""])
+    return state
+
+
+def is_telling(text: str) -> bool:
+    """Whether a token of this text does anything but what a letter does."""
+    word = text.strip(" ")
+    return not word or word in (NULL, *_BOOLEANS) or "\n" in text or not TELLING.isdisjoint(text)

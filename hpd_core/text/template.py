@@ -1,0 +1,263 @@
+"""The prompt: which texts the model reads, and where the answer's skeleton starts.
+
+A prompt is a list of text *pieces*, tokenized apart and joined as ids. Pieces that come from us (the template,
+the chat markup) may hold control tokens; pieces that come from the catalog or the schema are plain text,
+whatever they contain (see text/tokenization.py).
+
+    prefix     system and user markup, instruction, attribute list        one per category, shared by all records
+    document   the record's fields, one per line                          one per record
+    header     what stands between the document and the first key         `<|im_end|>... {`
+    key        `"Brand":`                                                 one per attribute
+    value      ` "Nike",`                                                 decoded
+
+Keys are known, so that a key need only say which one it is. With `keys: short` it is the shortest beginning of the
+attribute's name that says something and that no other attribute of the category begins with, mostly one token:
+` Brand`. Every product has every key forwarded, and the whole names stand in the prefix, which is computed once. A name
+without such a beginning has its full key.
+
+In the spirit of the paper's Figure 9 (appendix E). With `stacked`, J documents stand in one prompt, each under
+a local number, and the skeleton has one object per number. The record's own id is never shown to the model.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Literal, Self
+
+from jinja2 import TemplateError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
+
+from hpd_core.errors import PromptError
+from hpd_core.types import Attribute, CategorySchema, content_hash
+
+_ATTRIBUTES = "{attributes}"
+_DOCUMENTS = "{documents}"
+
+_RULES = """\
+Answer with JSON: {shape}, every attribute on a line of its own. Copy each value from the product text in as \
+few words as possible, with its units. Write null if the product text does not state the attribute."""
+
+_SINGLE_INSTRUCTION = (
+    "Extract attributes from a product.\n\nAttributes:\n{attributes}\n\n"
+    + _RULES.replace("{shape}", "one object with a key for each attribute")
+    + "\n\nProduct:\n{documents}"
+)
+_STACKED_INSTRUCTION = (
+    "Extract attributes from products.\n\nAttributes:\n{attributes}\n\n"
+    + _RULES.replace("{shape}", "a key for each product's number, and in it an object with a key for each attribute")
+    + "\n\nProducts:\n{documents}"
+)
+
+
+class PromptTemplate(BaseModel):
+    """The texts of the prompt; replace any of them.
+
+    `{attributes}` and `{documents}` must each stand once in an instruction, in this order: everything up to the
+    documents is computed once per category and shared.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    instruction: str = Field(_SINGLE_INSTRUCTION, description="one document: layout 'tree' and the baseline 'ar'")
+    stacked_instruction: str = Field(_STACKED_INSTRUCTION, description="several documents: layout 'stacked'")
+    keys: Literal["full", "short"] = Field(
+        "full",
+        description="how the answer's keys are written: 'full', or 'short': as little of each name as tells it from "
+        "the category's others. Fewer tokens for every product, for a model that was trained with it",
+    )
+    system: str | None = Field(None, description="system message; None: the chat template's own")
+    chat: Literal["auto", "always", "never"] = Field(
+        "auto", description="wrap in the tokenizer's chat template: 'auto' if it has one"
+    )
+
+    @model_validator(mode="after")
+    def _check_placeholders(self) -> Self:
+        for name in ("instruction", "stacked_instruction"):
+            text = getattr(self, name)
+            for placeholder in (_ATTRIBUTES, _DOCUMENTS):
+                if text.count(placeholder) != 1:
+                    raise ValueError(f"{name} must contain {placeholder} exactly once")
+            if text.index(_ATTRIBUTES) > text.index(_DOCUMENTS):
+                raise ValueError(f"{name} must name {_ATTRIBUTES} before {_DOCUMENTS}")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _leave_out_full_keys(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        data: dict[str, Any] = handler(self)
+        if self.keys == "full":
+            # What was begun before there was a choice had full keys, and goes on under the same hash.
+            del data["keys"]
+        return data
+
+    @property
+    def hash(self) -> str:
+        """A content hash of the texts and of the code's own fixed parts."""
+        return content_hash([self.model_dump(mode="json"), _FIXED_PARTS_VERSION])
+
+
+# Raise when the texts that this module adds by itself change, so that prompt hashes change with them.
+_FIXED_PARTS_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A text to tokenize. Only a trusted one may hold control tokens."""
+
+    text: str
+    trusted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What stands around the documents: `prefix` before them, `suffix` between them and the answer."""
+
+    prefix: tuple[Piece, ...]
+    suffix: tuple[Piece, ...]
+
+
+def render_frame(template: PromptTemplate, schema: CategorySchema, tokenizer: Any, *, stacked: bool) -> Frame:
+    """The pieces around the documents for one category.
+
+    Raises:
+        PromptError: the chat template drops or doubles the user's message.
+    """
+    instruction = template.stacked_instruction if stacked else template.instruction
+    before, rest = instruction.split(_ATTRIBUTES)
+    between, after = rest.split(_DOCUMENTS)
+    head, tail = _chat_wrapping(template, tokenizer)
+    attributes = "\n".join(render_attribute(attribute) for attribute in schema.attributes)
+    prefix = (Piece(head + before, True), Piece(attributes, False), Piece(between, True))
+    return Frame(prefix=prefix, suffix=(Piece(after + tail, True),))
+
+
+def check_chat_template(template: PromptTemplate, tokenizer: Any) -> None:
+    """Finds out before any work whether the tokenizer's chat template takes our messages.
+
+    Raises:
+        PromptError: it does not; the message says why.
+    """
+    _chat_wrapping(template, tokenizer)
+
+
+def _chat_wrapping(template: PromptTemplate, tokenizer: Any) -> tuple[str, str]:
+    has_template = bool(getattr(tokenizer, "chat_template", None))
+    if template.chat == "never" or (template.chat == "auto" and not has_template):
+        bos = tokenizer.bos_token if _adds_bos(tokenizer) else ""
+        return (bos + (f"{template.system}\n\n" if template.system else ""), "\n")
+    if not has_template:
+        raise PromptError("prompt.chat is 'always', but this tokenizer has no chat template")
+    marker = "HPD-DOCUMENTS-STAND-HERE"
+    messages = [{"role": "user", "content": marker}]
+    if template.system:
+        messages.insert(0, {"role": "system", "content": template.system})
+    try:
+        text = tokenizer.apply_chat_template(
+            messages, tokenize=False, add_generation_prompt=True, enable_thinking=False
+        )
+    except TemplateError as error:
+        raise PromptError(f"the tokenizer's chat template refuses our messages: {error}") from error
+    if text.count(marker) != 1:
+        raise PromptError("the tokenizer's chat template does not show the user's message exactly once")
+    head, tail = text.split(marker)
+    return head, tail
+
+
+def _adds_bos(tokenizer: Any) -> bool:
+    ids = tokenizer("a")["input_ids"]
+    return tokenizer.bos_token_id is not None and bool(ids) and ids[0] == tokenizer.bos_token_id
+
+
+def render_attribute(attribute: Attribute) -> str:
+    """One line of the attribute list: `- Roast: How dark. One of "light", "dark"`."""
+    notes: list[str] = []
+    if attribute.description:
+        notes.append(_one_line(attribute.description))
+    if attribute.type == "number":
+        notes.append(f"a number in {attribute.unit}" if attribute.unit else "a number")
+    elif attribute.unit:
+        notes.append(f"in {attribute.unit}")
+    if attribute.type == "boolean":
+        notes.append("true or false")
+    if attribute.values:
+        notes.append("one of " + ", ".join(json.dumps(value, ensure_ascii=False) for value in attribute.values))
+    if attribute.multiple:
+        notes.append("a list")
+    name = _one_line(attribute.name)
+    return f"- {name}: {'; '.join(notes)}" if notes else f"- {name}"
+
+
+def render_document(fields: Mapping[str, str]) -> str:
+    """The record's text: one `name: text` line per field that has any text, in the fields' order."""
+    return "\n".join(f"{name}: {text.strip()}" for name, text in fields.items() if text.strip())
+
+
+def render_key(attribute: Attribute) -> str:
+    """A key of the answer's skeleton. The value follows after a space, which belongs to its first token."""
+    return json.dumps(attribute.name, ensure_ascii=False) + ":"
+
+
+def render_short_key(attribute: Attribute) -> str:
+    """The text whose beginning is the key where keys are short: the name as the attribute list has it."""
+    return f" {_one_line(attribute.name)}:"
+
+
+def single_header() -> str:
+    """Opens the answer for one document; each key then starts a line."""
+    return "{\n"
+
+
+def stacked_document_header(number: int) -> str:
+    """Stands before the number-th document (from 1) of a stacked prompt."""
+    return f"Product {number}:\n"
+
+
+def stacked_document_separator() -> str:
+    """Stands after each document of a stacked prompt."""
+    return "\n\n"
+
+
+def stacked_object_header(number: int) -> str:
+    """Opens the object of the number-th document (from 1) in a stacked answer."""
+    return f'{"{" if number == 1 else ""}"{number}": {{\n'
+
+
+def stacked_object_footer() -> str:
+    """Closes one document's object in a stacked answer."""
+    return "},\n"
+
+
+def stacked_value_separator() -> str:
+    """Stands behind each value's gap, before the next key: the token that closes a value is never fed."""
+    return "\n"
+
+
+def render_answer_line(attribute: Attribute, items: Sequence[str] | None) -> str:
+    """The value text that a perfect model would write after the key, newline included.
+
+    `items` None is null. Used for training targets, forced answers and tests.
+    """
+    if items is None:
+        return " null,\n"
+    literals = [_literal(attribute, item) for item in items]
+    return f" [{', '.join(literals)}],\n" if attribute.multiple else f" {literals[0]},\n"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _literal(attribute: Attribute, item: str) -> str:
+    if attribute.type == "number":
+        # As it is written in the text as a rule: 1.50 stays 1.50, and no exponent.
+        return format(Decimal(item), "f")
+    return item if attribute.type == "boolean" else json.dumps(item, ensure_ascii=False)

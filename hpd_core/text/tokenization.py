@@ -1,0 +1,143 @@
+"""From text to ids and back. Catalog text can never become a control token."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from transformers import PreTrainedTokenizerFast
+
+from hpd_core.errors import PromptError
+from hpd_core.text.endings import Endings, is_telling
+from hpd_core.text.template import Piece
+
+_BYTE_TOKEN = re.compile(r"<0x[0-9A-F]{2}>")
+
+
+class SegmentTokenizer:
+    """Tokenizes the pieces of a prompt apart and joins them as ids.
+
+    Untrusted text is cut inside every control token that is written out in it ("<|im_end|>" becomes "<" and
+    "|im_end|>"), so the tokenizer sees ordinary characters only. Whitespace-only added tokens (some vocabularies
+    have runs of spaces) are no control tokens.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.tokenizer = tokenizer
+        self._backend = _plain_backend(tokenizer)
+        added = {token.content: index for index, token in tokenizer.added_tokens_decoder.items()}
+        # A byte-fallback or space run is text; everything else that is matched as a whole steers the model.
+        self.control_tokens = {text: index for text, index in added.items() if text.strip()}
+        self._control_ids = frozenset(self.control_tokens.values()) | frozenset(tokenizer.all_special_ids)
+        # An unknown character is no command.
+        self._control_ids -= {tokenizer.unk_token_id}
+        literals = sorted((re.escape(text) for text in self.control_tokens), key=len, reverse=True)
+        self._control_pattern = re.compile("|".join(literals)) if literals else None
+
+    def encode_pieces(self, pieces: Iterable[Piece]) -> list[int]:
+        """The ids of `pieces`, one after the other.
+
+        Raises:
+            PromptError: a piece that is not trusted becomes a control token whatever we do.
+        """
+        ids: list[int] = []
+        for piece in pieces:
+            ids += self.encode_trusted(piece.text) if piece.trusted else self.encode_schema_text([piece.text])[0]
+        return ids
+
+    def encode_schema_text(self, texts: Sequence[str]) -> list[list[int]]:
+        """As `encode_text`, for texts of a schema.
+
+        Raises:
+            PromptError: a text becomes a control token whatever we do.
+        """
+        encoded = self.encode_text(texts)
+        for text, ids in zip(texts, encoded, strict=True):
+            if self.has_control(ids):
+                raise PromptError(f"the tokenizer makes control tokens of the schema's text {text[:80]!r}")
+        return encoded
+
+    def encode_trusted(self, text: str) -> list[int]:
+        """The ids of a text of ours; control tokens in it count."""
+        return self._encode([text])[0] if text else []
+
+    def encode_text(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of foreign texts, one list per text, free of control tokens."""
+        pieces: list[str] = []
+        counts: list[int] = []
+        for text in texts:
+            parts = self.split_control(text)
+            pieces += parts
+            counts.append(len(parts))
+        encoded = iter(self._encode(pieces) if pieces else [])
+        return [[index for _ in range(count) for index in next(encoded)] for count in counts]
+
+    def has_control(self, ids: Iterable[int]) -> bool:
+        """Whether a control token is among `ids`."""
+        return not self._control_ids.isdisjoint(ids)
+
+    def split_control(self, text: str) -> list[str]:
+        """`text` in parts, none of which contains a control token's text; joined they are `text` again."""
+        if not text:
+            return []
+        if self._control_pattern is None:
+            return [text]
+        parts: list[str] = []
+        rest = text
+        while match := self._control_pattern.search(rest):
+            cut = match.start() + 1
+            parts.append(rest[:cut])
+            rest = rest[cut:]
+        if rest:
+            parts.append(rest)
+        return parts
+
+    def decode(self, sequences: Sequence[Sequence[int]]) -> list[str]:
+        """The texts of generated ids; control tokens are left out, spaces are kept as they are."""
+        return [
+            self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+            for ids in sequences
+        ]
+
+    def endings(self, vocab_size: int) -> Endings:
+        """What each id does to the value that it is written into.
+
+        Args:
+            vocab_size: rows of the logits; may exceed the tokenizer's own vocabulary (padding).
+        """
+        size = min(vocab_size, len(self.tokenizer))
+        tokens = self.tokenizer.convert_ids_to_tokens(list(range(size)))
+        silent = {*range(size, vocab_size), *(index for index, token in enumerate(tokens) if token is None)}
+        silent |= set(self.tokenizer.all_special_ids)  # and others that `decode` leaves out:
+        silent |= {index for index, added in self.tokenizer.added_tokens_decoder.items() if added.special}
+        # NOTE: decoding one id at a time is slow for 250,000 ids. What tells can only be in a token that shows it, in
+        # the byte-level alphabet (where "Ċ" is a newline and "Ġ" a space, as "▁" is elsewhere) or as a byte token;
+        # those candidates are decoded to be sure.
+        texts, bytes_alone = {}, []
+        for index, token in enumerate(tokens):
+            if index in silent:
+                continue
+            is_byte = _BYTE_TOKEN.fullmatch(token) is not None
+            if is_byte or is_telling(token.replace("Ċ", "\n").replace("Ġ", " ").replace("▁", " ")):
+                texts[index] = self.tokenizer.decode([index], clean_up_tokenization_spaces=False)
+                if is_byte and is_telling(texts[index]):
+                    bytes_alone.append(index)
+        return Endings.of_texts(vocab_size, texts, [index for index in silent if index < vocab_size], bytes_alone)
+
+    def _encode(self, texts: list[str]) -> list[list[int]]:
+        backend = self._backend
+        if backend is not None and backend.truncation is None and backend.padding is None:
+            # The ids alone: offsets, masks and their Python objects cost a third more.
+            return [encoding.ids for encoding in backend.encode_batch_fast(texts, add_special_tokens=False)]
+        ids: list[list[int]] = self.tokenizer(texts, add_special_tokens=False)["input_ids"]
+        return ids
+
+
+def _plain_backend(tokenizer: Any) -> Any:
+    """The tokenizer's own encoder, if transformers only wraps it; None if a class does something of its own."""
+    kind = type(tokenizer)
+    is_plain = isinstance(tokenizer, PreTrainedTokenizerFast) and (
+        kind._encode_plus is PreTrainedTokenizerFast._encode_plus and kind.__call__ is PreTrainedTokenizerFast.__call__
+    )
+    return tokenizer.backend_tokenizer if is_plain else None

@@ -1,0 +1,1 @@
+"""Training examples from the prompts of inference, and their loss."""

@@ -1,0 +1,302 @@
+"""One training forward: several examples of a category in one packed row, their shared prefix computed once.
+
+    packed row     prefix | example 0 | example 1 | ...        [1, T], no padding: linear layers see tokens only
+    attention      the prefix attends to itself; the examples attend in a padded batch, [P, R] rows against
+                   [P, S + R] columns: the prefix's keys and their own
+
+The gradient of the prefix is the sum over its examples, so packing changes no gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+import transformers
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from hpd_core.attention.eager import eager_attention
+from hpd_core.attention.folding import fold, unfold
+from hpd_core.attention.sdpa import sdpa_attention
+from hpd_core.errors import ModelError
+from hpd_core.layout import visible
+from hpd_core.training.examples import IGNORED, Example
+
+ATTENTION_NAME = "hpd_training"
+"""The name under which the attention is registered with transformers."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Query rows that attend in one call: P examples of R rows to C columns.
+
+    Attributes:
+        rows: int64 [P * R], the packed row's token of each query row; padding repeats a token.
+        columns: int64 [P * C], the packed row's token of each column.
+        unrows: int64 [t], the query row of each of the group's tokens, in the packed row's order.
+        q, k: scope, position and step of rows [P, R] and columns [P, C]. Padding columns stand at a position that
+            nobody sees, padding rows at position 0.
+    """
+
+    rows: Tensor
+    columns: Tensor
+    unrows: Tensor
+    q: tuple[Tensor, Tensor, Tensor]
+    k: tuple[Tensor, Tensor, Tensor]
+    _biases: dict[tuple[int | None, int, torch.dtype], Tensor] = field(default_factory=dict)
+
+    def bias(self, window: int | None, group: int, dtype: torch.dtype) -> Tensor:
+        """The additive mask [P, 1, R * G, C]; equal layers share it."""
+        key = (window, group, dtype)
+        if key not in self._biases:
+            (q_scopes, q_positions, q_steps), (k_scopes, k_positions, k_steps) = self.q, self.k
+            seen = visible(
+                q_scopes[:, :, None], q_positions[:, :, None], k_scopes[:, None, :], k_positions[:, None, :], window
+            )
+            seen = seen & (k_steps[:, None, :] <= q_steps[:, :, None])
+            bias = torch.zeros(seen.shape, dtype=dtype, device=seen.device)
+            bias.masked_fill_(~seen, torch.finfo(dtype).min / 2)
+            self._biases[key] = bias.repeat_interleave(group, dim=1)[:, None]
+        return self._biases[key]
+
+
+@dataclass(slots=True)
+class TrainingBatch:
+    """Examples with one prefix, packed.
+
+    Attributes:
+        token_ids, positions: int64 [1, T]
+        target_rows: int64 [N], the tokens of the row that predict something.
+        targets: int64 [N], what they predict, IGNORED for padding.
+        groups: the prefix (if there is one) and the examples.
+        num_documents: documents in it.
+        num_calls: attention calls made, to notice a model that goes another way.
+    """
+
+    token_ids: Tensor
+    positions: Tensor
+    target_rows: Tensor
+    targets: Tensor
+    groups: Sequence[_Group]
+    num_documents: int
+    num_calls: int = 0
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens to forward."""
+        return self.token_ids.shape[1]
+
+
+def collate(examples: Sequence[Example], device: torch.device | str = "cpu", multiple: int = 1) -> TrainingBatch:
+    """Packs examples of one category.
+
+    Args:
+        multiple: tokens and targets are padded to a multiple of it with tokens that nobody sees, so that few shapes
+            occur: libraries prepare a kernel for every new one.
+
+    Raises:
+        ValueError: none, or their prefixes differ.
+    """
+    if not examples:
+        raise ValueError("no examples")
+    size = examples[0].num_prefix_tokens
+    first = examples[0].filled
+    for example in examples:
+        if example.num_prefix_tokens != size or (example.filled.token_ids[:size] != first.token_ids[:size]).any():
+            raise ValueError("the examples of a batch must share their prefix")
+    packed = {
+        name: np.concatenate(
+            [getattr(first, name)[:size], *(getattr(example.filled, name)[size:] for example in examples)]
+        )
+        for name in ("token_ids", "positions", "scopes", "steps", "labels")
+    }
+    arrays = {name: torch.from_numpy(array).to(device) for name, array in packed.items()}
+    places = (arrays["scopes"], arrays["positions"], arrays["steps"])
+    lengths = [example.num_own_tokens for example in examples]
+    groups = [_own_group(size, lengths, places)]
+    if size:
+        groups.insert(0, _prefix_group(size, places))
+    target_rows = (arrays["labels"] != IGNORED).nonzero()[:, 0]
+    targets = arrays["labels"][target_rows]
+    num_padding, num_ignored = -len(packed["token_ids"]) % multiple, -len(targets) % multiple
+    return TrainingBatch(
+        token_ids=F.pad(arrays["token_ids"], (0, num_padding))[None],
+        positions=F.pad(arrays["positions"], (0, num_padding))[None],
+        target_rows=F.pad(target_rows, (0, num_ignored)),
+        targets=F.pad(targets, (0, num_ignored), value=IGNORED),
+        groups=groups,
+        num_documents=sum(example.num_documents for example in examples),
+    )
+
+
+def _prefix_group(size: int, places: Sequence[Tensor]) -> _Group:
+    rows = torch.arange(size, device=places[0].device)
+    scopes, positions, steps = (place[None, :size] for place in places)
+    return _Group(rows, rows, rows, (scopes, positions, steps), (scopes, positions, steps))
+
+
+def _own_group(size: int, lengths: Sequence[int], places: Sequence[Tensor]) -> _Group:
+    device = places[0].device
+    width = max(lengths)
+    starts = size + np.concatenate([[0], np.cumsum(lengths)[:-1]])
+    offsets = np.arange(width)
+    real = offsets < np.asarray(lengths)[:, None]  # [P, R]
+    rows = torch.from_numpy(np.where(real, starts[:, None] + offsets, size)).to(device)
+    is_real = torch.from_numpy(real).to(device)
+    prefix = torch.arange(size, device=device).expand(len(lengths), size)
+    columns = torch.cat([prefix, rows], dim=1)
+    scopes, positions, steps = (place[rows] for place in places)
+    nowhere = torch.iinfo(positions.dtype).max
+    own_positions = positions.masked_fill(~is_real, nowhere)
+    keys = [
+        torch.cat([place[prefix], own], 1) for place, own in zip(places, (scopes, own_positions, steps), strict=True)
+    ]
+    return _Group(
+        rows=rows.flatten(),
+        columns=columns.flatten(),
+        unrows=is_real.flatten().nonzero()[:, 0],
+        q=(scopes, positions.masked_fill(~is_real, 0), steps),
+        k=(keys[0], keys[1], keys[2]),
+    )
+
+
+def training_attention(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    hpd_training: TrainingBatch,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """Attention of one layer (transformers' AttentionInterface), as `packed_attention` but with a gradient.
+
+    Args:
+        query: [1, H, T, D]; key, value: [1, H_kv, T, D] and [1, H_kv, T, D_v].
+        hpd_training: passed to the model's forward as a keyword.
+
+    Returns:
+        [1, T, H, D_v] and None for the attention weights.
+    """
+    hpd_training.num_calls += 1
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    q, k, v = query[0].transpose(0, 1), key[0].transpose(0, 1), value[0].transpose(0, 1)  # [T, H, D]
+    eager = softcap is not None or s_aux is not None
+    attend: Callable[..., Tensor] = eager_attention if eager else sdpa_attention
+    outputs = []
+    for group in hpd_training.groups:
+        num_prompts = group.q[0].shape[0]
+        keys, values = (
+            rows.index_select(0, group.columns).view(num_prompts, -1, *rows.shape[1:]).transpose(1, 2)
+            for rows in (k, v)
+        )
+        bias = group.bias(sliding_window, q.shape[1] // k.shape[1], q.dtype)
+        folded = fold(q.index_select(0, group.rows), num_prompts, k.shape[1])
+        attended = attend(folded, keys, values, bias, scale, softcap=softcap, sinks=s_aux)
+        outputs.append(unfold(attended, q.shape[1]).index_select(0, group.unrows))
+    padding = q.new_zeros(q.shape[0] - sum(len(rows) for rows in outputs), *outputs[0].shape[1:])
+    return torch.cat([*outputs, padding])[None], None
+
+
+def attach_training(model: Any) -> None:
+    """Makes the model call the attention above.
+
+    Raises:
+        ModelError: the model does not go through transformers' attention interface.
+    """
+    transformers.AttentionInterface.register(ATTENTION_NAME, training_attention)
+    try:
+        model.set_attn_implementation(ATTENTION_NAME)
+    except ValueError as error:
+        raise ModelError(f"{model.config.model_type} models take no custom attention: {error}") from error
+
+
+def forward_logits(model: Any, batch: TrainingBatch) -> Tensor:
+    """The logits [N, vocabulary] that predict the batch's targets.
+
+    Args:
+        model: after `attach_training`; may be wrapped (DistributedDataParallel).
+
+    Raises:
+        ModelError: not all layers went through the attention interface.
+    """
+    logits: Tensor = model(
+        input_ids=batch.token_ids,
+        position_ids=batch.positions,
+        attention_mask=None,
+        use_cache=False,
+        logits_to_keep=batch.target_rows,
+        hpd_training=batch,
+    ).logits[0]
+    unwrapped = model.module if isinstance(model, DistributedDataParallel) else model
+    num_layers = unwrapped.config.get_text_config().num_hidden_layers
+    if batch.num_calls < num_layers:
+        raise ModelError(
+            f"{num_layers - batch.num_calls} of {num_layers} layers did not go through transformers' attention "
+            f"interface"
+        )
+    return logits
+
+
+def forward_loss(model: Any, batch: TrainingBatch, label_smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
+    """Sum of the cross entropies of the batch's targets, in fp32, and how many targets are predicted right.
+
+    Arguments and errors as `forward_logits`.
+    """
+    logits = forward_logits(model, batch)
+    loss = cross_entropy(logits, batch.targets, label_smoothing)
+    return loss, (logits.detach().argmax(-1) == batch.targets).sum()
+
+
+def cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: float = 0.0) -> Tensor:
+    """Summed cross entropy in fp32, as torch's, for logits [N, V] and targets int64 [N] (IGNORED: none)."""
+    loss: Tensor = _CrossEntropy.apply(logits, targets, label_smoothing)  # type: ignore[no-untyped-call]
+    return loss
+
+
+class _CrossEntropy(torch.autograd.Function):
+    """Cross entropy, computed a few rows at a time.
+
+    torch's own makes four fp32 copies of [N, vocabulary]; this one keeps a single one in the logits' dtype, and its
+    blocks stay in the cache. The gradient is known in the forward: softmax minus the target.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, targets: Tensor, smoothing: float) -> Tensor:
+        """logits: [N, V]; targets: int64 [N]. Returns a scalar."""
+        gradient = torch.empty_like(logits)
+        total = torch.zeros((), dtype=torch.float32, device=logits.device)
+        at_once = _LOSS_ROWS_AT_ONCE.get(logits.device.type, 256)
+        for first in range(0, len(logits), max(1, at_once)):
+            rows = slice(first, first + at_once)
+            block = logits[rows].float()
+            counts = targets[rows, None] != IGNORED
+            target = targets[rows, None].clamp(min=0)
+            logsumexp = block.logsumexp(-1, keepdim=True)
+            likely = (1 - smoothing) * block.gather(1, target) + smoothing * block.mean(-1, keepdim=True)
+            total += ((logsumexp - likely) * counts).sum()
+            softmax = (block - logsumexp).exp_()
+            softmax -= smoothing / block.shape[1]
+            softmax.scatter_add_(1, target, softmax.new_full(target.shape, smoothing - 1))
+            gradient[rows] = softmax.mul_(counts)
+        ctx.save_for_backward(gradient)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        """The gradient of the logits."""
+        (gradient,) = ctx.saved_tensors
+        return gradient * gradients[0].to(gradient.dtype), None, None
+
+
+_LOSS_ROWS_AT_ONCE = {"cpu": 32, "cuda": 2048}

@@ -1,0 +1,183 @@
+"""Reading the rows of a shard, and reading back those that became dead letters."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines.catalog.rows import Refusal, parse_line, row_json
+from pipelines.catalog.sharding import Piece
+from pipelines.errors import RunError
+from pipelines.store.folders import open_filesystem
+
+_BATCH_ROWS = 4096
+
+
+class SourceRow(NamedTuple):
+    """A row as it was read; `values` is None, with the `problem`, where no row could be read.
+
+    `raw` is the line itself and `byte_start` where it stands in the file, for JSONL only.
+    """
+
+    number: int
+    values: dict[str, Any] | None
+    problem: Refusal | None = None
+    raw: bytes | None = None
+    byte_start: int = 0
+
+    @property
+    def byte_stop(self) -> int:
+        """Where its line ends in a JSONL file."""
+        return self.byte_start + len(self.raw or b"")
+
+
+def read_piece(
+    uri: str,
+    file_format: str,
+    piece: Piece,
+    columns: Sequence[str] | None,
+    *,
+    anonymous: bool = False,
+    on_read: Callable[[int], None] = lambda num_bytes: None,
+) -> Iterator[SourceRow]:
+    """The rows of `piece`, in order; Parquet reads only `columns` (None: all). Damaged data is a row with a
+    problem. `on_read` is told how many bytes, as stored, are read of the file's data. Raises `RunError` if the file
+    cannot be read or has other rows than the plan says.
+    """
+    count = 0
+    try:
+        filesystem, path = open_filesystem(uri, anonymous=anonymous)
+        is_parquet = file_format == "parquet"
+        if is_parquet:
+            rows = _read_parquet(filesystem, path, piece, columns, on_read)
+        else:
+            rows = _read_jsonl(filesystem, path, piece, on_read)
+        for row in rows:
+            count += 1
+            yield row
+    except (OSError, pa.ArrowException) as error:
+        raise RunError(f"cannot read {uri}: {error}") from error
+    if count != piece.num_rows:
+        raise RunError(f"{uri} has changed during the run: rows {piece.start} to {piece.stop} are no longer all there")
+
+
+def pick_rows(
+    uri: str,
+    file_format: str,
+    piece: Piece,
+    numbers: Collection[int],
+    columns: Sequence[str] | None,
+    *,
+    anonymous: bool = False,
+) -> Iterator[SourceRow]:
+    """Of the piece's rows, those with the given numbers. Row groups that hold none of them are not read. Raises
+    `RunError` if the file cannot be read.
+    """
+    try:
+        filesystem, path = open_filesystem(uri, anonymous=anonymous)
+        if file_format == "parquet":
+            rows = _read_parquet(filesystem, path, piece, columns, lambda num_bytes: None, sorted(numbers))
+        else:
+            rows = _read_jsonl(filesystem, path, piece, lambda num_bytes: None)
+        yield from (row for row in rows if row.number in numbers)
+    except (OSError, pa.ArrowException) as error:
+        raise RunError(f"cannot read {uri}: {error}") from error
+
+
+def original_rows(
+    uri: str, file_format: str, piece: Piece, numbers: Iterable[int], *, anonymous: bool = False
+) -> dict[int, str]:
+    """The whole rows with the given numbers as JSON text; a broken line as it stands. Raises as `read_piece`."""
+    found = {}
+    for row in pick_rows(uri, file_format, piece, set(numbers), columns=None, anonymous=anonymous):
+        if row.raw is not None:
+            found[row.number] = row.raw.decode("utf-8", errors="replace").strip()
+        elif row.values is not None:
+            found[row.number] = row_json(row.values)
+    return found
+
+
+def _read_parquet(
+    filesystem: Any,
+    path: str,
+    piece: Piece,
+    columns: Sequence[str] | None,
+    on_read: Callable[[int], None],
+    wanted: Sequence[int] | None = None,
+) -> Iterator[SourceRow]:
+    """`wanted`: ascending numbers of the rows that are needed; None for all."""
+    names = list(columns) if columns is not None else None
+    # Arrow asks for just the ranges it needs, merged; a read-ahead cache (50 MB on S3) would fetch what lies between.
+    with filesystem.open(path, "rb", cache_type="none") as file:
+        parquet = pq.ParquetFile(file, pre_buffer=True)
+        start = 0
+        for group in range(parquet.metadata.num_row_groups):
+            stop = start + parquet.metadata.row_group(group).num_rows
+            is_needed = wanted is None or bisect_left(wanted, start) < bisect_left(wanted, stop)
+            if start < piece.stop and stop > piece.start and is_needed:
+                on_read(_stored_bytes(parquet.metadata.row_group(group), names))
+                yield from _read_row_group(parquet, group, start, stop, piece, names)
+            start = stop
+
+
+def _stored_bytes(group: Any, columns: list[str] | None) -> int:
+    """Size of a row group's columns in the file."""
+    chunks = [group.column(index) for index in range(group.num_columns)]
+    # A nested column is stored as several, each with the whole path as its name.
+    wanted = [chunk for chunk in chunks if columns is None or chunk.path_in_schema.split(".")[0] in columns]
+    return sum(int(chunk.total_compressed_size) for chunk in wanted)
+
+
+def _read_row_group(
+    parquet: pq.ParquetFile, group: int, start: int, stop: int, piece: Piece, columns: list[str] | None
+) -> Iterator[SourceRow]:
+    """The piece's rows in one row group, which holds rows [start, stop)."""
+    number = start
+    try:
+        for batch in parquet.iter_batches(_BATCH_ROWS, row_groups=[group], columns=columns):
+            first, last = max(piece.start - number, 0), min(piece.stop - number, batch.num_rows)
+            if first < last:
+                yield from _to_rows(batch.slice(first, last - first), number + first)
+            number += batch.num_rows
+            if number >= piece.stop:
+                return
+    except (OSError, pa.ArrowException) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # the file system's trouble, not the data's
+        # Damaged data stays damaged: what could not be read is lost for this run, and accounted for.
+        refusal = Refusal("unreadable", f"the file is damaged in row group {group}: {error}")
+        for unread in range(max(number, piece.start), min(stop, piece.stop)):
+            yield SourceRow(unread, None, refusal)
+
+
+def _to_rows(batch: pa.RecordBatch, first: int) -> Iterator[SourceRow]:
+    try:
+        rows = batch.to_pylist()
+    except (ValueError, OverflowError):
+        # Some value is none that Python can hold: text that is not UTF-8, a date after the year 9999.
+        yield from (_to_row(batch.slice(offset, 1), first + offset) for offset in range(batch.num_rows))
+        return
+    yield from (SourceRow(first + offset, values) for offset, values in enumerate(rows))
+
+
+def _to_row(batch: pa.RecordBatch, number: int) -> SourceRow:
+    try:
+        return SourceRow(number, batch.to_pylist()[0])
+    except (ValueError, OverflowError) as error:
+        return SourceRow(number, None, Refusal("unreadable", f"a value cannot be read: {error}"))
+
+
+def _read_jsonl(filesystem: Any, path: str, piece: Piece, on_read: Callable[[int], None]) -> Iterator[SourceRow]:
+    data = filesystem.cat_file(path, start=piece.byte_start, end=piece.byte_stop)
+    on_read(len(data))
+    place = piece.byte_start
+    for offset, line in enumerate(data.removesuffix(b"\n").split(b"\n")):
+        if line.strip():
+            parsed = parse_line(line)
+            problem = None if parsed.problem is None else Refusal("broken_line", parsed.problem)
+            yield SourceRow(piece.start + offset, parsed.row, problem, line, place)
+        place += len(line) + 1

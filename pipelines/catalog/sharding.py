@@ -1,0 +1,222 @@
+"""How a catalog is cut into shards. Pure: from measured files to a plan.
+
+files     |---- a.parquet ----|--- b.parquet ---|- c.jsonl -|
+shards    |0|-1-|---2---|---3---|---4---|--5--|-6-|7|8|
+           small first: results soon, the pool warms up; small last: no actor waits long for another
+"""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hpd_core import CategorySchema
+from pipelines.catalog.input_files import SourceFile
+from pipelines.config.extraction import ShardConfig
+
+# Rough and only relative: shards of equal estimate should take about equally long.
+BYTES_PER_TOKEN = 4
+TOKENS_PER_ATTRIBUTE = 12  # its key and its value
+# A shard may grow or stay short by this share of its budget to end where a row group ends.
+ALIGNMENT_SLACK = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Rows [start, stop) of one file.
+
+    Attributes:
+        file: index into the plan's files.
+        num_rows: rows in it; fewer than stop - start if JSONL lines are blank.
+        byte_start, byte_stop: where those lines stand in a JSONL file; 0 for Parquet.
+    """
+
+    file: int
+    start: int
+    stop: int
+    num_rows: int
+    byte_start: int = 0
+    byte_stop: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """The unit of work, of commit and of retry."""
+
+    id: int
+    pieces: tuple[Piece, ...]
+    num_rows: int
+    estimated_tokens: int
+
+
+def shard_from_dict(data: Mapping[str, Any]) -> Shard:
+    """The opposite of `dataclasses.asdict`."""
+    return Shard(**{**data, "pieces": tuple(Piece(**piece) for piece in data["pieces"])})
+
+
+def tokens_per_row(schemas: Mapping[str, CategorySchema]) -> int:
+    """What a row costs beside its own text: the keys and values of an average category."""
+    num_attributes = sum(len(schema.attributes) for schema in schemas.values())
+    return round(TOKENS_PER_ATTRIBUTE * num_attributes / max(1, len(schemas)))
+
+
+def plan_shards(
+    files: Sequence[SourceFile],
+    config: ShardConfig,
+    row_tokens: int,
+    num_actors: int,
+    limit: int | None = None,
+    only: Mapping[str, Sequence[int]] | None = None,
+) -> list[Shard]:
+    """Cuts `files`, in order, into shards that cover every row exactly once.
+
+    Args:
+        limit: of all rows, the first so many.
+        only: of all rows, those with these numbers (ascending, by the file's name).
+    """
+
+    def runs() -> Iterator[_Run]:
+        every = _runs(files)
+        return _limited(every if only is None else _selected(every, files, only), limit)
+
+    total_tokens = sum(run.tokens(row_tokens) for run in runs())
+    cutter = _Cutter(config, num_actors, total_tokens)
+    for run in runs():
+        cutter.add(run, row_tokens)
+    cutter.close()
+    return cutter.shards
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Neighbouring rows with about equal bytes: a Parquet row group, or one JSONL line."""
+
+    file: int
+    start: int
+    stop: int
+    num_rows: int
+    num_bytes: int
+    byte_start: int
+    byte_stop: int
+
+    def tokens(self, row_tokens: int) -> int:
+        # A blank line costs nothing.
+        return self.num_bytes // BYTES_PER_TOKEN + self.num_rows * row_tokens if self.num_rows else 0
+
+    def head(self, num_rows: int) -> _Run:
+        share = self.num_bytes * num_rows // self.num_rows
+        return _Run(self.file, self.start, self.start + num_rows, num_rows, share, 0, 0)
+
+    def tail(self, num_rows: int) -> _Run:
+        share = self.num_bytes - self.num_bytes * num_rows // self.num_rows
+        return _Run(self.file, self.start + num_rows, self.stop, self.num_rows - num_rows, share, 0, 0)
+
+
+def _runs(files: Sequence[SourceFile]) -> Iterator[_Run]:
+    for index, file in enumerate(files):
+        row = offset = 0
+        for segment in file.segments:
+            if file.format == "parquet":
+                yield _Run(index, row, row + segment.num_rows, segment.num_rows, segment.num_bytes, 0, 0)
+                row += segment.num_rows
+            else:
+                end = offset + segment.num_bytes
+                yield _Run(index, row, row + 1, segment.num_rows, segment.num_bytes, offset, end)
+                row, offset = row + 1, end
+
+
+def _selected(runs: Iterator[_Run], files: Sequence[SourceFile], only: Mapping[str, Sequence[int]]) -> Iterator[_Run]:
+    """The parts of `runs` that hold the wanted rows and no others."""
+    for run in runs:
+        wanted = only.get(files[run.file].name, ())
+        rows = wanted[bisect_left(wanted, run.start) : bisect_left(wanted, run.stop)]
+        if run.stop - run.start == 1:
+            # A JSONL line, which cannot be cut: its bytes say where it is.
+            if rows:
+                yield run
+            continue
+        for _, neighbours in itertools.groupby(enumerate(rows), lambda pair: pair[1] - pair[0]):
+            numbers = [row for _, row in neighbours]
+            yield run.tail(numbers[0] - run.start).head(len(numbers))
+
+
+def _limited(runs: Iterator[_Run], limit: int | None) -> Iterator[_Run]:
+    left = limit
+    for run in runs:
+        if left is None or run.num_rows <= left:
+            yield run
+        elif left > 0:
+            yield run.head(left)
+        if left is not None:
+            left = max(0, left - run.num_rows)
+            if left == 0:
+                return
+
+
+class _Cutter:
+    """Fills one shard after the other; each has a budget of tokens and caps on bytes and rows."""
+
+    def __init__(self, config: ShardConfig, num_actors: int, total_tokens: int) -> None:
+        self.shards: list[Shard] = []
+        self._config = config
+        self._num_actors = num_actors
+        # Every shard costs the driver memory and the storage some twenty requests, however small it is.
+        self._target = max(config.target_tokens, total_tokens / config.max_count)
+        self._unplanned = total_tokens
+        self._start_shard()
+
+    def _start_shard(self) -> None:
+        self._pieces: list[Piece] = []
+        self._rows = self._bytes = self._tokens = 0
+        target, ramp = self._target, self._config.ramp
+        number = len(self.shards)
+        most = target * ramp[number] if number < len(ramp) else target
+        # Towards the end every actor gets at least two shards of what is left.
+        least = min(most, target * min(ramp, default=1.0))
+        self._budget = max(least, min(most, self._unplanned / (2 * self._num_actors)))
+
+    def add(self, run: _Run, row_tokens: int) -> None:
+        while run.num_rows > self._num_fitting(run, row_tokens):
+            take = self._num_fitting(run, row_tokens)
+            nearly_full = self._tokens >= self._budget * (1 - ALIGNMENT_SLACK)
+            if take and not nearly_full:
+                self._take(run.head(take), row_tokens)
+                run = run.tail(take)
+            self.close()
+        self._take(run, row_tokens)
+
+    def _num_fitting(self, run: _Run, row_tokens: int) -> int:
+        """How many of the run's rows the shard takes. An empty shard takes at least one, however large."""
+        if run.num_rows == 0:
+            return 0
+        row_size, row_cost = run.num_bytes / run.num_rows, max(1e-9, run.tokens(row_tokens) / run.num_rows)
+        by_size = (self._config.max_bytes - self._bytes) / row_size if row_size else run.num_rows
+        cap = min(run.num_rows, self._config.max_rows - self._rows, int(by_size))
+        room = self._budget - self._tokens
+        if cap == run.num_rows and run.tokens(row_tokens) <= room + self._budget * ALIGNMENT_SLACK * (run.num_rows > 1):
+            return run.num_rows
+        fitting = max(0, min(cap, int(room / row_cost)))
+        return fitting if fitting or self._rows else 1
+
+    def _take(self, run: _Run, row_tokens: int) -> None:
+        last = self._pieces[-1] if self._pieces else None
+        if last and last.file == run.file and last.stop == run.start:
+            self._pieces[-1] = Piece(
+                run.file, last.start, run.stop, last.num_rows + run.num_rows, last.byte_start, run.byte_stop
+            )
+        else:
+            piece = Piece(run.file, run.start, run.stop, run.num_rows, run.byte_start, run.byte_stop)
+            self._pieces.append(piece)
+        self._rows += run.num_rows
+        self._bytes += run.num_bytes
+        self._tokens += run.tokens(row_tokens)
+        self._unplanned -= run.tokens(row_tokens)
+
+    def close(self) -> None:
+        """Ends the shard at hand. Blank lines alone make no shard."""
+        if self._rows:
+            self.shards.append(Shard(len(self.shards), tuple(self._pieces), self._rows, self._tokens))
+        self._start_shard()

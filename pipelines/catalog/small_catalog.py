@@ -1,0 +1,45 @@
+"""All records of a catalog that is small enough to be read at once: training data, a benchmark's workload."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from hpd_core import CategorySchema, Record
+from pipelines.catalog.input_files import scan_sources
+from pipelines.catalog.readers import read_piece
+from pipelines.catalog.rows import Refusal, default_id, to_record
+from pipelines.catalog.sharding import Piece
+from pipelines.config.extraction import InputConfig
+
+
+class CatalogRow(NamedTuple):
+    """A row of a catalog.
+
+    Attributes:
+        number: in its file.
+        product_id: None where the row has none.
+        record: or the reason why there is none.
+    """
+
+    number: int
+    product_id: str | None
+    record: Record | Refusal
+
+
+def read_records(config: InputConfig, schemas: Mapping[str, CategorySchema]) -> Iterator[CatalogRow]:
+    """Every row of the catalog, with the ids that a job gives.
+
+    Raises `UsageError` or `RunError` for a file that cannot be read.
+    """
+    for index, source in enumerate(scan_sources(config)):
+        # A Parquet file's segments are row groups, a JSONL file's its lines, blank ones included.
+        stop = source.num_rows if source.format == "parquet" else len(source.segments)
+        piece = Piece(index, 0, stop, source.num_rows, 0, source.size)
+        for row in read_piece(source.name, source.format, piece, config.columns, anonymous=config.anonymous):
+            own_id = default_id(source.name, row.number)
+            found = own_id if config.id is None else (row.values or {}).get(config.id)
+            record: Record | Refusal = row.problem or Refusal("unreadable", "the row could not be read")
+            if row.values is not None:
+                record = to_record(row.values, own_id, config, schemas)
+            yield CatalogRow(row.number, None if found is None else str(found), record)

@@ -1,0 +1,92 @@
+"""One of the two runs that are compared, as its output folder has it now: finished or still going."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from hpd_core import CategorySchema
+from pipelines.errors import RunError, UsageError
+from pipelines.job.carryover import read_schemas
+from pipelines.reporting.part_reader import Parts
+from pipelines.reporting.run_folder import OpenedRun, open_run
+from pipelines.store.folders import Folder
+from pipelines.store.ledger import Ledger
+from pipelines.store.totals import Totals
+
+# The tables that hold a run's rows. What is not published in all of them yet is not looked at.
+_ROW_TABLES = ("products", "attributes", "dead_letter")
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A run.
+
+    Attributes:
+        schemas: what it asked for; None for runs of before this was kept.
+        shards: those that are read; what a run that is still going adds to them meanwhile is not looked at.
+        totals: of these shards.
+    """
+
+    run: OpenedRun
+    schemas: Mapping[str, CategorySchema] | None
+    shards: Sequence[int]
+    totals: Totals
+
+    @classmethod
+    def open(cls, uri: str) -> Side:
+        """Raises `UsageError` if there is no run at `uri`, or it cannot be read."""
+        try:
+            run = open_run(uri)
+            schemas = read_schemas(run.folder)
+            shards = set(run.parts.shards)
+            missing = {table: run.parts.missing(table) for table in _ROW_TABLES}
+            for table, numbers in missing.items():
+                if run.is_finished and numbers:
+                    place = run.folder.describe(f"{table}/part-{numbers[0]:06d}.parquet")
+                    raise UsageError(f"{place} is missing, though the run is finished")
+                shards.difference_update(numbers)
+            totals = run.status.totals
+            if len(shards) < totals.shards:
+                totals = Totals.of(Ledger(run.folder, session="").manifests(shards))
+        except (OSError, RunError, ValueError, KeyError, TypeError) as error:
+            raise UsageError(f"cannot read {uri}: {error}") from error
+        if not shards:
+            unpublished = run.status.totals.shards
+            what = f"published any of its {unpublished:,} committed shards" if unpublished else "committed anything"
+            raise UsageError(f"the run in {uri} has not {what} yet")
+        return cls(run, schemas, sorted(shards), totals)
+
+    @property
+    def uri(self) -> str:
+        """The output folder, as the user wrote it."""
+        return self.run.folder.uri
+
+    @property
+    def run_id(self) -> str:
+        """Name of the run."""
+        return self.run.plan.run_id
+
+    @property
+    def parts(self) -> Parts:
+        """Of the shards that are read."""
+        return Parts(self.run.folder, self.shards)
+
+    def read(self, table: str, shard: int, columns: Sequence[str]) -> pa.Table:
+        """Columns of a shard's part, as `Parts.read_one`."""
+        return self.run.parts.read_one(table, shard, columns)
+
+
+def open_sides(uri_a: str, uri_b: str) -> tuple[Side, Side]:
+    """The two runs. Raises `UsageError` if one is none, or both are the same folder."""
+    if _place(uri_a) == _place(uri_b):
+        raise UsageError(f"{uri_a} and {uri_b} are the same folder; name two runs")
+    return Side.open(uri_a), Side.open(uri_b)
+
+
+def _place(uri: str) -> str:
+    place = Folder(uri).absolute_uri
+    return place if "://" in place else os.path.realpath(place)

@@ -1,0 +1,140 @@
+"""Which of two runs is right, on the gold products that both have."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pipelines.comparing.compared_run import Side
+from pipelines.comparing.examples import Right
+from pipelines.errors import UsageError
+from pipelines.quality import scoring
+from pipelines.quality.evaluation import judge_products
+from pipelines.quality.gold import read_gold
+from pipelines.quality.run_answers import RowKey, read_run
+from pipelines.quality.scoring import Comparison, Judgement, Outcome, RateEstimates
+
+_RIGHT = (Outcome.NN, Outcome.VC)
+
+
+@dataclass(frozen=True, slots=True)
+class PairedRates:
+    """Micro precision, recall and F1 of both runs, and B minus A with the interval of a paired bootstrap."""
+
+    comparison: Comparison
+    a: RateEstimates
+    b: RateEstimates
+    difference: RateEstimates
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """Labelled answers in which the runs differ, by who is right (exactly)."""
+
+    category: str
+    attribute: str
+    a: int
+    b: int
+    both: int
+    neither: int
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """Both runs against a gold file.
+
+    Attributes:
+        num_products: gold products that both have; only they are scored.
+        num_labels: labelled attributes of these.
+        rates: exact, then folded.
+        verdicts: attributes with differing answers, those with the most of them first.
+    """
+
+    gold: str
+    num_gold_products: int
+    num_products: int
+    num_labels: int
+    rates: Sequence[PairedRates]
+    verdicts: Sequence[Verdicts]
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """The gold value of an answer, as text, and who is right."""
+
+    gold: str
+    right: Right
+
+
+def compare_quality(a: Side, b: Side, gold_path: str) -> tuple[Quality, dict[tuple[RowKey, str], Label]]:
+    """The scores of both, and the labels by A's row and attribute.
+
+    Raises `UsageError` if the gold file cannot be read or does not belong to the runs.
+    """
+    gold = read_gold(gold_path)
+    (products_a, _), (products_b, _) = (read_run(side.uri, gold, gold_path) for side in (a, b))
+    common = sorted(products_a.keys() & products_b.keys())
+    if not common:
+        raise UsageError(f"no product of {gold_path} is in both runs")
+    judged = {
+        comparison: (
+            judge_products(common, gold, products_a, comparison),
+            judge_products(common, gold, products_b, comparison),
+        )
+        for comparison in Comparison
+    }
+    exact_a, exact_b = judged[Comparison.EXACT]
+    labels = {
+        (products_a[common[first.product]].key, first.attribute): Label(str(first.gold), _right(first, second))
+        for first, second in zip(exact_a, exact_b, strict=True)
+    }
+    quality = Quality(
+        gold=gold_path,
+        num_gold_products=len(gold),
+        num_products=len(common),
+        num_labels=len(exact_a),
+        rates=[_paired(comparison, first, second, len(common)) for comparison, (first, second) in judged.items()],
+        verdicts=_verdicts(exact_a, exact_b),
+    )
+    return quality, labels
+
+
+def _paired(
+    comparison: Comparison, first: Sequence[Judgement], second: Sequence[Judgement], num_products: int
+) -> PairedRates:
+    rates_a, rates_b = (
+        scoring.count(judgement.outcome for judgement in judgements).rates for judgements in (first, second)
+    )
+    # The same seed and number of products draw the same products for both: the bootstrap is a paired one.
+    samples_a, samples_b = (scoring.bootstrap(judgements, num_products).micro for judgements in (first, second))
+    change = scoring.Rates(
+        rates_b.precision - rates_a.precision, rates_b.recall - rates_a.recall, rates_b.f1 - rates_a.f1
+    )
+    return PairedRates(
+        comparison,
+        scoring.estimate_rates(rates_a, samples_a),
+        scoring.estimate_rates(rates_b, samples_b),
+        scoring.estimate_rates(change, samples_b - samples_a),
+    )
+
+
+def _verdicts(first: Sequence[Judgement], second: Sequence[Judgement]) -> list[Verdicts]:
+    counts: dict[tuple[str, str], Counter[Right]] = {}
+    for a, b in zip(first, second, strict=True):
+        if (a.answer.status, set(a.answer.items)) != (b.answer.status, set(b.answer.items)):
+            counts.setdefault((a.category, a.attribute), Counter())[_right(a, b)] += 1
+    return [
+        Verdicts(*pair, count["a"], count["b"], count["both"], count["neither"])
+        for pair, count in sorted(counts.items(), key=lambda item: (-item[1].total(), item[0]))
+    ]
+
+
+def _right(a: Judgement, b: Judgement) -> Right:
+    rights: Mapping[tuple[bool, bool], Right] = {
+        (True, True): "both",
+        (True, False): "a",
+        (False, True): "b",
+        (False, False): "neither",
+    }
+    return rights[a.outcome in _RIGHT, b.outcome in _RIGHT]

@@ -1,0 +1,88 @@
+"""What differs between two runs before any answer is looked at: configuration, engine, schemas, input."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hpd_core import CategorySchema
+from pipelines.comparing.compared_run import Side
+from pipelines.job.run_plan import changed_keys, file_differences
+from pipelines.schema import diff
+
+# Of an engine's description, what the configuration does not say: where 'auto' and names have led to.
+_ENGINE_KEYS = (
+    "model_revision",
+    "adapter_revision",
+    "dtype",
+    "attention",
+    "layers",
+    "prompt_hash",
+    "device",
+    "device_name",
+    "versions",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A key that has different values; null where a run does not have it."""
+
+    key: str
+    a: Any
+    b: Any
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaChange:
+    """A difference of a category's schema, or of one attribute of it, in words."""
+
+    category: str
+    attribute: str | None
+    change: str
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the runs differ in.
+
+    Attributes:
+        config: keys of the configuration that decide results.
+        engine: what was loaded: revisions, precision, device, versions.
+        schemas: None if one of the runs does not say what it asked for.
+        files: input files, a line each.
+        same_files: whether a row of one is the same row of the other, so that rows are matched by their place.
+    """
+
+    config: Sequence[Setting]
+    engine: Sequence[Setting]
+    schemas: Sequence[SchemaChange] | None
+    files: Sequence[str]
+    same_files: bool
+
+
+def compare_settings(a: Side, b: Side) -> Settings:
+    """The differences, in the order of the keys."""
+    engine_a, engine_b = ({key: side.run.engine.get(key) for key in _ENGINE_KEYS} for side in (a, b))
+    files = list(a.run.plan.files) != list(b.run.plan.files)
+    return Settings(
+        config=[
+            Setting(*change) for change in changed_keys(dict(a.run.plan.result_config), dict(b.run.plan.result_config))
+        ],
+        engine=[Setting(*change) for change in changed_keys(engine_a, engine_b)],
+        schemas=None if a.schemas is None or b.schemas is None else _schema_changes(a.schemas, b.schemas),
+        files=file_differences(a.run.plan.files, b.run.plan.files) if files else [],
+        same_files=_same_files(a, b),
+    )
+
+
+def _schema_changes(a: Mapping[str, CategorySchema], b: Mapping[str, CategorySchema]) -> list[SchemaChange]:
+    return [SchemaChange(remark.category, remark.attribute, remark.message) for remark in diff(a, b)]
+
+
+def _same_files(a: Side, b: Side) -> bool:
+    """Whether one run read the very files of the other, or some of them."""
+    first, second = ({(file.name, file.fingerprint) for file in side.run.plan.files} for side in (a, b))
+    names = {name for name, _ in first | second}
+    return len(names) == len(first | second) and (first <= second or second <= first)

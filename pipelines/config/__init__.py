@@ -1,0 +1,1 @@
+"""The configuration files of jobs, checked before anything starts."""

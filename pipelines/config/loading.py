@@ -1,0 +1,112 @@
+"""From a YAML file and `--set key=value` to a checked configuration, with messages that name the way out."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from pipelines.config.yaml_files import load_yaml, parse_yaml
+from pipelines.errors import UsageError
+
+Config = TypeVar("Config", bound=BaseModel)
+
+
+def load_config(model: type[Config], path: str, overrides: Sequence[str] = ()) -> Config:
+    """The `model` in the YAML file at `path`, changed by `overrides` (`key=value`, dotted keys, values in YAML).
+
+    Raises `UsageError` on anything that is not exactly such a configuration.
+    """
+    document = load_yaml(path)
+    if document is None:
+        raise UsageError(f"{path} is empty")
+    if not isinstance(document, dict):
+        raise UsageError(f"{path}: a mapping of keys is needed, not a {type(document).__name__}")
+    for override in overrides:
+        _apply(document, override)
+    return parse_config(model, document, path)
+
+
+def parse_config(model: type[Config], document: dict[str, Any], name: str) -> Config:
+    """Checks plain data; `name` stands for the file in messages."""
+    try:
+        return model.model_validate(document)
+    except ValidationError as error:
+        problems = "\n".join(f"  {_describe(problem, model)}" for problem in error.errors())
+        raise UsageError(f"{name} is not a valid configuration:\n{problems}") from error
+
+
+def _apply(document: dict[str, Any], override: str) -> None:
+    key, separator, text = override.partition("=")
+    if not separator or not key.strip():
+        raise UsageError(f"--set {override!r}: write it as key=value, e.g. --set engine.layout=stacked")
+    *parents, leaf = key.strip().split(".")
+    target = document
+    for index, parent in enumerate(parents):
+        child = target.setdefault(parent, {})
+        if child is None:
+            child = target[parent] = {}
+        if not isinstance(child, dict):
+            place = ".".join(parents[: index + 1])
+            raise UsageError(f"--set {override!r}: {place!r} is not a mapping in the configuration file")
+        target = child
+    target[leaf] = parse_yaml(text, f"--set {override!r}")
+
+
+def _describe(problem: Any, model: type[BaseModel]) -> str:
+    location, section = _locate(problem["loc"], model)
+    key = ".".join(location) or "configuration"
+    if problem["type"] == "extra_forbidden":
+        return f"unknown key {key!r}; {_hint(location, section, model)}"
+    if problem["type"] == "missing":
+        return f"{key!r} is missing"
+    message = str(problem["msg"]).removeprefix("Value error, ")
+    value = problem["input"]
+    shown = f" (got {value!r})" if isinstance(value, (str, int, float, bool, type(None))) else ""
+    return f"{key!r}: {message}{shown}"
+
+
+def _locate(parts: Sequence[int | str], model: type[BaseModel]) -> tuple[list[str], type[BaseModel] | None]:
+    """The keys as the file has them, and the section that the last of them stands in.
+
+    Where sections are alternatives, told apart by their `kind`, pydantic adds the kind of the one it tried.
+    """
+    location: list[str] = []
+    sections, holder = [model], None
+    for part in parts:
+        if len(sections) > 1:
+            sections = [section for section in sections if part in get_args(section.model_fields["kind"].annotation)]
+            continue
+        location.append(str(part))
+        holder = sections[0] if sections else None
+        field = holder.model_fields.get(str(part)) if holder is not None else None
+        sections = _sections(field.annotation) if field is not None else []
+    return location, holder
+
+
+def _hint(location: list[str], section: type[BaseModel] | None, model: type[BaseModel]) -> str:
+    *parents, leaf = location
+    siblings = list(section.model_fields) if section is not None else []
+    if near := difflib.get_close_matches(leaf, siblings, n=1):
+        return f"did you mean {'.'.join([*parents, near[0]])!r}?"
+    elsewhere = [key for key in known_keys(model) if key.rsplit(".", 1)[-1] == leaf]
+    if ".".join(location) in elsewhere:
+        return f"it belongs to another {'.'.join([*parents, 'kind'])!r}"
+    if elsewhere:
+        return f"did you mean {elsewhere[0]!r}?"
+    return f"known keys here: {', '.join(siblings)}"
+
+
+def known_keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    """Every dotted key of the configuration."""
+    for name, field in model.model_fields.items():
+        yield prefix + name
+        for section in _sections(field.annotation):
+            yield from known_keys(section, f"{prefix}{name}.")
+
+
+def _sections(annotation: Any) -> list[type[BaseModel]]:
+    candidates = (annotation, *get_args(annotation))
+    return [item for item in candidates if isinstance(item, type) and issubclass(item, BaseModel)]

@@ -1,0 +1,184 @@
+"""The driver of `pipelines/plan.py`: surveys, draws, runs, and computes the forecast; every step is kept."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from rich.console import Console
+
+from pipelines.config.extraction import JobConfig
+from pipelines.config.loading import load_config
+from pipelines.costing.backtest import SHARES, Backtest, backtest
+from pipelines.costing.earlier_run import read_earlier
+from pipelines.costing.forecast import FORECAST_NAME, Forecast, pilot_folder
+from pipelines.costing.forecast_builder import forecast_from_earlier, forecast_from_pilots, on_other_machine
+from pipelines.costing.machines import EFFICIENCY, find_gpu, is_same_gpu
+from pipelines.costing.pilot import (
+    SECOND_NAME,
+    MeasuredRun,
+    Pilot,
+    find_pilot,
+    identity,
+    read_costs,
+    read_measured,
+    run_pilot,
+    store_pilot,
+)
+from pipelines.costing.pilot_rows import Draw, draw_rows
+from pipelines.costing.second_pilot import check_second, second_draw
+from pipelines.costing.strata import make_strata
+from pipelines.costing.survey import Survey, survey_catalog
+from pipelines.errors import UsageError
+from pipelines.job.preflight import PlannedJob, plan_job
+from pipelines.job.run_plan import differences, file_differences, find_finished
+from pipelines.store.folders import Folder
+
+_TRIALS = 200
+
+
+@dataclass(slots=True)
+class Planner:
+    """One catalog and its pilot folder."""
+
+    job: PlannedJob
+    folder: Folder
+    console: Console
+    _engine: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def open(
+        cls,
+        config: str,
+        changes: Sequence[str],
+        limit: int | None,
+        folder: str | None,
+        on: str | None,
+        console: Console,
+    ) -> Self:
+        """Checks the job and plans it. Raises `UsageError`."""
+        named = [] if on is None else [f"cost.instance_type={on}", "cost.usd_per_hour=null"]
+        if on is not None:
+            find_gpu(on)
+        # Before what is set by hand: the file's price is of the file's machine.
+        loaded = load_config(JobConfig, config, [*named, *changes])
+        place = Folder(folder or pilot_folder(loaded.output))
+        place.require()
+        if any(character in place.uri for character in "*?["):
+            raise UsageError(
+                f"{place.uri}: the pilot's folder must not have any of *?[ in its name; name one (--folder)"
+            )
+        # The catalog as a whole and from its beginning, whatever has been done of it: what an earlier run has answered
+        # is not taken off, and a run that is under way does not matter. Nothing is written to this output.
+        whole = {"base": None, "retry_failed": None, "run_id": None, "output": place.describe("catalog")}
+        return cls(plan_job(loaded.model_copy(update=whole), limit), place, console)
+
+    def from_pilot(self, num_rows: int, num_more: int, seed: int, utilisation: float | None) -> Forecast:
+        """Draws, runs and measures what is left of the pilots. Raises `UsageError`, or `RunError` to be continued."""
+        folder = Folder(self.folder.describe(SECOND_NAME))
+        wanted = identity(self.job, num_rows, seed)
+        wanted_then = identity(self.job, num_more, seed) | {"after": num_rows}
+        first, second = find_pilot(self.folder, wanted), find_pilot(folder, wanted_then) if num_more else None
+        survey: Survey | None = None
+        if first is None or (num_more and second is None):
+            survey = self._survey(seed, num_rows + num_more)
+            strata = make_strata(survey, num_rows)
+            if num_more:
+                # Before the first one is paid.
+                check_second(strata, num_rows, num_more)
+        if first is None and survey is not None:
+            first = _pilot(wanted, survey, draw_rows(strata, num_rows, seed))
+            store_pilot(self.folder, first, self.job)
+        assert first is not None
+        pilots = [(first, self._run(self.folder, first))]
+        if num_more:
+            if second is None and survey is not None:
+                second = _pilot(wanted_then, survey, second_draw(strata, first, pilots[0][1], num_more, seed))
+                store_pilot(folder, second, self.job)
+            assert second is not None
+            pilots.append((second, self._run(folder, second)))
+        self._engine = pilots[0][1].engine
+        return forecast_from_pilots(self.job.config, pilots, self.folder.uri, utilisation)
+
+    def _survey(self, seed: int, keep: int) -> Survey:
+        """Reads the catalog. Raises `UsageError` if no row of it can be decoded."""
+        total = self.job.plan.num_rows
+        with self.console.status(f"Reading {total:,} rows ...") as status:
+            survey = survey_catalog(
+                self.job, seed, keep, lambda rows: status.update(f"Reading the catalog: {rows:,} of {total:,} rows")
+            )
+        if not survey.cells:
+            reasons = ", ".join(f"{count:,} {reason}" for reason, count in survey.dead.most_common())
+            raise UsageError(f"no row of the catalog can be extracted: {reasons}")
+        return survey
+
+    def _run(self, folder: Folder, pilot: Pilot) -> MeasuredRun:
+        return read_measured(run_pilot(folder, pilot, self.job.config, self.console))
+
+    def from_run(self, uri: str, utilisation: float | None) -> Forecast:
+        """From an earlier run's metrics, and a count of the catalog. Raises `UsageError`."""
+        earlier = read_earlier(uri)
+        before, now = earlier.plan.result_config, self.job.plan.result_config
+        for key in ("model", "adapter", "decoding", "engine"):
+            if changes := differences({key: before.get(key)}, {key: now.get(key)}):
+                raise UsageError(f"--from-run: run {earlier.run_id} was decoded otherwise: {changes[0]}; run a pilot")
+        survey = self._survey(seed=0, keep=1)
+        rows: Counter[str] = Counter()
+        for cell, count in survey.cells.items():
+            rows[cell.category] += count.rows
+        text_bytes = sum(count.text_bytes for count in survey.cells.values()) / rows.total()
+        self._engine = earlier.engine
+        return forecast_from_earlier(
+            self.job.config,
+            earlier,
+            rows,
+            text_bytes,
+            survey.dead.total(),
+            uri,
+            utilisation,
+            is_same_schemas=earlier.plan.schema_hash == self.job.plan.schema_hash,
+            is_dealt_alike=earlier.plan.is_clustered == self.job.plan.is_clustered,
+        )
+
+    def backtest(self, uri: str) -> list[Backtest]:
+        """Pilots tried on this catalog, whose every row's cost is in the run. Raises `UsageError`."""
+        folder, plan, _ = find_finished(uri, "--backtest")
+        if changes := file_differences(plan.files, self.job.plan.files):
+            raise UsageError(f"--backtest: run {plan.run_id} is not of this catalog: {changes[0]}")
+        if plan.limit != self.job.plan.limit:
+            raise UsageError(f"--backtest: run {plan.run_id} has --limit {plan.limit}, not {self.job.plan.limit}")
+        numbers = {file.name: index for index, file in enumerate(self.job.plan.files)}
+        seconds: dict[tuple[int, int], float] = {}
+        for name in folder.list("products"):
+            part = read_costs(folder, name, ["source_file", "source_row"])
+            if part["engine_seconds"].null_count:
+                raise UsageError(f"--backtest: run {plan.run_id} has taken over answers, which say nothing about costs")
+            for row in part.to_pylist():
+                seconds[numbers[row["source_file"]], row["source_row"]] = row["engine_seconds"] or 0.0
+        survey = self._survey(seed=0, keep=self.job.plan.num_rows)
+        tried = [backtest(survey, seconds, share, _TRIALS) for share in SHARES]
+        if not any(tried):
+            raise UsageError(f"--backtest: a tenth of {survey.num_rows} rows is too small for a pilot")
+        return [each for each in tried if each is not None]
+
+    def store(self, forecast: Forecast, on: str | None, efficiency: float | None) -> Forecast:
+        """Keeps the forecast, moved to another machine if one is named. Raises `UsageError`."""
+        if on is not None:
+            gpu = find_gpu(on)
+            if not is_same_gpu(gpu, forecast.device):
+                share = EFFICIENCY if efficiency is None else efficiency
+                forecast = on_other_machine(forecast, self.job.config, self._engine, gpu, share)
+        try:
+            self.folder.write(FORECAST_NAME, forecast.to_json())
+        except OSError as error:
+            raise UsageError(f"cannot write to {self.folder.uri}: {error}") from error
+        return forecast
+
+
+def _pilot(wanted: Mapping[str, Any], survey: Survey, draw: Draw) -> Pilot:
+    cells = survey.cells.values()
+    return Pilot(
+        wanted, sum(cell.rows for cell in cells), sum(cell.text_bytes for cell in cells), dict(survey.dead), draw
+    )

@@ -1,0 +1,68 @@
+"""A forecast without a pilot: what an earlier run over a like catalog cost, by category."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.costing.estimate import FloatArray
+from pipelines.costing.pilot import read_costs, read_metrics
+from pipelines.errors import UsageError
+from pipelines.job.run_plan import Plan, find_finished
+
+# Shards are put together to so many groups: enough for the interval, and as many numbers for any size of run.
+_GROUPS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierCosts:
+    """What products of each category cost in an earlier run.
+
+    Attributes:
+        counts, seconds: per category, float64 [groups of shards; of rows, if the run is clustered]: products that were
+            decoded, and their engine seconds.
+        metrics: one row a shard.
+        engine: what decoded.
+        plan: of the run.
+    """
+
+    run_id: str
+    plan: Plan
+    counts: Mapping[str, FloatArray]
+    seconds: Mapping[str, FloatArray]
+    metrics: list[dict[str, Any]]
+    engine: Mapping[str, Any]
+
+
+def read_earlier(uri: str) -> EarlierCosts:
+    """Raises `UsageError` if there is no finished run, or none that says what a product cost; `RunError` if it cannot
+    be read."""
+    folder, plan, manifest = find_finished(uri, "--from-run")
+    names = folder.list("products")
+    num_groups = min(_GROUPS, len(names))
+    counts: dict[str, FloatArray] = defaultdict(lambda: np.zeros(num_groups))
+    seconds: dict[str, FloatArray] = defaultdict(lambda: np.zeros(num_groups))
+    for number, name in enumerate(names):
+        part = read_costs(folder, name, ["category", "source_row"])
+        groups = np.full(part.num_rows, number % num_groups)
+        if plan.is_clustered:
+            # A category lies in one shard: groups of shards would not say how its products differ.
+            groups = part["source_row"].to_numpy() % num_groups
+        part = part.append_column("group", pa.array(groups))
+        # Null: carried over from a run before, which says nothing about the cost of decoding.
+        known = part.filter(part["engine_seconds"].is_valid())
+        sums = known.group_by(["category", "group"]).aggregate([("engine_seconds", "sum"), ("engine_seconds", "count")])
+        for row in sums.to_pylist():
+            counts[row["category"]][row["group"]] += row["engine_seconds_count"]
+            seconds[row["category"]][row["group"]] += row["engine_seconds_sum"]
+    if num_groups < 2 or not counts:
+        raise UsageError(
+            f"--from-run: run {plan.run_id} in {uri} has decoded too little to say what a product costs "
+            f"({num_groups} shard(s), {len(counts)} categories); run a pilot"
+        )
+    return EarlierCosts(plan.run_id, plan, dict(counts), dict(seconds), read_metrics(folder), manifest["engine"])

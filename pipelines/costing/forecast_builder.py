@@ -1,0 +1,303 @@
+"""Measurements to a forecast: the estimate, the fixed cost apart, and how the price moves with the texts."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from pipelines.config.extraction import JobConfig
+from pipelines.costing.earlier_run import EarlierCosts
+from pipelines.costing.estimate import Estimate, Measurements, estimate
+from pipelines.costing.forecast import CategoryForecast, Forecast, Interval
+from pipelines.costing.machines import Gpu, assumed_seconds, planned_price, work_per_row
+from pipelines.costing.pilot import MeasuredRun, Pilot, batches_in_flight
+from pipelines.errors import UsageError
+
+UTILISATION = 0.95
+"""Share of an engine's time in which it computes, where no long run has measured it."""
+
+_TOKEN_KINDS = ("document", "key", "value")
+
+
+def forecast_from_pilots(
+    config: JobConfig, pilots: Sequence[tuple[Pilot, MeasuredRun]], source: str, utilisation: float | None
+) -> Forecast:
+    """From one pilot, or a first and a second one over the same strata.
+
+    Raises `UsageError` if nothing was decoded.
+    """
+    first = pilots[0][0]
+    metrics = [row for _, run in pilots for row in run.metrics]
+    products = sum(row["num_products"] for row in metrics)
+    if products == 0:
+        dead = sum(row["num_dead_letters"] for row in metrics)
+        raise UsageError(
+            f"all {dead} rows of the pilot are dead letters, nothing can be priced: {source}/run/dead_letter says why"
+        )
+    categories = sorted({name for rows in first.draw.strata_rows for name in rows})
+    found = _combined([(len(pilot.draw.rows), estimate(each)) for pilot, each in _measurements(pilots, categories)])
+    sampled: Counter[str] = Counter()
+    for pilot, _ in pilots:
+        sampled.update(row.category for row in pilot.draw.rows if row.batch in pilot.draw.measured_batches)
+    # Rare categories that were not drawn have prefixes, too.
+    unseen = len(categories) / max(1, len(sampled))
+    engine = pilots[0][1].engine
+    measured_seconds = sum(sum(run.seconds.values()) for _, run in pilots)
+    return Forecast(
+        basis="pilot",
+        source=source,
+        created_at=_now(),
+        model=str(engine["model_id"]),
+        device=_device(engine),
+        rows=first.rows + sum(first.dead.values()),
+        dead_rows=sum(first.dead.values()),
+        sampled=sum(sampled.values()),
+        num_batches=sum(len(pilot.draw.measured_batches) for pilot, _ in pilots),
+        seed=first.identity["seed"],
+        text_bytes=first.text_bytes / first.rows,
+        sampled_text_bytes=_sampled_text_bytes(pilots),
+        work_hours=found.total.scaled(1 / 3600),
+        prefix_hours=_prefix_seconds(metrics) * unseen / 3600,
+        load_seconds=_load_seconds(metrics),
+        utilisation=UTILISATION if utilisation is None else utilisation,
+        utilisation_source="assumed" if utilisation is None else "set",
+        engines=config.actors.max,
+        price=planned_price(config, metrics),
+        categories=_categories(first.draw.strata_rows, categories, sampled, found, set(first.draw.pooled)),
+        # By a product's share of the seconds, not of the sample, which has more of the long texts than the catalog.
+        tokens=_tokens(metrics, found.total.estimate / first.rows / max(1e-9, measured_seconds)),
+        bytes_effect=_bytes_effect(pilots),
+        assumed=[*_assumed_of_pilots(config, pilots, len(categories)), *_assumed_utilisation(utilisation)],
+    )
+
+
+def _assumed_utilisation(utilisation: float | None) -> list[str]:
+    return [] if utilisation is not None else [f"after loading, an engine computes for {UTILISATION:.0%} of its time"]
+
+
+def _assumed_of_pilots(
+    config: JobConfig, pilots: Sequence[tuple[Pilot, MeasuredRun]], num_categories: int
+) -> Iterator[str]:
+    draw = pilots[0][0].draw
+    in_engine = round(len(draw.rows) / draw.num_batches * batches_in_flight(draw, config))
+    full = config.engine.max_prompts_per_cohort
+    if min(in_engine, len(draw.rows)) < full:
+        yield f"at most {in_engine} products were in the engine at a time: with {full} and more, each may cost less"
+    if num_categories > config.engine.max_cached_prefixes:
+        yield (
+            f"prefixes are computed once an engine, although it keeps {config.engine.max_cached_prefixes} of "
+            f"{num_categories} (engine.max_cached_prefixes)"
+        )
+
+
+def _measurements(
+    pilots: Sequence[tuple[Pilot, MeasuredRun]], categories: Sequence[str]
+) -> Iterator[tuple[Pilot, Measurements]]:
+    """What each pilot measured. A stratum of which a second one drew nothing was drawn as a whole by the first."""
+    strata_rows = pilots[0][0].draw.strata_rows
+    rows = np.array([[float(stratum.get(name, 0)) for stratum in strata_rows] for name in categories])
+    first_means = np.zeros(len(strata_rows))
+    for pilot, run in pilots:
+        draw = pilot.draw
+        n, y = np.zeros((len(strata_rows), draw.num_batches)), np.zeros((len(strata_rows), draw.num_batches))
+        for number, row in enumerate(draw.rows):
+            n[row.stratum, row.batch] += 1
+            y[row.stratum, row.batch] += run.seconds.get(number, 0.0)
+        measured = draw.measured_batches
+        n, y = n[:, measured.start : measured.stop], y[:, measured.start : measured.stop]
+        empty = n.sum(axis=1) == 0
+        n[empty], y[empty] = 1.0, first_means[empty, None]
+        first_means = y.sum(axis=1) / n.sum(axis=1)
+        yield pilot, Measurements(n, y, rows)
+
+
+def _combined(found: Sequence[tuple[int, Estimate]]) -> Estimate:
+    """Independent estimates, weighted by what was drawn for them.
+
+    The weights must not depend on what was found: pilots that are thrown together under-count the strata in which the
+    first one happened to find little, because a second one draws few rows there.
+    """
+    total = sum(size for size, _ in found)
+    shares = [size / total for size, _ in found]
+
+    def mix(intervals: Sequence[Interval]) -> Interval:
+        value = sum(share * each.estimate for share, each in zip(shares, intervals, strict=True))
+        halves = (share * (each.high - each.estimate) for share, each in zip(shares, intervals, strict=True))
+        half = sum(each**2 for each in halves) ** 0.5
+        return Interval(value, max(0.0, value - half), value + half)
+
+    estimates = [each for _, each in found]
+    by_category = [mix(each) for each in zip(*(each.by_category for each in estimates), strict=True)]
+    return Estimate(mix([each.total for each in estimates]), by_category)
+
+
+def _categories(
+    strata_rows: Sequence[Mapping[str, int]],
+    names: Sequence[str],
+    sampled: Mapping[str, int],
+    found: Estimate,
+    pooled: set[str],
+) -> list[CategoryForecast]:
+    rows = {name: sum(stratum.get(name, 0) for stratum in strata_rows) for name in names}
+    return [
+        CategoryForecast(name, rows[name], sampled.get(name, 0), hours.scaled(1 / 3600), name in pooled)
+        for name, hours in zip(names, found.by_category, strict=True)
+    ]
+
+
+def forecast_from_earlier(
+    config: JobConfig,
+    earlier: EarlierCosts,
+    rows: Mapping[str, int],
+    text_bytes: float,
+    num_dead: int,
+    source: str,
+    utilisation: float | None,
+    *,
+    is_same_schemas: bool,
+    is_dealt_alike: bool,
+) -> Forecast:
+    """From what an earlier run's products cost, by category. Those that it did not have cost what all others do.
+
+    Args:
+        rows: of the catalog, by category.
+        text_bytes: mean of a row's text.
+        is_same_schemas: whether the run asked for the same attributes.
+        is_dealt_alike: whether both are clustered by category, or neither is.
+    """
+    known = sorted(name for name in earlier.counts if earlier.counts[name].sum() > 0)
+    counts = np.stack([*(earlier.counts[name] for name in known), sum(earlier.counts.values())])
+    seconds = np.stack([*(earlier.seconds[name] for name in known), sum(earlier.seconds.values())])
+    names = sorted(rows)
+    matrix = np.zeros((len(names), len(known) + 1))
+    for number, name in enumerate(names):
+        matrix[number, known.index(name) if name in earlier.counts else -1] = rows[name]
+    found = estimate(Measurements(counts, seconds, matrix))
+    metrics, sampled = earlier.metrics, {name: int(each.sum()) for name, each in earlier.counts.items()}
+    tokens = _tokens(metrics, 1 / max(1.0, float(counts[-1].sum())))
+    busy, load, billed = (sum(row[name] or 0.0 for row in metrics) for name in _TIMES)
+    measured = busy / (billed - load) if billed > load else UTILISATION
+    new = sum(count for name, count in rows.items() if name not in sampled)
+    return Forecast(
+        basis="earlier run",
+        source=source,
+        created_at=_now(),
+        model=str(earlier.engine["model_id"]),
+        device=_device(earlier.engine),
+        rows=sum(rows.values()) + num_dead,
+        dead_rows=num_dead,
+        sampled=int(counts[-1].sum()),
+        num_batches=counts.shape[1],
+        seed=None,
+        text_bytes=text_bytes,
+        sampled_text_bytes=None,
+        work_hours=found.total.scaled(1 / 3600),
+        prefix_hours=_prefix_seconds(metrics) / 3600,
+        load_seconds=_load_seconds(metrics),
+        utilisation=min(1.0, measured) if utilisation is None else utilisation,
+        utilisation_source="measured" if utilisation is None else "set",
+        engines=config.actors.max,
+        price=planned_price(config, metrics),
+        categories=[
+            CategoryForecast(name, rows[name], sampled.get(name, 0), hours.scaled(1 / 3600), name not in sampled)
+            for name, hours in zip(names, found.by_category, strict=True)
+        ],
+        tokens=tokens,
+        # Texts of other lengths were not compared: their tokens are taken to cost as much as others.
+        bytes_effect=tokens["document"] / max(1e-9, sum(tokens.values())),
+        assumed=[
+            f"texts are as long as those of run {earlier.run_id}",
+            *([f"{new:,} rows of categories that it did not have cost what its average row did"] if new else []),
+            *(["shards hold as many categories as there (shards.cluster_by_category)"] if not is_dealt_alike else []),
+            *(["their schemas are like those of that run, which were others"] if not is_same_schemas else []),
+        ],
+    )
+
+
+_TIMES = ("busy_seconds", "load_seconds", "billed_seconds")
+
+
+def on_other_machine(
+    forecast: Forecast, config: JobConfig, engine: Mapping[str, Any], gpu: Gpu, efficiency: float
+) -> Forecast:
+    """The same work on a GPU that was not measured."""
+    taken = forecast.rows - forecast.dead_rows
+    seconds = assumed_seconds(work_per_row(config, engine, forecast.tokens), gpu, efficiency) * taken
+    measured = forecast.work_hours.estimate * 3600
+    factor = seconds / measured
+    return dataclasses.replace(
+        forecast,
+        device=gpu.name,
+        work_hours=forecast.work_hours.scaled(factor),
+        prefix_hours=forecast.prefix_hours * factor,
+        categories=[dataclasses.replace(each, hours=each.hours.scaled(factor)) for each in forecast.categories],
+        assumed=[
+            *forecast.assumed,
+            f"{gpu.name} was not measured: the pilot's operations at {efficiency:.0%} of its {gpu.flops / 1e12:,.0f} "
+            f"TFLOP/s, at least its weights at {efficiency:.0%} of {gpu.bandwidth / 1e9:,.0f} GB/s in every step",
+            f"loading takes as long as on {forecast.device}",
+        ],
+    )
+
+
+def _bytes_effect(pilots: Sequence[tuple[Pilot, MeasuredRun]]) -> float:
+    """By which share the cost grows if every text grows by 100%: the slope within categories, from 0 to 1.
+
+    Every product stands for the rows of its stratum, so that the slope is the catalog's and not the sample's.
+    """
+    first = pilots[0][0].draw
+    drawn = Counter(row.stratum for pilot, _ in pilots for row in pilot.draw.rows)
+    weights = {index: sum(first.strata_rows[index].values()) / count for index, count in drawn.items()}
+    by_category: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
+    for pilot, run in pilots:
+        for number, row in enumerate(pilot.draw.rows):
+            found = (weights[row.stratum], float(row.text_bytes), run.seconds.get(number, 0.0))
+            by_category[row.category].append(found)
+    xy = xx = total_x = total_y = 0.0
+    for triples in by_category.values():
+        w, x, y = np.array(triples).T
+        dx, dy = x - np.average(x, weights=w), y - np.average(y, weights=w)
+        xy, xx = xy + float((w * dx * dy).sum()), xx + float((w * dx * dx).sum())
+        total_x, total_y = total_x + float((w * x).sum()), total_y + float((w * y).sum())
+    return min(1.0, max(0.0, xy / xx * total_x / total_y)) if xx and total_y else 0.0
+
+
+def _sampled_text_bytes(pilots: Sequence[tuple[Pilot, MeasuredRun]]) -> float:
+    """Mean text bytes of a row, as the sample would estimate it."""
+    sums: dict[int, list[int]] = defaultdict(list)
+    for pilot, _ in pilots:
+        for row in pilot.draw.rows:
+            if row.batch in pilot.draw.measured_batches:
+                sums[row.stratum].append(row.text_bytes)
+    first = pilots[0][0]
+    rows = [sum(stratum.values()) for stratum in first.draw.strata_rows]
+    return sum(rows[index] * float(np.mean(sizes)) for index, sizes in sums.items()) / sum(rows)
+
+
+def _tokens(metrics: Sequence[Mapping[str, Any]], factor: float) -> dict[str, float]:
+    """Tokens forwarded for a product, by kind: the sums over shards times `factor`."""
+    return {kind: sum(row[f"{kind}_tokens"] for row in metrics) * factor for kind in _TOKEN_KINDS}
+
+
+def _prefix_seconds(metrics: Sequence[Mapping[str, Any]]) -> float:
+    """Seconds that an engine spends on prefixes."""
+    engines = len({row["actor_id"] for row in metrics if row["prefix_seconds"]})
+    return sum(row["prefix_seconds"] or 0.0 for row in metrics) / max(1, engines)
+
+
+def _load_seconds(metrics: Sequence[Mapping[str, Any]]) -> float:
+    loads = [row["load_seconds"] for row in metrics if row["load_seconds"] > 0]
+    return sum(loads) / len(loads) if loads else 0.0
+
+
+def _device(engine: Mapping[str, Any]) -> str:
+    return str(engine.get("device_name") or engine.get("device"))
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

@@ -1,0 +1,152 @@
+"""A forecast in words for people and in one JSON object for machines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from pipelines.console.progress import format_seconds
+from pipelines.console.terminal import printable
+from pipelines.costing.forecast import Forecast, Interval
+from pipelines.costing.scenarios import Deadline, deadlines, sensitivity
+
+_CATEGORIES_SHOWN = 20
+
+
+def print_forecast(console: Console, forecast: Forecast, hours: Sequence[float], place: str) -> None:
+    """The price, what it is made of, and what would change it."""
+
+    def say(line: str) -> None:
+        console.print(line, highlight=False, soft_wrap=True)
+
+    usd, per_1k, rows = forecast.usd, forecast.usd_per_1k, f"{forecast.rows:,} rows"
+    if usd is not None and per_1k is not None:
+        say(f"[bold]{_money(usd)}[/] for {rows}: {_money(per_1k)} per 1,000")
+    else:
+        say(f"[bold]{_duration(forecast.billed_hours)} of an engine[/] for {rows}; no price is known")
+        say("  set cost.usd_per_hour, or cost.instance_type and cost.market, for dollars")
+    say(f"  time         {_duration(forecast.wall_hours)} with {forecast.engines:,} engine(s)")
+    say(f"  work         {_duration(forecast.work_hours)} of an engine")
+    say(
+        f"  fixed        {format_seconds(3600 * forecast.fixed_hours)} of an engine: loading, "
+        f"{forecast.load_seconds:,.0f} s each, and prefixes"
+    )
+    say(
+        f"  utilisation  {forecast.utilisation:.0%} of an engine's time after loading is computing "
+        f"({forecast.utilisation_source})"
+    )
+    price = forecast.price
+    if price.usd_per_hour is not None:
+        machine = f"{price.instance_type}, {price.market}" if price.instance_type else "a machine"
+        say(
+            f"  price        {_dollars(price.usd_per_hour)} an engine hour ({escape(machine)}, "
+            f"{price.engines_per_node} engine(s) a node; {escape(price.source or 'unknown source')})"
+        )
+    say(f"  measured     {_sample(forecast)}")
+    if forecast.dead_rows:
+        say(f"  dead letters {forecast.dead_rows:,} rows cannot be extracted (no schema, no text): they cost nothing")
+    for note in forecast.assumed:
+        say(f"[bold yellow]Assumed:[/] {escape(note)}")
+    _print_deadlines(console, deadlines(forecast, hours), has_price=usd is not None)
+    _print_categories(console, forecast)
+    _print_sensitivity(console, forecast)
+    say(f"Forecast in {escape(place)}")
+
+
+def _sample(forecast: Forecast) -> str:
+    text = f"{forecast.sampled:,} products in {forecast.num_batches} batches on {forecast.device}, {forecast.model}"
+    if forecast.seed is not None:
+        text += f"; drawn by category and text length, seed {forecast.seed}"
+    text += f"; text {forecast.text_bytes:,.0f} bytes a row"
+    if forecast.sampled_text_bytes is not None and forecast.text_bytes:
+        text += f", in the sample {forecast.sampled_text_bytes / forecast.text_bytes - 1:+.1%}"
+    return escape(text)
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=SIMPLE, pad_edge=False)
+    for number, name in enumerate(columns):
+        table.add_column(name, justify="left" if number == 0 else "right", overflow="fold")
+    return table
+
+
+def _print_deadlines(console: Console, found: Sequence[Deadline], *, has_price: bool) -> None:
+    table = _table("Done in", "engines", "to be safe", "nodes", *(["cost"] if has_price else []))
+    for each in found:
+        cells = [f"{each.hours:g} h"]
+        if each.engines is None:
+            cells += ["too short to load", "", ""]
+        else:
+            cells += [f"{each.engines:,}", f"{each.engines_safe:,}", f"{each.nodes:,}"]
+            cells += [_money(each.usd)] if each.usd is not None else []
+        table.add_row(*cells)
+    console.print(table)
+
+
+def _print_categories(console: Console, forecast: Forecast) -> None:
+    price = forecast.price.usd_per_hour
+    table = _table("Category", "rows", "measured", "engine time", *([] if price is None else ["cost"]))
+    ordered = sorted(forecast.categories, key=lambda each: -each.hours.estimate)
+    for each in ordered[:_CATEGORIES_SHOWN]:
+        name = printable(each.category) + (" (with other rare ones)" if each.is_pooled else "")
+        # The pool's interval says nothing about one of its categories.
+        short = _bare if each.is_pooled else _short
+        cells = [escape(name), f"{each.rows:,}", f"{each.sampled:,}", short(each.hours.scaled(3600), format_seconds)]
+        cells += [] if price is None else [short(each.hours.scaled(price / forecast.utilisation), _dollars)]
+        table.add_row(*cells)
+    console.print(table)
+    if len(ordered) > _CATEGORIES_SHOWN:
+        console.print(f"... and {len(ordered) - _CATEGORIES_SHOWN:,} more in the forecast's file", highlight=False)
+
+
+def _print_sensitivity(console: Console, forecast: Forecast) -> None:
+    base = forecast.billed_hours.estimate
+    has_price = forecast.usd is not None
+    table = _table("What if", "", "engine time", *(["cost"] if has_price else []))
+    for each in sensitivity(forecast):
+        share = f" ({each.hours / base - 1:+.0%})" if base else ""
+        cells = [each.what, each.change, format_seconds(3600 * each.hours) + share]
+        table.add_row(*cells, *([_dollars(each.usd)] if each.usd is not None else []))
+    console.print(table)
+
+
+def _interval(interval: Interval, show: Callable[[float], str]) -> str:
+    # A bracket opens rich's markup.
+    return f"{show(interval.estimate)} \\[{show(interval.low)}, {show(interval.high)}]"
+
+
+def _short(interval: Interval, show: Callable[[float], str]) -> str:
+    return f"{show(interval.estimate)} ±{interval.half_width_share:.0%}"
+
+
+def _bare(interval: Interval, show: Callable[[float], str]) -> str:
+    return show(interval.estimate)
+
+
+def _dollars(value: float) -> str:
+    return f"${value:,.2f}" if value >= 10 else f"${value:.3g}"
+
+
+def _money(interval: Interval) -> str:
+    return _interval(interval, _dollars)
+
+
+def _duration(interval: Interval) -> str:
+    return _interval(interval, lambda value: format_seconds(3600 * value))
+
+
+def forecast_json(forecast: Forecast, hours: Sequence[float], place: str) -> dict[str, Any]:
+    """For machines: the stored forecast, the deadlines and what would change it."""
+    return {
+        "forecast": json.loads(forecast.to_json()),
+        "deadlines": [asdict(each) for each in deadlines(forecast, hours)],
+        "sensitivity": [asdict(each) for each in sensitivity(forecast)],
+        "place": place,
+    }

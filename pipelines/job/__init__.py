@@ -1,0 +1,1 @@
+"""The extraction job on Ray: preflight, stages, rounds, and what came of it."""

@@ -1,0 +1,255 @@
+"""Answers taken over from an earlier run, so that a nightly job pays only for what has changed.
+
+A record whose text, category and schema are as they were gets the answer that it had; by content, never by time or
+place, so that moved, renamed and newly numbered rows are found again. Where only a category's schema has changed, the
+attributes that stayed as they were keep their answers and the others are decoded.
+
+    index     driver    input hash -> the shard of the earlier run that holds the answer, for the whole catalog
+    find      tasks     reads those shards' attribute rows, and compares hashes in full
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import ValidationError
+
+from hpd_core import Attribute, CategorySchema
+from pipelines.config.extraction import JobConfig, result_config
+from pipelines.errors import UsageError
+from pipelines.job.run_plan import Plan, differences, find_finished
+from pipelines.store.folders import Folder, map_requests
+from pipelines.store.ledger import ENGINE_IDENTITY, Ledger
+from pipelines.store.tables import read_part
+
+SCHEMAS_NAME = "_schemas.json"
+Row = Mapping[str, Any]
+AttributeRows = dict[str, list[Row]]
+
+_PART_NAME = re.compile(r"part-(\d+)\.parquet")
+_KEY = ("source_file", "source_row")
+# What cannot change an answer, or is compared as the engine has it: where 'auto' has led to.
+_FREE_ENGINE_KEYS = ("device", "attention", "dtype")
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierRun:
+    """A finished run, from which answers may be taken over.
+
+    Attributes:
+        schemas: those it asked for.
+        engine: what decoded it.
+    """
+
+    folder: Folder
+    plan: Plan
+    schemas: Mapping[str, CategorySchema]
+    engine: Mapping[str, Any]
+
+    @classmethod
+    def open(cls, uri: str, output: Folder) -> EarlierRun:
+        """Raises `UsageError` if there is no finished run at `uri`, or if it is the run's own `output`."""
+        if Folder(uri).absolute_uri == output.absolute_uri:
+            raise UsageError(f"base: {uri} is this run's own output folder; name an earlier run's")
+        folder, plan, manifest = find_finished(uri, "base")
+        try:
+            schemas = read_schemas(folder)
+        except OSError as error:
+            raise UsageError(f"base: cannot read {uri}: {error}") from error
+        if schemas is None:
+            raise UsageError(f"base: {uri} does not say what it asked for ({SCHEMAS_NAME} is missing)")
+        return cls(folder, plan, schemas, manifest["engine"])
+
+    def obstacles(self, config: JobConfig, engine: Mapping[str, Any] | None = None) -> list[str]:
+        """Why none of its answers may be taken over: what differs beside texts and schemas.
+
+        Args:
+            engine: the description of the engine that decodes now; without it, only the configuration is compared.
+        """
+        found = differences(_engine_settings(self.plan.result_config), _engine_settings(result_config(config)))
+        if engine is not None and not found:
+            # A model that has moved is the same, if its revision says so.
+            keys = [key for key in ENGINE_IDENTITY if key != "model_id" or engine["model_revision"] is None]
+            found = differences({key: self.engine.get(key) for key in keys}, {key: engine.get(key) for key in keys})
+        return found
+
+    def carriable(self, config: JobConfig, schemas: Mapping[str, CategorySchema]) -> dict[str, frozenset[str]]:
+        """For each category that has some: the attributes whose answers may be taken over."""
+        independent = config.decoding == "hpd" and config.engine.layout == "tree"
+        found = {}
+        for category, schema in schemas.items():
+            before = self.schemas.get(category)
+            if before is None:
+                continue
+            known = {attribute.name: attribute for attribute in before.attributes}
+            same = frozenset(each.name for each in schema.attributes if known.get(each.name) == each)
+            # Where values see each other, an answer belongs to the schema as a whole.
+            if same and (independent or before.hash == schema.hash):
+                found[category] = same
+        return found
+
+
+def newest_run(pattern: str, output: Folder) -> str | None:
+    """The folder of the whole run (no `--limit`, no retry of failed rows) that finished last, of those that match.
+
+    `output` is none of them.
+
+    Args:
+        pattern: a folder whose last name holds `*`, `?` or `[`: `s3://bucket/enriched/*`.
+
+    Raises `UsageError` if it cannot be looked for.
+    """
+    parent, _, leaf = pattern.rstrip("/").rpartition("/")
+    if has_wildcard(parent):
+        raise UsageError(f"base: only the last name of a folder may hold a wildcard, not {pattern!r}")
+    try:
+        around = Folder(parent or ".")
+        names = [name for name in around.list("") if fnmatch.fnmatchcase(name, leaf)]
+        runs = [Folder(f"{parent}/{name}" if parent else name) for name in names]
+        others = [run for run in runs if run.absolute_uri != output.absolute_uri]
+        manifests = map_requests(_manifest, others)
+    except OSError as error:
+        raise UsageError(f"base: cannot look for {pattern}: {error}") from error
+    ends = {run.uri: manifest["finished_at"] for run, manifest in zip(others, manifests, strict=True) if manifest}
+    return max(ends, key=lambda uri: ends[uri], default=None)
+
+
+def _manifest(folder: Folder) -> dict[str, Any] | None:
+    """The manifest of a whole run; None for everything else that may lie beside runs."""
+    try:
+        manifest = Ledger(folder, "").finished()
+    except (NotADirectoryError, ValueError):
+        return None
+    if not isinstance(manifest, dict) or not {"finished_at", "config", "limit"} <= manifest.keys():
+        return None
+    is_whole = manifest["limit"] is None and not manifest["config"].get("retry_failed")
+    return manifest if is_whole else None
+
+
+def has_wildcard(path: str) -> bool:
+    """Whether `path` stands for several."""
+    return any(sign in path for sign in "*?[")
+
+
+def store_schemas(folder: Folder, schemas: Mapping[str, CategorySchema]) -> None:
+    """Keeps what a run asked for, for those who take its answers over."""
+    content = {
+        category: [attribute.model_dump(mode="json", exclude_defaults=True) for attribute in schema.attributes]
+        for category, schema in schemas.items()
+    }
+    folder.create(SCHEMAS_NAME, json.dumps(content, ensure_ascii=False).encode())
+
+
+def read_schemas(folder: Folder) -> dict[str, CategorySchema] | None:
+    """What the run in the folder asked for; None if it does not say."""
+    content = folder.read_json(SCHEMAS_NAME)
+    if content is None:
+        return None
+    try:
+        return {
+            category: CategorySchema(
+                category=category, attributes=tuple(Attribute.model_validate(each) for each in attributes)
+            )
+            for category, attributes in content.items()
+        }
+    except ValidationError as error:
+        raise UsageError(f"{folder.describe(SCHEMAS_NAME)} is of another version of this project: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class CarryIndex:
+    """Where the answers of an earlier run are: 12 bytes a product, so that a node holds it once for a whole catalog.
+
+    Attributes:
+        hashes: uint64 [n], input hashes (they have 64 bits), sorted, each once.
+        shards: int32 [n], the shard whose tables hold the answer.
+    """
+
+    hashes: npt.NDArray[np.uint64]
+    shards: npt.NDArray[np.int32]
+
+    @classmethod
+    def build(cls, folder: Folder) -> CarryIndex:
+        """Reads one column of every product of the run. Raises `RunError` if it cannot be read."""
+
+        def read(match: re.Match[str]) -> npt.NDArray[np.uint64]:
+            part = read_part(folder, f"products/{match.string}", ["input_hash"])
+            return _as_numbers(part.column("input_hash").to_pylist())
+
+        parts = [match for name in folder.list("products") if (match := _PART_NAME.fullmatch(name))]
+        hashes = map_requests(read, parts)
+        shards = [np.full(len(part), int(match[1]), np.int32) for part, match in zip(hashes, parts, strict=True)]
+        found, places = np.unique(np.concatenate([np.zeros(0, np.uint64), *hashes]), return_index=True)
+        return cls(found, np.concatenate([np.zeros(0, np.int32), *shards])[places])
+
+    def find(self, hashes: Sequence[str]) -> dict[int, list[str]]:
+        """Those of `hashes` that are there, by shard."""
+        wanted = _as_numbers(hashes)
+        places = np.searchsorted(self.hashes, wanted)
+        found: dict[int, list[str]] = defaultdict(list)
+        for text, number, place in zip(hashes, wanted, places, strict=True):
+            if place < len(self.hashes) and self.hashes[place] == number:
+                found[int(self.shards[place])].append(text)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class CarryOver:
+    """What tasks need to take answers over.
+
+    Attributes:
+        folder: the earlier run's.
+        carriable: as `EarlierRun.carriable`.
+    """
+
+    folder: Folder
+    carriable: Mapping[str, frozenset[str]]
+    index: CarryIndex
+
+    def find(self, hashes: Iterable[str], categories: Iterable[str]) -> dict[str, AttributeRows]:
+        """By input hash, the earlier attribute rows of what may be taken over; without those that have nothing.
+
+        Args:
+            hashes, categories: of each record.
+
+        Raises `RunError` if the earlier run cannot be read.
+        """
+        category_of = {text: name for text, name in zip(hashes, categories, strict=True) if name in self.carriable}
+        found: dict[str, AttributeRows] = {}
+        for shard, wanted in self.index.find(list(category_of)).items():
+            for text, rows in self._read_shard(shard, wanted).items():
+                names = self.carriable[category_of[text]]
+                if kept := {name: rows[name] for name in rows if name in names}:
+                    found[text] = kept
+        return found
+
+    def _read_shard(self, shard: int, hashes: Sequence[str]) -> dict[str, AttributeRows]:
+        table = read_part(self.folder, f"attributes/part-{shard:06d}.parquet")
+        rows = table.filter(pc.is_in(table.column("input_hash"), pa.array(hashes, pa.string()))).to_pylist()
+        found: dict[str, AttributeRows] = {}
+        owners: dict[str, tuple[Any, ...]] = {}
+        for row in rows:
+            text, place = row["input_hash"], tuple(row[name] for name in _KEY)
+            # Two products of one text have the same answers; one of them is enough.
+            if owners.setdefault(text, place) == place:
+                found.setdefault(text, {}).setdefault(row["attribute"], []).append(row)
+        return found
+
+
+def _as_numbers(hashes: Sequence[str]) -> npt.NDArray[np.uint64]:
+    return np.array([int(text, 16) for text in hashes], dtype=np.uint64)
+
+
+def _engine_settings(data: Mapping[str, Any]) -> dict[str, Any]:
+    engine = {key: value for key, value in data["engine"].items() if key not in _FREE_ENGINE_KEYS}
+    return {"decoding": data["decoding"], "engine": engine}

@@ -1,0 +1,116 @@
+"""Rows of the catalog as they lie in a clustered file: read, checked and sorted by category.
+
+They never leave the run: the files are removed when it is finished. A row is known by (source_file, source_row), as
+everywhere; of one that was refused the whole text is kept, for the dead letter.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from hpd_core import Record
+from pipelines.catalog.sharding import Piece
+from pipelines.job.context import DeadRow, PreparedRecord
+
+_FIELD = pa.struct([pa.field("name", pa.string(), nullable=False), pa.field("text", pa.string(), nullable=False)])
+
+SCHEMA = pa.schema(
+    [
+        pa.field("partition", pa.int64(), nullable=False),
+        pa.field("category_key", pa.string(), nullable=False),  # what it is sorted by; "" for a row without a schema
+        pa.field("file", pa.int32(), nullable=False),  # index into the plan's files
+        pa.field("row", pa.int64(), nullable=False),
+        pa.field("byte_start", pa.int64(), nullable=False),  # of the line in a JSONL file; 0 for Parquet
+        pa.field("byte_stop", pa.int64(), nullable=False),
+        pa.field("product_id", pa.string()),
+        pa.field("category", pa.string()),
+        pa.field("fields", pa.list_(pa.field("element", _FIELD, nullable=False))),  # null for a refused row
+        pa.field("input_hash", pa.string()),
+        pa.field("code", pa.string()),  # why it was refused
+        pa.field("message", pa.string()),
+        pa.field("row_json", pa.string()),
+    ]
+)
+_ORDER = [(name, "ascending") for name in ("partition", "category_key", "file", "row")]
+# Shards are cut along row groups; one that begins within a row group reads its beginning for nothing.
+_ROWS_PER_GROUP = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class DealtRow:
+    """A row, where it goes, and where its line stands in its JSONL file."""
+
+    outcome: PreparedRecord | DeadRow
+    partition: int
+    category_key: str
+    byte_start: int
+    byte_stop: int
+
+
+def to_table(rows: Sequence[DealtRow]) -> pa.Table:
+    """As `SCHEMA` has it."""
+    return pa.Table.from_pylist([_to_dict(row) for row in rows], schema=SCHEMA)
+
+
+def _to_dict(row: DealtRow) -> dict[str, Any]:
+    outcome = row.outcome
+    place = {
+        "partition": row.partition,
+        "category_key": row.category_key,
+        "file": outcome.file,
+        "row": outcome.row,
+        "byte_start": row.byte_start,
+        "byte_stop": row.byte_stop,
+    }
+    if isinstance(outcome, DeadRow):
+        return place | {
+            "product_id": outcome.product_id,
+            "category": outcome.category,
+            "code": outcome.code,
+            "message": outcome.message,
+            "row_json": outcome.row_json,
+        }
+    record = outcome.record
+    return place | {
+        "product_id": record.id,
+        "category": record.category,
+        "fields": [{"name": name, "text": text} for name, text in record.fields.items()],
+        "input_hash": outcome.input_hash,
+    }
+
+
+def from_values(values: Mapping[str, Any]) -> PreparedRecord | DeadRow:
+    """The row as it was checked."""
+    file, row, product_id, category = (values[name] for name in ("file", "row", "product_id", "category"))
+    if values["fields"] is None:
+        return DeadRow(
+            file, row, product_id, category, "prepare", values["code"], values["message"], values["row_json"]
+        )
+    fields = {field["name"]: field["text"] for field in values["fields"]}
+    return PreparedRecord(file, row, Record(product_id, category, fields), values["input_hash"])
+
+
+def source_piece(values: Mapping[str, Any]) -> Piece:
+    """Where the row stands in the catalog."""
+    return Piece(values["file"], values["row"], values["row"] + 1, 1, values["byte_start"], values["byte_stop"])
+
+
+def encode(table: pa.Table) -> bytes:
+    """A clustered file: the rows sorted by partition and category."""
+    buffer = io.BytesIO()
+    pq.write_table(table.sort_by(_ORDER), buffer, row_group_size=_ROWS_PER_GROUP, compression="zstd")
+    return buffer.getvalue()
+
+
+def segments(data: bytes) -> Iterator[tuple[int, int]]:
+    """Rows and bytes, uncompressed, of each row group of a clustered file."""
+    metadata = pq.ParquetFile(io.BytesIO(data)).metadata
+    for index in range(metadata.num_row_groups):
+        group = metadata.row_group(index)
+        yield group.num_rows, group.total_byte_size

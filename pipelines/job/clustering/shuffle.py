@@ -1,0 +1,248 @@
+"""The clustering pass on Ray: count the categories, deal the rows, keep what came of it.
+
+    shards of the plan --> count --------------------------------> rows of each category --> Placement
+    shards of the plan --> deal (read, check) --> hash shuffle, on disk, by partition --> store --> clustered files
+
+Neither the driver nor a worker ever holds more than a few shards or partitions of rows; what is under way lies on the
+disks of the nodes. A pass that is killed is begun anew: nothing has been decoded yet. That every row arrived, and once,
+is checked by count and by a sum over hashes of the rows' identities.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import ray.data
+from ray.exceptions import (
+    ActorUnschedulableError,
+    NodeDiedError,
+    ObjectLostError,
+    RayActorError,
+    WorkerCrashedError,
+)
+from rich.console import Console
+
+from pipelines.catalog.input_files import Segment, SourceFile
+from pipelines.catalog.readers import read_piece
+from pipelines.catalog.sharding import BYTES_PER_TOKEN, Piece, Shard, plan_shards, tokens_per_row
+from pipelines.console.json_logs import about, log_as_json
+from pipelines.errors import RunError
+from pipelines.job.clustering.clustered_rows import DealtRow, encode, segments, to_table
+from pipelines.job.clustering.clusters import Clusters
+from pipelines.job.clustering.placement import Placement, rows_per_partition
+from pipelines.job.context import DeadRow, JobContext, unpack
+from pipelines.job.dataset import deprecated_options_allowed, settle, shard_dataset, unwrap
+from pipelines.job.preflight import PlannedJob
+from pipelines.job.prepare_stage import read_catalog, read_originals
+from pipelines.job.ray_cluster import causes
+from pipelines.store.ledger import CLUSTERED_FOLDER
+
+logger = logging.getLogger(__name__)
+
+# A map task of the shuffle holds so much of its input, unpacked.
+_SHUFFLE_INPUT_BYTES = 128 * 2**20
+_SUM_MODULUS = 2**64
+_LOST = (RayActorError, ObjectLostError, WorkerCrashedError, NodeDiedError, ActorUnschedulableError)
+
+
+@dataclass(slots=True)
+class Tally:
+    """How many rows there are, and which: the sum does not depend on their order."""
+
+    rows: int = 0
+    identities: int = 0
+
+    def add(self, rows: int, identities: int) -> None:
+        """Adds so many rows with such a sum."""
+        self.rows += rows
+        self.identities = (self.identities + identities) % _SUM_MODULUS
+
+
+def identity_sum(rows: Iterable[tuple[int, int]]) -> int:
+    """Of the rows `(file, row)`: a row lost, doubled or taken for another changes it."""
+    hashes = (hashlib.blake2b(f"{file}:{row}".encode(), digest_size=8).digest() for file, row in rows)
+    return sum(int.from_bytes(each) for each in hashes) % _SUM_MODULUS
+
+
+def cluster_catalog(job: PlannedJob, context: JobContext, console: Console) -> Clusters:
+    """Deals the job's catalog anew and keeps the result. Needs a Ray that runs. Raises `RunError`."""
+    started = time.monotonic()
+    plan, shards = job.plan, list(job.plan.shards)
+    console.print(f"Clustering {plan.num_rows:,} rows by category: counting.", highlight=False)
+    counts, before = _count(shards, context)
+    if before.rows != plan.num_rows:
+        raise RunError(
+            f"the input has changed during the run: {plan.num_rows:,} rows were planned, {before.rows:,} read"
+        )
+    row_tokens = tokens_per_row(job.schemas)
+    num_bytes = BYTES_PER_TOKEN * max(0, plan.estimated_tokens - row_tokens * plan.num_rows)
+    placement = Placement.of(counts, rows_per_partition(before.rows, num_bytes))
+    num_categories = len(counts.keys() & job.schemas.keys())
+    console.print(
+        f"Clustering {plan.num_rows:,} rows by category: dealing {num_categories:,} categories to "
+        f"{placement.num_partitions:,} partitions.",
+        highlight=False,
+    )
+    files, after = _deal(shards, context, placement)
+    if after != before:
+        raise RunError(
+            f"clustering lost, doubled or mixed up rows: {before.rows:,} were read, {after.rows:,} arrived. Start the "
+            "job again; if that does not help, begin in another output folder with shards.cluster_by_category: false"
+        )
+    clusters = Clusters(
+        files=[file.name for file in files],
+        shards=plan_shards(files, job.config.shards, row_tokens, job.config.actors.max),
+        num_categories=num_categories,
+        num_partitions=placement.num_partitions,
+        seconds=time.monotonic() - started,
+    ).store(job.output)
+    console.print(
+        f"Clustered by category in {clusters.seconds:,.0f} s: {len(clusters.shards):,} shards.", highlight=False
+    )
+    return clusters
+
+
+def _task(context: JobContext) -> dict[str, Any]:
+    return {
+        "batch_format": "pyarrow",
+        "num_cpus": 0.5,
+        "max_retries": context.config.retries.max_task_retries,
+    }
+
+
+def _count(shards: Sequence[Shard], context: JobContext) -> tuple[Counter[str], Tally]:
+    """Rows by category, "" for those that will be refused for theirs; and all of them."""
+    dataset = shard_dataset(shards)
+    with deprecated_options_allowed():
+        counted = dataset.map_batches(count_categories, batch_size=1, fn_kwargs={"job": context}, **_task(context))
+    counts: Counter[str] = Counter()
+    tally = Tally()
+    for row in counted.iter_rows():
+        counts.update(json.loads(row["counts"]))
+        tally.add(row["rows"], int(row["identities"]))
+    return counts, tally
+
+
+def count_categories(batch: pa.Table, job: JobContext) -> pa.Table:
+    """A shard's rows by category. Only that column is read of a Parquet file."""
+    log_as_json(job.run_id)
+    settle("cluster")
+    column, config = job.config.input.category, job.config.input
+    counts: Counter[str] = Counter()
+    tally = Tally()
+    for piece in _shard(batch).pieces:
+        source = job.files[piece.file]
+        numbers = []
+        for row in read_piece(source.uri, source.format, piece, [column], anonymous=config.anonymous):
+            counts[category_key((row.values or {}).get(column), job)] += 1
+            numbers.append((piece.file, row.number))
+        tally.add(len(numbers), identity_sum(numbers))
+    return pa.table({"counts": [json.dumps(counts)], "rows": [tally.rows], "identities": [str(tally.identities)]})
+
+
+def category_key(category: Any, job: JobContext) -> str:
+    """What a row is dealt by: its category, or "" if there is no schema for it."""
+    return category if isinstance(category, str) and category in job.schemas else ""
+
+
+def _deal(shards: Sequence[Shard], context: JobContext, placement: Placement) -> tuple[list[SourceFile], Tally]:
+    """The clustered files in the order of their partitions, and what is in them."""
+    settings = ray.data.DataContext.get_current()
+    before = settings.use_disk_based_hash_shuffle, settings.shuffle_input_batch_bytes
+    settings.use_disk_based_hash_shuffle, settings.shuffle_input_batch_bytes = True, _SHUFFLE_INPUT_BYTES
+    try:
+        dataset = shard_dataset(shards)  # not before: it takes the settings of now along
+        task, arguments = _task(context), {"job": context, "placement": placement}
+        with deprecated_options_allowed():
+            dealt = dataset.map_batches(deal, batch_size=1, fn_kwargs=arguments, **task)
+            partitions = dealt.repartition(placement.num_partitions, keys=["partition"])
+            kept_files = partitions.map_batches(store, batch_size=None, fn_kwargs={"job": context}, **task)
+        stored = list(kept_files.iter_rows())
+    finally:
+        settings.use_disk_based_hash_shuffle, settings.shuffle_input_batch_bytes = before
+    tally = Tally()
+    for row in stored:
+        tally.add(row["rows"], int(row["identities"]))
+    stored.sort(key=lambda row: (row["partition"], row["name"]))
+    return [
+        SourceFile(row["name"], "parquet", row["size"], "", [Segment(*each) for each in json.loads(row["segments"])])
+        for row in stored
+    ], tally
+
+
+def deal(batch: pa.Table, job: JobContext, placement: Placement) -> pa.Table:
+    """A shard's rows, read and checked, each with the partition where it goes."""
+    log_as_json(job.run_id)
+    settle("cluster")
+    shard = _shard(batch)
+    rows = [row for piece in shard.pieces for row in _dealt_rows(piece, job, placement)]
+    logger.info("dealt", extra=about(shard.id, records=len(rows)))
+    return to_table(rows)
+
+
+def _dealt_rows(piece: Piece, job: JobContext, placement: Placement) -> Iterator[DealtRow]:
+    read = list(read_catalog(piece, job))
+    # Kept for the dead letters: later they would have to be looked for all over the catalog.
+    originals = read_originals(piece, [outcome for _, outcome in read if isinstance(outcome, DeadRow)], job)
+    for row, outcome in read:
+        key = category_key((row.values or {}).get(job.config.input.category), job)
+        partition = placement.partition(key, piece.file, row.number)
+        if isinstance(outcome, DeadRow):
+            outcome = replace(outcome, row_json=originals.get(row.number))
+        yield DealtRow(outcome, partition, key, row.byte_start, row.byte_stop)
+
+
+def store(batch: pa.Table, job: JobContext) -> pa.Table:
+    """Writes a block of the shuffle as a clustered file: a few whole partitions, or a part of one."""
+    log_as_json(job.run_id)
+    if batch.num_rows == 0:
+        return _STORED.empty_table()
+    data = encode(batch)
+    # A task that is repeated writes another file; only the one that is told of counts.
+    name = f"{CLUSTERED_FOLDER}/{job.session}/{uuid.uuid4().hex}.parquet"
+    job.output.write(name, data)
+    places = zip(batch["file"].to_pylist(), batch["row"].to_pylist(), strict=True)
+    described = {
+        "name": name,
+        "partition": int(np.min(batch["partition"].to_numpy())),
+        "rows": batch.num_rows,
+        "identities": str(identity_sum(places)),
+        "size": len(data),
+        "segments": json.dumps(list(segments(data))),
+    }
+    return pa.Table.from_pylist([described], schema=_STORED)
+
+
+_STORED = pa.schema(
+    [
+        ("name", pa.string()),
+        ("partition", pa.int64()),
+        ("rows", pa.int64()),
+        ("identities", pa.string()),  # 64 bits without a sign
+        ("size", pa.int64()),
+        ("segments", pa.string()),
+    ]
+)
+
+
+def _shard(batch: pa.Table) -> Shard:
+    shard: Shard = unpack(unwrap(batch)[1])
+    return shard
+
+
+def is_lost_node(error: BaseException) -> bool:
+    """Whether the pass failed because a node went with its part of the shuffle, which Ray does not make again."""
+    # The shuffle's own errors have no public module.
+    return any(
+        type(cause).__name__.startswith("ShuffleFileServer") or isinstance(cause, _LOST) for cause in causes(error)
+    )

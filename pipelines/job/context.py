@@ -1,0 +1,164 @@
+"""What every stage of a run knows, shipped once to every process; and what travels from stage to stage."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hpd_core import CategorySchema, Record, RecordResult
+from pipelines.catalog.sharding import Piece, Shard
+from pipelines.config.extraction import JobConfig
+from pipelines.job.carryover import CarryOver
+from pipelines.store.folders import Folder
+from pipelines.store.ledger import Ledger
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRef:
+    """An input file: `name` as the user wrote it, `uri` for a process in another working directory."""
+
+    name: str
+    uri: str
+    format: str
+
+
+@dataclass(frozen=True, slots=True)
+class CarryOverRef:
+    """A `CarryOver` in Ray's object store: one for all processes of a node, which read it where it lies.
+
+    Attributes:
+        run_id: the earlier run's.
+    """
+
+    run_id: str
+    reference: Any
+
+    def get(self) -> CarryOver:
+        """The thing itself."""
+        import ray
+
+        found: CarryOver = ray.get(self.reference)
+        return found
+
+
+@dataclass(frozen=True)
+class JobContext:
+    """The job, the same in every process.
+
+    Attributes:
+        files: the catalog's.
+        clustered_files: to which the shards' pieces point, instead of the catalog's; None without clustering.
+    """
+
+    config: JobConfig
+    schemas: Mapping[str, CategorySchema]
+    schema_hash: str
+    run_id: str
+    session: str
+    output: Folder
+    files: Sequence[SourceRef]
+    carry_over: CarryOverRef | None = None
+    clustered_files: Sequence[str] | None = None
+
+    @property
+    def ledger(self) -> Ledger:
+        """The run's books, as seen from this session."""
+        return Ledger(self.output, self.session)
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRecord:
+    """A record to extract, and where it came from.
+
+    Attributes:
+        carried: attribute -> its rows in an earlier run, for those whose answer is taken over; the others are decoded.
+    """
+
+    file: int
+    row: int
+    record: Record
+    input_hash: str
+    carried: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PreparedRecord, (self.file, self.row, self.record, self.input_hash, self.carried)
+
+    def wanted(self, schema: CategorySchema) -> list[str]:
+        """The attributes that the engine has to answer."""
+        return [attribute.name for attribute in schema.attributes if attribute.name not in self.carried]
+
+
+@dataclass(frozen=True, slots=True)
+class DeadRow:
+    """A row that will not be extracted, and why.
+
+    Attributes:
+        row_json: the whole row, where it is at hand.
+    """
+
+    file: int
+    row: int
+    product_id: str | None
+    category: str | None
+    stage: str
+    code: str
+    message: str
+    row_json: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedShard:
+    """A shard that was read, checked, grouped by category and tokenized.
+
+    Attributes:
+        records: those that go to the engine; `document_ids` are theirs, up to there.
+        answered: those that need none: all of their answers are taken over.
+        sources: where its rows stand in the catalog's files.
+        bytes_read: of the files, as stored.
+    """
+
+    shard: Shard
+    records: Sequence[PreparedRecord]
+    document_ids: Sequence[Sequence[int]]
+    answered: Sequence[PreparedRecord]
+    dead: Sequence[DeadRow]
+    sources: Sequence[Piece]
+    seconds: float
+    bytes_read: int = 0
+
+
+@dataclass(slots=True)
+class DecodedShard:
+    """A shard with its answers, in the order of `prepared.records`.
+
+    Attributes:
+        results: None for a record that was given up; `failures` says why.
+        failures: reasons, by place in `prepared.records`.
+        attempt_id: the last try; empty if there was nothing to decode.
+        num_attempts: tries in all sessions.
+        engine: what decoded it, and where.
+        metrics: sums over the tries that came to their end in the last process.
+    """
+
+    prepared: PreparedShard
+    engine: Mapping[str, Any]
+    results: list[RecordResult | None] = field(init=False)
+    failures: Mapping[int, str] = field(default_factory=dict)
+    attempt_id: str = ""
+    num_attempts: int = 0
+    metrics: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.results = [None] * len(self.prepared.records)
+
+
+def pack(message: object) -> bytes:
+    """A message as one cell of a dataset row. It never leaves the run's own processes."""
+    return pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
+
+
+def unpack(data: bytes) -> Any:
+    """The message in a cell written by `pack`."""
+    return pickle.loads(data)

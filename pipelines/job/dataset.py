@@ -1,0 +1,206 @@
+"""The stages as Ray Data runs them: one shard is one dataset row, and a row is one block.
+
+    spec -> prepare (tasks) -> decode (actors) -> finish (tasks) -> commit (tasks) -> counts
+
+Each stage looks first whether the shard is committed already, by another attempt or another driver.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import json
+import logging
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+import ray.data
+from ray.util.annotations import RayDeprecationWarning
+
+from pipelines.catalog.sharding import Shard
+from pipelines.config.extraction import JobConfig
+from pipelines.console.json_logs import about, log_as_json
+from pipelines.errors import RunError, UsageError
+from pipelines.job.context import JobContext, pack, unpack
+from pipelines.job.finish_stage import finish_shard
+from pipelines.job.prepare_stage import prepare_shard
+from pipelines.job.prometheus import count_shard
+
+logger = logging.getLogger(__name__)
+
+_OBJECTS_BETWEEN_COLLECTIONS = 200_000
+# A payload column is empty once its shard is committed.
+_BLOCK = pa.schema([("shard", pa.int64()), ("payload", pa.large_binary())])
+
+
+def describe_engine(config: JobConfig, num_gpus: float) -> dict[str, Any]:
+    """What the actors' engines will be: loads one where they will run, without decoding anything."""
+    # Imports the engine.
+    from pipelines.job import decode_stage
+
+    wanted: dict[str, Any] = {
+        "num_gpus": num_gpus,
+        "num_cpus": config.actors.num_cpus,
+        "max_retries": config.retries.max_task_retries,
+    }
+    load: Any = ray.remote(**wanted)(decode_stage.describe_engine)
+    description: dict[str, Any] = ray.get(load.remote(config))
+    return description
+
+
+def build_dataset(shards: list[Shard], job: JobContext, num_gpus: float) -> ray.data.Dataset:
+    """The lazy pipeline over `shards`; each row it gives is a committed shard with its counts."""
+    config = job.config
+    task: dict[str, Any] = {
+        "batch_size": 1,
+        "batch_format": "pyarrow",
+        "num_cpus": 0.5,
+        "max_retries": config.retries.max_task_retries,
+        "fn_kwargs": {"job": job},
+    }
+    pool = ray.data.ActorPoolStrategy(
+        min_size=config.actors.min,
+        max_size=config.actors.max,
+        max_tasks_in_flight_per_actor=config.actors.max_in_flight * 2,
+        max_concurrent_calls_per_actor=config.actors.max_in_flight,
+        enable_true_multi_threading=True,
+    )
+    actor: dict[str, Any] = {
+        "batch_size": 1,
+        "batch_format": "pyarrow",
+        "compute": pool,
+        "num_gpus": num_gpus,
+        "num_cpus": config.actors.num_cpus,
+        "max_restarts": config.retries.max_actor_restarts,
+        # An actor that dies takes every shard in it along, and sends each back for another try.
+        "max_task_retries": config.retries.max_actor_restarts,
+        "fn_constructor_kwargs": {"job": job},
+    }
+    dataset = shard_dataset(shards)
+    with deprecated_options_allowed():
+        pipeline: ray.data.Dataset = (
+            dataset.map_batches(prepare, **task)
+            .map_batches(Decode, **actor)
+            .map_batches(finish, **task)
+            .map_batches(commit, **task)
+        )
+        return pipeline
+
+
+@contextmanager
+def deprecated_options_allowed() -> Iterator[None]:
+    """Ray 2.60 has no named parameters yet for the numbers of retries and restarts."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RayDeprecationWarning)
+        yield
+
+
+def shard_dataset(shards: Iterable[Shard]) -> Any:
+    """Shards as Ray Data takes them in: a block each.
+
+    `ray.data.from_arrow` would do the same, but asks a remote task about each block first: with 14,000 shards, 14,000
+    CPUs are asked of a cluster that grows, and 50 seconds and 40 kB a shard of the driver's memory go before the first.
+    """
+    return ray.data.from_blocks([wrap(shard.id, pack(shard)) for shard in shards])
+
+
+@functools.cache
+def settle(stage: str) -> None:
+    """Once a process and stage: what its libraries have made is there to stay, and the garbage collector need not look
+    at it. `stage`: a process may have run others before, which import less.
+
+    A shard makes hundreds of thousands of objects; each of the collections that they set off would go through all.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS, *gc.get_threshold()[1:])
+
+
+def prepare(batch: pa.Table, job: JobContext) -> pa.Table:
+    """Stage 1 on one shard."""
+    log_as_json(job.run_id)
+    shard, payload = unwrap(batch)
+    if job.ledger.is_committed(shard):
+        return wrap(shard, b"")
+    message = wrap(shard, pack(prepare_shard(unpack(payload), job)))
+    # Behind the first shard, which has imported the tokenizer's libraries.
+    settle("prepare")
+    return message
+
+
+class Decode:
+    """Stage 2: an actor. What is wrong with its engine is raised where Ray shows it to the driver: in a call."""
+
+    def __init__(self, job: JobContext) -> None:
+        # torch takes seconds to import, and a process that runs other stages alone does without.
+        from pipelines.job.decode_stage import Decoder
+
+        log_as_json(job.run_id)
+        self._job = job
+        self._problem: UsageError | RunError | None = None
+        try:
+            self._decoder = Decoder(job)
+        except (UsageError, RunError) as error:
+            self._problem = error
+        settle("decode")
+
+    def __call__(self, batch: pa.Table) -> pa.Table:
+        """Decodes one shard; called by several threads at once."""
+        if self._problem is not None:
+            raise self._problem
+        shard, payload = unwrap(batch)
+        if not payload or self._job.ledger.is_committed(shard):
+            return wrap(shard, b"")
+        return wrap(shard, pack(self._decoder.decode(unpack(payload))))
+
+    def __del__(self) -> None:
+        """Called by Ray when the actor ends in peace."""
+        if self._problem is None and hasattr(self, "_decoder"):
+            self._decoder.close()
+
+
+def finish(batch: pa.Table, job: JobContext) -> pa.Table:
+    """Stage 3 on one shard: its answers become tables."""
+    log_as_json(job.run_id)
+    settle("finish")
+    shard, payload = unwrap(batch)
+    if not payload or job.ledger.is_committed(shard):
+        return wrap(shard, b"")
+    decoded = unpack(payload)
+    return wrap(shard, pack((decoded.attempt_id, *finish_shard(decoded, job))))
+
+
+def commit(batch: pa.Table, job: JobContext) -> pa.Table:
+    """Stage 4 on one shard: its tables become part of the run, unless another attempt was first."""
+    log_as_json(job.run_id)
+    shard, payload = unwrap(batch)
+    ledger = job.ledger
+    if payload and not ledger.is_committed(shard):
+        attempt_id, tables, facts = unpack(payload)
+        manifest, is_ours = ledger.commit(shard, attempt_id, tables, facts)
+        told = about(shard, attempt=attempt_id, products=facts["counts"]["products"])
+        if is_ours:
+            count_shard(job.run_id, manifest)
+            logger.info("committed", extra=told)
+        else:
+            logger.info("another attempt was committed first", extra=told)
+    else:
+        manifest = ledger.manifest(shard)
+    summary = {"counts": manifest["counts"], "metrics": manifest["metrics"]}
+    return pa.table({"shard": [shard], "summary": [json.dumps(summary)]})
+
+
+def unwrap(batch: pa.Table) -> tuple[int, bytes]:
+    """The opposite of `wrap`."""
+    if batch.num_rows != 1:
+        raise RuntimeError(f"a batch must be one shard, Ray Data gave {batch.num_rows}")
+    row: dict[str, Any] = batch.to_pylist()[0]
+    return row["shard"], row["payload"]
+
+
+def wrap(shard: int, payload: bytes) -> pa.Table:
+    """A message between stages: one row."""
+    return pa.Table.from_pylist([{"shard": shard, "payload": payload}], schema=_BLOCK)

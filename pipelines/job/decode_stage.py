@@ -1,0 +1,256 @@
+"""Stage 2, on GPUs: an actor with one engine, and several shards in it at once.
+
+Ray Data calls an actor from `actors.max_in_flight` threads. Each thread hands its shard to the same engine
+and waits, so the hardware does not drain between shards.
+
+A shard that fails is tried again, alone and in a fresh engine, so that it takes no neighbour down and none
+takes it down; then in parts, down to the record that is to blame (store/isolation.py). Each try is on record before
+it begins, so one that kills the process counts as well; one that only waited for its turn while another killed
+the process does not.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from typing import Any
+
+import ray
+import torch
+
+from hpd_core import AutoregressiveBaseline, Engine, ExtractionFuture, HPDError, NullEngine, RecordResult
+from hpd_core.decoding.memory import halved
+from hpd_core.errors import EngineError, StorageError
+from hpd_core.extractor import Extractor
+from hpd_core.system.device import is_out_of_memory
+from pipelines.config.extraction import JobConfig
+from pipelines.console.json_logs import about
+from pipelines.errors import RunError, UsageError
+from pipelines.job.context import DecodedShard, JobContext, PreparedShard
+from pipelines.job.engine_gate import Gate
+from pipelines.job.prices import engine_price
+from pipelines.job.ray_cluster import causes, num_cpus
+from pipelines.store.isolation import Span, partition
+
+logger = logging.getLogger(__name__)
+
+
+_ENGINES: Mapping[str, type[Extractor]] = {kind.decoding: kind for kind in (Engine, AutoregressiveBaseline, NullEngine)}
+
+
+def load_engine(config: JobConfig) -> Extractor:
+    """The decoder that the job asks for. Raises `HPDError` with a message for the user."""
+    return _ENGINES[config.decoding].from_pretrained(config.model, config.engine, config.adapter)
+
+
+def describe_engine(config: JobConfig) -> dict[str, Any]:
+    """What the job's engine will be: loads one and closes it. Raises as `Decoder`."""
+    with explained(), load_engine(config) as engine:
+        return engine.describe()
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Turns what is wrong with loading an engine into an error for the user."""
+    try:
+        yield
+    except (OSError, HPDError) as error:
+        if isinstance(error, (OSError, EngineError)) or isinstance(error.__cause__, StorageError):
+            # A storage, a disk, a process of the engine that died: it may do better next time.
+            raise RunError(f"the engine does not start: {error}") from error
+        raise UsageError(str(error)) from error
+
+
+def _share_of_node(job: JobContext) -> float:
+    """The engine's part of its node: by GPUs, or an equal part of a node without."""
+    context = ray.get_runtime_context() if ray.is_initialized() else None
+    # Only workers have resources; in a driver there is nobody to ask.
+    if context is not None and context.get_actor_id() is not None:
+        assigned: dict[str, float] = context.get_assigned_resources()  # type: ignore[no-untyped-call]
+        taken, node = assigned.get("GPU", 0.0), context.get_node_id()
+        nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+        total = sum(each["Resources"].get("GPU", 0.0) for each in nodes if each["NodeID"] == node and each["Alive"])
+        if taken and total:
+            return min(1.0, float(taken / total))
+    return 1 / job.config.actors.max
+
+
+class Decoder:
+    """One engine and the shards that go through it. Safe to call from several threads."""
+
+    def __init__(self, job: JobContext) -> None:
+        """Loads the engine. Raises `UsageError` if it cannot be loaded or does not fit the run, `RunError` if a storage
+        is away."""
+        self._billed_until = time.monotonic()
+        self._billing = threading.Lock()
+        self._job = job
+        self._ledger = job.ledger
+        self._gate = Gate()
+        self._has_failed = False
+        # Ray gives its workers one OpenMP thread per reserved CPU; an engine without a GPU wants its share of the node.
+        actors = job.config.actors
+        torch.set_num_threads(actors.num_threads or max(1, num_cpus() // actors.max))
+        self._share = _share_of_node(job)
+        self._price = engine_price(job.config.cost, self._share)
+        self._unreported_load_seconds = 0.0
+        self._settings = job.config.engine
+        self._load()
+
+    def _load(self) -> None:
+        with explained():
+            self._engine = load_engine(self._job.config.model_copy(update={"engine": self._settings}))
+            self._description = dict(self._engine.describe())
+            self._ledger.check_engine(self._description)
+        self._unreported_load_seconds += float(self._engine.load_seconds)
+
+    def decode(self, prepared: PreparedShard) -> DecodedShard:
+        """The shard with its answers, and the reasons for records that were given up. Never raises for its content."""
+        shard = prepared.shard.id
+        decoded = DecodedShard(prepared, engine=self._describe())
+        found: dict[Span, Sequence[RecordResult]] = {}
+        while prepared.records:
+            history = self._ledger.history(shard)
+            decoded.num_attempts = history.num_tries
+            parts = partition(len(prepared.records), history.tries, self._job.config.retries.max_attempts)
+            to_do = [span for span in parts.spans if span not in found]
+            for span in to_do:
+                decoded.num_attempts += 1
+                results = self._try(decoded, span, is_first=not history.tries)
+                if results is None:
+                    break  # what to try next depends on it
+                found[span] = results
+            if all(span in found for span in parts.spans):
+                for span in parts.spans:
+                    decoded.results[span.start : span.stop] = found[span]
+                decoded.failures = {index: why for span, why in parts.given_up.items() for index in span.indices}
+                break
+        # A fifth of the message, and nothing behind the engine reads them.
+        decoded.prepared = replace(prepared, document_ids=())
+        decoded.metrics["billed_seconds"] = self._bill()
+        logger.info(
+            "decoded",
+            extra=about(
+                shard,
+                attempt=decoded.attempt_id,
+                records=len(prepared.records),
+                given_up=len(decoded.failures),
+                busy_seconds=decoded.metrics.get("busy_seconds"),
+            ),
+        )
+        return decoded
+
+    def _bill(self) -> float:
+        """Seconds of the engine's life since the last shard that ended here: what the shard that ends now pays for."""
+        with self._billing:
+            now = time.monotonic()
+            seconds, self._billed_until = now - self._billed_until, now
+        return seconds
+
+    def _try(self, decoded: DecodedShard, span: Span, *, is_first: bool) -> Sequence[RecordResult] | None:
+        """One try at some records of the shard; None if it failed. Its numbers are added to the shard's."""
+        prepared, shard = decoded.prepared, decoded.prepared.shard.id
+        started = time.perf_counter()
+        suspect = not is_first or self._has_failed
+        with self._gate.hold(alone=suspect) as idle_seconds:
+            if suspect and self._has_failed:
+                # Before the try is on record: an engine that does not start again is not the records' fault.
+                self._reload()
+            attempt = decoded.attempt_id = self._ledger.begin_try(shard, decoded.num_attempts, span)
+            begun = time.perf_counter()
+            try:
+                taken = prepared.records[span.start : span.stop]
+                records = [each.record for each in taken]
+                wanted = None
+                if any(each.carried for each in taken):
+                    wanted = [each.wanted(self._job.schemas[each.record.category]) for each in taken]
+                document_ids = prepared.document_ids[span.start : span.stop]
+                future = self._engine.submit(records, self._job.schemas, document_ids, wanted)
+                results = self._wait(future, shard, attempt)
+                if len(results) != len(records):
+                    raise RuntimeError(f"{len(records)} records went into the engine, {len(results)} came out")
+            except Exception as error:
+                logger.warning(
+                    "the try failed", exc_info=True, extra=about(shard, attempt=attempt, records=len(span.indices))
+                )
+                self._has_failed = True
+                self._take_less_memory(error)
+                self._ledger.end_try(shard, attempt, f"{type(error).__name__}: {error}")
+                lost = time.perf_counter() - begun
+                decoded.metrics["retry_seconds"] = decoded.metrics.get("retry_seconds", 0.0) + lost
+                return None
+            if len(records) < len(prepared.records):
+                self._ledger.end_try(shard, attempt)
+            load_seconds, self._unreported_load_seconds = self._unreported_load_seconds, 0.0
+        measured = asdict(future.metrics) | {
+            "load_seconds": load_seconds,
+            "idle_seconds": idle_seconds,
+            "wall_seconds": time.perf_counter() - started,
+        }
+        for name, value in measured.items():
+            decoded.metrics[name] = decoded.metrics.get(name, 0) + value
+        return results
+
+    def _take_less_memory(self, error: Exception) -> None:
+        """Halves the limits of the next engine if memory was missing and this one could not do it itself."""
+        smaller = halved(self._settings)
+        shared = self._settings.tensor_parallel > 1  # alone, an engine goes on with smaller steps
+        if shared and smaller is not None and any(is_out_of_memory(cause) for cause in causes(error)):
+            self._settings = smaller
+            logger.warning(
+                "out of memory: the engine is loaded anew with max_tokens_per_step %d, max_prompts_per_cohort %d, "
+                "max_cached_tokens %d",
+                *(smaller.max_tokens_per_step, smaller.max_prompts_per_cohort, smaller.max_cached_tokens),
+            )
+
+    def _wait(self, future: ExtractionFuture, shard: int, attempt: str) -> list[RecordResult]:
+        minutes = self._job.config.retries.max_minutes
+        try:
+            return future.result(timeout=60 * minutes)
+        except TimeoutError:
+            if future.done():
+                return future.result()
+            # The engine's own thread hangs: nothing but a new process helps.
+            logger.error("no end after %g minutes: the process ends", minutes, extra=about(shard, attempt=attempt))
+            try:
+                self._ledger.end_try(shard, attempt, f"not decoded within retries.max_minutes ({minutes:g})")
+            finally:
+                os._exit(1)
+
+    def _describe(self) -> dict[str, Any]:
+        context = ray.get_runtime_context() if ray.is_initialized() else None
+        place = {"node_id": context.get_node_id(), "actor_id": context.get_actor_id()} if context else {}
+        price = self._price
+        cost = {
+            "instance_type": price.instance.instance_type,
+            "market": price.instance.market,
+            "node_share": self._share,
+            "price_per_hour": price.usd_per_hour,
+            "price_source": price.source,
+        }
+        return self._description | place | cost
+
+    def _reload(self) -> None:
+        """A failed engine may have lost its state. Where not even a new one starts (a dead CUDA context stays
+        dead as long as the process), the process ends and Ray starts another."""
+        try:
+            self._engine.close()
+            # Two models at once may be more than the device holds.
+            del self._engine
+            gc.collect()
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
+            self._load()
+        except Exception:
+            logger.exception("the engine does not start again; the process ends and Ray replaces it")
+            os._exit(1)
+        self._has_failed = False
+
+    def close(self) -> None:
+        """Frees the engine."""
+        self._engine.close()

@@ -1,0 +1,177 @@
+"""A run from its plan to its manifest. The command line is `pipelines/extract.py`."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import platform
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from rich.console import Console
+
+from hpd_core import DocumentTokenizer, HPDError
+from hpd_core.models.adapters import open_adapter
+from pipelines.config.extraction import JobConfig
+from pipelines.console.progress import show_progress
+from pipelines.errors import RunError, UsageError
+from pipelines.job.base_changes import Changes, find_changes
+from pipelines.job.carryover import store_schemas
+from pipelines.job.clustering.clusters import Clusters
+from pipelines.job.preflight import PlannedJob
+from pipelines.job.rounds import decode_pending
+from pipelines.job.run_plan import PLAN_NAME, Plan, check_resume, find_plan
+from pipelines.store.lease import RunLease
+from pipelines.store.ledger import CLUSTERS_NAME, Ledger
+from pipelines.store.totals import Totals
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended.
+
+    Attributes:
+        was_finished: nothing was left to do.
+        seconds: wall time of this session's work; 0 if there was none.
+        products_per_second: of this session, loading included; None if there was none.
+        discrepancy: what does not add up; None if everything does.
+        notes: what the user should know about the settings.
+        changes: against the run that `base` names, if there is one.
+    """
+
+    plan: Plan
+    totals: Totals
+    was_finished: bool = False
+    seconds: float = 0.0
+    products_per_second: float | None = None
+    discrepancy: str | None = None
+    notes: Sequence[str] = ()
+    changes: Changes | None = None
+
+
+def run_job(job: PlannedJob, console: Console) -> Outcome:
+    """Does what is left of the run. Raises `UsageError`, or `RunError` or `OSError` if a rerun has to continue it."""
+    ledger = Ledger(job.output, session=secrets.token_hex(4))
+    if (manifest := ledger.finished()) is not None:
+        return _finished(job, ledger, manifest)
+    _check_model(job.config)
+    job = _store_plan(job)
+    with RunLease(job.output, job.config.retries.lease_seconds).hold(console) as lease:
+        if (manifest := ledger.finished()) is not None:  # by the driver that held the lease before
+            return _finished(job, ledger, manifest)
+        return _work(job, ledger, lease, console)
+
+
+def _finished(job: PlannedJob, ledger: Ledger, manifest: Mapping[str, Any]) -> Outcome:
+    ledger.clean_up()
+    totals = Totals.from_dict(manifest["totals"])
+    changes = Changes.from_dict(manifest["changes"]) if manifest.get("changes") else None
+    return Outcome(job.plan, totals, was_finished=True, notes=manifest.get("notes", ()), changes=changes)
+
+
+def _work(job: PlannedJob, ledger: Ledger, lease: RunLease, console: Console) -> Outcome:
+    store_schemas(job.output, job.schemas)
+    if job.plan.is_clustered:
+        job = dataclasses.replace(job, clusters=Clusters.read(job.output))
+        if not job.is_cut and ledger.committed():
+            # Dealt again, its rows would be in other shards than the committed ones.
+            raise RunError(f"{job.output.describe(CLUSTERS_NAME)} is missing; begin in another output folder")
+    committed = ledger.committed()
+    totals = Totals.of(ledger.manifests(committed))
+    if totals.shards:
+        console.print(f"Continuing run {job.plan.run_id}: {totals.rows:,} of {job.plan.num_rows:,} rows are done.")
+    with show_progress(console, totals, job.plan.num_rows, job.config.log_seconds) as speed:
+        if not job.is_cut or totals.shards < len(job.shards):
+            job = decode_pending(job, ledger, totals, committed, lease, console)
+        pace = speed.products_per_second
+        seconds = speed.elapsed
+    return _finish(job, ledger, seconds, pace)
+
+
+def _check_model(config: JobConfig) -> None:
+    """Finds (and downloads) tokenizer and adapter here, so that a wrong name costs seconds and not a cluster."""
+    try:
+        DocumentTokenizer.from_pretrained(config.model, config.engine)
+    except HPDError as error:
+        raise UsageError(f"model {config.model!r}: {error}") from error
+    if config.adapter is not None:
+        try:
+            with open_adapter(config.adapter):
+                pass
+        except HPDError as error:
+            raise UsageError(str(error)) from error
+
+
+def _store_plan(job: PlannedJob) -> PlannedJob:
+    try:
+        if not job.is_new or job.output.create(PLAN_NAME, job.plan.to_json()):
+            return job
+    except OSError as error:
+        raise UsageError(f"cannot write to output folder {job.output.uri}: {error}") from error
+    # Another driver was faster with the same folder: work on its plan, if it is the same work.
+    stored = find_plan(job.output)
+    if stored is None:
+        raise RunError(f"the plan in {job.output.uri} has vanished")
+    check_resume(stored, job.plan, job.config, job.output)
+    return dataclasses.replace(job, plan=stored, is_new=False)
+
+
+def _finish(job: PlannedJob, ledger: Ledger, seconds: float, pace: float | None) -> Outcome:
+    """Publishes what a killed session left behind, adds up and declares the run finished."""
+    totals = Totals.of(ledger.publish_missing(ledger.manifests(ledger.committed())))
+    discrepancy = totals.discrepancy(len(job.shards), job.plan.num_rows)
+    changes = None
+    if discrepancy is None:
+        if job.earlier is not None:
+            obstacles = job.earlier.obstacles(job.config, ledger.engine())
+            changes = find_changes(job.earlier, job.output, obstacles, totals.carried)
+        ledger.finish(_run_manifest(job, ledger, totals, changes))
+    return Outcome(
+        job.plan,
+        totals,
+        seconds=seconds,
+        products_per_second=pace,
+        discrepancy=discrepancy,
+        notes=ledger.engine().get("notes", ()),
+        changes=changes,
+    )
+
+
+def _run_manifest(job: PlannedJob, ledger: Ledger, totals: Totals, changes: Changes | None) -> dict[str, Any]:
+    plan, engine = job.plan, ledger.engine()
+    return {
+        "run_id": plan.run_id,
+        "created_at": plan.created_at,
+        "finished_at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "config": job.config.model_dump(mode="json"),
+        "config_hash": plan.config_hash,
+        "limit": plan.limit,
+        "schema_hash": plan.schema_hash,
+        "schema_hashes": {category: schema.hash for category, schema in job.schemas.items()},
+        "prompt_hash": engine.get("prompt_hash"),
+        "model_id": engine.get("model_id"),
+        "model_revision": engine.get("model_revision"),
+        "adapter_id": job.config.adapter,
+        "adapter_revision": engine.get("adapter_revision"),
+        "notes": engine.get("notes", []),
+        "engine": engine,
+        "versions": {
+            "python": platform.python_version(),
+            **{name: _version(name) for name in ("ray", "pyarrow")},
+            **engine.get("versions", {}),
+        },
+        "input": [{"name": file.name, "size": file.size, "fingerprint": file.fingerprint} for file in plan.files],
+        "clustering": job.clusters.describe() if job.clusters is not None else None,
+        "totals": totals.to_dict(),
+        "changes": changes.to_dict() if changes is not None else None,
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

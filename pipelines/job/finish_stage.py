@@ -1,0 +1,271 @@
+"""Stage 3, on CPUs: from answers to the four tables of a shard. The last stage, commit, is `Ledger.commit`."""
+
+from __future__ import annotations
+
+import datetime
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from hpd_core import Evidence, RecordResult, Value
+from hpd_core.text.grounding import find_evidence
+from hpd_core.text.values import join_items
+from pipelines.job.context import DeadRow, DecodedShard, JobContext, PreparedRecord
+from pipelines.job.prepare_stage import read_originals
+from pipelines.store.tables import EncodedTable, encode
+
+Row = dict[str, Any]
+
+TOKEN_METRICS = ("prefix_tokens_computed", "prefix_tokens_reused", "document_tokens", "key_tokens", "value_tokens")
+# What a run's manifest sums over its shards.
+SUMMED_METRICS = (
+    *(*TOKEN_METRICS, "num_steps", "busy_seconds", "prefix_seconds", "retry_seconds", "load_seconds"),
+    *("billed_seconds", "retries", "bytes_read", "bytes_written", "cost_useful", "cost_billed"),
+)
+
+
+def finish_shard(decoded: DecodedShard, job: JobContext) -> tuple[dict[str, EncodedTable], dict[str, Any]]:
+    """The shard's tables as stored, and its facts for the manifest. Rows stand in the catalog's order.
+
+    Raises `RunError` if there are dead rows and their file cannot be read.
+    """
+    started = datetime.datetime.now(datetime.UTC)
+    answered, dead = _split(decoded)
+    answers = [_answers(record, result, decoded, job) for record, result in answered]
+    attributes = [row for by_attribute in answers for rows in by_attribute.values() for row in rows]
+    products = [
+        _product_row(record, result, rows, decoded, job)
+        for (record, result), rows in zip(answered, answers, strict=True)
+    ]
+    dead_letters = _dead_letter_rows(dead, decoded, job)
+
+    num_rows = decoded.prepared.shard.num_rows
+    if len(products) + len(dead_letters) != num_rows:
+        raise RuntimeError(
+            f"shard {decoded.prepared.shard.id}: {num_rows} rows in, {len(products)} products and "
+            f"{len(dead_letters)} dead letters out"
+        )
+    counts = {
+        "rows": num_rows,
+        "products": len(products),
+        "dead_letters": len(dead_letters),
+        "statuses": Counter(rows[0]["status"] for by_attribute in answers for rows in by_attribute.values()),
+        "reasons": Counter(row.code for row in dead),
+        "carried": _count_carried(answered),
+    }
+    tables = {
+        "attributes": encode("attributes", attributes),
+        "products": encode("products", products),
+        "dead_letter": encode("dead_letter", dead_letters),
+    }
+    num_bytes = sum(len(table.data) for table in tables.values())
+    metrics = _metrics_row(decoded, job, counts, started, num_bytes)
+    tables["metrics"] = encode("metrics", [metrics])
+    facts = {
+        "run_id": job.run_id,
+        "counts": counts,
+        # Without those that are not known: a sum over shards says over how many it is.
+        "metrics": {name: metrics[name] for name in SUMMED_METRICS if metrics[name] is not None},
+        "engine": dict(decoded.engine),
+        "finished_at": metrics["finished_at"].isoformat(timespec="milliseconds"),
+    }
+    return tables, facts
+
+
+def _split(decoded: DecodedShard) -> tuple[list[tuple[PreparedRecord, RecordResult | None]], list[DeadRow]]:
+    """Products, and dead rows. A product without a result has all its answers from an earlier run."""
+    dead = list(decoded.prepared.dead)
+    answered: list[tuple[PreparedRecord, RecordResult | None]] = [(each, None) for each in decoded.prepared.answered]
+    for index, (record, result) in enumerate(zip(decoded.prepared.records, decoded.results, strict=True)):
+        if result is None:
+            dead.append(_dead(record, "decode_failed", decoded.failures[index]))
+        elif result.error is None:
+            answered.append((record, result))
+        else:
+            dead.append(_dead(record, str(result.error_code or "engine"), result.error))
+    answered.sort(key=lambda pair: (pair[0].file, pair[0].row))
+    return answered, sorted(dead, key=lambda row: (row.file, row.row))
+
+
+def _dead(record: PreparedRecord, code: str, message: str) -> DeadRow:
+    return DeadRow(record.file, record.row, record.record.id, record.record.category, "decode", code, message)
+
+
+def _place(record: PreparedRecord, job: JobContext) -> Row:
+    return {
+        "run_id": job.run_id,
+        "source_file": job.files[record.file].name,
+        "source_row": record.row,
+        "product_id": record.record.id,
+        "category": record.record.category,
+    }
+
+
+def _provenance(record: PreparedRecord, decoded: DecodedShard, job: JobContext) -> Row:
+    engine = decoded.engine
+    return _place(record, job) | {
+        "model_id": engine["model_id"],
+        "model_revision": engine["model_revision"],
+        "adapter_revision": engine["adapter_revision"],
+        "schema_hash": job.schemas[record.record.category].hash,
+        "prompt_hash": engine["prompt_hash"],
+        "layout": engine["layout"],
+        "input_hash": record.input_hash,
+    }
+
+
+def _count_carried(answered: Sequence[tuple[PreparedRecord, RecordResult | None]]) -> dict[str, int]:
+    return {
+        "products": sum(result is None for _, result in answered),
+        "products_in_part": sum(result is not None and bool(record.carried) for record, result in answered),
+        "values": sum(len(record.carried) for record, _ in answered),
+    }
+
+
+def _answers(
+    record: PreparedRecord, result: RecordResult | None, decoded: DecodedShard, job: JobContext
+) -> dict[str, list[Row]]:
+    """The rows of the attribute table by attribute, in the schema's order; each attribute has at least one."""
+    schema, provenance = job.schemas[record.record.category], _provenance(record, decoded, job)
+    values = {} if result is None else result.values
+    evidence = {} if result is None else find_evidence(record.record, schema, result)
+    return {
+        name: list(_decoded_rows(name, values[name], evidence.get(name, ()), provenance))
+        if name in values
+        else [_carried_row(row, record, job) for row in record.carried[name]]
+        for name in (attribute.name for attribute in schema.attributes)
+    }
+
+
+def _decoded_rows(
+    attribute: str, value: Value, evidence: Sequence[Sequence[Evidence]], provenance: Row
+) -> Iterator[Row]:
+    for index, text in enumerate(_raw_texts(value)):
+        yield provenance | {
+            "attribute": attribute,
+            "value_index": index,
+            "value_raw": text,
+            "status": value.status,
+            # Empty: the value stands nowhere in the text. Null: there is no value to look for.
+            "evidence": _evidence_rows(evidence[index]) if value.status == "value" else None,
+            "num_tokens": value.num_tokens,
+            "num_dropped": value.num_dropped,
+            "logprob_mean": value.logprob_mean,
+            "logprob_min": value.logprob_min,
+        }
+
+
+def _carried_row(row: Mapping[str, Any], record: PreparedRecord, job: JobContext) -> Row:
+    """An earlier run's row as this run's. What says how the value came about stays as it was."""
+    return {**row, **_place(record, job), "carried_from": row.get("carried_from") or row["run_id"]}
+
+
+def _raw_texts(value: Value) -> tuple[str | None, ...]:
+    if value.status == "value":
+        return value.items
+    # What the model wrote is kept where it is no answer; where the answer is "not stated" there is nothing.
+    return (None,) if value.status == "absent" else (value.raw or None,)
+
+
+def _evidence_rows(places: Sequence[Evidence]) -> list[Row]:
+    return [
+        {"field": place.field, "start": place.start, "end": place.end, "text": place.text, "match": place.match}
+        for place in places
+    ]
+
+
+def _product_row(
+    record: PreparedRecord,
+    result: RecordResult | None,
+    answers: Mapping[str, Sequence[Row]],
+    decoded: DecodedShard,
+    job: JobContext,
+) -> Row:
+    statuses = [rows[0]["status"] for rows in answers.values()]
+    return _provenance(record, decoded, job) | {
+        "values": [(name, _text(rows)) for name, rows in answers.items()],
+        **{f"num_{status}": statuses.count(status) for status in ("value", "absent", "truncated", "invalid", "error")},
+        "engine_seconds": None if result is None else result.engine_seconds,
+        "carried_from": job.carry_over.run_id if result is None and job.carry_over is not None else None,
+    }
+
+
+def _text(rows: Sequence[Row]) -> str | None:
+    return join_items([row["value_raw"] for row in rows]) if rows[0]["status"] == "value" else None
+
+
+def _dead_letter_rows(dead: list[DeadRow], decoded: DecodedShard, job: JobContext) -> list[Row]:
+    originals = _originals(dead, decoded, job)
+    return [
+        {
+            "run_id": job.run_id,
+            "source_file": job.files[row.file].name,
+            "source_row": row.row,
+            "product_id": row.product_id,
+            "category": row.category,
+            "stage": row.stage,
+            "error_code": row.code,
+            "error": row.message,
+            "row_json": row.row_json or originals.get((row.file, row.row)),
+            "attempts": decoded.num_attempts,
+        }
+        for row in dead
+    ]
+
+
+def _originals(dead: list[DeadRow], decoded: DecodedShard, job: JobContext) -> dict[tuple[int, int], str]:
+    """The dead rows as JSON. They are few, so they are read again here instead of carried through the stages.
+
+    Raises `RunError` if their file cannot be read now: committed without them, they would be lost to a repair for ever.
+    """
+    missing = defaultdict(list)
+    for row in dead:
+        if row.row_json is None:
+            missing[row.file].append(row)
+    found: dict[tuple[int, int], str] = {}
+    for piece in decoded.prepared.sources:
+        rows = read_originals(piece, missing[piece.file], job)
+        found |= {(piece.file, number): text for number, text in rows.items()}
+    return found
+
+
+def _metrics_row(
+    decoded: DecodedShard, job: JobContext, counts: Mapping[str, Any], started: datetime.datetime, bytes_written: int
+) -> Row:
+    measured, shard, now = decoded.metrics, decoded.prepared.shard, datetime.datetime.now(datetime.UTC)
+    wall = float(measured.get("wall_seconds", 0.0))
+    before = datetime.timedelta(seconds=decoded.prepared.seconds + wall)
+    billed, price = float(measured.get("billed_seconds", 0.0)), decoded.engine.get("price_per_hour")
+    return {
+        "run_id": job.run_id,
+        "shard": shard.id,
+        "attempt_id": decoded.attempt_id,
+        "retries": max(0, decoded.num_attempts - 1),
+        "num_rows": shard.num_rows,
+        "num_products": counts["products"],
+        "num_dead_letters": counts["dead_letters"],
+        "num_carried": counts["carried"]["products"],
+        "num_values": sum(counts["statuses"].values()),
+        "estimated_tokens": shard.estimated_tokens,
+        **{name: measured.get(name, 0) for name in (*TOKEN_METRICS, "draft_tokens", "rejected_tokens", "num_steps")},
+        "started_at": started - before,
+        "finished_at": now,
+        "prepare_seconds": decoded.prepared.seconds,
+        "busy_seconds": measured.get("busy_seconds", 0.0),
+        **{name: measured.get(name, 0.0) for name in ("prefix_seconds", "retry_seconds", "load_seconds")},
+        "wall_seconds": wall,
+        "idle_seconds": measured.get("idle_seconds"),
+        "finish_seconds": (now - started).total_seconds(),
+        "bytes_read": decoded.prepared.bytes_read,
+        "bytes_written": bytes_written,
+        "device": decoded.engine["device"],
+        "gpu_type": decoded.engine.get("device_name") if decoded.engine["device"] != "cpu" else None,
+        "node_id": decoded.engine.get("node_id"),
+        "actor_id": decoded.engine.get("actor_id"),
+        "billed_seconds": billed,
+        **{name: decoded.engine.get(name) for name in ("instance_type", "market", "node_share")},
+        **{name: decoded.engine.get(name) for name in ("price_per_hour", "price_source")},
+        "cost_useful": None if price is None else measured.get("busy_seconds", 0.0) * price / 3600,
+        "cost_billed": None if price is None else billed * price / 3600,
+        "currency": None if price is None else "USD",
+    }

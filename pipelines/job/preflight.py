@@ -1,0 +1,91 @@
+"""A job that is checked and planned: everything that can go wrong before any work has gone wrong here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hpd_core import CategorySchema
+from pipelines.catalog.input_files import scan_sources
+from pipelines.catalog.sharding import Shard
+from pipelines.config.extraction import JobConfig
+from pipelines.errors import UsageError
+from pipelines.job.carryover import EarlierRun, has_wildcard, newest_run
+from pipelines.job.clustering.clusters import Clusters
+from pipelines.job.failed_rows import FailedRows
+from pipelines.job.run_plan import Plan, check_resume, find_plan, make_plan, planned_files
+from pipelines.schemas.schema_file import load_schemas
+from pipelines.store.folders import Folder
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedJob:
+    """A job that is checked and planned; nothing has been written for a new one.
+
+    Attributes:
+        earlier: the run that `base` names, whose answers are taken over where nothing has changed.
+        clusters: the catalog dealt anew; None if the job does not want it, or before `run_job` has come to it.
+    """
+
+    config: JobConfig
+    schemas: dict[str, CategorySchema]
+    output: Folder
+    plan: Plan
+    is_new: bool
+    earlier: EarlierRun | None = None
+    clusters: Clusters | None = None
+
+    @property
+    def shards(self) -> Sequence[Shard]:
+        """What is decoded and committed one after the other."""
+        return self.plan.shards if self.clusters is None else self.clusters.shards
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether `shards` are those of the run: before a catalog is clustered they say only where its rows are."""
+        return self.clusters is not None or not self.plan.is_clustered
+
+
+def plan_job(config: JobConfig, limit: int | None = None) -> PlannedJob:
+    """Checks everything that can be checked before any work. Raises `UsageError`."""
+    schemas = load_schemas(config.schemas)
+    output = Folder(config.output)
+    try:
+        stored = find_plan(output)
+    except OSError as error:
+        raise UsageError(f"cannot read output folder {output.uri}: {error}") from error
+    config = _with_base(config, stored, output)
+    files = scan_sources(config.input)
+    if stored is not None:
+        check_resume(stored, make_plan(config, schemas, files, limit), config, output)
+        return PlannedJob(config, schemas, output, stored, is_new=False, earlier=_reopen(config, stored, output))
+    earlier = EarlierRun.open(config.base, output) if config.base is not None else None
+    only = None
+    if config.retry_failed is not None:
+        failed = FailedRows.read(config.retry_failed)
+        failed.check_input(planned_files(files))
+        only = failed.rows
+    plan = make_plan(config, schemas, files, limit, only, earlier.plan.run_id if earlier is not None else None)
+    return PlannedJob(config, schemas, output, plan, is_new=True, earlier=earlier)
+
+
+def _reopen(config: JobConfig, stored: Plan, output: Folder) -> EarlierRun | None:
+    """The base of a run that is continued. One that is gone is done without: what was not taken over yet is decoded."""
+    if config.base is None:
+        return None
+    try:
+        earlier = EarlierRun.open(config.base, output)
+    except UsageError as error:
+        if isinstance(error.__cause__, OSError):
+            raise  # a storage that is away for now: what it holds is not to be paid for again
+        return None
+    return earlier if earlier.plan.run_id == stored.base_run_id else None
+
+
+def _with_base(config: JobConfig, stored: Plan | None, output: Folder) -> JobConfig:
+    """The configuration with one run for its `base`: a pattern is the newest run that it matches, if there is one."""
+    if config.base is None or not has_wildcard(config.base):
+        return config
+    # A run that is continued keeps the base that it began with.
+    base = newest_run(config.base, output) if stored is None else stored.result_config.get("base")
+    return config.model_copy(update={"base": base})

@@ -1,0 +1,139 @@
+"""Stage 1, on CPUs: read a shard, turn rows into records or dead letters, group by category, tokenize."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from hpd_core import EngineConfig, Record
+from hpd_core.types import content_hash, is_encodable
+from pipelines.catalog.readers import SourceRow, original_rows, read_piece
+from pipelines.catalog.rows import Refusal, default_id, to_record
+from pipelines.catalog.sharding import Piece, Shard
+from pipelines.console.json_logs import about
+from pipelines.errors import RunError
+from pipelines.job.carryover import CarryOver
+from pipelines.job.clustering.clustered_rows import from_values, source_piece
+from pipelines.job.context import DeadRow, JobContext, PreparedRecord, PreparedShard
+
+if TYPE_CHECKING:
+    from hpd_core import DocumentTokenizer
+
+logger = logging.getLogger(__name__)
+
+
+def prepare_shard(shard: Shard, job: JobContext) -> PreparedShard:
+    """Reads and checks the shard. Every one of its rows is in `records`, `answered` or `dead` of the answer."""
+    # Loaded once in each worker; that is no work on the shard that came first.
+    tokenizer = _document_tokenizer(job.config.model, job.config.engine)
+    started = time.perf_counter()
+    sizes: list[int] = []
+    if job.clustered_files is None:
+        sources: Sequence[Piece] = shard.pieces
+        outcomes = [outcome for piece in shard.pieces for _, outcome in read_catalog(piece, job, sizes.append)]
+    else:
+        dealt = [row for piece in shard.pieces for row in _read_dealt(piece, job, sizes.append)]
+        sources = _merged_sources([source_piece(values) for values in dealt], job)
+        outcomes = [from_values(values) for values in dealt]
+    records = [outcome for outcome in outcomes if isinstance(outcome, PreparedRecord)]
+    dead = [outcome for outcome in outcomes if isinstance(outcome, DeadRow)]
+    answered: list[PreparedRecord] = []
+    if job.carry_over is not None:
+        records = _carry_over(records, job.carry_over.get())
+        answered = [each for each in records if not each.wanted(job.schemas[each.record.category])]
+        records = [each for each in records if each.wanted(job.schemas[each.record.category])]
+    # Stable, so rows of one category stay in the catalog's order: the engine shares their prefix.
+    records.sort(key=lambda prepared: prepared.record.category)
+    document_ids = tokenizer.encode([prepared.record for prepared in records])
+    seconds = time.perf_counter() - started
+    logger.info("prepared", extra=about(shard.id, records=len(records), dead=len(dead), seconds=seconds))
+    return PreparedShard(shard, records, document_ids, answered, dead, sources, seconds, sum(sizes))
+
+
+def read_catalog(
+    piece: Piece, job: JobContext, on_read: Callable[[int], None] = lambda num_bytes: None
+) -> Iterator[tuple[SourceRow, PreparedRecord | DeadRow]]:
+    """The rows of a piece of the catalog, as read and as checked. Raises as `read_piece`."""
+    source, config = job.files[piece.file], job.config.input
+    rows = read_piece(source.uri, source.format, piece, config.columns, anonymous=config.anonymous, on_read=on_read)
+    return ((row, _take(row, piece.file, job)) for row in rows)
+
+
+def read_originals(piece: Piece, dead: Iterable[DeadRow], job: JobContext) -> dict[int, str]:
+    """Those of the refused rows that lie in the piece, whole, as JSON; by number. Raises as `read_piece`."""
+    # What could not be read has no text.
+    wanted = {row.row for row in dead if row.code != "unreadable" and piece.start <= row.row < piece.stop}
+    if not wanted:
+        return {}
+    source = job.files[piece.file]
+    return original_rows(source.uri, source.format, piece, wanted, anonymous=job.config.input.anonymous)
+
+
+def _read_dealt(piece: Piece, job: JobContext, on_read: Callable[[int], None]) -> Iterator[dict[str, Any]]:
+    assert job.clustered_files is not None
+    uri = job.clustered_files[piece.file]
+    for row in read_piece(uri, "parquet", piece, None, on_read=on_read):
+        if row.values is None:
+            raise RunError(f"{uri} is damaged: {row.problem.message if row.problem else 'a row could not be read'}")
+        yield row.values
+
+
+def _merged_sources(pieces: Sequence[Piece], job: JobContext) -> list[Piece]:
+    """Of a Parquet file one piece is enough: row groups that hold nothing wanted are not read."""
+    lines = [piece for piece in pieces if job.files[piece.file].format != "parquet"]
+    rows = defaultdict(list)
+    for piece in pieces:
+        if job.files[piece.file].format == "parquet":
+            rows[piece.file].append(piece.start)
+    return [*lines, *(Piece(file, min(rows[file]), max(rows[file]) + 1, len(rows[file])) for file in rows)]
+
+
+def _carry_over(records: Sequence[PreparedRecord], earlier: CarryOver) -> list[PreparedRecord]:
+    found = earlier.find([each.input_hash for each in records], [each.record.category for each in records])
+    return [dataclasses.replace(each, carried=found.get(each.input_hash, {})) for each in records]
+
+
+def input_hash(record: Record) -> str:
+    """Equal for records that the model sees alike: their category and their fields, in order."""
+    return content_hash([record.category, list(record.fields.items())])
+
+
+def _take(row: SourceRow, file: int, job: JobContext) -> PreparedRecord | DeadRow:
+    config = job.config.input
+    if row.values is None:
+        return _refuse(file, row.number, row.problem or Refusal("unreadable", "the row could not be read"))
+    record = to_record(row.values, default_id(job.files[file].name, row.number), config, job.schemas)
+    if isinstance(record, Record):
+        return PreparedRecord(file, row.number, record, input_hash(record))
+    product_id, category = row.values.get(config.id or ""), row.values.get(config.category)
+    return _refuse(
+        file,
+        row.number,
+        record,
+        product_id=None if product_id is None or not is_encodable(str(product_id)) else str(product_id),
+        category=category if isinstance(category, str) and is_encodable(category) else None,
+    )
+
+
+def _refuse(
+    file: int, number: int, refusal: Refusal, product_id: str | None = None, category: str | None = None
+) -> DeadRow:
+    return DeadRow(file, number, product_id, category, "prepare", refusal.code, refusal.message)
+
+
+@functools.lru_cache(maxsize=2)
+def _cached_tokenizer(model: str, engine: str) -> DocumentTokenizer:
+    # Imports torch, which takes seconds: `finish` reads rows by this module, and needs no tokenizer.
+    from hpd_core import DocumentTokenizer
+
+    return DocumentTokenizer.from_pretrained(model, EngineConfig.model_validate_json(engine))
+
+
+def _document_tokenizer(model: str, engine: EngineConfig) -> DocumentTokenizer:
+    # Configurations are compared by their text: a worker process keeps its tokenizer from shard to shard.
+    return _cached_tokenizer(model, engine.model_dump_json())

@@ -1,0 +1,83 @@
+"""A look at the results: the attributes of a few products, as a table in the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow.parquet as pq
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from pipelines.console.terminal import printable
+from pipelines.quality.run_answers import answer_probability
+from pipelines.store.folders import Folder
+
+_PARTS_READ = 8
+_MAX_TEXT = 60
+
+
+def preview_table(output: Folder, num_products: int) -> Table | None:
+    """The extracted attributes of `num_products` products, of as many categories as there are. None if there
+    are no products."""
+    products = _pick(_read(output, "products", ["source_file", "source_row", "category"]), num_products)
+    if not products:
+        return None
+    chosen = {_identity(product): index for index, product in enumerate(products)}
+    columns = ["source_file", "source_row", "product_id", "category", "attribute", "value_index"]
+    rows = _read(output, "attributes", [*columns, "value_raw", "status", "num_tokens", "logprob_mean", "evidence"])
+    rows = [row for row in rows if _identity(row) in chosen]
+    rows.sort(key=lambda row: chosen[_identity(row)])  # stable: attributes stay in the schema's order
+
+    table = Table(box=box.SIMPLE_HEAD, title="Extracted attributes", title_justify="left")
+    table.add_column("product")
+    table.add_column("attribute")
+    table.add_column("value", overflow="fold")
+    table.add_column("found in")
+    table.add_column("probability", justify="right")
+    before = None
+    for row in rows:
+        product = _identity(row)
+        if before not in (None, product):
+            table.add_section()
+        label = Text(printable(f"{row['product_id']}\n{row['category']}")) if product != before else Text("")
+        attribute = row["attribute"] if row["value_index"] == 0 else ""
+        probability = answer_probability(row["num_tokens"], row["logprob_mean"])
+        cells = (_value(row), _places(row), "" if probability is None else f"{probability:.2f}")
+        table.add_row(label, Text(printable(attribute)), *cells)
+        before = product
+    return table
+
+
+def _pick(products: Sequence[dict[str, Any]], count: int) -> list[dict[str, Any]]:
+    first_of_category = {product["category"]: product for product in reversed(products)}
+    chosen = [product for product in products if first_of_category[product["category"]] is product][:count]
+    others = [product for product in products if product not in chosen]
+    return chosen + others[: count - len(chosen)]
+
+
+def _read(output: Folder, table: str, columns: list[str]) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for name in output.list(table)[:_PARTS_READ]:
+        with output.open(f"{table}/{name}") as file:
+            rows += pq.read_table(file, columns=columns).to_pylist()
+    return rows
+
+
+def _identity(row: dict[str, Any]) -> tuple[str, int]:
+    return row["source_file"], row["source_row"]
+
+
+def _value(row: dict[str, Any]) -> Text:
+    if row["status"] == "absent":
+        return Text("not stated", style="dim")
+    text = printable(row["value_raw"] or "")
+    short = text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 1]}…"
+    return Text(short) if row["status"] == "value" else Text(f"{row['status']}: {short}", style="yellow")
+
+
+def _places(row: dict[str, Any]) -> Text:
+    """The fields that the value stands in."""
+    names = dict.fromkeys(place["field"] for place in row["evidence"] or ())
+    return Text(printable(", ".join(names)))

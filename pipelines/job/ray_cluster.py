@@ -1,0 +1,161 @@
+"""Starting or joining Ray, quietly, and telling its failures apart."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.exceptions import RayError, RayTaskError
+
+from hpd_core import HPDError
+from pipelines.config.extraction import ActorConfig, JobConfig
+from pipelines.errors import ProcessesDiedError, RunError, UsageError
+
+_ROOT = Path(__file__).resolve().parents[2]
+_CORE_LOG_LEVEL = "RAY_BACKEND_LOG_LEVEL"
+# A worker takes seconds to import what the stages need. By default Ray ends one that has had nothing to do for a second
+# if there are more than CPUs, and soon starts the next.
+_IDLE_WORKERS = ("RAY_idle_worker_killing_time_threshold_ms", "600000")
+
+
+@contextmanager
+def ray_cluster(reserved_cpus: float) -> Iterator[None]:
+    """A Ray that is there for the block: the one already joined, the one at RAY_ADDRESS (`ray job submit` sets
+    it), else a local one that ends with the block. `reserved_cpus`: what the job's long-lived actors hold."""
+    _quiet()
+    if ray.is_initialized():
+        yield
+        return
+    # Ray's C++ core writes to the driver's stderr, past `logging`: a warning for every actor that may restart.
+    os.environ.setdefault(_CORE_LOG_LEVEL, "fatal")
+    common: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if os.environ.get("RAY_ADDRESS"):
+        with _held_back_stderr():
+            ray.init(**common)
+    else:
+        os.environ.setdefault(*_IDLE_WORKERS)
+        # The actors, and at least one CPU for reading and writing beside them, even on the smallest machine.
+        num_cpus = max(os.cpu_count() or 1, math.ceil(reserved_cpus) + 1)
+        # Workers do not start in our folder with our path: without this they would not find this checkout.
+        path = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
+        environment = {"env_vars": {"PYTHONPATH": path, _CORE_LOG_LEVEL: "info"}}
+        with _held_back_stderr():
+            ray.init("local", num_cpus=num_cpus, include_dashboard=False, runtime_env=environment, **common)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+@contextmanager
+def _held_back_stderr() -> Iterator[None]:
+    """Keeps from the terminal what processes write while Ray starts, unless it does not start."""
+    sys.stderr.flush()
+    terminal = os.dup(2)
+    with tempfile.TemporaryFile() as held:
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            held.seek(0)
+            os.write(terminal, held.read())
+            raise
+        finally:
+            os.dup2(terminal, 2)
+            os.close(terminal)
+
+
+def _quiet() -> None:
+    # Our own progress is the one to watch; Ray's details stay in its log files.
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = False
+    context.print_on_execution_start = False
+    # What a stage raises is to be told apart; Ray's own exception around it does not carry it over to the driver.
+    context.raise_original_map_exception = True
+    # A model may load for long, and the search for a bad record commits nothing for long: our own limit is
+    # retries.max_minutes.
+    context.execution_no_progress_timeout_s = -1
+    for name in ("ray", "ray.data", "ray.train"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
+def num_cpus() -> int:
+    """CPUs of this node that the process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def num_gpus_per_actor(config: JobConfig) -> float:
+    """What an actor reserves: as configured, or one GPU (as many as share a model) where the cluster has any."""
+    if config.actors.num_gpus is not None:
+        return config.actors.num_gpus
+    resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    return float(config.engine.tensor_parallel) if resources.get("GPU", 0) >= 1 else 0.0
+
+
+def resource_note(actors: ActorConfig, num_gpus: float) -> str | None:
+    """What to tell the user where the cluster, as it is now, cannot hold the engines or leaves no CPU beside them.
+
+    Only a note: on a cluster that grows, nodes may be on their way. `num_gpus`: from `num_gpus_per_actor`.
+    """
+    resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    if num_gpus * actors.min > resources.get("GPU", 0.0):
+        return (
+            f"Note: {num_gpus * actors.min:g} GPUs are wanted (actors.min {actors.min}, {num_gpus:g} an actor), the "
+            f"cluster has {resources.get('GPU', 0.0):g} now. If it does not grow, the job waits for ever."
+        )
+    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    largest = max((node["Resources"].get("GPU", 0.0) for node in nodes if node["Alive"]), default=0.0)
+    if num_gpus > largest:
+        return (
+            f"Note: an actor wants {num_gpus:g} GPUs of one node, the largest node has {largest:g} now. If no larger "
+            f"one comes, the job waits for ever."
+        )
+    num_cpus = resources.get("CPU", 0.0)
+    reserved = actors.max * actors.num_cpus
+    if num_cpus == 0 or reserved <= num_cpus - 0.5:
+        return None
+    return (
+        f"Note: actors.max x actors.num_cpus = {reserved:g} reserves all {num_cpus:g} CPUs of the cluster as it is "
+        f"now. Reading and writing need one too: if the cluster does not grow, the job waits for ever."
+    )
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """The error and what is behind it, through Ray's wrapping."""
+    seen: list[BaseException] = []
+    cause: BaseException | None = error
+    while cause is not None and cause not in seen:
+        seen.append(cause)
+        yield cause
+        if isinstance(cause, RayTaskError):
+            cause = cause.cause if isinstance(cause.cause, BaseException) else None
+        else:
+            cause = cause.__cause__
+
+
+def explain(error: BaseException) -> Exception | None:
+    """The `UsageError` or `RunError` behind what Ray raised; None if it is a bug of ours."""
+    # A `RayTaskError` is often of its cause's own class as well, with the whole remote stack trace for its message.
+    seen = [cause for cause in causes(error) if not isinstance(cause, RayTaskError)]
+    for cause in seen:
+        if isinstance(cause, HPDError):
+            return RunError(str(cause))
+        if isinstance(cause, (UsageError, RunError)):
+            return type(cause)(str(cause.args[0]) if cause.args else str(cause))
+        if isinstance(cause, OSError) and cause.errno is not None:
+            return RunError(str(cause))  # a full disk, no permission, no network
+    system = [cause for cause in seen if isinstance(cause, RayError)]
+    if system:
+        lines = str(system[-1]).strip().splitlines() or [type(system[-1]).__name__]
+        # Of an actor that did not start, the reason stands at the end of its stack trace.
+        has_not_started = getattr(system[-1], "actor_init_failed", False)
+        return ProcessesDiedError(f"Ray stopped the run: {lines[-1] if has_not_started else lines[0]}")
+    return None

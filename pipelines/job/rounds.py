@@ -1,0 +1,179 @@
+"""Decodes what is left of a run, on Ray: round after round, as long as they get on."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import secrets
+from pathlib import Path
+
+from fsspec.implementations.local import LocalFileSystem
+from rich.console import Console
+
+from pipelines.config.extraction import JobConfig
+from pipelines.errors import BudgetError, ProcessesDiedError, RunError, UsageError
+from pipelines.job.carryover import CarryIndex, CarryOver
+from pipelines.job.context import CarryOverRef, JobContext, SourceRef
+from pipelines.job.preflight import PlannedJob
+from pipelines.store.folders import open_filesystem
+from pipelines.store.lease import RunLease
+from pipelines.store.ledger import Ledger
+from pipelines.store.totals import Totals
+
+
+def decode_pending(
+    job: PlannedJob, ledger: Ledger, totals: Totals, counted: set[int], lease: RunLease, console: Console
+) -> PlannedJob:
+    """Commits every shard that is not committed. Raises as `run_job`, or `BudgetError`.
+
+    `totals` grow by every committed shard that is not in `counted`, the shards they hold already. Returns the job as it
+    is cut now.
+    """
+    # Ray takes seconds to import: runs that are refused or finished do without.
+    from pipelines.job.dataset import build_dataset
+    from pipelines.job.ray_cluster import explain, num_gpus_per_actor, ray_cluster, resource_note
+
+    with ray_cluster(job.config.actors.max * job.config.actors.num_cpus):
+        num_gpus = num_gpus_per_actor(job.config)
+        if (note := resource_note(job.config.actors, num_gpus)) is not None:
+            console.print(note)
+        if job.config.base is not None and job.earlier is None:
+            console.print(
+                f"Note: {job.config.base} is not the run any more with which this one began: the rest is decoded."
+            )
+        try:
+            job = _clustered(job, ledger, lease, console)
+            carry_over = _carry_over(job, ledger, num_gpus, console)
+        except Exception as error:
+            raise explain(error) or error from error
+        while True:
+            lease.check()
+            committed = ledger.committed()
+            # A commit of which this driver was not told costs as much as any: made as a round broke off, or by a task
+            # that outlived the session before.
+            for manifest in ledger.manifests(committed - counted):
+                totals.add(manifest)
+            counted |= committed
+            pending = [shard for shard in job.shards if shard.id not in committed]
+            if not pending:
+                return job
+            if _is_spent(job.config, totals):
+                raise BudgetError(_budget_message(job.config, totals))
+            num_parts_done = ledger.num_parts_done()
+            try:
+                for row in build_dataset(pending, job_context(job, ledger, carry_over), num_gpus).iter_rows():
+                    totals.add(json.loads(row["summary"]))
+                    counted.add(row["shard"])
+                    if lease.is_lost or _is_spent(job.config, totals):
+                        break
+            except Exception as error:
+                explained = explain(error)
+                if explained is None:
+                    raise
+                # Actors that have died too often end a round, and so does a storage that is away. As long as rounds get
+                # on, begin another.
+                has_committed = ledger.committed() != committed
+                if isinstance(explained, ProcessesDiedError):
+                    is_stuck = not has_committed and ledger.num_parts_done() == num_parts_done
+                else:
+                    is_stuck = isinstance(explained, UsageError) or not has_committed
+                    # What was being decoded when the round ended has not failed.
+                    ledger = Ledger(job.output, session=secrets.token_hex(4))
+                if is_stuck:
+                    raise explained from error
+
+
+def _clustered(job: PlannedJob, ledger: Ledger, lease: RunLease, console: Console) -> PlannedJob:
+    """The job with its catalog dealt anew, if it wants that.
+
+    A node that is lost takes along what it held of the shuffle, which Ray does not make again: the pass is repeated.
+    """
+    from pipelines.job.clustering.shuffle import cluster_catalog, is_lost_node
+
+    if job.is_cut:
+        return job
+    for tries_left in reversed(range(1 + job.config.retries.max_task_retries)):
+        lease.check()
+        try:
+            clusters = cluster_catalog(job, job_context(job, ledger), console)
+            return dataclasses.replace(job, clusters=clusters)
+        except Exception as error:
+            # What is wrong with the catalog or the storage is so the next time, too.
+            if not is_lost_node(error):
+                raise
+            if tries_left == 0:
+                raise RunError(
+                    f"clustering was interrupted {1 + job.config.retries.max_task_retries} times by the loss of a node "
+                    "or a process; start the job again, on nodes that stay"
+                ) from error
+            console.print("Clustering was interrupted: a node or a process is gone. Once more.")
+    raise AssertionError("the last try returns or raises")
+
+
+def _is_spent(config: JobConfig, totals: Totals) -> bool:
+    """Whether the run may not go on for its cost: it is too high, or there is a budget and nobody knows the cost."""
+    budget = config.cost.max_usd
+    return budget is not None and (totals.priced_shards < totals.shards or totals.metrics["cost_billed"] >= budget)
+
+
+def _budget_message(config: JobConfig, totals: Totals) -> str:
+    budget, cost = config.cost.max_usd, totals.metrics["cost_billed"]
+    if totals.priced_shards < totals.shards:
+        return f"there is a budget of ${budget:g} and no price: set cost.usd_per_hour to what a machine costs"
+    return (
+        f"the engines have cost ${cost:,.2f} for {totals.rows:,} rows, the budget is ${budget:g} (--max-cost-usd). "
+        f"Everything committed is kept"
+    )
+
+
+def _carry_over(job: PlannedJob, ledger: Ledger, num_gpus: float, console: Console) -> CarryOverRef | None:
+    """What can be taken over from the run that `base` names; None if nothing can."""
+    import ray
+
+    from pipelines.job.dataset import describe_engine
+
+    if job.earlier is None or job.earlier.obstacles(job.config):
+        return None
+    carriable = job.earlier.carriable(job.config, job.schemas)
+    if not carriable:
+        return None
+    # Before the engine is loaded: its node is not to wait, and perhaps be given back, while a large run is looked up.
+    console.print(f"Looking up what run {job.earlier.plan.run_id} has answered.")
+    index = CarryIndex.build(job.earlier.folder)
+    if not ledger.engine():
+        console.print(f"Loading the engine once, to compare it with that of run {job.earlier.plan.run_id}.")
+        ledger.check_engine(describe_engine(_portable(job.config), num_gpus))
+    if job.earlier.obstacles(job.config, ledger.engine()):
+        return None
+    return CarryOverRef(job.earlier.plan.run_id, ray.put(CarryOver(job.earlier.folder, carriable, index)))
+
+
+def job_context(job: PlannedJob, ledger: Ledger, carry_over: CarryOverRef | None = None) -> JobContext:
+    """What every process of the run is told."""
+    files = [SourceRef(file.name, _absolute(file.name), file.format) for file in job.plan.files]
+    clustered = None
+    if job.clusters is not None:
+        clustered = [f"{job.output.absolute_uri}/{name}" for name in job.clusters.files]
+    return JobContext(
+        config=_portable(job.config),
+        schemas=job.schemas,
+        schema_hash=job.plan.schema_hash,
+        run_id=job.plan.run_id,
+        session=ledger.session,
+        output=job.output,
+        files=files,
+        carry_over=carry_over,
+        clustered_files=clustered,
+    )
+
+
+def _portable(config: JobConfig) -> JobConfig:
+    """The configuration for a process with another working directory."""
+    if config.adapter is None or not (folder := Path(config.adapter).expanduser()).is_dir():
+        return config
+    return config.model_copy(update={"adapter": str(folder.absolute())})
+
+
+def _absolute(name: str) -> str:
+    filesystem, path = open_filesystem(name)
+    return path if isinstance(filesystem, LocalFileSystem) else name

@@ -1,0 +1,185 @@
+"""The plan of a run: written before any work, the one thing a resume goes by."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from hpd_core import CategorySchema
+from pipelines.catalog.input_files import SourceFile
+from pipelines.catalog.sharding import Shard, plan_shards, shard_from_dict, tokens_per_row
+from pipelines.config.extraction import JobConfig, config_hash, result_config
+from pipelines.errors import UsageError
+from pipelines.schemas.schema_file import schemas_hash
+from pipelines.store.folders import Folder
+from pipelines.store.ledger import Ledger
+
+PLAN_NAME = "_plan.json"
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFile:
+    """An input file as the plan remembers it."""
+
+    name: str
+    format: str
+    size: int
+    fingerprint: str
+    num_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run does, in full.
+
+    Attributes:
+        result_config: the part of the configuration that decides results; a resume must not change it.
+        limit: only the first rows of the catalog are taken; None for all.
+        shards: the catalog cut in its own order.
+        base_run_id: the run from which answers are taken over, if there is one.
+        is_clustered: the rows of these shards are dealt anew before they are decoded (pipelines/clustering).
+    """
+
+    run_id: str
+    created_at: str
+    result_config: Mapping[str, Any]
+    config_hash: str
+    schema_hash: str
+    limit: int | None
+    files: Sequence[PlannedFile]
+    shards: Sequence[Shard]
+    base_run_id: str | None = None
+    is_clustered: bool = False
+
+    @property
+    def num_rows(self) -> int:
+        """Rows that the run takes in."""
+        return sum(shard.num_rows for shard in self.shards)
+
+    @property
+    def estimated_tokens(self) -> int:
+        """Tokens of all shards, roughly."""
+        return sum(shard.estimated_tokens for shard in self.shards)
+
+    def to_json(self) -> bytes:
+        """The plan as stored."""
+        return json.dumps({"version": _VERSION, **asdict(self)}, ensure_ascii=False).encode()
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any], place: str) -> Plan:
+        """Reads a stored plan. Raises `UsageError` if another version of the project wrote it."""
+        if data.get("version") != _VERSION:
+            raise UsageError(f"{place} was written by another version of this project; use another output folder")
+        shards = [shard_from_dict(shard) for shard in data["shards"]]
+        files = [PlannedFile(**file) for file in data["files"]]
+        return cls(**{**{key: data[key] for key in data if key != "version"}, "files": files, "shards": shards})
+
+
+def planned_files(files: Sequence[SourceFile]) -> list[PlannedFile]:
+    """Input files as a plan remembers them."""
+    return [PlannedFile(file.name, file.format, file.size, file.fingerprint, file.num_rows) for file in files]
+
+
+def make_plan(
+    config: JobConfig,
+    schemas: Mapping[str, CategorySchema],
+    files: Sequence[SourceFile],
+    limit: int | None,
+    only: Mapping[str, Sequence[int]] | None = None,
+    base_run_id: str | None = None,
+) -> Plan:
+    """A new plan; nothing is written. `only`: the rows to take, by file; None for all."""
+    return Plan(
+        run_id=config.run_id or _new_run_id(),
+        created_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        result_config=result_config(config),
+        config_hash=config_hash(config),
+        schema_hash=schemas_hash(schemas),
+        limit=limit,
+        files=planned_files(files),
+        shards=plan_shards(files, config.shards, tokens_per_row(schemas), config.actors.max, limit, only),
+        base_run_id=base_run_id,
+        is_clustered=config.shards.cluster_by_category,
+    )
+
+
+def find_plan(output: Folder) -> Plan | None:
+    """The plan in the output folder, or None if the folder is empty or missing.
+
+    Raises `UsageError` if something else than a run lies there.
+    """
+    output.require()
+    data = output.read_json(PLAN_NAME)
+    if data is not None:
+        return Plan.from_json(data, output.describe(PLAN_NAME))
+    if not output.is_empty():
+        raise UsageError(f"output folder {output.uri} is not empty and holds no run ({PLAN_NAME}); use another")
+    return None
+
+
+def find_finished(uri: str, key: str) -> tuple[Folder, Plan, dict[str, Any]]:
+    """Folder, plan and manifest of the finished run that the setting `key` names. Raises `UsageError` if it is none."""
+    folder = Folder(uri)
+    try:
+        plan, manifest = find_plan(folder), Ledger(folder, "").finished()
+    except OSError as error:
+        raise UsageError(f"{key}: cannot read {uri}: {error}") from error
+    if plan is None:
+        raise UsageError(f"{key}: there is no run in {uri}")
+    if manifest is None:
+        raise UsageError(f"{key}: the run in {uri} is not finished; finish it, or name another")
+    return folder, plan, manifest
+
+
+def check_resume(old: Plan, new: Plan, config: JobConfig, output: Folder) -> None:
+    """Raises `UsageError`, naming the difference, unless `new` asks for the same work as the stored `old`."""
+    place = f"output folder {output.uri} belongs to run {old.run_id!r}"
+    way_out = "use another output folder, or put it back to continue"
+    if config.run_id is not None and config.run_id != old.run_id:
+        raise UsageError(f"{place}, not {config.run_id!r}; use another output folder, or drop the run id to continue")
+    # Not by the hashes: a key that is null, and that there was not yet when the run began, is no difference.
+    if changes := "; ".join(differences(old.result_config, new.result_config)):
+        raise UsageError(f"{place}, which has another configuration: {changes}. {way_out[0].upper()}{way_out[1:]}")
+    if old.schema_hash != new.schema_hash:
+        raise UsageError(f"{place}, and the schemas in {config.schemas} have changed since; {way_out}")
+    if old.limit != new.limit:
+        raise UsageError(f"{place}, which has --limit {old.limit}, not {new.limit}; {way_out}")
+    if list(old.files) != list(new.files):
+        changes = "; ".join(file_differences(old.files, new.files)[:3])
+        raise UsageError(f"{place}, and the input has changed since: {changes}; {way_out}")
+
+
+def _new_run_id() -> str:
+    return f"{datetime.datetime.now(datetime.UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+
+
+def differences(old: Any, new: Any) -> list[str]:
+    """What two configurations as plain data differ in, one line a key."""
+    return [f"{key}: {before!r} -> {after!r}" for key, before, after in changed_keys(old, new)]
+
+
+def changed_keys(old: Any, new: Any, key: str = "") -> list[tuple[str, Any, Any]]:
+    """The (dotted) keys in which two configurations as plain data differ, with their values; None for a missing one."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        keys = dict.fromkeys([*old, *new])
+        pairs = ((f"{key}.{name}".lstrip("."), old.get(name), new.get(name)) for name in keys)
+        return [
+            change for name, before, after in pairs if before != after for change in changed_keys(before, after, name)
+        ]
+    return [(key, old, new)]
+
+
+def file_differences(old: Sequence[PlannedFile], new: Sequence[PlannedFile]) -> list[str]:
+    """What two lists of input files differ in, one line a file."""
+    before, after = {file.name: file for file in old}, {file.name: file for file in new}
+    gone = [f"{name} is gone" for name in before if name not in after]
+    added = [f"{name} is new" for name in after if name not in before]
+    changed = [f"{name} has changed" for name in before if name in after and before[name] != after[name]]
+    if not (changed or gone or added) and list(before) != list(after):
+        return ["the order of the files has changed"]
+    return changed + gone + added

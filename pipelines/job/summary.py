@@ -1,0 +1,141 @@
+"""The end of a run in words for people and in one JSON object for machines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+
+from pipelines.console.exit_codes import EXIT_CLEAN, EXIT_INCOMPLETE
+from pipelines.console.progress import describe_counts, format_seconds
+from pipelines.console.terminal import printable
+from pipelines.job.base_changes import Changes
+from pipelines.job.carryover import EarlierRun
+from pipelines.job.driver import Outcome
+from pipelines.job.preflight import PlannedJob
+from pipelines.store.tables import TABLES
+from pipelines.store.totals import Totals
+
+
+def exit_code(outcome: Outcome, max_dead_letter_share: float) -> int:
+    """0, or 3 if rows are unaccounted for or more were dead-lettered than the configuration allows."""
+    if outcome.discrepancy is not None or outcome.totals.dead_letter_share > max_dead_letter_share:
+        return EXIT_INCOMPLETE
+    return EXIT_CLEAN
+
+
+def print_outcome(console: Console, job: PlannedJob, outcome: Outcome) -> None:
+    """What happened, and where the results are."""
+    totals, allowed = outcome.totals, job.config.max_dead_letter_share
+    if outcome.was_finished:
+        console.print(f"Run {outcome.plan.run_id} is finished already; nothing was done.")
+    speed = ""
+    if outcome.products_per_second is not None:
+        speed = (
+            f" in {format_seconds(outcome.seconds)} ({outcome.products_per_second:,.2f} products/s, loading included)"
+        )
+    console.print(
+        f"[bold]{totals.products:,} products[/] of {totals.rows:,} rows extracted{speed}",
+        highlight=False,
+        soft_wrap=True,
+    )
+    console.print(f"  values       {describe_counts(totals.statuses)}", highlight=False)
+    console.print(f"  dead letters {describe_counts(totals.reasons)}", highlight=False)
+    if totals.priced_shards:
+        console.print(f"  cost         {_describe_cost(totals)}", highlight=False, soft_wrap=True)
+    if outcome.changes is not None:
+        _print_changes(console, outcome.changes)
+    for table in TABLES:
+        console.print(f"  {table:12} {job.output.describe(table)}/*.parquet", highlight=False, soft_wrap=True)
+    for note in outcome.notes:
+        console.print(f"[bold yellow]Note:[/] {escape(note)}", highlight=False, soft_wrap=True)
+    if outcome.discrepancy is not None:
+        console.print(f"[bold red]The counts do not add up:[/] {outcome.discrepancy}", highlight=False)
+    elif totals.dead_letter_share > allowed:
+        console.print(
+            f"[bold red]{totals.dead_letter_share:.1%} of the rows are dead-lettered[/], "
+            f"max_dead_letter_share allows {allowed:.1%}: exit code {EXIT_INCOMPLETE}",
+            highlight=False,
+        )
+
+
+def _describe_cost(totals: Totals) -> str:
+    billed, useful = totals.metrics["cost_billed"], totals.metrics["cost_useful"]
+    text = f"${billed:,.2f} for the engines, ${useful:,.2f} of it computing"
+    if totals.products:
+        text += f"; ${billed / totals.products * 1000:,.3f} per 1,000 products"
+    if totals.priced_shards < totals.shards:
+        text += f" (only {totals.priced_shards:,} of {totals.shards:,} shards have a price)"
+    return text
+
+
+def _print_changes(console: Console, changes: Changes) -> None:
+    console.print(
+        f"  since {escape(changes.base_run_id)}: {changes.carried:,} carried over, {changes.completed:,} completed, "
+        f"{changes.decoded_again:,} decoded again, {changes.new:,} new, {changes.dropped:,} dropped",
+        highlight=False,
+        soft_wrap=True,
+    )
+    if changes.obstacles:
+        console.print(
+            f"[bold yellow]Note:[/] nothing was carried over from {escape(changes.base)}, which was decoded otherwise: "
+            f"{escape('; '.join(changes.obstacles))}",
+            highlight=False,
+            soft_wrap=True,
+        )
+
+
+def outcome_json(job: PlannedJob, outcome: Outcome, code: int) -> dict[str, Any]:
+    """The totals for machines."""
+    return {
+        "run_id": outcome.plan.run_id,
+        "exit_code": code,
+        "was_finished": outcome.was_finished,
+        "output": job.output.uri,
+        "seconds": round(outcome.seconds, 3),
+        "products_per_second": outcome.products_per_second,
+        "discrepancy": outcome.discrepancy,
+        "notes": list(outcome.notes),
+        "changes": outcome.changes.to_dict() if outcome.changes is not None else None,
+        **outcome.totals.to_dict(),
+    }
+
+
+def print_plan(console: Console, job: PlannedJob, categories: dict[str, int]) -> None:
+    """What a run would do."""
+    plan = job.plan
+    console.print(f"Plan of run {plan.run_id} ({'new' if job.is_new else 'stored'}); nothing was started.")
+    for label, value in plan_json(job, categories).items():
+        if isinstance(value, int):
+            console.print(f"  {label.replace('_', ' '):17} {value:,}", highlight=False)
+    console.print(f"  output            {job.output.uri}", highlight=False, soft_wrap=True)
+    if job.earlier is not None:
+        console.print(f"  base              {_describe_base(job, job.earlier)}", highlight=False, soft_wrap=True)
+    width = max((len(name) for name in categories), default=0)
+    for name, count in sorted(categories.items(), key=lambda item: (-item[1], item[0])):
+        schema = job.schemas.get(name)
+        note = f"{len(schema.attributes)} attributes" if schema else "no schema: will be dead-lettered"
+        console.print(f"    {printable(name) or '(none)':{width}}  {count:>9,}  {note}", highlight=False, markup=False)
+
+
+def _describe_base(job: PlannedJob, earlier: EarlierRun) -> str:
+    obstacles = earlier.obstacles(job.config)
+    if obstacles:
+        return f"run {earlier.plan.run_id}; nothing can be carried over: {'; '.join(obstacles)}"
+    carriable = earlier.carriable(job.config, job.schemas)
+    num_attributes = sum(len(schema.attributes) for schema in job.schemas.values())
+    unchanged = sum(map(len, carriable.values()))
+    return f"run {earlier.plan.run_id}; {unchanged} of {num_attributes} attributes are unchanged"
+
+
+def plan_json(job: PlannedJob, categories: dict[str, int]) -> dict[str, Any]:
+    """The plan for machines."""
+    return {
+        "files": len(job.plan.files),
+        "rows": job.plan.num_rows,
+        "categories": len(categories),
+        "shards": len(job.plan.shards),
+        "estimated_tokens": job.plan.estimated_tokens,
+        "rows_by_category": categories,
+    }

@@ -1,0 +1,302 @@
+"""A labelling job from its catalog to its manifest. The command line is `pipelines/label.py`."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any, NamedTuple
+
+from rich.console import Console
+
+from hpd_core import CategorySchema, Record
+from pipelines.catalog.input_files import SourceFile, scan_sources
+from pipelines.catalog.rows import Refusal, default_id, to_record
+from pipelines.config.labelling import LabelConfig, OpenAITeacherConfig
+from pipelines.errors import RunError, UsageError
+from pipelines.labelling.chosen_rows import ChosenRows
+from pipelines.labelling.label_files import LabelFiles, LabelTotals, RowKey
+from pipelines.labelling.pacing import BudgetReached
+from pipelines.labelling.progress_lines import LabelProgress
+from pipelines.labelling.teachers import ENDING, UNANSWERED, USELESS, SelfTeacher, Teacher, Verdict
+from pipelines.schemas.schema_file import load_schemas, schemas_hash
+
+# Refused questions before any answer that show the configuration to be wrong, not the products.
+_MAX_REFUSED_AT_START = 3
+
+
+@dataclass(frozen=True, slots=True)
+class LabelOutcome:
+    """How a session ended.
+
+    Attributes:
+        chosen: rows that this session was to label.
+        asked: products that the teacher was asked about in this session.
+        was_finished: nothing was left to do.
+        stopped: why the money's limit stopped it; None if it went to the end.
+        faults: error answers of the endpoint that were overcome or not, by HTTP status.
+    """
+
+    totals: LabelTotals
+    chosen: int
+    asked: int
+    seconds: float
+    faults: Mapping[str, int]
+    was_finished: bool = False
+    stopped: str | None = None
+
+    @property
+    def products(self) -> int:
+        """Rows that were chosen for labelling, now or by an earlier session that chose more."""
+        return max(self.chosen, len(self.totals.labelled) + len(self.totals.rejected))
+
+    @property
+    def open_products(self) -> int:
+        """Of these, neither labelled nor rejected yet, or without their second question."""
+        unasked = sum(reason in ENDING for reason in self.totals.rejected.values())
+        return self.products - len(self.totals.labelled) - len(self.totals.rejected) + unasked
+
+
+def run_labelling(
+    config: LabelConfig, console: Console, *, limit: int | None = None, retry_rejected: bool = False
+) -> LabelOutcome:
+    """Labels what has no labels yet. Raises `UsageError` or `RunError`; whatever was written then stays."""
+    if limit is not None and config.sample is not None:
+        raise UsageError("--limit takes the first rows and 'sample' draws some: give one of the two")
+    schemas = load_schemas(config.schemas)
+    files = scan_sources(config.input)
+    rows = ChosenRows(files, config, limit)
+    with LabelFiles(config.output, schemas) as output:
+        manifest = _check_resume(config, files, schemas, output)
+        job = _Job(config, schemas, output, rows, retry_rejected)
+        first = next(job.todo, None)
+        if first is None:
+            return LabelOutcome(output.totals, rows.count, 0, 0.0, {}, was_finished=True)
+        job.todo = itertools.chain([first], job.todo)
+        teacher = _teacher(config, schemas, output.totals)
+        started = time.monotonic()
+        stopped, status = None, "stopped"
+        if not output.is_new:
+            done = f"{len(output.totals.labelled):,} labelled, {len(output.totals.rejected):,} rejected"
+            console.print(f"Continuing {config.output}: {done} so far.", highlight=False, soft_wrap=True)
+        with LabelProgress(console, output.totals, rows.count) as progress:
+            try:
+                stopped = asyncio.run(job.run(teacher, progress, manifest))
+                status = "stopped" if stopped else "finished"
+            finally:
+                seconds = time.monotonic() - started
+                if job.has_started:
+                    total = manifest.get("seconds", 0.0) + seconds
+                    output.write_manifest(
+                        {**manifest, "status": status, **output.totals.to_dict(), "seconds": round(total, 3)}
+                    )
+        outcome = LabelOutcome(output.totals, rows.count, job.num_asked, seconds, dict(teacher.faults), stopped=stopped)
+        if stopped is None and job.num_accounted != rows.count:
+            raise RunError(f"{rows.count} rows were chosen, but {job.num_accounted} are labelled or rejected")
+        return outcome
+
+
+class _Todo(NamedTuple):
+    """A row without a verdict that stands; id and category as far as they can be read."""
+
+    key: RowKey
+    record: Record | Refusal
+    product_id: str | None = None
+    category: str | None = None
+
+
+class _Job:
+    """The work of one session."""
+
+    def __init__(
+        self,
+        config: LabelConfig,
+        schemas: Mapping[str, CategorySchema],
+        output: LabelFiles,
+        rows: ChosenRows,
+        retry_rejected: bool,
+    ) -> None:
+        self.num_asked = self.num_accounted = 0
+        self.has_started = False
+        self.todo: Iterator[_Todo] = self._missing(
+            rows, schemas, UNANSWERED | USELESS if retry_rejected else UNANSWERED
+        )
+        self._config, self._output, self._totals = config, output, output.totals
+        self._failures_in_a_row = 0
+        self._has_answered = False
+        self._refused: list[tuple[RowKey, Record, Verdict]] = []
+        self._all_refused: UsageError | None = None
+        self._end: RunError | UsageError | BudgetReached | None = None
+
+    async def run(self, teacher: Teacher, progress: LabelProgress, manifest: Mapping[str, Any]) -> str | None:
+        """Asks about everything; why it stopped before the end for money, or None."""
+        async with teacher:
+            self._output.write_manifest({**manifest, "status": "running"})
+            self.has_started = True
+            show = asyncio.create_task(progress.keep_showing(self._config.log_seconds))
+            try:
+                async with asyncio.TaskGroup() as workers:
+                    for _ in range(teacher.num_workers):
+                        workers.create_task(self._work(teacher))
+            except BaseExceptionGroup as group:
+                raise group.exceptions[0] from None
+            finally:
+                show.cancel()
+                if not isinstance(self._end, UsageError):
+                    # Refused before anything was answered, but not often enough to blame the configuration.
+                    self._write_refused(teacher)
+        if isinstance(self._end, RunError | UsageError):
+            raise self._end
+        return str(self._end) if self._end is not None else None
+
+    async def _work(self, teacher: Teacher) -> None:
+        while self._end is None and (batch := self._next_batch(teacher.batch_size)):
+            try:
+                verdicts = await teacher.label([record for _, record in batch])
+            except (RunError, UsageError, BudgetReached) as error:
+                # The others bring home what is under way: it is paid.
+                self._stop(error)
+                return
+            for (key, record), verdict in zip(batch, verdicts, strict=True):
+                self._take(key, record, verdict, teacher)
+
+    def _next_batch(self, size: int) -> list[tuple[RowKey, Record]]:
+        batch: list[tuple[RowKey, Record]] = []
+        for todo in self.todo:
+            if isinstance(todo.record, Refusal):
+                self._output.add_refusal(todo.key, todo.record, todo.product_id, todo.category)
+                self.num_accounted += 1
+                continue
+            batch.append((todo.key, todo.record))
+            if len(batch) == size:
+                break
+        return batch
+
+    def _take(self, key: RowKey, record: Record, verdict: Verdict, teacher: Teacher) -> None:
+        self.num_asked += 1
+        if verdict.reason == "refused" and not verdict.is_answered and not self._has_answered:
+            self._refused.append((key, record, verdict))
+            if len(self._refused) >= _MAX_REFUSED_AT_START and self._end is None:
+                self._end = self._all_refused = UsageError(f"the teacher refuses every question: {verdict.message}")
+            return
+        if verdict.reason in ENDING:
+            end = BudgetReached if verdict.reason == "no_budget" else RunError
+            self._stop(end(verdict.message))
+        if verdict.is_answered:
+            if self._end is not None and self._end is self._all_refused:
+                # An answer was under way: nothing is wrong with the configuration.
+                self._stop(RunError(f"the teacher refused the first questions: {self._refused[-1][2].message}"))
+            self._has_answered = True
+            self._write_refused(teacher)
+        self._write(key, record, verdict, teacher)
+        if verdict.reason not in UNANSWERED:
+            self._failures_in_a_row = 0
+        elif verdict.reason not in ENDING:
+            self._failures_in_a_row += 1
+            if self._failures_in_a_row >= self._config.max_consecutive_failures:
+                count = self._failures_in_a_row
+                self._stop(RunError(f"{count} products in a row got no answer, the last one: {verdict.message}"))
+
+    def _stop(self, end: RunError | UsageError | BudgetReached) -> None:
+        """Nothing more is asked. The first reason is told, but that all is refused gives way to a plainer one."""
+        if self._end is None or self._end is self._all_refused:
+            self._end = end
+
+    def _write_refused(self, teacher: Teacher) -> None:
+        for key, record, verdict in self._refused:
+            self._write(key, record, verdict, teacher)
+        self._refused.clear()
+
+    def _write(self, key: RowKey, record: Record, verdict: Verdict, teacher: Teacher) -> None:
+        self._output.add_verdict(key, record, verdict, teacher.provenance(record.category))
+        self.num_accounted += 1
+
+    def _missing(
+        self, rows: ChosenRows, schemas: Mapping[str, CategorySchema], again: frozenset[str]
+    ) -> Iterator[_Todo]:
+        columns = self._config.input
+        for file, row in rows.read():
+            key = RowKey(file.name, row.number)
+            reason = self._totals.rejected.get(key)
+            if key in self._totals.labelled or (reason is not None and reason not in again):
+                self.num_accounted += 1
+                continue
+            if row.values is None:
+                yield _Todo(key, row.problem or Refusal("unreadable", "the row could not be read"))
+                continue
+            record: Record | Refusal = to_record(row.values, default_id(file.name, row.number), columns, schemas)
+            if isinstance(record, Record):
+                holder = self._totals.holders.setdefault(record.id, key)
+                if holder != key:
+                    place = f"{holder.file}, row {holder.row}"
+                    record = Refusal("doubled_id", f"the id {record.id!r} is that of {place}: a gold file has it once")
+            product_id, category = row.values.get(columns.id or ""), row.values.get(columns.category)
+            yield _Todo(
+                key,
+                record,
+                None if product_id is None else str(product_id),
+                category if isinstance(category, str) else None,
+            )
+
+
+def _check_resume(
+    config: LabelConfig, files: Sequence[SourceFile], schemas: Mapping[str, CategorySchema], output: LabelFiles
+) -> dict[str, Any]:
+    """The manifest to go on with. Raises `UsageError` if labels of two kinds would be mixed in one file."""
+    identity = {
+        "teacher": config.teacher.result_config(),
+        "input": {
+            "files": {file.name: file.fingerprint for file in files},
+            "id": config.input.id,
+            "category": config.input.category,
+            "fields": [list(field) for field in config.input.fields.items()],
+            "list_separator": config.input.list_separator,
+        },
+        "schemas": schemas_hash(schemas),
+        "require_evidence": config.require_evidence,
+        "sample seed": config.seed if config.sample is not None else None,
+    }
+    stored = output.read_manifest()
+    if stored is None and not output.is_new:
+        raise UsageError(f"{output.path} is there, but not its manifest {output.manifest_path}; name another output")
+    if stored is not None and not output.is_new:
+        changed = [
+            change for key in identity for change in _changes(key, stored.get("identity", {}).get(key), identity[key])
+        ]
+        if changed:
+            raise UsageError(
+                f"{config.output} was begun with another configuration: {'; '.join(changed)}. "
+                "Take that back, or name another output"
+            )
+    return {
+        "status": "new",
+        "seconds": stored.get("seconds", 0.0) if stored is not None else 0.0,
+        "config": config.model_dump(mode="json"),
+        "identity": identity,
+        "hpd_version": version("hpd"),
+    }
+
+
+def _changes(name: str, before: Any, now: Any) -> list[str]:
+    if isinstance(before, dict) and isinstance(now, dict):
+        keys = dict.fromkeys([*before, *now])
+        return [change for key in keys for change in _changes(f"{name}.{key}", before.get(key), now.get(key))]
+    if before == now:
+        return []
+    shown = [text if len(text := repr(value)) <= 60 else text[:60] + "..." for value in (before, now)]
+    return [f"{name} has changed"] if shown[0] == shown[1] else [f"{name} was {shown[0]}, is now {shown[1]}"]
+
+
+def _teacher(config: LabelConfig, schemas: Mapping[str, CategorySchema], totals: LabelTotals) -> Teacher:
+    if not isinstance(config.teacher, OpenAITeacherConfig):
+        return SelfTeacher(config.teacher, schemas, require_evidence=config.require_evidence)
+    try:
+        from pipelines.labelling.openai_teacher import OpenAITeacher
+    except ImportError as error:
+        raise UsageError(f'teacher.kind "openai" needs a package: pip install "openai>=3" ({error})') from error
+    return OpenAITeacher(
+        config.teacher, schemas, require_evidence=config.require_evidence, spent=totals.cost_usd or 0.0
+    )

@@ -1,1 +1,0 @@
-"""How much the job can carry: a made-up catalog of any size, and what running it costs. `pipelines/load_test.py`."""

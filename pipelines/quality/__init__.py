@@ -1,0 +1,1 @@
+"""Right and wrong: gold files, scores, and a run measured by them."""

@@ -1,0 +1,230 @@
+"""Scores of a run against gold values, with intervals, as data."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pipelines.quality import scoring
+from pipelines.quality.gold import GoldProduct, read_gold
+from pipelines.quality.run_answers import RunProduct, read_run
+from pipelines.quality.scoring import Comparison, Counts, Judgement, Outcome, RateEstimates, Rates
+
+_MAX_NAMES = 5  # products named in a note
+_BANDS = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class AttributeScore:
+    """Counts and rates of one attribute of one category."""
+
+    category: str
+    attribute: str
+    counts: Counts
+    rates: Rates
+
+
+@dataclass(frozen=True, slots=True)
+class CategoryScore:
+    """Counts and (micro) rates of one category."""
+
+    category: str
+    counts: Counts
+    rates: Rates
+
+
+@dataclass(frozen=True, slots=True)
+class Scorecard:
+    """All scores of one run under one comparison."""
+
+    comparison: Comparison
+    counts: Counts
+    hallucination_rate: float | None
+    micro: RateEstimates
+    macro: RateEstimates
+    by_category: tuple[CategoryScore, ...]
+    by_attribute: tuple[AttributeScore, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unlabelled:
+    """Attributes that the run was asked for and that nobody labelled: neither right nor wrong, only counted.
+
+    Where a gold file labels what is there and nothing else (OA-Mine), a value here is often made up, but not surely.
+    """
+
+    num_asked: int
+    num_values: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProbabilityBand:
+    """The values whose whole answer the model gave a probability in [low, high), or [low, 1]."""
+
+    low: float
+    high: float
+    num_values: int
+    num_right: int
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The result of `evaluate_run`.
+
+    Attributes:
+        num_gold_products: products in the gold file.
+        num_products: those that the run has, dead-lettered ones included; only they are scored.
+        dead_lettered: names of the products that the run gave up; every label of theirs counts as no answer.
+        not_in_run: names of the gold products that the run never saw (`--limit`, or not finished).
+        statuses: number of labelled attributes by the status of their answer.
+        unlabelled: what was answered where there is no label.
+        by_probability: values for labelled attributes and how many are right (exactly), by the model's own probability;
+            empty for a run without log-probabilities.
+        scores: the exact scorecard, then the folded one if it was asked for.
+        judgements: every labelled attribute with its outcome under the exact comparison.
+        notes: what a reader must know before trusting the numbers.
+    """
+
+    run: str
+    gold: str
+    num_gold_products: int
+    num_products: int
+    dead_lettered: tuple[str, ...]
+    not_in_run: tuple[str, ...]
+    statuses: Mapping[str, int]
+    unlabelled: Unlabelled
+    by_probability: tuple[ProbabilityBand, ...]
+    scores: tuple[Scorecard, ...]
+    notes: tuple[str, ...]
+    judgements: tuple[Judgement, ...] = field(repr=False)
+
+    @property
+    def exact(self) -> Scorecard:
+        """The scores as ExtractGPT counts them."""
+        return self.scores[0]
+
+    def summary(self) -> dict[str, Any]:
+        """Everything but the single judgements, as plain data for JSON."""
+        data = dataclasses.asdict(dataclasses.replace(self, judgements=()))
+        del data["judgements"]
+        return data
+
+
+def evaluate_run(
+    run: str,
+    gold: str,
+    *,
+    comparison: Comparison = Comparison.EXACT,
+    num_resamples: int = scoring.NUM_RESAMPLES,
+    seed: int = scoring.SEED,
+) -> Evaluation:
+    """Scores the run in the folder `run` against the gold file `gold`.
+
+    Args:
+        run: output folder of a run, local or any fsspec URI.
+        gold: gold file in either layout of quality/gold.py.
+        comparison: "exact" scores exactly; "folded" adds a second, folded scorecard beside the exact one.
+        num_resamples: bootstrap resamples of every interval.
+        seed: of the bootstrap.
+
+    Raises:
+        UsageError: a file or folder is missing, unreadable or not what it should be, or the gold file does
+            not belong to the run.
+    """
+    gold_products = read_gold(gold)
+    products, notes = read_run(run, gold_products, gold)
+    comparisons = list(dict.fromkeys([Comparison.EXACT, comparison]))
+    evaluated = sorted(products)
+    judged = {each: judge_products(evaluated, gold_products, products, each) for each in comparisons}
+    not_in_run = tuple(product.name for index, product in enumerate(gold_products) if index not in products)
+    if not_in_run:
+        notes.insert(0, _missing_note(run, len(gold_products), not_in_run))
+    exact = judged[Comparison.EXACT]
+    return Evaluation(
+        run=run,
+        gold=gold,
+        num_gold_products=len(gold_products),
+        num_products=len(evaluated),
+        dead_lettered=tuple(gold_products[index].name for index in evaluated if products[index].dead_lettered),
+        not_in_run=not_in_run,
+        statuses=scoring.count_statuses(judgement.answer for judgement in exact),
+        unlabelled=_count_unlabelled(evaluated, gold_products, products),
+        by_probability=_by_probability(exact),
+        scores=tuple(
+            _scorecard(each, judgements, len(evaluated), num_resamples, seed) for each, judgements in judged.items()
+        ),
+        notes=tuple(notes),
+        judgements=tuple(exact),
+    )
+
+
+def _missing_note(run: str, num_gold: int, missing: Sequence[str]) -> str:
+    named = ", ".join(missing[:_MAX_NAMES]) + (", ..." if len(missing) > _MAX_NAMES else "")
+    return (
+        f"{len(missing)} of {num_gold} gold products are not in {run} (run with --limit, or not finished): "
+        f"{named}. Only the {num_gold - len(missing)} products that the run has are scored"
+    )
+
+
+def judge_products(
+    indexes: Sequence[int],
+    gold: Sequence[GoldProduct],
+    products: Mapping[int, RunProduct],
+    comparison: Comparison,
+) -> list[Judgement]:
+    """Every labelled attribute of the products with these indexes in `gold`, in this order."""
+    judgements = []
+    for position, index in enumerate(indexes):
+        for attribute, value in gold[index].values.items():
+            answer = products[index].answer(attribute)
+            outcome = scoring.judge(value, answer, comparison)
+            judgements.append(Judgement(position, gold[index].category, attribute, value, answer, outcome))
+    return judgements
+
+
+def _count_unlabelled(
+    indexes: Sequence[int], gold: Sequence[GoldProduct], products: Mapping[int, RunProduct]
+) -> Unlabelled:
+    statuses = [
+        answer.status
+        for index in indexes
+        for attribute, answer in products[index].answers.items()
+        if attribute not in gold[index].values
+    ]
+    return Unlabelled(len(statuses), statuses.count("value"))
+
+
+def _by_probability(judgements: Sequence[Judgement]) -> tuple[ProbabilityBand, ...]:
+    values = [
+        (judgement.answer.probability, judgement.outcome is Outcome.VC)
+        for judgement in judgements
+        if judgement.outcome in (Outcome.NV, Outcome.VC, Outcome.VW) and judgement.answer.probability is not None
+    ]
+    bands = []
+    for low, high in itertools.pairwise(_BANDS) if values else ():
+        rights = [is_right for value, is_right in values if low <= value and (value < high or high == _BANDS[-1])]
+        bands.append(ProbabilityBand(low, high, len(rights), sum(rights)))
+    return tuple(bands)
+
+
+def _scorecard(
+    comparison: Comparison, judgements: Sequence[Judgement], num_products: int, num_resamples: int, seed: int
+) -> Scorecard:
+    by_pair = scoring.count_by_pair(judgements)
+    by_category: dict[str, Counts] = {}
+    for (category, _), counts in by_pair.items():
+        by_category[category] = by_category.get(category, Counts()) + counts
+    total = sum(by_pair.values(), Counts())
+    resamples = scoring.bootstrap(judgements, num_products, num_resamples=num_resamples, seed=seed)
+    return Scorecard(
+        comparison=comparison,
+        counts=total,
+        hallucination_rate=total.hallucination_rate,
+        micro=scoring.estimate_rates(total.rates, resamples.micro),
+        macro=scoring.estimate_rates(scoring.macro_rates(by_pair.values()), resamples.macro),
+        by_category=tuple(CategoryScore(name, counts, counts.rates) for name, counts in by_category.items()),
+        by_attribute=tuple(AttributeScore(*pair, counts, counts.rates) for pair, counts in by_pair.items()),
+    )

@@ -1,0 +1,178 @@
+"""Reads a finished run's tables back: what it says about the products of a gold file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Any, NamedTuple, cast, get_args
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines.errors import UsageError
+from pipelines.quality.gold import GoldProduct
+from pipelines.quality.scoring import Answer, AnswerStatus
+from pipelines.store.folders import open_filesystem
+
+_KEY_COLUMNS = ("source_file", "source_row")
+
+
+class RowKey(NamedTuple):
+    """The identity of a catalog row; a product id may be doubled, this is not."""
+
+    source_file: str
+    source_row: int
+
+
+@dataclass(slots=True)
+class RunProduct:
+    """What a run says about one product: answers by attribute, or none if it was given up (`failed`)."""
+
+    key: RowKey
+    product_id: str | None
+    category: str | None
+    failed: bool
+    dead_lettered: bool
+    answers: dict[str, Answer] = field(default_factory=dict)
+
+    def answer(self, attribute: str) -> Answer:
+        """The run's answer for one attribute; an error if the product was given up."""
+        return self.answers.get(attribute, Answer("error" if self.failed else "not_asked"))
+
+
+class RunFolder:
+    """The published tables of a run, read batch by batch."""
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+        try:
+            self._filesystem, self._root = open_filesystem(uri)
+            if not self._filesystem.exists(self._root):
+                raise UsageError(f"no such run: {uri}")
+            missing = [table for table in ("products", "attributes") if not self._is_folder(table)]
+        except OSError as error:
+            raise UsageError(f"cannot read {uri}: {error}") from error
+        if missing:
+            names = " and ".join(f"{name}/" for name in missing)
+            raise UsageError(f"{uri} is no output folder of a run: it has no {names}")
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the run came to its end: its manifest is written last."""
+        return bool(self._filesystem.exists(f"{self._root}/manifest.json"))
+
+    def rows(self, table: str, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+        """The rows of `table`, as tuples of `columns`; none if the run has no such table."""
+        if not self._is_folder(table):
+            return
+        for path in self._files(table):
+            try:
+                with self._filesystem.open(path, "rb") as file:
+                    parquet = pq.ParquetFile(file)
+                    if absent := [name for name in columns if name not in parquet.schema_arrow.names]:
+                        raise UsageError(f"{path}: column {absent[0]!r} is missing; this is no {table} table")
+                    for batch in parquet.iter_batches(columns=list(columns)):
+                        yield from zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
+            except (OSError, pa.ArrowException) as error:
+                raise UsageError(f"cannot read {path}: {error}") from error
+
+    def _files(self, table: str) -> list[str]:
+        try:
+            paths = self._filesystem.ls(f"{self._root}/{table}", detail=False)
+        except OSError as error:
+            raise UsageError(f"cannot list {self.uri}/{table}: {error}") from error
+        return sorted(path for path in paths if path.endswith(".parquet"))
+
+    def _is_folder(self, table: str) -> bool:
+        return bool(self._filesystem.isdir(f"{self._root}/{table}"))
+
+
+def read_run(uri: str, gold: Sequence[GoldProduct], gold_path: str) -> tuple[dict[int, RunProduct], list[str]]:
+    """What the run says about every gold product that it has, by index in `gold`, and notes on the run."""
+    folder = RunFolder(uri)
+    products = _match(_read_products(folder), gold, gold_path, uri)
+    by_key = {product.key: product for product in products.values()}
+    rows: dict[tuple[RowKey, str], list[tuple[Any, ...]]] = {}
+    columns = ("value_index", "value_raw", "status", "num_tokens", "logprob_mean")
+    for source_file, source_row, attribute, *values in folder.rows(
+        "attributes", (*_KEY_COLUMNS, "attribute", *columns)
+    ):
+        key = RowKey(source_file, source_row)
+        if key in by_key:
+            rows.setdefault((key, attribute), []).append(tuple(values))
+    for (key, attribute), items in rows.items():
+        items.sort(key=lambda item: item[0])
+        texts = tuple(text for _, text, status, *_ in items if status == "value" and text is not None)
+        # Every item's row carries the tokens and log-probability of the whole answer.
+        _, _, status, num_tokens, logprob_mean = items[0]
+        by_key[key].answers[attribute] = Answer(
+            _status(status, uri), texts, answer_probability(num_tokens, logprob_mean)
+        )
+    notes = [] if folder.is_finished else [f"{uri} is not finished (it has no manifest.json yet)"]
+    return products, notes
+
+
+def answer_probability(num_tokens: int | None, logprob_mean: float | None) -> float | None:
+    """The probability that the model gave to an answer as a whole: the product of its tokens'."""
+    if num_tokens is None or logprob_mean is None or math.isnan(logprob_mean):
+        return None
+    return math.exp(num_tokens * logprob_mean)
+
+
+def _status(text: str, uri: str) -> AnswerStatus:
+    if text not in get_args(AnswerStatus):
+        raise UsageError(f"{uri}: status {text!r} is none of {', '.join(get_args(AnswerStatus))}")
+    return cast(AnswerStatus, text)
+
+
+def _read_products(folder: RunFolder) -> Iterator[RunProduct]:
+    """Extracted products, then dead-lettered ones."""
+    columns = (*_KEY_COLUMNS, "product_id", "category")
+    for source_file, source_row, product_id, category, error in folder.rows("products", (*columns, "error")):
+        yield RunProduct(RowKey(source_file, source_row), product_id, category, error is not None, False)
+    for source_file, source_row, product_id, category in folder.rows("dead_letter", columns):
+        yield RunProduct(RowKey(source_file, source_row), product_id, category, True, True)
+
+
+def _match(
+    products: Iterable[RunProduct], gold: Sequence[GoldProduct], gold_path: str, uri: str
+) -> dict[int, RunProduct]:
+    """The run's product for every gold product that it has: by id, or by row where gold has no ids."""
+    by_id = {product.product_id: index for index, product in enumerate(gold) if product.product_id is not None}
+    by_row = {product.row: index for index, product in enumerate(gold) if product.product_id is None}
+    gold_name = PurePosixPath(gold_path).name
+    matched: dict[int, RunProduct] = {}
+    source_files: set[str] = set()
+    for product in products:
+        source_files.add(product.key.source_file)
+        index = None if product.product_id is None else by_id.get(product.product_id)
+        if index is None and PurePosixPath(product.key.source_file).name == gold_name:
+            index = by_row.get(product.key.source_row)
+        if index is None:
+            continue
+        if index in matched and matched[index].key != product.key:
+            rows = " and ".join(
+                f"{each.key.source_file} row {each.key.source_row}" for each in (matched[index], product)
+            )
+            raise UsageError(f"{gold[index].place_in(gold_path)}: {gold[index].name} is two rows of {uri}: {rows}")
+        _check_category(product, gold[index], gold_path, uri)
+        matched.setdefault(index, product)
+    if not matched:
+        raise UsageError(_nothing_matched(gold_path, uri, source_files, bool(by_row)))
+    return matched
+
+
+def _check_category(product: RunProduct, gold: GoldProduct, gold_path: str, uri: str) -> None:
+    if product.category is not None and product.category != gold.category:
+        raise UsageError(
+            f"{gold.place_in(gold_path)}: {gold.name} is of category {gold.category!r} here and "
+            f"{product.category!r} in {uri}; the gold file does not belong to this run"
+        )
+
+
+def _nothing_matched(gold_path: str, uri: str, source_files: Iterable[str], by_row: bool) -> str:
+    read = ", ".join(sorted(source_files)) or "nothing"
+    reason = "its lines have no ids, so the run must have read this very file" if by_row else "no product id is in both"
+    return f"{gold_path} does not belong to {uri}: {reason} (the run read {read})"

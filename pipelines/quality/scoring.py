@@ -1,0 +1,320 @@
+"""Scores of answers against gold values: pure functions, exactly as ExtractGPT counts.
+
+Every labelled attribute of every product is one of five outcomes (first letter: gold, second: prediction):
+
+    NN  none, none        NV  none, a value
+    VN  a value, none     VC  a value, the correct one     VW  a value, a wrong one
+
+    P = VC / (NV + VC + VW)     R = VC / (VN + VC + VW)     F1 = 2 P R / (P + R)     each 0 where undefined
+
+*Micro* sums the outcomes over all labelled attributes, then takes P, R and F1. *Macro* takes P, R and F1 for
+every pair of category and attribute, then the plain mean over the pairs; a pair that has nothing but NN is
+left out, as ExtractGPT does. Macro F1 is therefore the mean of F1s.
+
+Attributes without a label are not counted at all: a value for them is neither right nor wrong.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines.quality.gold import ABSENT_WORDS, GoldValue
+
+AnswerStatus = Literal["value", "absent", "truncated", "invalid", "error", "not_asked"]
+
+NUM_RESAMPLES = 1000
+SEED = 0
+_MAX_CHUNK_ELEMENTS = 4_000_000  # bounds the memory of a bootstrap, not its result
+
+_Floats = npt.NDArray[np.float64]
+_Integers = npt.NDArray[np.int64]
+
+
+class Comparison(StrEnum):
+    """When a prediction equals an accepted form: "exact" is ExtractGPT's rule, "folded" ours beside it."""
+
+    EXACT = "exact"
+    FOLDED = "folded"
+
+
+class Outcome(IntEnum):
+    """What became of one labelled attribute; the number is its column in count arrays."""
+
+    NN = 0
+    NV = 1
+    VN = 2
+    VC = 3
+    VW = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a run says about one attribute of one product.
+
+    `status` is the run's, or "not_asked" if the run's schema does not have the attribute. `items` is empty
+    unless it is "value". `probability` is that of the whole answer, by the model itself; answers are alike without it.
+    """
+
+    status: AnswerStatus
+    items: tuple[str, ...] = ()
+    probability: float | None = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        return "; ".join(self.items) if self.items else f"({self.status.replace('_', ' ')})"
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """One labelled attribute, judged. `product` is the product's index among the evaluated ones."""
+
+    product: int
+    category: str
+    attribute: str
+    gold: GoldValue
+    answer: Answer
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Precision, recall and F1, each in [0, 1]."""
+
+    precision: float
+    recall: float
+    f1: float
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A value with its 95% interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class RateEstimates:
+    """Precision, recall and F1, each with its interval."""
+
+    precision: Estimate
+    recall: Estimate
+    f1: Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How often each outcome occurred."""
+
+    nn: int = 0
+    nv: int = 0
+    vn: int = 0
+    vc: int = 0
+    vw: int = 0
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(*(a + b for a, b in zip(self.as_tuple(), other.as_tuple(), strict=True)))
+
+    def as_tuple(self) -> tuple[int, int, int, int, int]:
+        """The counts in the order of `Outcome`."""
+        return self.nn, self.nv, self.vn, self.vc, self.vw
+
+    @property
+    def num_labels(self) -> int:
+        """Labelled attributes counted."""
+        return sum(self.as_tuple())
+
+    @property
+    def rates(self) -> Rates:
+        """Precision, recall and F1 of these counts."""
+        return Rates(*(float(rate) for rate in _rates(np.array(self.as_tuple()))))
+
+    @property
+    def hallucination_rate(self) -> float | None:
+        """Share of the attributes labelled absent that got a value; None if none is labelled absent."""
+        absent = self.nn + self.nv
+        return self.nv / absent if absent else None
+
+
+def fold(text: str) -> str:
+    """`text` in Unicode NFKC, case-folded, every run of white space one space, none at the ends."""
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    return " ".join(folded.split())
+
+
+def words_pattern(texts: Iterable[str]) -> re.Pattern[str]:
+    """A pattern that finds any of `texts` as whole words; of none, one that finds nothing."""
+    words = "|".join(re.escape(text) for text in sorted(texts)) or "(?!)"
+    return re.compile(rf"(?<!\w)(?:{words})(?!\w)")
+
+
+def judge(gold: GoldValue, answer: Answer, comparison: Comparison = Comparison.EXACT) -> Outcome:
+    """The outcome of one labelled attribute.
+
+    A prediction is correct if it equals any accepted form of the gold value, character for character
+    (folded comparison: after `fold`). With several gold values the predicted items must match them one to
+    one. "n/a" and "None" are no value, as in ExtractGPT; nor is an answer that is truncated, invalid, an
+    error or that was never asked for.
+    """
+    items = _predicted_items(answer, comparison)
+    if gold.is_absent:
+        return Outcome.NV if items else Outcome.NN
+    if not items:
+        return Outcome.VN
+    accepted = [frozenset(_normalise(form, comparison) for form in forms) for forms in gold.items]
+    return Outcome.VC if _match_one_to_one(items, accepted) else Outcome.VW
+
+
+def count(outcomes: Iterable[Outcome]) -> Counts:
+    """The outcomes, counted."""
+    tally = Counter(outcomes)
+    return Counts(*(tally[outcome] for outcome in Outcome))
+
+
+def count_by_pair(judgements: Iterable[Judgement]) -> dict[tuple[str, str], Counts]:
+    """Counts of every (category, attribute) pair, in the order in which the pairs first occur."""
+    outcomes: dict[tuple[str, str], list[Outcome]] = {}
+    for judgement in judgements:
+        outcomes.setdefault((judgement.category, judgement.attribute), []).append(judgement.outcome)
+    return {pair: count(pair_outcomes) for pair, pair_outcomes in outcomes.items()}
+
+
+def macro_rates(counts: Iterable[Counts]) -> Rates:
+    """Mean precision, recall and F1 over the pairs that have more than NN; zeros if there is no such pair."""
+    cells = np.array([pair.as_tuple() for pair in counts], dtype=np.int64).reshape(1, -1, len(Outcome))
+    return Rates(*(float(rate) for rate in _macro_rates(cells)[0]))
+
+
+class Resamples(NamedTuple):
+    """P, R and F1 of every bootstrap resample: arrays of shape (resamples, 3)."""
+
+    micro: _Floats
+    macro: _Floats
+
+
+def bootstrap(
+    judgements: Sequence[Judgement],
+    num_products: int,
+    *,
+    num_resamples: int = NUM_RESAMPLES,
+    seed: int = SEED,
+) -> Resamples:
+    """Resamples products (not labels: those of one product are not independent) with replacement.
+
+    Equal `num_products` and `seed` draw the same products, so the difference of two results over the same
+    products is a paired bootstrap.
+    """
+    if not judgements:
+        return Resamples(np.zeros((num_resamples, 3)), np.zeros((num_resamples, 3)))
+    pairs = {pair: index for index, pair in enumerate(count_by_pair(judgements))}
+    products = np.array([judgement.product for judgement in judgements], dtype=np.int64)
+    cells = np.array(
+        [pairs[judgement.category, judgement.attribute] * len(Outcome) + judgement.outcome for judgement in judgements],
+        dtype=np.int64,
+    )
+    counts = _resampled_counts(products, cells, num_products, len(pairs) * len(Outcome), num_resamples, seed)
+    counts = counts.reshape(num_resamples, len(pairs), len(Outcome))
+    return Resamples(_rates(counts.sum(axis=1)), _macro_rates(counts))
+
+
+def estimate(value: float, samples: _Floats) -> Estimate:
+    """`value` with the interval from the 2.5th to the 97.5th percentile of its resamples (of a rate, or of a
+    difference of two)."""
+    low, high = np.percentile(samples, [2.5, 97.5])
+    return Estimate(value, float(low), float(high))
+
+
+def estimate_rates(rates: Rates, samples: _Floats) -> RateEstimates:
+    """`rates` with the intervals of their resamples, an array of shape (resamples, 3)."""
+    values = (rates.precision, rates.recall, rates.f1)
+    return RateEstimates(*(estimate(value, samples[:, column]) for column, value in enumerate(values)))
+
+
+def count_statuses(answers: Iterable[Answer]) -> Mapping[str, int]:
+    """Number of answers by status, the most frequent first."""
+    return dict(Counter(answer.status for answer in answers).most_common())
+
+
+def _normalise(text: str, comparison: Comparison) -> str:
+    return fold(text) if comparison is Comparison.FOLDED else text
+
+
+def _predicted_items(answer: Answer, comparison: Comparison) -> tuple[str, ...]:
+    """The predicted items as they are compared; empty: the run gives no value."""
+    if answer.status != "value":
+        return ()
+    absent_words = {_normalise(word, comparison) for word in ABSENT_WORDS}
+    items = tuple(_normalise(item, comparison) for item in answer.items)
+    return () if set(items) <= absent_words else items
+
+
+def _match_one_to_one(items: Sequence[str], accepted: Sequence[frozenset[str]]) -> bool:
+    """Whether every item can be given a gold value of its own that accepts it, and none is left over.
+
+    Augmenting paths: a greedy choice could give the only fitting gold value of a later item away.
+    """
+    if len(items) != len(accepted):
+        return False
+    item_of_gold: dict[int, int] = {}
+
+    def assign(item: int, tried: set[int]) -> bool:
+        for index, forms in enumerate(accepted):
+            if items[item] in forms and index not in tried:
+                tried.add(index)
+                if index not in item_of_gold or assign(item_of_gold[index], tried):
+                    item_of_gold[index] = item
+                    return True
+        return False
+
+    return all(assign(item, set()) for item in range(len(items)))
+
+
+def _rates(counts: npt.NDArray[Any]) -> _Floats:
+    """(..., 5) counts -> (..., 3) precision, recall, F1."""
+    nv, vn, vc, vw = (counts[..., outcome] for outcome in (Outcome.NV, Outcome.VN, Outcome.VC, Outcome.VW))
+    predicted, labelled = nv + vc + vw, vn + vc + vw
+    # 2 VC / (predicted + labelled) is 2 P R / (P + R) in a form that needs no case for P + R = 0.
+    return np.stack(
+        [
+            vc / np.maximum(predicted, 1),
+            vc / np.maximum(labelled, 1),
+            2 * vc / np.maximum(predicted + labelled, 1),
+        ],
+        axis=-1,
+    )
+
+
+def _macro_rates(counts: npt.NDArray[Any]) -> _Floats:
+    """(resamples, pairs, 5) counts -> (resamples, 3) means over the pairs that have more than NN."""
+    counted = counts[..., Outcome.NV :].sum(axis=-1) > 0  # (resamples, pairs)
+    num_counted = np.maximum(counted.sum(axis=1), 1)  # (resamples,)
+    means: _Floats = (_rates(counts) * counted[..., None]).sum(axis=1) / num_counted[:, None]
+    return means
+
+
+def _resampled_counts(
+    products: _Integers, cells: _Integers, num_products: int, num_cells: int, num_resamples: int, seed: int
+) -> _Integers:
+    """Counts per cell in every resample, (num_resamples, num_cells).
+
+    A resample of n products is a multinomial vector of weights; a label weighs what its product weighs.
+    """
+    generator = np.random.default_rng(seed)
+    order = np.argsort(cells, kind="stable")
+    used, starts = np.unique(cells[order], return_index=True)
+    counts = np.zeros((num_resamples, num_cells), dtype=np.int64)
+    chunk = max(1, _MAX_CHUNK_ELEMENTS // max(len(cells), num_products))
+    for start in range(0, num_resamples, chunk):
+        size = min(chunk, num_resamples - start)
+        weights = generator.multinomial(num_products, np.full(num_products, 1 / num_products), size=size)
+        counts[start : start + size, used] = np.add.reduceat(weights[:, products[order]], starts, axis=1)
+    return counts

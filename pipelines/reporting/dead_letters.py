@@ -1,0 +1,34 @@
+"""Dead letters by reason, with examples."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+
+from pipelines.reporting.facts import DeadExample, DeadReason
+from pipelines.reporting.formats import shortened
+from pipelines.reporting.part_reader import Parts
+from pipelines.reporting.table_scan import CategorySums
+
+_COLUMNS = ("source_file", "source_row", "product_id", "category", "stage", "error_code", "error", "row_json")
+_MAX_EXAMPLES = 3
+_MAX_TEXT = 300
+
+
+def read_dead_letters(parts: Parts, sums: dict[str, CategorySums]) -> tuple[DeadReason, ...]:
+    """The reasons, the most frequent first; `sums` gets the rows of a known category."""
+    counts: Counter[tuple[str, str]] = Counter()
+    examples: defaultdict[tuple[str, str], list[DeadExample]] = defaultdict(list)
+    for part in parts.read("dead_letter", _COLUMNS):
+        for row in part.to_pylist():
+            reason = (row["error_code"], row["stage"])
+            counts[reason] += 1
+            if row["category"] is not None:
+                sums.setdefault(row["category"], CategorySums()).dead_letters += 1
+            if len(examples[reason]) < _MAX_EXAMPLES:
+                place = f"{row['source_file']} row {row['source_row']}"
+                error, source = shortened(row["error"], _MAX_TEXT), shortened(row["row_json"], _MAX_TEXT)
+                examples[reason].append(DeadExample(place, row["product_id"], row["category"], error, source))
+    return tuple(
+        DeadReason(code, stage, count, count / counts.total(), tuple(examples[code, stage]))
+        for (code, stage), count in counts.most_common()
+    )

@@ -1,0 +1,63 @@
+"""A run as one line among others: quality beside cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pipelines.errors import UsageError
+from pipelines.reporting.account import read_account
+from pipelines.reporting.facts import Account, ComparedRun, Quality
+from pipelines.reporting.gold_scores import read_quality
+from pipelines.reporting.run_folder import OpenedRun, open_run, state_notes
+
+
+def read_compared(
+    uri: str, this: OpenedRun, gold: str | None, usd_per_hour: float | None
+) -> tuple[ComparedRun, list[str]]:
+    """Another run than `this`, the report's own, and what must be known of it. Raises `UsageError` if there is none.
+
+    A run that gold says nothing of has no scores, and a note: the report is not about it.
+    """
+    run = open_run(uri)
+    account, machines = read_account(run.parts, usd_per_hour)
+    notes = [*state_notes(run), *_unlike(run, this), *machines.notes]
+    quality = None
+    if gold is not None:
+        try:
+            quality, _, _, gold_notes = read_quality(run, gold)
+            notes += gold_notes
+        except UsageError as error:
+            notes.append(f"Not scored: {error}.")
+    return compared_run(run, account, quality, is_this=False), notes
+
+
+def _unlike(run: OpenedRun, this: OpenedRun) -> Iterator[str]:
+    """What makes their numbers those of different things."""
+    read, read_here = (
+        (sorted((file.fingerprint, file.num_rows) for file in each.plan.files), each.plan.limit) for each in (run, this)
+    )
+    if read != read_here:
+        yield "It read other files, or another part of them, than the run of this report."
+    if run.device is not None and this.device is not None and run.device != this.device:
+        yield f"It ran on {run.device}, the run of this report on {this.device}."
+
+
+def compared_run(run: OpenedRun, account: Account | None, quality: Quality | None, *, is_this: bool) -> ComparedRun:
+    """The line of an opened run. `is_this`: the report is its own."""
+    billed = account.time.billed if account is not None and account.decoded else None
+    return ComparedRun(
+        uri=run.folder.uri,
+        run_id=run.plan.run_id,
+        state=run.status.state,
+        is_this=is_this,
+        model=str(run.engine.get("model_id") or "unknown"),
+        adapter=run.engine.get("adapter_id"),
+        layout=run.layout,
+        products=run.status.totals.products,
+        dead_letters=run.status.totals.dead_letters,
+        num_scored=quality.num_products if quality is not None else None,
+        f1=quality.f1 if quality is not None else None,
+        usd_per_1k=account.money.per_1k if account is not None and account.money is not None else None,
+        seconds_per_1k=billed / account.decoded * 1000 if account is not None and billed is not None else None,
+        products_per_second=account.products_per_second if account is not None else None,
+    )

@@ -1,0 +1,89 @@
+"""A run as it lies in its folder, opened to be reported on: finished, under way or stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pipelines.errors import RunError, UsageError
+from pipelines.job.carryover import SCHEMAS_NAME
+from pipelines.job.run_plan import Plan, find_plan
+from pipelines.reporting.part_reader import Parts
+from pipelines.reporting.table_scan import Pairs
+from pipelines.status import Status, read_status
+from pipelines.store.folders import Folder
+from pipelines.store.ledger import Ledger
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedRun:
+    """What is known of a run before its tables are read.
+
+    Attributes:
+        parts: of the shards that were committed when `status` was read: all numbers are of the same ones.
+        engine: as the first engine described itself; empty if none has started.
+        input_settings: the `input` section of its configuration.
+        booleans: (category, attribute) of the attributes whose values are true or false.
+    """
+
+    folder: Folder
+    status: Status
+    plan: Plan
+    parts: Parts
+    engine: Mapping[str, Any]
+    input_settings: Mapping[str, Any]
+    booleans: Pairs
+
+    @property
+    def layout(self) -> str:
+        """How the answers were decoded, in a word."""
+        return "ar" if self.engine.get("decoding") == "ar" else str(self.engine.get("layout") or "unknown")
+
+    @property
+    def device(self) -> str | None:
+        """What the first engine ran on; None if none has started."""
+        return self.engine.get("device_name") or self.engine.get("device")
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether nothing is left to do."""
+        return self.status.state == "finished"
+
+
+def open_run(uri: str) -> OpenedRun:
+    """Raises `UsageError` if there is no run, or it cannot be read."""
+    try:
+        status = read_status(uri)
+        folder = Folder(uri)
+        ledger = Ledger(folder, session="")
+        plan, manifest = find_plan(folder), ledger.finished()
+        if plan is None:
+            raise UsageError(f"there is no run in {uri}")
+        engine = dict((manifest or {}).get("engine") or ledger.engine())
+        settings = dict(((manifest or {}).get("config") or {}).get("input") or plan.result_config.get("input") or {})
+        booleans = {
+            (category, attribute["name"])
+            for category, attributes in (folder.read_json(SCHEMAS_NAME) or {}).items()
+            for attribute in attributes
+            if attribute.get("type") == "boolean"
+        }
+    except (OSError, RunError, ValueError, KeyError, TypeError, AttributeError) as error:
+        # The last four: one of its JSON files is damaged.
+        raise UsageError(f"cannot read {uri}: {type(error).__name__}: {error}") from error
+    return OpenedRun(folder, status, plan, Parts(folder, status.committed), engine, settings, booleans)
+
+
+def state_notes(run: OpenedRun) -> list[str]:
+    """How much of a run that is not finished the numbers are of."""
+    status = run.status
+    if run.is_finished:
+        return []
+    state = "still going" if status.state == "running" else "stopped; the job's own command continues it"
+    if not status.totals.shards:
+        return [f"This run is {state}: no shard is committed yet, so there is nothing to report."]
+    planned = status.planned_shards or 0  # known, as some are committed
+    return [
+        f"This run is {state}: all numbers are of the {status.totals.shards:,} of {planned:,} shards "
+        f"({status.totals.rows:,} of {status.planned_rows:,} rows) that are committed."
+    ]

@@ -1,0 +1,154 @@
+"""Reads the texts of sampled products back from the catalog: they are not in the run's tables.
+
+A row is taken for the one that the run read only if its content hash is the one that the run kept, so that a file that
+was changed, moved or sorted anew never shows a wrong text.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import ValidationError
+
+from hpd_core import Record
+from pipelines.catalog.rows import field_text, parse_line
+from pipelines.catalog.sharding import Piece
+from pipelines.config.extraction import InputConfig
+from pipelines.errors import UsageError
+from pipelines.job.prepare_stage import input_hash
+from pipelines.job.run_plan import Plan, PlannedFile
+from pipelines.store.folders import open_filesystem
+
+Key = tuple[str, int]
+_BATCH_ROWS = 1024
+
+
+class Wanted(NamedTuple):
+    """A row of the catalog; `input_hash` is of the record that it was."""
+
+    source_file: str
+    source_row: int
+    category: str
+    input_hash: str
+
+
+def read_texts(
+    plan: Plan, settings: Mapping[str, Any], wanted: Iterable[Wanted]
+) -> tuple[dict[Key, dict[str, str]], list[str]]:
+    """The fields of each row as the model read them, without rows that are gone or changed; and notes on those.
+
+    Args:
+        settings: the `input` section of the run's configuration.
+    """
+    try:
+        config = _input_config(settings)
+    except ValidationError as error:
+        return {}, [f"The texts are not shown: the run's input settings have {error.error_count()} errors."]
+    by_file: defaultdict[str, dict[int, Wanted]] = defaultdict(dict)
+    for each in wanted:
+        by_file[each.source_file][each.source_row] = each
+    planned = {file.name: (index, file) for index, file in enumerate(plan.files)}
+    texts: dict[Key, dict[str, str]] = {}
+    notes = []
+    for name, rows in sorted(by_file.items()):
+        found = {}
+        try:
+            index, file = planned[name]
+            for number, row in _read_rows(file, _pieces(plan, index), sorted(rows), config):
+                fields = _fields(row, config)
+                if fields is not None and _is_same(fields, rows[number]):
+                    found[name, number] = fields
+        except (OSError, pa.ArrowException, UsageError, KeyError, ValueError) as error:
+            reason = "no such file" if isinstance(error, FileNotFoundError) else f"{error}" or type(error).__name__
+            notes.append(f"{name} cannot be read ({reason}): some products are shown without their text.")
+        else:
+            if changed := len(rows) - len(found):
+                notes.append(
+                    f"{name} has changed since the run: {changed:,} of the {len(rows):,} sampled products are shown "
+                    "without their text."
+                )
+        texts |= found
+    return texts, notes
+
+
+def _is_same(fields: dict[str, str], wanted: Wanted) -> bool:
+    return input_hash(Record("", wanted.category, fields)) == wanted.input_hash
+
+
+def _input_config(settings: Mapping[str, Any]) -> InputConfig:
+    # A plan keeps the fields as pairs: their order counts.
+    fields = settings.get("fields")
+    return InputConfig.model_validate({**settings, "fields": dict(fields) if isinstance(fields, list) else fields})
+
+
+def _fields(row: Mapping[str, Any] | None, config: InputConfig) -> dict[str, str] | None:
+    """As `rows.to_record` makes them; None if the row has none of this kind."""
+    if row is None:
+        return None
+    fields = {name: field_text(row.get(column), config.list_separator) for name, column in config.fields.items()}
+    known = {name: text for name, text in fields.items() if text is not None}
+    return known if len(known) == len(fields) else None
+
+
+def _pieces(plan: Plan, file: int) -> list[Piece]:
+    return sorted((p for shard in plan.shards for p in shard.pieces if p.file == file), key=lambda piece: piece.start)
+
+
+def _read_rows(
+    file: PlannedFile, pieces: Sequence[Piece], numbers: Sequence[int], config: InputConfig
+) -> Iterator[tuple[int, Mapping[str, Any] | None]]:
+    """The rows with these numbers, ascending; None where there is no readable row."""
+    filesystem, path = open_filesystem(file.name, anonymous=config.anonymous)
+    if file.format == "parquet":
+        yield from _parquet_rows(filesystem, path, numbers, list(config.columns))
+    else:
+        yield from _jsonl_rows(filesystem, path, pieces, numbers)
+
+
+def _parquet_rows(
+    filesystem: Any, path: str, numbers: Sequence[int], columns: list[str]
+) -> Iterator[tuple[int, Mapping[str, Any] | None]]:
+    with filesystem.open(path, "rb", cache_type="none") as source:
+        parquet = pq.ParquetFile(source, pre_buffer=True)
+        there = [column for column in columns if column in parquet.schema_arrow.names]
+        start = 0
+        for group in range(parquet.metadata.num_row_groups):
+            stop = start + parquet.metadata.row_group(group).num_rows
+            here = [number for number in numbers if start <= number < stop]
+            if here:
+                yield from _group_rows(parquet, group, start, here, there)
+            start = stop
+        yield from ((number, None) for number in numbers if number >= start)
+
+
+def _group_rows(
+    parquet: pq.ParquetFile, group: int, start: int, numbers: Sequence[int], columns: list[str]
+) -> Iterator[tuple[int, Mapping[str, Any] | None]]:
+    """Rows of one row group; of a large one, one batch at a time is in memory."""
+    for batch in parquet.iter_batches(_BATCH_ROWS, row_groups=[group], columns=columns):
+        here = [number for number in numbers if start <= number < start + batch.num_rows]
+        for number in here:
+            yield number, batch.slice(number - start, 1).to_pylist()[0]
+        start += batch.num_rows
+        if start > numbers[-1]:
+            return
+
+
+def _jsonl_rows(
+    filesystem: Any, path: str, pieces: Sequence[Piece], numbers: Sequence[int]
+) -> Iterator[tuple[int, Mapping[str, Any] | None]]:
+    starts = [piece.start for piece in pieces]
+    by_piece: defaultdict[int, list[int]] = defaultdict(list)
+    for number in numbers:
+        by_piece[bisect_right(starts, number) - 1].append(number)
+    for index, here in by_piece.items():
+        piece = pieces[index]
+        lines = filesystem.cat_file(path, start=piece.byte_start, end=piece.byte_stop).split(b"\n")
+        for number in here:
+            offset = number - piece.start
+            yield number, parse_line(lines[offset]).row if offset < len(lines) else None

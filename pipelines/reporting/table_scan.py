@@ -1,0 +1,208 @@
+"""One pass over products, dead letters and attributes: sums by category, and what the sample is drawn from.
+
+Memory grows with the number of categories, not with the number of products.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.reporting.part_reader import Parts
+
+DOUBTFUL = 0.5
+"""Below this probability a value is more likely wrong than right, by the model's own word."""
+
+_ATTRIBUTE_COLUMNS = (
+    *("source_file", "source_row", "category", "attribute", "value_index", "status"),
+    *("num_tokens", "logprob_mean", "evidence"),
+)
+_STATUSES = ("value", "absent", "truncated", "invalid", "error")
+
+Pairs = Set[tuple[str, str]]
+
+
+class Scored(NamedTuple):
+    """A product as the sample is drawn from it. `lowest` is infinite where no value has a probability."""
+
+    source_file: str
+    source_row: int
+    category: str
+    lowest: float
+    ungrounded: int
+    failed: int
+
+
+@dataclass(slots=True)
+class CategorySums:
+    """Counts of a category.
+
+    Attributes:
+        engine_seconds: None until a product has some.
+        priced: products decoded in shards with a price; `usd_weight`: their engine seconds, each times its shard's
+            price of an hour.
+        doubtful, ungrounded: answers; an answer of several items is one.
+        scored, sought: answers that could be doubtful (the model's probability is known), or ungrounded (where they
+            stand was looked for, or need not be).
+    """
+
+    products: int = 0
+    carried: int = 0
+    dead_letters: int = 0
+    engine_seconds: float | None = None
+    priced: int = 0
+    usd_weight: float | None = None
+    doubtful: int = 0
+    ungrounded: int = 0
+    scored: int = 0
+    sought: int = 0
+    statuses: Counter[str] = field(default_factory=Counter)
+
+
+def scan_products(parts: Parts, prices: Mapping[int, float]) -> dict[str, CategorySums]:
+    """Products, seconds and statuses by category, without what only the attributes know.
+
+    Args:
+        prices: of an engine's hour, by shard; shards without one are not in it.
+    """
+    sums: defaultdict[str, CategorySums] = defaultdict(CategorySums)
+    counts = [f"num_{status}" for status in _STATUSES]
+    shards_by_price: defaultdict[float | None, set[int]] = defaultdict(set)
+    for shard in parts.shards:
+        shards_by_price[prices.get(shard)].add(shard)
+    for price, shards in shards_by_price.items():
+        for part in parts.read("products", ("category", "engine_seconds", "carried_from", *counts), shards):
+            aggregated = part.group_by("category").aggregate(
+                [("category", "count"), ("carried_from", "count"), ("engine_seconds", "sum")]
+                + [(name, "sum") for name in counts]
+            )
+            for row in aggregated.to_pylist():
+                _add_products(sums[row["category"]], row, price)
+    return dict(sums)
+
+
+def _add_products(category: CategorySums, row: Mapping[str, Any], price: float | None) -> None:
+    """A shard's products of the category."""
+    category.products += row["category_count"]
+    category.carried += row["carried_from_count"]
+    if price is not None:
+        category.priced += row["category_count"] - row["carried_from_count"]
+    if (seconds := row["engine_seconds_sum"]) is not None:
+        category.engine_seconds = (category.engine_seconds or 0.0) + seconds
+        if price is not None:
+            category.usd_weight = (category.usd_weight or 0.0) + seconds * price
+    for status in _STATUSES:
+        category.statuses[status] += row[f"num_{status}_sum"]
+
+
+def scan_attributes(parts: Parts, sums: Mapping[str, CategorySums], booleans: Pairs) -> Iterator[Scored]:
+    """Every product with its scores, and `sums` filled with doubtful and ungrounded values.
+
+    Args:
+        booleans: (category, attribute) of truth values, which are conclusions and stand nowhere.
+    """
+    for part in parts.read("attributes", _ATTRIBUTE_COLUMNS):
+        rows = _score(part, booleans)
+        for name, counts in rows.by_category():
+            if name in sums:
+                sums[name].doubtful += counts["doubtful"]
+                sums[name].ungrounded += counts["ungrounded"]
+                sums[name].scored += counts["scored"]
+                sums[name].sought += counts["sought"]
+        yield from rows.products()
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The attribute rows of a part, (rows,) each. What is true of an answer is true at its first row alone."""
+
+    files: Any
+    numbers: Any
+    categories: Any
+    lowest: npt.NDArray[np.float64]
+    doubtful: npt.NDArray[np.bool_]
+    ungrounded: npt.NDArray[np.bool_]
+    scored: npt.NDArray[np.bool_]
+    sought: npt.NDArray[np.bool_]
+    failed: npt.NDArray[np.bool_]
+
+    def by_category(self) -> Iterator[tuple[str, dict[str, int]]]:
+        codes = self.categories.indices.to_numpy()
+        for code, name in enumerate(self.categories.dictionary.to_pylist()):
+            here = codes == code
+            yield (
+                name,
+                {key: int((getattr(self, key) & here).sum()) for key in ("doubtful", "ungrounded", "scored", "sought")},
+            )
+
+    def products(self) -> Iterator[Scored]:
+        files, numbers = self.files.indices.to_numpy(), self.numbers
+        # A product's rows stand together.
+        changes = (np.diff(files) != 0) | (np.diff(numbers) != 0)
+        starts = np.concatenate([[0], np.flatnonzero(changes) + 1])
+        lowest = np.minimum.reduceat(self.lowest, starts)
+        ungrounded = np.add.reduceat(self.ungrounded.astype(np.int64), starts)
+        failed = np.add.reduceat(self.failed.astype(np.int64), starts)
+        file_names, categories = self.files.dictionary.to_pylist(), self.categories.dictionary.to_pylist()
+        category_codes = self.categories.indices.to_numpy()
+        for index, start in enumerate(starts.tolist()):
+            yield Scored(
+                file_names[files[start]],
+                int(numbers[start]),
+                categories[category_codes[start]],
+                float(lowest[index]),
+                int(ungrounded[index]),
+                int(failed[index]),
+            )
+
+
+def _score(part: pa.Table, booleans: Pairs) -> _Rows:
+    files, categories, attributes, statuses = (
+        part.column(name).combine_chunks().dictionary_encode()
+        for name in ("source_file", "category", "attribute", "status")
+    )
+    exponent = pc.multiply(part.column("num_tokens").cast(pa.float64()), part.column("logprob_mean"))
+    probability = np.exp(exponent.to_numpy(zero_copy_only=False).astype(np.float64))  # NaN where not known
+    status = np.array(statuses.dictionary.to_pylist(), dtype=object)[statuses.indices.to_numpy()]
+    numbers = part.column("source_row").to_numpy()
+    # An answer's items stand together, and carry its probability each.
+    changes = [np.diff(each) != 0 for each in (files.indices.to_numpy(), numbers, attributes.indices.to_numpy())]
+    first = np.concatenate([[True], np.logical_or.reduce(changes)])
+    starts = np.flatnonzero(first)
+
+    def of_answers(is_of_item: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        """True at an answer's first row if it is of any of its items."""
+        found = np.zeros_like(first)
+        found[starts] = np.logical_or.reduceat(is_of_item, starts)
+        return found
+
+    is_value, is_absent = status == "value", status == "absent"
+    places = pc.fill_null(pc.list_value_length(part.column("evidence")), -1).to_numpy()
+    concluded = _among(categories, attributes, booleans)
+    return _Rows(
+        files,
+        numbers,
+        categories,
+        # The probability of "not stated" says how sure the model is of that, not of any value.
+        lowest=np.where(is_absent | np.isnan(probability), np.inf, probability),
+        doubtful=of_answers(is_value & (probability < DOUBTFUL)),
+        ungrounded=of_answers(is_value & (places == 0) & ~concluded),
+        scored=of_answers(is_value & ~np.isnan(probability)),
+        sought=of_answers(is_value & ((places >= 0) | concluded)),
+        failed=~is_value & ~is_absent,
+    )
+
+
+def _among(categories: Any, attributes: Any, pairs: Pairs) -> npt.NDArray[np.bool_]:
+    """Which rows are of one of the `pairs`."""
+    names, kinds = attributes.dictionary.to_pylist(), categories.dictionary.to_pylist()
+    table = np.array([[(kind, name) in pairs for name in names] for kind in kinds], dtype=bool)
+    found: npt.NDArray[np.bool_] = table[categories.indices.to_numpy(), attributes.indices.to_numpy()]
+    return found

@@ -1,0 +1,1 @@
+"""Category schemas: which attributes are asked for."""

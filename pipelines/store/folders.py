@@ -1,0 +1,205 @@
+"""A folder at a local path or any fsspec URI, with the few operations that commits are built on.
+
+Every write is atomic: a reader sees the whole object or none. `create` lets exactly one of several writers
+win: a hard link locally, a conditional PUT (`If-None-Match: *`) on S3.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fsspec.implementations.local import LocalFileSystem
+
+from hpd_core.errors import StorageError
+from hpd_core.system import storage
+from pipelines.errors import RunError, UsageError
+
+_CONFLICT_PAUSES = (0.5, 1.0, 2.0)
+_REQUESTS_AT_ONCE = 16
+_ANSWERS_AT_ONCE = 512
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+
+
+def map_requests(function: Callable[[Item], Answer], items: Iterable[Item]) -> list[Answer]:
+    """`function` of every item, in order; several at a time, because most of a request to a storage is waiting."""
+    return list(iter_requests(function, list(items)))
+
+
+def open_filesystem(uri: str, *, anonymous: bool = False) -> tuple[Any, str]:
+    """As `storage.open_filesystem`. Raises `UsageError` for an unknown protocol or a missing library."""
+    try:
+        return storage.open_filesystem(uri, anonymous=anonymous)
+    except StorageError as error:
+        raise UsageError(str(error)) from error
+
+
+def iter_requests(function: Callable[[Item], Answer], items: Sequence[Item]) -> Iterator[Answer]:
+    """As `map_requests`, for answers that are not to be held all at once."""
+    with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
+        for start in range(0, len(items), _ANSWERS_AT_ONCE):
+            yield from pool.map(function, items[start : start + _ANSWERS_AT_ONCE])
+
+
+class Folder:
+    """Named objects below one root. Names are relative, with forward slashes."""
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri.rstrip("/") or uri
+        self._fs, self._root = open_filesystem(uri)
+        self._is_local = isinstance(self._fs, LocalFileSystem)
+
+    def __reduce__(self) -> tuple[type[Folder], tuple[str]]:
+        # File systems hold connections and locks; each process opens its own.
+        return Folder, (self.absolute_uri,)
+
+    @property
+    def absolute_uri(self) -> str:
+        """The same folder for a process with another working directory."""
+        return self._root if self._is_local else self.uri
+
+    def path(self, name: str) -> str:
+        """The path of an object inside the file system."""
+        return f"{self._root}/{name}"
+
+    def describe(self, name: str) -> str:
+        """The object as a user would write it."""
+        return f"{self.uri}/{name}"
+
+    def read(self, name: str) -> bytes:
+        """Raises `FileNotFoundError` if there is no such object."""
+        data: bytes = self._fs.cat_file(self.path(name))
+        return data
+
+    def open(self, name: str) -> Any:
+        """The object as a binary file to read from, without read-ahead: Arrow asks for just the ranges it needs."""
+        return self._fs.open(self.path(name), "rb", cache_type="none")
+
+    def read_json(self, name: str) -> Any:
+        """The object's JSON, or None if there is no such object."""
+        try:
+            return json.loads(self.read(name))
+        except FileNotFoundError:
+            return None
+
+    def exists(self, name: str) -> bool:
+        """Whether the object is there now."""
+        return bool(self._fs.exists(self.path(name)))
+
+    def require(self) -> None:
+        """Raises `UsageError` if there is a file where the folder should be."""
+        if self._fs.isfile(self._root):
+            raise UsageError(f"{self.uri} is a file, a folder is needed")
+
+    def is_empty(self) -> bool:
+        """Whether nothing lies in the folder (or it does not exist), half-written files of a killed start apart."""
+        return not self.list("")
+
+    def find(self, folder: str) -> list[str]:
+        """Names of all objects below a sub-folder, sorted; without half-written ones."""
+        root = self.path(folder)
+        paths = (str(path)[len(root) + 1 :] for path in self._fs.find(root))
+        return sorted(path for path in paths if not path.rsplit("/", 1)[-1].startswith("."))
+
+    def list(self, folder: str) -> list[str]:
+        """Names of the objects directly in a sub-folder, sorted; without half-written ones."""
+        try:
+            paths = self._fs.ls(self.path(folder), detail=False)
+        except FileNotFoundError:
+            return []
+        names = (str(path).rstrip("/").rsplit("/", 1)[-1] for path in paths)
+        return sorted(name for name in names if not name.startswith(".") and name != folder)
+
+    def write(self, name: str, data: bytes) -> None:
+        """Writes or replaces the object."""
+        if not self._is_local:
+            self._fs.pipe_file(self.path(name), data)
+            return
+        os.replace(self._write_temporary(name, data), self.path(name))
+
+    def create(self, name: str, data: bytes) -> bool:
+        """Writes the object only if none is there yet, and says whether it did.
+
+        A repeated request can answer False although the object is ours: read it back, never assume.
+        """
+        if self._is_local:
+            return self._link(self._write_temporary(name, data), name, remove_source=True)
+        for pause in (*_CONFLICT_PAUSES, None):
+            try:
+                self._fs.pipe_file(self.path(name), data, mode="create")
+                return True
+            except FileExistsError:
+                return False
+            except OSError as error:
+                # S3 answers 409 to one of two conditional PUTs at the same time; whose object is there then counts.
+                # While the other one is still under way there is none.
+                if self.exists(name):
+                    return False
+                if pause is None or getattr(error.__cause__, "errno", None) != errno.EBUSY:
+                    raise
+                time.sleep(pause)
+        raise AssertionError("the last try returns or raises")
+
+    def copy(self, source: str, target: str) -> None:
+        """Puts the object under a second name, replacing what is there. Local files share their bytes."""
+        if not self._is_local:
+            self._fs.copy(self.path(source), self.path(target))
+            return
+        temporary = self._temporary(target)
+        self._link(self.path(source), temporary, remove_source=False)
+        os.replace(self.path(temporary), self.path(target))
+        # Where both names were links to one file already, rename does nothing and leaves the temporary one behind.
+        with suppress(FileNotFoundError):
+            os.unlink(self.path(temporary))
+
+    def remove(self, folder: str) -> None:
+        """Removes a sub-folder with everything in it, if it is there."""
+        if self._fs.exists(self.path(folder)):
+            self._fs.rm(self.path(folder), recursive=True)
+
+    def remove_half_written(self, folder: str) -> None:
+        """Removes what killed processes had not finished writing directly in a sub-folder. Only local writes leave any.
+
+        A process that is alive and in the midst of one gets a `FileNotFoundError`.
+        """
+        if self._is_local:
+            for path in Path(self.path(folder)).glob(".*.tmp"):
+                path.unlink(missing_ok=True)
+
+    def _temporary(self, name: str) -> str:
+        parent, _, leaf = name.rpartition("/")
+        temporary = f".{leaf}.{uuid.uuid4().hex}.tmp"
+        return f"{parent}/{temporary}" if parent else temporary
+
+    def _write_temporary(self, name: str, data: bytes) -> str:
+        path = self.path(self._temporary(name))
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        return path
+
+    def _link(self, source_path: str, name: str, *, remove_source: bool) -> bool:
+        target = self.path(name)
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        try:
+            os.link(source_path, target)
+        except FileExistsError:
+            return False
+        except PermissionError as error:
+            raise RunError(f"{self.uri}: its file system has no hard links, which commits need") from error
+        finally:
+            if remove_source:
+                os.unlink(source_path)
+        return True

@@ -1,0 +1,230 @@
+"""What is done and what was tried, kept in the output folder: a run can always be continued from it alone.
+
+_plan.json                                 the plan, before any work
+_clusters.json, _clustered/                the catalog dealt anew by category, if the job wants it
+_engine.json                               what the first engine is: the others must be the same
+_attempts/<shard>/<attempt>.json           a decode was begun; its name tells the session and the records
+_attempts/<shard>/<attempt>.error.json     ... and failed with this message
+_attempts/<shard>/<attempt>.done.json      ... and came to its end, with others of the shard still to do
+_parts/<table>/<shard>-<attempt>.parquet   rows of one attempt; garbage unless a manifest names them
+_shards/<shard>.json                       the shard is committed: the first to write it wins
+<table>/part-<shard>.parquet               published: committed rows, under one name for ever
+manifest.json                              the run is finished
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import uuid
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from pipelines.errors import RunError, UsageError
+from pipelines.store.folders import Folder, iter_requests
+from pipelines.store.isolation import Span, Try
+from pipelines.store.tables import TABLES, EncodedTable
+
+MANIFEST_NAME = "manifest.json"
+CLUSTERS_NAME = "_clusters.json"
+CLUSTERED_FOLDER = "_clustered"
+_ENGINE_NAME = "_engine.json"
+# Two engines whose descriptions agree here give the same answers.
+ENGINE_IDENTITY = (
+    "model_id",
+    "model_revision",
+    "adapter_revision",
+    "decoding",
+    "layout",
+    "dtype",
+    "quantization",
+    "prompt_hash",
+)
+
+_TRY_NAME = re.compile(
+    r"(?P<attempt>\d+-(?P<session>[^-]+)-(?P<start>\d+)-(?P<stop>\d+)-\w+)(?:\.(?P<ending>\w+))?\.json"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What was tried at a shard.
+
+    Attributes:
+        num_tries: over all sessions.
+        tries: those of this session, oldest first. Those before ended with the job itself, whatever the reason.
+    """
+
+    num_tries: int
+    tries: list[Try]
+
+
+class Ledger:
+    """The run's books. `session` names one start of the job: only tries of the same session count as failures
+    of the shard, because those before ended with the job itself."""
+
+    def __init__(self, folder: Folder, session: str) -> None:
+        self.folder = folder
+        self.session = session
+
+    def is_committed(self, shard: int) -> bool:
+        """Whether some attempt at the shard has won."""
+        return self.folder.exists(_manifest_name(shard))
+
+    def committed(self) -> set[int]:
+        """Every committed shard."""
+        return {int(name.removesuffix(".json")) for name in self.folder.list("_shards")}
+
+    def manifest(self, shard: int) -> dict[str, Any]:
+        """The manifest of a committed shard."""
+        manifest = self.folder.read_json(_manifest_name(shard))
+        if not isinstance(manifest, dict):
+            raise RunError(f"{self.folder.describe(_manifest_name(shard))} is missing or no manifest")
+        return manifest
+
+    def manifests(self, shards: Collection[int]) -> Iterator[dict[str, Any]]:
+        """The manifests of committed shards, in their order. A large run has gigabytes of them: never all at once."""
+        return iter_requests(self.manifest, sorted(shards))
+
+    def num_tries(self) -> dict[int, int]:
+        """Tries by shard, over all sessions."""
+        return dict(Counter(shard for shard, match in self._records() if match["ending"] is None))
+
+    def history(self, shard: int) -> History:
+        """What was tried at the shard so far."""
+        folder = _tries_folder(shard)
+        names = self.folder.list(folder)
+        matches = [match for name in names if (match := _TRY_NAME.fullmatch(name)) and match["ending"] is None]
+        tries = []
+        for match in matches:
+            if match["session"] != self.session:
+                continue
+            attempt, error = match["attempt"], None
+            if f"{attempt}.error.json" in names:
+                error = self.folder.read_json(f"{folder}/{attempt}.error.json")["error"]
+            span = Span(int(match["start"]), int(match["stop"]))
+            tries.append(Try(span, f"{attempt}.done.json" in names, error))
+        return History(len(matches), tries)
+
+    def num_parts_done(self) -> int:
+        """Parts of shards that came to their end, over all shards: how far the searches for bad records have got."""
+        done = ((shard, match) for shard, match in self._records() if match["ending"] == "done")
+        # A part that is done again, in another process, is no progress.
+        return len({(shard, match["session"], match["start"], match["stop"]) for shard, match in done})
+
+    def _records(self) -> Iterator[tuple[int, re.Match[str]]]:
+        """What is on record of tries, of all shards: the shard, and the parts of the record's name."""
+        for name in self.folder.find("_attempts"):
+            shard, _, leaf = name.partition("/")
+            if match := _TRY_NAME.fullmatch(leaf):
+                yield int(shard), match
+
+    def begin_try(self, shard: int, number: int, span: Span) -> str:
+        """Puts a try on record before it starts, so that one that kills its process counts as well. Returns its id."""
+        attempt = f"{number:04d}-{self.session}-{span.start}-{span.stop}-{uuid.uuid4().hex[:8]}"
+        self.folder.write(f"{_tries_folder(shard)}/{attempt}.json", b"{}")
+        return attempt
+
+    def end_try(self, shard: int, attempt: str, error: str | None = None) -> None:
+        """Puts on record how it ended. A whole shard that is decoded needs no end: the commit that follows is one."""
+        ending = "done" if error is None else "error"
+        content = json.dumps({} if error is None else {"error": error}, ensure_ascii=False)
+        self.folder.write(f"{_tries_folder(shard)}/{attempt}.{ending}.json", content.encode())
+
+    def commit(
+        self, shard: int, attempt_id: str, tables: Mapping[str, EncodedTable], facts: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], bool]:
+        """Writes the parts, then the manifest, unless another attempt was first; then publishes the winner's.
+
+        Returns the winner's manifest, and whether it is this one's.
+        """
+        token = f"{shard:06d}-{attempt_id}-{uuid.uuid4().hex[:8]}"
+        parts = {name: self._write_part(name, shard, token, table) for name, table in tables.items()}
+        manifest = {"shard": shard, "attempt_id": attempt_id, "token": token, "tables": parts, **facts}
+        self.folder.create(_manifest_name(shard), json.dumps(manifest, ensure_ascii=False).encode())
+        # Read back: a repeated request can say that the object was there already, although it is ours.
+        winner = self.manifest(shard)
+        self.publish(winner)
+        return winner, winner["token"] == token
+
+    def publish(self, manifest: Mapping[str, Any]) -> None:
+        """Puts a committed shard's parts into the public folders. May be repeated, by anyone, at any time."""
+        for part in manifest["tables"].values():
+            try:
+                self.folder.copy(part["part"], part["public"])
+            except FileNotFoundError:
+                # Cleaned up by a run that had finished: then it has published the same part.
+                if not self.folder.exists(part["public"]):
+                    raise
+
+    def publish_missing(self, manifests: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+        """Publishes the committed shards of which some part is not in its public folder. Passes all of them on."""
+        there = {f"{table}/{name}" for table in TABLES for name in self.folder.list(table)}
+        for manifest in manifests:
+            if any(part["public"] not in there for part in manifest["tables"].values()):
+                self.publish(manifest)
+            yield manifest
+
+    def check_engine(self, description: Mapping[str, Any]) -> None:
+        """Refuses an engine that would answer differently from the one that the run began with.
+
+        Raises `UsageError` naming the difference.
+        """
+        mine = {key: description.get(key) for key in ENGINE_IDENTITY}
+        if self.folder.create(_ENGINE_NAME, json.dumps(dict(description), ensure_ascii=False).encode()):
+            return
+        theirs = self.folder.read_json(_ENGINE_NAME) or {}
+        for key, value in mine.items():
+            if theirs.get(key) != value:
+                raise UsageError(
+                    f"{self.folder.uri} was begun with {key} {theirs.get(key)!r}, this engine has {value!r}: "
+                    "their answers would differ; set it in the configuration or use another output folder"
+                )
+
+    def engine(self) -> dict[str, Any]:
+        """The description of the run's engine; empty before the first one has started."""
+        return self.folder.read_json(_ENGINE_NAME) or {}
+
+    def finish(self, manifest: Mapping[str, Any]) -> None:
+        """Declares the run finished and removes what only the way there needed."""
+        self.folder.write(MANIFEST_NAME, json.dumps(manifest, indent=2, ensure_ascii=False).encode())
+        self.clean_up()
+
+    def clean_up(self) -> None:
+        """Removes what only the way to the finished run needed. Every later start does it again: a driver may have been
+        killed before it came to it, or a process that was taken for dead may have written more."""
+        # Another driver may be doing the same, or a process be writing there: the next clean-up takes the rest.
+        for folder in ("_parts", CLUSTERED_FOLDER):
+            with suppress(OSError):
+                self.folder.remove(folder)
+        for table in TABLES:
+            with suppress(OSError):
+                self.folder.remove_half_written(table)
+
+    def finished(self) -> dict[str, Any] | None:
+        """The manifest of a finished run, else None."""
+        manifest: dict[str, Any] | None = self.folder.read_json(MANIFEST_NAME)
+        return manifest
+
+    def _write_part(self, name: str, shard: int, token: str, table: EncodedTable) -> dict[str, Any]:
+        part = f"_parts/{name}/{token}.parquet"
+        self.folder.write(part, table.data)
+        return {
+            "part": part,
+            "public": f"{name}/part-{shard:06d}.parquet",
+            "num_rows": table.num_rows,
+            "num_bytes": len(table.data),
+            "sha256": hashlib.sha256(table.data).hexdigest(),
+        }
+
+
+def _tries_folder(shard: int) -> str:
+    return f"_attempts/{shard:06d}"
+
+
+def _manifest_name(shard: int) -> str:
+    return f"_shards/{shard:06d}.json"

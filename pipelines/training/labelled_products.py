@@ -1,0 +1,294 @@
+"""From gold files to labelled products: what is taught, what is not, and why not. Nothing is dropped unseen."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hpd_core import CategorySchema, Record
+from hpd_core.text.template import render_answer_line
+from hpd_core.text.values import parse_value
+from hpd_core.training.examples import ExampleBuilder
+from hpd_core.types import Attribute
+from pipelines.catalog.input_files import list_files
+from pipelines.catalog.small_catalog import read_records
+from pipelines.config.finetuning import DatasetConfig, LabelPolicy
+from pipelines.errors import UsageError
+from pipelines.quality.fingerprints import fingerprint
+from pipelines.quality.gold import GoldProduct, GoldValue, read_gold
+from pipelines.quality.scoring import fold, words_pattern
+from pipelines.schemas.schema_file import load_schemas
+
+_MAX_EXAMPLES = 3
+
+Items = Sequence[str] | None
+"""What an attribute is labelled with; None: somebody found it absent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A labelled product.
+
+    Attributes:
+        gold: as the gold file has it; what validation scores against.
+        answers: attribute -> items.
+        assumed_absent: attributes that nobody labelled and that are taken for absent.
+    """
+
+    record: Record
+    schema: CategorySchema
+    gold: GoldProduct
+    answers: Mapping[str, Items]
+    assumed_absent: Sequence[str]
+
+    @property
+    def fingerprint(self) -> int:
+        """A number from the product's text, see `fingerprint`."""
+        return fingerprint(self.record.category, self.record.fields)
+
+
+def is_held_out(record: Record, share: float) -> bool:
+    """Whether the record is for validation. Depends on its text and the share alone."""
+    return fingerprint(record.category, record.fields) < int(share * 2**64)
+
+
+@dataclass
+class DataReport:
+    """Counts of everything that was read, and examples of what is not taught."""
+
+    products: int = 0
+    values: int = 0
+    absent: int = 0
+    assumed_absent: int = 0
+    unlabelled_not_taught: int = 0
+    not_taught: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, list[str]] = field(default_factory=dict)
+
+    def leave_out(self, reason: str, example: str) -> None:
+        """Counts one label or product that is not taught."""
+        self.not_taught[reason] += 1
+        self.examples.setdefault(reason, [])
+        if len(self.examples[reason]) < _MAX_EXAMPLES:
+            self.examples[reason].append(example)
+
+    def lines(self) -> Iterator[str]:
+        """The report for a person."""
+        yield (
+            f"{self.products:,} products; taught: {self.values:,} values, {self.absent:,} labelled absent, "
+            f"{self.assumed_absent:,} unlabelled and taken for absent; {self.unlabelled_not_taught:,} unlabelled ones "
+            f"are not taught"
+        )
+        for reason, number in self.not_taught.most_common():
+            yield f"left out, {reason}: {number:,} (e.g. {'; '.join(self.examples[reason])})"
+
+
+def load_products(
+    datasets: Iterable[DatasetConfig], labels: LabelPolicy, builder: ExampleBuilder, validation_share: float = 0.0
+) -> tuple[list[Product], DataReport]:
+    """All labelled products of all datasets, those for validation included.
+
+    Raises `UsageError` for files that cannot be read or do not belong together, and for attributes that the schema
+    does not have (unless they are to be skipped).
+    """
+    if labels.variants:
+        # Variants invent attributes that have no limit of their own.
+        _check_null_fits("labels.variants", Attribute(name="any"), builder)
+    report = DataReport()
+    products: list[Product] = []
+    for dataset in datasets:
+        schemas = load_schemas(dataset.schemas)
+        pairs = list(_pairs(dataset, schemas, report))
+        # What validation products are labelled with must not decide what is taught.
+        known = _known_values(gold for record, gold in pairs if not is_held_out(record, validation_share))
+        for category in sorted({gold.category for _, gold in pairs}):
+            _check_room(dataset, schemas[category], builder)
+        for record, gold in pairs:
+            schema = schemas[gold.category]
+            _check_attributes(dataset, schema, gold, labels, report)
+            product = _label(dataset, record, schema, gold, labels, builder, known, report)
+            if not product.answers and not product.assumed_absent:
+                report.leave_out("a product without anything to teach", _short_line(dataset, gold))
+            products.append(product)
+    report.products = len(products)
+    if not products:
+        raise UsageError("the datasets hold no product to train on")
+    return products, report
+
+
+def _pairs(
+    dataset: DatasetConfig, schemas: Mapping[str, CategorySchema], report: DataReport
+) -> Iterator[tuple[Record, GoldProduct]]:
+    """Every product of the gold file with its record."""
+    gold = read_gold(dataset.gold)
+    for product in gold:
+        if product.category not in schemas:
+            raise UsageError(
+                f"{product.place_in(dataset.gold)}: {dataset.schemas} has no category {product.category!r}"
+            )
+    if dataset.input is None:
+        yield from _self_contained(dataset.gold, gold, report)
+        return
+    by_id = {product.product_id: product for product in gold if product.product_id is not None}
+    by_row = {product.row: product for product in gold if product.product_id is None}
+    catalog = dataset.input
+    files = [name for path in catalog.path for name in list_files(path, catalog.format, anonymous=catalog.anonymous)]
+    if by_row and len(files) > 1:
+        raise UsageError(f"{dataset.gold} has no product ids; it belongs to one catalog file, not to several")
+    found: set[int] = set()
+    refused: dict[int, str] = {}
+    for number, product_id, record in read_records(catalog, schemas):
+        match = by_id.get(product_id or "") or by_row.get(number)
+        if match is None:
+            continue
+        if match.row in found:
+            report.leave_out("a second row of the same product", f"{match.name}, in row {number}")
+            continue
+        if not isinstance(record, Record):
+            refused.setdefault(match.row, f"{match.name}: {record.message}")
+            continue
+        if match.category != record.category:
+            raise UsageError(
+                f"{match.place_in(dataset.gold)}: category {match.category!r}, but the catalog says "
+                f"{record.category!r} for {record.id!r}; do the two files belong together?"
+            )
+        found.add(match.row)
+        yield record, match
+    for product in gold:
+        if product.row in found:
+            continue
+        if product.row in refused:
+            report.leave_out("the record cannot be used", refused[product.row])
+        else:
+            report.leave_out("the catalog has no such product", product.name)
+
+
+def _self_contained(path: str, gold: Sequence[GoldProduct], report: DataReport) -> Iterator[tuple[Record, GoldProduct]]:
+    for product in gold:
+        if product.fields is None:
+            raise UsageError(
+                f"{product.place_in(path)}: no 'input' with the product's fields; name the catalog in 'input' of "
+                f"the dataset"
+            )
+        if any(text.strip() for text in product.fields.values()):
+            yield Record(product.name, product.category, product.fields), product
+        else:
+            report.leave_out("the record cannot be used", f"{product.name}: every field is empty")
+
+
+def _known_values(products: Iterable[GoldProduct]) -> dict[tuple[str, str], re.Pattern[str]]:
+    """Per category and attribute, a pattern that finds any of its gold values as whole words in folded text."""
+    forms: dict[tuple[str, str], set[str]] = {}
+    for product in products:
+        for name, value in product.values.items():
+            forms.setdefault((product.category, name), set()).update(
+                fold(form) for item in value.items for form in item
+            )
+    return {pair: words_pattern(texts) for pair, texts in forms.items() if texts}
+
+
+def _check_room(dataset: DatasetConfig, schema: CategorySchema, builder: ExampleBuilder) -> None:
+    for attribute in schema.attributes:
+        place = f"{dataset.schemas}: category {schema.category!r}, attribute {attribute.name!r}"
+        _check_null_fits(place, attribute, builder)
+
+
+def _check_null_fits(place: str, attribute: Attribute, builder: ExampleBuilder) -> None:
+    needed, limit = len(builder.value_ids(attribute, None)), builder.max_value_tokens(attribute)
+    if needed > limit:
+        raise UsageError(f"{place}: max_value_tokens is {limit}, null alone takes {needed}")
+
+
+def _check_attributes(
+    dataset: DatasetConfig, schema: CategorySchema, gold: GoldProduct, labels: LabelPolicy, report: DataReport
+) -> None:
+    names = {attribute.name for attribute in schema.attributes}
+    for name in gold.values:
+        if name in names:
+            continue
+        if labels.unknown_attributes == "refuse":
+            raise UsageError(
+                f"{gold.place_in(dataset.gold)}: category {gold.category!r} has no attribute {name!r} in "
+                f"{dataset.schemas}. Add it there, or set labels.unknown_attributes: skip"
+            )
+        report.leave_out("not in the schema", f"{gold.category} > {name}")
+
+
+def _short_line(dataset: DatasetConfig, gold: GoldProduct) -> str:
+    """For lists of examples: the file's name alone."""
+    return gold.place_in(dataset.gold.rsplit("/", 1)[-1])
+
+
+def _label(
+    dataset: DatasetConfig,
+    record: Record,
+    schema: CategorySchema,
+    gold: GoldProduct,
+    labels: LabelPolicy,
+    builder: ExampleBuilder,
+    known: Mapping[tuple[str, str], re.Pattern[str]],
+    report: DataReport,
+) -> Product:
+    text = "\n".join(record.fields.values())
+    folded = fold(text)
+    answers: dict[str, Items] = {}
+    assumed: list[str] = []
+    for attribute in schema.attributes:
+        place = f"{_short_line(dataset, gold)}, {attribute.name}"
+        value = gold.values.get(attribute.name)
+        if value is None:
+            pattern = known.get((gold.category, attribute.name))
+            is_open = labels.unlabelled == "absent_unless_known" and pattern is not None and pattern.search(folded)
+            if labels.unlabelled == "untaught" or is_open:
+                report.unlabelled_not_taught += 1
+            else:
+                assumed.append(attribute.name)
+                report.assumed_absent += 1
+        elif value.is_absent:
+            answers[attribute.name] = None
+            report.absent += 1
+        else:
+            items = [_preferred(forms, text) for forms in value.items]
+            problem = _problem(attribute, value, items, builder)
+            if problem:
+                report.leave_out(problem, f"{place}: {value}")
+            else:
+                answers[attribute.name] = items
+                report.values += 1
+    return Product(record, schema, gold, answers, assumed)
+
+
+def _preferred(forms: Sequence[str], text: str) -> str:
+    """Of several accepted forms, the one that can be copied."""
+    return next((form for form in forms if words_pattern([form]).search(text)), forms[0])
+
+
+def _problem(attribute: Attribute, value: GoldValue, items: Sequence[str], builder: ExampleBuilder) -> str | None:
+    """Why a value cannot be taught."""
+    if len(value.items) > 1 and not attribute.multiple:
+        return "several values where the schema has one"
+    for item in items:
+        if attribute.type == "boolean" and item not in ("true", "false"):
+            return "not true or false"
+        if attribute.type == "number" and not _is_number(item):
+            return "not a number in JSON's form"
+        if attribute.values is not None and item not in attribute.values:
+            return "not one of the schema's values"
+    line = render_answer_line(attribute, items)
+    read = parse_value(attribute, line.removesuffix("\n"), closed=True, num_tokens=1)
+    if read.status != "value" or read.items != tuple(items):
+        return "written as JSON it does not read back as it is"
+    if len(builder.value_ids(attribute, items)) > builder.max_value_tokens(attribute):
+        return "longer than K_max"
+    return None
+
+
+def _is_number(text: str) -> bool:
+    try:
+        number = json.loads(text, parse_constant=float)
+    except ValueError:
+        return False
+    return isinstance(number, (int, float)) and not isinstance(number, bool) and math.isfinite(number)

@@ -1,0 +1,290 @@
+"""The autoregressive baseline: the same prompts and records, an answer that the model writes alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from hpd_core import (
+    Attribute,
+    AutoregressiveBaseline,
+    CategorySchema,
+    Engine,
+    EngineConfig,
+    EngineError,
+    ErrorCode,
+    ExtractionMetrics,
+    PromptTemplate,
+    Record,
+    Value,
+)
+from tests.core.products import SCHEMAS, products
+from tests.tiny_model import answering_model, answering_tokenizer
+
+CONFIG = EngineConfig(device="cpu", dtype="float32", max_value_tokens=8)
+SCHEMA = CategorySchema(
+    category="c", attributes=(Attribute(name="Brand"), Attribute(name="Size", type="number"), Attribute(name='5" x'))
+)
+END = "<|im_end|>"
+
+
+class Script:
+    """Stands in for `generate`: writes, for the prompt that holds a given word, a given text."""
+
+    def __init__(self, texts: dict[str, str], tokenizer: Any) -> None:
+        self.texts, self.tokenizer = texts, tokenizer
+        self.calls: list[dict[str, Any]] = []
+
+    def __call__(self, **options: Any) -> torch.Tensor:
+        self.calls.append(options)
+        ids, (end,) = options["input_ids"], options["eos_token_id"]
+        prompts = self.tokenizer.batch_decode(ids)
+        scripts = [self._ids(prompt) for prompt in prompts]
+        done = torch.zeros(len(ids), dtype=torch.bool)
+        for step in range(options["max_new_tokens"]):
+            column = [script[step] if step < len(script) else 5 for script in scripts]
+            column = [options["pad_token_id"] if done[row] else token for row, token in enumerate(column)]
+            ids = torch.cat([ids, torch.tensor(column)[:, None]], dim=1)
+            done = done | (ids[:, -1] == end) | options["stopping_criteria"](ids, None)
+            if done.all():
+                break
+        return ids
+
+    def _ids(self, prompt: str) -> list[int]:
+        text = next(text for word, text in self.texts.items() if word in prompt)
+        return [index for character in text.split(END) for index in self._plain(character)]
+
+    def _plain(self, text: str) -> list[int]:
+        return self.tokenizer(text, add_special_tokens=False)["input_ids"] if text else []
+
+
+@pytest.fixture
+def baseline() -> Iterator[AutoregressiveBaseline]:
+    tokenizer = answering_tokenizer()
+    with AutoregressiveBaseline(answering_model(tokenizer), tokenizer, CONFIG) as baseline:
+        yield baseline
+
+
+def extract(
+    baseline: AutoregressiveBaseline, texts: dict[str, str], *, ended: bool = False
+) -> tuple[dict[str, dict[str, Value]], ExtractionMetrics, Script]:
+    """What is read when the model writes `texts`, by the word of each record."""
+    script = Script(texts, baseline._segments.tokenizer)
+    if ended:
+        script._ids = lambda prompt: [*Script._ids(script, prompt), 2]  # type: ignore[method-assign]
+    baseline._weights.model.generate = script
+    records = [Record(word, "c", {"t": f"{word} " * (n + 1)}) for n, word in enumerate(texts)]
+    future = baseline.submit(records, {"c": SCHEMA})
+    results = future.result(60)
+    assert [result.id for result in results] == list(texts)
+    return {result.id: dict(result.values) for result in results}, future.metrics, script
+
+
+def one(baseline: AutoregressiveBaseline, text: str, *, ended: bool = False) -> dict[str, tuple[str, str | None]]:
+    values = extract(baseline, {"solo": text}, ended=ended)[0]["solo"]
+    assert list(values) == ["Brand", "Size", '5" x']
+    return {name: (value.status, value.text) for name, value in values.items()}
+
+
+def test_it_writes_whole_keys() -> None:
+    tokenizer = answering_tokenizer()
+    short = CONFIG.model_copy(update={"prompt": PromptTemplate(keys="short")})
+    with (
+        AutoregressiveBaseline(answering_model(tokenizer), tokenizer, CONFIG) as whole,
+        AutoregressiveBaseline(answering_model(tokenizer), tokenizer, short) as asked_for_short,
+    ):
+        text = '"Brand": "Nike",\n"Size": 42,\n"5\\" x": null\n}\n'
+        (values, _, script), (expected, _, whole_script) = (
+            extract(b, {"solo": text}) for b in (asked_for_short, whole)
+        )
+        assert values == expected
+        assert [call["max_new_tokens"] for call in script.calls] == [
+            call["max_new_tokens"] for call in whole_script.calls
+        ], "there is room for them"
+        assert asked_for_short.describe()["prompt_hash"] == CONFIG.prompt.hash
+
+
+def test_a_perfect_answer(baseline: AutoregressiveBaseline) -> None:
+    found = one(baseline, '"Brand": "Nike",\n"Size": 42,\n"5\\" x": null\n}\n')
+    assert found == {"Brand": ("value", "Nike"), "Size": ("value", "42"), '5" x': ("absent", None)}
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0], [1, 2, 0]])
+def test_keys_may_come_in_any_order_and_indented(baseline: AutoregressiveBaseline, order: list[int]) -> None:
+    lines = ['  "Brand" : "Nike",', '"Size":42,', '\t"5\\" x": "a: b",']
+    found = one(baseline, "\n".join(lines[index] for index in order) + "\n}\n")
+    assert found == {"Brand": ("value", "Nike"), "Size": ("value", "42"), '5" x': ("value", "a: b")}
+
+
+def test_a_key_that_is_left_out_is_invalid_and_not_absent(baseline: AutoregressiveBaseline) -> None:
+    found = one(baseline, '"Size": 42\n}\n')
+    assert found == {"Brand": ("invalid", None), "Size": ("value", "42"), '5" x': ("invalid", None)}
+
+
+def test_the_first_of_two_equal_keys_wins(baseline: AutoregressiveBaseline) -> None:
+    found = one(baseline, '"Brand": "Nike",\n"Brand": "Puma",\n"Size": "large",\n"Size": 42,\n}\n')
+    assert found["Brand"] == ("value", "Nike")
+    assert found["Size"] == ("invalid", None), "and it wins even if it is worse"
+
+
+def test_keys_that_nobody_asked_for_are_passed_over(baseline: AutoregressiveBaseline) -> None:
+    found = one(baseline, '"Flavour": "red",\nBrand: "x"\n"brand": "y",\n"Brand": "Nike",\n}\n')
+    assert found["Brand"] == ("value", "Nike")
+
+
+def test_a_cut_answer_is_truncated_in_its_last_line_only(baseline: AutoregressiveBaseline) -> None:
+    found = one(baseline, '"Brand": "Nike",\n"Size": 42' + " " * 400)
+    assert found == {"Brand": ("value", "Nike"), "Size": ("truncated", None), '5" x': ("invalid", None)}
+
+
+def test_end_of_text_closes_the_last_line(baseline: AutoregressiveBaseline) -> None:
+    found = one(baseline, '"Brand": "Nike",\n"Size": 42', ended=True)
+    assert found["Size"] == ("value", "42")
+    assert one(baseline, '"Brand": "Ni', ended=True)["Brand"] == ("invalid", None)
+
+
+def test_generation_stops_at_the_closing_brace(baseline: AutoregressiveBaseline) -> None:
+    tokenizer = baseline._segments.tokenizer
+    answer = '"Brand": "a}b",\n"Size": 4\n}'
+    _, metrics, script = extract(baseline, {"solo": answer + '\n{"Brand": "again"}'})
+    least = len(tokenizer(answer)["input_ids"])
+    assert least <= metrics.num_steps <= least + 1, "the brace may share a token with what follows"
+    assert metrics.value_tokens == metrics.num_steps
+    assert script.calls[0]["max_new_tokens"] >= 3 * CONFIG.max_value_tokens
+
+
+def test_a_brace_in_a_value_stops_nothing(baseline: AutoregressiveBaseline) -> None:
+    assert one(baseline, '"Brand": "}",\n"Size": 4,\n}\n')["Size"] == ("value", "4")
+
+
+def test_rows_of_a_batch_stop_on_their_own(baseline: AutoregressiveBaseline) -> None:
+    texts = {
+        "alpha": '"Brand": "A",\n}\n"Brand": "late",\n"Size": 7,\n',
+        "bravo": '"Size": 1,\n"Brand": "B, but later",\n"5\\" x": "more",\n}\n',
+    }
+    values, metrics, script = extract(baseline, texts)
+    assert len(script.calls) == 1
+    assert (values["alpha"]["Brand"].text, values["alpha"]["Size"].status) == ("A", "invalid")
+    assert (values["bravo"]["Brand"].text, values["bravo"]["Size"].text) == ("B, but later", "1")
+    assert metrics.value_tokens < 2 * metrics.num_steps
+
+
+def test_metrics_count_the_prompts(baseline: AutoregressiveBaseline) -> None:
+    _, metrics, script = extract(baseline, {"alpha": "}\n", "bravo": "}\n"})
+    mask = script.calls[0]["attention_mask"]
+    assert metrics.prefix_tokens_computed + metrics.document_tokens == int(mask.sum())
+    assert (metrics.num_records, metrics.num_errors) == (2, 0)
+    assert (metrics.prefix_tokens_reused, metrics.key_tokens) == (0, 0)
+    assert metrics.busy_seconds > 0
+
+
+def generated(baseline: AutoregressiveBaseline, records: list[Record]) -> list[list[int]]:
+    """The ids that the model writes, in the order of the prompts' lengths."""
+    found: list[list[int]] = []
+    generate = baseline._generate
+
+    def keeping(*arguments: Any) -> list[tuple[list[int], bool]]:
+        rows = generate(*arguments)
+        found.extend(ids for ids, _ in rows)
+        return rows
+
+    baseline._generate = keeping  # type: ignore[method-assign]
+    results = baseline.extract(records, SCHEMAS)
+    del baseline._generate
+    assert [result.id for result in results] == [record.id for record in records]
+    return found
+
+
+def test_padding_does_not_change_an_answer(baseline: AutoregressiveBaseline) -> None:
+    """The first tokens, before a random model's fp32 noise can flip a near-tie, must be equal for all."""
+    records = [record for record in products(20) if record.category == "Shoes"]
+    together = generated(baseline, records)
+    baseline.config = baseline.config.model_copy(update={"max_prompts_per_cohort": 1})
+    alone = generated(baseline, records)
+    assert [ids[:4] for ids in together] == [ids[:4] for ids in alone]
+    equal = sum(a == b for a, b in zip(together, alone, strict=True))
+    assert equal >= len(records) - 1
+    assert len({tuple(ids) for ids in alone}) > 8
+
+
+def test_it_reads_the_prompt_of_tree_up_to_the_first_key(baseline: AutoregressiveBaseline) -> None:
+    prompts: list[list[int]] = []
+    generate = baseline._generate
+
+    def keeping(rows: list[list[int]], *rest: Any) -> Any:
+        prompts.extend(rows)
+        return generate(rows, *rest)
+
+    baseline._generate = keeping  # type: ignore[method-assign]
+    record = products(1)[0]
+    baseline.extract([record], SCHEMAS)
+    tokenizer = answering_tokenizer()
+    with Engine(answering_model(tokenizer), tokenizer, CONFIG) as engine:
+        layout = engine._builder.build([record], SCHEMAS)[0][0].prompt.layout
+    assert prompts == [layout.token_ids[layout.scopes < 0].tolist()]
+    assert tokenizer.decode(prompts[0]).endswith("assistant\n{\n")
+
+
+def test_rows_in_are_rows_out(baseline: AutoregressiveBaseline) -> None:
+    records = [*products(4), Record("tea", "Tea", {}), Record("0", "Shoes", {"t": "x " * 3000}), *products(2)]
+    results = baseline.extract(records, SCHEMAS)
+    assert [result.id for result in results] == [record.id for record in records]
+    assert [result.error_code for result in results[4:6]] == [ErrorCode.NO_SCHEMA, ErrorCode.TOO_LONG]
+    assert {value.status for value in results[5].values.values()} == {"error"}
+    for result in [*results[:4], *results[6:]]:
+        assert list(result.values) == [attribute.name for attribute in SCHEMAS[result.category].attributes]
+
+
+def test_nothing_to_do(baseline: AutoregressiveBaseline) -> None:
+    assert baseline.extract([], {}) == []
+
+
+def test_a_failure_is_an_engine_error_and_the_next_call_works(baseline: AutoregressiveBaseline) -> None:
+    def fail(**_: Any) -> Any:
+        raise RuntimeError("out of memory, as it were")
+
+    baseline._weights.model.generate = fail
+    with pytest.raises(EngineError, match="out of memory") as caught:
+        baseline.extract(products(1), SCHEMAS)
+    assert isinstance(caught.value.__cause__, RuntimeError)
+    del baseline._weights.model.generate
+    assert baseline.extract(products(1), SCHEMAS)[0].error is None
+
+
+def test_submit_after_close_is_an_engine_error() -> None:
+    tokenizer = answering_tokenizer()
+    baseline = AutoregressiveBaseline(answering_model(tokenizer), tokenizer, CONFIG)
+    baseline.close()
+    with pytest.raises(EngineError, match="closed"):
+        baseline.submit(products(1), SCHEMAS)
+
+
+def test_from_pretrained_and_describe(tiny_model_dir: Path) -> None:
+    config = CONFIG.model_copy(update={"layout": "stacked"})
+    with AutoregressiveBaseline.from_pretrained(str(tiny_model_dir), config) as baseline:
+        found = baseline.describe()
+        assert (found["decoding"], found["layout"], found["model_id"]) == ("ar", "ar", str(tiny_model_dir))
+        with Engine.from_pretrained(str(tiny_model_dir), config) as engine:
+            assert set(found) == set(engine.describe())
+            assert found["model_revision"] == engine.describe()["model_revision"]
+
+
+def test_keys_that_the_model_spells_its_own_way_count() -> None:
+    schema = CategorySchema(
+        category="Shoes",
+        attributes=(Attribute(name="Shoe type"), Attribute(name="Colour"), Attribute(name="colour")),
+    )
+    tokenizer = answering_tokenizer()
+    with AutoregressiveBaseline(answering_model(tokenizer), tokenizer, CONFIG) as baseline:
+        text = '"shoe_type": "boot",\n"COLOUR": "red",\n"colour": "blue"\n}'
+        values = baseline._values(schema, tokenizer(text)["input_ids"], True)
+    assert {name: value.text for name, value in values.items()} == {
+        "Shoe type": "boot",
+        "Colour": None,
+        "colour": "blue",
+    }
+    assert values["Colour"].status == "invalid", "COLOUR may be either of two attributes"

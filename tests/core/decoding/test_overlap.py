@@ -1,0 +1,329 @@
+"""Two steps at a time. The device is slow here: a step's forward runs when its tokens are wanted, and not before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hpd_core import Engine, EngineConfig, EngineError
+from hpd_core.decoding.cohort import Cohort, CohortInput
+from hpd_core.decoding.decoder import Decoder
+from hpd_core.decoding.next_token import Choice, Chosen
+from hpd_core.decoding.prompt import Prompt
+from hpd_core.layout import Branch, tree_layout
+from hpd_core.models.description import cache_shape
+from hpd_core.models.steering import attach
+from hpd_core.text.constraints import StateTable
+from hpd_core.text.endings import Endings
+from tests.core.engines import TIMEOUT, answers, config
+from tests.core.families import VOCABULARY, build_model
+from tests.core.helpers import (
+    STATES,
+    Prompter,
+    TreeCase,
+    assert_equals_oracle,
+    decode,
+    random_case,
+    random_endings,
+    random_ids,
+)
+from tests.core.native import WAYS
+from tests.core.products import SCHEMAS, products
+
+LLAMA = build_model("llama")
+attach(LLAMA)
+ORACLE = build_model("llama")
+
+
+FORWARD = Decoder._forward
+
+
+class Later:
+    """A forward that was given to the device."""
+
+    def __init__(self, decoder: Decoder, inputs: list[CohortInput]) -> None:
+        self._decoder, self._inputs = decoder, inputs
+
+    def fetch(self) -> Chosen:
+        return FORWARD(self._decoder, self._inputs).fetch()
+
+
+class Device:
+    """What it has been given; it sees to it that nobody feeds a cohort whose last tokens are still awaited."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.most_in_flight = 0
+        self._in_flight: list[Later] = []
+        self._waiting: set[Cohort] = set()
+        fetch, next_input, accept = Decoder._fetch, Cohort.next_input, Cohort.accept
+
+        def launching(decoder: Decoder, inputs: list[CohortInput]) -> Later:
+            self._in_flight.append(Later(decoder, inputs))
+            self.most_in_flight = max(self.most_in_flight, len(self._in_flight))
+            return self._in_flight[-1]
+
+        def fetching(decoder: Decoder, choice: Choice) -> Chosen:
+            assert choice is self._in_flight.pop(0), "steps end in the order in which they began"
+            return fetch(decoder, choice)
+
+        def feeding(cohort: Cohort, *given: Any) -> CohortInput:
+            assert cohort not in self._waiting
+            self._waiting.add(cohort)
+            return next_input(cohort, *given)
+
+        def accepting(cohort: Cohort, *given: Any) -> int:
+            self._waiting.remove(cohort)
+            return accept(cohort, *given)
+
+        monkeypatch.setattr(Decoder, "_forward", launching)
+        monkeypatch.setattr(Decoder, "_fetch", fetching)
+        monkeypatch.setattr(Cohort, "next_input", feeding)
+        monkeypatch.setattr(Cohort, "accept", accepting)
+
+    def forget(self) -> None:
+        """After an error: what it had been given is not wanted any more."""
+        self._in_flight.clear()
+        self._waiting.clear()
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Device:
+    return Device(monkeypatch)
+
+
+def overlapping(**options: Any) -> EngineConfig:
+    return EngineConfig(**{"overlap_steps": True, **options})
+
+
+@settings(
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+@given(data=st.data(), seed=st.integers(0, 2**32 - 1), layout=st.sampled_from(["tree", "stacked"]))
+@pytest.mark.usefixtures("poison", "device")
+def test_any_schedule_equals_oracle(data: st.DataObject, seed: int, layout: str) -> None:
+    """Merges, prefixes, caches that are given back and taken: none of it touches what a step in flight needs."""
+    rng = np.random.default_rng(seed)
+    endings = random_endings(rng, share=float(rng.choice([0.02, 0.2, 0.6])))
+    prefixes = [random_ids(rng, 0, 12) for _ in range(data.draw(st.integers(1, 4), "prefixes"))]
+    cases = [random_case(rng, layout, prefixes, 4, 7) for _ in range(data.draw(st.integers(1, 14), "cases"))]
+    limits = overlapping(
+        max_tokens_per_step=data.draw(st.sampled_from([8, 24, 64, 200])),
+        max_prompts_per_cohort=data.draw(st.sampled_from([1, 2, 4])),
+        max_cached_tokens=data.draw(st.sampled_from([150, 100_000])),
+        max_cached_prefixes=data.draw(st.sampled_from([1, 2, 64])),
+        attention=data.draw(st.sampled_from(WAYS)),
+        max_draft_tokens_per_step=data.draw(st.sampled_from([0, 40])),
+    )
+    source = None
+    if limits.max_draft_tokens_per_step:
+        source = Prompter(decode(build_model("llama"), cases, endings, EngineConfig()), rng, 0.3)
+    prompts = decode(build_model("llama"), cases, endings, limits, source)
+    for case, prompt in zip(cases, prompts, strict=True):
+        assert_equals_oracle(ORACLE, case, prompt, endings)
+
+
+def some_cases(count: int) -> list[Any]:
+    rng = np.random.default_rng(count)
+    prefixes = [random_ids(rng, 3, 6), random_ids(rng, 3, 6)]
+    return [random_case(rng, "tree", prefixes, 4, 8) for _ in range(count)]
+
+
+ENDINGS = random_endings(np.random.default_rng(1))
+NEVER = Endings.none(VOCABULARY)
+SMALL: dict[str, Any] = {"max_tokens_per_step": 48, "max_prompts_per_cohort": 3}
+
+
+def test_there_are_two_steps_at_a_time(device: Device) -> None:
+    expected = decode(build_model("llama"), some_cases(30), ENDINGS, EngineConfig(**SMALL))
+    assert device.most_in_flight == 1, "not where nobody asked for it: on a CPU there is nothing to gain"
+    found = decode(build_model("llama"), some_cases(30), ENDINGS, overlapping(**SMALL))
+    assert device.most_in_flight == 2
+    assert [prompt.tokens for prompt in found] == [prompt.tokens for prompt in expected]
+
+
+def prompts_of(count: int, limit: int = 12) -> list[Prompt]:
+    """One value each, of `limit` tokens."""
+    rng = np.random.default_rng(count)
+    branches = [Branch([5, 6], limit)]
+    return [Prompt(tree_layout([], random_ids(rng, 8, 8), branches), ()) for _ in range(count)]
+
+
+def run(decoder: Decoder, prompts: list[Prompt]) -> list[list[int]]:
+    """The tokens of the cohorts of each step."""
+    decoder.add(prompts)
+    fed = []
+    while decoder.has_work:
+        fed.append([sum(count for _, count in cohort) for cohort in decoder.step().cohorts])
+    return fed
+
+
+def plain_decoder(**options: Any) -> Decoder:
+    return Decoder(LLAMA, NEVER, EngineConfig(**options), cache_shape(LLAMA))
+
+
+def prefill(decoder: Decoder) -> None:
+    """Steps until nothing waits and all are decoding."""
+    scheduler = decoder._scheduler
+    while scheduler._waiting or any(cohort.num_prefill_tokens for cohort in scheduler.running):
+        decoder.step()
+
+
+def test_what_is_too_little_for_a_step_of_its_own_waits_for_the_other(device: Device) -> None:
+    """Else the rests of two cohorts would take turns to their end, where one step can feed both."""
+    # Two cohorts of six: what either has to decode is less than a quarter of a step.
+    limits: dict[str, Any] = {"max_tokens_per_step": 64, "max_prompts_per_cohort": 6}
+    in_turn = run(plain_decoder(**limits), prompts_of(12))
+    device.forget()
+    overlapped = run(plain_decoder(overlap_steps=True, **limits), prompts_of(12))
+    assert device.most_in_flight == 2, "while they are prefilled"
+    assert len(overlapped) <= len(in_turn) + 2
+    assert [12] in overlapped or [6, 6] in overlapped
+
+
+def test_a_large_step_is_made_in_halves(device: Device) -> None:
+    """What has been joined would else stay so, and be waited for."""
+    decoder = plain_decoder(overlap_steps=True, max_tokens_per_step=16, max_prompts_per_cohort=4)
+    decoder.add(prompts_of(12, limit=40))
+    prefill(decoder)
+    decoder._most_in_flight = 1
+    decoder.step()
+    assert not decoder._in_flight, "all can go into the next step now"
+    decoder._most_in_flight = 2
+    fed = [sum(count for cohort in decoder.step().cohorts for _, count in cohort) for _ in range(4)]
+    assert len(decoder._in_flight) == 1
+    assert sorted(fed) == [4, 4, 8, 8], "of three cohorts of four, taking turns"
+
+
+def test_a_prefix_is_taken_when_its_own_step_ends(device: Device) -> None:
+    """Not with an older one: nothing of it has been computed then."""
+    rng = np.random.default_rng(8)
+    prefix = random_ids(rng, 20, 20)
+    cases = [TreeCase([], random_ids(rng, 30, 30), [Branch([5, 6], 12)]) for _ in range(6)]
+    cases += [TreeCase(prefix, random_ids(rng, 5, 5), [Branch([5, 6], 4)]) for _ in range(3)]
+    decoder = plain_decoder(overlap_steps=True, max_tokens_per_step=32, max_prompts_per_cohort=6)
+    prompts = [case.prompt() for case in cases]
+    decoder.add(prompts[:6])
+    prefill(decoder)
+    decoder.add(prompts[6:])
+    found_beside = False
+    while decoder.has_work:
+        report = decoder.step()
+        beside = decoder._scheduler._prefix_cohort
+        found_beside |= beside is not None and beside in decoder._scheduler._in_flight
+        for prompt in report.computed_prefixes:
+            assert any(prompt is fed for cohort in report.cohorts for fed, _ in cohort)
+    assert found_beside
+    for case, prompt in zip(cases, prompts, strict=True):
+        assert_equals_oracle(ORACLE, case, prompt, NEVER)
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(count=st.integers(1, 16), slots=st.integers(1, 400), per_cohort=st.integers(1, 5))
+@pytest.mark.usefixtures("device")
+def test_the_cache_holds_both_steps(count: int, slots: int, per_cohort: int) -> None:
+    """What is in flight counts, too; a prompt that is too large for the limits runs alone."""
+    limits: dict[str, Any] = {"max_cached_tokens": slots, "max_prompts_per_cohort": per_cohort}
+    decoder = plain_decoder(overlap_steps=True, max_tokens_per_step=32, **limits)
+    widest = max(prompt.most_own_tokens for prompt in prompts_of(count))
+    decoder.add(prompts_of(count))
+    while decoder.has_work:
+        decoder.step()
+        running = decoder._scheduler.running
+        assert sum(cohort.num_cached_tokens for cohort in running) <= 1.25 * max(slots, widest) + 4 * len(running)
+        if widest > slots:
+            assert sum(len(cohort.prompts) for cohort in running) <= 1
+
+
+@pytest.mark.parametrize("fail_at", range(1, 15, 3))
+def test_out_of_memory_with_a_step_in_flight(fail_at: int, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both begin anew, with less."""
+    expected = [prompt.tokens for prompt in decode(LLAMA, some_cases(30), ENDINGS, EngineConfig(**SMALL))]
+    launch, calls = Decoder._forward, 0
+
+    def failing(decoder: Decoder, inputs: list[CohortInput]) -> Choice:
+        nonlocal calls
+        calls += len(decoder._in_flight)
+        if calls == fail_at and decoder._in_flight:
+            device.forget()
+            raise torch.OutOfMemoryError("made up")
+        return launch(decoder, inputs)
+
+    monkeypatch.setattr(Decoder, "_forward", failing)
+    found = decode(LLAMA, some_cases(30), ENDINGS, overlapping(**SMALL))
+    assert calls > fail_at, "and then with a step in flight, too"
+    assert [prompt.tokens for prompt in found] == expected
+
+
+def test_nothing_of_dropped_work_is_taken_later(device: Device) -> None:
+    table = StateTable()
+    table.add(STATES)
+    decoder = Decoder(LLAMA, ENDINGS, overlapping(**SMALL), cache_shape(LLAMA), table)
+    dropped = [case.prompt() for case in some_cases(30)]
+    decoder.add(dropped)
+    while not decoder._in_flight:
+        decoder.step()
+    decoder.clear()
+    device.forget()
+    prompts: list[Prompt] = [case.prompt() for case in some_cases(5)]
+    decoder.add(prompts)
+    finished = []
+    while decoder.has_work:
+        finished += decoder.step().finished
+    assert set(finished) == set(prompts)
+    assert decoder.pool.num_used == 0
+    for case, prompt in zip(some_cases(5), prompts, strict=True):
+        assert_equals_oracle(ORACLE, case, prompt, ENDINGS)
+
+
+# The engine.
+
+
+@pytest.fixture
+def engine(tiny_model_dir: Path) -> Iterator[Engine]:
+    with Engine.from_pretrained(str(tiny_model_dir), config(overlap_steps=True, **SMALL)) as engine:
+        yield engine
+
+
+def test_an_engine_answers_the_same_and_counts_the_same(engine: Engine, tiny_model_dir: Path) -> None:
+    with Engine.from_pretrained(str(tiny_model_dir), config(**SMALL)) as plain:
+        expected = plain.submit(products(25), SCHEMAS)
+        assert expected.result(TIMEOUT)
+    found = engine.submit(products(25), SCHEMAS)
+    assert answers(found.result(TIMEOUT)) == answers(expected.result())
+    for name in ("document_tokens", "key_tokens", "value_tokens", "prefix_tokens_computed", "prefix_tokens_reused"):
+        assert getattr(found.metrics, name) == getattr(expected.metrics, name), name
+    seconds = sum(result.engine_seconds for result in found.result()) + found.metrics.prefix_seconds
+    assert seconds == pytest.approx(found.metrics.busy_seconds)
+
+
+def test_an_error_with_a_step_in_flight_reaches_every_caller_and_the_engine_goes_on(engine: Engine) -> None:
+    expected = answers(engine.extract(products(6), SCHEMAS))
+    forward, calls = engine._decoder._forward, 0
+
+    def failing(inputs: list[CohortInput]) -> Choice:
+        nonlocal calls
+        calls += 1
+        if len(engine._decoder._in_flight) == 1 and calls > 4:
+            raise RuntimeError("the second of two")
+        return forward(inputs)
+
+    engine._decoder._forward = failing  # type: ignore[method-assign]
+    with pytest.raises(EngineError, match="the second of two"):
+        engine.extract(products(40), SCHEMAS)
+    engine._decoder._forward = forward  # type: ignore[method-assign]
+    assert answers(engine.extract(products(6), SCHEMAS)) == expected
+
+
+def test_processes_that_share_a_model_overlap_alike(tiny_model_dir: Path) -> None:
+    with Engine.from_pretrained(str(tiny_model_dir), config(**SMALL)) as plain:
+        expected = answers(plain.extract(products(25), SCHEMAS))
+    options = config(overlap_steps=True, tensor_parallel=2, **SMALL)
+    with Engine.from_pretrained(str(tiny_model_dir), options) as engine:
+        assert answers(engine.extract(products(25), SCHEMAS)) == expected

@@ -1,0 +1,246 @@
+"""Layers by our own code: which models have them; blocks of logits, adapters, half precision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from hpd_core.config import EngineConfig
+from hpd_core.decoding import next_token
+from hpd_core.decoding.prompt import Prompt
+from hpd_core.layers import forward
+from hpd_core.layers.forward import FusedLayers
+from hpd_core.native.pointwise import choose
+from hpd_core.text.endings import Endings
+from tests.core.families import FAMILIES, FUSED, build_model
+from tests.core.helpers import Case, assert_equals_oracle, decode, new_decoder, random_case, random_endings, random_ids
+from tests.core.native import needs_native
+
+pytestmark = needs_native
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_who_runs_the_layers(family: str) -> None:
+    assert new_decoder(build_model(family)).layers == ("native" if family in FUSED else "transformers")
+
+
+def test_who_asks_for_transformers_code_gets_it() -> None:
+    for changes in ({"layers": "transformers"}, {"attention": "eager"}, {"attention": "sdpa"}):
+        assert new_decoder(build_model("llama"), **changes).layers == "transformers"
+
+
+class Other(nn.Module):
+    """Stands where another module was."""
+
+    def __init__(self, inside: nn.Module) -> None:
+        super().__init__()
+        self.inside = inside
+        self.weight = torch.ones(48)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.inside(*args, **kwargs)
+
+
+def derive(module: Any) -> None:
+    module.__class__ = type("Mine", (type(module),), {})
+
+
+def hook(module: Any) -> None:
+    module.register_forward_hook(lambda *_: None)
+
+
+def hook_before(module: Any) -> None:
+    module.register_forward_pre_hook(lambda *_: None)
+
+
+def replace_forward(module: Any) -> None:
+    module.forward = lambda x: x
+
+
+PARTS: dict[str, Callable[[Any], Any]] = {
+    "model": lambda model: model,
+    "base": lambda model: model.model,
+    "rotary": lambda model: model.model.rotary_emb,
+    "last norm": lambda model: model.model.norm,
+    "layer": lambda model: model.model.layers[2],
+    "attention": lambda model: model.model.layers[1].self_attn,
+    "norm": lambda model: model.model.layers[1].post_attention_layernorm,
+    "norm of queries": lambda model: model.model.layers[1].self_attn.q_norm,
+    "mlp": lambda model: model.model.layers[1].mlp,
+    "activation": lambda model: model.model.layers[1].mlp.act_fn,
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("change", [derive, hook, hook_before, replace_forward])
+def test_a_part_that_somebody_has_changed_runs_by_its_own_code(change: Callable[[Any], None], part: str) -> None:
+    model = build_model("qwen3")
+    assert FusedLayers.why_not(model, "native") is None
+    change(PARTS[part](model))
+    assert FusedLayers.why_not(model, "native") is not None
+
+
+def wrapped_layer(model: Any) -> None:
+    model.model.layers[1] = Other(model.model.layers[1])
+
+
+def wrapped_norm(model: Any) -> None:
+    model.model.layers[1].input_layernorm = Other(model.model.layers[1].input_layernorm)
+
+
+def other_norm(model: Any) -> None:
+    model.model.norm = nn.RMSNorm(48)
+
+
+def other_activation(model: Any) -> None:
+    model.model.layers[0].mlp.act_fn = nn.GELU()
+
+
+def mixed(model: Any) -> None:
+    model.model.norm.to(torch.bfloat16)
+
+
+def half(model: Any) -> None:
+    model.to(torch.float16)
+
+
+def gaps(model: Any) -> None:
+    model.model.norm.weight.data = torch.ones(96)[::2]
+
+
+def elsewhere(model: Any) -> None:
+    model.to("meta")
+
+
+@pytest.mark.parametrize(
+    "change", [wrapped_layer, wrapped_norm, other_norm, other_activation, mixed, half, gaps, elsewhere]
+)
+def test_another_model_runs_by_its_own_code(change: Callable[[Any], None], caplog: pytest.LogCaptureFixture) -> None:
+    model = build_model("llama")
+    change(model)
+    assert FusedLayers.why_not(model, "native") is not None
+    if change is other_activation:
+        caplog.set_level("INFO", logger="hpd_core")
+        assert new_decoder(model).layers == "transformers"
+        assert "layers run by transformers' code: a part of LlamaForCausalLM is a GELU" in caplog.text
+
+
+def decode_as_oracle(model: Any, seed: int) -> tuple[list[Case], Endings, list[Prompt]]:
+    """Random cases, decoded by this very model and held to its own code."""
+    rng = np.random.default_rng(seed)
+    endings = random_endings(rng)
+    cases = [random_case(rng, "tree", [random_ids(rng, 9, 14)], branches=4, k_max=6) for _ in range(4)]
+    prompts = decode(model, cases, endings, EngineConfig())
+    model.set_attn_implementation("eager")
+    for case, prompt in zip(cases, prompts, strict=True):
+        assert_equals_oracle(model, case, prompt, endings)
+    return cases, endings, prompts
+
+
+def test_the_answers_of_a_changed_model_are_its_own() -> None:
+    model = build_model("llama")
+    other_activation(model)
+    decode_as_oracle(model, 9)
+
+
+def test_layers_that_the_configuration_leaves_out_are_left_out() -> None:
+    model = build_model("llama")
+    model.config.num_hidden_layers = 2
+    decode_as_oracle(model, 10)
+
+
+@pytest.mark.parametrize(("attention", "native"), [("native", True), ("eager", False)])
+def test_what_only_native_attention_allows(attention: str, native: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cache is not filled, and tokens are chosen in C++."""
+    seen: list[int] = []
+
+    def spied(logits: Any) -> Any:
+        seen.append(len(logits))
+        return choose(logits)
+
+    monkeypatch.setattr(next_token, "choose", spied)
+    rng = np.random.default_rng(11)
+    case = random_case(rng, "tree", [random_ids(rng, 9, 14)], branches=4, k_max=6)
+    decode(build_model("llama"), [case], random_endings(rng), EngineConfig(attention=attention))  # type: ignore[arg-type]
+    assert bool(seen) == native
+    assert new_decoder(build_model("llama"), attention=attention).pool.order.fills != native
+
+
+@pytest.mark.parametrize("family", FUSED)
+@pytest.mark.usefixtures("poison")
+def test_small_blocks_of_logits(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Constraints are in them; every block but the last has 16 rows."""
+    monkeypatch.setattr(forward, "_block_bytes", lambda hidden: 1)
+    sizes: list[int] = []
+    rng = np.random.default_rng(3)
+    endings = random_endings(rng, share=0.05)
+    cases = [random_case(rng, "tree", [random_ids(rng, 9, 14)], branches=9, k_max=6) for _ in range(8)]
+    model = build_model(family)
+    model.lm_head.register_forward_hook(lambda _, inputs, __: sizes.append(len(inputs[0])))
+    for case, prompt in zip(cases, decode(model, cases, endings, EngineConfig()), strict=True):
+        assert_equals_oracle(build_model(family), case, prompt, endings)
+    assert max(sizes) == 16
+    assert len(set(sizes)) > 1
+
+
+def test_the_last_layer_is_computed_where_logits_are_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = build_model("llama")
+    rows: list[list[int]] = [[], [], []]
+    for layer, seen in zip(model.model.layers, rows, strict=True):
+        layer.mlp.gate_proj.register_forward_hook(lambda _, inputs, __, seen=seen: seen.append(len(inputs[0])))
+    wanted: list[int] = []
+    logits = FusedLayers.logits
+
+    def spied(self: FusedLayers, token_ids: Any, positions: Any, logit_rows: Any, *others: Any) -> Any:
+        wanted.append(len(logit_rows))
+        return logits(self, token_ids, positions, logit_rows, *others)
+
+    monkeypatch.setattr(FusedLayers, "logits", spied)
+    rng = np.random.default_rng(4)
+    case = random_case(rng, "tree", [random_ids(rng, 9, 14)], branches=4, k_max=6)
+    decode(model, [case], random_endings(rng), EngineConfig())
+    first, middle, last = rows
+    assert first == middle
+    assert max(wanted) > 1
+    assert last == [count for count in wanted if count], "a step for a prefix alone wants none"
+    assert sum(last) < sum(first)
+
+
+def test_an_adapter_beside_the_weights_takes_part() -> None:
+    from peft import LoraConfig, inject_adapter_in_model
+
+    model = build_model("llama")
+    torch.manual_seed(2)
+    layers = LoraConfig(r=2, target_modules=["q_proj", "o_proj", "gate_proj", "down_proj"], init_lora_weights=False)
+    inject_adapter_in_model(layers, model)
+    assert FusedLayers.why_not(model, "native") is None
+    cases, endings, prompts = decode_as_oracle(model, 5)
+    plain = decode(build_model("llama"), cases, endings, EngineConfig())
+    assert [prompt.tokens for prompt in plain] != [prompt.tokens for prompt in prompts]
+
+
+@pytest.mark.parametrize("family", FUSED)
+def test_in_half_precision_it_is_as_close_to_the_truth_as_transformers(family: str) -> None:
+    """Log-probabilities of tokens that both give, against fp32."""
+    rng = np.random.default_rng(6)
+    endings = random_endings(rng)
+    cases = [random_case(rng, "tree", [random_ids(rng, 9, 14)], branches=4, k_max=6) for _ in range(24)]
+
+    def run(dtype: torch.dtype, layers: Any) -> list[tuple[tuple[int, ...], list[float]]]:
+        model = build_model(family).to(torch.bfloat16).to(dtype)  # the weights are the same
+        prompts = decode(model, cases, endings, EngineConfig(layers=layers))
+        return [(tuple(t), p) for prompt in prompts for t, p in zip(prompt.tokens, prompt.logprobs, strict=True)]
+
+    truth = run(torch.float32, "transformers")
+    off = {}
+    for layers in ("native", "compiled", "transformers"):
+        found = run(torch.bfloat16, layers)
+        pairs = [(a, b) for (same, a), (tokens, b) in zip(found, truth, strict=True) if same == tokens]
+        assert len(pairs) > len(truth) / 2
+        off[layers] = float(np.mean([abs(x - y) for a, b in pairs for x, y in zip(a, b, strict=True)]))
+    assert max(off["native"], off["compiled"]) <= 1.1 * off["transformers"]

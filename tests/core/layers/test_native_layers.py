@@ -1,0 +1,296 @@
+"""All layers in one call of C++: bit for bit what the same functions give one by one, and who is not to have it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from hpd_core.attention.kv_cache import CachePool
+from hpd_core.config import EngineConfig
+from hpd_core.decoding.cohort import Cohort
+from hpd_core.decoding.decoder import Decoder
+from hpd_core.decoding.prompt import Prompt
+from hpd_core.layers.forward import FusedLayers
+from hpd_core.layers.native import LayerWeights, NativeLayers
+from hpd_core.models.description import cache_shape
+from hpd_core.native.linear import TiledLinear, TiledMLP, pack, pack_gated
+from tests.core.families import FUSED, build_tiled_model
+from tests.core.helpers import Case, decode, decoder_with_constraints, random_case, random_endings, random_ids
+from tests.core.native import layers_at_once, needs_tiles, threads
+
+pytestmark = needs_tiles
+
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+@contextmanager
+def one_by_one() -> Iterator[None]:
+    with patch.object(FusedLayers, "_layers_at_once", lambda *_: None):
+        yield
+
+
+def answers(model: Any, seed: int, *, prompts: int, config: EngineConfig) -> list[tuple[Any, ...]]:
+    """Decodes random prompts behind a few prefixes."""
+    rng = np.random.default_rng(seed)
+    endings = random_endings(rng)
+    prefixes = [random_ids(rng, 9, 14), random_ids(rng, 30, 40)]
+    cases = [random_case(rng, "tree", prefixes, branches=4, k_max=6) for _ in range(prompts)]
+    return [read(prompt) for prompt in decode(model, cases, endings, config)]
+
+
+def read(prompt: Prompt) -> tuple[Any, ...]:
+    return prompt.tokens, prompt.logprobs, prompt.closed
+
+
+@pytest.mark.parametrize("family", FUSED)
+@settings(max_examples=8, deadline=None)
+@given(SEEDS, st.sampled_from([1, 6, 40]), st.sampled_from([1, 2, 3]), st.sampled_from([16, 200, 4096]))
+def test_bit_for_bit_alike(family: str, seed: int, prompts: int, num_threads: int, most_tokens: int) -> None:
+    """Biases (Qwen 2), norms of heads (Qwen 3), windows in some layers (Qwen 2) or all (Mistral), several cohorts."""
+    model = build_tiled_model(family)
+    config = EngineConfig(max_tokens_per_step=most_tokens, max_prompts_per_cohort=16)
+    with threads(num_threads):
+        with layers_at_once() as calls:
+            found = answers(model, seed, prompts=prompts, config=config)
+        with one_by_one():
+            assert found == answers(model, seed, prompts=prompts, config=config)
+    assert calls, "this model was to be run by one call a step"
+
+
+@pytest.mark.parametrize("heads", [(4, 4, 16), (6, 2, 24), (8, 1, 8), (2, 2, 128)])
+def test_heads_of_any_size(heads: tuple[int, int, int]) -> None:
+    """Whose sizes together are not the model's."""
+    sizes = dict(zip(("num_attention_heads", "num_key_value_heads", "head_dim"), heads, strict=True))
+    model, config = build_tiled_model("qwen3", **sizes), EngineConfig()
+    with layers_at_once() as calls:
+        found = answers(model, 8, prompts=12, config=config)
+    with one_by_one():
+        assert found == answers(model, 8, prompts=12, config=config)
+    assert bool(calls) == (heads[0] * heads[2] % 32 == 0)
+
+
+def test_many_rows_are_cut_and_come_out_alike() -> None:
+    """More than a thread has at once, and rows that fill no block."""
+    model, config = build_tiled_model("qwen3"), EngineConfig(max_tokens_per_step=100_000, max_prompts_per_cohort=200)
+    with layers_at_once() as calls:
+        found = [answers(model, 5, prompts=180, config=config) for _ in (0, 1)]
+    assert max(calls) > 3000
+    with threads(3):
+        assert answers(model, 5, prompts=180, config=config) == found[0] == found[1]
+    with one_by_one():
+        assert answers(model, 5, prompts=180, config=config) == found[0]
+
+
+def test_who_waits_for_all_calls_is_called() -> None:
+    model, waits = build_tiled_model("llama"), []
+    hook = torch.nn.modules.module.register_module_forward_hook(lambda module, *_: waits.append(module))
+    try:
+        answers(model, 1, prompts=3, config=EngineConfig())
+    finally:
+        hook.remove()
+    assert {model.lm_head, model.model.layers[0].self_attn.o_proj} <= set(waits)
+
+
+@pytest.mark.parametrize("name", ["q_proj", "v_proj", "o_proj"])
+def test_who_waits_for_the_call_of_a_layer_is_called(name: str) -> None:
+    model, waits = build_tiled_model("llama"), []
+    hook = getattr(model.model.layers[1].self_attn, name).register_forward_hook(lambda *_: waits.append(1))
+    with layers_at_once() as calls:
+        answers(model, 1, prompts=3, config=EngineConfig())
+        assert waits
+        assert not calls
+        hook.remove()
+        answers(model, 1, prompts=3, config=EngineConfig())
+        assert calls
+
+
+def test_what_is_trained_between_two_steps_counts() -> None:
+    """Of any kind of weight, in place or by another tensor."""
+    model = build_tiled_model("qwen2")
+    changes = [
+        lambda layer: layer.self_attn.k_proj.weight.mul_(-1),
+        lambda layer: layer.self_attn.q_proj.bias.mul_(-1),
+        lambda layer: setattr(layer.self_attn.k_proj, "bias", torch.nn.Parameter(torch.ones(64).bfloat16())),
+        lambda layer: setattr(layer.self_attn.v_proj.bias, "data", torch.ones(64).bfloat16()),
+        lambda layer: setattr(layer.self_attn.q_proj, "bias", None),
+        lambda layer: layer.mlp.up_proj.weight.mul_(-1),
+        lambda layer: layer.input_layernorm.weight.mul_(-1),
+        lambda layer: setattr(layer.post_attention_layernorm, "weight", torch.nn.Parameter(torch.ones(64).bfloat16())),
+        lambda layer: setattr(layer.input_layernorm.weight, "data", torch.ones(64).bfloat16()),
+        lambda layer: setattr(layer.self_attn, "scaling", 0.5),
+    ]
+    rng = np.random.default_rng(0)
+    endings, case = random_endings(rng), random_case(rng, "tree", [random_ids(rng, 9, 14)], branches=4, k_max=6)
+    seen = [answer(decoder_with_constraints(model, endings, EngineConfig()), case)]
+    decoder = decoder_with_constraints(model, endings, EngineConfig())
+    assert answer(decoder, case) == seen[0]
+    for change in changes:
+        with torch.no_grad():
+            change(model.model.layers[1])
+        with layers_at_once() as calls:
+            seen.append(answer(decoder, case))
+        assert calls
+        with one_by_one():
+            assert seen[-1] == answer(decoder_with_constraints(model, endings, EngineConfig()), case), "the old weights"
+    assert len({str(item) for item in seen}) == len(seen), "a change that changes nothing"
+
+
+def test_old_weights_are_not_kept() -> None:
+    model = build_tiled_model("llama")
+    rng = np.random.default_rng(0)
+    endings, case = random_endings(rng), random_case(rng, "tree", [random_ids(rng, 9, 14)], branches=4, k_max=6)
+    decoder = decoder_with_constraints(model, endings, EngineConfig())
+    answer(decoder, case)
+    assert decoder._linears is not None
+    old = weakref.ref(decoder._linears.tiled(model.model.layers[0].self_attn.q_proj).weight.tiles)  # type: ignore[union-attr]
+    with torch.no_grad():
+        model.model.layers[0].self_attn.q_proj.weight.mul_(-1)
+    with decoder._linears.active():
+        assert old() is None
+
+
+def test_without_memory_it_begins_anew_with_less() -> None:
+    model, config = build_tiled_model("llama"), EngineConfig()
+    expected = answers(model, 2, prompts=20, config=config)
+    failures, kept = [MemoryError("made up")], []
+    run, forget = NativeLayers.run, FusedLayers.forget
+
+    def failing(layers: NativeLayers, *args: Any) -> Tensor:
+        out = run(layers, *args)
+        if failures:
+            raise failures.pop()
+        return out
+
+    def forgetting(layers: FusedLayers) -> None:
+        assert layers._at_once is not None
+        kept.append(weakref.ref(layers._at_once._workspace))
+        forget(layers)
+
+    with patch.object(NativeLayers, "run", failing), patch.object(FusedLayers, "forget", forgetting):
+        assert answers(model, 2, prompts=20, config=config) == expected
+    assert [found() for found in kept] == [None]
+
+
+def test_whole_weights_for_every_thread_or_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large layers are multiplied by all threads together; with the same numbers."""
+    model, config = build_tiled_model("llama"), EngineConfig()
+    expected = answers(model, 6, prompts=60, config=config)
+    monkeypatch.setattr("hpd_core.layers.native.CACHED_WEIGHTS", 0)
+    assert answers(model, 6, prompts=60, config=config) == expected
+
+
+def answer(decoder: Decoder, case: Case) -> tuple[Any, ...]:
+    decoder.forget_prefixes()
+    prompt = case.prompt()
+    decoder.add([prompt])
+    while decoder.has_work:
+        decoder.step()
+    return read(prompt)
+
+
+def weights_of(size: int = 64, heads: int = 2, head_size: int = 32, hidden_size: int = 96) -> LayerWeights:
+    def tiled(columns: int, depth: int) -> TiledLinear:
+        return TiledLinear(pack(torch.randn(columns, depth).bfloat16()))
+
+    norm = torch.ones(size).bfloat16(), 1e-5
+    gate, up = torch.randn(2, hidden_size, size).bfloat16()
+    return LayerWeights(
+        *(norm, norm, None),
+        *(
+            tiled(heads * head_size, size),
+            tiled(head_size, size),
+            tiled(head_size, size),
+            tiled(size, heads * head_size),
+        ),
+        TiledMLP(pack_gated(gate, up), pack(torch.randn(size, hidden_size).bfloat16())),
+        None,
+        1.0,
+    )
+
+
+def test_layers_that_do_not_fit_are_refused() -> None:
+    """The library takes sizes and addresses on trust."""
+    good, last = weights_of(), (torch.ones(64).bfloat16(), 1e-5)
+    NativeLayers([good, good], last, 32)
+    for bad in (
+        replace(good, k=good.q),
+        replace(good, o=good.k),
+        replace(good, mlp=replace(good.mlp, down=good.q.weight)),
+        replace(good, before_mlp=(torch.ones(32).bfloat16(), 1e-5)),
+        replace(good, before_attention=(torch.ones(64), 1e-5)),
+        replace(good, of_heads=(last, last)),
+        weights_of(heads=4),
+    ):
+        with pytest.raises(RuntimeError):
+            NativeLayers([good, bad], last, 32)
+    with pytest.raises(ValueError, match="scores are multiplied by -1"):
+        NativeLayers([replace(good, scale=-1.0)], last, 32)
+    with pytest.raises(RuntimeError):
+        NativeLayers([good], (torch.ones(128).bfloat16()[::2], 1e-5), 32)
+
+
+def test_tensors_that_do_not_fit_are_refused() -> None:
+    weights, last = weights_of(), (torch.ones(64).bfloat16(), 1e-5)
+    layers = NativeLayers([weights], last, 32)
+    x, angles, rows = torch.ones(5, 64).bfloat16(), torch.ones(5, 32).bfloat16(), torch.arange(2)
+    bad: list[tuple[Any, ...]] = [
+        (x.float(), angles, angles, [], rows),
+        (x[:, :32], angles, angles, [], rows),
+        (x, angles[:4], angles, [], rows),
+        (x, angles, torch.ones(5, 64).bfloat16()[:, ::2], [], rows),
+        (x, angles, angles, [], rows.int()),
+        (x, angles, angles, [], torch.arange(6)),
+    ]
+    for arguments in bad:
+        with pytest.raises(RuntimeError):
+            layers.run(*arguments)
+
+
+def test_a_cache_of_other_heads_is_refused() -> None:
+    model, other = build_tiled_model("llama"), build_tiled_model("llama", num_key_value_heads=1)
+    rng = np.random.default_rng(0)
+    endings, case = random_endings(rng), random_case(rng, "tree", [random_ids(rng, 9, 14)], branches=2, k_max=3)
+    decoder = decoder_with_constraints(model, endings, EngineConfig())
+    decoder.pool = CachePool(cache_shape(other), decoder.pool.order)
+    decoder.add([case.prompt()])
+    with (
+        patch.object(
+            decoder._scheduler, "_make_cohort", lambda prompts, prefixes: Cohort(prompts, prefixes, decoder.pool, True)
+        ),
+        pytest.raises(RuntimeError, match="the cache is for"),
+    ):
+        decoder.step()
+
+
+def test_missing_memory_is_an_error_of_python() -> None:
+    """In a process of its own, which may not have more."""
+    script = """
+import resource, torch
+from tests.core.layers.test_native_layers import NativeLayers, weights_of
+torch.set_num_threads(1)
+weights, last = weights_of(hidden_size=65536), (torch.ones(64).bfloat16(), 1e-5)
+layers = NativeLayers([weights], last, 32)
+def run(num_tokens):
+    x, angles = torch.ones(num_tokens, 64).bfloat16(), torch.ones(num_tokens, 32).bfloat16()
+    layers.run(x, angles, angles, [], torch.arange(num_tokens))
+run(5)
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + 2**24, used + 2**24))
+run(600)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
+    assert "the layers found no memory" in done.stderr
+    assert done.returncode == 1

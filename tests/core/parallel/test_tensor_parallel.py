@@ -1,0 +1,382 @@
+"""A model that is cut between processes answers as the whole one; real processes, gloo, on a CPU."""
+
+from __future__ import annotations
+
+import copy
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+import torch.distributed as dist
+import transformers as tf
+
+from hpd_core import Engine, EngineError, ModelError
+from hpd_core.errors import EngineMemoryError
+from hpd_core.parallel import followers, ranks
+from hpd_core.parallel.tensor_parallel import cut, plan_cuts
+from tests.core.engines import TIMEOUT, answers, config
+from tests.core.families import build_model
+from tests.core.products import SCHEMAS, products
+from tests.core.models.test_adapters import train
+from tests.tiny_model import answering_model, answering_tokenizer, build_tiny_model
+
+CUTTABLE = ("llama", "qwen2", "qwen3", "mistral", "gemma2", "gemma3", "granite", "gpt_neox")
+REFUSED = {"phi3": "rowwise_split_input", "olmo2": "rowwise_split_input", "qwen3_moe": "moe_tp_experts"}
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(build_tiny_model(tmp_path_factory.mktemp("tiny")))
+
+
+@pytest.fixture(autouse=True)
+def nothing_left() -> Iterator[None]:
+    """Every test ends its processes and leaves its group."""
+    threads = torch.get_num_threads()
+    yield
+    assert torch.get_num_threads() == threads
+    assert not _followers()
+    assert not dist.is_initialized()
+
+
+def _followers() -> list[psutil.Process]:
+    found = []
+    for child in psutil.Process().children():
+        with suppress(psutil.Error):  # it ends as it is looked at
+            if "hpd_core.parallel.follower_process" in " ".join(child.cmdline()):
+                found.append(child)
+    return found
+
+
+def _save(model: Any, tokenizer: Any, folder: Path) -> str:
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+def _answers(model: str, adapter: str | None = None, **options: Any) -> list[Any]:
+    with Engine.from_pretrained(model, config(**options), adapter) as engine:
+        return answers(engine.extract(products(20), SCHEMAS))
+
+
+@pytest.mark.parametrize("layout", ["tree", "stacked"])
+def test_answers_are_those_of_the_whole_model(tiny: str, layout: str) -> None:
+    expected = _answers(tiny, layout=layout)
+    assert len({answer for record in expected for answer in record}) > 10
+    small = {"max_tokens_per_step": 64, "max_prompts_per_cohort": 3}  # many steps, merges, waiting prompts
+    assert _answers(tiny, layout=layout, tensor_parallel=2, **small) == expected
+
+
+def test_submissions_one_after_the_other(tiny: str) -> None:
+    with Engine.from_pretrained(tiny, config()) as engine:
+        expected = [answers(engine.extract(products(4, first), SCHEMAS)) for first in range(0, 12, 4)]
+    with Engine.from_pretrained(tiny, config(tensor_parallel=2)) as engine:
+        futures = [engine.submit(products(4, first), SCHEMAS) for first in range(0, 12, 4)]
+        assert [answers(future.result(TIMEOUT)) for future in futures] == expected
+        assert answers(engine.extract(products(4), SCHEMAS)) == expected[0]
+
+
+class Sum:
+    """all_reduce for ranks that are threads of this process: a process for each of many families takes minutes."""
+
+    def __init__(self, size: int) -> None:
+        self._parts: list[torch.Tensor] = []
+        self._barrier = threading.Barrier(size)
+
+    def __call__(self, part: torch.Tensor) -> None:
+        self._parts.append(part)
+        self._barrier.wait(TIMEOUT)
+        whole = sum(each.clone() for each in self._parts)
+        self._barrier.wait(TIMEOUT)
+        part.copy_(whole)
+        if self._barrier.wait(TIMEOUT) == 0:
+            self._parts.clear()
+        self._barrier.wait(TIMEOUT)
+
+
+@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize("family", CUTTABLE)
+def test_families(family: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each cuts its layers in its own way: biases, norms, fused projections, softcap."""
+    model = build_model(family)
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias"):  # they begin as zeros
+            torch.nn.init.normal_(parameter, std=0.3)
+    ids = torch.arange(3, 43)[None]
+    with torch.inference_mode():
+        expected = model(input_ids=ids, use_cache=False).logits
+    parts = [copy.deepcopy(model) for _ in range(size)]
+    for rank, part in enumerate(parts):
+        cut(part, rank, size)
+    monkeypatch.setattr(dist, "all_reduce", Sum(size))
+    with ThreadPoolExecutor(size) as pool:
+        found = list(pool.map(lambda part: _logits(part, ids), parts))
+    for logits in found:
+        torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-3)
+    numbers = [
+        sum(p.numel() for name, p in part.named_parameters() if ".layers." in name) for part in (model, parts[0])
+    ]
+    assert numbers[1] < numbers[0] / size * 1.1  # norms are whole
+
+
+def _logits(model: Any, ids: torch.Tensor) -> torch.Tensor:
+    with torch.inference_mode():
+        return model(input_ids=ids, use_cache=False).logits
+
+
+def test_four_ranks_and_heads_that_only_two_can_share(tmp_path: Path) -> None:
+    tokenizer = answering_tokenizer()
+    folder = _save(answering_model(tokenizer, num_key_value_heads=4), tokenizer, tmp_path)
+    assert _answers(folder, tensor_parallel=4) == _answers(folder)
+    with pytest.raises(ModelError, match=r"attention heads \(4\) cannot be divided by tensor_parallel 3"):
+        Engine.from_pretrained(folder, config(tensor_parallel=3))
+
+
+def test_bfloat16_adds_up_partial_sums(tiny: str) -> None:
+    """Other rounding, so not the very same answers; nearly all of them."""
+    expected, found = (
+        [value for record in _answers(tiny, dtype="bfloat16", tensor_parallel=size) for value in record]
+        for size in (1, 2)
+    )
+    assert sum(a == b for a, b in zip(expected, found, strict=True)) >= 0.9 * len(expected)
+
+
+def test_an_adapter_is_merged_before_the_cut(tiny: str, tmp_path: Path) -> None:
+    train(tf.AutoModelForCausalLM.from_pretrained(tiny), tmp_path)
+    adapter = str(tmp_path)
+    expected = _answers(tiny, adapter)
+    assert expected != _answers(tiny)
+    assert _answers(tiny, adapter, tensor_parallel=2) == expected
+
+
+def test_what_it_says_of_itself(tiny: str) -> None:
+    with Engine.from_pretrained(tiny, config()) as whole:
+        expected = whole.describe()
+    with Engine.from_pretrained(tiny, config(tensor_parallel=2)) as engine:
+        found = engine.describe()
+        # A process has half of the heads, and so half of the cache.
+        assert engine._decoder.pool.shape.num_kv_heads == 1
+    assert (expected.pop("tensor_parallel"), found.pop("tensor_parallel")) == (1, 2)
+    assert found == expected
+
+
+@pytest.mark.parametrize("during_work", [False, True])
+def test_a_rank_that_dies_ends_the_engine(
+    folder_for_three: str, during_work: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of three, so that one is left that waits for the dead one, as rank 0 does."""
+    monkeypatch.setattr(followers, "_NOTICE_SECONDS", TIMEOUT)  # who saw it die may not be run for long
+    with Engine.from_pretrained(folder_for_three, config(tensor_parallel=3, max_tokens_per_step=16)) as engine:
+        future, stepping, killed = None, threading.Event(), threading.Event()
+        if during_work:
+            forward = engine._decoder._forward
+
+            def held(*given: Any) -> Any:
+                """The others are in the step, and wait for rank 0, when one of them dies."""
+                stepping.set()
+                assert killed.wait(TIMEOUT)
+                return forward(*given)
+
+            monkeypatch.setattr(engine._decoder, "_forward", held)
+            future = engine.submit(products(3), SCHEMAS)
+            assert stepping.wait(TIMEOUT)
+        assert engine._group is not None
+        assert engine._group._followers is not None
+        os.kill(engine._group._followers._processes[1].pid, signal.SIGKILL)
+        killed.set()
+        for _ in range(2):
+            with pytest.raises(EngineError, match=r"rank 2 .* died \(exit code -9\); load the engine anew"):
+                (future or engine.submit(products(3), SCHEMAS)).result(TIMEOUT)
+            future = None
+    assert len(_answers(folder_for_three, tensor_parallel=3)) == 20  # and that works
+
+
+@pytest.fixture(scope="module")
+def folder_for_three(tmp_path_factory: pytest.TempPathFactory) -> str:
+    tokenizer = answering_tokenizer()
+    sizes = {"num_attention_heads": 6, "num_key_value_heads": 3, "hidden_size": 96, "intermediate_size": 96}
+    return _save(answering_model(tokenizer, **sizes), tokenizer, tmp_path_factory.mktemp("three"))
+
+
+def test_a_step_that_fails_ends_the_engine(tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Out of memory, too: the others wait in the middle of the step, so no smaller one can follow."""
+    with Engine.from_pretrained(tiny, config(tensor_parallel=2)) as engine:
+
+        def fail(*_: object) -> None:
+            raise torch.OutOfMemoryError("too much")
+
+        monkeypatch.setattr(engine._decoder, "_forward", fail)
+        with pytest.raises(EngineError, match="too much"):
+            engine.extract(products(3), SCHEMAS)
+        assert not _followers()
+        with pytest.raises(EngineError, match=r"has ended \(OutOfMemoryError: too much\); load it anew"):
+            engine.extract(products(3), SCHEMAS)
+
+
+FAULTS = {
+    "import": "raise ImportError('broken')",
+    "network": "import hpd_core.parallel.follower_process as r; "
+    "r.TCPStore = lambda *_: (_ for _ in ()).throw(RuntimeError('no network'))",
+    "device": "import hpd_core.parallel.follower_process as r, hpd_core; "
+    "r.take_device = lambda *_: (_ for _ in ()).throw(hpd_core.ModelError('GPU 1 is broken'))",
+    "probe": "import hpd_core.models.steering as m, os, signal; "
+    "m.run_probe = lambda *_: os.kill(os.getpid(), signal.SIGKILL)",
+    "fit": "import hpd_core.decoding.decoder as d; "
+    "d.fitted = lambda *_: (_ for _ in ()).throw(MemoryError('none left'))",
+    "step": "import hpd_core.parallel.ranks as r; "
+    "r.SharedDecoder.add = lambda *_: (_ for _ in ()).throw(MemoryError('none left'))",
+}
+
+
+def _in_new_processes(code: str, folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """Python runs it as each begins; rank 0 has begun already."""
+    (folder / "sitecustomize.py").write_text(code)
+    patch.setattr(sys, "path", [str(folder), *sys.path])
+    patch.setattr(followers, "__file__", str(folder / "hpd_core" / "parallel" / "followers.py"))
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "said"),
+    [
+        ("import", EngineError, r"rank 1 .* died \(exit code 1\)"),
+        ("network", EngineError, "rank 1 .* failed: RuntimeError: no network"),
+        ("device", ModelError, "GPU 1 is broken"),
+        ("probe", EngineError, r"rank 1 .* died \(exit code -9\)"),
+        ("fit", EngineMemoryError, "rank 1 .* failed: MemoryError: none left"),
+        ("step", EngineError, "rank 1 .* failed: MemoryError: none left"),
+    ],
+)
+def test_what_is_wrong_in_another_process_is_said(
+    tiny: str, fault: str, kind: type[Exception], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever it happens; at once, not when a collective has waited long enough."""
+    monkeypatch.setattr(followers, "_NOTICE_SECONDS", TIMEOUT)  # who hears of it may not be run for long
+    # So long that no machine is slow enough to take it for that wait.
+    waits = timedelta(minutes=30)
+    monkeypatch.setattr(ranks, "LONGEST_WAIT", waits)
+    code = FAULTS[fault]
+    _in_new_processes(code + "\n" if fault != "import" else "", tmp_path, monkeypatch)
+    if fault == "import":
+        (tmp_path / "torch.py").write_text(code)
+    started = time.monotonic()
+    with (
+        pytest.raises(kind, match=said),
+        Engine.from_pretrained(tiny, config(tensor_parallel=2)) as engine,
+    ):
+        engine.extract(products(3), SCHEMAS)
+    assert time.monotonic() - started < waits.total_seconds()
+
+
+def test_who_failed_is_named_and_not_who_noticed(
+    folder_for_three: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rank 1 raises in a step; rank 2 and rank 0 wait for it there, and then have errors of their own."""
+    monkeypatch.setattr(followers, "_NOTICE_SECONDS", 5.0)  # who hears of it may not be run for a while
+    _in_new_processes(
+        "import hpd_core.parallel.ranks as r\nstep = r.SharedDecoder._forward\nsteps = []\n"
+        "def broken(self, inputs):\n"
+        "    steps.append(None)\n"
+        "    if len(steps) > 6 and self._ranks.rank == 1: raise RuntimeError('the cause')\n"
+        "    return step(self, inputs)\n"
+        "r.SharedDecoder._forward = broken\n",
+        tmp_path,
+        monkeypatch,
+    )
+    with Engine.from_pretrained(folder_for_three, config(tensor_parallel=3, max_tokens_per_step=16)) as engine:
+        for _ in range(2):
+            with pytest.raises(EngineError, match=r"rank 1 .* failed: RuntimeError: the cause; load the engine anew"):
+                engine.extract(products(20), SCHEMAS)
+
+
+def test_after_a_death_as_they_meet_others_can(tiny: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        fault = "import os, signal, torch.distributed as d; d.all_reduce = lambda *_: os.kill(os.getpid(), 9)\n"
+        _in_new_processes(fault, tmp_path, patch)
+        with pytest.raises(EngineError, match=r"rank 1 .* died \(exit code -9\)"):
+            Engine.from_pretrained(tiny, config(tensor_parallel=2))
+    assert not dist.is_initialized()
+    assert len(_answers(tiny, tensor_parallel=2)) == 20
+
+
+def test_an_engine_that_is_closed_again_leaves_the_next_one_alone(tiny: str) -> None:
+    with Engine.from_pretrained(tiny, config(tensor_parallel=2)) as first:
+        first.close()
+        with Engine.from_pretrained(tiny, config(tensor_parallel=2)) as second:
+            first.close()
+            assert len(second.extract(products(4), SCHEMAS)) == 4
+
+
+def test_ranks_of_a_dead_leader_end(tiny: str) -> None:
+    script = (
+        "import sys, time; from hpd_core import Engine, EngineConfig; "
+        f"Engine.from_pretrained({tiny!r}, EngineConfig(device='cpu', tensor_parallel=2)); print('up', flush=True); "
+        "time.sleep(3600)"
+    )
+    leader = psutil.Popen([sys.executable, "-c", script], stdout=-1)
+    assert leader.stdout.readline() == b"up\n"
+    [follower] = leader.children()
+    leader.kill()
+    leader.wait()
+    until = time.monotonic() + TIMEOUT
+    with suppress(psutil.NoSuchProcess):  # reaped, as it is looked at
+        while follower.is_running() and follower.status() != psutil.STATUS_ZOMBIE:
+            assert time.monotonic() < until, "it lives on"
+            time.sleep(0.1)
+
+
+@pytest.mark.parametrize("family", REFUSED)
+def test_families_that_cannot_be_cut(family: str) -> None:
+    with pytest.raises(ModelError, match=REFUSED[family]):
+        plan_cuts(build_model(family), 2)
+
+
+def test_norms_of_each_head_that_nobody_cuts() -> None:
+    sizes = {"hidden_size": 48, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4}
+    model = tf.CohereForCausalLM(tf.CohereConfig(**sizes, vocab_size=160, use_qk_norm=True))
+    with pytest.raises(ModelError, match=r"their plan leaves out layers\.0\.self_attn\.q_norm\.weight"):
+        plan_cuts(model, 2)
+
+
+def test_the_text_part_of_a_model_that_also_sees() -> None:
+    text = build_model("gemma3").config
+    vision = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    with torch.device("meta"):
+        model = tf.Gemma3ForConditionalGeneration(tf.Gemma3Config(text_config=text, vision_config=vision))
+    assert len(plan_cuts(model, 2)) == 7 * text.num_hidden_layers
+
+
+def test_a_cut_that_adds_up_to_something_else_is_found(tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with a plan that is wrong about a family: the parts are held against the whole."""
+    monkeypatch.setattr(ranks, "cut", lambda model, rank, size: cut(model, 1, size))  # rank 0 takes the other's part
+    with pytest.raises(ModelError, match="where an ordinary forward gives"):
+        Engine.from_pretrained(tiny, config(tensor_parallel=2))
+
+
+def test_refusals(tiny: str) -> None:
+    for options, reason in (
+        ({"quantization": "nf4"}, "quantized weights cannot be cut"),
+        ({"max_draft_tokens_per_step": 8}, "takes no drafts"),
+        ({"tensor_parallel": 8}, r"attention heads \(4\) cannot be divided by tensor_parallel 8"),
+    ):
+        with pytest.raises(ModelError, match=reason):
+            Engine.from_pretrained(tiny, config(**{"tensor_parallel": 2, **options}))
+    with pytest.raises(ModelError, match="there is no such folder"):
+        Engine.from_pretrained("/nowhere", config(tensor_parallel=2))
+    with pytest.raises(ModelError, match=r"Engine\.from_pretrained"):
+        Engine(build_model("llama"), answering_tokenizer(), config(tensor_parallel=2))
+    with (
+        Engine.from_pretrained(tiny, config(tensor_parallel=2)),
+        pytest.raises(ModelError, match="one tensor-parallel engine, alone"),
+    ):
+        Engine.from_pretrained(tiny, config(tensor_parallel=2))

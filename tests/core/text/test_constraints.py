@@ -1,0 +1,295 @@
+"""Typed values: the automata, their tokens, and the table that the decoder looks them up in."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import AddedToken
+
+from hpd_core import Attribute
+from hpd_core.decoding.next_token import greedy
+from hpd_core.layout import FREE
+from hpd_core.text.constraints import Constraints, StateTable, TokenBytes, compile_automaton, value_automaton
+from hpd_core.text.template import render_answer_line
+from hpd_core.text.tokenization import SegmentTokenizer
+from hpd_core.text.values import parse_value
+from tests.core.constrained import answer_pattern, text_choices
+from tests.core.native import needs_native
+from tests.tiny_model import build_tokenizer, sentencepiece_tokenizer
+
+members = st.lists(
+    st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=12).filter(
+        lambda text: text == text.strip() and text.casefold() not in ("null", "n/a")
+    ),
+    min_size=1,
+    max_size=6,
+    unique=True,
+)
+
+
+@st.composite
+def attributes(draw: st.DrawFn) -> Attribute:
+    kind = draw(st.sampled_from(["number", "boolean", "enum"]))
+    values = tuple(draw(members)) if kind == "enum" else None
+    unit = draw(st.none() | st.sampled_from(["oz", "fl oz", '"', "µm", "e", "%"])) if kind == "number" else None
+    return Attribute(name="a", type=kind, values=values, unit=unit, multiple=draw(st.booleans()))
+
+
+def _compiled(attribute: Attribute, tokens: TokenBytes) -> list[dict[int, int]]:
+    automaton = value_automaton(attribute)
+    assert automaton is not None
+    return compile_automaton(automaton, tokens)
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    return build_tokenizer()
+
+
+@pytest.fixture(scope="module")
+def token_bytes(tokenizer: Any) -> TokenBytes:
+    return TokenBytes(tokenizer, len(tokenizer))
+
+
+@settings(max_examples=60, deadline=None)
+@given(attribute=attributes(), seed=st.integers(0, 2**32 - 1))
+def test_every_walk_is_an_answer_of_the_type(
+    attribute: Attribute, seed: int, token_bytes: TokenBytes, tokenizer: Any
+) -> None:
+    written = {token: text for text, tokens in token_bytes.ids.items() for token in tokens}
+    states = _compiled(attribute, token_bytes)
+    generator = random.Random(seed)
+    state, text = 0, b""
+    while not text.endswith(b"\n"):
+        # Short ways are likely: a digit may follow a digit for ever.
+        token = generator.choice(sorted(states[state], key=lambda item: -states[state][item])[:5])
+        text, state = text + written[token], states[state][token]
+        if len(text) > 200:
+            return
+    pattern = answer_pattern(attribute)
+    assert pattern is not None
+    assert pattern.fullmatch(text.decode())
+    value = parse_value(attribute, text.decode(), closed=True)
+    assert value.status in ("value", "absent")
+    assert value.num_dropped == 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(attribute=attributes(), data=st.data())
+def test_every_answer_is_a_walk_as_the_tokenizer_writes_it(
+    attribute: Attribute, data: st.DataObject, token_bytes: TokenBytes, tokenizer: Any
+) -> None:
+    choice: st.SearchStrategy[str] = {
+        "number": st.one_of(st.integers().map(str), st.floats(allow_nan=False, allow_infinity=False).map(str)),
+        "boolean": st.sampled_from(["true", "false"]),
+        "enum": st.sampled_from(attribute.values or ("",)),
+    }[attribute.type]
+    items = data.draw(st.none() | st.lists(choice, min_size=1, max_size=3 if attribute.multiple else 1))
+    states = _compiled(attribute, token_bytes)
+    state = 0
+    for token in SegmentTokenizer(tokenizer).encode_text([render_answer_line(attribute, items)])[0]:
+        assert token in states[state]
+        state = states[state][token]
+    assert state == len(states) - 1
+
+
+@pytest.mark.parametrize(
+    "attribute",
+    [
+        Attribute(name="a", type="number"),
+        Attribute(name="a", type="number", unit="fl oz"),
+        Attribute(name="a", type="boolean"),
+        Attribute(name="a", type="enum", values=("red", "reddish", 'a "b"', "\\")),
+        Attribute(name="a", type="enum", values=("red", "dark"), multiple=True),
+        Attribute(name="a", type="number", multiple=True),
+    ],
+)
+def test_the_choices_are_those_of_a_regular_expression(
+    attribute: Attribute, token_bytes: TokenBytes, tokenizer: Any
+) -> None:
+    states = _compiled(attribute, token_bytes)
+    expected = text_choices(attribute, tokenizer)
+    generator = random.Random(1)
+    for _ in range(20):
+        state, tokens = 0, []
+        for _ in range(12):
+            assert sorted(states[state]) == sorted(expected(tokens) or [])
+            tokens.append(generator.choice(sorted(states[state])))
+            state = states[state][tokens[-1]]
+            if "\n" in tokenizer.decode(tokens):
+                break
+
+
+def test_control_tokens_are_never_allowed(tokenizer: Any, token_bytes: TokenBytes) -> None:
+    assert {token for tokens in token_bytes.ids.values() for token in tokens}.isdisjoint(tokenizer.all_special_ids)
+    value = Attribute(name="a", type="enum", values=("<|im_end|>", "red"))
+    allowed = {token for ways in _compiled(value, token_bytes) for token in ways}
+    assert allowed.isdisjoint(tokenizer.all_special_ids)
+    assert Constraints(tokenizer, len(tokenizer)).start(value) != FREE
+
+
+def test_a_value_that_the_vocabulary_cannot_write_frees_the_attribute(
+    tokenizer: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Deaf:
+        """A tokenizer whose vocabulary has lost the digit 7."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(tokenizer, name)
+
+        def __call__(self, *args: Any, **options: Any) -> Any:
+            return tokenizer(*args, **options)
+
+        def __len__(self) -> int:
+            return len(tokenizer)
+
+        def convert_ids_to_tokens(self, ids: list[int]) -> list[str | None]:
+            return [None if "7" in token else token for token in tokenizer.convert_ids_to_tokens(ids)]
+
+    constraints = Constraints(Deaf(), len(tokenizer))
+    assert constraints.start(Attribute(name="Size", type="number")) == FREE
+    assert "'Size' are not constrained" in caplog.text
+    assert constraints.start(Attribute(name="Vegan", type="boolean")) != FREE
+
+
+def test_equal_types_share_their_states(tokenizer: Any) -> None:
+    constraints = Constraints(tokenizer, len(tokenizer))
+    first = constraints.start(Attribute(name="Weight", type="number", unit="kg", description="of the parcel"))
+    assert constraints.start(Attribute(name="Load", type="number", unit="kg")) == first
+    assert constraints.start(Attribute(name="Size", type="number", unit="g")) != first
+    assert constraints.start(Attribute(name="Size", type="number", multiple=True)) != first
+    assert constraints.start(Attribute(name="Size")) == FREE
+
+
+def test_many_threads_may_ask(tokenizer: Any) -> None:
+    constraints = Constraints(tokenizer, len(tokenizer))
+    wanted = [Attribute(name="a", type="enum", values=(f"v{n}", "other")) for n in range(40)]
+    found: list[list[int]] = []
+
+    def ask() -> None:
+        found.append([constraints.start(attribute) for attribute in wanted])
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(starts == found[0] for starts in found)
+    assert len(set(found[0])) == len(wanted)
+
+
+@given(
+    automata=st.lists(
+        st.integers(1, 5).flatmap(
+            lambda size: st.lists(
+                st.dictionaries(st.integers(0, 30), st.integers(0, size - 1), min_size=1, max_size=20),
+                min_size=size,
+                max_size=size,
+            )
+        ),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_the_table_gives_back_what_was_added(automata: list[list[dict[int, int]]]) -> None:
+    table = StateTable()
+    starts = [table.add(states) for states in automata]
+    for start, states in zip(starts, automata, strict=True):
+        ids, behind = table.choices(np.arange(start, start + len(states)))
+        for state, (row, after) in enumerate(zip(ids, behind, strict=True)):
+            assert {int(t): int(b) - start for t, b in zip(row, after, strict=True)} == states[state]
+            assert row.tolist()[: len(states[state])] == sorted(states[state])
+            for token in range(-1, max(states[state]) + 2):
+                expected = states[state].get(token)
+                assert table.behind(start + state, token) == (None if expected is None else start + expected)
+
+
+def test_the_table_grows(tokenizer: Any) -> None:
+    table = StateTable()
+    starts = [table.add([dict.fromkeys(range(50), 0), {n: 1}]) for n in range(2000)]
+    assert table.choices(np.array([starts[1999] + 1]))[0].tolist() == [[1999]]
+    assert table.choices(np.array([starts[0] + 1]))[0].tolist() == [[0]]
+
+
+def test_a_state_without_tokens_is_refused() -> None:
+    with pytest.raises(ValueError, match="must allow some token"):
+        StateTable().add([{1: 1}, {}])
+
+
+@pytest.mark.parametrize("native", [pytest.param(True, marks=needs_native), False])
+@pytest.mark.parametrize("cuts", [[4], [1, 2, 1], [3, 1]])
+def test_greedy_takes_the_best_allowed_token_and_reports_the_models_own_probability(
+    cuts: list[int], native: bool
+) -> None:
+    table = StateTable()
+    first = table.add([{3: 1, 8: 0}, {5: 1}])
+    logits = torch.randn(4, 12, generator=torch.Generator().manual_seed(0))
+    logits[1, [3, 8]] = torch.tensor([-4.0, -5.0])
+    logits[3, [3, 8]] = 2.0
+    states = np.array([FREE, first, first + 1, first])
+    blocks = [*logits.split(cuts)]
+    blocks[0] = torch.cat([blocks[0], blocks[0]], dim=-1)[:, :12]  # with gaps between rows
+    chosen = greedy(blocks, states, table, torch.device("cpu"), native=native).fetch()
+    assert chosen.tokens.tolist() == [int(logits[0].argmax()), 3, 5, 3], "of equals the lowest id"
+    assert chosen.states.tolist() == [FREE, first + 1, first + 1, first + 1]
+    expected = [float(row.log_softmax(-1)[token]) for row, token in zip(logits, chosen.tokens, strict=True)]
+    np.testing.assert_allclose(chosen.logprobs, expected, rtol=1e-5)
+
+
+def test_enum_members_are_written_as_json(tokenizer: Any) -> None:
+    members = ('a "quote"', "back\\slash", "Crème brûlée", "日本")
+    states = _compiled(Attribute(name="a", type="enum", values=members), TokenBytes(tokenizer, len(tokenizer)))
+    for member in members:
+        state = 0
+        for token in tokenizer(f" {json.dumps(member, ensure_ascii=False)},\n", add_special_tokens=False)["input_ids"]:
+            state = states[state][token]
+
+
+@pytest.mark.parametrize(
+    "attribute",
+    [
+        Attribute(name="a", type="number"),
+        Attribute(name="a", type="boolean", multiple=True),
+        Attribute(name="a", type="enum", values=("red", "Crème", "日本")),
+    ],
+)
+def test_vocabularies_with_byte_tokens_and_metaspaces(attribute: Attribute) -> None:
+    tokenizer = sentencepiece_tokenizer()
+    text = ' "日本",\n'
+    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+    assert any(token.startswith("<0x") for token in tokenizer.convert_ids_to_tokens(ids))
+    constraints = Constraints(tokenizer, len(tokenizer))
+    start = constraints.start(attribute)
+    assert start != FREE
+    endings = SegmentTokenizer(tokenizer).endings(len(tokenizer))
+    generator = random.Random(0)
+    pattern = answer_pattern(attribute)
+    assert pattern is not None
+    for _ in range(50):
+        state, tokens = start, []
+        while not tokens or not endings.closing[tokens[-1]]:
+            allowed, behind = constraints.table.choices(np.array([state]))
+            index = generator.randrange(allowed.shape[1])
+            tokens.append(int(allowed[0, index]))
+            state = int(behind[0, index])
+        # The tokenizer's decoder takes away one space in front.
+        assert pattern.fullmatch(tokenizer.decode(tokens)) or pattern.fullmatch(" " + tokenizer.decode(tokens))
+
+
+def test_tokens_beyond_the_models_vocabulary_are_not_allowed() -> None:
+    """As an added run of spaces that the model has no row for."""
+    tokenizer = build_tokenizer()
+    size = len(tokenizer)
+    tokenizer.add_tokens([AddedToken("  ", normalized=False)])
+    constraints = Constraints(tokenizer, size)
+    start = constraints.start(Attribute(name="a", type="number"))
+    assert start != FREE
+    assert constraints.table.choices(np.array([start]))[0].max() < size

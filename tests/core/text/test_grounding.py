@@ -1,0 +1,262 @@
+"""Evidence: the places of values in the text they were read from."""
+
+from __future__ import annotations
+
+import sys
+import unicodedata
+from collections.abc import Callable
+from itertools import pairwise
+from types import FrameType
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hpd_core import Attribute, CategorySchema, Record, RecordResult, Value, ground
+from hpd_core.text.grounding import MAX_PLACES, Grounder, _fold, _fold_cluster, _is_mark, _words
+
+TEXT = Attribute(name="a")
+NUMBER = Attribute(name="n", type="number")
+
+
+def places(item: str, *texts: str, attribute: Attribute = TEXT) -> list[tuple[str, str, str]]:
+    """(field, text, kind) of every place; the fields are called f0, f1, ..."""
+    fields = {f"f{index}": text for index, text in enumerate(texts)}
+    found = Grounder(fields).find(attribute, item)
+    for place in found:
+        assert fields[place.field][place.start : place.end] == place.text
+    return [(place.field, place.text, place.match) for place in found]
+
+
+@pytest.mark.parametrize(
+    ("item", "text", "expected", "kind"),
+    [
+        ("red", "A red, coloured bag", ["red"], "exact"),
+        ("red", "red and red", ["red", "red"], "exact"),
+        ("Red", "a RED bag", ["RED"], "folded"),
+        ("12oz", "12OZ can", ["12OZ"], "folded"),
+        ("STRASSE", "Große Straße 4", ["Straße"], "folded"),
+        ("dark  roast", "dark\nroast", ["dark\nroast"], "folded"),
+        ("full width", "ｆｕｌｌ　ｗｉｄｔｈ", ["ｆｕｌｌ　ｗｉｄｔｈ"], "folded"),
+        ("½", "1⁄2 cup", ["1⁄2"], "folded"),
+        ("Men's", "Men’s shoe", ["Men’s"], "folded"),
+        ("5-pack", "a 5–pack", ["5–pack"], "folded"),
+        ("Crème", "CRE\u0300ME brûlée", ["CRE\u0300ME"], "folded"),
+        ("각", "\u1100\u1161\u11a8", ["\u1100\u1161\u11a8"], "folded"),
+        ("ﬁne", "fine wool", ["fine"], "folded"),
+        ("nonstick", "a non-stick pan", ["non-stick"], "fuzzy"),
+        ("non stick", "a nonstick pan", ["nonstick"], "fuzzy"),
+        ("12 oz", "one 12oz can", ["12oz"], "fuzzy"),
+        ("12 oz", "one 12oz can, 12 oz net", ["12 oz"], "exact"),
+        ("shoe", "two shoes", ["shoes"], "fuzzy"),
+        ("creme", "die Crème", ["Crème"], "fuzzy"),
+        ("5 oz", "1.5 oz, 5 oz", ["5 oz"], "exact"),
+        ("500 ml", "1,500 ml; 500 ml.", ["500 ml"], "exact"),
+        ("3m", "3M™ tape", ["3M"], "folded"),
+        ("VELOR", "Velor™ soap", ["Velor"], "folded"),
+        ("½", "½ cup", ["½"], "exact"),
+        ("ボトル", "青いﾎﾞﾄﾙ", ["ﾎﾞﾄﾙ"], "folded"),
+        ("12", "12oz", ["12"], "exact"),
+        ("cotton", "cottons", ["cottons"], "fuzzy"),
+        ("size 10 wide fit", "size 10, wide", ["size 10, wide"], "fuzzy"),
+        ("stainless steel lid", "a lid of stainless steel", ["lid of stainless steel"], "fuzzy"),
+        ("genuine cow leather strap", "a leather strap, genuine, cow", ["leather strap, genuine, cow"], "fuzzy"),
+        ("ステンレス", "ステンレス製ボトル", ["ステンレス"], "exact"),
+        ("红色", "鲜红色的包", ["红色"], "exact"),
+        ("สีแดง", "กระเป๋าสีแดงใหม่", ["สีแดง"], "exact"),
+        ("красный", "КРАСНЫЙ шарф", ["КРАСНЫЙ"], "folded"),
+        ("अदरक", "अदरक चाय", ["अदरक"], "exact"),
+    ],
+)
+def test_found(item: str, text: str, expected: list[str], kind: str) -> None:
+    assert places(item, text) == [("f0", found, kind) for found in expected]
+
+
+@pytest.mark.parametrize(
+    ("item", "text"),
+    [
+        ("red", "coloured, bored"),
+        ("red", "blue"),
+        ("2 oz", "12 oz"),
+        ("27", "an 1276 case"),
+        ("light blue", "light, airy, thin, wide and blue"),
+        ("cat", "cats" * 3),
+        ("42", "43"),
+        ("5 oz", "1.5 oz"),
+        ("500 ml", "1,500 ml"),
+        ("1.5", "11.5"),
+        ("12", "Vitamin B12"),
+        ("M", "an M4 screw"),
+        ("Vitamin B", "Vitamin B12"),
+        ("cafe", "a cafe\u0301teria"),
+        ("रस", "रसोई"),
+        ("2", "½ cup"),
+        (".", "…"),
+        ("green", "Greek yogurt"),
+        ("plastic", "plaster"),
+        ("linen", "a liner"),
+        ("size 10 wide fit", "size 12 wide fit"),
+        ("", "anything"),
+        (" ", "any thing"),
+        ("---", "a - b"),
+        ("word " * 40, "some words"),
+    ],
+)
+def test_not_found(item: str, text: str) -> None:
+    assert places(item, text) == []
+
+
+@pytest.mark.parametrize(
+    ("item", "text", "expected"),
+    [
+        ("1500", "1,500 rpm", [("1,500", "folded")]),
+        ("1500", "1.500 U/min", [("1.500", "folded")]),
+        ("1500", "1500 rpm, 1,500", [("1500", "exact")]),
+        ("1.5", "1,5 kg", [("1,5", "folded")]),
+        ("1.5", "1.50 kg", [("1.50", "folded")]),
+        ("1.5", "15 kg, 1.5.2", []),
+        ("125", "12.5", []),
+        ("1234567.5", "1.234.567,5 and 1,234,567.5", [("1.234.567,5", "folded"), ("1,234,567.5", "folded")]),
+        ("-5", "down to −5 °C", [("−5", "folded")]),
+        ("5", "3-5 days", [("5", "exact")]),
+        ("12", "12oz", [("12", "exact")]),
+        ("27", "E27 socket", []),
+        ("3", "3.0", [("3.0", "folded")]),
+        ("24", "12x24 cm", [("24", "exact")]),
+        ("12", "12x24 cm", [("12", "exact")]),
+        ("12", "tea -12 pieces", [("12", "exact")]),
+        ("-12", "tea 12 pieces", []),
+        ("5", "sizes 1,5,10", [("5", "exact")]),
+        ("0.5", ".5 kg", [(".5", "folded")]),
+        ("5", "1.5 kg", []),
+        ("20", "20 % or 20.", [("20", "exact"), ("20", "exact")]),
+    ],
+)
+def test_numbers(item: str, text: str, expected: list[tuple[str, str]]) -> None:
+    assert [(found, kind) for _, found, kind in places(item, text, attribute=NUMBER)] == expected
+
+
+def test_strict_beats_lenient_over_all_fields() -> None:
+    assert places("red", "RED", "a red one", "red") == [("f1", "red", "exact"), ("f2", "red", "exact")]
+
+
+def test_a_boolean_is_a_conclusion() -> None:
+    assert places("true", "true", attribute=Attribute(name="b", type="boolean")) == []
+
+
+def test_hostile_texts_are_bounded() -> None:
+    assert len(places("red", "red " * 10_000)) == MAX_PLACES
+    assert len(places("Red", "rEd " * 10_000)) == MAX_PLACES
+    assert places("a b c d", "a " * 20_000) == []
+
+
+def test_work_grows_with_the_text_and_no_faster() -> None:
+    # Lines that are run, not seconds: those depend on what else the machine and the garbage collector do.
+    def lines(count: int) -> int:
+        run = 0
+
+        def trace(frame: FrameType, event: str, argument: object) -> Callable[..., Any]:
+            nonlocal run
+            run += 1
+            return trace
+
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            places("qq zz", "ab cd " * count)
+        finally:
+            sys.settrace(before)
+        return run
+
+    assert lines(8_000) < 4.2 * lines(2_000), "four times the text"
+
+
+words = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+
+
+@settings(max_examples=300, deadline=None)
+@given(before=words, item=words, after=words)
+def test_any_value_between_spaces_is_found_where_it_stands(before: str, item: str, after: str) -> None:
+    text = f"{before} {item} {after}"
+    found = Grounder({"f": text}).find(TEXT, item)
+    # A value that begins with a combining mark is a part of the character before it.
+    if item.strip() and not _is_mark(item[0]):
+        assert found
+        assert all(place.match == "exact" for place in found)
+    for place in found:
+        assert text[place.start : place.end] == place.text
+
+
+@settings(max_examples=300, deadline=None)
+@given(text=st.text(max_size=60), item=st.text(min_size=1, max_size=12))
+def test_places_are_in_the_text_and_do_not_overlap(text: str, item: str) -> None:
+    found = Grounder({"f": text}).find(TEXT, item)
+    assert len({place.match for place in found}) <= 1
+    for place in found:
+        assert 0 <= place.start < place.end <= len(text)
+        assert text[place.start : place.end] == place.text
+    for left, right in pairwise(found):
+        assert left.end <= right.start
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    item=st.text(st.characters(categories=["Lu", "Ll", "Nd"]), min_size=1, max_size=10).filter(
+        # Unicode has no way back for a few letters: the capital of the Turkish ı is I.
+        lambda text: (
+            unicodedata.normalize("NFKD", text).upper().casefold() == unicodedata.normalize("NFKD", text).casefold()
+        )
+    )
+)
+def test_case_and_normal_form_do_not_hide_a_value(item: str) -> None:
+    for form in ("NFC", "NFD", "NFKC", "NFKD"):
+        text = f"x, {unicodedata.normalize(form, item).upper()}, y"
+        assert Grounder({"f": text}).find(TEXT, item)
+
+
+def test_a_result_is_grounded_item_by_item() -> None:
+    schema = CategorySchema(category="Tea", attributes=(TEXT, Attribute(name="m", multiple=True), NUMBER))
+    record = Record("1", "Tea", {"title": "green tea, mint", "text": "20 bags of mint"})
+    values = {
+        "a": Value("black", ("black",), "value"),
+        "m": Value("mint; ginger", ("mint", "ginger"), "value"),
+        "n": Value(None, (), "absent"),
+    }
+    grounded = ground(record, schema, RecordResult("1", "Tea", values)).values
+    assert grounded["a"].evidence == ((),)
+    assert [[place.field for place in found] for found in grounded["m"].evidence] == [["title", "text"], []]
+    assert grounded["n"].evidence == ()
+    assert (grounded["m"].text, grounded["m"].status) == ("mint; ginger", "value")
+
+
+def _fold_letter_by_letter(text: str) -> tuple[str, list[int], list[int]]:
+    """As `_fold`, without its short cut for plain stretches."""
+    places: list[tuple[str, int, int]] = []
+    start = 0
+    for index in range(1, len(text) + 1):
+        if index == len(text) or not _is_mark(text[index]):
+            for letter in _fold_cluster(text[start:index]):
+                if not letter.isspace():
+                    places.append((letter, start, index))
+                elif places and places[-1][0] == " ":
+                    places[-1] = (" ", places[-1][1], index)
+                elif places:
+                    places.append((" ", start, index))
+            start = index
+    if places and places[-1][0] == " ":
+        places.pop()
+    return "".join(place[0] for place in places), [place[1] for place in places], [place[2] for place in places]
+
+
+@given(st.text(alphabet="ab c1 2.,-`'\t\n  éÖ™®½ﬁ漢か\u3099゛´¨ﷺ\u0301\u0308ß\u00a0İſ\u1160\uff9e²٣", max_size=20))
+def test_plain_stretches_are_folded_as_every_other(text: str) -> None:
+    folded, size = _fold(text), len(_fold(text).text)
+    starts, ends = list(folded.starts[:size]), list(folded.ends[:size])
+    assert (folded.text, starts, ends) == _fold_letter_by_letter(text)
+
+
+@given(st.text(alphabet="aB1 2.,-_é", max_size=20))
+def test_plain_words_are_found_as_all_others(text: str) -> None:
+    """A letter beyond ASCII at the end sends the text the long way."""
+    assert list(_words(text)) == [span for span in _words(text + " é") if span[0] < len(text)]

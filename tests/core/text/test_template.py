@@ -1,0 +1,359 @@
+"""The prompt's texts: the template, the chat markup around it, documents and keys."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from tokenizers.processors import TemplateProcessing
+from transformers import AutoTokenizer
+
+from hpd_core import Attribute, CategorySchema, EngineConfig, PromptError, PromptTemplate, Record
+from hpd_core.prompt_builder import PromptBuilder
+from hpd_core.text import template as texts
+from hpd_core.text.template import Frame, render_attribute, render_document, render_frame, render_key, render_short_key
+from hpd_core.text.tokenization import SegmentTokenizer
+from tests.tiny_model import build_tokenizer
+
+SCHEMA = CategorySchema(
+    category="Shoes", attributes=(Attribute(name="Brand"), Attribute(name="Size", type="number", unit="EU"))
+)
+THINKING = (
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
+    "<|im_start|>assistant\n"
+    "{% if enable_thinking is defined and enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}"
+)
+
+
+def frame_text(frame: Frame, document: str = "DOC") -> str:
+    return "".join(piece.text for piece in frame.prefix) + document + "".join(piece.text for piece in frame.suffix)
+
+
+def rendered(template: PromptTemplate, tokenizer: Any, *, stacked: bool = False) -> str:
+    return frame_text(render_frame(template, SCHEMA, tokenizer, stacked=stacked))
+
+
+@pytest.mark.parametrize("name", ["instruction", "stacked_instruction"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{documents}",
+        "{attributes}",
+        "{documents} {attributes}",
+        "{attributes}{attributes}{documents}",
+        "{attributes}{documents}{documents}",
+    ],
+)
+def test_malformed_templates_are_refused(name: str, text: str) -> None:
+    with pytest.raises(ValidationError, match=name):
+        PromptTemplate(**{name: text})
+
+
+def test_unknown_template_keys_are_refused() -> None:
+    with pytest.raises(ValidationError, match="instructions"):
+        PromptTemplate(instructions="{attributes}{documents}")  # type: ignore[call-arg]
+
+
+def test_other_braces_in_a_template_are_plain_text(tiny_tokenizer: Any) -> None:
+    template = PromptTemplate(instruction='{attributes} {"Brand": ...} {x} {{y}} {documents} {z}', chat="never")
+    assert '{"Brand": ...} {x} {{y}} DOC {z}' in rendered(template, tiny_tokenizer)
+
+
+def test_placeholders_in_catalog_text_are_plain_text(tiny_tokenizer: Any) -> None:
+    schema = CategorySchema(category="c", attributes=(Attribute(name="{documents}", description="{attributes}"),))
+    frame = render_frame(PromptTemplate(), schema, tiny_tokenizer, stacked=False)
+    assert frame_text(frame).count("- {documents}: {attributes}") == 1
+
+
+def test_the_two_layouts_have_their_own_instruction(tiny_tokenizer: Any) -> None:
+    template = PromptTemplate(
+        instruction="ONE {attributes}{documents}", stacked_instruction="MANY {attributes}{documents}"
+    )
+    assert "ONE " in rendered(template, tiny_tokenizer)
+    assert "MANY " in rendered(template, tiny_tokenizer, stacked=True)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        PromptTemplate(instruction="{attributes} {documents}"),
+        PromptTemplate(stacked_instruction="{attributes} {documents}"),
+        PromptTemplate(system="s"),
+        PromptTemplate(chat="never"),
+        PromptTemplate(keys="short"),
+    ],
+)
+def test_hash_changes_with_any_text(other: PromptTemplate) -> None:
+    assert PromptTemplate().hash == PromptTemplate().hash
+    assert other.hash != PromptTemplate().hash
+
+
+def test_hash_does_not_change_by_accident() -> None:
+    """If this fails: a text of the prompt has changed. Say so in the changelog, and set the new hash here."""
+    assert PromptTemplate().hash == "7980ee1ae1686e8e"
+    assert PromptTemplate(keys="full").hash == PromptTemplate().hash, "full keys are as if there were no choice"
+    fixed = [
+        texts.single_header(),
+        texts.stacked_document_header(2),
+        texts.stacked_document_separator(),
+        texts.stacked_object_header(1),
+        texts.stacked_object_header(2),
+        texts.stacked_object_footer(),
+        texts.stacked_value_separator(),
+        render_key(Attribute(name="A")),
+        render_short_key(Attribute(name="A")),
+        render_attribute(Attribute(name="A", type="enum", values=("x",), description="d", unit="u", multiple=True)),
+    ]
+    assert fixed == [
+        "{\n",
+        "Product 2:\n",
+        "\n\n",
+        '{"1": {\n',
+        '"2": {\n',
+        "},\n",
+        "\n",
+        '"A":',
+        " A:",
+        '- A: d; in u; one of "x"; a list',
+    ]
+    assert texts._FIXED_PARTS_VERSION == 1
+
+
+def test_chat_markup_stands_exactly_once(tiny_tokenizer: Any) -> None:
+    text = rendered(PromptTemplate(), tiny_tokenizer)
+    assert text.startswith("<|im_start|>user\nExtract")
+    assert text.endswith("DOC<|im_end|>\n<|im_start|>assistant\n")
+    assert text.count("<|im_start|>") == 2
+    assert text.count("<|im_end|>") == 1
+
+
+def test_chat_markup_becomes_control_tokens_once(tiny_tokenizer: Any) -> None:
+    builder = PromptBuilder(tiny_tokenizer, EngineConfig(), None)
+    tokens = builder.category_tokens(SCHEMA)
+    segments = SegmentTokenizer(tiny_tokenizer)
+    control = [index for index in [*tokens.prefix, *tokens.suffix] if segments.has_control([index])]
+    start, end = segments.control_tokens["<|im_start|>"], segments.control_tokens["<|im_end|>"]
+    assert control == [start, end, start]
+    assert tiny_tokenizer.decode(tokens.suffix).endswith("assistant\n{\n")
+
+
+def test_control_tokens_in_schema_texts_are_plain_text(tiny_tokenizer: Any) -> None:
+    evil = "<|im_end|>"
+    attributes = (
+        Attribute(name=f"Brand{evil}", description=evil),
+        Attribute(name="Size", type="enum", values=(evil, "m")),
+        Attribute(name="Weight", type="number", unit=evil),
+    )
+    tokens = PromptBuilder(tiny_tokenizer, EngineConfig(), None).category_tokens(
+        CategorySchema(category="c", attributes=attributes)
+    )
+    segments = SegmentTokenizer(tiny_tokenizer)
+    assert tokens.prefix.count(segments.control_tokens[evil]) == 0
+    assert tiny_tokenizer.decode(tokens.prefix).count(evil) == 4
+    assert not any(segments.has_control(branch.tokens) for branch in tokens.branches)
+
+
+def test_system_message_goes_through_the_chat_template(tiny_tokenizer: Any) -> None:
+    text = rendered(PromptTemplate(system="You are careful."), tiny_tokenizer)
+    assert text.startswith("<|im_start|>system\nYou are careful.<|im_end|>\n<|im_start|>user\n")
+    assert "<|im_start|>system" not in rendered(PromptTemplate(), tiny_tokenizer)
+
+
+def test_thinking_is_off() -> None:
+    tokenizer = build_tokenizer()
+    tokenizer.chat_template = THINKING
+    assert rendered(PromptTemplate(), tokenizer).endswith(
+        "DOC<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "chat_template",
+    ["no message at all", "{% for m in messages %}{{ m['content'] }}{{ m['content'] }}{% endfor %}"],
+)
+def test_chat_templates_that_drop_or_double_the_message_are_refused(chat_template: str) -> None:
+    tokenizer = build_tokenizer()
+    tokenizer.chat_template = chat_template
+    with pytest.raises(PromptError, match="exactly once"):
+        rendered(PromptTemplate(), tokenizer)
+
+
+def test_a_chat_template_that_refuses_the_system_message_says_so() -> None:
+    """Gemma 2's does. The user must learn that it is the prompt's fault."""
+    tokenizer = build_tokenizer()
+    tokenizer.chat_template = (
+        "{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
+        "{{ messages[0]['content'] }}"
+    )
+    with pytest.raises(PromptError, match="System role not supported"):
+        rendered(PromptTemplate(system="s"), tokenizer)
+
+
+def test_chat_always_needs_a_template() -> None:
+    tokenizer = build_tokenizer()
+    tokenizer.chat_template = None
+    with pytest.raises(PromptError, match="no chat template"):
+        rendered(PromptTemplate(chat="always"), tokenizer)
+
+
+@pytest.mark.parametrize("chat", ["auto", "never"])
+def test_without_chat_there_is_no_markup(chat: Any) -> None:
+    tokenizer = build_tokenizer()
+    tokenizer.chat_template = None
+    text = rendered(PromptTemplate(chat=chat, system="S"), tokenizer)
+    assert text.startswith("S\n\nExtract")
+    assert text.endswith("DOC\n")
+
+
+def test_chat_never_ignores_the_template(tiny_tokenizer: Any) -> None:
+    assert "<|im_start|>" not in rendered(PromptTemplate(chat="never"), tiny_tokenizer)
+
+
+@pytest.mark.parametrize("adds_bos", [True, False])
+def test_base_models_get_the_bos_token_that_their_tokenizer_adds(adds_bos: bool) -> None:
+    tokenizer = build_tokenizer()
+    tokenizer.add_special_tokens({"bos_token": "<s>"})
+    if adds_bos:
+        tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+            single="<s> $A", special_tokens=[("<s>", tokenizer.bos_token_id)]
+        )
+    tokens = PromptBuilder(tokenizer, EngineConfig(prompt=PromptTemplate(chat="never")), None).category_tokens(SCHEMA)
+    ids = [*tokens.prefix, *tokens.suffix, *(index for branch in tokens.branches for index in branch.tokens)]
+    assert ids.count(tokenizer.bos_token_id) == adds_bos
+    assert (ids[0] == tokenizer.bos_token_id) == adds_bos
+
+
+@pytest.mark.parametrize(
+    ("attribute", "line"),
+    [
+        (Attribute(name="Brand"), "- Brand"),
+        (Attribute(name="Brand", description="Who\n made  it"), "- Brand: Who made it"),
+        (Attribute(name="W", type="number"), "- W: a number"),
+        (Attribute(name="W", type="number", unit="kg"), "- W: a number in kg"),
+        (Attribute(name="W", unit="kg"), "- W: in kg"),
+        (Attribute(name="Vegan", type="boolean"), "- Vegan: true or false"),
+        (Attribute(name="R", type="enum", values=("a", 'b "c"', "é")), r'- R: one of "a", "b \"c\"", "é"'),
+        (Attribute(name="C", description="All", multiple=True), "- C: All; a list"),
+        (Attribute(name="two\nlines"), "- two lines"),
+    ],
+)
+def test_attribute_lines(attribute: Attribute, line: str) -> None:
+    assert render_attribute(attribute) == line
+
+
+NAMES = ['5" size', "two\nlines", "back\\slash", "a: b, c", "Größe 👟", "サイズ", "لون", "<|im_end|>", "{", "\t", " x "]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_keys_are_json_on_one_line(name: str) -> None:
+    key = render_key(Attribute(name=name))
+    assert "\n" not in key
+    assert json.loads("{" + key + "1}") == {name: 1}
+    assert "\n" not in render_attribute(Attribute(name=name))
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1))
+def test_any_name_makes_a_key_that_tokenizes(name: str) -> None:
+    key = render_key(Attribute(name=name))
+    assert "\n" not in key
+    assert json.loads("{" + key + "1}") == {name: 1}
+
+
+def short_keys(tokenizer: Any, names: Sequence[str]) -> tuple[list[list[int]], list[list[int]]]:
+    """The keys as the builder makes them, and the ids of the texts that they begin."""
+    schema = CategorySchema(category="c", attributes=tuple(Attribute(name=name) for name in names))
+    builder = PromptBuilder(tokenizer, EngineConfig(prompt=PromptTemplate(keys="short")), None)
+    whole = [tokenizer(render_short_key(attribute), add_special_tokens=False) for attribute in schema.attributes]
+    keys = [list(branch.tokens) for branch in builder.category_tokens(schema).branches]
+    return keys, [encoded["input_ids"] for encoded in whole]
+
+
+def test_short_keys_are_as_short_as_they_can_be(smollm2_dir: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(smollm2_dir)
+    names = ["Brand", "Brand name", "Lens width", "Lens height", "Net content", "Colour", "Flavor"]
+    keys, _ = short_keys(tokenizer, names)
+    texts = [" Brand:", " Brand name", " Lens width", " Lens height", " Net", " Colour", " Fl"]
+    assert [tokenizer.decode(key) for key in keys] == texts
+
+
+@given(names=st.lists(st.text("ab :\n", min_size=1), min_size=1, max_size=12, unique=True))
+def test_a_short_key_belongs_to_one_attribute(tiny_tokenizer: Any, names: list[str]) -> None:
+    keys, whole = short_keys(tiny_tokenizer, names)
+    assert len({tuple(key) for key in keys}) == len(keys)
+    for number, (key, ids, name) in enumerate(zip(keys, whole, names, strict=True)):
+        others = whole[:number] + whole[number + 1 :]
+
+        def names_it(length: int, ids: list[int] = ids, others: list[list[int]] = others) -> bool:
+            is_its_own = not any(other[:length] == ids[:length] for other in others)
+            return is_its_own and any(character.isalnum() for character in tiny_tokenizer.decode(ids[:length]))
+
+        lengths = [length for length in range(1, len(ids) + 1) if names_it(length)]
+        full = tiny_tokenizer(render_key(Attribute(name=name)), add_special_tokens=False)["input_ids"]
+        assert key == (ids[: lengths[0]] if lengths else full)
+
+
+@pytest.mark.parametrize(
+    ("names", "keys"),
+    [
+        (["5G", "Brand"], [" 5", " Brand"]),
+        (["颜色", "Brand"], [" 颜", " Brand"]),
+        (["颜色", "颜料"], [" 颜色", " 颜料"]),
+        (["#", "Brand"], ['"#":', " Brand"]),
+        (["Size", "Size "], ['"Size":', '"Size ":']),
+        (["A", "A:", "A: b"], ['"A":', " A::", " A: b"]),
+        (["Brand"], [" Brand"]),
+    ],
+)
+def test_a_short_key_says_something(smollm2_dir: Path, names: list[str], keys: list[str]) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(smollm2_dir)
+    assert [tokenizer.decode(key) for key in short_keys(tokenizer, names)[0]] == keys
+
+
+def test_document_lines_in_field_order() -> None:
+    assert (
+        render_document({"title": " Shoe ", "bullets": "a\nb", "brand": "N"}) == "title: Shoe\nbullets: a\nb\nbrand: N"
+    )
+
+
+@pytest.mark.parametrize("fields", [{}, {"title": ""}, {"title": " \n\t", "text": ""}])
+def test_empty_fields_are_skipped(fields: dict[str, str]) -> None:
+    assert render_document(fields) == ""
+    assert render_document({**fields, "z": "x"}) == "z: x"
+
+
+def test_the_record_id_is_never_in_the_prompt(tiny_tokenizer: Any) -> None:
+    for layout in ("tree", "stacked"):
+        builder = PromptBuilder(tiny_tokenizer, EngineConfig(layout=layout), None)
+        prepared, _ = builder.build([Record("SECRET-17", "Shoes", {"title": "x"})], {"Shoes": SCHEMA})
+        assert "SECRET" not in tiny_tokenizer.decode(prepared[0].prompt.layout.token_ids)
+
+
+def test_the_whole_tree_prompt_reads_as_written(tiny_tokenizer: Any) -> None:
+    template = PromptTemplate(instruction="List:\n{attributes}\nText:\n{documents}\nGo.")
+    builder = PromptBuilder(tiny_tokenizer, EngineConfig(prompt=template), None)
+    prepared, _ = builder.build([Record("1", "Shoes", {"title": "Red shoe"})], {"Shoes": SCHEMA})
+    assert tiny_tokenizer.decode(prepared[0].prompt.layout.token_ids) == (
+        "<|im_start|>user\nList:\n- Brand\n- Size: a number in EU\nText:\ntitle: Red shoe\nGo.<|im_end|>\n"
+        '<|im_start|>assistant\n{\n"Brand":"Size":'
+    )
+
+
+def test_the_whole_stacked_prompt_reads_as_written(tiny_tokenizer: Any) -> None:
+    template = PromptTemplate(stacked_instruction="List:\n{attributes}\nText:\n{documents}\nGo.")
+    config = EngineConfig(prompt=template, layout="stacked", stack_size=2)
+    builder = PromptBuilder(tiny_tokenizer, config, None)
+    records = [Record(str(n), "Shoes", {"title": f"Shoe {n}"}) for n in range(3)]
+    prepared, _ = builder.build(records, {"Shoes": SCHEMA})
+    assert [[slot.record for slot in item.slots] for item in prepared] == [[2, 2], [0, 0, 1, 1]]
+    assert tiny_tokenizer.decode(prepared[1].prompt.layout.token_ids) == (
+        "<|im_start|>user\nList:\n- Brand\n- Size: a number in EU\nText:\n"
+        "Product 1:\ntitle: Shoe 0\n\nProduct 2:\ntitle: Shoe 1\n\n\nGo.<|im_end|>\n<|im_start|>assistant\n"
+        '{"1": {\n"Brand":\n"Size":\n},\n"2": {\n"Brand":\n"Size":\n},\n'
+    )

@@ -1,0 +1,285 @@
+"""Reading a value: the first complete JSON value of the line, checked against the attribute."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpd_core.text.template import render_answer_line
+from hpd_core.text.values import error_value, parse_value
+from hpd_core.types import Attribute, Value
+
+TEXT = Attribute(name="a")
+NUMBER = Attribute(name="a", type="number")
+WEIGHT = Attribute(name="a", type="number", unit="kg")
+LENGTH = Attribute(name="a", unit="cm")
+BOOLEAN = Attribute(name="a", type="boolean")
+ROAST = Attribute(name="a", type="enum", values=("light", "Dark", "extra dark"))
+CASES = Attribute(name="a", type="enum", values=("XL", "xl", "M"))
+LIST = Attribute(name="a", multiple=True)
+NUMBERS = Attribute(name="a", type="number", unit="cm", multiple=True)
+ROASTS = Attribute(name="a", type="enum", values=("light", "dark"), multiple=True)
+
+VALUES: list[tuple[Attribute, str, tuple[str, ...]]] = [
+    (TEXT, ' "Nike",\n', ("Nike",)),
+    (TEXT, '"Nike"', ("Nike",)),
+    (TEXT, '   "Nike"  ,  \n', ("Nike",)),
+    (TEXT, ' "  Nike Air  ",\n', ("Nike Air",)),
+    (TEXT, " 42,\n", ("42",)),
+    (TEXT, " 1.50,\n", ("1.50",)),
+    (TEXT, " true,\n", ("true",)),
+    (TEXT, r' "5\" disc \\ 3\/4",' + "\n", ('5" disc \\ 3/4',)),
+    (TEXT, r' "a\nb\tc",' + "\n", ("a\nb\tc",)),
+    (TEXT, ' "a\tb",\n', ("a\tb",)),
+    (TEXT, r' "Cr\u00e8me",' + "\n", ("Crème",)),
+    (TEXT, r' "\ud83d\ude00",' + "\n", ("😀",)),
+    (TEXT, ' "👟🇩🇪",\n', ("👟🇩🇪",)),
+    (TEXT, ' "قميص أزرق",\n', ("قميص أزرق",)),
+    (TEXT, ' "赤いスニーカー、軽量",\n', ("赤いスニーカー、軽量",)),
+    (TEXT, ' "1e999",\n', ("1e999",)),
+    (TEXT, ' "a; b",\n', ("a; b",)),
+    (TEXT, ' "none",\n', ("none",)),
+    (LENGTH, ' "12 cm",\n', ("12 cm",)),
+    (NUMBER, " 42,\n", ("42",)),
+    (NUMBER, " -0.50,\n", ("-0.50",)),
+    (NUMBER, " 1e3,\n", ("1e3",)),
+    (NUMBER, ' "42",\n', ("42",)),
+    (WEIGHT, ' "12 kg",\n', ("12",)),
+    (WEIGHT, ' "1.5KG",\n', ("1.5",)),
+    (WEIGHT, " 12,\n", ("12",)),
+    (BOOLEAN, " true,\n", ("true",)),
+    (BOOLEAN, ' "False",\n', ("false",)),
+    (BOOLEAN, ' "Yes",\n', ("true",)),
+    (BOOLEAN, ' "no",\n', ("false",)),
+    (ROAST, ' "Dark",\n', ("Dark",)),
+    (ROAST, ' "dark",\n', ("Dark",)),
+    (ROAST, ' "EXTRA DARK",\n', ("extra dark",)),
+    (CASES, ' "xl",\n', ("xl",)),
+    (CASES, ' "XL",\n', ("XL",)),
+    (LIST, ' ["red", "blue"],\n', ("red", "blue")),
+    (LIST, ' ["red", "blue", "red"],\n', ("red", "blue")),
+    (LIST, ' ["red", null],\n', ("red",)),
+    (LIST, ' ["red", "n/a"],\n', ("red",)),
+    (LIST, ' "red",\n', ("red",)),
+    (LIST, r' ["a, \"b\"", "c]"],' + "\n", ('a, "b"', "c]")),
+    (NUMBERS, ' [1, "2 cm", 3.0],\n', ("1", "2", "3.0")),
+    (ROASTS, ' ["LIGHT"],\n', ("light",)),
+]
+
+
+@pytest.mark.parametrize(("attribute", "raw", "items"), VALUES)
+def test_values(attribute: Attribute, raw: str, items: tuple[str, ...]) -> None:
+    value = parse_value(attribute, raw, closed=True)
+    assert (value.status, value.items, value.text) == ("value", items, "; ".join(items))
+    assert value.num_dropped == 0
+    assert all(type(item) is str for item in value.items), "plain strings, or they do not survive Arrow"
+    assert type(value.text) is str
+
+
+@pytest.mark.parametrize("attribute", [TEXT, NUMBER, WEIGHT, BOOLEAN, ROAST, LIST, NUMBERS, ROASTS])
+@pytest.mark.parametrize("raw", [" null,\n", "null", ' "n/a",\n', ' "N/A",\n', ' "NULL",\n', ' " n/a ",\n'])
+def test_absent_for_every_type(attribute: Attribute, raw: str) -> None:
+    value = parse_value(attribute, raw, closed=True)
+    assert (value.status, value.text, value.items) == ("absent", None, ())
+
+
+@pytest.mark.parametrize("raw", [" [],\n", " [null],\n", ' [null, "n/a"],\n'])
+def test_a_list_without_items_is_absent(raw: str) -> None:
+    assert parse_value(LIST, raw, closed=True).status == "absent"
+
+
+INVALID: list[tuple[Attribute, str]] = [
+    (TEXT, "\n"),
+    (TEXT, ""),
+    (TEXT, "   \n"),
+    (TEXT, " Nike,\n"),
+    (TEXT, ' "Nike\n'),
+    (TEXT, ' "Nike\\\n'),
+    (TEXT, ' "",\n'),
+    (TEXT, ' "   ",\n'),
+    (TEXT, ' {"a": 1},\n'),
+    (TEXT, " {},\n"),
+    (TEXT, ' ["Nike"],\n'),
+    (TEXT, " [],\n"),
+    (TEXT, " NaN,\n"),
+    (TEXT, " -Infinity,\n"),
+    (TEXT, " nul,\n"),
+    (TEXT, r' "\x",' + "\n"),
+    (TEXT, ", null\n"),
+    (TEXT, " " + "[" * 100_000 + "\n"),
+    (TEXT, " " + '{"a":' * 100_000 + "\n"),
+    (LIST, " " + "[" * 300 + "]" * 300 + "\n"),
+    (NUMBER, " 1e999,\n"),
+    (NUMBER, " -1e999,\n"),
+    (NUMBER, " NaN,\n"),
+    (NUMBER, ' "nan",\n'),
+    (NUMBER, ' "inf",\n'),
+    (NUMBER, ' "12 kg",\n'),
+    (NUMBER, ' "1_000",\n'),
+    (NUMBER, ' "١٢",\n'),
+    (NUMBER, ' "1,5",\n'),
+    (NUMBER, " true,\n"),
+    (NUMBER, " " + "9" * 10_000 + ",\n"),
+    (WEIGHT, ' "12 g",\n'),
+    (WEIGHT, ' "kg",\n'),
+    (BOOLEAN, ' "maybe",\n'),
+    (BOOLEAN, " 1,\n"),
+    (ROAST, ' "medium",\n'),
+    (ROAST, " 3,\n"),
+    (CASES, ' "Xl",\n'),
+    (LIST, ' ["red", "blue\n'),
+    (LIST, ' ["red", "blue"\n'),
+    (LIST, ' [["red"]],\n'),
+    (LIST, ' [{"a": 1}],\n'),
+    (LIST, ' ["red", ""],\n'),
+    (NUMBERS, ' [1, "wide"],\n'),
+    (ROASTS, ' ["light", "medium"],\n'),
+]
+
+
+@pytest.mark.parametrize(("attribute", "raw"), INVALID, ids=lambda item: str(item)[:40])
+def test_invalid(attribute: Attribute, raw: str) -> None:
+    value = parse_value(attribute, raw, closed=True)
+    assert (value.status, value.text, value.items) == ("invalid", None, ())
+    assert value.raw == raw.split("\n")[0]
+
+
+def test_half_an_emoji_is_no_value() -> None:
+    """A lone surrogate is no text: nobody could write it to a file."""
+    value = parse_value(TEXT, r' "\ud83d",' + "\n", closed=True)
+    (value.text or "").encode()
+    assert value.status == "invalid"
+
+
+@pytest.mark.parametrize(
+    ("raw", "items", "num_dropped"),
+    [
+        (' "red", "Colour": "blue",\n', ("red",), len('"Colour": "blue",')),
+        (' "red"}\n', ("red",), 1),
+        (' "red" and more\n', ("red",), len("and more")),
+        (" 12cm,\n", ("12",), len("cm,")),
+        (" null, really\n", (), len("really")),
+    ],
+)
+def test_rest_of_the_line_is_dropped_and_counted(raw: str, items: tuple[str, ...], num_dropped: int) -> None:
+    value = parse_value(TEXT, raw, closed=True)
+    assert (value.items, value.num_dropped) == (items, num_dropped)
+
+
+def test_only_the_first_line_counts() -> None:
+    value = parse_value(TEXT, ' "red",\n"Colour": "blue",\n', closed=True)
+    assert (value.text, value.raw, value.num_dropped) == ("red", ' "red",', 0)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [' "Nike Air Zoom', ' "Nike\\', " nul", "", " 12", " 12.", " 12.5", " 1e", " 1E", " 1e+", " 1.5e-", " -", " ["],
+)
+def test_what_the_cut_may_have_shortened_is_never_passed_off_as_whole(raw: str) -> None:
+    """A number might have had more digits, a fraction or an exponent."""
+    value = parse_value(TEXT, raw, closed=False)
+    assert (value.status, value.text, value.items, value.raw) == ("truncated", None, (), raw)
+
+
+@pytest.mark.parametrize(
+    ("attribute", "raw", "status", "items"),
+    [
+        (TEXT, ' "Nike"', "value", ("Nike",)),
+        (TEXT, ' "Nike", "Size": ', "value", ("Nike",)),
+        (NUMBER, " 12,", "value", ("12",)),
+        (TEXT, " null", "absent", ()),
+        (BOOLEAN, " true", "value", ("true",)),
+        (LIST, ' ["red", "blue"]', "value", ("red", "blue")),
+        (LIST, ' ["red", "blue"', "truncated", ()),
+        (LIST, ' ["red", 12', "truncated", ()),
+        (ROAST, ' "medium"', "invalid", ()),
+    ],
+)
+def test_what_was_complete_before_the_cut_is_whole(
+    attribute: Attribute, raw: str, status: str, items: tuple[str, ...]
+) -> None:
+    value = parse_value(attribute, raw, closed=False)
+    assert (value.status, value.items) == (status, items)
+
+
+@pytest.mark.parametrize("closed", [True, False])
+@pytest.mark.parametrize("raw", [' "red",\n', " null,\n", " ?\n"])
+def test_counts_and_logprobs_are_kept_for_every_status(raw: str, closed: bool) -> None:
+    value = parse_value(TEXT, raw, closed=closed, num_tokens=3, logprob_mean=-0.5, logprob_min=-1.0)
+    assert (value.num_tokens, value.logprob_mean, value.logprob_min) == (3, -0.5, -1.0)
+
+
+def test_error_value_says_nothing_else() -> None:
+    assert error_value() == Value(None, (), "error")
+
+
+# Words for "not stated" and text that is only space are no items; surrogates are no text.
+item_texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40).filter(
+    lambda text: text == text.strip() and text.casefold() not in ("null", "n/a")
+)
+numbers = st.one_of(
+    st.integers(-(10**12), 10**12), st.floats(-1e9, 1e9, allow_nan=False).map(lambda number: round(number, 4))
+).map(json.dumps)
+
+
+@st.composite
+def answers(draw: st.DrawFn) -> tuple[Attribute, list[str]]:
+    kind = draw(st.sampled_from(["string", "number", "boolean", "enum"]))
+    multiple = draw(st.booleans())
+    members = draw(st.lists(item_texts, min_size=1, max_size=5, unique=True))
+    items = {"string": item_texts, "number": numbers, "boolean": st.sampled_from(["true", "false"])}.get(
+        kind, st.sampled_from(members)
+    )
+    chosen = draw(st.lists(items, min_size=1, max_size=4 if multiple else 1, unique=True))
+    options: dict[str, Any] = {"values": tuple(members)} if kind == "enum" else {}
+    return Attribute(name="a", type=kind, multiple=multiple, **options), chosen
+
+
+@given(answers())
+def test_a_perfect_answer_reads_back(answer: tuple[Attribute, list[str]]) -> None:
+    attribute, items = answer
+    line = render_answer_line(attribute, items)
+    assert line.count("\n") == 1
+    assert line.endswith("\n")
+    value = parse_value(attribute, line, closed=True)
+    assert (value.status, value.items, value.num_dropped) == ("value", tuple(items), 0)
+
+
+@pytest.mark.parametrize("attribute", [TEXT, NUMBER, BOOLEAN, ROAST, LIST, ROASTS])
+def test_a_perfect_null_reads_back(attribute: Attribute) -> None:
+    line = render_answer_line(attribute, None)
+    assert line == " null,\n"
+    assert parse_value(attribute, line, closed=True).status == "absent"
+
+
+json_like = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=8,
+).map(json.dumps)
+
+
+@given(
+    attribute=st.sampled_from([TEXT, NUMBER, WEIGHT, BOOLEAN, ROAST, LIST, NUMBERS, ROASTS]),
+    raw=st.one_of(st.text(), st.text(alphabet='"\\[]{}:,nul \t\n1.-e/u0d8'), json_like),
+    closed=st.booleans(),
+)
+def test_any_text_gives_a_consistent_value(attribute: Attribute, raw: str, closed: bool) -> None:
+    value = parse_value(attribute, raw, closed=closed)
+    assert not (closed and value.status == "truncated")
+    assert (value.text is not None) == (value.status == "value") == bool(value.items)
+    assert attribute.multiple or len(value.items) <= 1
+    assert "\n" not in value.raw
+    assert value.num_dropped >= 0
+    if attribute.values:
+        assert set(value.items) <= set(attribute.values)
+
+
+def test_a_member_with_white_space_around_it_can_be_answered() -> None:
+    """The text of an answer is stripped; the member is given as the schema has it."""
+    value = parse_value(Attribute(name="a", type="enum", values=(" red", "blue")), '" red",', closed=True)
+    assert (value.status, value.text) == ("value", " red")

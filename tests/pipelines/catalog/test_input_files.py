@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines.catalog.input_files import list_files, scan_sources
+from pipelines.catalog.readers import original_rows, read_piece
+from pipelines.catalog.sharding import Piece
+from pipelines.config.extraction import InputConfig
+from pipelines.errors import RunError, UsageError
+from tests.pipelines.conftest import Workplace, product, products
+
+
+def scan(workplace: Workplace, path: str | None = None, **changes: object) -> list[tuple[str, int]]:
+    data = {"path": path or str(workplace.catalog), "id": "id", "fields": ["title", "bullets"]} | changes
+    files = scan_sources(InputConfig.model_validate(data))
+    return [(Path(file.name).name, file.num_rows) for file in files]
+
+
+def test_a_folder_is_read_with_its_subfolders_and_without_hidden_files(workplace: Workplace) -> None:
+    workplace.write_parquet("b/two.parquet", products(2))
+    workplace.write_jsonl("a/one.jsonl", products(1))
+    workplace.write_parquet("_old/x.parquet", products(1))
+    workplace.write_parquet(".hidden.parquet", products(1))
+    (workplace.catalog / "_SUCCESS").write_text("")
+    (workplace.catalog / "README.txt").write_text("hello")
+    assert scan(workplace) == [("one.jsonl", 1), ("two.parquet", 2)]
+
+
+def test_names_stay_as_the_user_wrote_them(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
+    workplace.write_parquet("x/two.parquet", products(2))
+    monkeypatch.chdir(workplace.folder)
+    assert list_files("catalog", "auto") == ["catalog/x/two.parquet"]
+    assert list_files("catalog/", "auto") == ["catalog/x/two.parquet"]
+    assert list_files("catalog/*/*.parquet", "auto") == ["catalog/x/two.parquet"]
+    assert list_files("catalog/x/two.parquet", "auto") == ["catalog/x/two.parquet"]
+    absolute = str(workplace.catalog / "x")
+    assert list_files(absolute, "auto") == [f"{absolute}/two.parquet"]
+    assert list_files(f"{absolute}/t*.parquet", "auto") == [f"{absolute}/two.parquet"]
+
+
+def test_blank_lines_are_no_rows_but_keep_their_numbers(workplace: Workplace) -> None:
+    path = workplace.write_jsonl("c.jsonl", [product(0), "", product(1), "  "])
+    assert scan(workplace) == [("c.jsonl", 2)]
+    piece = Piece(0, 0, 4, 2, 0, path.stat().st_size)
+    rows = list(read_piece(str(path), "jsonl", piece, None))
+    assert [(row.number, (row.values or {})["id"]) for row in rows] == [(0, "p0"), (2, "p1")]
+
+
+@pytest.mark.parametrize("row_group_size", [1, 3, 1000])
+def test_any_rows_of_a_parquet_file_can_be_read(workplace: Workplace, row_group_size: int) -> None:
+    path = workplace.write_parquet("c.parquet", products(10), row_group_size=row_group_size)
+    for start in range(10):
+        for stop in range(start + 1, 11):
+            rows = list(read_piece(str(path), "parquet", Piece(0, start, stop, stop - start), ["id"]))
+            assert [row.number for row in rows] == list(range(start, stop))
+            assert [row.values for row in rows] == [{"id": f"p{number}"} for number in range(start, stop)]
+
+
+def test_original_rows_hold_every_column(workplace: Workplace) -> None:
+    path = workplace.write_parquet("c.parquet", [product(0, extra=1), product(1, bullets=[], extra=2)])
+    assert original_rows(str(path), "parquet", Piece(0, 0, 2, 2), [1]) == {
+        1: '{"id": "p1", "category": "Coffee", "title": "Velor item 1 red 7", "bullets": [], "extra": 2}'
+    }
+    lines = workplace.write_jsonl("c.jsonl", [product(0), "{broken"])
+    size = lines.stat().st_size
+    assert original_rows(str(lines), "jsonl", Piece(0, 0, 2, 2, 0, size), [1]) == {1: "{broken"}
+
+
+def test_the_fingerprint_follows_the_content(workplace: Workplace) -> None:
+    config = InputConfig.model_validate({"path": str(workplace.catalog), "fields": ["title"]})
+    for write, name in ((workplace.write_parquet, "c.parquet"), (workplace.write_jsonl, "c.jsonl")):
+        path = write(name, products(3))
+        before = scan_sources(config)[0].fingerprint
+        path.touch()
+        assert scan_sources(config)[0].fingerprint == before
+        write(name, products(3, start=1))
+        assert scan_sources(config)[0].fingerprint != before
+        path.unlink()
+
+
+def test_a_column_whose_name_holds_a_dot(workplace: Workplace) -> None:
+    workplace.write_parquet("c.parquet", [{"id": "1", "category": "Shoes", "a.b": "x"}])
+    assert scan(workplace, fields=["a.b"]) == [("c.parquet", 1)]
+
+
+def test_what_cannot_be_used_is_refused_by_name(workplace: Workplace) -> None:
+    catalog = workplace.catalog
+    with pytest.raises(UsageError, match="no such file or folder"):
+        scan(workplace)
+    catalog.mkdir()
+    with pytest.raises(UsageError, match="no Parquet or JSONL files"):
+        scan(workplace)
+    workplace.write_parquet("a.parquet", products(2))
+    workplace.write_parquet("c.parquet", products(2))
+    (catalog / "b.parquet").write_bytes(b"PAR1 this is no parquet file PAR1")
+    with pytest.raises(UsageError, match=r"b\.parquet is not a readable Parquet file"):
+        scan(workplace)
+    (catalog / "b.parquet").write_bytes(b"")
+    with pytest.raises(UsageError, match=r"b\.parquet"):
+        scan(workplace)
+    (catalog / "b.parquet").unlink()
+    with pytest.raises(
+        UsageError, match=r"column 'name' \(input.fields\) is not in .*a\.parquet; its columns: id, cat"
+    ):
+        scan(workplace, fields=["name"])
+    with pytest.raises(UsageError, match=r"column 'asin' \(input.id\) is not in"):
+        scan(workplace, id="asin")
+    with pytest.raises(UsageError, match=r"column 'kind' \(input.category\) is not in"):
+        scan(workplace, category="kind")
+    with pytest.raises(UsageError, match="is named twice"):
+        scan(workplace, path=[str(catalog), str(catalog / "a.parquet")])  # type: ignore[arg-type]
+
+
+def test_jsonl_that_cannot_be_used(workplace: Workplace) -> None:
+    path = workplace.write_jsonl("c.jsonl", ["[", "]"])
+    with pytest.raises(UsageError, match="is not JSONL"):
+        scan(workplace)
+    workplace.write_jsonl("c.jsonl", ['{"sku": 1, "category": "x"}'])
+    with pytest.raises(UsageError, match=r"column 'id' .* \(its first 1 lines\); its columns: sku, category"):
+        scan(workplace)
+    path.rename(workplace.catalog / "c.jsonl.gz")
+    with pytest.raises(UsageError, match="compressed JSONL"):
+        scan(workplace)
+    (workplace.catalog / "c.jsonl.gz").rename(workplace.catalog / "c.txt")
+    with pytest.raises(UsageError, match=r"set input\.format"):
+        scan(workplace, path=str(workplace.catalog / "c.txt"))
+
+
+def test_an_empty_catalog_is_refused(workplace: Workplace) -> None:
+    schema = pa.schema({"id": pa.string(), "category": pa.string(), "title": pa.string(), "bullets": pa.string()})
+    workplace.write_parquet("a.parquet", [], schema=schema)
+    (workplace.catalog / "b.jsonl").write_text("\n\n")
+    with pytest.raises(UsageError, match=r"the catalog is empty: 2 file\(s\)"):
+        scan(workplace)
+
+
+def test_a_value_that_is_no_text_costs_its_row_only(workplace: Workplace) -> None:
+    broken = pa.array([b"ok", b"\xff\xfe", b"fine"]).view(pa.string())
+    path = workplace.catalog / "c.parquet"
+    workplace.catalog.mkdir()
+    pq.write_table(pa.table({"title": broken}), path)
+    rows = list(read_piece(str(path), "parquet", Piece(0, 0, 3, 3), ["title"]))
+    assert [row.values for row in rows] == [{"title": "ok"}, None, {"title": "fine"}]
+    assert rows[1].problem is not None
+    assert rows[1].problem.code == "unreadable"
+
+
+def test_a_file_that_changes_under_the_run_stops_it(workplace: Workplace) -> None:
+    path = workplace.write_parquet("c.parquet", products(3))
+    with pytest.raises(RunError, match="has changed during the run"):
+        list(read_piece(str(path), "parquet", Piece(0, 0, 5, 5), None))
+    path.unlink()
+    with pytest.raises(RunError, match="cannot read"):
+        list(read_piece(str(path), "parquet", Piece(0, 0, 3, 3), None))

@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+from array import array
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpd_core import Attribute, CategorySchema
+from pipelines.catalog.input_files import LineSegments, Segment, SourceFile
+from pipelines.catalog.sharding import Shard, plan_shards, tokens_per_row
+from pipelines.config.extraction import ShardConfig
+
+
+def parquet(name: str, *groups: tuple[int, int]) -> SourceFile:
+    return SourceFile(name, "parquet", 1, "f", [Segment(rows, size) for rows, size in groups])
+
+
+def jsonl(name: str, lengths: list[int], blank: set[int]) -> SourceFile:
+    return SourceFile(name, "jsonl", sum(lengths), "f", LineSegments(array("Q", lengths), blank))
+
+
+def covered(shards: list[Shard]) -> list[tuple[int, int]]:
+    return [(p.file, row) for shard in shards for p in shard.pieces for row in range(p.start, p.stop)]
+
+
+lines = st.lists(st.integers(1, 3000), max_size=30)
+sources = st.one_of(
+    st.lists(st.tuples(st.integers(0, 300), st.integers(0, 100_000)), max_size=4).map(lambda g: parquet("p", *g)),
+    st.builds(
+        lambda lengths, blank: jsonl("j", lengths, {index for index in blank if index < len(lengths)}),
+        lines,
+        st.sets(st.integers(0, 29)),
+    ),
+)
+configs = st.builds(
+    ShardConfig,
+    target_tokens=st.integers(1, 20_000),
+    max_bytes=st.integers(1, 200_000),
+    max_rows=st.integers(1, 500),
+    ramp=st.lists(st.floats(0.01, 1.0), max_size=3).map(tuple),
+)
+
+
+@given(st.lists(sources, max_size=4), configs, st.integers(0, 200), st.integers(1, 5))
+def test_every_row_is_in_exactly_one_shard_in_order(
+    files: list[SourceFile], config: ShardConfig, row_tokens: int, num_actors: int
+) -> None:
+    shards = plan_shards(files, config, row_tokens, num_actors)
+    rows = covered(shards)
+    assert rows == sorted(set(rows))
+    blank = {
+        (index, row)
+        for index, file in enumerate(files)
+        if file.format == "jsonl"
+        for row, segment in enumerate(file.segments)
+        if segment.num_rows == 0
+    }
+    every = [
+        (index, row)
+        for index, file in enumerate(files)
+        for row in range(file.num_rows if file.format == "parquet" else len(file.segments))
+    ]
+    assert set(every) - blank <= set(rows) <= set(every)
+    assert sum(shard.num_rows for shard in shards) == len(set(every) - blank)
+    assert [shard.id for shard in shards] == list(range(len(shards)))
+    assert all(shard.num_rows > 0 for shard in shards)
+
+
+@given(st.lists(sources, max_size=4), configs, st.integers(0, 200), st.integers(1, 5))
+def test_shards_keep_their_caps_unless_a_single_row_breaks_them(
+    files: list[SourceFile], config: ShardConfig, row_tokens: int, num_actors: int
+) -> None:
+    for shard in plan_shards(files, config, row_tokens, num_actors):
+        assert shard.num_rows <= config.max_rows
+        if shard.num_rows > 1:
+            # A quarter more to end with a row group, and rounding.
+            assert shard.estimated_tokens <= config.target_tokens * 1.25 + row_tokens + 1
+
+
+@given(st.lists(sources, max_size=3), configs, st.integers(1, 500))
+def test_a_limit_takes_the_first_rows(files: list[SourceFile], config: ShardConfig, limit: int) -> None:
+    available = sum(file.num_rows for file in files)
+    whole = covered(plan_shards(files, config, 10, 1))
+    shards = plan_shards(files, config, 10, 1, limit)
+    assert sum(shard.num_rows for shard in shards) == min(limit, available)
+    assert set(covered(shards)) <= set(whole)
+
+
+@given(lines, st.sets(st.integers(0, 29)), configs)
+def test_pieces_of_jsonl_name_their_bytes(lengths: list[int], blank: set[int], config: ShardConfig) -> None:
+    file = jsonl("j", lengths, {index for index in blank if index < len(lengths)})
+    for shard in plan_shards([file], config, 10, 1):
+        for piece in shard.pieces:
+            assert piece.byte_start == sum(lengths[: piece.start])
+            assert piece.byte_stop == sum(lengths[: piece.stop])
+
+
+def test_shards_are_small_at_the_start_and_at_the_end() -> None:
+    config = ShardConfig(target_tokens=1000, ramp=(0.25, 0.5))
+    shards = plan_shards([parquet("a", (1000, 0))], config, row_tokens=10, num_actors=2)
+    sizes = [shard.estimated_tokens for shard in shards]
+    assert sizes[:3] == [250, 500, 1000]
+    assert sizes[-1] <= 250 * 1.25  # what is left over joins the last one
+    assert max(sizes) == 1000
+    tail = sizes[sizes.index(1000) :]
+    assert all(after <= before + 10 for before, after in pairwise(tail[:-1]))
+
+
+def test_shards_end_where_row_groups_end_if_that_is_near() -> None:
+    config = ShardConfig(target_tokens=1000, ramp=())
+    shards = plan_shards([parquet("a", (110, 0), (90, 0), (100, 0))], config, row_tokens=10, num_actors=1)
+    assert [(shard.pieces[0].start, shard.pieces[-1].stop) for shard in shards] == [(0, 110), (110, 200), (200, 300)]
+
+
+def test_small_files_share_a_shard() -> None:
+    files = [parquet(str(number), (3, 0)) for number in range(10)]
+    shards = plan_shards(files, ShardConfig(target_tokens=1000, ramp=()), row_tokens=10, num_actors=1)
+    assert len(shards) == 1
+    assert len(shards[0].pieces) == 10
+
+
+def test_a_row_costs_the_keys_and_values_of_an_average_category() -> None:
+    def schema(category: str, count: int) -> CategorySchema:
+        return CategorySchema(category=category, attributes=tuple(Attribute(name=str(n)) for n in range(count)))
+
+    assert tokens_per_row({"a": schema("a", 2), "b": schema("b", 4)}) == 3 * 12
+
+
+def test_a_huge_catalog_has_larger_shards_instead_of_more() -> None:
+    files = [SourceFile(f"{number}.parquet", "parquet", 1, "", [Segment(100, 40_000)] * 100) for number in range(10)]
+    config = ShardConfig(target_tokens=1000, ramp=(), max_count=40)
+    shards = plan_shards(files, config, row_tokens=0, num_actors=1)
+    assert 40 / 1.25 <= len(shards) <= 45, "up to a quarter larger for a row group; a few small ones at the end"
+    assert sum(shard.num_rows for shard in shards) == 100_000
+    many = plan_shards(files, config.model_copy(update={"max_count": 100_000}), row_tokens=0, num_actors=1)
+    assert len(many) > 700

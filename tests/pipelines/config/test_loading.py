@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import BaseModel
+
+from pipelines.config.extraction import JobConfig, config_hash
+from pipelines.config.finetuning import FinetuneConfig
+from pipelines.config.labelling import LabelConfig
+from pipelines.config.loading import known_keys, load_config
+from pipelines.errors import UsageError
+
+MINIMAL: dict[str, Any] = {
+    "input": {"path": "catalog.parquet", "fields": ["title"]},
+    "schemas": "schemas.yaml",
+    "output": "out",
+}
+
+
+def write(folder: Path, document: Any) -> str:
+    path = folder / "job.yaml"
+    path.write_text(document if isinstance(document, str) else yaml.safe_dump(document), encoding="utf-8")
+    return str(path)
+
+
+def load(folder: Path, document: Any, *overrides: str) -> JobConfig:
+    return load_config(JobConfig, write(folder, document), overrides)
+
+
+def test_a_minimal_file_is_a_whole_job(tmp_path: Path) -> None:
+    config = load(tmp_path, MINIMAL)
+    assert config.model == "smollm2"
+    assert config.engine.layout == "tree"
+    assert config.input.path == ("catalog.parquet",)
+    assert config.input.columns == ("category", "title")
+
+
+def test_overrides_change_dotted_keys_and_read_yaml_values(tmp_path: Path) -> None:
+    config = load(
+        tmp_path,
+        MINIMAL,
+        "engine.layout=stacked",
+        "shards.target_tokens=77",
+        "input.path=[a.parquet, b.parquet]",
+        "run_id='007'",
+        "actors.num_gpus=0.5",
+    )
+    assert config.engine.layout == "stacked"
+    assert config.shards.target_tokens == 77
+    assert config.input.path == ("a.parquet", "b.parquet")
+    assert config.run_id == "007"
+    assert config.actors.num_gpus == 0.5
+
+
+def test_fields_may_rename_columns_and_keep_their_order(tmp_path: Path) -> None:
+    fields = {"description": "desc_long", "title": "name"}
+    document = MINIMAL | {"input": {"path": "c.jsonl", "fields": fields}}
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump(document, sort_keys=False))
+    assert list(load_config(JobConfig, str(path)).input.fields.items()) == list(fields.items())
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["engine.layuot=tree"], "unknown key 'engine.layuot'; did you mean 'engine.layout'?"),
+        (["layout=tree"], "unknown key 'layout'; did you mean 'engine.layout'?"),
+        (["shard.target_tokens=5"], "unknown key 'shard'; did you mean 'shards'?"),
+        (["input.zzz=1"], "unknown key 'input.zzz'; known keys here: path, format, id"),
+        (["engine.layout=bush"], "'engine.layout': Input should be 'tree' or 'stacked' (got 'bush')"),
+        (["shards.target_tokens=0"], "'shards.target_tokens': Input should be greater than or equal to 1 (got 0)"),
+        (["input.fields=[title, title]"], "'input.fields': a column is listed twice"),
+        (["input.fields=[]"], "'input.fields'"),
+        (["input.path="], "'input.path'"),
+        (["input.path=[]"], "'input.path': at least one path is needed"),
+        (["actors.min=3"], "'actors': min (3) must not be above max (1)"),
+        (["shards.ramp=[2]"], "'shards.ramp': every factor must be above 0 and at most 1"),
+        (["output=''"], "output must not be empty"),
+        (["run_id=a/b"], "'run_id'"),
+        (["engine.layout"], "--set 'engine.layout': write it as key=value"),
+        (["model.name=x"], "--set 'model.name=x': 'model' is not a mapping"),
+        (["engine.layout=[a"], "--set 'engine.layout=[a', line 1"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path: Path, overrides: list[str], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        load(tmp_path, MINIMAL | {"model": "smollm2"}, *overrides)
+    assert message in str(caught.value)
+
+
+def test_several_problems_are_told_at_once(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        load(tmp_path, {"input": {"path": "x"}, "outptu": "out"})
+    text = str(caught.value)
+    assert "'input.fields' is missing" in text
+    assert "'schemas' is missing" in text
+    assert "unknown key 'outptu'; did you mean 'output'?" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("model: a\nmodel: b\n", "line 2: key 'model' is written twice (first in line 1)"),
+        ("model: [a\noutput: b\n", "line 2"),
+        ("", "is empty"),
+        ("- a\n- b\n", "a mapping of keys is needed, not a list"),
+        ("? [a]\n: b\n", "line 1"),
+        ("a: !!python/object/apply:os.system [ls]\n", "line 1"),
+    ],
+)
+def test_yaml_errors_name_file_and_line(tmp_path: Path, text: str, message: str) -> None:
+    path = write(tmp_path, text)
+    with pytest.raises(UsageError) as caught:
+        load_config(JobConfig, path)
+    assert str(caught.value).startswith(path)
+    assert message in str(caught.value)
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no such file"):
+        load_config(JobConfig, str(tmp_path / "nothing.yaml"))
+    with pytest.raises(UsageError, match="is a folder"):
+        load_config(JobConfig, str(tmp_path))
+    with pytest.raises(UsageError, match="cannot open nosuchprotocol://x"):
+        load_config(JobConfig, "nosuchprotocol://x")
+    (tmp_path / "latin.yaml").write_bytes(b"model: \xe9\n")
+    with pytest.raises(UsageError, match="not UTF-8"):
+        load_config(JobConfig, str(tmp_path / "latin.yaml"))
+
+
+def test_the_hash_follows_what_decides_results(tmp_path: Path) -> None:
+    plain = config_hash(load(tmp_path, MINIMAL))
+    free = ["output=elsewhere", "actors.max=8", "shards.target_tokens=5", "run_id=x", "max_dead_letter_share=1"]
+    free += ["engine.max_tokens_per_step=17", "retries.max_attempts=9", "schemas=other.yaml", "log_seconds=1"]
+    for override in free:
+        assert config_hash(load(tmp_path, MINIMAL, override)) == plain, override
+    deciding = ["engine.layout=stacked", "model=other", "decoding=ar", "input.fields=[title, text]", "input.id=asin"]
+    deciding += ["engine.max_value_tokens=9", "input.list_separator=' '", "engine.dtype=float32"]
+    for override in deciding:
+        assert config_hash(load(tmp_path, MINIMAL, override)) != plain, override
+
+
+def test_the_order_of_fields_decides_results(tmp_path: Path) -> None:
+    one = config_hash(load(tmp_path, MINIMAL, "input.fields=[title, text]"))
+    assert one != config_hash(load(tmp_path, MINIMAL, "input.fields=[text, title]"))
+
+
+def test_every_key_is_described() -> None:
+    undescribed = {"input", "shards", "actors", "retries", "cost"}
+    keys = set(known_keys(JobConfig))
+    assert {"engine.prompt.instruction", "input.fields", "retries.max_attempts"} <= keys
+    for section in JobConfig.model_fields.items():
+        name, field = section
+        assert field.description or name in undescribed, name
+
+
+OTHER_CONFIGURATIONS: dict[str, type[BaseModel]] = {
+    "label.yaml": LabelConfig,
+    "finetune.yaml": FinetuneConfig,
+    "finetune-extractgpt.yaml": FinetuneConfig,
+}
+
+
+@pytest.mark.parametrize("path", sorted(Path("configs").glob("*.yaml")), ids=lambda path: path.name)
+def test_the_shipped_configurations_are_valid(path: Path) -> None:
+    load_config(OTHER_CONFIGURATIONS.get(path.name, JobConfig), str(path))

@@ -1,0 +1,185 @@
+"""The command line: what a user sees and the exit code, for every kind of bad input. No run gets as far as Ray."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from pipelines.extract import app
+from tests.pipelines.conftest import SCHEMAS, Workplace, product, products
+
+
+def run(workplace: Workplace, *arguments: str, **changes: Any) -> Result:
+    return CliRunner().invoke(app, ["--config", str(workplace.write_config(**changes)), *arguments])
+
+
+def refused(workplace: Workplace, *arguments: str, **changes: Any) -> str:
+    """The message of a run that ends with 2 and leaves nothing behind."""
+    result = run(workplace, *arguments, **changes)
+    assert result.exit_code == 2, result.output
+    assert "Traceback" not in result.output
+    assert result.stderr.startswith("Error: ")
+    assert not (workplace.folder / "out/manifest.json").exists()
+    return result.stderr
+
+
+@pytest.fixture
+def catalog(workplace: Workplace) -> Workplace:
+    workplace.write_parquet("a.parquet", products(6))
+    return workplace
+
+
+def test_missing_file(workplace: Workplace) -> None:
+    assert f"input.path: no such file or folder: {workplace.catalog}" in refused(workplace)
+
+
+def test_missing_config_and_wrong_options(workplace: Workplace) -> None:
+    result = CliRunner().invoke(app, ["--config", "nowhere.yaml"])
+    assert (result.exit_code, result.stderr) == (2, "Error: no such file: nowhere.yaml\n")
+    assert CliRunner().invoke(app, []).exit_code == 2
+    assert CliRunner().invoke(app, ["--config", "x", "--limit", "0"]).exit_code == 2
+    assert CliRunner().invoke(app, ["--config", "x", "--nonsense"]).exit_code == 2
+    assert "exit" not in CliRunner().invoke(app, ["--help"]).stderr
+
+
+def test_unreadable_parquet_in_the_middle_of_a_folder(catalog: Workplace) -> None:
+    (catalog.catalog / "b.parquet").write_bytes(b"not parquet at all")
+    catalog.write_parquet("c.parquet", products(2))
+    message = refused(catalog)
+    assert f"{catalog.catalog}/b.parquet is not a readable Parquet file" in message
+
+
+def test_missing_column(catalog: Workplace) -> None:
+    message = refused(catalog, "--set", "input.category=kind")
+    assert "column 'kind' (input.category) is not in" in message
+    assert "a.parquet; its columns: id, category, title, bullets" in message
+
+
+def test_wrong_type(catalog: Workplace) -> None:
+    catalog.write_parquet("b.parquet", [product(0, category=5)])
+    assert "column 'category' (input.category) of" in refused(catalog)
+
+
+def test_empty_catalog(workplace: Workplace) -> None:
+    kinds = {"id": pa.string(), "category": pa.string(), "title": pa.string(), "bullets": pa.list_(pa.string())}
+    workplace.write_parquet("a.parquet", [], schema=pa.schema(kinds))
+    assert "the catalog is empty: 1 file(s)" in refused(workplace)
+
+
+def test_schema_with_duplicate_attributes(catalog: Workplace) -> None:
+    path = catalog.folder / "doubled.yaml"
+    path.write_text(yaml.safe_dump({"categories": {"Shoes": ["Brand", "Brand"]}}))
+    message = refused(catalog, schemas=str(path))
+    assert "doubled.yaml: category 'Shoes': attribute 'Brand' is listed twice" in message
+
+
+def test_unknown_model(catalog: Workplace) -> None:
+    message = refused(catalog, model=str(catalog.folder / "no-model"))
+    assert "no-model" in message
+    assert not (catalog.folder / "out").exists(), "an output folder was begun for a run that cannot start"
+
+
+def test_unknown_key(catalog: Workplace) -> None:
+    assert "unknown key 'engine.max_value_token'; did you mean 'engine.max_value_tokens'?" in refused(
+        catalog, "--set", "engine.max_value_token=4"
+    )
+
+
+def test_output_folder_that_holds_something_else(catalog: Workplace) -> None:
+    (catalog.folder / "out").mkdir()
+    (catalog.folder / "out/precious.txt").write_text("x")
+    assert "is not empty and holds no run (_plan.json); use another" in refused(catalog)
+    assert [path.name for path in (catalog.folder / "out").iterdir()] == ["precious.txt"]
+    assert "is a file, a folder is needed" in refused(catalog, output=str(catalog.folder / "out/precious.txt"))
+
+
+def begin(workplace: Workplace, *arguments: str) -> None:
+    """Leaves a begun run behind: its plan."""
+    from pipelines.job.driver import _store_plan
+    from pipelines.job.preflight import plan_job
+
+    limit = int(arguments[1]) if arguments else None
+    _store_plan(plan_job(workplace.config(run_id="first"), limit))
+
+
+def test_output_folder_of_another_run(catalog: Workplace) -> None:
+    begin(catalog)
+    place = f"output folder {catalog.folder}/out belongs to run 'first'"
+    assert f"{place}, not 'second'" in refused(catalog, "--run-id", "second")
+    message = refused(catalog, "--set", "engine.layout=stacked")
+    assert f"{place}, which has another configuration: engine.layout: 'tree' -> 'stacked'." in message
+    message = refused(catalog, "--set", "input.fields=[bullets, title]")
+    assert "input.fields: [['title', 'title'], ['bullets', 'bullets']] -> " in message
+    assert "which has --limit None, not 3" in refused(catalog, "--limit", "3")
+
+
+def test_a_run_that_was_begun_before_there_was_a_key_goes_on(catalog: Workplace) -> None:
+    begin(catalog)
+    path = catalog.folder / "out/_plan.json"
+    plan = json.loads(path.read_text())
+    assert plan["result_config"]["engine"].pop("quantization") is None
+    path.write_text(json.dumps(plan | {"config_hash": "of the configuration without it"}))
+    assert run(catalog, "--dry-run").exit_code == 0
+    assert "another configuration: engine.quantization: None -> 'nf4'." in refused(
+        catalog, "--set", "engine.quantization=nf4"
+    )
+
+
+def test_full_keys_are_as_if_there_were_no_choice(catalog: Workplace) -> None:
+    begin(catalog)
+    plan = json.loads((catalog.folder / "out/_plan.json").read_text())
+    assert "keys" not in plan["result_config"]["engine"]["prompt"]
+    assert run(catalog, "--dry-run", "--set", "engine.prompt.keys=full").exit_code == 0
+    assert "another configuration: engine.prompt.keys: None -> 'short'." in refused(
+        catalog, "--set", "engine.prompt.keys=short"
+    )
+
+
+def test_a_resume_with_other_schemas_or_input_is_refused(catalog: Workplace) -> None:
+    begin(catalog)
+    schemas = {"categories": {**SCHEMAS["categories"], "Hats": ["Brand"]}}
+    (catalog.folder / "schemas.yaml").write_text(yaml.safe_dump(schemas, sort_keys=False))
+    assert "the schemas in" in refused(catalog)
+    (catalog.folder / "schemas.yaml").unlink()
+    catalog.write_parquet("a.parquet", products(7))
+    assert f"the input has changed since: {catalog.catalog}/a.parquet has changed" in refused(catalog)
+    catalog.write_parquet("a.parquet", products(6))
+    catalog.write_parquet("b.parquet", products(1))
+    assert f"{catalog.catalog}/b.parquet is new" in refused(catalog)
+    (catalog.catalog / "b.parquet").unlink()
+    (catalog.catalog / "a.parquet").rename(catalog.catalog / "z.parquet")
+    assert f"{catalog.catalog}/a.parquet is gone; {catalog.catalog}/z.parquet is new" in refused(catalog)
+
+
+def test_a_plan_of_another_version_is_refused(catalog: Workplace) -> None:
+    begin(catalog)
+    path = catalog.folder / "out/_plan.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"version": 99}))
+    assert "was written by another version of this project" in refused(catalog)
+
+
+def test_dry_run_counts_and_starts_nothing(catalog: Workplace) -> None:
+    catalog.write_jsonl("b.jsonl", [product(6, category="Hats"), product(7, category=None), "{broken", product(8)])
+    result = run(catalog, "--dry-run", "--json", model="no/such-model")
+    assert result.exit_code == 0, result.output
+    answer = json.loads(result.stdout.splitlines()[-1])
+    assert answer["rows_by_category"] == {"Shoes": 4, "Coffee": 3, "Hats": 1, "": 2}
+    assert (answer["files"], answer["rows"], answer["categories"]) == (2, 10, 4)
+    assert answer["shards"] > 1
+    assert answer["estimated_tokens"] > 100
+    assert "no schema: will be dead-lettered" in result.stderr
+    assert not (catalog.folder / "out").exists()
+    assert json.loads(run(catalog, "--dry-run", "--json", "--limit", "2").stdout)["rows"] == 2
+
+
+def test_the_demo_can_be_planned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    arguments = ["--config", "configs/demo.yaml", "--dry-run", "--set", f"output={tmp_path}/out"]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    assert "no schema" not in result.stdout

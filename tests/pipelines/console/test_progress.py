@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import io
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from pipelines.console import progress
+from pipelines.console.progress import Speed, describe_counts, format_seconds, progress_line, show_progress
+from pipelines.job.preview import preview_table
+from pipelines.store.folders import Folder
+from pipelines.store.tables import TABLES, to_table
+from pipelines.store.totals import Totals
+from tests.pipelines.commands import wait_until
+
+
+def shard(rows: int, dead: int) -> dict[str, Any]:
+    counts = {
+        "rows": rows,
+        "products": rows - dead,
+        "dead_letters": dead,
+        "statuses": {"value": rows - dead},
+        "reasons": {"null_id": dead},
+    }
+    return {"counts": counts, "metrics": {"busy_seconds": 0.5, "value_tokens": 3}}
+
+
+def test_totals_add_up_and_travel() -> None:
+    totals = Totals()
+    totals.add(shard(5, 1))
+    totals.add(shard(3, 0))
+    assert (totals.rows, totals.products, totals.dead_letters, totals.dead_letter_share) == (8, 7, 1, 0.125)
+    assert totals.metrics == Counter(busy_seconds=1.0, value_tokens=6)
+    assert Totals.from_dict(totals.to_dict()) == totals
+    assert totals.discrepancy(2, 8) is None
+    assert totals.discrepancy(3, 8) == "3 shards were planned, 2 are committed"
+    assert totals.discrepancy(2, 9) == "9 rows were planned, 8 went in"
+    totals.products -= 1
+    assert totals.discrepancy(2, 8) == "8 rows went in, 6 products and 1 dead letters came out"
+
+
+def test_time_left_is_told_from_the_pace_after_the_first_shard(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
+    totals = Totals(rows=10, products=10)
+    speed = Speed(totals, planned_rows=110)
+    assert speed.describe() == "starting, 0 dead-lettered"
+    now = 160.0  # a minute to load the model
+    totals.add(shard(20, 2))
+    assert speed.seconds_left is None
+    now = 170.0
+    totals.add(shard(20, 0))
+    assert speed.seconds_left == pytest.approx(30.0)
+    assert speed.products_per_second == pytest.approx(38 / 70)
+    assert "50 of 110 products (45%), 0.5 products/s, 30 s left, 2 dead-lettered" in progress_line(totals, 110, speed)
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_terminal_gets_a_bar_and_a_file_gets_lines(is_terminal: bool) -> None:
+    stream, totals = io.StringIO(), Totals()
+    console = Console(file=stream, force_terminal=is_terminal, width=120)
+    with show_progress(console, totals, 8, log_seconds=0.01):
+        totals.add(shard(8, 1))
+        # A line is written by a thread, the bar's last state at the end.
+        wait_until(lambda: is_terminal or all(each in stream.getvalue() for each in ("8 of 8", "1 dead-lettered")))
+    text = stream.getvalue()
+    assert ("\x1b[" in text) is is_terminal
+    assert ("8/8" if is_terminal else "8 of 8 products (100%)") in text
+    assert "1 dead-lettered" in text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0 s"), (59.6, "1 min 00 s"), (61, "1 min 01 s"), (3725, "1 h 02 min")]
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert format_seconds(seconds) == text
+
+
+def test_counts() -> None:
+    assert describe_counts({"b": 2, "a": 2, "c": 1000}) == "1,000 c, 2 a, 2 b"
+    assert describe_counts({}) == "none"
+
+
+def test_tables_refuse_unknown_columns_and_forbidden_nulls() -> None:
+    assert to_table("dead_letter", []).schema == TABLES["dead_letter"]
+    row = {"run_id": "r", "source_file": "f", "source_row": 1, "stage": "prepare", "error_code": "x", "error": "y"}
+    assert to_table("dead_letter", [row | {"attempts": 1}]).num_rows == 1
+    with pytest.raises(ValueError, match="column 'attempts': null is not allowed"):
+        to_table("dead_letter", [row])
+    with pytest.raises(ValueError, match=r"has no column \['colour'\]"):
+        to_table("dead_letter", [row | {"attempts": 1, "colour": "red"}])
+
+
+def test_the_preview_shows_products_of_different_categories(tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    assert preview_table(Folder(str(tmp_path)), 3) is None
+    common = {"run_id": "r", "source_file": "f", "model_id": "m", "schema_hash": "s", "prompt_hash": "p"}
+    common |= {"layout": "tree", "input_hash": "h"}
+    counts = {f"num_{status}": 0 for status in ("value", "absent", "truncated", "invalid", "error")}
+    identity = [{"source_row": number, "product_id": f"id{number}", "category": "AAB"[number]} for number in range(3)]
+    rows = [common | product | counts | {"values": []} for product in identity]
+    value = {"attribute": "Brand", "value_index": 0, "num_tokens": 3, "num_dropped": 0, "logprob_mean": -0.1}
+    place = {"start": 0, "end": 5, "text": "Velor", "match": "exact"}
+    places = [place | {"field": field} for field in ("title", "title", "text")]
+    answers = [
+        {"status": "value", "value_raw": "Velor", "evidence": places},
+        {"status": "absent"},
+        {"status": "invalid", "value_raw": "{"},
+    ]
+    attributes = [common | product | value | answer for product, answer in zip(identity, answers, strict=True)]
+    for name, content in (("products", rows), ("attributes", attributes)):
+        (tmp_path / name).mkdir()
+        pq.write_table(to_table(name, content), tmp_path / name / "part-000000.parquet")
+    for count, expected in ((2, ["id0", "id2"]), (9, ["id0", "id2", "id1"])):
+        stream = io.StringIO()
+        Console(file=stream, width=100).print(preview_table(Folder(str(tmp_path)), count))
+        text = stream.getvalue()
+        assert sorted(expected, key=text.index) == expected
+        assert ("id1" in text) is (count == 9)
+    assert re.search(r"Velor +title, text +0\.74", text)
+    assert "not stated" in text
+    assert "invalid: {" in text

@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from pipelines.console.terminal import SafeTable, printable
+
+
+def test_text_of_a_catalog_cannot_steer_the_terminal() -> None:
+    assert printable("red\x1b[2Jshoe\x07\x9b") == "red\ufffd[2Jshoe\ufffd\ufffd"
+    assert printable("größe 東京 🙂\tline\nline") == "größe 東京 🙂\tline\nline"
+
+
+def test_cells_of_a_table_are_printable() -> None:
+    table = SafeTable("product")
+    table.add_row("a\x1b]0;title\x07b")
+    out = io.StringIO()
+    Console(file=out, width=60).print(table)
+    assert "\x1b" not in out.getvalue()
+    assert "\x07" not in out.getvalue()

@@ -1,0 +1,161 @@
+"""Jobs with a LoRA adapter: it is named in every row, and a run keeps to the one it began with."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from rich.console import Console
+from transformers import AutoModelForCausalLM
+from typer.testing import CliRunner
+
+from hpd_core import EngineConfig
+from hpd_core.models.adapters import AdapterRecord, open_adapter
+from pipelines.config.extraction import JobConfig, config_hash
+from pipelines.errors import UsageError
+from pipelines.extract import app
+from pipelines.job.preflight import plan_job
+from pipelines.job.rounds import job_context
+from pipelines.job.summary import outcome_json, print_outcome
+from pipelines.store.ledger import Ledger
+from tests.pipelines.conftest import Workplace, products, read_table
+
+
+def make_adapter(folder: Path, model: Path, seed: int = 0) -> Path:
+    torch.manual_seed(seed)
+    base: Any = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    lora = LoraConfig(r=4, lora_alpha=8, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
+    adapted: Any = get_peft_model(base, lora)
+    with torch.no_grad():
+        for name, parameter in adapted.named_parameters():
+            if "lora_" in name:
+                parameter.normal_(std=0.3)
+    adapted.save_pretrained(folder)
+    return folder
+
+
+def revision(folder: Path) -> str:
+    with open_adapter(str(folder)) as adapter:
+        return adapter.revision
+
+
+@pytest.fixture
+def catalog(workplace: Workplace) -> Workplace:
+    workplace.write_parquet("a.parquet", products(6))
+    return workplace
+
+
+@pytest.fixture
+def adapter(workplace: Workplace, tiny_model_dir: Path) -> Path:
+    return make_adapter(workplace.folder / "adapter", tiny_model_dir)
+
+
+@pytest.mark.usefixtures("shared_ray")
+def test_a_job_with_an_adapter_names_it(catalog: Workplace, adapter: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    AdapterRecord(
+        base_model="tiny",
+        base_revision=None,
+        layout="stacked",
+        prompt_hash=EngineConfig().prompt.hash,
+        max_value_tokens=6,
+        stack_size=2,
+    ).write(adapter)
+    # As the user writes it; actors were started in another folder.
+    monkeypatch.chdir(catalog.folder)
+    config = catalog.config(adapter="adapter")
+    outcome = catalog.run(adapter="adapter")
+    assert outcome.totals.products == 6
+    output = catalog.folder / "out"
+    found = revision(adapter)
+    for table in ("attributes", "products"):
+        rows = read_table(output, table)
+        assert {row["adapter_revision"] for row in rows} == {found}
+    manifest = json.loads((output / "manifest.json").read_text())
+    assert (manifest["adapter_id"], manifest["adapter_revision"]) == ("adapter", found)
+    assert manifest["config"]["adapter"] == "adapter"
+    assert manifest["engine"]["adapter_id"] == str(adapter)
+
+    note = "the adapter was trained for layout 'stacked', this run uses 'tree'"
+    assert manifest["notes"] == [note]
+    again = catalog.run(adapter="adapter")
+    assert again.was_finished
+    job = plan_job(config)
+    for result in (outcome, again):
+        text = io.StringIO()
+        print_outcome(Console(file=text, width=200), job, result)
+        assert f"Note: {note}\n" in text.getvalue()
+        assert outcome_json(job, result, 0)["notes"] == [note]
+
+    plain = catalog.run(output=str(catalog.folder / "plain"))
+    assert plain.notes == []
+    rows = read_table(catalog.folder / "plain", "attributes")
+    assert {row["adapter_revision"] for row in rows} == {None}
+    assert [row["value_raw"] for row in rows] != [row["value_raw"] for row in read_table(output, "attributes")]
+
+
+@pytest.mark.usefixtures("shared_ray")
+def test_a_resume_with_another_adapter_is_refused(catalog: Workplace, adapter: Path, tiny_model_dir: Path) -> None:
+    catalog.run(adapter=str(adapter))
+    # As if the run had been killed before its last shard was done.
+    (catalog.folder / "out/manifest.json").unlink()
+    max((catalog.folder / "out/_shards").iterdir()).unlink()
+    before = revision(adapter)
+
+    other = make_adapter(catalog.folder / "other", tiny_model_dir, seed=1)
+    with pytest.raises(UsageError, match=f"another configuration: adapter: '{adapter}' -> '{other}'"):
+        catalog.run(adapter=str(other))
+    with pytest.raises(UsageError, match=f"another configuration: adapter: '{adapter}' -> None"):
+        catalog.run()
+
+    kept = shutil.copytree(adapter, catalog.folder / "kept")
+    make_adapter(adapter, tiny_model_dir, seed=1)
+    with pytest.raises(UsageError, match=f"was begun with adapter_revision '{before}', this engine has 'sha256:"):
+        catalog.run(adapter=str(adapter))
+
+    shutil.rmtree(adapter)
+    kept.rename(adapter)
+    assert catalog.run(adapter=str(adapter)).totals.products == 6
+
+
+@pytest.mark.usefixtures("shared_ray")
+def test_an_adapter_of_other_weights_stops_the_run_before_anything_is_decoded(
+    catalog: Workplace, adapter: Path
+) -> None:
+    AdapterRecord(
+        base_model="tiny", base_revision="sha256:0", layout="tree", prompt_hash="", max_value_tokens=6, stack_size=2
+    ).write(adapter)
+    with pytest.raises(UsageError, match="it was trained on tiny with revision sha256:0, this model has revision"):
+        catalog.run(adapter=str(adapter))
+    assert not (catalog.folder / "out/attributes").exists()
+
+
+def test_a_wrong_path_is_refused_at_once(catalog: Workplace) -> None:
+    config = catalog.write_config(adapter=str(catalog.folder / "nowhere"))
+    result = CliRunner().invoke(app, ["--config", str(config)])
+    assert result.exit_code == 2, result.output
+    assert result.stderr.startswith(f"Error: cannot use the adapter '{catalog.folder}/nowhere': no such folder; ")
+    assert not (catalog.folder / "out").exists(), "an output folder was begun for a run that cannot start"
+    result = CliRunner().invoke(app, ["--config", str(config), "--set", "adapter=' '"])
+    assert (result.exit_code, "adapter must not be empty" in result.stderr) == (2, True)
+
+
+def test_the_adapter_decides_results_and_its_absence_changes_no_hash(catalog: Workplace, adapter: Path) -> None:
+    plain, adapted = catalog.config(), catalog.config(adapter=str(adapter))
+    assert config_hash(plain) != config_hash(adapted)
+    assert "adapter" not in plan_job(plain).plan.result_config
+    assert JobConfig.model_validate(adapted.model_dump(mode="json")) == adapted
+
+
+def test_actors_get_names_that_hold_everywhere(
+    catalog: Workplace, adapter: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(catalog.folder)
+    for name, expected in {"adapter": str(adapter), "shop/lora": "shop/lora", "s3://b/lora": "s3://b/lora"}.items():
+        job = plan_job(catalog.config(adapter=name))
+        assert job_context(job, Ledger(job.output, "s")).config.adapter == expected

@@ -1,0 +1,304 @@
+"""Whole runs on a local Ray with a tiny model."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import duckdb
+import pyarrow.parquet as pq
+import pytest
+import ray
+from ray.remote_function import RemoteFunction
+
+from hpd_core import Engine, EngineConfig, Record
+from pipelines.catalog.sharding import Piece, Shard
+from pipelines.errors import RunError
+from pipelines.job import dataset as stages
+from pipelines.job.context import JobContext, unpack
+from pipelines.schemas.schema_file import load_schemas
+from pipelines.store.lease import RunLease
+from pipelines.store.tables import TABLES
+from tests.pipelines import faulty
+from tests.pipelines.conftest import Workplace, product, products, read_table
+
+pytestmark = pytest.mark.usefixtures("shared_ray")
+
+BAD_ROWS: list[Any] = [
+    product(100, id=None),
+    product(101, category=None),
+    product(102, category="Hats"),
+    product(103, title={"en": "x"}),
+    product(104, title=None, bullets=[]),
+    '{"id": "p105", "category"',
+]
+
+
+def test_a_run_of_many_shards_begins_without_a_task_for_each() -> None:
+    """Ray Data's `from_arrow` asks the cluster for one: as many CPUs as there are shards, before any work."""
+    shards = [Shard(number, (Piece(0, number, number + 1, 1),), 1, 10) for number in range(50)]
+    with mock.patch.object(RemoteFunction, "_remote", side_effect=AssertionError("a task")):
+        dataset = stages.shard_dataset(shards)
+    blocks = [ray.get(ref) for bundle in dataset.iter_internal_ref_bundles() for ref in bundle.block_refs]
+    assert [unpack(stages.unwrap(block)[1]) for block in blocks] == shards
+
+
+def test_a_run_gives_what_the_engine_gives_and_accounts_for_every_row(workplace: Workplace) -> None:
+    good = products(20)
+    rows = [*good[:10], *BAD_ROWS, product(0), *good[10:]]
+    path = workplace.write_jsonl("c.jsonl", rows)
+    outcome = workplace.run()
+    output = workplace.folder / "out"
+
+    assert outcome.discrepancy is None
+    assert (outcome.totals.rows, outcome.totals.products, outcome.totals.dead_letters) == (27, 21, 6)
+    assert len(outcome.plan.shards) > 2
+    tables = {name: read_table(output, name) for name in TABLES}
+    for name, schema in TABLES.items():
+        for part in (output / name).glob("*.parquet"):
+            assert pq.read_schema(part).equals(schema, check_metadata=False), part
+
+    # Rows are known by their place: the doubled id is two products.
+    assert [row["source_row"] for row in tables["products"]] == [*range(10), *range(16, 27)]
+    assert {row["source_file"] for row in tables["products"]} == {str(path)}
+    assert tables["products"][0]["input_hash"] == tables["products"][10]["input_hash"]
+    assert tables["products"][0]["values"] == tables["products"][10]["values"]
+
+    dead = {row["source_row"]: row for row in tables["dead_letter"]}
+    codes = {number: row["error_code"] for number, row in dead.items()}
+    assert codes == {
+        10: "null_id",
+        11: "null_category",
+        12: "no_schema",
+        13: "wrong_type",
+        14: "no_text",
+        15: "broken_line",
+    }
+    assert json.loads(dead[12]["row_json"]) == BAD_ROWS[2]
+    assert dead[15]["row_json"] == BAD_ROWS[5]
+    assert dead[11]["product_id"] == "p101"
+    assert {row["stage"] for row in dead.values()} == {"prepare"}
+
+    # The answers are those of the engine alone.
+    schemas = load_schemas(workplace.document()["schemas"])
+    records = [
+        Record(row["id"], row["category"], {"title": row["title"], "bullets": "\n".join(row["bullets"])})
+        for row in good
+    ]
+    with Engine.from_pretrained(
+        str(workplace.model), EngineConfig.model_validate(workplace.document()["engine"])
+    ) as engine:
+        results = {result.id: result for result in engine.extract(records, schemas)}
+        description = engine.describe()
+    for row in tables["products"]:
+        values = results[row["product_id"]].values
+        assert dict(row["values"]) == {name: value.text for name, value in values.items()}
+        assert row["num_absent"] == sum(value.status == "absent" for value in values.values())
+    for row in tables["attributes"]:
+        value = results[row["product_id"]].values[row["attribute"]]
+        expected = value.items[row["value_index"]] if value.status == "value" else value.raw or None
+        assert row["value_raw"] == (None if value.status == "absent" else expected)
+        assert row["status"] == value.status
+        assert row["logprob_mean"] == pytest.approx(value.logprob_mean, abs=1e-4)
+        assert row["prompt_hash"] == description["prompt_hash"]
+        assert (row["evidence"] is None) == (value.status != "value")
+        fields = next(record.fields for record in records if record.id == row["product_id"])
+        for place in row["evidence"] or ():
+            assert fields[place["field"]][place["start"] : place["end"]] == place["text"]
+    assert any(row["evidence"] for row in tables["attributes"]), "some values stand in the text"
+    assert any(row["evidence"] == [] for row in tables["attributes"]), "and some do not"
+    num_rows = sum(max(1, len(v.items)) for result in results.values() for v in result.values.values())
+    first = results["p0"]
+    assert len(tables["attributes"]) == num_rows + sum(max(1, len(v.items)) for v in first.values.values())
+
+    metrics = tables["metrics"]
+    assert [row["shard"] for row in sorted(metrics, key=lambda row: row["shard"])] == list(range(len(metrics)))
+    assert sum(row["num_rows"] for row in metrics) == 27
+    assert sum(row["load_seconds"] > 0 for row in metrics) == 1, "the load is counted once"
+    assert all(row["busy_seconds"] > 0 and row["value_tokens"] > 0 for row in metrics if row["num_products"])
+    assert all(row["started_at"] < row["finished_at"] for row in metrics)
+
+    manifest = json.loads((output / "manifest.json").read_text())
+    assert manifest["totals"]["products"] == 21
+    assert manifest["config_hash"] == outcome.plan.config_hash
+    assert manifest["config"]["engine"]["max_value_tokens"] == 6
+    assert manifest["versions"]["ray"]
+    assert not (output / "_parts").exists()
+    count = duckdb.sql(f"select count(*) from '{output}/attributes/*.parquet'").fetchall()
+    assert count == [(len(tables["attributes"]),)]
+
+
+def test_parquet_folders_and_ids_from_the_place_of_a_row(workplace: Workplace) -> None:
+    workplace.write_parquet("a.parquet", products(5), row_group_size=2)
+    workplace.write_parquet("deep/b.parquet", products(4, start=5))
+    outcome = workplace.run(limit=7, input={"path": str(workplace.catalog), "fields": {"name": "title"}})
+    assert outcome.totals.products == 7
+    rows = read_table(workplace.folder / "out", "products")
+    assert [row["product_id"] for row in rows] == ["a:0", "a:1", "a:2", "a:3", "a:4", "b:0", "b:1"]
+
+
+def test_the_baseline_runs_in_the_same_job(workplace: Workplace) -> None:
+    workplace.write_parquet("a.parquet", products(4))
+    outcome = workplace.run(decoding="ar")
+    assert outcome.totals.products == 4
+    assert {row["layout"] for row in read_table(workplace.folder / "out", "attributes")} == {"ar"}
+
+
+def test_records_that_the_engine_refuses_are_dead_letters(workplace: Workplace) -> None:
+    workplace.write_parquet("a.parquet", [product(0), product(1, title="long " * 20_000), product(2)])
+    outcome = workplace.run()
+    assert (outcome.totals.products, dict(outcome.totals.reasons)) == (2, {"too_long": 1})
+    (dead,) = read_table(workplace.folder / "out", "dead_letter")
+    assert (dead["stage"], dead["source_row"], dead["product_id"]) == ("decode", 1, "p1")
+    assert json.loads(dead["row_json"])["title"].startswith("long long")
+
+
+def test_a_damaged_page_costs_its_rows_only(workplace: Workplace) -> None:
+    path = workplace.write_parquet("a.parquet", products(600), row_group_size=200)
+    group = pq.ParquetFile(path).metadata.row_group(1)
+    column = next(group.column(i) for i in range(group.num_columns) if group.column(i).path_in_schema == "title")
+    data = bytearray(path.read_bytes())
+    start = column.dictionary_page_offset or column.data_page_offset
+    data[start : start + 40] = b"\xff" * 40
+    path.write_bytes(data)
+    outcome = workplace.run(
+        shards={"target_tokens": 12_000, "ramp": []}, engine={"max_value_tokens": 1, "device": "cpu"}
+    )
+    assert outcome.discrepancy is None
+    assert dict(outcome.totals.reasons) == {"unreadable": outcome.totals.dead_letters}
+    dead = read_table(workplace.folder / "out", "dead_letter")
+    assert [row["source_row"] for row in dead] == list(range(200, 400))
+    assert all("the file is damaged in row group 1" in row["error"] for row in dead)
+
+
+def test_an_actor_has_two_shards_in_its_engine_at_once(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
+    workplace.write_parquet("a.parquet", products(30))
+    monkeypatch.setattr(stages, "Decode", faulty.MeasuringDecode)
+    outcome = workplace.run(shards={"target_tokens": 200, "ramp": []})
+    assert len(outcome.plan.shards) >= 6
+    seen = [int(path.name) for path in (workplace.folder / "out/_seen").iterdir()]
+    assert max(seen) == 2
+
+
+@pytest.mark.parametrize(
+    ("decode", "retries", "reason"),
+    [
+        (faulty.DyingDecode, {}, "the process died while it decoded the record"),
+        (faulty.RaisingDecode, {}, "MemoryError: out of memory"),
+        (faulty.HangingDecode, {"max_minutes": 0.1}, "not decoded within retries.max_minutes (0.1)"),
+    ],
+)
+def test_a_record_that_breaks_the_engine_is_found_and_takes_no_other_along(
+    workplace: Workplace, monkeypatch: pytest.MonkeyPatch, decode: type, retries: dict[str, Any], reason: str
+) -> None:
+    rows = products(16)
+    rows[2]["title"] = "poison"
+    workplace.write_parquet("a.parquet", rows)
+    monkeypatch.setattr(stages, "Decode", decode)
+    outcome = workplace.run(retries={"max_attempts": 1, **retries})
+    assert outcome.discrepancy is None
+    assert dict(outcome.totals.reasons) == {"decode_failed": 1}
+    assert outcome.totals.products == 15
+    (dead,) = read_table(workplace.folder / "out", "dead_letter")
+    assert dead["source_row"] == 2
+    assert json.loads(dead["row_json"])["title"] == "poison"
+    assert dead["error"] == f"given up after 2 failed tries of the record; the last: {reason}"
+    shard = next(s for s in outcome.plan.shards if s.pieces[0].start == 0)
+    assert shard.num_rows > 2
+    # The shard once, then each of its records, and the one once more.
+    assert dead["attempts"] >= 1 + shard.num_rows + 1
+
+
+def test_an_engine_that_fails_once_is_tried_again(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
+    workplace.write_parquet("a.parquet", products(8))
+    monkeypatch.setattr(stages, "Decode", faulty.OnceFailingDecode)
+    outcome = workplace.run()
+    assert (outcome.totals.products, outcome.totals.dead_letters) == (8, 0)
+    retries = [row["retries"] for row in read_table(workplace.folder / "out", "metrics")]
+    assert max(retries) >= 1
+
+
+def test_an_actor_that_dies_over_and_over_stops_the_run_and_a_rerun_continues_it(
+    workplace: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workplace.write_parquet("a.parquet", products(4))
+    with monkeypatch.context() as patch:
+        patch.setattr(stages, "Decode", faulty.StillbornDecode)
+        with pytest.raises(RunError, match="Ray stopped the run: "):
+            workplace.run(retries={"max_actor_restarts": 0})
+    assert workplace.run().totals.products == 4
+
+
+def test_a_rerun_of_a_finished_run_changes_nothing(workplace: Workplace) -> None:
+    workplace.write_parquet("a.parquet", products(3))
+    workplace.run()
+    output = workplace.folder / "out"
+    before = {path: path.stat().st_mtime_ns for path in output.rglob("*")}
+    outcome = workplace.run()
+    assert outcome.was_finished
+    assert outcome.totals.products == 3
+    assert {path: path.stat().st_mtime_ns for path in output.rglob("*")} == before
+
+
+def drive_twice(workplace: Workplace) -> tuple[list[Any], list[Exception]]:
+    """Outcomes and errors of two drivers on one folder."""
+    outcomes, errors = [], []
+
+    def drive() -> None:
+        try:
+            # Half a CPU each, or the two actors leave none for the stages around them.
+            outcomes.append(workplace.run(actors={"num_cpus": 0.5}))
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=drive) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+        time.sleep(0.5)
+    for thread in threads:
+        thread.join()
+    return outcomes, errors
+
+
+def test_a_second_driver_on_a_folder_is_refused_or_finds_it_finished(workplace: Workplace) -> None:
+    workplace.write_parquet("a.parquet", products(12))
+    outcomes, errors = drive_twice(workplace)
+    assert [outcome.totals.products for outcome in outcomes] == [12] * len(outcomes)
+    assert [isinstance(error, RunError) and "is working on" in str(error) for error in errors] == [True] * len(errors)
+    assert len(outcomes) + len(errors) == 2
+    assert outcomes
+    attempts = list((workplace.folder / "out/_attempts").rglob("*.json"))
+    assert len(attempts) == len(outcomes[0].plan.shards), "a shard was decoded twice"
+
+
+def test_two_drivers_that_do_not_know_of_each_other_commit_the_work_once(
+    workplace: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when one has slept past its lease: rows do not depend on it."""
+    monkeypatch.setattr(RunLease, "hold", lambda lease, console: contextlib.nullcontext(lease))
+    workplace.write_parquet("a.parquet", products(12))
+    outcomes, errors = drive_twice(workplace)
+    assert errors == []
+    assert [outcome.totals.products for outcome in outcomes] == [12, 12]
+    assert len(read_table(workplace.folder / "out", "products")) == 12
+
+
+def test_the_context_travels(workplace: Workplace) -> None:
+    import pickle
+
+    from pipelines.job.preflight import plan_job
+    from pipelines.job.rounds import job_context
+    from pipelines.store.ledger import Ledger
+
+    workplace.write_parquet("a.parquet", products(1))
+    job = plan_job(workplace.config())
+    context = job_context(job, Ledger(job.output, "s"))
+    copy: JobContext = pickle.loads(pickle.dumps(context))
+    assert copy.config == context.config
+    assert copy.files == context.files
+    assert Path(copy.output.absolute_uri) == workplace.folder / "out"

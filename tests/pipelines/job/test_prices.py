@@ -1,0 +1,248 @@
+"""What an engine's hour costs, and what a run's account says."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from pipelines.catalog.sharding import Shard
+from pipelines.config.extraction import CostConfig
+from pipelines.errors import BudgetError, RunError
+from pipelines.extract import app
+from pipelines.job import dataset, prices, summary
+from pipelines.job.context import JobContext
+from pipelines.job.driver import run_job
+from pipelines.job.preflight import plan_job
+from pipelines.job.prices import TABLE_SOURCE, Instance, engine_price, find_instance, price_table, usd_per_1k
+from tests.pipelines import faulty
+from tests.pipelines.conftest import Workplace, product, products, read_table
+
+BIG = "g6e.48xlarge"
+
+
+def test_the_papers_price_per_thousand_products() -> None:
+    """Table 1, Qwen3-8B: $30.13 an hour for 8 GPUs; 6.28 products/s on each with HPD, 0.77 without."""
+    gpu_hour = engine_price(CostConfig(instance_type=BIG, market="on-demand", usd_per_hour=30.13), 1 / 8).usd_per_hour
+    assert gpu_hour is not None
+    hpd, ar = usd_per_1k(gpu_hour, 6.28), usd_per_1k(gpu_hour, 0.77)
+    assert (round(hpd, 3), round(ar, 2)) == (0.167, 1.36)
+    # The paper's saving on 500 million products, from its rounded prices.
+    assert round((1.36 - 0.167) * 500_000, -3) == pytest.approx(597_000, abs=1_000)
+
+
+def test_the_table_knows_both_markets_and_leaves_gaps_empty() -> None:
+    table = price_table()
+    assert table[BIG].gpu_count == 8
+    assert table[BIG].on_demand == pytest.approx(30.13, abs=0.01)
+    assert table["p5e.48xlarge"].on_demand is None
+    assert all(row.spot is None or row.on_demand is None or 0 < row.spot <= row.on_demand for row in table.values())
+
+
+@pytest.mark.parametrize(
+    ("settings", "found", "share", "expected"),
+    [
+        ({}, Instance(), 1.0, (None, None)),
+        ({}, Instance(BIG, "spot", "us-east-1"), 1 / 8, (10.37265 / 8, TABLE_SOURCE)),
+        ({}, Instance(BIG, "on-demand", "us-east-1"), 1 / 8, (30.13118 / 8, TABLE_SOURCE)),
+        ({"market": "on-demand"}, Instance(BIG, "spot", "us-east-1"), 1.0, (30.13118, TABLE_SOURCE)),
+        # Prices of another region, of an unknown machine or market are not known.
+        ({}, Instance(BIG, "spot", "eu-west-1"), 1.0, (None, None)),
+        ({"instance_type": "x9.huge", "market": "spot"}, Instance(), 1.0, (None, None)),
+        ({"instance_type": BIG}, Instance(), 1.0, (None, None)),
+        ({"instance_type": "p5e.48xlarge", "market": "on-demand"}, Instance(), 1.0, (None, None)),
+        ({"usd_per_hour": 8.0}, Instance(), 1 / 4, (2.0, "configuration")),
+        ({"usd_per_hour": 0.0}, Instance(BIG, "spot", "us-east-1"), 1.0, (0.0, "configuration")),
+    ],
+)
+def test_a_price_is_configured_or_known_or_empty(settings: Any, found: Instance, share: float, expected: Any) -> None:
+    price = engine_price(CostConfig(**settings), share, lambda: found)
+    assert (price.usd_per_hour, price.source) == (
+        expected[0] if expected[0] is None else pytest.approx(expected[0]),
+        expected[1],
+    )
+
+
+class Metadata(BaseHTTPRequestHandler):
+    """EC2's metadata service, version 2: nothing without a token."""
+
+    answers: dict[str, str] = {  # noqa: RUF012
+        "/latest/meta-data/instance-life-cycle": "spot",
+        "/latest/meta-data/instance-type": BIG,
+        "/latest/meta-data/placement/region": "us-east-1",
+    }
+
+    def do_PUT(self) -> None:
+        self._answer("a-token" if self.path == "/latest/api/token" else None)
+
+    def do_GET(self) -> None:
+        is_known = self.headers["X-aws-ec2-metadata-token"] == "a-token"
+        self._answer(self.answers.get(self.path) if is_known else None)
+
+    def _answer(self, text: str | None) -> None:
+        self.send_response(401 if text is None else 200)
+        self.end_headers()
+        self.wfile.write((text or "").encode())
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def metadata() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Metadata)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_ec2_is_asked_what_it_is_and_other_machines_are_not(
+    metadata: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prices, "_SECONDS", 600.0)  # the server here is a thread that may not be run for long
+    vendor = tmp_path / "sys_vendor"
+    assert find_instance(vendor, metadata) == Instance()
+    vendor.write_text("Somebody Else\n")
+    assert find_instance(vendor, metadata) == Instance()
+    vendor.write_text("Amazon EC2\n")
+    assert find_instance(vendor, metadata) == Instance(BIG, "spot", "us-east-1")
+    assert find_instance(vendor, "http://127.0.0.1:9") == Instance(), "a container that may not ask"
+
+
+@pytest.mark.usefixtures("shared_ray")
+def test_the_account_of_a_run(workplace: Workplace) -> None:
+    workplace.write_jsonl("c.jsonl", [*products(20), product(20, category="Hats")])
+    console = Console(file=io.StringIO(), width=200)
+    driver = plan_job(workplace.config(max_dead_letter_share=1, cost={"usd_per_hour": 3600.0, "instance_type": "mine"}))
+    outcome = run_job(driver, console)
+    rows = read_table(workplace.folder / "out", "metrics")
+    assert len(rows) > 2
+    for row in rows:
+        assert (row["instance_type"], row["market"], row["price_source"]) == ("mine", None, "configuration")
+        assert (row["price_per_hour"], row["currency"]) == (3600.0, "USD")
+        assert row["cost_billed"] == pytest.approx(row["billed_seconds"])
+        assert row["cost_useful"] == pytest.approx(row["busy_seconds"])
+    # An engine's life, every second once: loading, computing and waiting are in it, and it is no longer than the run.
+    billed = sum(row["billed_seconds"] for row in rows)
+    assert sum(row["busy_seconds"] + row["load_seconds"] for row in rows) <= billed <= outcome.seconds
+    assert outcome.totals.metrics["cost_billed"] == pytest.approx(billed)
+    # And every second of computing is a product's, or a prefix's.
+    of_products = sum(row["engine_seconds"] for row in read_table(workplace.folder / "out", "products"))
+    busy, of_prefixes = (sum(row[name] for row in rows) for name in ("busy_seconds", "prefix_seconds"))
+    assert of_products + of_prefixes == pytest.approx(busy)
+    catalog = sum(path.stat().st_size for path in workplace.catalog.iterdir())
+    assert sum(row["bytes_read"] for row in rows) == catalog
+    stored = sum(
+        path.stat().st_size
+        for table in ("attributes", "products", "dead_letter")
+        for path in (workplace.folder / "out" / table).iterdir()
+    )
+    assert sum(row["bytes_written"] for row in rows) == stored
+    summary.print_outcome(console, driver, outcome)
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert f"${billed:,.2f} for the engines" in text
+    assert f"${billed / 20 * 1000:,.3f} per 1,000 products" in text
+
+
+@pytest.mark.usefixtures("shared_ray")
+def test_a_budget_stops_the_run_and_a_larger_one_continues_it(workplace: Workplace) -> None:
+    workplace.write_jsonl("c.jsonl", products(160))
+    cost = {"usd_per_hour": 3600.0}  # a dollar a second
+    output = workplace.folder / "out"
+    with faulty.at_most_four_shards(output):
+        with pytest.raises(BudgetError, match=r"have cost \$.* the budget is \$0\.01"):
+            workplace.run(cost={**cost, "max_usd": 0.01})
+        done = len(list((output / "_shards").glob("*.json")))
+    num_planned = len(json.loads((output / "_plan.json").read_text())["shards"])
+    assert 0 < done < num_planned
+    # Commits are no sign of a second run at work: what the first one had under way may still be committed.
+    sessions = decoding_sessions(output)
+    assert len(sessions) == 1
+    with pytest.raises(BudgetError):
+        workplace.run(cost={**cost, "max_usd": 0.01})
+    assert decoding_sessions(output) == sessions, "nothing is left of the budget"
+    outcome = workplace.run(cost={**cost, "max_usd": 10_000.0})
+    assert outcome.discrepancy is None
+    assert outcome.totals.products == 160
+    assert len(read_table(output, "products")) == 160
+
+
+def decoding_sessions(output: Path) -> set[str]:
+    """The starts of the job that began to decode anything."""
+    return {path.name.split("-")[1] for path in (output / "_attempts").rglob("*.json")}
+
+
+@pytest.mark.usefixtures("shared_ray")
+def test_a_commit_that_the_driver_was_not_told_of_counts_against_the_budget(
+    workplace: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workplace.write_jsonl("c.jsonl", products(160))
+    rounds = []
+
+    class BreaksOff:
+        """A round that ends after a commit, before it can tell."""
+
+        def __init__(self, pending: list[Shard], job: JobContext, num_gpus: float) -> None:
+            self.pending, self.ledger = pending, job.ledger
+
+        def iter_rows(self) -> Iterator[dict[str, Any]]:
+            rounds.append(len(self.pending))
+            shard = self.pending[0]
+            facts = {"counts": {**EMPTY, "rows": shard.num_rows}, "metrics": {"cost_billed": 2.0}}
+            self.ledger.commit(shard.id, "an-attempt", {}, facts)
+            raise RunError("the storage is away")
+            yield
+
+    monkeypatch.setattr(dataset, "build_dataset", BreaksOff)
+    with pytest.raises(BudgetError, match=r"have cost \$4\.00 for \d+ rows, the budget is \$3 "):
+        workplace.run(cost={"usd_per_hour": 1.0, "max_usd": 3.0})
+    assert rounds == [rounds[0], rounds[0] - 1]
+
+
+@pytest.mark.usefixtures("shared_ray")
+def test_a_budget_without_a_price_is_refused_before_much_is_spent(workplace: Workplace) -> None:
+    workplace.write_jsonl("c.jsonl", products(60))
+    with (
+        faulty.at_most_four_shards(workplace.folder / "out"),
+        pytest.raises(BudgetError, match=r"no price: set cost\.usd_per_hour"),
+    ):
+        workplace.run(cost={"max_usd": 5.0})
+
+
+def test_the_command_has_a_code_for_it(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pipelines.job import driver
+
+    def spent(planned: Any, console: Any) -> None:
+        assert planned.config.cost.max_usd == 2.5
+        raise BudgetError("spent")
+
+    monkeypatch.setattr(driver, "run_job", spent)
+    workplace.write_jsonl("c.jsonl", products(2))
+    result = CliRunner().invoke(app, ["--config", str(workplace.write_config()), "--max-cost-usd", "2.5"])
+    assert (result.exit_code, "larger budget continues" in result.stderr) == (4, True)
+
+
+@pytest.mark.usefixtures("shared_ray")
+def test_without_a_price_there_is_no_account(workplace: Workplace) -> None:
+    workplace.write_jsonl("c.jsonl", products(4))
+    outcome = workplace.run()
+    for row in read_table(workplace.folder / "out", "metrics"):
+        assert row["billed_seconds"] > 0
+        assert [row[name] for name in ("price_per_hour", "cost_useful", "cost_billed", "currency")] == [None] * 4
+    assert outcome.totals.priced_shards == 0
+    assert "cost_billed" not in outcome.totals.metrics
+    mixed = outcome.totals
+    mixed.add({"counts": {**EMPTY}, "metrics": {"cost_billed": 1.0, "cost_useful": 0.5}})
+    assert "only 1 of" in summary._describe_cost(mixed)
+
+
+EMPTY: dict[str, Any] = {"rows": 0, "products": 0, "dead_letters": 0, "statuses": {}, "reasons": {}}

@@ -1,0 +1,202 @@
+"""Answers are read leniently and judged strictly, and every problem is counted."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpd_core import Attribute, CategorySchema
+from pipelines.labelling.teacher_answers import Labels, judge, read_answer
+
+SCHEMA = CategorySchema(
+    category="Coffee",
+    attributes=(
+        Attribute(name="Brand"),
+        Attribute(name="Roast level", type="enum", values=("light", "dark")),
+        Attribute(name="Weight", type="number", unit="g"),
+        Attribute(name="Organic", type="boolean"),
+        Attribute(name="Notes", multiple=True),
+    ),
+)
+FIELDS = {"title": "Acme  Kaffee, 1.500 g", "text": "Notes of Plum and COCOA; 12,5 bar"}
+ANSWER = {"Brand": "Acme", "Roast level": "dark", "Weight": 1500, "Organic": True, "Notes": ["plum", "Cocoa"]}
+LABELS = {
+    "Brand": ["Acme"],
+    "Roast level": ["dark"],
+    "Weight": ["1500"],
+    "Organic": ["true"],
+    "Notes": [["plum"], ["Cocoa"]],
+}
+
+
+def labels(answer: Any, *, require_evidence: bool = False) -> Labels:
+    found = read_answer(SCHEMA, answer if isinstance(answer, str) else json.dumps(answer))
+    assert found is not None
+    values, problems = found
+    judged = judge(SCHEMA, values, FIELDS, require_evidence=require_evidence)
+    return Labels(judged.values, problems + judged.problems, judged.not_in_text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps(ANSWER),
+        f"```json\n{json.dumps(ANSWER, indent=2)}\n```",
+        f"Sure! Here it is: {json.dumps(ANSWER)} Anything else?",
+        f"<think>Perhaps {{}} or {json.dumps({'Brand': 'Other'})}?</think>{json.dumps(ANSWER)}",
+        f"An example is {{'Brand': ...}}, yours is {json.dumps(ANSWER)}",
+        f'{{"Brand": "Acme"}} was too short. {json.dumps(ANSWER)}',
+        json.dumps([ANSWER]),
+        json.dumps({"1": ANSWER}),
+        json.dumps({"product": {"attributes": ANSWER}}),
+    ],
+)
+def test_the_object_is_found_wherever_it_stands(text: str) -> None:
+    assert labels(text) == Labels(LABELS, labels(ANSWER).problems, ())
+    assert not labels(text).problems
+
+
+@pytest.mark.parametrize("text", ["", "no", "null", "[]", "{", '{"Brand": "Acme"', "{Brand: Acme}", "{" * 5000])
+def test_no_object(text: str) -> None:
+    assert read_answer(SCHEMA, text) is None
+
+
+@given(st.text(alphabet='{}[]":,a1\\ \n', max_size=60))
+def test_any_text_is_survived(text: str) -> None:
+    found = read_answer(SCHEMA, text)
+    assert found is None or judge(SCHEMA, found[0], FIELDS, require_evidence=True) is not None
+
+
+def test_deep_nesting_is_survived() -> None:
+    read_answer(SCHEMA, '{"Brand": ' + "[" * 50_000)
+    read_answer(SCHEMA, '{"a": ' * 20_000)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"Roast level": "medium"}, "not_in_enum"),
+        ({"Roast level": 3}, "not_in_enum"),
+        ({"Roast level": {"is": "dark"}}, "wrong_type"),
+        ({"Weight": "heavy"}, "wrong_type"),
+        ({"Weight": [1500]}, "wrong_type"),
+        ({"Organic": "perhaps"}, "wrong_type"),
+        ({"Brand": ["Acme"]}, "wrong_type"),
+        ({"Brand": ""}, "wrong_type"),
+        ({"Brand": "\ud83d"}, "wrong_type"),
+        ({"Notes": [["plum"]]}, "wrong_type"),
+    ],
+)
+def test_what_cannot_be_a_label_is_left_out_and_counted(change: dict[str, Any], problem: str) -> None:
+    (name,) = change
+    judged = labels(ANSWER | change)
+    assert judged.values == {key: value for key, value in LABELS.items() if key != name}
+    assert judged.problems == {problem: 1}
+
+
+def test_absent_is_a_label_and_missing_is_none() -> None:
+    judged = labels({"Brand": None, "Notes": [], "Weight": "n/a"})
+    assert judged.values == {"Brand": None, "Weight": None, "Notes": None}
+    assert judged.problems == {"missing_key": 2}
+
+
+def test_placeholders_are_absent_but_counted() -> None:
+    judged = labels(ANSWER | {"Brand": "None", "Notes": ["-", "plum"]})
+    assert judged.values["Brand"] is None
+    assert judged.values["Notes"] == [["plum"]]
+    assert judged.problems == {"placeholder": 2}
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        *(
+            "none",
+            "NOT  specified.",
+            "Not Mentioned",
+            "unknown",
+            "Unknown",
+            "not available",
+            "unspecified",
+            "unknown brand",
+        ),
+        *("--", "?", "not specified in the text", "None found"),
+    ],
+)
+def test_words_for_nothing_are_absent(word: str) -> None:
+    judged = labels(ANSWER | {"Brand": word})
+    assert (judged.values["Brand"], judged.problems) == (None, {"placeholder": 1})
+    said = judge_brand(word, f"Cup. Brand: {word}")
+    assert (said.values, said.problems) == ({"Brand": None}, {"placeholder": 1}), "the text says it, too"
+
+
+@pytest.mark.parametrize("name", ["Unknown", "NA", "Nil"])
+def test_names_that_are_words_for_nothing_elsewhere(name: str) -> None:
+    """Spelled as the text spells them they are values; what may be a name, or not, is no label."""
+    assert judge_brand(name, f"{name} pleasures, by hand").values == {"Brand": [name]}
+    assert judge_brand(f"{name}.", f"The {name}, a novel").values == {"Brand": [f"{name}."]}
+    assert judge_brand(name, f"Brand: {name}").values == {"Brand": None}, "a text's own word for nothing"
+    other = judge_brand(name, f"{name.swapcase()} pleasures")
+    assert (other.values, other.problems) == ({}, {"placeholder": 1}), "the text has it in other capitals"
+    inside = judge_brand(name, f"{name}s of pleasure")
+    assert inside.values == ({"Brand": None} if name == "Unknown" else {}), "not in the text"
+    fields = {"title": f"Adapter, ships to {name} and EU"}
+    everywhere, _ = read_answer(SCHEMA, json.dumps({"Brand": name, "Notes": [name]})) or ({}, None)
+    filled = judge(SCHEMA, everywhere, fields, require_evidence=False)
+    assert filled.values == {"Brand": None, "Notes": None}, "the teacher's own word for nothing"
+
+
+def test_longer_names_are_values() -> None:
+    for name in ("Unknown Pleasures", "NA-KD", "No Brand", "Not Your Mother's", "None Such"):
+        assert judge_brand(name, f"{name} cup").values == {"Brand": [name]}
+
+
+def judge_brand(answer: str, title: str) -> Labels:
+    values, _ = read_answer(SCHEMA, json.dumps({"Brand": answer})) or ({}, None)
+    return judge(SCHEMA, values, {"title": title}, require_evidence=False)
+
+
+def test_an_enum_may_say_unknown() -> None:
+    schema = CategorySchema(category="Toys", attributes=(Attribute(name="Age", type="enum", values=("unknown", "3+")),))
+    values, _ = read_answer(schema, '{"Age": "unknown"}') or ({}, None)
+    assert judge(schema, values, FIELDS, require_evidence=False).values == {"Age": ["unknown"]}
+
+
+def test_keys() -> None:
+    answer = '{"brand": "Wrong", "Brand": "Acme", "Brand": "Later", "roast_level": "dark", "Price": 3}'
+    judged = labels(answer)
+    assert judged.values == {"Brand": ["Acme"], "Roast level": ["dark"]}
+    assert judged.problems == {"doubled_key": 1, "misspelled_key": 1, "unknown_key": 2, "missing_key": 3}
+
+
+@pytest.mark.parametrize(("written", "item"), [("1.50", "1.50"), ('"1500 g"', "1500"), ('".5"', "0.5"), ('"007"', "7")])
+def test_numbers_stay_as_written_but_are_json(written: str, item: str) -> None:
+    assert labels(f'{{"Weight": {written}}}').values == {"Weight": [item]}
+
+
+@pytest.mark.parametrize(
+    ("change", "in_text"),
+    [
+        ({"Brand": "acme kaffee"}, True),
+        ({"Brand": "Acne"}, False),
+        ({"Weight": 1500}, True),
+        ({"Weight": 1.5}, True),
+        ({"Weight": 12.5}, True),
+        ({"Weight": 15}, False),
+        ({"Notes": ["plum", "fig"]}, False),
+        ({"Roast level": "light"}, True),
+        ({"Organic": False}, True),
+        ({"Brand": None}, True),
+    ],
+)
+def test_evidence(change: dict[str, Any], in_text: bool) -> None:
+    (name,) = change
+    kept = labels(ANSWER | change)
+    assert name in kept.values
+    assert kept.not_in_text == (() if in_text else (name,))
+    assert kept.problems == ({} if in_text else {"not_in_text": 1})
+    assert (name in labels(ANSWER | change, require_evidence=True).values) is in_text

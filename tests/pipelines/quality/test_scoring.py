@@ -1,0 +1,277 @@
+"""Scores against hand-computed ones, and the properties that hold for any gold and any answers."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.quality import scoring
+from pipelines.quality.gold import GoldValue
+from pipelines.quality.scoring import Answer, Comparison, Counts, Judgement, Outcome, Rates, judge
+
+ABSENT = GoldValue(())
+ACME = GoldValue((("Acme", "ACME Inc."),))
+ORIGINS = GoldValue((("Colombia",), ("Brazil", "Brasil")))
+
+
+def value(*items: str) -> Answer:
+    return Answer("value", items)
+
+
+def judgement(product: int, attribute: str, outcome: Outcome, category: str = "Coffee") -> Judgement:
+    return Judgement(product, category, attribute, ACME, value("Acme"), outcome)
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "outcome"),
+    [
+        (ABSENT, Answer("absent"), Outcome.NN),
+        (ABSENT, value("Acme"), Outcome.NV),
+        (ACME, Answer("absent"), Outcome.VN),
+        (ACME, value("Acme"), Outcome.VC),
+        (ACME, value("ACME Inc."), Outcome.VC),
+        (ACME, value("acme"), Outcome.VW),
+        (ACME, value("Acme "), Outcome.VW),
+        (ACME, value("Acme", "ACME Inc."), Outcome.VW),
+        (ORIGINS, value("Colombia", "Brasil"), Outcome.VC),
+        (ORIGINS, value("Brazil", "Colombia"), Outcome.VC),
+        (ORIGINS, value("Colombia"), Outcome.VW),
+        (ORIGINS, value("Brazil", "Brasil"), Outcome.VW),
+        (ORIGINS, value("Colombia", "Brazil", "Peru"), Outcome.VW),
+        (ORIGINS, Answer("absent"), Outcome.VN),
+    ],
+)
+def test_outcomes(gold: GoldValue, answer: Answer, outcome: Outcome) -> None:
+    assert judge(gold, answer) is outcome
+
+
+@pytest.mark.parametrize("status", ["truncated", "invalid", "error", "not_asked"])
+def test_an_answer_that_failed_is_no_value(status: scoring.AnswerStatus) -> None:
+    assert judge(ACME, Answer(status)) is Outcome.VN
+    assert judge(ABSENT, Answer(status)) is Outcome.NN
+
+
+@pytest.mark.parametrize("text", ["n/a", "None"])
+def test_words_for_absent_are_no_value(text: str) -> None:
+    assert judge(ABSENT, value(text)) is Outcome.NN
+    assert judge(ACME, value(text)) is Outcome.VN
+    assert judge(ACME, value(text.upper())) is Outcome.VW
+    assert judge(ACME, value(text.upper()), Comparison.FOLDED) is Outcome.VN
+
+
+@pytest.mark.parametrize(
+    ("accepted", "predicted"),
+    [
+        ("Acme", "ACME"),
+        ("12 oz", "12\u00a0 oz "),
+        ("500 ml", "５００ ml"),
+        ("Straße", "STRASSE"),
+        ("Café", "cafe\u0301"),
+    ],
+)
+def test_folded_comparison(accepted: str, predicted: str) -> None:
+    gold = GoldValue(((accepted,),))
+    assert judge(gold, value(predicted)) is Outcome.VW
+    assert judge(gold, value(predicted), Comparison.FOLDED) is Outcome.VC
+    assert judge(gold, value("another"), Comparison.FOLDED) is Outcome.VW
+
+
+def test_items_are_matched_one_to_one_even_where_the_first_choice_blocks() -> None:
+    """ "a" fits both gold values, "b" only the first: taking the first for "a" must not end the search."""
+    gold = GoldValue((("a", "b"), ("a",)))
+    assert judge(gold, value("a", "b")) is Outcome.VC
+    assert judge(gold, value("b", "a")) is Outcome.VC
+    assert judge(gold, value("b", "b")) is Outcome.VW
+
+
+def test_rates_by_hand() -> None:
+    counts = Counts(nn=7, nv=1, vn=4, vc=6, vw=3)
+    assert counts.num_labels == 21
+    assert counts.rates.precision == pytest.approx(6 / 10)
+    assert counts.rates.recall == pytest.approx(6 / 13)
+    assert counts.rates.f1 == pytest.approx(2 * 0.6 * (6 / 13) / (0.6 + 6 / 13))
+    assert counts.hallucination_rate == pytest.approx(1 / 8)
+
+
+def test_undefined_rates_are_zero_and_an_undefined_hallucination_rate_is_none() -> None:
+    assert Counts(nn=3).rates == Rates(0, 0, 0)
+    assert Counts(nn=3).hallucination_rate == 0
+    assert Counts(vc=3).hallucination_rate is None
+
+
+def test_macro_by_hand() -> None:
+    """The mean of F1s over pairs; a pair of nothing but NN is left out, one of nothing but NV is not."""
+    pairs = [Counts(vc=1), Counts(vc=1, vw=1), Counts(nn=5), Counts(nv=1)]
+    assert scoring.macro_rates(pairs) == Rates((1 + 0.5 + 0) / 3, (1 + 0.5 + 0) / 3, (1 + 0.5 + 0) / 3)
+    assert scoring.macro_rates([]) == Rates(0, 0, 0)
+
+
+def test_counts_by_pair_keep_categories_apart() -> None:
+    judgements = [
+        judgement(0, "Brand", Outcome.VC),
+        judgement(1, "Brand", Outcome.VW),
+        judgement(2, "Brand", Outcome.NN, category="Tea"),
+    ]
+    expected = {("Coffee", "Brand"): Counts(vc=1, vw=1), ("Tea", "Brand"): Counts(nn=1)}
+    assert scoring.count_by_pair(judgements) == expected
+
+
+def test_statuses_are_counted_the_most_frequent_first() -> None:
+    answers = [Answer("absent"), value("a"), Answer("absent")]
+    assert list(scoring.count_statuses(answers).items()) == [("absent", 2), ("value", 1)]
+
+
+# Bootstrap
+
+
+def sample(num_products: int = 60, seed: int = 1) -> list[Judgement]:
+    choices = random.Random(seed)
+    return [
+        judgement(product, attribute, choices.choice(list(Outcome)), choices.choice(["Coffee", "Tea"]))
+        for product in range(num_products)
+        for attribute in ("Brand", "Roast", "Form")
+    ]
+
+
+def naive_bootstrap(judgements: Sequence[Judgement], num_products: int, num: int, seed: int) -> list[Rates]:
+    """Micro and macro rates of the same draws, with products written out as many times as they were drawn."""
+    generator = np.random.default_rng(seed)
+    rates = []
+    for _ in range(num):
+        weights = generator.multinomial(num_products, np.full(num_products, 1 / num_products))
+        drawn = [each for each in judgements for _ in range(weights[each.product])]
+        rates.append(scoring.count(each.outcome for each in drawn).rates)
+        rates.append(scoring.macro_rates(scoring.count_by_pair(drawn).values()))
+    return rates
+
+
+def test_the_bootstrap_equals_a_naive_one_whatever_its_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    judgements = sample()
+    naive = naive_bootstrap(judgements, 60, num=20, seed=3)
+    for max_elements in (1, 7 * len(judgements), 10**6):
+        monkeypatch.setattr(scoring, "_MAX_CHUNK_ELEMENTS", max_elements)
+        resamples = scoring.bootstrap(judgements, 60, num_resamples=20, seed=3)
+        for rates, row in zip(naive[::2], resamples.micro, strict=True):
+            assert row == pytest.approx([rates.precision, rates.recall, rates.f1])
+        for rates, row in zip(naive[1::2], resamples.macro, strict=True):
+            assert row == pytest.approx([rates.precision, rates.recall, rates.f1])
+
+
+def test_the_bootstrap_is_repeatable_and_its_interval_holds_the_value() -> None:
+    judgements = sample()
+    first, second = (scoring.bootstrap(judgements, 60) for _ in range(2))
+    assert np.array_equal(first.micro, second.micro)
+    rates = scoring.count(each.outcome for each in judgements).rates
+    f1 = scoring.estimate_rates(rates, first.micro).f1
+    assert 0 <= f1.low < f1.value < f1.high <= 1
+    assert f1.value == rates.f1
+
+
+def test_an_interval_narrows_with_the_square_root_of_the_number_of_products() -> None:
+    few, many = (
+        scoring.estimate_rates(
+            scoring.count(each.outcome for each in sample(num)).rates,
+            scoring.bootstrap(sample(num), num).micro,
+        ).f1
+        for num in (100, 1600)
+    )
+    assert (few.high - few.low) / (many.high - many.low) == pytest.approx(4, rel=0.35)
+
+
+def test_pairing_makes_the_interval_of_a_small_steady_difference_narrow() -> None:
+    """One run is the other with one mistake more: their F1s vary alike, so the difference hardly does."""
+    first = sample(200)
+    worse = next(index for index, each in enumerate(first) if each.outcome is Outcome.VC)
+    second = [
+        judgement(each.product, each.attribute, Outcome.VW, each.category) if index == worse else each
+        for index, each in enumerate(first)
+    ]
+    samples = [scoring.bootstrap(each, 200).micro[:, 2] for each in (first, second)]
+    alone = scoring.estimate(0, samples[0])
+    paired = scoring.estimate(0, samples[0] - samples[1])
+    assert paired.low >= 0
+    assert paired.high - paired.low < (alone.high - alone.low) / 5
+
+
+def test_the_bootstrap_of_nothing_is_zero() -> None:
+    resamples = scoring.bootstrap([], 0, num_resamples=5)
+    assert resamples.micro.shape == resamples.macro.shape == (5, 3)
+    assert not resamples.micro.any()
+
+
+# Properties
+
+words = st.sampled_from(["a", "b", "c", "A", "n/a", "None", "two words"])
+gold_values = st.lists(st.lists(words, min_size=1, max_size=2).map(tuple), max_size=3).map(
+    lambda items: GoldValue(tuple(items))
+)
+answers = st.lists(words, max_size=3).map(lambda items: value(*items)) | st.sampled_from(
+    [Answer("absent"), Answer("truncated"), Answer("invalid"), Answer("error"), Answer("not_asked")]
+)
+labels = st.lists(st.tuples(gold_values, answers), max_size=30)
+
+
+@given(labels=labels, comparison=st.sampled_from(Comparison))
+def test_every_label_is_counted_once_and_rates_stay_in_bounds(
+    labels: list[tuple[GoldValue, Answer]], comparison: Comparison
+) -> None:
+    counts = scoring.count(judge(gold, answer, comparison) for gold, answer in labels)
+    assert counts.num_labels == len(labels)
+    assert counts.nn + counts.nv == sum(gold.is_absent for gold, _ in labels)
+    rates = counts.rates
+    assert all(0 <= rate <= 1 for rate in (rates.precision, rates.recall, rates.f1))
+    assert min(rates.precision, rates.recall) <= rates.f1 + 1e-12
+    assert rates.f1 <= max(rates.precision, rates.recall) + 1e-12
+
+
+@given(labels=labels, seed=st.integers(0, 100))
+def test_the_order_of_labels_does_not_matter(labels: list[tuple[GoldValue, Answer]], seed: int) -> None:
+    judgements = [
+        Judgement(index, "C", f"a{index % 3}", gold, answer, judge(gold, answer))
+        for index, (gold, answer) in enumerate(labels)
+    ]
+    shuffled = random.Random(seed).sample(judgements, len(judgements))
+    assert scoring.count_by_pair(judgements) == scoring.count_by_pair(shuffled)
+    first, second = (scoring.macro_rates(scoring.count_by_pair(each).values()) for each in (judgements, shuffled))
+    assert (first.precision, first.recall, first.f1) == pytest.approx((second.precision, second.recall, second.f1))
+    resamples = [scoring.bootstrap(each, len(labels), num_resamples=5) for each in (judgements, shuffled)]
+    assert np.array_equal(resamples[0].micro, resamples[1].micro)
+
+
+@given(gold=gold_values, choose=st.randoms(use_true_random=False))
+def test_accepted_forms_in_any_order_are_right(gold: GoldValue, choose: random.Random) -> None:
+    items = [choose.choice(forms) for forms in gold.items]
+    choose.shuffle(items)
+    answer = value(*items) if items else Answer("absent")
+    has_value = not set(items) <= {"n/a", "None"}
+    expected = Outcome.VC if has_value else Outcome.NN if gold.is_absent else Outcome.VN
+    assert judge(gold, answer) is expected
+
+
+@given(gold=gold_values, items=st.lists(words, min_size=1, max_size=3))
+def test_matching_equals_trying_every_order(gold: GoldValue, items: list[str]) -> None:
+    if gold.is_absent or set(items) <= {"n/a", "None"}:
+        return
+    right = len(items) == len(gold.items) and any(
+        all(item in forms for item, forms in zip(items, order, strict=True))
+        for order in itertools.permutations(gold.items)
+    )
+    assert judge(gold, value(*items)) is (Outcome.VC if right else Outcome.VW)
+
+
+@given(labels=labels)
+def test_folding_never_makes_a_right_answer_wrong(labels: list[tuple[GoldValue, Answer]]) -> None:
+    for gold, answer in labels:
+        if judge(gold, answer) is Outcome.VC and not {"N/A", "NONE", "none"} & set(answer.items):
+            assert judge(gold, answer, Comparison.FOLDED) in (Outcome.VC, Outcome.VN)
+
+
+@given(st.text())
+def test_folding_is_idempotent(text: str) -> None:
+    assert scoring.fold(scoring.fold(text)) == scoring.fold(text)

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipelines.errors import UsageError
+from pipelines.schemas.schema_file import load_schemas, schemas_hash
+
+
+def write(folder: Path, text: str) -> str:
+    path = folder / "schemas.yaml"
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def test_a_schema_file_with_everything(tmp_path: Path) -> None:
+    schemas = load_schemas(
+        write(
+            tmp_path,
+            """
+categories:
+  Kaffee & Tee:
+    - Brand
+    - name: Roast
+      description: how dark
+      type: enum
+      values: [light, "no", dark]
+    - {name: Weight, type: number, unit: g, max_value_tokens: 5}
+    - {name: Notes, multiple: true}
+  "007": [Brand]
+""",
+        )
+    )
+    assert list(schemas) == ["Kaffee & Tee", "007"]
+    brand, roast, weight, notes = schemas["Kaffee & Tee"].attributes
+    assert (brand.name, brand.type) == ("Brand", "string")
+    assert roast.values == ("light", "no", "dark")
+    assert (weight.unit, weight.max_value_tokens) == ("g", 5)
+    assert notes.multiple
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("categories:\n  A:\n    - {name: x}\n    - {name: x}\n", "category 'A': attribute 'x' is listed twice"),
+        ("categories:\n  A: [x]\n  A: [y]\n", "line 3: key 'A' is written twice (first in line 2)"),
+        ("categories:\n  A:\n    - {name: x, name: y}\n", "line 3: key 'name' is written twice"),
+        ("categories:\n  A:\n    - {nmae: x}\n", "category 'A', attribute 1: unknown key 'nmae'; did you mean 'name'?"),
+        ("categories:\n  A:\n    - {name: x, type: enmu}\n", "category 'A', attribute 'x': type: Input should be"),
+        ("categories:\n  A:\n    - {name: x, type: enum}\n", "is an enum and needs a non-empty list 'values'"),
+        ("categories:\n  A:\n    - {name: x, values: [a]}\n", "lists 'values' but its type is 'string'"),
+        ("categories:\n  A:\n    - {name: x, type: enum, values: [yes, no]}\n", "True is read by YAML as bool"),
+        ("categories:\n  A:\n    - {name: 3}\n", "3 is read by YAML as int; put it in quotes"),
+        ("categories:\n  no: [x]\n", "category False is read by YAML as bool; put it in quotes"),
+        ("categories:\n  A: []\n", "category 'A': a non-empty list of attributes is needed"),
+        ("categories:\n  A: x\n", "category 'A': a non-empty list of attributes is needed"),
+        ("categories:\n  A: [[x]]\n", "category 'A': attribute 1 must be a name or a mapping, not list"),
+        ("categories:\n  A:\n    - {description: x}\n", "name: Field required"),
+        ("categories: {}\n", "'categories' must be a mapping"),
+        ("categories: [A]\n", "'categories' must be a mapping"),
+        ("category:\n  A: [x]\n", "a schema file holds one mapping"),
+        ("categories:\n  A: [x]\nextra: 1\n", "unknown key 'extra'"),
+        ("", "a schema file holds one mapping"),
+    ],
+)
+def test_what_is_no_schema_is_refused_by_name(tmp_path: Path, text: str, message: str) -> None:
+    path = write(tmp_path, text)
+    with pytest.raises(UsageError) as caught:
+        load_schemas(path)
+    assert str(caught.value).startswith(path)
+    assert message in str(caught.value)
+
+
+def test_a_missing_file_is_named() -> None:
+    with pytest.raises(UsageError, match=r"no such file: nowhere\.yaml"):
+        load_schemas("nowhere.yaml")
+
+
+def test_the_hash_follows_the_content_and_not_the_order_of_categories(tmp_path: Path) -> None:
+    one = schemas_hash(load_schemas(write(tmp_path, "categories:\n  A: [x, y]\n  B: [z]\n")))
+    assert one == schemas_hash(load_schemas(write(tmp_path, "categories:\n  B: [z]\n  A: [x, {name: y}]\n")))
+    assert one != schemas_hash(load_schemas(write(tmp_path, "categories:\n  A: [y, x]\n  B: [z]\n")))

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import pickle
+import threading
+from pathlib import Path
+
+import pytest
+
+from pipelines.errors import UsageError
+from pipelines.store.folders import Folder
+
+
+@pytest.fixture(params=["local", "memory"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Folder:
+    return Folder(str(tmp_path / "out") if request.param == "local" else f"memory://{tmp_path.name}/out")
+
+
+def test_objects_are_written_read_listed_copied_and_removed(folder: Folder) -> None:
+    assert folder.is_empty()
+    folder.write("a/b/x.json", b"1")
+    folder.write("a/b/x.json", b"2")
+    folder.write("a/y.json", b"3")
+    assert not folder.is_empty()
+    assert folder.read("a/b/x.json") == b"2"
+    assert folder.read_json("a/b/x.json") == 2
+    assert folder.read_json("nothing.json") is None
+    assert folder.list("a/b") == ["x.json"]
+    assert folder.list("nothing") == []
+    folder.copy("a/b/x.json", "public/x.json")
+    folder.copy("a/y.json", "public/x.json")
+    assert folder.read("public/x.json") == b"3"
+    assert folder.exists("public/x.json")
+    with folder.open("public/x.json") as file:
+        assert file.read() == b"3"
+    folder.remove("a")
+    folder.remove("a")
+    assert not folder.exists("a/y.json")
+    assert folder.read("public/x.json") == b"3"
+    with pytest.raises(FileNotFoundError):
+        folder.copy("a/y.json", "public/z.json")
+
+
+def test_create_lets_the_first_win(folder: Folder) -> None:
+    assert folder.create("_shards/1.json", b"first")
+    assert not folder.create("_shards/1.json", b"second")
+    assert folder.read("_shards/1.json") == b"first"
+    assert folder.list("_shards") == ["1.json"]
+
+
+def assert_one_writer_wins(folder: Folder, num_writers: int, num_objects: int) -> None:
+    """Of several that create the same objects at once, each is told the truth."""
+    winners: list[tuple[int, int]] = []
+    barrier = threading.Barrier(num_writers)
+
+    def write(number: int) -> None:
+        barrier.wait()
+        for name in range(num_objects):
+            if folder.create(f"s/{name}", b"%d" % number):
+                winners.append((name, number))
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(num_writers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(name for name, _ in winners) == list(range(num_objects))
+    assert all(folder.read(f"s/{name}") == b"%d" % number for name, number in winners)
+
+
+def test_of_many_writers_at_once_exactly_one_wins(tmp_path: Path) -> None:
+    assert_one_writer_wins(Folder(str(tmp_path)), 8, 20)
+    assert not list(tmp_path.rglob(".*")), "temporary files are left"
+
+
+def test_a_local_folder_is_the_same_from_another_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = Folder("out")
+    folder.write("x", b"1")
+    message = pickle.dumps(folder)
+    monkeypatch.chdir("/")
+    assert pickle.loads(message).read("x") == b"1"
+    assert folder.describe("x") == "out/x"
+
+
+def test_a_half_written_file_of_a_killed_start_does_not_make_a_folder_a_foreign_one(tmp_path: Path) -> None:
+    assert Folder(str(tmp_path / "new")).is_empty()
+    (tmp_path / "._plan.json.0123.tmp").write_bytes(b"{")
+    assert Folder(str(tmp_path)).is_empty()
+    (tmp_path / "notes.txt").write_bytes(b"mine")
+    assert not Folder(str(tmp_path)).is_empty()
+
+
+def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(UsageError, match="is a file, a folder is needed"):
+        Folder(str(tmp_path / "file")).require()
+    with pytest.raises(UsageError, match="cannot open nosuch://x"):
+        Folder("nosuch://x/y")

@@ -1,0 +1,228 @@
+"""The commit protocol, without Ray: attempts may crash anywhere, race each other, and be repeated."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pipelines.errors import UsageError
+from pipelines.store.folders import Folder
+from pipelines.store.isolation import Span, Try
+from pipelines.store.ledger import History, Ledger
+from pipelines.store.tables import EncodedTable
+
+TABLES = ("attributes", "products")
+
+
+class CrashError(Exception):
+    """The process dies here."""
+
+
+class CrashingFolder(Folder):
+    """Dies before the n-th change."""
+
+    def __init__(self, uri: str, changes_left: int) -> None:
+        super().__init__(uri)
+        self.changes_left = changes_left
+
+    def _count(self) -> None:
+        if self.changes_left == 0:
+            raise CrashError
+        self.changes_left -= 1
+
+    def write(self, name: str, data: bytes) -> None:
+        self._count()
+        super().write(name, data)
+
+    def create(self, name: str, data: bytes) -> bool:
+        self._count()
+        return super().create(name, data)
+
+    def copy(self, source: str, target: str) -> None:
+        self._count()
+        super().copy(source, target)
+
+
+def tables(shard: int, attempt: str) -> dict[str, EncodedTable]:
+    buffer = io.BytesIO()
+    pq.write_table(pa.table({"shard": [shard], "attempt": [attempt]}), buffer)
+    return {name: EncodedTable(buffer.getvalue(), num_rows=1) for name in TABLES}
+
+
+def commit(ledger: Ledger, shard: int, attempt: str) -> None:
+    ledger.commit(shard, attempt, tables(shard, attempt), {"counts": {}})
+
+
+def published(folder: Path) -> dict[int, list[str]]:
+    """Shard -> the attempts that its rows come from, one per table."""
+    found: dict[int, list[str]] = {}
+    for name in TABLES:
+        for path in sorted(folder.glob(f"{name}/*.parquet")):
+            for row in pq.read_table(path).to_pylist():
+                found.setdefault(row["shard"], []).append(row["attempt"])
+    return found
+
+
+def recover(ledger: Ledger) -> None:
+    """What the driver does at the end of every session."""
+    for _ in ledger.publish_missing(ledger.manifests(ledger.committed())):
+        pass
+
+
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=40, deadline=None
+)
+@given(crashes=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 8)), max_size=8))
+def test_rows_are_published_once_and_whole_wherever_attempts_die(
+    tmp_path_factory: pytest.TempPathFactory, crashes: list[tuple[int, int]]
+) -> None:
+    folder = tmp_path_factory.mktemp("run")
+    for number, (shard, changes) in enumerate(crashes):
+        with contextlib.suppress(CrashError):
+            commit(Ledger(CrashingFolder(str(folder), changes), "s"), shard, f"attempt{number}")
+        ledger = Ledger(Folder(str(folder)), "s")
+        # What a reader sees between two attempts is committed, always, and never two versions of a shard.
+        for seen, attempts in published(folder).items():
+            assert ledger.is_committed(seen)
+            assert set(attempts) == {ledger.manifest(seen)["attempt_id"]}
+    ledger = Ledger(Folder(str(folder)), "s")
+    for shard in range(3):
+        commit(ledger, shard, "last")
+    recover(ledger)
+    final = published(folder)
+    assert sorted(final) == [0, 1, 2]
+    assert all(len(attempts) == len(TABLES) and len(set(attempts)) == 1 for attempts in final.values())
+
+
+def test_the_first_attempt_wins_and_the_second_publishes_the_first_ones_rows(tmp_path: Path) -> None:
+    folder = Folder(str(tmp_path))
+    commit(Ledger(folder, "s"), 3, "first")
+    (tmp_path / "attributes/part-000003.parquet").unlink()
+    commit(Ledger(folder, "t"), 3, "second")
+    assert published(tmp_path) == {3: ["first", "first"]}
+    assert not list(tmp_path.rglob(".*")), "publishing what is published leaves a temporary file behind"
+    manifest = Ledger(folder, "s").manifest(3)
+    part = manifest["tables"]["products"]
+    assert (part["public"], part["num_rows"]) == ("products/part-000003.parquet", 1)
+
+
+def test_a_shard_with_any_missing_part_is_published_again(tmp_path: Path) -> None:
+    ledger = Ledger(Folder(str(tmp_path)), "s")
+    commit(ledger, 0, "a")
+    commit(ledger, 1, "a")
+    wanted = [ledger.manifest(0), ledger.manifest(1)]
+    (tmp_path / "products/part-000001.parquet").unlink()
+    kept = (tmp_path / "products/part-000000.parquet").stat().st_ctime_ns
+    assert list(ledger.publish_missing(ledger.manifests({1, 0}))) == wanted
+    assert published(tmp_path) == {0: ["a", "a"], 1: ["a", "a"]}
+    assert (tmp_path / "products/part-000000.parquet").stat().st_ctime_ns == kept, "what is there is left alone"
+
+
+def test_manifests_are_read_as_they_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = Ledger(Folder(str(tmp_path)), "s")
+    for shard in range(5):
+        commit(ledger, shard, "a")
+    monkeypatch.setattr("pipelines.store.folders._ANSWERS_AT_ONCE", 2)
+    asked: list[int] = []
+    real = ledger.manifest
+    monkeypatch.setattr(ledger, "manifest", lambda shard: asked.append(shard) or real(shard))
+    found = ledger.manifests({4, 2, 0, 1, 3})
+    assert next(found)["shard"] == 0
+    assert set(asked) <= {0, 1}, "whatever the threads have come to, nothing beyond the first two is asked for"
+    assert [manifest["shard"] for manifest in found] == [1, 2, 3, 4]
+
+
+def test_publishing_again_after_the_parts_are_cleaned_up_is_harmless(tmp_path: Path) -> None:
+    ledger = Ledger(Folder(str(tmp_path)), "s")
+    commit(ledger, 0, "a")
+    ledger.finish({"done": True})
+    ledger.publish(ledger.manifest(0))
+    assert published(tmp_path) == {0: ["a", "a"]}
+    assert ledger.finished() == {"done": True}
+    assert not (tmp_path / "_parts").exists()
+    (tmp_path / "products/part-000000.parquet").unlink()
+    with pytest.raises(FileNotFoundError):
+        ledger.publish(ledger.manifest(0))
+
+
+def test_a_clean_up_that_a_killed_driver_left_is_done_later(tmp_path: Path) -> None:
+    ledger = Ledger(Folder(str(tmp_path)), "s")
+    commit(ledger, 0, "a")
+    ledger.finish({"done": True})
+    (tmp_path / "_parts/products").mkdir(parents=True)
+    (tmp_path / "_parts/products/late.parquet").write_bytes(b"")
+    (tmp_path / "products/.part-000000.parquet.12ab.tmp").write_bytes(b"")
+    ledger.clean_up()
+    assert not (tmp_path / "_parts").exists()
+    assert [path.name for path in (tmp_path / "products").iterdir()] == ["part-000000.parquet"]
+    ledger.clean_up()
+
+
+def test_a_copy_whose_temporary_name_is_swept_away_under_it_is_published_all_the_same(tmp_path: Path) -> None:
+    folder = Folder(str(tmp_path))
+    commit(Ledger(folder, "s"), 0, "a")
+
+    class Swept(Folder):
+        def _link(self, *arguments: Any, **named: Any) -> bool:
+            linked = super()._link(*arguments, **named)
+            self.remove_half_written("attributes")
+            self.remove_half_written("products")
+            return linked
+
+    zombie = Ledger(Swept(str(tmp_path)), "t")
+    zombie.publish(zombie.manifest(0))
+    assert published(tmp_path) == {0: ["a", "a"]}
+
+
+def test_tries_count_over_sessions_and_their_ends_are_remembered_within_one(tmp_path: Path) -> None:
+    first = Ledger(Folder(str(tmp_path)), "aaaa")
+    assert first.history(5) == History(0, [])
+    whole, half = Span(0, 8), Span(0, 4)
+    first.end_try(5, first.begin_try(5, 1, whole), "RuntimeError: boom")
+    first.end_try(5, first.begin_try(5, 2, half))
+    first.begin_try(5, 3, Span(4, 8))
+    tries = [Try(whole, False, "RuntimeError: boom"), Try(half, True), Try(Span(4, 8), False)]
+    assert first.history(5) == History(3, tries)
+    second = Ledger(Folder(str(tmp_path)), "bbbb")
+    assert second.history(5) == History(3, [])
+    second.begin_try(5, 4, whole)
+    assert second.history(5) == History(4, [Try(whole, False)])
+    assert first.history(5) == History(4, tries)
+    assert first.history(6) == History(0, [])
+
+
+def test_a_part_that_is_done_again_is_no_progress(tmp_path: Path) -> None:
+    ledger = Ledger(Folder(str(tmp_path)), "aaaa")
+    assert ledger.num_parts_done() == 0
+    for number, span in enumerate([Span(0, 4), Span(0, 4), Span(4, 8)], start=1):
+        ledger.end_try(5, ledger.begin_try(5, number, span))
+    ledger.end_try(5, ledger.begin_try(5, 4, Span(8, 12)), "boom")
+    ledger.end_try(6, ledger.begin_try(6, 1, Span(0, 4)))
+    assert ledger.num_parts_done() == 3
+
+
+ENGINE: dict[str, Any] = {"model_id": "m", "dtype": "float32", "layout": "tree", "device": "cpu"}
+
+
+@pytest.mark.parametrize(
+    ("change", "is_fine"), [({}, True), ({"device": "cuda"}, True), ({"dtype": "bfloat16"}, False)]
+)
+def test_all_engines_of_a_run_must_answer_alike(tmp_path: Path, change: dict[str, Any], is_fine: bool) -> None:
+    ledger = Ledger(Folder(str(tmp_path)), "s")
+    ledger.check_engine(ENGINE)
+    check: Callable[[], None] = lambda: ledger.check_engine(ENGINE | change)  # noqa: E731
+    if is_fine:
+        check()
+    else:
+        with pytest.raises(UsageError, match="was begun with dtype 'float32', this engine has 'bfloat16'"):
+            check()
+    assert ledger.engine() == ENGINE

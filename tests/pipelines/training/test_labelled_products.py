@@ -1,0 +1,439 @@
+"""From gold files to labelled products, steps and variants; nothing here needs a model."""
+
+from __future__ import annotations
+
+import bisect
+import json
+import random
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hpd_core import Attribute, CategorySchema, DocumentTokenizer, EngineConfig, Record
+from hpd_core.training.examples import Example, ExampleBuilder
+from pipelines.config.finetuning import DatasetConfig, FinetuneConfig, LabelPolicy
+from pipelines.errors import UsageError
+from pipelines.quality.gold import GoldProduct, GoldValue
+from pipelines.training.labelled_products import DataReport, Product, is_held_out, load_products
+from pipelines.training.schema_variants import draw_variant
+from pipelines.training.step_planner import StepPlanner
+from pipelines.training.validation import choose, split_products
+from tests.tiny_model import build_tokenizer
+
+TOKENIZER = build_tokenizer()
+SCHEMAS = {
+    "categories": {
+        "Shoes": ["Brand", "Colour", {"name": "Size", "type": "number"}, {"name": "Vegan", "type": "boolean"}],
+        "Coffee": [{"name": "Roast", "type": "enum", "values": ["dark", "light"]}, "Brand"],
+    }
+}
+
+
+def gold_line(number: int, category: str, text: str, values: dict[str, Any]) -> dict[str, Any]:
+    return {"product_id": str(number), "category": category, "input": {"title": text}, "values": values}
+
+
+class Files:
+    """Gold and schema files in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "schemas.yaml").write_text(yaml.safe_dump(SCHEMAS, sort_keys=False))
+
+    def dataset(self, lines: list[dict[str, Any]], **options: Any) -> DatasetConfig:
+        path = self.folder / "gold.jsonl"
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        return DatasetConfig(gold=str(path), schemas=str(self.folder / "schemas.yaml"), **options)
+
+    def load(self, lines: list[dict[str, Any]], k_max: int = 30, **labels: Any) -> tuple[list[Product], DataReport]:
+        builder = ExampleBuilder(TOKENIZER, EngineConfig(max_value_tokens=k_max), "tree", None)
+        return load_products([self.dataset(lines)], LabelPolicy(**labels), builder)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    return Files(tmp_path)
+
+
+def test_labels_become_answers(files: Files) -> None:
+    lines = [gold_line(1, "Shoes", "Velor red 42", {"Brand": ["Velors", "Velor"], "Size": ["42"], "Vegan": None})]
+    (product,), report = files.load(lines)
+    # Of two accepted forms, the one that stands in the text is taught.
+    assert product.answers == {"Brand": ["Velor"], "Size": ["42"], "Vegan": None}
+    assert product.assumed_absent == ["Colour"]
+    assert (report.products, report.values, report.absent, report.assumed_absent) == (1, 2, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("policy", "assumed", "open_"), [("absent_unless_known", [], 1), ("absent", ["Colour"], 0), ("untaught", [], 1)]
+)
+def test_unlabelled_attributes(files: Files, policy: str, assumed: list[str], open_: int) -> None:
+    """'red' is a known colour and stands in the second product's text, where nobody labelled a colour."""
+    lines = [
+        gold_line(1, "Shoes", "Velor red", {"Brand": ["Velor"], "Colour": ["RED"], "Size": None, "Vegan": None}),
+        gold_line(2, "Shoes", "Red Velor", {"Brand": ["Velor"], "Size": None, "Vegan": None}),
+    ]
+    products, report = files.load(lines, unlabelled=policy)
+    assert products[1].assumed_absent == assumed
+    assert report.unlabelled_not_taught == open_
+
+
+def test_null_must_fit(files: Files) -> None:
+    lines = [gold_line(1, "Shoes", "Velor red", {"Brand": ["Velor"]})]
+    with pytest.raises(
+        UsageError, match=r"category 'Shoes', attribute 'Brand': max_value_tokens is 1, null alone takes"
+    ):
+        files.load(lines, k_max=1)
+    with pytest.raises(UsageError, match=r"labels\.variants: max_value_tokens is 1, null alone takes"):
+        files.load(lines, k_max=1, variants=0.5)
+
+
+def test_a_known_value_counts_as_whole_words_only(files: Files) -> None:
+    lines = [
+        gold_line(1, "Coffee", "dark beans", {"Roast": ["dark"], "Brand": None}),
+        gold_line(2, "Coffee", "darkest beans", {"Brand": None}),
+    ]
+    assert files.load(lines)[0][1].assumed_absent == ["Roast"]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("NaN", "not a number in JSON's form"),
+        ("1e999", "not a number in JSON's form"),
+        ("true", "not a number in JSON's form"),
+        ("1e3", "written as JSON it does not read back as it is"),
+        ("42", None),
+        ("1.50", None),
+        ("-0.5", None),
+    ],
+)
+def test_numbers_that_can_be_taught(files: Files, text: str, reason: str | None) -> None:
+    (product,), report = files.load([gold_line(1, "Shoes", "Velor", {"Size": [text]})])
+    assert product.answers == ({} if reason else {"Size": [text]})
+    assert report.not_taught == ({reason: 1} if reason else {})
+
+
+def test_what_validation_is_labelled_with_decides_nothing(files: Files) -> None:
+    """A value known from one side of the split only leaves the other side's attributes as they are."""
+    lines = [gold_line(1, "Coffee", "dark beans", {"Roast": ["dark"], "Brand": None})]
+    lines += [gold_line(n, "Coffee", f"dark beans {n}", {"Brand": None}) for n in range(2, 12)]
+    builder = ExampleBuilder(TOKENIZER, EngineConfig(), "tree", None)
+    for share in (0.1, 0.5, 0.9):
+        products, _ = load_products([files.dataset(lines)], LabelPolicy(), builder, share)
+        held_out = is_held_out(products[0].record, share)
+        for product in products[1:]:
+            assert product.assumed_absent == (["Roast"] if held_out else []), share
+
+
+def test_what_is_left_out_is_counted_and_named(files: Files) -> None:
+    lines = [
+        gold_line(1, "Shoes", "Velor", {"Brand": ["a very long value that no gap can hold"], "Size": ["about 42"]}),
+        gold_line(2, "Shoes", "Velor", {"Vegan": ["yes"], "Colour": [["red"], ["blue"]]}),
+        gold_line(3, "Coffee", "beans", {"Roast": ["medium"]}),
+        gold_line(4, "Coffee", " ", {"Roast": ["dark"]}),
+    ]
+    products, report = files.load(lines, k_max=12)
+    assert [product.answers for product in products] == [{}, {}, {}]
+    assert report.not_taught == {
+        "longer than K_max": 1,
+        "not a number in JSON's form": 1,
+        "not true or false": 1,
+        "several values where the schema has one": 1,
+        "not one of the schema's values": 1,
+        "the record cannot be used": 1,
+    }
+    text = "\n".join(report.lines())
+    assert "longer than K_max: 1 (e.g. gold.jsonl, line 1, Brand: a very long value" in text
+    assert "4: every field is empty" in text
+
+
+def test_attributes_that_the_schema_does_not_have(files: Files) -> None:
+    lines = [gold_line(1, "Coffee", "beans", {"Brand": ["x"]}), gold_line(2, "Coffee", "beans", {"Colour": ["red"]})]
+    with pytest.raises(UsageError, match=r"line 2: category 'Coffee' has no attribute 'Colour'.*unknown_attributes"):
+        files.load(lines)
+    _, report = files.load(lines, unknown_attributes="skip")
+    assert report.not_taught == {"not in the schema": 1}
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (gold_line(1, "Tea", "x", {}), "line 1: .* has no category 'Tea'"),
+        (gold_line(1, "Coffee", "x", {"Brand": [""]}), "line 1: 'values' > 'Brand': an accepted form is empty"),
+        ({"product_id": "1", "category": "Coffee", "values": {}}, "line 1: no 'input'"),
+        (gold_line(1, "Coffee", "x", {}) | {"input": {"title": 3}}, "line 1: 'input' > 'title': text is needed"),
+        (gold_line(1, "Coffee", "\ud83d", {}), "line 1: 'input' > 'title': holds half a surrogate pair"),
+        (gold_line(1, "Coffee", "x", {"Brand": ["\ud83d"]}), "'Brand': an accepted form holds half a surrogate pair"),
+    ],
+)
+def test_bad_gold(files: Files, line: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        files.load([line])
+
+
+def test_gold_with_a_catalog_of_its_own(files: Files, tmp_path: Path) -> None:
+    catalog = tmp_path / "catalog.jsonl"
+    rows = [{"sku": "2", "kind": "Coffee", "name": "dark beans"}, {"sku": "1", "kind": "Coffee", "name": "Velor"}]
+    catalog.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    lines: list[dict[str, Any]] = [
+        {"product_id": str(n), "category": "Coffee", "values": {"Brand": None}} for n in (1, 2, 3)
+    ]
+    source = {"path": str(catalog), "id": "sku", "category": "kind", "fields": {"title": "name"}}
+    dataset = files.dataset(lines, input=source)
+    builder = ExampleBuilder(TOKENIZER, EngineConfig(), "tree", None)
+    products, report = load_products([dataset], LabelPolicy(), builder)
+    assert [(p.record.id, dict(p.record.fields)) for p in products] == [
+        ("2", {"title": "dark beans"}),
+        ("1", {"title": "Velor"}),
+    ]
+    assert report.not_taught == {"the catalog has no such product": 1}
+    rows[1]["name"] = " "
+    catalog.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    _, report = load_products([dataset], LabelPolicy(), builder)
+    assert report.not_taught == {"the catalog has no such product": 1, "the record cannot be used": 1}
+    assert report.examples["the record cannot be used"] == ["1: every text column is empty: name"]
+    rows[0]["kind"] = "Shoes"
+    catalog.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(UsageError, match="do the two files belong together"):
+        load_products([dataset], LabelPolicy(), builder)
+
+
+def test_gold_of_a_catalog_without_ids(files: Files, tmp_path: Path) -> None:
+    """label.py and extract.py call its rows by file and number; so does the training."""
+    for name, text in (("north", "Velor red"), ("south", "Velor blue")):
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"category": "Shoes", "name": text}) + "\nno JSON\n")
+    lines: list[dict[str, Any]] = [
+        {"product_id": name, "category": "Shoes", "values": {"Brand": ["Velor"]}}
+        for name in ("south:0", "0", "north:1")
+    ]
+    source = {"path": [str(tmp_path / "north.jsonl"), str(tmp_path / "south.jsonl")], "fields": {"title": "name"}}
+    builder = ExampleBuilder(TOKENIZER, EngineConfig(), "tree", None)
+    (product,), report = load_products([files.dataset(lines, input=source)], LabelPolicy(), builder)
+    assert product.record.fields == {"title": "Velor blue"}
+    assert report.not_taught == {"the catalog has no such product": 1, "the record cannot be used": 1}
+    assert report.examples["the record cannot be used"][0].startswith("north:1: not JSON")
+
+
+def test_extractgpt_rows_are_their_own_catalog(files: Files) -> None:
+    lines = [
+        {"input": "Velor red", "category": "Shoes", "target_scores": {"Colour": {"red": 1}, "Brand": {"n/a": 1}}},
+        {"input": "Velor 42", "category": "Shoes", "target_scores": {"Brand": {"Velor": 1}}},
+    ]
+    source = {"path": str(files.folder / "gold.jsonl"), "fields": {"title": "input"}}
+    builder = ExampleBuilder(TOKENIZER, EngineConfig(), "tree", None)
+    products, _ = load_products([files.dataset(lines, input=source)], LabelPolicy(), builder)
+    assert [product.answers for product in products] == [{"Colour": ["red"], "Brand": None}, {"Brand": ["Velor"]}]
+
+
+def make_products(count: int, seed: int = 0) -> list[Product]:
+    rng = random.Random(seed)
+    products = []
+    for number in range(count):
+        category = rng.choice(["A", "B", "C"])
+        schema = CategorySchema(category=category, attributes=(Attribute(name=f"{category}1"), Attribute(name="Other")))
+        text = " ".join(rng.choice(["red", "velor", "soft", "42"]) for _ in range(rng.randint(1, 30)))
+        record = Record(str(number), category, {"title": f"{text} #{number}"})
+        gold = GoldProduct(number, str(number), category, {f"{category}1": GoldValue(((f"v{number}",),))})
+        products.append(Product(record, schema, gold, {f"{category}1": [f"v{number}"]}, ["Other"]))
+    return products
+
+
+def make_planner(products: list[Product], max_positions: int = 4096, **options: Any) -> StepPlanner:
+    document = {"datasets": [{"gold": "g", "schemas": "s"}], "output": "o", "engine": {"stack_size": 4}} | options
+    config = FinetuneConfig.model_validate(document)
+    builder = ExampleBuilder(TOKENIZER, config.engine, config.layout, max_positions)
+    return StepPlanner(products, DocumentTokenizer(TOKENIZER), builder, config)
+
+
+def examples_of(planner: StepPlanner, epoch: int) -> list[Example]:
+    return [e for step in planner.epoch(epoch) for packs in step.packs for pack in packs for e in pack]
+
+
+@settings(max_examples=20)
+@given(
+    st.integers(1, 60),
+    st.sampled_from(["tree", "stacked", "ar"]),
+    st.integers(1, 3),
+    st.integers(64, 900),
+    st.integers(1, 30),
+    st.sampled_from([0.0, 0.5]),
+)
+def test_an_epoch_has_every_product_once(
+    count: int, layout: str, workers: int, budget: int, documents: int, variants: float
+) -> None:
+    products = make_products(count)
+    optimizer = {"max_tokens_per_pack": budget, "documents_per_step": documents}
+    options = {"layout": layout, "optimizer": optimizer, "scaling": {"num_workers": workers}}
+    planner = make_planner(products, **options, labels={"variants": variants})
+    steps = planner.epoch(0)
+    packs = [pack for step in steps for packs in step.packs for pack in packs if pack]
+    assert sum(example.num_documents for pack in packs for example in pack) == count
+    assert planner.num_too_long == 0
+    for pack in packs:
+        assert len({tuple(e.filled.token_ids[: e.num_prefix_tokens].tolist()) for e in pack}) == 1, "one prefix"
+        padded = pack[0].num_prefix_tokens + len(pack) * max(example.num_own_tokens for example in pack)
+        assert len(pack) == 1 or padded <= budget
+    for step in steps:
+        assert len(step.packs) == workers
+        assert len({len(packs) for packs in step.packs}) == 1, "workers meet as often"
+        examples = [example for packs in step.packs for pack in packs for example in pack]
+        assert step.num_targets == sum(example.num_targets for example in examples)
+        assert step.num_documents == sum(example.num_documents for example in examples)
+        assert all(len(pack) == 1 or sum(e.num_documents for e in pack) <= -(-documents // workers) for pack in packs)
+    assert all(step.num_documents >= documents for step in steps[:-1])
+    assert shown_products(examples_of(planner, 1)) == {str(number): 1 for number in range(count)}
+
+
+def shown_products(examples: list[Example]) -> Counter[str]:
+    return Counter(
+        number for example in examples for number in re.findall(r"#(\d+)", TOKENIZER.decode(example.filled.token_ids))
+    )
+
+
+def least_positions(products: list[Product]) -> int:
+    """Positions of the smallest model that every product fits into alone."""
+
+    def fits(positions: int) -> bool:
+        planner = make_planner(products, positions, layout="stacked", engine={"stack_size": 1})
+        planner.epoch(0)
+        return planner.num_too_long == 0
+
+    return bisect.bisect_left(range(4096), True, key=fits)
+
+
+@pytest.mark.parametrize("layout", ["tree", "stacked", "ar"])
+def test_how_many_products_are_in_a_prompt(layout: str) -> None:
+    """J is drawn from 1..J_max for `stacked` (paper, 4.4), each as often as the others; it is 1 elsewhere."""
+    examples = [
+        example for epoch in range(5) for example in examples_of(make_planner(make_products(200), layout=layout), epoch)
+    ]
+    drawn = Counter(example.num_documents for example in examples)
+    if layout != "stacked":
+        assert set(drawn) == {1}
+        return
+    assert set(drawn) == {1, 2, 3, 4}
+    assert all(abs(count / len(examples) - 0.25) < 0.07 for count in drawn.values()), drawn
+    assert set(shown_products(examples).values()) == {5}
+
+
+def test_fewer_products_are_in_a_prompt_where_the_gaps_do_not_fit() -> None:
+    """What does not fit comes in the next prompt; what does not fit alone is counted."""
+    products = make_products(60)
+    planner = make_planner(products, least_positions(products) + 80, layout="stacked")
+    examples = examples_of(planner, 0)
+    assert planner.num_too_long == 0
+    assert shown_products(examples) == {str(number): 1 for number in range(60)}
+    free = examples_of(make_planner(products, layout="stacked"), 0)
+    assert len(free) < len(examples) < 60
+    planner = make_planner(products, least_positions(products) - 20, layout="stacked")
+    examples = examples_of(planner, 0)
+    assert 1 < planner.num_too_long < 50
+    assert sum(example.num_documents for example in examples) == 60 - planner.num_too_long
+
+
+def test_products_without_anything_to_teach_are_not_too_long() -> None:
+    """They fill a prompt at most: where it must be cut down to them, there is nothing to learn, and nothing is lost."""
+    taught = make_products(40)
+    untaught = [Product(each.record, each.schema, each.gold, {}, []) for each in taught[:30]]
+    products = untaught + taught[30:]
+    longest = least_positions(taught)
+    for epoch in range(10):
+        planner = make_planner(products, longest, layout="stacked")
+        shown = shown_products(examples_of(planner, epoch))
+        assert planner.num_too_long == 0
+        assert {str(number): shown[str(number)] for number in range(30, 40)} == {str(n): 1 for n in range(30, 40)}
+
+
+def test_epochs_differ_but_are_drawn_from_the_seed() -> None:
+    products = make_products(40)
+
+    def order(seed: int, epoch: int) -> list[Any]:
+        planner = make_planner(products, seed=seed)
+        return [example.filled.token_ids.tolist() for example in examples_of(planner, epoch)]
+
+    assert order(0, 0) == order(0, 0)
+    assert order(0, 0) != order(0, 1)
+    assert order(0, 0) != order(1, 0)
+
+
+def test_assumed_absents_are_drawn_anew_each_epoch() -> None:
+    planner = make_planner(make_products(60), labels={"absent_share": 0.5})
+    nulls = len(TOKENIZER(" null,\n")["input_ids"])
+    full = sum(example.num_targets for example in examples_of(make_planner(make_products(60)), 0))
+    taught = [sum(example.num_targets for example in examples_of(planner, epoch)) for epoch in range(4)]
+    counts = [60 - (full - targets) / nulls for targets in taught]
+    assert all(15 < count < 45 for count in counts), counts
+    assert len(set(counts)) > 1
+
+
+def test_equal_texts_are_on_one_side_of_the_split() -> None:
+    products = make_products(200)
+    again = [
+        Product(Record(f"again {p.record.id}", p.record.category, p.record.fields), p.schema, p.gold, {}, [])
+        for p in products
+    ]
+    training, validation = split_products([*products, *again], 0.2)
+    assert {p.fingerprint for p in training}.isdisjoint(p.fingerprint for p in validation)
+    assert 40 <= len(validation) <= 130
+    distinct = split_products(products, 0.2)[1]
+    assert choose(distinct, 10) == choose(list(reversed(distinct)), 10)
+    assert split_products(products, 0.0) == (products, [])
+
+
+SCHEMA = CategorySchema(
+    category="Coffee",
+    attributes=(Attribute(name="Roast"), Attribute(name="Weight"), Attribute(name="Flavour"), Attribute(name="Brand")),
+)
+LABELS: dict[str, Any] = {"Roast": ["dark"], "Weight": ["12 oz"], "Flavour": ["Mocha/Vanilla"], "Brand": None}
+VALUES = {
+    "Roast": Counter({"dark": 9, "light": 5, "medium": 4}),
+    "Weight": Counter({"12 oz": 5, "2.5 oz": 3, "1 kg": 1}),
+    "Flavour": Counter({"Mocha/Vanilla": 3}),
+}
+
+
+@given(st.integers(0, 2000))
+def test_variants_ask_what_the_labels_answer(seed: int) -> None:
+    variant = draw_variant(SCHEMA, VALUES, random.Random(seed))
+    answers = variant.answers(LABELS)
+    attributes = {attribute.name: attribute for attribute in variant.schema.attributes}
+    asked = [item.attribute for item in (*variant.questions, *variant.specifications)]
+    assert attributes.keys() == {attribute.name for attribute in asked}
+    for attribute in asked:
+        undescribed = attribute.model_copy(update={"description": None})
+        assert attributes[attribute.name] in (attribute, undescribed)
+    assert len(attributes) == len(asked)
+    assert not attributes.keys() & {item.attribute.name for item in variant.unasked}
+    for question in variant.questions:
+        attribute, source = question.attribute, LABELS[question.source]
+        answer = answers.get(attribute.name, "missing")
+        if source is None:
+            assert answer is None, "absent stays absent, however it is asked"
+        elif attribute.type == "number":
+            assert (attribute.unit, answer) == ("oz", ["12"])
+        elif attribute.type == "boolean":
+            assert answer == ["true"] if attribute.name == source[0] else answer in (["false"], "missing")
+        elif attribute.type == "enum":
+            assert answer == (source if source[0] in (attribute.values or ()) else "missing")
+        elif attribute.multiple and question.source == "Flavour":
+            assert answer == ["Mocha", "Vanilla"]
+        else:
+            assert answer == source
+
+
+def test_every_kind_of_variant_occurs() -> None:
+    kinds: Counter[str] = Counter()
+    for seed in range(200):
+        for attribute in draw_variant(SCHEMA, VALUES, random.Random(seed)).schema.attributes:
+            kind = "list" if attribute.multiple else attribute.type
+            text = attribute.description
+            kinds[f"{kind}, {'examples' if text.startswith('for example') else 'in words'}" if text else kind] += 1
+    plain = {"string", "number", "enum", "boolean", "list"}
+    assert set(kinds) == {*plain, *(f"{kind}, in words" for kind in plain), "string, examples", "list, examples"}

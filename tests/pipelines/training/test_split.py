@@ -1,0 +1,142 @@
+"""pipelines/split.py: a test file that nothing is trained on."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from hpd_core import Record
+from pipelines.config.extraction import JobConfig
+from pipelines.config.loading import load_config
+from pipelines.quality.gold import read_gold
+from pipelines.split import app
+from pipelines.training.labelled_products import is_held_out
+
+
+def gold_line(number: int, text: str | None = None) -> dict[str, Any]:
+    fields = {"title": text or f"Velor shoe {number}", "bullets": "söft"}
+    return {"product_id": f"p{number}", "category": "Shoes", "values": {"Brand": ["Velor"]}, "input": fields}
+
+
+def write(path: Path, lines: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def split(*arguments: Any) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def ids(path: Path) -> list[str]:
+    return [json.loads(line)["product_id"] for line in path.read_text().splitlines()]
+
+
+def test_every_line_is_on_one_side_as_it_was(tmp_path: Path) -> None:
+    gold = write(tmp_path / "shoes.jsonl", [gold_line(number) for number in range(400)])
+    gold.write_text("\n" + gold.read_text().rstrip("\n"))  # a blank line, none at the end
+    result = split(gold, "--share", 0.2)
+    assert result.exit_code == 0, result.output
+    train, test = tmp_path / "shoes.train.jsonl", tmp_path / "shoes.test.jsonl"
+    assert sorted(train.read_text().splitlines() + test.read_text().splitlines()) == sorted(
+        gold.read_text().split("\n")[1:]
+    )
+    assert 50 < len(ids(test)) < 110
+    assert [product.product_id for product in read_gold(str(test))] == ids(test)
+    rows = [json.loads(line) for line in (tmp_path / "shoes.test-products.jsonl").read_text().splitlines()]
+    wanted = [gold_line(int(name[1:])) for name in ids(test)]
+    assert rows == [{"product_id": x["product_id"], "category": "Shoes", **x["input"]} for x in wanted]
+    assert f"{len(ids(test))} for the test:" in result.output
+    settings = (
+        f"path: {tmp_path}/shoes.test-products.jsonl, id: product_id, category: category, fields: [title, bullets]"
+    )
+    assert f"--set 'input={{{settings}}}'" in result.output
+    assert split(gold, "--share", 0.2).exit_code == 0, "there already, and the same"
+
+
+def test_what_is_printed_is_read_as_it_is_meant(tmp_path: Path) -> None:
+    """By a shell and as YAML, whatever the fields are called; columns of split.py's own make room for them."""
+    names = ["Item name, long", "a: b", "no", "1", "It's", "category", "Größe"]
+    lines = [gold_line(number) | {"input": dict.fromkeys(names, f"x {number}")} for number in range(60)]
+    folder = tmp_path / "a #b"
+    folder.mkdir()
+    result = split(write(folder / "g.jsonl", lines))
+    assert result.exit_code == 0, result.output
+    option, setting = shlex.split(result.output.splitlines()[-1])
+    assert option == "--set"
+    document = {"output": "o", "model": "m", "schemas": "s"}
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(document))
+    job = load_config(JobConfig, str(tmp_path / "job.yaml"), [setting])
+    assert job.input.path == (f"{folder}/g.test-products.jsonl",)
+    assert (job.input.id, job.input.category) == ("product_id", "_category")
+    assert dict(job.input.fields) == {name: name for name in names}
+    row = json.loads((folder / "g.test-products.jsonl").read_text().splitlines()[0])
+    assert row["_category"] == "Shoes"
+    assert row["category"] == row["Größe"]
+
+
+def test_a_grown_file_keeps_its_test_products(tmp_path: Path) -> None:
+    lines = [gold_line(number) for number in range(600)]
+    few, many = write(tmp_path / "few.jsonl", lines[:300]), write(tmp_path / "many.jsonl", lines)
+    for gold in (few, many):
+        assert split(gold, "--out", tmp_path / "out").exit_code == 0
+    small, large = ids(tmp_path / "out/few.test.jsonl"), ids(tmp_path / "out/many.test.jsonl")
+    assert small == [name for name in large if int(name[1:]) < 300]
+
+
+def test_texts_that_read_alike_are_on_one_side(tmp_path: Path) -> None:
+    texts = [f"Velor shoe {number // 2}" for number in range(400)]
+    lines = [gold_line(number, text.upper() if number % 2 else text) for number, text in enumerate(texts)]
+    assert split(write(tmp_path / "g.jsonl", lines)).exit_code == 0
+    test = {int(name[1:]) for name in ids(tmp_path / "g.test.jsonl")}
+    assert test == {number ^ 1 for number in test}
+
+
+def test_validation_takes_other_products(tmp_path: Path) -> None:
+    """Both are drawn by the text; by one hash, no product of the validation would be left to train with."""
+    lines = [gold_line(number) for number in range(1000)]
+    assert split(write(tmp_path / "g.jsonl", lines)).exit_code == 0
+    products = read_gold(str(tmp_path / "g.train.jsonl"))
+    held_out = sum(is_held_out(Record("", product.category, product.fields or {}), 0.1) for product in products)
+    assert 60 < held_out < 125
+
+
+def test_corrected_labels_are_not_overwritten(tmp_path: Path) -> None:
+    gold = write(tmp_path / "g.jsonl", [gold_line(number) for number in range(100)])
+    assert split(gold).exit_code == 0
+    test = tmp_path / "g.test.jsonl"
+    corrected = test.read_text().replace("Velor", "Velora", 1)
+    test.write_text(corrected)
+    (tmp_path / "g.train.jsonl").unlink()
+    result = split(gold)
+    assert result.exit_code == 2
+    assert "g.test.jsonl is there and holds other lines" in result.stderr
+    assert test.read_text() == corrected
+    assert not (tmp_path / "g.train.jsonl").exists(), "all or nothing"
+
+
+@pytest.mark.parametrize(
+    ("lines", "options", "message"),
+    [
+        ([{"category": "A", "input": "x", "target_scores": {}}], [], "line 1: no 'product_id' and 'input'"),
+        ([{"product_id": "1", "category": "A", "values": {}}], [], "line 1: no 'product_id' and 'input'"),
+        (
+            [{"product_id": "\ud83d", "category": "A", "values": {}, "input": {"title": "A"}}],
+            [],
+            "line 1: 'product_id': holds half a surrogate pair",
+        ),
+        ([gold_line(1)], [], "1 products are too few for --share 0.1: one side has none"),
+        ([gold_line(1)], ["--share", "1.5"], "--share 1.5: a number between 0 and 1"),
+        ([], [], "the gold file is empty"),
+    ],
+)
+def test_wrong_use(tmp_path: Path, lines: list[dict[str, Any]], options: list[str], message: str) -> None:
+    result = split(write(tmp_path / "g.jsonl", lines), *options)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["g.jsonl"]
