@@ -50,15 +50,15 @@ def _run(
     # Imported here: `--help` and wrong options answer at once, without torch.
     from pipelines.config.labelling import LabelConfig
     from pipelines.config.loading import load_config
-    from pipelines.labelling import progress_lines
     from pipelines.labelling.driver import run_labelling
+    from pipelines.labelling.outcome import exit_code, outcome_json, print_outcome
 
     config = load_config(LabelConfig, config_path, changes)
     outcome = run_labelling(config, console, limit=limit, retry_rejected=retry_rejected)
-    progress_lines.print_outcome(console, config, outcome)
+    print_outcome(console, config, outcome)
     if as_json:
-        print(json.dumps(progress_lines.outcome_json(config, outcome), ensure_ascii=False))
-    return progress_lines.exit_code(outcome)
+        print(json.dumps(outcome_json(config, outcome), ensure_ascii=False))
+    return exit_code(outcome)
 
 
 if __name__ == "__main__":

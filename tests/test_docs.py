@@ -123,7 +123,14 @@ def test_commands_are_found() -> None:
     scripts = {script for part in found.values() for script, _ in part}
     assert scripts >= {"extract", "evaluate", "compare", "finetune", "label", "plan", "report", "schema", "benchmark"}
     assert sum(len(part) for part in found.values()) > 100
-    for name in ("README.md", "Makefile", "Dockerfile", "bench/reproduce.sh", "cluster/nightly.sh", "configs/demo.yaml"):
+    for name in (
+        "README.md",
+        "Makefile",
+        "Dockerfile",
+        "bench/reproduce.sh",
+        "cluster/nightly.sh",
+        "configs/demo.yaml",
+    ):
         assert found[name], name
     behind_submit = ["--config", "configs/catalog.yaml", "--set", "output=s3://bucket/run", "--set", "actors.max=8"]
     assert ("extract", behind_submit) in found["README.md"]

@@ -16,10 +16,9 @@ from hpd_core.config import EngineConfig
 from hpd_core.errors import HPDError, ModelError
 from hpd_core.extractor import Weights
 from hpd_core.models import loading, steering
-from hpd_core.parallel import setup
 from hpd_core.parallel.followers import Followers
 from hpd_core.parallel.ranks import Ranks, SharedDecoder
-from hpd_core.parallel.setup import HERE, HOST, READY, Setup, take_device
+from hpd_core.parallel.setup import HERE, HOST, LONGEST_WAIT, READY, Setup, take_device
 from hpd_core.parallel.tensor_parallel import plan_cuts
 from hpd_core.text.constraints import StateTable
 from hpd_core.text.endings import Endings
@@ -53,7 +52,7 @@ class Group:
     def load(self, tokenizer: Any) -> None:
         """Starts the other processes, and loads. Raises `ModelError`, or `EngineError` if one of them died."""
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")  # all on one node
-        store = TCPStore(HOST, 0, self._setup.config.tensor_parallel, True, setup.LONGEST_WAIT, wait_for_workers=False)
+        store = TCPStore(HOST, 0, self._setup.config.tensor_parallel, True, LONGEST_WAIT, wait_for_workers=False)
         self._followers = Followers(replace(self._setup, port=store.port))
         self._followers.wait_for(HERE)
         self._ranks = Ranks(self._setup, store)

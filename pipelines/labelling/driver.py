@@ -6,7 +6,6 @@ import asyncio
 import itertools
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
@@ -19,6 +18,7 @@ from pipelines.config.labelling import LabelConfig, OpenAITeacherConfig
 from pipelines.errors import RunError, UsageError
 from pipelines.labelling.chosen_rows import ChosenRows
 from pipelines.labelling.label_files import LabelFiles, LabelTotals, RowKey
+from pipelines.labelling.outcome import LabelOutcome
 from pipelines.labelling.pacing import BudgetReached
 from pipelines.labelling.progress_lines import LabelProgress
 from pipelines.labelling.teachers import ENDING, UNANSWERED, USELESS, SelfTeacher, Teacher, Verdict
@@ -26,38 +26,6 @@ from pipelines.schemas.schema_file import load_schemas, schemas_hash
 
 # Refused questions before any answer that show the configuration to be wrong, not the products.
 _MAX_REFUSED_AT_START = 3
-
-
-@dataclass(frozen=True, slots=True)
-class LabelOutcome:
-    """How a session ended.
-
-    Attributes:
-        chosen: rows that this session was to label.
-        asked: products that the teacher was asked about in this session.
-        was_finished: nothing was left to do.
-        stopped: why the money's limit stopped it; None if it went to the end.
-        faults: error answers of the endpoint that were overcome or not, by HTTP status.
-    """
-
-    totals: LabelTotals
-    chosen: int
-    asked: int
-    seconds: float
-    faults: Mapping[str, int]
-    was_finished: bool = False
-    stopped: str | None = None
-
-    @property
-    def products(self) -> int:
-        """Rows that were chosen for labelling, now or by an earlier session that chose more."""
-        return max(self.chosen, len(self.totals.labelled) + len(self.totals.rejected))
-
-    @property
-    def open_products(self) -> int:
-        """Of these, neither labelled nor rejected yet, or without their second question."""
-        unasked = sum(reason in ENDING for reason in self.totals.rejected.values())
-        return self.products - len(self.totals.labelled) - len(self.totals.rejected) + unasked
 
 
 def run_labelling(

@@ -1,22 +1,16 @@
-"""What a person sees of a labelling job: progress and the end, and the end in one JSON object for machines."""
+"""What a person sees while labels are made: a live bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Self
+from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
-from pipelines.console.exit_codes import EXIT_BUDGET, EXIT_CLEAN, EXIT_INCOMPLETE
-from pipelines.console.progress import describe_counts, format_seconds
-from pipelines.labelling.label_files import LabelFiles, LabelTotals
-
-if TYPE_CHECKING:
-    from pipelines.config.labelling import LabelConfig
-    from pipelines.labelling.driver import LabelOutcome
+from pipelines.labelling.label_files import LabelTotals
 
 
 class LabelProgress:
@@ -69,61 +63,3 @@ def format_cost(dollars: float | None) -> str:
     if dollars is None:
         return "unknown (no prices in the configuration)"
     return f"${dollars:,.2f}" if dollars >= 1 else f"${dollars:.4f}"
-
-
-def exit_code(outcome: LabelOutcome) -> int:
-    """0, 3 if products have no labels, 4 if the money's limit stopped the run."""
-    if outcome.stopped is not None:
-        return EXIT_BUDGET
-    return EXIT_INCOMPLETE if outcome.totals.rejected else EXIT_CLEAN
-
-
-def print_outcome(console: Console, config: LabelConfig, outcome: LabelOutcome) -> None:
-    """What happened, and where the labels are."""
-    totals = outcome.totals
-
-    def say(line: str) -> None:
-        console.print(line, highlight=False, soft_wrap=True, markup=False)
-
-    if outcome.was_finished:
-        say(f"{config.output} is finished already; nothing was done.")
-    speed = ""
-    if outcome.asked:
-        pace = outcome.asked / outcome.seconds
-        speed = f"; {outcome.asked:,} asked in {format_seconds(outcome.seconds)} ({pace:,.2f} products/s)"
-    say(f"{len(totals.labelled):,} labelled and {len(totals.rejected):,} rejected of {outcome.products:,}{speed}")
-    data = totals.to_dict()
-    count = totals.values + totals.absent + totals.unlabelled
-    share = f" ({totals.values / count:.0%} value, {totals.absent / count:.0%} absent)" if count else ""
-    say(f"  attributes  {describe_counts(data['values'])}{share}")
-    say(f"  problems    {describe_counts(data['problems'])}")
-    say(f"  rejected    {describe_counts(data['rejected_by_reason'])}")
-    if outcome.faults:
-        say(f"  faults      {describe_counts({f'HTTP {code}': count for code, count in outcome.faults.items()})}")
-    if config.teacher.kind == "openai":
-        say(f"  tokens      {totals.input_tokens:,} in, {totals.output_tokens:,} out")
-        say(f"  cost        {format_cost(totals.cost_usd)}")
-    say(f"  labels      {config.output}")
-    if totals.rejected:
-        say(f"  rejections  {config.output}{LabelFiles.REJECTED_SUFFIX}")
-    if outcome.stopped is not None:
-        say(
-            f"Stopped at teacher.max_cost_usd: {outcome.stopped}. {outcome.open_products:,} products are left: "
-            "raise it and run the same command again to go on."
-        )
-
-
-def outcome_json(config: LabelConfig, outcome: LabelOutcome) -> dict[str, Any]:
-    """The totals for machines."""
-    return {
-        "output": config.output,
-        "exit_code": exit_code(outcome),
-        "was_finished": outcome.was_finished,
-        "stopped": outcome.stopped,
-        "products": outcome.products,
-        "asked": outcome.asked,
-        "open": outcome.open_products,
-        "seconds": round(outcome.seconds, 3),
-        "faults": dict(outcome.faults),
-        **outcome.totals.to_dict(),
-    }

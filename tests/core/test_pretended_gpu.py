@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from hpd_core import AutoregressiveBaseline, Engine, EngineConfig
-from hpd_core.attention import plan, sdpa
+from hpd_core.attention import dispatch, sdpa
 from hpd_core.decoding.decoder import StepReport
 from hpd_core.layers import forward
 from hpd_core.layout import fill_layout
@@ -55,7 +55,7 @@ def test_decoding_equals_the_oracle_and_never_waits(
         num_fused += 1
         return fused(*args, **kwargs)
 
-    monkeypatch.setattr(plan, "sdpa_attention", counted)
+    monkeypatch.setattr(dispatch, "sdpa_attention", counted)
     reports: list[StepReport] = []
     with pretended_gpu() as gpu:
         model = build_model(family).to("cuda")

@@ -27,8 +27,8 @@ from hpd_core.parallel import followers, ranks
 from hpd_core.parallel.tensor_parallel import cut, plan_cuts
 from tests.core.engines import TIMEOUT, answers, config
 from tests.core.families import build_model
-from tests.core.products import SCHEMAS, products
 from tests.core.models.test_adapters import train
+from tests.core.products import SCHEMAS, products
 from tests.tiny_model import answering_model, answering_tokenizer, build_tiny_model
 
 CUTTABLE = ("llama", "qwen2", "qwen3", "mistral", "gemma2", "gemma3", "granite", "gpt_neox")

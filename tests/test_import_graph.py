@@ -1,0 +1,113 @@
+"""The rooms: packages import downwards only, and never in a circle.
+
+python -m tests.test_import_graph        prints the rooms, from the top floor down
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Mapping
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+HOUSES = ("hpd_core", "pipelines", "bench")
+
+LOOKS_AT = {"hpd_core": {"hpd_core"}, "pipelines": {"hpd_core", "pipelines"}, "bench": set(HOUSES)}
+"""What each house may import of the others: the engine knows nothing of jobs, and jobs nothing of measurements."""
+
+Graph = Mapping[str, set[str]]
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """Every module of the houses but the packages' own files, by its dotted name."""
+    paths = [path for house in HOUSES for path in (ROOT / house).rglob("*.py") if path.name != "__init__.py"]
+    return {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in paths}
+
+
+def imported(path: Path) -> set[str]:
+    """The modules that a file imports anywhere, in functions and for the type checker, too."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.update(f"{node.module}.{alias.name}" for alias in node.names)
+            found.add(node.module)
+    return found & modules().keys()
+
+
+@cache
+def module_graph() -> Graph:
+    """Module -> the modules that it imports."""
+    return {name: imported(path) for name, path in modules().items()}
+
+
+def room(module: str) -> str:
+    """The package of a house that a module is in; a module beside the packages is a room of its own."""
+    return ".".join(module.split(".")[:2])
+
+
+@cache
+def room_graph() -> Graph:
+    """Room -> the other rooms that it imports from."""
+    graph: dict[str, set[str]] = {}
+    for module, others in module_graph().items():
+        graph.setdefault(room(module), set()).update(room(other) for other in others if room(other) != room(module))
+    return graph
+
+
+def circle(graph: Graph) -> list[str]:
+    """One circle of the graph, if there is one."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        found: list[str] = error.args[1]
+        return found
+    return []
+
+
+def floors(graph: Graph) -> list[list[str]]:
+    """The rooms from the ground floor up: each stands above all that it imports."""
+    sorter = TopologicalSorter(graph)
+    sorter.prepare()
+    found = []
+    while sorter.is_active():
+        ready = sorter.get_ready()
+        found.append(sorted(ready))
+        sorter.done(*ready)
+    return found
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    assert circle(module_graph()) == []
+
+
+def test_no_room_imports_itself_by_way_of_others() -> None:
+    assert circle(room_graph()) == []
+
+
+@pytest.mark.parametrize("house", HOUSES)
+def test_a_house_imports_only_what_it_may(house: str) -> None:
+    of_house = {module: others for module, others in module_graph().items() if module.startswith(f"{house}.")}
+    others = {other.split(".")[0] for others in of_house.values() for other in others}
+    assert others <= LOOKS_AT[house]
+
+
+def test_a_circle_is_seen() -> None:
+    assert circle({"a": {"b"}, "b": {"c"}, "c": {"a"}}) in (["a", "b", "c", "a"], ["a", "c", "b", "a"])
+    assert circle({"a": {"b"}, "b": set()}) == []
+
+
+def _print(lines: Iterable[str]) -> None:
+    print("\n".join(lines))
+
+
+if __name__ == "__main__":
+    graph = room_graph()
+    for number, rooms in reversed(list(enumerate(floors(graph), start=1))):
+        _print(f"floor {number:2}  {name}  <- {' '.join(sorted(graph.get(name, ())))}" for name in rooms)
