@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import HealthCheck, settings
 
 # Without a GPU Triton's kernels run in its interpreter. Triton looks when it is imported, which transformers does.
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 
+from tests.examples import register_profiles
 from tests.tiny_model import build_tiny_model
 
 # The models here are tiny: a second thread would mostly be waited for. (Jobs have processes of their own.)
@@ -31,11 +31,7 @@ os.environ["TERM"] = "xterm"
 os.environ["RAY_TMPDIR"] = tempfile.mkdtemp(prefix="hpd-", dir="/tmp")
 atexit.register(shutil.rmtree, os.environ["RAY_TMPDIR"], ignore_errors=True)
 
-# A slow machine is no failure. And a change is not to be refused for what chance draws while it is tested: every run
-# draws the same. `make soak` looks for more.
-settings.register_profile("search", deadline=None, derandomize=False, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("hpd", settings.get_profile("search"), derandomize=True)
-settings.load_profile("hpd")
+register_profiles()
 
 
 @pytest.fixture(scope="session")

@@ -27,6 +27,7 @@ from hpd_core.baselines.reference import ReferenceValue, StackedSkeleton, decode
 from hpd_core.prompt_builder import PromptBuilder
 from hpd_core.text import template as texts
 from hpd_core.text.template import render_document, render_key
+from tests.examples import examples
 from tests.tiny_model import answering_model, answering_tokenizer
 
 from .constrained import text_choices
@@ -334,7 +335,7 @@ def test_document_ids_with_control_tokens_are_refused(tree: Engine) -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 def test_wanted_attributes_have_the_answers_that_they_have_among_all(tree: Engine, data: st.DataObject) -> None:
     records = products(12)
     names = [[attribute.name for attribute in SCHEMAS[record.category].attributes] for record in records]

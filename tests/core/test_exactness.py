@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hpd_core.config import EngineConfig
+from tests.examples import examples
 
 from .families import FAMILIES, FUSED, build_model
 from .helpers import Prompter, assert_equals_oracle, decode, random_case, random_endings, random_ids
@@ -46,7 +47,9 @@ def engine_configs(draw: st.DrawFn) -> EngineConfig:
 
 
 @settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=examples(25),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(
     seed=st.integers(0, 2**32 - 1),

@@ -22,6 +22,7 @@ from tests.core.engines import answers
 from tests.core.families import build_model
 from tests.core.helpers import assert_equals_oracle, decode, random_case, random_endings, random_ids
 from tests.core.products import SCHEMAS, products
+from tests.examples import examples
 
 pytestmark = [
     pytest.mark.gpu,
@@ -47,7 +48,7 @@ def test_fp32_on_the_gpu_equals_the_oracle_on_the_cpu(
         assert_equals_oracle(oracle, case, prompt, endings)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), shape=SHAPES, half=st.booleans())
 def test_the_kernel_in_triton_computes_attention(seed: int, shape: Shape, half: bool) -> None:
     """The problems that Triton's interpreter is given where there is no GPU, and those of half precision."""

@@ -29,6 +29,7 @@ from tests.core.helpers import (
     random_ids,
 )
 from tests.core.native import EVERY_WAY, WAYS
+from tests.examples import examples
 
 HIDDEN = torch.finfo(torch.float32).min / 2
 
@@ -52,7 +53,7 @@ def plain_attention(
     return out
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1),
     num_prompts=st.integers(1, 5),
@@ -103,7 +104,9 @@ def test_a_shared_prefix_is_attended_to_as_if_it_were_copied(
 
 
 @settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=examples(30),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(
     seed=st.integers(0, 2**32 - 1),
@@ -143,7 +146,7 @@ def test_any_tiling_equals_the_oracle(
         assert_equals_oracle(oracle, case, prompt, endings)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     counts=st.lists(st.integers(0, 40), min_size=1, max_size=12).filter(any),
     cut=st.integers(0, 12),

@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 
 from hpd_core.attention import kv_cache
 from hpd_core.attention.kv_cache import Arena, CacheBlock, CacheOrder, CachePool, CacheShape
+from tests.examples import examples
 
 SHAPE = CacheShape(2, 3, 4, 5, torch.float32, torch.device("cpu"))
 ORDERS = [CacheOrder(), CacheOrder(block=1), CacheOrder(block=4)]
 TAKES = st.lists(st.tuples(st.booleans(), st.integers(1, 6), st.integers(1, 9), st.integers(0, 99)), max_size=30)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(TAKES, st.sampled_from(ORDERS), st.sampled_from([0, 40, 200]))
 def test_blocks_are_apart_and_fresh(
     steps: list[tuple[bool, int, int, int]], order: CacheOrder, max_tokens: int
@@ -44,7 +45,7 @@ def test_blocks_are_apart_and_fresh(
         assert pool.num_used == sum(block.memory.numel() for _, block in taken)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 5000), st.integers(0, 99)), max_size=60))
 def test_an_arena_loses_nothing(steps: list[tuple[bool, int, int]]) -> None:
     """Each part is at the lowest place that has room; when all are given back, all of it can be taken at once."""

@@ -25,10 +25,11 @@ from hpd_core.errors import ModelError
 from hpd_core.native import library
 from tests.core.attention.attention_problems import SHAPES, Problem, Shape, check, check_cache, expected, problem
 from tests.core.native import PROCESSORS, WITHOUT_TILES, compiled_for, needs_native, needs_tiles, threads
+from tests.examples import examples
 
 
 @needs_native
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), shape=SHAPES, num_threads=st.sampled_from([1, 3]))
 def test_the_kernel_computes_attention(seed: int, shape: Shape, num_threads: int) -> None:
     """Prompts with and without tokens and prefixes, columns nobody may see, sizes that fill no vector."""

@@ -25,6 +25,7 @@ from hpd_core.errors import ModelError
 from tests.core.attention.attention_problems import SHAPES, Shape, check, check_cache, problem
 from tests.core.families import build_model
 from tests.core.helpers import assert_equals_oracle, decode, random_case, random_endings, random_ids
+from tests.examples import examples
 
 MISSING = importlib.util.find_spec("triton") is None
 if MISSING and os.environ.get("HPD_NEEDS_TRITON"):
@@ -46,7 +47,7 @@ def cpu(dtype: torch.dtype) -> CacheShape:
 
 
 @needs_interpreter
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), shape=INTERPRETED)
 def test_the_kernel_computes_attention(seed: int, shape: Shape) -> None:
     """Prompts with and without tokens and prefixes, columns nobody may see, sizes that fill no block."""

@@ -19,6 +19,7 @@ from hpd_core.text.endings import Endings, Read
 from tests.core.families import FAMILIES, VOCABULARY, build_model
 from tests.core.helpers import Prompter, TreeCase, assert_equals_oracle, decode, random_case, random_endings, random_ids
 from tests.core.native import WAYS
+from tests.examples import examples
 
 NEVER = Endings.none(VOCABULARY)
 NOTHING = np.zeros(0, dtype=np.int64)
@@ -140,7 +141,7 @@ def test_accepted_rows_are_those_up_to_the_first_wrong_one(rows: list[list[tuple
 # In the decoder.
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1),
     family=st.sampled_from(FAMILIES),

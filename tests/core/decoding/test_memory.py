@@ -35,6 +35,7 @@ from tests.core.engines import answers, config
 from tests.core.families import VOCABULARY, build_model
 from tests.core.helpers import random_ids
 from tests.core.products import SCHEMAS, products
+from tests.examples import examples
 
 CPU = torch.device("cpu")
 SHAPE = CacheShape(num_layers=2, num_kv_heads=2, key_size=8, value_size=8, dtype=torch.float32, device=CPU)
@@ -155,7 +156,7 @@ def run(decoder: Decoder, prompts: list[Prompt]) -> tuple[list[list[list[int]]],
     return [prompt.tokens for prompt in prompts], finished
 
 
-@settings(deadline=None, max_examples=12)
+@settings(deadline=None, max_examples=examples(12))
 @given(count=st.integers(1, 14), room=st.integers(0, 600))
 def test_where_the_cache_does_not_fit_all_goes_on_with_less(count: int, room: int) -> None:
     limits = EngineConfig(max_prompts_per_cohort=6)
@@ -283,7 +284,7 @@ def test_a_process_that_may_not_have_more_goes_on_with_less() -> None:
 # What admission promises.
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=examples(25))
 @given(count=st.integers(1, 14), slots=st.integers(1, 900), draft=st.sampled_from([0, 24]))
 def test_the_cache_takes_what_was_allowed(count: int, slots: int, draft: int) -> None:
     """But for one prompt alone, and the room by which a block may grow."""

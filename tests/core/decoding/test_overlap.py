@@ -36,6 +36,7 @@ from tests.core.helpers import (
 )
 from tests.core.native import WAYS
 from tests.core.products import SCHEMAS, products
+from tests.examples import examples
 
 LLAMA = build_model("llama")
 attach(LLAMA)
@@ -103,7 +104,9 @@ def overlapping(**options: Any) -> EngineConfig:
 
 
 @settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=examples(30),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(data=st.data(), seed=st.integers(0, 2**32 - 1), layout=st.sampled_from(["tree", "stacked"]))
 @pytest.mark.usefixtures("poison", "device")
@@ -224,7 +227,7 @@ def test_a_prefix_is_taken_when_its_own_step_ends(device: Device) -> None:
         assert_equals_oracle(ORACLE, case, prompt, NEVER)
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(count=st.integers(1, 16), slots=st.integers(1, 400), per_cohort=st.integers(1, 5))
 @pytest.mark.usefixtures("device")
 def test_the_cache_holds_both_steps(count: int, slots: int, per_cohort: int) -> None:

@@ -24,6 +24,7 @@ from hpd_core.text.endings import Endings, Read
 from tests.core.families import VOCABULARY, build_model
 from tests.core.helpers import TreeCase, assert_equals_oracle, decode, random_case, random_endings, random_ids
 from tests.core.native import needs_native
+from tests.examples import examples
 
 NEVER = Endings.none(VOCABULARY)
 LLAMA = build_model("llama")
@@ -259,7 +260,7 @@ def test_a_stream_of_one_prefix_does_not_keep_another_waiting() -> None:
     assert len(finished) <= 6 + 1 + 1, "no more than those before it, and those of its own cohort"
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(data=st.data())
 def test_submissions_that_arrive_at_any_time_are_answered_as_alone(data: st.DataObject) -> None:
     """And fairly: the oldest that waits is in every cohort that is admitted."""

@@ -23,6 +23,7 @@ from hpd_core.native import pointwise
 from hpd_core.native.linear import TiledLinear, choose_by_tiles, gated_mlp, linear, pack, pack_gated
 from hpd_core.text.constraints import StateTable
 from tests.core.native import compiled_for, needs_native, needs_tiles, threads
+from tests.examples import examples
 
 ROWS = st.one_of(st.integers(1, 70), st.sampled_from([127, 300, 1200]))
 """A block has 32; 1,200 of the deepest are more than are computed at once."""
@@ -43,7 +44,7 @@ def assert_rounded(found: Tensor, exact: Tensor, parts: Tensor) -> None:
 
 
 @needs_tiles
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(SEEDS, ROWS, COLUMNS, DEPTHS, st.booleans(), THREADS)
 def test_a_layer(seed: int, rows: int, columns: int, depth: int, has_bias: bool, num_threads: int) -> None:
     torch.manual_seed(seed)
@@ -56,7 +57,7 @@ def test_a_layer(seed: int, rows: int, columns: int, depth: int, has_bias: bool,
 
 
 @needs_tiles
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(SEEDS, ROWS, COLUMNS, DEPTHS, st.sampled_from([32, 64, 160]), st.sampled_from([0.02, 1.0, 30.0]), THREADS)
 def test_an_mlp(
     seed: int, rows: int, columns: int, depth: int, hidden_size: int, scale: float, num_threads: int
@@ -144,7 +145,7 @@ def test_a_processor_without_tiles_says_so(tmp_path: Path) -> None:
 
 
 @needs_tiles
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(SEEDS, ROWS, COLUMNS, DEPTHS, st.booleans(), st.sampled_from([0.2, 3.0, 40.0]), THREADS)
 def test_the_choice_is_that_of_the_logits_written_down(
     seed: int, rows: int, columns: int, depth: int, has_bias: bool, scale: float, num_threads: int

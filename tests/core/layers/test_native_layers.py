@@ -30,6 +30,7 @@ from hpd_core.native.linear import TiledLinear, TiledMLP, pack, pack_gated
 from tests.core.families import FUSED, build_tiled_model
 from tests.core.helpers import Case, decode, decoder_with_constraints, random_case, random_endings, random_ids
 from tests.core.native import layers_at_once, needs_tiles, threads
+from tests.examples import examples
 
 pytestmark = needs_tiles
 
@@ -56,7 +57,7 @@ def read(prompt: Prompt) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("family", FUSED)
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 @given(SEEDS, st.sampled_from([1, 6, 40]), st.sampled_from([1, 2, 3]), st.sampled_from([16, 200, 4096]))
 def test_bit_for_bit_alike(family: str, seed: int, prompts: int, num_threads: int, most_tokens: int) -> None:
     """Biases (Qwen 2), norms of heads (Qwen 3), windows in some layers (Qwen 2) or all (Mistral), several cohorts."""

@@ -14,6 +14,7 @@ from torch import Tensor
 from hpd_core.decoding.next_token import likeliest
 from hpd_core.native.pointwise import add_norm, choose, rotate, swiglu
 from tests.core.native import PROCESSORS, compiled_for, needs_native, threads
+from tests.examples import examples
 
 pytestmark = needs_native
 
@@ -42,7 +43,7 @@ def assert_rounded(found: Tensor, expected: Tensor, parts: Tensor | None = None)
     assert ((found.double() - expected).abs() <= half_a_bit + noise).all()
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(SEEDS, DTYPES, ROWS, SIZES, st.booleans(), st.sampled_from([1e-3, 1.0, 300.0]), THREADS)
 def test_add_norm(
     seed: int, dtype: torch.dtype, rows: int, size: int, adds: bool, scale: float, num_threads: int
@@ -59,7 +60,7 @@ def test_add_norm(
     assert_rounded(found, expected)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(SEEDS, DTYPES, ROWS, st.integers(1, 5), st.integers(1, 40), THREADS)
 def test_rotate(seed: int, dtype: torch.dtype, num_tokens: int, heads: int, half: int, num_threads: int) -> None:
     """Angles of both halves, too, which families may have as they like."""
@@ -74,7 +75,7 @@ def test_rotate(seed: int, dtype: torch.dtype, num_tokens: int, heads: int, half
     assert_rounded(x, straight + turned, straight.abs() + turned.abs())
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(SEEDS, DTYPES, ROWS, SIZES, st.sampled_from([1e-3, 1.0, 30.0, 1e4]), THREADS)
 def test_swiglu(seed: int, dtype: torch.dtype, rows: int, size: int, scale: float, num_threads: int) -> None:
     torch.manual_seed(seed)
@@ -89,7 +90,7 @@ def test_swiglu(seed: int, dtype: torch.dtype, rows: int, size: int, scale: floa
     assert (found[~near].abs() < 1e-29).all()
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(SEEDS, DTYPES, ROWS, st.one_of(st.integers(1, 100), st.just(4099)), st.sampled_from([0.1, 3.0, 100.0]), THREADS)
 def test_choose(seed: int, dtype: torch.dtype, rows: int, size: int, scale: float, num_threads: int) -> None:
     torch.manual_seed(seed)

@@ -23,6 +23,7 @@ from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.text.values import parse_value
 from tests.core.constrained import answer_pattern, text_choices
 from tests.core.native import needs_native
+from tests.examples import examples
 from tests.tiny_model import build_tokenizer, sentencepiece_tokenizer
 
 members = st.lists(
@@ -59,7 +60,7 @@ def token_bytes(tokenizer: Any) -> TokenBytes:
     return TokenBytes(tokenizer, len(tokenizer))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(attribute=attributes(), seed=st.integers(0, 2**32 - 1))
 def test_every_walk_is_an_answer_of_the_type(
     attribute: Attribute, seed: int, token_bytes: TokenBytes, tokenizer: Any
@@ -82,7 +83,7 @@ def test_every_walk_is_an_answer_of_the_type(
     assert value.num_dropped == 0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(attribute=attributes(), data=st.data())
 def test_every_answer_is_a_walk_as_the_tokenizer_writes_it(
     attribute: Attribute, data: st.DataObject, token_bytes: TokenBytes, tokenizer: Any

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from hpd_core import Attribute, CategorySchema, Record, RecordResult, Value, ground
 from hpd_core.text.grounding import MAX_PLACES, Grounder, _fold, _fold_cluster, _is_mark, _words
+from tests.examples import examples
 
 TEXT = Attribute(name="a")
 NUMBER = Attribute(name="n", type="number")
@@ -175,7 +176,7 @@ def test_work_grows_with_the_text_and_no_faster() -> None:
 words = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(before=words, item=words, after=words)
 def test_any_value_between_spaces_is_found_where_it_stands(before: str, item: str, after: str) -> None:
     text = f"{before} {item} {after}"
@@ -188,7 +189,7 @@ def test_any_value_between_spaces_is_found_where_it_stands(before: str, item: st
         assert text[place.start : place.end] == place.text
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(text=st.text(max_size=60), item=st.text(min_size=1, max_size=12))
 def test_places_are_in_the_text_and_do_not_overlap(text: str, item: str) -> None:
     found = Grounder({"f": text}).find(TEXT, item)
@@ -200,7 +201,7 @@ def test_places_are_in_the_text_and_do_not_overlap(text: str, item: str) -> None
         assert left.end <= right.start
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     item=st.text(st.characters(categories=["Lu", "Ll", "Nd"]), min_size=1, max_size=10).filter(
         # Unicode has no way back for a few letters: the capital of the Turkish ı is I.

@@ -27,6 +27,7 @@ from tests.core.helpers import (
     random_ids,
     without_constraints,
 )
+from tests.examples import examples
 
 
 def to_example(prompt: Prompt) -> Example:
@@ -119,7 +120,7 @@ def test_a_single_branch_is_a_plain_causal_row(family: str) -> None:
     np.testing.assert_allclose(found, expected.numpy(), atol=LOGPROB_TOLERANCE)
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(st.integers(0, 10_000), st.sampled_from(["tree", "stacked"]), st.integers(0, 5), st.sampled_from([1, 32]))
 def test_packing_changes_no_gradient(seed: int, kind: str, num_prefix: int, multiple: int) -> None:
     rng = np.random.default_rng(seed)

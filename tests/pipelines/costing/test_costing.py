@@ -30,6 +30,7 @@ from pipelines.costing.strata import allocate, make_strata
 from pipelines.costing.survey import Candidate, Cell, CellCount, Survey, band, row_number
 from pipelines.errors import UsageError
 from pipelines.job.prices import price_table, usd_per_1k
+from tests.examples import examples
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,7 @@ def test_students_quantiles() -> None:
     ]
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     st.lists(st.tuples(st.floats(0, 1e9), st.integers(0, 50)), min_size=1, max_size=30),
     st.integers(0, 400),
@@ -159,7 +160,7 @@ def _survey(sizes: dict[tuple[str, int], int]) -> Survey:
     return Survey(counts, Counter())
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(cells, st.integers(MIN_ROWS, 300), st.integers(0, 3))
 def test_every_row_is_in_one_stratum_and_every_stratum_is_measured_twice(
     sizes: dict[tuple[str, int], int], num_draws: int, seed: int
@@ -348,7 +349,7 @@ def test_deadlines_by_hand() -> None:
     assert long.usd.estimate == pytest.approx(8 * 3.0 * 80.1), "one engine at work, and a whole node of eight is paid"
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.floats(0.01, 1e5), st.floats(0.2, 1000), st.floats(0.1, 1.0))
 def test_the_engines_for_a_deadline_meet_it_and_one_less_would_not(
     work: float, hours: float, utilisation: float

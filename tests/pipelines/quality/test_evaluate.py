@@ -22,6 +22,7 @@ from pipelines.errors import UsageError
 from pipelines.quality.evaluation import evaluate_run
 from pipelines.quality.scoring import Comparison, Counts, Outcome
 from pipelines.store.tables import to_table
+from tests.examples import examples
 from tests.pipelines.commands import ROOT
 
 # One product of a run: its answers, as the single value, several ones, or a status other than "value".
@@ -285,7 +286,7 @@ gold_products = st.lists(
 )
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(15), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(products=gold_products)
 def test_a_run_that_says_what_gold_says_is_perfect(
     products: list[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.store.isolation import Partition, Span, Try, partition
+from tests.examples import examples
 
 
 def search(
@@ -40,7 +41,7 @@ def covered(parts: Partition) -> list[int]:
     return sorted(index for span in [*parts.spans, *parts.given_up] for index in span.indices)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.data())
 def test_few_bad_records_are_found_and_no_other_is_given_up(data: st.DataObject) -> None:
     num_records = data.draw(st.integers(1, 3000))
@@ -54,7 +55,7 @@ def test_few_bad_records_are_found_and_no_other_is_given_up(data: st.DataObject)
     assert num_failures(tries) <= max_attempts + 4 * len(bad)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.integers(1, 3000), st.integers(0, 3000), st.integers(1, 3), st.booleans(), st.integers(0, 9))
 def test_however_much_is_bad_the_search_ends_soon_and_accounts_for_every_record(
     num_records: int, num_bad: int, max_attempts: int, dies: bool, seed: int
@@ -71,7 +72,7 @@ def test_however_much_is_bad_the_search_ends_soon_and_accounts_for_every_record(
     assert num_failures(tries) <= max_attempts + 40 + 16 * 16
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.integers(100, 3000), st.floats(0.005, 0.03), st.integers(0, 99), st.booleans())
 def test_a_shard_with_some_bad_records_everywhere_is_not_given_up_whole(
     num_records: int, share: float, seed: int, dies: bool

@@ -19,6 +19,7 @@ from pipelines.store.folders import Folder
 from pipelines.store.isolation import Span, Try
 from pipelines.store.ledger import History, Ledger
 from pipelines.store.tables import EncodedTable
+from tests.examples import examples
 
 TABLES = ("attributes", "products")
 
@@ -79,7 +80,9 @@ def recover(ledger: Ledger) -> None:
 
 
 @settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=40, deadline=None
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    max_examples=examples(40),
+    deadline=None,
 )
 @given(crashes=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 8)), max_size=8))
 def test_rows_are_published_once_and_whole_wherever_attempts_die(

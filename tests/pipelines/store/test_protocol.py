@@ -21,6 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from pipelines.store.folders import Folder
 from pipelines.store.ledger import Ledger
+from tests.examples import examples
 from tests.pipelines.store.test_ledger import TABLES, CrashError, commit, recover
 
 SHARDS = range(3)
@@ -208,4 +209,4 @@ def drive(ledger: Ledger) -> None:
 
 
 TestProtocol = Protocol.TestCase
-TestProtocol.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
+TestProtocol.settings = settings(max_examples=examples(60), stateful_step_count=20, deadline=None)

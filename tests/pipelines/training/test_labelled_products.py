@@ -24,6 +24,7 @@ from pipelines.training.labelled_products import DataReport, Product, is_held_ou
 from pipelines.training.schema_variants import draw_variant
 from pipelines.training.step_planner import StepPlanner
 from pipelines.training.validation import choose, split_products
+from tests.examples import examples
 from tests.tiny_model import build_tokenizer
 
 TOKENIZER = build_tokenizer()
@@ -256,7 +257,7 @@ def examples_of(planner: StepPlanner, epoch: int) -> list[Example]:
     return [e for step in planner.epoch(epoch) for packs in step.packs for pack in packs for e in pack]
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(
     st.integers(1, 60),
     st.sampled_from(["tree", "stacked", "ar"]),

@@ -29,6 +29,7 @@ from pipelines.training.invented_texts import (
 from pipelines.training.retold_texts import retell
 from pipelines.training.schema_variants import DESCRIPTIONS, draw_variant
 from pipelines.training.specifications import LANGUAGES, SPECIFICATIONS, Specification
+from tests.examples import examples
 from tests.pipelines.commands import ROOT
 
 NOTHING = re.compile("(?!)")
@@ -128,7 +129,7 @@ def test_no_number_is_minus_nothing() -> None:
 
 
 @given(st.integers(0, 100_000))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_what_is_invented_is_taught_as_it_is_stated(seed: int) -> None:
     generator = random.Random(seed)
     asked = draw_asked(SPECIFICATIONS, generator)
