@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.pipelines.trainings import Training
+from tests.pipelines.training.trainings import Training
 
 pytestmark = [
     pytest.mark.gpu,

@@ -21,7 +21,7 @@ from pipelines.catalog.sharding import Piece, Shard
 from pipelines.job.run_plan import PLAN_NAME, Plan, PlannedFile
 from pipelines.store.folders import Folder
 from pipelines.store.tables import ATTRIBUTES, DEAD_LETTER, PRODUCTS, TABLES, to_table
-from tests.pipelines.made_runs import START, shard_metrics
+from tests.pipelines.comparing.made_runs import START, shard_metrics
 
 NUM_ATTRIBUTES = 10
 _SHARD = 50_000

@@ -31,9 +31,9 @@ from pipelines.comparing.pages import render_html, render_markdown
 from pipelines.errors import UsageError
 from tests.pipelines import browser
 from tests.pipelines.commands import ROOT
+from tests.pipelines.comparing.made_runs import ABSENT, INVALID, TRUNCATED, Answer, Row, write_run
 from tests.pipelines.conftest import Workplace, product, products, read_table
 from tests.pipelines.large_runs import compare_apart, expected, write_large_run
-from tests.pipelines.made_runs import ABSENT, INVALID, TRUNCATED, Answer, Row, write_run
 
 
 def of(comparison: RunComparison, attribute: str) -> Any:

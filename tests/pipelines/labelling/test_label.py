@@ -31,8 +31,7 @@ from pipelines.quality.gold import GoldValue, read_gold
 from pipelines.schemas.schema_file import parse_schemas
 from tests.pipelines.commands import ROOT, wait_until
 from tests.pipelines.conftest import SCHEMAS, Workplace, product, products
-from tests.pipelines.ports import free_ports
-from tests.pipelines.served_teacher import (
+from tests.pipelines.labelling.served_teacher import (
     INSTRUCTION,
     Reply,
     TroubleMaker,
@@ -40,6 +39,7 @@ from tests.pipelines.served_teacher import (
     teach_tiny_model,
     transformers_serve,
 )
+from tests.pipelines.ports import free_ports
 
 PRICES = {"price_per_million_input_tokens": 10, "price_per_million_output_tokens": 100}
 

@@ -37,7 +37,7 @@ from pipelines.reporting.sample_draw import draw
 from pipelines.reporting.table_scan import Scored
 from pipelines.store.ledger import Ledger
 from tests.pipelines.commands import ROOT
-from tests.pipelines.report_run import HOSTILE, START, Answer, Product, hostile_products, metrics, write_run
+from tests.pipelines.reporting.made_runs import HOSTILE, START, Answer, Product, hostile_products, metrics, write_run
 
 
 def coffee(number: int, **changes: Any) -> Product:

@@ -12,7 +12,7 @@ from pipelines.reporting.gather import Wishes, gather
 from pipelines.reporting.page import render_html
 from tests.pipelines.browser import NoBrowserError, Page, missing, open_browser
 from tests.pipelines.commands import wait_until
-from tests.pipelines.report_run import Answer, Product, hostile_products, metrics, write_run
+from tests.pipelines.reporting.made_runs import Answer, Product, hostile_products, metrics, write_run
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
 

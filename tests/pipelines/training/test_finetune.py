@@ -30,7 +30,7 @@ from pipelines.training.labelled_products import is_held_out
 from pipelines.training.trained_weights import TrainedModel
 from tests.pipelines.commands import ROOT, wait_until
 from tests.pipelines.kills import Kill, KilledRun
-from tests.pipelines.trainings import Training
+from tests.pipelines.training.trainings import Training
 
 
 @pytest.fixture

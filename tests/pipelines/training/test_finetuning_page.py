@@ -18,7 +18,7 @@ import yaml
 from pipelines.quality.gold import read_gold
 from tests.pipelines.commands import ROOT
 from tests.pipelines.conftest import Workplace, product
-from tests.pipelines.served_teacher import TroubleMaker, right_answer
+from tests.pipelines.labelling.served_teacher import TroubleMaker, right_answer
 
 
 def sections() -> dict[str, str]:
