@@ -39,20 +39,19 @@ class _Frozen(BaseModel):
 
 
 class Attribute(_Frozen):
-    """One attribute to extract.
+    """One attribute to extract."""
 
-    `values` lists what an enum may hold. `unit` is the unit a number is wanted in, shown to the model.
-    `multiple` asks for a JSON array. `max_value_tokens` overrides the engine's K_max for this attribute
-    (for an array it counts the whole array).
-    """
-
-    name: str = Field(min_length=1)
-    description: str | None = None
-    type: AttributeType = "string"
-    values: tuple[str, ...] | None = None
-    unit: str | None = None
-    multiple: bool = False
-    max_value_tokens: int | None = Field(default=None, ge=1)
+    name: str = Field(min_length=1, description="what it is called: in the prompt, and in the tables")
+    description: str | None = Field(default=None, description="what it means, for the model to read")
+    type: AttributeType = Field(default="string", description="what its value has to be")
+    values: tuple[str, ...] | None = Field(default=None, description="what an enum may hold")
+    unit: str | None = Field(default=None, description="the unit a number is wanted in; shown to the model")
+    multiple: bool = Field(default=False, description="several values, as a JSON array")
+    max_value_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        description="instead of engine.max_value_tokens, for this attribute; of an array, all of it is counted",
+    )
 
     @model_validator(mode="before")
     @classmethod

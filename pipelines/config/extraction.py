@@ -20,7 +20,10 @@ class _Section(BaseModel):
 class InputConfig(_Section):
     """Where the catalog is and which of its columns the job reads."""
 
-    path: tuple[str, ...] = Field(description="a file, a folder, a glob, or a list of them; local or any fsspec URI")
+    path: tuple[str, ...] = Field(
+        description="a file, a folder (searched in depth, names with _ or . skipped), a glob, or a list of them; local "
+        "or any fsspec URI"
+    )
     format: Literal["auto", "parquet", "jsonl"] = Field("auto", description="'auto': by the file's ending")
     id: str | None = Field(None, description="column with the product id; without it: '<file name>:<row>'")
     category: str = Field("category", description="column that names the product's category")
@@ -94,10 +97,20 @@ class ActorConfig(_Section):
 
     min: int = Field(1, ge=1, description="actors kept from the start")
     max: int = Field(1, ge=1, description="actors at most")
-    num_gpus: float | None = Field(None, ge=0, description="GPUs of an actor; by default 1 if the cluster has any")
+    num_gpus: float | None = Field(
+        None,
+        ge=0,
+        description="GPUs of an actor; by default 1 (or engine.tensor_parallel) if the cluster has any when the job "
+        "starts",
+    )
     num_cpus: float = Field(1, gt=0, description="CPUs that Ray reserves for an actor")
     num_threads: int | None = Field(None, ge=1, description="torch threads; by default the node's CPUs / actors.max")
-    max_in_flight: int = Field(2, ge=1, description="shards that an actor has in its engine at once")
+    max_in_flight: int = Field(
+        2,
+        ge=1,
+        description="shards that an actor has in its engine at once; more where shards are so small that two do not "
+        "fill it",
+    )
 
     @model_validator(mode="after")
     def _check_range(self) -> ActorConfig:
@@ -127,20 +140,30 @@ class RetryConfig(_Section):
 class CostConfig(_Section):
     """What the machines cost. On EC2 they say themselves what they are; what is set here counts first."""
 
-    instance_type: str | None = Field(None, min_length=1, description="kind of machine, for the price table")
+    instance_type: str | None = Field(
+        None, min_length=1, description="kind of machine, for the price table, e.g. g6e.48xlarge"
+    )
     market: Literal["on-demand", "spot"] | None = Field(None, description="how it is bought")
     usd_per_hour: float | None = Field(None, ge=0, description="price of a whole machine, instead of the table's")
-    max_usd: float | None = Field(None, gt=0, description="the run stops when its engines have cost so much")
+    max_usd: float | None = Field(
+        None,
+        gt=0,
+        description="the run stops when its engines have cost so much; looked at whenever a shard is committed, so "
+        "what is under way then comes on top",
+    )
 
 
 class JobConfig(_Section):
     """One extraction job."""
 
     run_id: str | None = Field(None, pattern=r"^[\w.-]+$", description="name of the run; by default made from the time")
-    input: InputConfig
+    input: InputConfig = Field(description="the catalog")
     schemas: str = Field(description="YAML file with the attributes of every category")
     output: str = Field(description="folder of this run, and of no other; local or any fsspec URI")
-    model: str = Field("smollm2", description="hub id, local folder, or an embedded model's name")
+    model: str = Field(
+        "smollm2",
+        description="hub id, folder (local or any fsspec URI, copied to each node once), or an embedded model's name",
+    )
     base: str | None = Field(
         None,
         description="output folder of an earlier, finished run: what has not changed since is taken over from it; "
@@ -152,13 +175,14 @@ class JobConfig(_Section):
     adapter: str | None = Field(None, description="LoRA adapter in peft's format: local folder, fsspec URI or hub id")
     decoding: Literal["hpd", "ar", "made-up"] = Field(
         "hpd",
-        description="'hpd'; 'ar': the plain autoregressive baseline; 'made-up': no model, answers that mean nothing",
+        description="'hpd'; 'ar': the plain autoregressive baseline, to compare with; 'made-up': no model, answers "
+        "drawn from a hash that mean nothing, to measure everything else (`model_id` says so)",
     )
     engine: EngineConfig = Field(default_factory=EngineConfig, description="how the engine decodes")
-    shards: ShardConfig = Field(default_factory=ShardConfig)
-    actors: ActorConfig = Field(default_factory=ActorConfig)
-    retries: RetryConfig = Field(default_factory=RetryConfig)
-    cost: CostConfig = Field(default_factory=CostConfig)
+    shards: ShardConfig = Field(default_factory=ShardConfig, description="how the catalog is cut")
+    actors: ActorConfig = Field(default_factory=ActorConfig, description="the pool of engines")
+    retries: RetryConfig = Field(default_factory=RetryConfig, description="how often what fails is tried again")
+    cost: CostConfig = Field(default_factory=CostConfig, description="what the machines cost, and the budget")
     max_dead_letter_share: float = Field(
         0.0, ge=0, le=1, description="share of dead-lettered rows above which the exit code is 3"
     )

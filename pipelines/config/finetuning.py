@@ -53,24 +53,24 @@ class LabelPolicy(_Section):
 class LoraSettings(_Section):
     """The adapter's shape (peft's LoraConfig)."""
 
-    rank: int = Field(16, ge=1)
+    rank: int = Field(16, ge=1, description="rank of the update")
     alpha: float = Field(32, gt=0, description="the update is scaled by alpha / rank")
-    dropout: float = Field(0.0, ge=0, lt=1)
+    dropout: float = Field(0.0, ge=0, lt=1, description="share of the inputs that the adapter does not see")
     target_modules: str | tuple[str, ...] = Field("all-linear", description="names of the layers that get an adapter")
 
 
 class OptimizerConfig(_Section):
     """AdamW with linear warm-up and cosine decay; weights of the update are kept in float32."""
 
-    epochs: float = Field(3, gt=0)
+    epochs: float = Field(3, gt=0, description="times that every example is seen; may be a fraction")
     learning_rate: float = Field(1e-3, gt=0, description="at its highest; about 10 times less for method 'full'")
-    final_learning_rate_share: float = Field(0.05, ge=0, le=1)
+    final_learning_rate_share: float = Field(0.05, ge=0, le=1, description="what is left of it at the end")
     warmup_share: float = Field(0.05, ge=0, lt=1, description="of all steps")
-    weight_decay: float = Field(0.0, ge=0)
-    betas: tuple[float, float] = (0.9, 0.99)
-    max_gradient_norm: float = Field(1.0, gt=0)
-    label_smoothing: float = Field(0.0, ge=0, lt=1)
-    documents_per_step: int = Field(16, ge=1, description="over all workers")
+    weight_decay: float = Field(0.0, ge=0, description="of AdamW")
+    betas: tuple[float, float] = Field((0.9, 0.99), description="of AdamW")
+    max_gradient_norm: float = Field(1.0, gt=0, description="larger gradients are scaled down to it")
+    label_smoothing: float = Field(0.0, ge=0, lt=1, description="share of the target that goes to all tokens alike")
+    documents_per_step: int = Field(16, ge=1, description="products in a step, over all workers")
     max_tokens_per_pack: int = Field(2048, ge=64, description="tokens of one forward; bounds the memory")
     gradient_checkpointing: bool = Field(False, description="less memory, a forward more")
 
@@ -80,14 +80,14 @@ class ValidationConfig(_Section):
 
     share: float = Field(0.1, ge=0, lt=1, description="of the products, chosen by a hash of their text")
     max_products: int = Field(128, ge=1, description="products decoded in one evaluation")
-    evaluations_per_epoch: float = Field(1, gt=0)
+    evaluations_per_epoch: float = Field(1, gt=0, description="how often they are decoded and scored")
     patience: int | None = Field(None, ge=1, description="evaluations without a better F1 after which training stops")
 
 
 class ScalingSection(_Section):
     """Where it runs: Ray Train workers, each with a copy of the model (data parallel)."""
 
-    num_workers: int = Field(1, ge=1)
+    num_workers: int = Field(1, ge=1, description="one a GPU; on CPUs, one with all cores is best")
     use_gpu: bool | None = Field(None, description="by default, if the cluster has a GPU for every worker")
     num_cpus: float = Field(1, gt=0, description="CPUs that Ray reserves for a worker")
     num_threads: int | None = Field(None, ge=1, description="torch threads of a worker without GPU; default: all")
@@ -97,21 +97,25 @@ class ScalingSection(_Section):
 class FinetuneConfig(_Section):
     """One fine-tuning."""
 
-    datasets: tuple[DatasetConfig, ...] = Field(min_length=1)
+    datasets: tuple[DatasetConfig, ...] = Field(
+        min_length=1, description="products with their answers; a category is trained on the schema of its own data set"
+    )
     output: str = Field(min_length=1, description="folder of this run, and of no other; local or s3://...")
     model: str = Field("smollm2", min_length=1, description="hub id, local folder, or an embedded model's name")
     adapter: str | None = Field(None, description="folder of an adapter to continue from; decides the adapter's shape")
     layout: TrainedLayout = Field("tree", description="'tree', 'stacked' or 'ar': what the model is to decode with")
-    method: Literal["lora", "full"] = "lora"
-    seed: int = 0
+    method: Literal["lora", "full"] = Field("lora", description="an adapter, or all weights")
+    seed: int = Field(0, description="of order, variants and new weights")
     engine: EngineConfig = Field(
         default_factory=EngineConfig, description="as in the extraction job; stack_size is the largest J of 'stacked'"
     )
-    labels: LabelPolicy = Field(default_factory=LabelPolicy)
-    lora: LoraSettings = Field(default_factory=LoraSettings)
-    optimizer: OptimizerConfig = Field(default_factory=OptimizerConfig)
-    validation: ValidationConfig = Field(default_factory=ValidationConfig)
-    scaling: ScalingSection = Field(default_factory=ScalingSection)
+    labels: LabelPolicy = Field(default_factory=LabelPolicy, description="what is made of the labels")
+    lora: LoraSettings = Field(default_factory=LoraSettings, description="the adapter's shape")
+    optimizer: OptimizerConfig = Field(default_factory=OptimizerConfig, description="how the weights are moved")
+    validation: ValidationConfig = Field(
+        default_factory=ValidationConfig, description="products that are decoded, not trained on"
+    )
+    scaling: ScalingSection = Field(default_factory=ScalingSection, description="processes and devices")
     checkpoint_minutes: float = Field(5, gt=0, description="at most so much work is lost when the process dies")
     log_seconds: float = Field(10, gt=0, description="seconds between progress lines")
 

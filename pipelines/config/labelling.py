@@ -48,9 +48,9 @@ class _Section(BaseModel):
 class OpenAITeacherConfig(_Section):
     """A teacher behind an OpenAI-compatible endpoint."""
 
-    kind: Literal["openai"]
+    kind: Literal["openai"] = Field(description="this teacher")
     base_url: str = Field(description="up to and including /v1")
-    model: str = Field(min_length=1)
+    model: str = Field(min_length=1, description="the model's name at the endpoint")
     api_key_env: str | None = Field(None, description="environment variable with the key; none: no key is sent")
     instruction: str = Field(TEACHER_INSTRUCTION, description="with {attributes} and {documents}, once each")
     system: str | None = Field(None, description="system message")
@@ -117,7 +117,7 @@ class OpenAITeacherConfig(_Section):
 class SelfTeacherConfig(_Section):
     """The model itself, by ordinary autoregressive decoding (self-supervision)."""
 
-    kind: Literal["self"]
+    kind: Literal["self"] = Field(description="this teacher")
     model: str = Field("smollm2", min_length=1, description="hub id, local folder, or an embedded model's name")
     adapter: str | None = Field(None, description="peft adapter for it: local folder, any fsspec URI, or a hub id")
     engine: EngineConfig = Field(default_factory=EngineConfig, description="how it decodes; the layout is ignored")
@@ -131,10 +131,10 @@ class SelfTeacherConfig(_Section):
 class LabelConfig(_Section):
     """One labelling job."""
 
-    input: InputConfig
+    input: InputConfig = Field(description="the catalog, as in the extraction job")
     schemas: str = Field(min_length=1, description="YAML file with the attributes of every category")
     output: str = Field(min_length=1, description="the gold file that is written: a local .jsonl path")
-    teacher: Annotated[OpenAITeacherConfig | SelfTeacherConfig, Field(discriminator="kind")]
+    teacher: Annotated[OpenAITeacherConfig | SelfTeacherConfig, Field(discriminator="kind", description="who answers")]
     sample: int | None = Field(None, ge=1, description="label this many rows, drawn at random, instead of all")
     seed: int = Field(0, description="of the sample; a larger sample with the same seed holds the smaller one")
     require_evidence: bool = Field(False, description="drop a text or number that does not stand in the product text")
