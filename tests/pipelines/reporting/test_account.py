@@ -1,0 +1,183 @@
+"""The account of a run: the engines' time and tokens, its dollars, and each category's share of them."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+
+import pytest
+
+from pipelines.job.prices import usd_per_1k
+from pipelines.reporting import formats
+from pipelines.reporting.facts import Facts
+from pipelines.reporting.page import render_html, render_markdown
+from tests.pipelines.reporting.made_runs import START, metrics, write_run
+from tests.pipelines.reporting.reports import change_metrics, coffee, facts_of, page_text
+
+
+def test_the_engines_time(facts: Facts) -> None:
+    account = facts.account
+    assert account is not None
+    time = account.time
+    assert (time.billed, time.load, time.busy, time.retry, time.prefix) == (180, 30, 105, 10, 6)
+    assert time.idle == 35
+    assert time.overhead == 75
+    assert account.wall_seconds == 180, "the pause is no wall time"
+    assert (account.engines, account.mean_engines, account.retries) == (2, 1, 1)
+    assert account.ended_at - account.started_at == datetime.timedelta(seconds=1080)
+    assert account.started_at == START
+    assert account.decoded == 5, "one of six products was taken over"
+    assert account.products_per_second == pytest.approx(5 / 180)
+    assert account.progress == ((0, 0), (120, 3), (1080, 6))
+    assert (account.bytes_read, account.bytes_written) == (2000, 20)
+
+
+def test_the_money(facts: Facts) -> None:
+    money = facts.account.money  # type: ignore[union-attr]
+    assert money is not None
+    assert money.billed == pytest.approx(180 * 3.6 / 3600)
+    assert money.useful == pytest.approx(105 * 3.6 / 3600)
+    assert money.overhead == pytest.approx(75 * 3.6 / 3600)
+    assert money.per_1k == pytest.approx(0.18 / 5 * 1000)
+    assert (money.usd_per_hour, money.sources, money.priced_afterwards) == (pytest.approx(3.6), ("a table",), False)
+
+
+def test_tokens_by_kind(facts: Facts) -> None:
+    assert facts.account.tokens == {  # type: ignore[union-attr]
+        "prefix_tokens_computed": 20,
+        "prefix_tokens_reused": 40,
+        "document_tokens": 120,
+        "key_tokens": 40,
+        "value_tokens": 40,
+    }
+
+
+def test_the_cost_of_a_category_is_its_share_of_the_work(facts: Facts) -> None:
+    coffees, shoes = facts.categories
+    assert (coffees.category, coffees.products, coffees.decoded, coffees.dead_letters) == ("Coffee", 3, 2, 1)
+    assert (shoes.category, shoes.products, shoes.decoded, shoes.dead_letters) == ("Shoes", 3, 3, 0)
+    assert (coffees.engine_seconds, shoes.engine_seconds) == (6, 3)
+    assert coffees.share == pytest.approx(2 / 3)
+    assert coffees.usd == pytest.approx(2 / 3 * 105 * 3.6 / 3600)
+    assert coffees.usd + shoes.usd == pytest.approx(0.105)  # type: ignore[operator]
+    assert coffees.usd_per_1k == pytest.approx(coffees.usd / 2 * 1000)  # type: ignore[operator]
+    # Peru at 0.4, of each product; a truth value is no value that should stand somewhere, "Nobody" is one.
+    assert (coffees.values, coffees.absent, coffees.doubtful, coffees.ungrounded) == (6, 3, 3, 0)
+    assert (shoes.values, shoes.absent, shoes.doubtful, shoes.ungrounded) == (9, 0, 6, 3)
+
+
+def test_the_papers_price(tmp_path: Path) -> None:
+    """$30.13 an hour for 8 GPUs at 6.28 products/s each: $0.167 per 1,000 products."""
+    seconds = 10 / 6.28
+    run = write_run(tmp_path, [[coffee(number) for number in range(10)]], [metrics(0, seconds, busy_seconds=1.0)])
+    account = facts_of(run, usd_per_hour=30.13 / 8).account
+    assert account is not None
+    assert account.money is not None
+    assert account.money.per_1k == pytest.approx(usd_per_1k(30.13 / 8, 6.28))
+    assert formats.usd(account.money.per_1k) == "$0.167"
+
+
+def test_a_price_afterwards_is_of_all_shards(run: Path) -> None:
+    money = facts_of(run, usd_per_hour=36.0).account.money  # type: ignore[union-attr]
+    assert money is not None
+    assert money.billed == pytest.approx(1.8)
+    assert (money.priced_afterwards, money.sources) == (True, ("--usd-per-hour",))
+
+
+def test_no_price_is_no_zero(tmp_path: Path) -> None:
+    run = write_run(tmp_path, [[coffee(0)]], [metrics(0, 60, busy_seconds=30.0)])
+    facts = facts_of(run)
+    assert facts.account is not None
+    assert facts.account.money is None
+    assert facts.categories[0].usd is None
+    page = render_html(facts)
+    assert "no price set" in page
+    assert "--usd-per-hour" in page
+    assert "$0<" not in page
+
+
+def test_a_price_of_zero_is_a_price(tmp_path: Path) -> None:
+    run = write_run(tmp_path, [[coffee(0)]], [metrics(0, 60, busy_seconds=30.0, price_per_hour=0.0)])
+    facts = facts_of(run)
+    assert facts.account.money.billed == 0  # type: ignore[union-attr]
+    assert facts.categories[0].usd == 0
+    page = render_html(facts)
+    assert "no price set" not in page
+    assert "$0<" in page
+
+
+def test_shards_without_a_price_are_left_out_of_the_dollars(tmp_path: Path) -> None:
+    rows = [metrics(0, 60, busy_seconds=30.0, price_per_hour=3600.0), metrics(60, 120, busy_seconds=30.0)]
+    facts = facts_of(write_run(tmp_path, [[coffee(0), coffee(1)], [coffee(2)]], rows))
+    money = facts.account.money  # type: ignore[union-attr]
+    assert (money.billed, money.shards, money.decoded, money.per_1k) == (60, 1, 2, 30_000)  # type: ignore[union-attr]
+    assert any("1 of 2 shards have no price" in note for note in facts.notes)
+
+
+def test_dollars_of_shards_with_other_prices_are_the_same_wherever_they_stand(run: Path) -> None:
+    # 120 s at $36 an hour (load 30, busy 60, retry 10, idle 20), 60 s at $3.60 (busy 45, idle 15).
+    change_metrics(run, 0, price_per_hour=36.0)
+    facts = facts_of(run)
+    money = facts.account.money  # type: ignore[union-attr]
+    assert money is not None
+    assert (money.billed, money.useful, money.load) == pytest.approx((1.26, 0.645, 0.3))
+    assert (money.retry, money.idle) == pytest.approx((0.1, 0.215))
+    assert money.useful + money.load + (money.retry or 0) + money.idle == pytest.approx(money.billed)
+    assert money.usd_per_hour == pytest.approx(1.26 / 180 * 3600)
+    # Coffee: 6 s in the dear shard; Shoes: 1 s in it, 2 s in the other.
+    coffees, shoes = facts.categories
+    assert coffees.usd == pytest.approx(0.645 * 6 * 36 / (6 * 36 + 36 + 2 * 3.6))
+    assert coffees.usd + shoes.usd == pytest.approx(money.useful)  # type: ignore[operator]
+    text, page = render_markdown(facts), page_text(facts)
+    for part in (money.billed, money.useful, money.load, money.retry, money.idle):
+        assert formats.usd(part) in page
+        assert formats.usd(part) in text
+
+
+def test_dollars_of_some_shards_are_of_their_products_alone(run: Path) -> None:
+    change_metrics(run, 1, price_per_hour=None)
+    facts = facts_of(run)
+    money = facts.account.money  # type: ignore[union-attr]
+    assert money is not None
+    assert (money.billed, money.useful) == pytest.approx((0.12, 0.06))
+    coffees, shoes = facts.categories
+    # Of the first shard's seven seconds, six for two coffees and one for a shoe.
+    assert (coffees.usd, shoes.usd) == pytest.approx((0.06 * 6 / 7, 0.06 / 7))
+    assert (coffees.usd_per_1k, shoes.usd_per_1k) == pytest.approx((0.06 * 6 / 7 / 2 * 1000, 0.06 / 7 * 1000))
+    change_metrics(run, 0, price_per_hour=None)
+    change_metrics(run, 1, price_per_hour=3.6)
+    coffees, shoes = facts_of(run).categories
+    assert (coffees.usd, shoes.usd) == (None, pytest.approx(0.045)), "no coffee was decoded at a price"
+
+
+def test_an_engine_that_computed_longer_than_its_bill_makes_no_negative_dollars(run: Path) -> None:
+    for shard in (0, 1):
+        change_metrics(run, shard, billed_seconds=40.0)
+    facts = facts_of(run)
+    account, money = facts.account, facts.account.money  # type: ignore[union-attr]
+    assert account is not None
+    assert money is not None
+    assert (account.time.billed, account.time.retry, account.time.idle) == (135, 0, 0)
+    assert (money.billed, money.useful, money.overhead) == pytest.approx((0.135, 0.105, 0.03))
+    assert (money.retry, money.idle) == pytest.approx((0, 0))
+    assert money.usd_per_hour == pytest.approx(3.6)
+
+
+def test_shards_at_the_same_time_are_one_wall(tmp_path: Path) -> None:
+    rows = [
+        metrics(0, 100, busy_seconds=90.0, actor_id="a"),
+        metrics(10, 110, busy_seconds=90.0, actor_id="b"),
+        # Billed from its engine's start on, which was before the shard.
+        metrics(150, 160, busy_seconds=10.0, actor_id="c", billed_seconds=30.0),
+    ]
+    account = facts_of(write_run(tmp_path, [[coffee(0)], [coffee(1)], [coffee(2)]], rows)).account
+    assert account is not None
+    assert account.wall_seconds == 110 + 30
+    assert (account.time.billed, account.time.idle, account.time.retry) == (230, 40, None)
+
+
+def test_a_failed_try_beside_other_work_is_not_counted_twice(tmp_path: Path) -> None:
+    row = metrics(0, 100, busy_seconds=80.0, load_seconds=5.0, retry_seconds=50.0)
+    time = facts_of(write_run(tmp_path, [[coffee(0)]], [row])).account.time  # type: ignore[union-attr]
+    assert (time.retry, time.idle) == (15, 0)
+    assert time.load + time.busy + (time.retry or 0) + time.idle == time.billed

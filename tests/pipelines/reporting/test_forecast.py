@@ -1,0 +1,103 @@
+"""The forecast beside what came true, and where no verdict can be given."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from pipelines.reporting.page import render_html
+from tests.pipelines.reporting.made_runs import metrics, write_run
+from tests.pipelines.reporting.reports import ask, change_metrics, coffee, facts_of, forecast, verdicts
+
+
+def test_the_forecast_beside_what_came_true(decoded_run: Path) -> None:
+    run = decoded_run
+    place = run.with_name("run.pilot")
+    place.mkdir()
+    (place / "forecast.json").write_bytes(forecast(dead_rows=1).to_json())
+    facts = facts_of(run)
+    expected = facts.forecast
+    assert expected is not None
+    assert expected.is_comparable
+    lines = {line.what: line for line in expected.lines}
+    cost = lines["Cost"]
+    # Fixed: 2 engines x (15 s + 3 s / 0.5) = 42 s; work: 99 / 0.5 = 198 s, 180 to 200.
+    assert (cost.estimate, cost.low, cost.high) == pytest.approx((0.240, 0.222, 0.242))
+    assert (cost.actual, cost.is_inside) == (pytest.approx(0.18), False)
+    work = lines["of them computing for products"]
+    assert (work.actual, work.is_inside) == (pytest.approx(99 / 3600), True), "busy less the prefixes"
+    assert lines["Engine hours"].actual == pytest.approx(180 / 3600)
+    by_row = lines["Cost of 1,000 rows that can be extracted"]
+    assert (by_row.estimate, by_row.actual) == pytest.approx((0.24 / 6 * 1000, 0.18 / 6 * 1000)), (
+        "of seven, one is empty"
+    )
+    (category,) = expected.categories
+    assert (category.what, category.actual, category.is_inside) == ("Coffee", pytest.approx(6 / 3600), False)
+    page = render_html(facts)
+    assert ">outside<" in page
+    assert ">inside<" in page
+    assert "engines wait half of their time" in page
+    assert facts.outlook is not None
+    assert facts.outlook.engines_per_node == 4
+    # Priced afterwards, both sides are.
+    repriced = {line.what: line for line in facts_of(run, usd_per_hour=36.0).forecast.lines}  # type: ignore[union-attr]
+    assert (repriced["Cost"].estimate, repriced["Cost"].actual) == pytest.approx((2.4, 1.8))
+
+
+def test_a_forecast_of_other_rows_gets_no_verdict(run: Path, tmp_path: Path) -> None:
+    other = dataclasses.replace(forecast(rows=1000, usd=None), device="a large GPU")
+    (tmp_path / "f.json").write_bytes(other.to_json())
+    expected = facts_of(run, forecast=str(tmp_path / "f.json")).forecast
+    assert expected is not None
+    assert not expected.is_comparable
+    assert "Cost" not in {line.what for line in expected.lines}
+    assert any("of 1,000 rows, the run took 7" in note for note in expected.notes)
+    assert any("for a large GPU, the run was on cpu" in note for note in expected.notes)
+    assert ">outside<" not in render_html(facts_of(run, forecast=str(tmp_path / "f.json")))
+
+
+def test_no_verdict_where_the_run_is_another_one_than_was_forecast(decoded_run: Path) -> None:
+    assert verdicts(decoded_run, forecast())[1] == {True, False}
+    found, inside = verdicts(decoded_run, dataclasses.replace(forecast(), device="a large GPU"))
+    assert (found.is_comparable, inside) == (False, {None}), "another machine"
+    change_metrics(decoded_run, 0, price_per_hour=None)
+    found, inside = verdicts(decoded_run, forecast())
+    assert (found.is_comparable, inside) == (False, {None}), "some shards' dollars"
+    assert any("lack metrics or a price" in note for note in found.notes)
+    by_row = next(line for line in found.lines if line.what.startswith("Cost of 1,000"))
+    assert by_row.actual is None, "some shards' dollars by all shards' rows"
+
+
+def test_no_verdict_on_a_run_that_took_products_over(run: Path) -> None:
+    found, inside = verdicts(run, forecast())
+    assert (found.is_comparable, inside) == (False, {None})
+    assert any("1 products were taken over" in note for note in found.notes)
+
+
+def test_a_forecast_for_a_machine_of_the_data_sheets_is_of_that_machine(tmp_path: Path) -> None:
+    engine = {"model_id": "tiny", "layout": "tree", "device_name": "NVIDIA L40S"}
+    run = write_run(tmp_path, [[coffee(0)]], [metrics(0, 10, busy_seconds=9.0)], engine=engine)
+    found, _ = verdicts(run, dataclasses.replace(forecast(rows=1), device="L40S"))
+    assert found.is_comparable
+    assert found.notes == ()
+
+
+def without_engines() -> str:
+    return json.dumps(json.loads(forecast().to_json()) | {"engines": 0})
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "{}", without_engines()])
+def test_a_broken_forecast_at_the_usual_place_is_left_out(run: Path, content: str) -> None:
+    place = run.with_name("run.pilot")
+    place.mkdir()
+    (place / "forecast.json").write_text(content)
+    facts = facts_of(run)
+    assert facts.forecast is None
+    assert any("The forecast is left out" in note for note in facts.notes)
+    assert render_html(facts)
+    code, text = ask(run, "--forecast", place / "forecast.json")
+    assert code == 2, "one that was named must be one"
+    assert len(text.strip().splitlines()) == 1

@@ -1,0 +1,77 @@
+"""The page, the JSON and the Markdown hold the same, whatever there is much of."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from pipelines.reporting import formats
+from pipelines.reporting.page import render_html, render_json, render_markdown
+from tests.pipelines.reporting.reports import facts_of, forecast, page_text, verdicts, write_gold
+
+
+def test_json_holds_what_the_page_shows(run: Path, tmp_path: Path) -> None:
+    gold = write_gold(tmp_path / "gold.jsonl", {"c0": "Peru", "c1": "Chile"})
+    facts = facts_of(run, gold=str(gold))
+    data, page, text = json.loads(render_json(facts)), render_html(facts), render_markdown(facts)
+    assert data["account"]["money"]["per_1k"] == pytest.approx(36)
+    for shown in (
+        formats.usd(data["account"]["money"]["billed"]),
+        formats.usd(data["account"]["money"]["per_1k"]),
+        formats.hours(data["account"]["time"]["billed"]),
+        formats.number(data["account"]["products_per_second"]),
+        formats.rate(data["quality"]["f1"]["value"]),
+        formats.usd(data["categories"][0]["usd"]),
+        formats.usd(data["outlook"]["deadlines"][0]["usd"]),
+    ):
+        assert shown in page
+        assert shown in text
+    assert data["sample"]["products"][0]["fields"][0]["segments"][0]["text"]
+    assert data["account"]["started_at"] == "2026-11-01T12:00:00+00:00"
+
+
+def test_markdown_holds_what_the_page_shows(decoded_run: Path, tmp_path: Path) -> None:
+    place = decoded_run.with_name("run.pilot")
+    place.mkdir()
+    (place / "forecast.json").write_bytes(forecast().to_json())
+    gold = write_gold(tmp_path / "gold.jsonl", {"c0": "Peru", "c1": "Chile", "c3": None})
+    facts = facts_of(decoded_run, gold=str(gold), compare=[str(decoded_run)])
+    text = render_markdown(facts)
+    quality, expected = facts.quality, facts.forecast
+    assert quality is not None
+    assert expected is not None
+    for rate in (quality.precision, quality.recall, quality.f1):
+        assert f"{rate.value:.3f} \\[{rate.low:.3f}, {rate.high:.3f}\\]" in text
+    for shown in ("| inside |", "| outside |", "Assumed, not measured:", *expected.assumed, "10 steps", "2 engines"):
+        assert shown in text
+    assert f"| absent ones that got a value | {formats.share(quality.hallucination_rate)} |" in text
+    assert "| 0.25 – 0.50 | 3 | 33.3% |" in text
+    assert f"| Coffee | {formats.hours(7)} | {formats.hours(6.5)} – {formats.hours(8)} |" in text
+    assert f"{formats.size(2000)} read" in text
+    assert "J, the products in a prompt" in text
+
+
+def test_many_categories_do_not_make_a_page_without_end(decoded_run: Path) -> None:
+    facts, found = facts_of(decoded_run), []
+    first = facts.categories[0]
+    for number in range(5000):
+        found.append(dataclasses.replace(first, category=f"Category {number}"))
+    expected, _ = verdicts(decoded_run, forecast())
+    lines = tuple(dataclasses.replace(expected.categories[0], what=f"Category {number}") for number in range(5000))
+    facts = dataclasses.replace(
+        facts, categories=tuple(found), forecast=dataclasses.replace(expected, categories=lines)
+    )
+    page, text = page_text(facts), render_markdown(facts)
+    for shown in (page, text):
+        assert shown.count("Category 299 ") == 2
+        assert "Category 300 " not in shown
+        assert shown.count("4,700 others") == 2
+        assert formats.number(4700 * first.products) in shown
+        assert formats.usd(4700 * (first.usd or 0)) in shown
+        assert formats.hours(4700 * 7.0) in shown
+        assert "All are in report.json." in shown
+    assert len(render_html(facts)) < 600_000
+    assert len(json.loads(render_json(facts))["categories"]) == 5000
