@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from bench.workloads.workload import ForcedRecord
-from hpd_core.decoding.cohort import UNSEEN
+from hpd_core.decoding.cohort_cache import UNSEEN
 from hpd_core.layout import PUBLIC, visible
 
 

@@ -1,1 +1,24 @@
-"""The decoder: prompts and branches in, tokens out. It knows nothing of products."""
+"""The decoder: prompts in, the tokens of their values out. It knows nothing of products.
+
+The words that every file here uses:
+
+    trunk       the tokens of a prompt that all of its values see: the prefix, which prompts of a category share, and
+                the document
+    branch      an open end of the prompt: a key behind the trunk, and the value that grows behind the key
+    scope       who sees a token: everybody (PUBLIC), or only the branch that it belongs to (hpd_core/layout.py)
+    cohort      prompts that were admitted together; they share one block of KV cache and run in lock-step, each step
+                one more token for every value that is not finished
+    own tokens  what a prompt has behind its prefix
+    live        said of a value that is not finished
+    draft       tokens guessed ahead of a value, fed beside its last one and kept where the model agrees
+
+A prompt's way, and the file that has each part of it:
+
+    admit    Scheduler picks waiting prompts and makes them a cohort            scheduler.py, cohort.py
+    prefill  the cohort feeds its prompts' own tokens, some columns a step      prefill.py
+    decode   the cohort feeds the last token of every live value                value_states.py, drafts.py
+    retire   finished prompts get their tokens and leave the cohort             cohort.py
+
+Decoder (decoder.py) runs the steps: it gathers what all cohorts feed into one packed row, gives the model one forward
+of it, chooses the next tokens (next_token.py) and hands them back to the cohorts.
+"""

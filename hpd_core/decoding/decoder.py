@@ -20,7 +20,8 @@ from hpd_core.attention.kv_cache import CachePool, CacheShape
 from hpd_core.attention.plan import PrefixCache
 from hpd_core.attention.sdpa import fused_kernels
 from hpd_core.config import EngineConfig
-from hpd_core.decoding.cohort import Cohort, CohortInput
+from hpd_core.decoding.cohort import Cohort
+from hpd_core.decoding.cohort_input import CohortInput
 from hpd_core.decoding.drafts import Drafter
 from hpd_core.decoding.memory import fitted, free_bytes, halved
 from hpd_core.decoding.next_token import Choice, Chosen, greedy
@@ -100,7 +101,7 @@ class Decoder:
 
         def make_cohort(prompts: list[Prompt], prefixes: list[PrefixCache | None]) -> Cohort:
             # Our kernel for CPUs goes past what is finished; elsewhere it is computed, too.
-            return Cohort(prompts, prefixes, pool, share, max_finished=0.75 if self.way == "native" else 0.5)
+            return Cohort.admit(prompts, prefixes, pool, share, max_finished=0.75 if self.way == "native" else 0.5)
 
         self._scheduler = Scheduler(config, make_cohort, share, overlap, pool.order.room_for)
 

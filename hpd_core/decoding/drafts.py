@@ -19,7 +19,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
+from hpd_core.decoding.cohort_input import ranks_within
 from hpd_core.layout import FREE, IntArray
 from hpd_core.text.constraints import StateTable
 from hpd_core.text.endings import Endings, Read
@@ -71,6 +73,10 @@ class Drafts:
     tokens: IntArray
     owners: IntArray
     states: IntArray
+
+    def behind(self, of_values: IntArray, of_drafts: IntArray) -> IntArray:
+        """Row by row, as they are fed: each value's element, [n], and behind it those of the value's draft, [m]."""
+        return np.insert(of_values, self.owners + 1, of_drafts) if len(of_drafts) else of_values
 
 
 NO_DRAFTS = Drafts(*(np.zeros(0, dtype=np.int64) for _ in range(3)))
@@ -182,3 +188,42 @@ def count_accepted(fed: IntArray, owners: IntArray, chosen: IntArray, num_values
     num_wrong = np.cumsum(wrong)
     holds = num_wrong == num_wrong[is_first][owners]
     return np.bincount(owners[holds], minlength=num_values)
+
+
+@dataclass(frozen=True, slots=True)
+class DraftVerdict:
+    """What the model's choices say of the t rows of a step with drafts: n values' last tokens, and drafts behind them.
+
+    Attributes:
+        owners: int64 [t], the value of each row, ascending.
+        depths: int64 [t], how far behind the value's last token each row is; from 1 on it is drafted.
+        accepted: int64 [n], how many of a value's rows hold; 1 at least.
+    """
+
+    owners: IntArray
+    depths: IntArray
+    accepted: IntArray
+
+    @classmethod
+    def on(cls, fed: IntArray, owners: IntArray, chosen: IntArray) -> DraftVerdict:
+        """As `count_accepted`, of all values that have rows."""
+        accepted = count_accepted(fed, owners, chosen, int(owners[-1]) + 1)
+        return cls(owners, ranks_within(owners), accepted)
+
+    @property
+    def right(self) -> npt.NDArray[np.bool_]:
+        """bool [t]: what was chosen here is the drafted token behind."""
+        right: npt.NDArray[np.bool_] = self.depths < self.accepted[self.owners] - 1
+        return right
+
+    @property
+    def last(self) -> npt.NDArray[np.bool_]:
+        """bool [t]: what was chosen here is the value's next token, the model's own. One row per value."""
+        last: npt.NDArray[np.bool_] = self.depths == self.accepted[self.owners] - 1
+        return last
+
+    @property
+    def wrong(self) -> npt.NDArray[np.bool_]:
+        """bool [t]: a drafted token that is not what the model chose, or that stands behind such."""
+        wrong: npt.NDArray[np.bool_] = self.depths >= self.accepted[self.owners]
+        return wrong

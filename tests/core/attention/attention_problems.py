@@ -15,7 +15,7 @@ from hpd_core.attention.dispatch import cache_order
 from hpd_core.attention.kv_cache import CacheBlock, CacheOrder, CacheShape
 from hpd_core.attention.native import NativeAttention
 from hpd_core.attention.plan import AttentionPlan, PrefixCache, PromptGroup
-from hpd_core.decoding.cohort import UNSEEN
+from hpd_core.decoding.cohort_cache import UNSEEN
 from hpd_core.layout import PUBLIC, visible
 
 POISON = {False: 1e4, True: torch.nan}

@@ -16,7 +16,8 @@ from hpd_core.attention import plan as attention
 from hpd_core.attention.eager import eager_attention
 from hpd_core.attention.plan import AttentionPlan, PromptGroup
 from hpd_core.config import EngineConfig
-from hpd_core.decoding.cohort import Cohort, prompt_groups
+from hpd_core.decoding.cohort import Cohort
+from hpd_core.decoding.prefix_groups import prompt_groups
 from hpd_core.layout import PUBLIC
 from tests.core.families import build_model
 from tests.core.helpers import (
@@ -203,7 +204,7 @@ def test_merged_cohorts_keep_their_prefixes(monkeypatch: pytest.MonkeyPatch, kin
 
     def merging(cls: type[Cohort], cohorts: list[Cohort]) -> Cohort:
         whole: Cohort = merge(cls, cohorts)
-        merged.append([group.prefix for group in prompt_groups(whole._prefixes)])
+        merged.append([group.prefix for group in prompt_groups(whole._cache.prefixes)])
         return whole
 
     monkeypatch.setattr(Cohort, "merge", classmethod(merging))

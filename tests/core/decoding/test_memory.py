@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from hpd_core import Engine, EngineConfig
 from hpd_core.attention.kv_cache import CacheBlock, CachePool, CacheShape
 from hpd_core.decoding import memory
-from hpd_core.decoding.cohort import Cohort
+from hpd_core.decoding.cohort_cache import CohortCache
 from hpd_core.decoding.decoder import Decoder
 from hpd_core.decoding.memory import fitted, free_bytes, halved
 from hpd_core.decoding.prompt import Prompt
@@ -178,16 +178,16 @@ def test_nothing_is_lost_wherever_memory_ends(fail_at: int, monkeypatch: pytest.
     """In the middle of a merge or a move, when some prompts are finished already and nobody has heard of it."""
     limits = EngineConfig(max_prompts_per_cohort=4)
     expected, _ = run(Decoder(LLAMA, NEVER, limits, cache_shape(LLAMA)), some_prompts(13))
-    copy, calls = Cohort._copy, 0
+    copy, calls = CohortCache._copy, 0
 
-    def failing(cohort: Cohort, *given: Any) -> None:
+    def failing(cache: CohortCache, *given: Any) -> None:
         nonlocal calls
         calls += 1
         if calls == fail_at:
             raise torch.OutOfMemoryError("made up")
-        copy(cohort, *given)
+        copy(cache, *given)
 
-    monkeypatch.setattr(Cohort, "_copy", failing)
+    monkeypatch.setattr(CohortCache, "_copy", failing)
     decoder, prompts = Decoder(LLAMA, NEVER, limits, cache_shape(LLAMA)), some_prompts(13)
     found, finished = run(decoder, prompts)
     assert found == expected

@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hpd_core import Engine, EngineConfig, EngineError
-from hpd_core.decoding.cohort import Cohort, CohortInput
+from hpd_core.decoding.cohort import Cohort
+from hpd_core.decoding.cohort_input import CohortInput
 from hpd_core.decoding.decoder import Decoder
 from hpd_core.decoding.next_token import Choice, Chosen
 from hpd_core.decoding.prompt import Prompt

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hpd_core.attention.kv_cache import CachePool
 from hpd_core.config import EngineConfig
 from hpd_core.decoding.cohort import Cohort
+from hpd_core.decoding.cohort_cache import CohortCache
 from hpd_core.decoding.decoder import Decoder, StepReport
 from hpd_core.decoding.prompt import Prompt
 from hpd_core.layout import Branch, tree_layout
@@ -107,7 +108,7 @@ def test_merging_many_cohorts_at_different_steps() -> None:
     ]
     prompts = [[case.prompt() for case in group] for group in groups]
     pool = CachePool(cache_shape(LLAMA), decoder.pool.order)
-    cohorts = [Cohort(group, [None] * len(group), pool) for group in prompts]
+    cohorts = [Cohort.admit(group, [None] * len(group), pool) for group in prompts]
 
     def step(running: list[Cohort]) -> None:
         inputs = decoder._gather(running)
@@ -324,21 +325,21 @@ def test_after_a_failed_merge_nobody_shares_a_cache(monkeypatch: pytest.MonkeyPa
     """A device that fails while cohorts merge: some were given back, some not; what comes next starts anew."""
     config = EngineConfig(max_prompts_per_cohort=4)
     decoder = Decoder(LLAMA, NEVER, config, cache_shape(LLAMA))
-    copy, merge = Cohort._copy, Cohort.merge
+    copy, merge = CohortCache._copy, Cohort.merge
     copies = 0
 
-    def failing(cohort: Cohort, *given: Any) -> None:
+    def failing(cache: CohortCache, *given: Any) -> None:
         nonlocal copies
         copies += 1
         if copies == 2:
             raise RuntimeError("made up")
-        copy(cohort, *given)
+        copy(cache, *given)
 
     def failing_merge(cohorts: Sequence[Cohort]) -> Cohort:
         nonlocal copies
         copies = 0
         with monkeypatch.context() as here:
-            here.setattr(Cohort, "_copy", failing)
+            here.setattr(CohortCache, "_copy", failing)
             return merge(cohorts)
 
     def run(decoder: Decoder) -> None:

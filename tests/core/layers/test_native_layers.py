@@ -269,7 +269,9 @@ def test_a_cache_of_other_heads_is_refused() -> None:
     decoder.add([case.prompt()])
     with (
         patch.object(
-            decoder._scheduler, "_make_cohort", lambda prompts, prefixes: Cohort(prompts, prefixes, decoder.pool, True)
+            decoder._scheduler,
+            "_make_cohort",
+            lambda prompts, prefixes: Cohort.admit(prompts, prefixes, decoder.pool, True),
         ),
         pytest.raises(RuntimeError, match="the cache is for"),
     ):

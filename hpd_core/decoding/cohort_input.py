@@ -1,0 +1,57 @@
+"""What a cohort feeds in one step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hpd_core.attention.plan import AttentionPlan
+from hpd_core.decoding.prompt import Prompt
+from hpd_core.layout import IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class NewTokens:
+    """The t tokens that a cohort feeds, prompt by prompt.
+
+    Attributes:
+        token_ids, positions, scopes: int64 [t]
+        prompts: int64 [t], the row of the cohort that each belongs to; ascending.
+        ranks: int64 [t], the tokens of one prompt numbered from 0.
+    """
+
+    token_ids: IntArray
+    positions: IntArray
+    scopes: IntArray
+    prompts: IntArray
+    ranks: IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class CohortInput:
+    """What one cohort feeds in one step: t tokens, n of which decode.
+
+    Attributes:
+        token_ids, positions: int64 [t]
+        plan: for the attention.
+        logit_rows: int64 [n], index into the t tokens, of those whose next token is wanted.
+        states: int64 [n], what each of them may go on with (text/constraints.py).
+        prompts: the cohort's P prompts as they were when the step began.
+        tokens_per_prompt: int64 [P], how many of the t tokens are each prompt's.
+        num_drafts: how many of the t tokens are drafted.
+    """
+
+    token_ids: IntArray
+    positions: IntArray
+    plan: AttentionPlan
+    logit_rows: IntArray
+    states: IntArray
+    prompts: list[Prompt]
+    tokens_per_prompt: IntArray
+    num_drafts: int
+
+
+def ranks_within(groups: IntArray) -> IntArray:
+    """Numbers the elements of each group from 0: [3, 3, 5, 5, 5] -> [0, 1, 0, 1, 2]. `groups` is ascending."""
+    return np.arange(len(groups)) - np.searchsorted(groups, groups)

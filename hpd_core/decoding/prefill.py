@@ -1,0 +1,44 @@
+"""Prefill: the prompts' own tokens on their way into the cache, some columns of all prompts in each step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from hpd_core.decoding.cohort_input import NewTokens
+from hpd_core.decoding.prompt import Prompt
+from hpd_core.layout import IntArray, Layout
+
+
+class Prefill:
+    """The own tokens of P prompts, [P, longest], and how many columns of them have been fed."""
+
+    def __init__(self, prompts: Sequence[Prompt]) -> None:
+        """Nothing is fed yet."""
+        self.num_fed = 0
+        self._lengths = np.array([prompt.num_own_tokens for prompt in prompts], dtype=np.int64)
+        self._token_ids = self._padded(prompts, lambda layout: layout.token_ids)
+        self._positions = self._padded(prompts, lambda layout: layout.positions)
+        self._scopes = self._padded(prompts, lambda layout: layout.scopes)
+
+    def _padded(self, prompts: Sequence[Prompt], pick: Callable[[Layout], IntArray]) -> IntArray:
+        padded = np.zeros((len(prompts), int(self._lengths.max())), dtype=np.int64)
+        for row, prompt in enumerate(prompts):
+            padded[row, : prompt.num_own_tokens] = pick(prompt.layout)[prompt.layout.num_prefix_tokens :]
+        return padded
+
+    @property
+    def num_left(self) -> IntArray:
+        """int64 [P], the tokens of each prompt that have not been fed."""
+        return np.maximum(self._lengths - self.num_fed, 0)
+
+    def feed(self, max_tokens: int) -> NewTokens:
+        """The next columns: at most `max_tokens` tokens, but one column at least."""
+        first, width = self.num_fed, self._token_ids.shape[1]
+        per_column = (self._lengths[:, None] > np.arange(first, width)).sum(axis=0)
+        num_columns = max(1, int(np.searchsorted(np.cumsum(per_column), max_tokens, side="right")))
+        self.num_fed = min(first + num_columns, width)
+        prompts, ranks = np.nonzero(self._lengths[:, None] > np.arange(first, self.num_fed))
+        at = prompts, first + ranks
+        return NewTokens(self._token_ids[at], self._positions[at], self._scopes[at], prompts, ranks)

@@ -1,0 +1,212 @@
+"""How far each value of a cohort has got: all values of all prompts side by side in arrays, so that no Python runs per
+token."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hpd_core.decoding.drafts import LONGEST_DRAFT, DraftVerdict, OpenValue
+from hpd_core.decoding.next_token import Chosen
+from hpd_core.decoding.prompt import Prompt
+from hpd_core.layout import FREE, PUBLIC, IntArray, Layout
+from hpd_core.text.endings import Endings, Read, start_of
+
+ValueIndex = tuple[IntArray, IntArray]
+"""(rows, branches), int64 [n] each: n values, by prompt and then by branch. It indexes arrays of [P, B]."""
+
+NO_VALUES: ValueIndex = (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
+
+
+@dataclass(slots=True)
+class ValueStates:
+    """The values of P prompts, B of each, where B is the most that a prompt has.
+
+    Attributes:
+        ends: int64 [P, B], the last token before each value, as a column of the prompt's own tokens; -1 where a prompt
+            has fewer branches.
+        end_positions: int64 [P, B], the position of that token: a value's k-th token stands at this + k.
+        scopes: int64 [P, B], of the value's tokens.
+        limits: int64 [P, B], the most tokens of the value.
+        states: int64 [P, B], what it may go on with (text/constraints.py).
+        read: uint8 [P, B], what has been read of it (text/endings.py).
+        live: bool [P, B], whether it goes on.
+        closed: bool [P, B], whether its last token closes it.
+        counts: int64 [P, B], its tokens so far.
+        tokens: int64 [P, B, longest limit]
+        logprobs: float32 [P, B, longest limit], natural logarithms.
+        num_drafts, num_rejected: int64 [P], drafted tokens that were fed, and the wrong ones of them.
+    """
+
+    ends: IntArray
+    end_positions: IntArray
+    scopes: IntArray
+    limits: IntArray
+    states: IntArray
+    read: npt.NDArray[np.uint8]
+    live: npt.NDArray[np.bool_]
+    closed: npt.NDArray[np.bool_]
+    counts: IntArray
+    tokens: IntArray
+    logprobs: npt.NDArray[np.float32]
+    num_drafts: IntArray
+    num_rejected: IntArray
+
+    @classmethod
+    def of_prompts(cls, prompts: Sequence[Prompt]) -> ValueStates:
+        """Of prompts that have fed nothing yet."""
+        shape = (len(prompts), max(1, *(prompt.layout.num_branches for prompt in prompts)))
+
+        def padded(fill: int, pick: Callable[[Layout], IntArray]) -> IntArray:
+            array = np.full(shape, fill, dtype=np.int64)
+            for row, prompt in enumerate(prompts):
+                array[row, : prompt.layout.num_branches] = pick(prompt.layout)
+            return array
+
+        ends = padded(-1, lambda layout: layout.ends - layout.num_prefix_tokens)
+        scopes = padded(PUBLIC, lambda layout: layout.value_scopes)
+        limits = padded(0, lambda layout: layout.max_new_tokens)
+        states = padded(FREE, lambda layout: layout.states)
+        read = np.where(states == FREE, start_of(False), start_of(True)).astype(np.uint8)
+        read[scopes == PUBLIC] = Read.LINE  # whoever is seen by others writes to the end of the line
+        token_shape = (*shape, max(1, int(limits.max())))
+        return cls(
+            ends=ends,
+            end_positions=padded(0, lambda layout: layout.positions[layout.ends]),
+            scopes=scopes,
+            limits=limits,
+            states=states,
+            read=read,
+            live=ends >= 0,
+            closed=np.zeros(shape, dtype=bool),
+            counts=np.zeros(shape, dtype=np.int64),
+            tokens=np.zeros(token_shape, dtype=np.int64),
+            logprobs=np.zeros(token_shape, dtype=np.float32),
+            num_drafts=np.zeros(len(prompts), dtype=np.int64),
+            num_rejected=np.zeros(len(prompts), dtype=np.int64),
+        )
+
+    @classmethod
+    def merge(cls, parts: Sequence[ValueStates]) -> ValueStates:
+        """The prompts of all parts, one part behind the other."""
+        return cls(*(_stack([getattr(part, field.name) for part in parts]) for field in fields(cls)))
+
+    def rows(self, picked: IntArray) -> ValueStates:
+        """Some of the prompts, in the order of `picked`."""
+        return ValueStates(*(getattr(self, field.name)[picked] for field in fields(self)))
+
+    # Which values, and what is fed of them.
+
+    @property
+    def num_branches(self) -> int:
+        """B."""
+        return int(self.ends.shape[1])
+
+    @property
+    def num_left(self) -> IntArray:
+        """int64 [P], the tokens by which all live values of a prompt may still grow."""
+        left: IntArray = np.where(self.live, self.limits - self.counts, 0).sum(axis=1)
+        return left
+
+    def begun_by(self, first: int, stop: int) -> ValueIndex:
+        """The values whose first token follows one of the own tokens `first` to `stop`."""
+        return _index(np.nonzero((self.ends >= first) & (self.ends < stop)))
+
+    def live_values(self) -> ValueIndex:
+        """The values that go on."""
+        return _index(np.nonzero(self.live))
+
+    def last_tokens(self, at: ValueIndex) -> IntArray:
+        """int64 [n], the last token of each, which is the one to feed."""
+        rows, branches = at
+        last: IntArray = self.tokens[rows, branches, self.counts[at] - 1]
+        return last
+
+    def last_positions(self, at: ValueIndex) -> IntArray:
+        """int64 [n], the position of the last token of each."""
+        return self.end_positions[at] + self.counts[at]
+
+    def to_draft(self, at: ValueIndex, prompts: Sequence[Prompt]) -> list[OpenValue]:
+        """What a draft has to know of each. Values that others see get none: their order in memory would change."""
+        values = []
+        documents: dict[int, IntArray] = {}
+        for row, branch in zip(*(indices.tolist() for indices in at), strict=True):
+            count = int(self.counts[row, branch])
+            # The last token that a value may have is never fed.
+            most = min(LONGEST_DRAFT, int(self.limits[row, branch]) - count - 1)
+            if self.scopes[row, branch] == PUBLIC:
+                most = 0
+            if row not in documents:
+                documents[row] = prompts[row].document_ids
+            values.append(
+                OpenValue(
+                    documents[row],
+                    self.tokens[row, branch, :count],
+                    int(self.states[row, branch]),
+                    int(self.read[row, branch]),
+                    most,
+                )
+            )
+        return values
+
+    # What came of it.
+
+    def accept(self, at: ValueIndex, chosen: Chosen, endings: Endings) -> None:
+        """Takes the next token of each value, and ends those that it closes or that have all they may."""
+        rows, branches = at
+        counts = self.counts[at]
+        self.tokens[rows, branches, counts] = chosen.tokens
+        self.logprobs[rows, branches, counts] = chosen.logprobs
+        self.counts[at] = counts + 1
+        self.states[at] = chosen.states
+        self.read[at], closed = endings.read(self.read[at], chosen.tokens)
+        self.closed[at] = closed
+        self.live[at] = ~closed & (counts + 1 < self.limits[at])
+
+    def accept_drafts(self, at: ValueIndex, verdict: DraftVerdict, chosen: Chosen, endings: Endings) -> None:
+        """Takes the drafts of the values as far as they were right; their next tokens are for `accept`.
+
+        Args:
+            chosen: behind each of the t rows that were fed.
+        """
+        rows, branches = (indices[verdict.owners] for indices in at)
+        places = self.counts[rows, branches] + verdict.depths
+        right = verdict.right
+        self.tokens[rows[right], branches[right], places[right]] = chosen.tokens[right]
+        self.logprobs[rows[right], branches[right], places[right]] = chosen.logprobs[right]
+        self.counts[at] += verdict.accepted - 1
+        for depth in range(LONGEST_DRAFT):
+            here = right & (verdict.depths == depth)
+            of_value = rows[here], branches[here]
+            self.read[of_value], _ = endings.read(self.read[of_value], chosen.tokens[here])
+        self.num_drafts += np.bincount(rows[verdict.depths > 0], minlength=len(self.num_drafts))
+        self.num_rejected += np.bincount(rows[verdict.wrong], minlength=len(self.num_rejected))
+
+    def write_back(self, row: int, prompt: Prompt) -> None:
+        """Gives a finished prompt its tokens."""
+        prompt.num_draft_tokens = int(self.num_drafts[row])
+        prompt.num_rejected_tokens = int(self.num_rejected[row])
+        for branch in range(prompt.layout.num_branches):
+            count = self.counts[row, branch]
+            prompt.tokens.append(self.tokens[row, branch, :count].tolist())
+            prompt.logprobs.append(self.logprobs[row, branch, :count].tolist())
+            prompt.closed.append(bool(self.closed[row, branch]))
+
+
+def _stack(arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """Rows of all `arrays`, padded with zeros (False) behind each axis but the first."""
+    width = tuple(np.max([array.shape[1:] for array in arrays], axis=0)) if arrays[0].ndim > 1 else ()
+    stacked = np.zeros((sum(len(array) for array in arrays), *width), dtype=arrays[0].dtype)
+    first = 0
+    for array in arrays:
+        stacked[(slice(first, first + len(array)), *(slice(size) for size in array.shape[1:]))] = array
+        first += len(array)
+    return stacked
+
+
+def _index(indices: tuple[Any, ...]) -> ValueIndex:
+    return indices[0], indices[1]
