@@ -1,6 +1,6 @@
 """Large made-up runs, written as tables at once: for the memory of what reads them.
 
-    python -m tests.pipelines.large_runs FOLDER 1000000 [MEMORY_LIMIT]
+    python -m tests.pipelines.comparing.large_runs FOLDER 1000000 [MEMORY_LIMIT]
 
 writes FOLDER/a and FOLDER/b, compares them and prints time, peak memory of the comparison and what it found.
 """

@@ -1,0 +1,167 @@
+"""Which row of one run is which of the other: every row is in exactly one bucket."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pipelines.comparing.answer_changes import kind
+from pipelines.comparing.comparison import compare_runs
+from pipelines.errors import UsageError
+from tests.pipelines.comparing.comparisons import kinds
+from tests.pipelines.comparing.made_runs import ABSENT, TRUNCATED, Row, write_run
+
+
+def test_rows_with_another_text_are_counted_apart(tmp_path: Path) -> None:
+    a = write_run(tmp_path / "a", [Row("p0", {"Brand": "Acme"}), Row("p1", {"Brand": "Acme"})])
+    b = write_run(
+        tmp_path / "b",
+        [Row("p0", {"Brand": "Kona"}, text="Kona"), Row("p1", {"Brand": "Acme"})],
+        files={"catalog.parquet": "f2"},
+    )
+    comparison = compare_runs(a, b)
+    assert comparison.rows.matched_by == "product_id", "the file has another content, so its rows may have moved"
+    assert comparison.rows.text_changed == 1
+    assert kinds(comparison.same_text) == {"same_value": 1}
+    assert kinds(comparison.changed_text) == {"other_value": 1}
+    assert comparison.settings.files == ["catalog.parquet has changed"]
+    assert any("1 of 2 rows in both have another text" in note for note in comparison.notes)
+    assert comparison.examples == [], "that another text has another answer is no finding"
+
+
+def test_rows_of_the_same_files_are_matched_by_their_place(tmp_path: Path) -> None:
+    # All ids are the same, and one file was added.
+    rows = [Row("p", {"Brand": name}) for name in ("a", "b", "c")]
+    a = write_run(tmp_path / "a", rows)
+    b = write_run(tmp_path / "b", rows[:2], files={"catalog.parquet": "f1", "more.parquet": "f2"})
+    comparison = compare_runs(a, b)
+    assert comparison.rows.matched_by == "row"
+    assert (comparison.rows.both, comparison.rows.only_a, comparison.rows.only_b) == (2, 1, 0)
+    assert (comparison.rows.doubled_a, comparison.same_text.num_same) == (0, 2)
+
+
+def test_doubled_and_missing_ids_are_said_plainly(tmp_path: Path) -> None:
+    answers = {"Brand": "Acme"}
+    a = write_run(tmp_path / "a", [Row("one", answers), Row("two", answers), Row("two", answers), Row("mine", answers)])
+    b = write_run(
+        tmp_path / "b",
+        [Row("two", answers), Row("one", answers), Row(None, None), Row("new", answers), Row("new", answers)],
+        files={"other.parquet": "f2"},
+    )
+    comparison = compare_runs(a, b)
+    rows = comparison.rows
+    assert (rows.both, rows.only_a, rows.only_b) == (1, 1, 2), "a doubled id that the other run lacks is only in one"
+    assert (rows.doubled_a, rows.doubled_b, rows.no_id_a, rows.no_id_b) == (2, 1, 0, 1)
+    assert rows.doubled_ids == ["two"]
+    assert any(
+        "2 rows of A and 1 of B are not compared: their product id is doubled" in note for note in comparison.notes
+    )
+    assert any("0 rows of A and 1 of B have no product id" in note for note in comparison.notes)
+
+
+IDS = st.sampled_from(["a", "b", "c", "d", "e", None])
+
+
+ANSWER = st.sampled_from(["x", "y", ABSENT, TRUNCATED])
+
+
+@st.composite
+def rows(draw: st.DrawFn) -> list[Row]:
+    found = []
+    for _ in range(draw(st.integers(1, 8))):
+        product_id = draw(IDS)
+        names = draw(st.lists(st.sampled_from(["Brand", "Roast"]), min_size=1, unique=True))
+        answers = None if product_id is None or draw(st.integers(0, 4)) == 0 else {name: draw(ANSWER) for name in names}
+        found.append(Row(product_id, answers, text=draw(st.sampled_from(["one", "two"]))))
+    return found
+
+
+def expected_counts(first: list[Row], second: list[Row], by_row: bool) -> Mapping[str, Any]:
+    """The join as one would write it for a handful of rows."""
+
+    def keyed(rows: list[Row]) -> dict[Any, list[Row]]:
+        found: dict[Any, list[Row]] = {}
+        for index, row in enumerate(rows):
+            found.setdefault(index if by_row else row.id, []).append(row)
+        return found
+
+    a, b = keyed(first), keyed(second)
+    asked = [{name for row in rows for name in row.answers or ()} for rows in (first, second)]
+    counts: Counter[str] = Counter()
+    changes: Counter[tuple[bool, str]] = Counter()
+    for key in [*a, *(key for key in b if key not in a)]:
+        in_a, in_b = a.get(key, []), b.get(key, [])
+        if key is None:
+            counts.update(no_id_a=len(in_a), no_id_b=len(in_b))
+        elif not in_a or not in_b:
+            counts.update(only_a=len(in_a), only_b=len(in_b))
+        elif len(in_a) > 1 or len(in_b) > 1:
+            counts.update(doubled_a=len(in_a), doubled_b=len(in_b))
+        else:
+            counts["both"] += 1
+            mine, theirs = in_a[0], in_b[0]
+            changed = mine.answers is not None and theirs.answers is not None and mine.text != theirs.text
+            for name in {**(mine.answers or {}), **(theirs.answers or {})}:
+                states = [
+                    ("dead_letter" if name in names else "not_asked")
+                    if row.answers is None
+                    else "not_asked"
+                    if name not in row.answers
+                    else row.answers[name][0]
+                    if isinstance(row.answers[name], tuple)
+                    else "value"
+                    for row, names in zip((mine, theirs), asked, strict=True)
+                ]
+                if "not_asked" not in states:
+                    same = (mine.answers or {}).get(name) == (theirs.answers or {}).get(name)
+                    changes[changed, kind(states[0], states[1], same)] += 1  # type: ignore[arg-type]
+    return {"rows": counts, "changes": changes}
+
+
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(rows(), rows(), st.booleans())
+def test_every_row_is_in_exactly_one_bucket(
+    tmp_path_factory: pytest.TempPathFactory, first: list[Row], second: list[Row], by_row: bool
+) -> None:
+    folder = tmp_path_factory.mktemp("join")
+    a = write_run(folder / "a", first)
+    b = write_run(folder / "b", second, files={"catalog.parquet": "f1" if by_row else "f2"}, shard_rows=2)
+    expected = expected_counts(first, second, by_row)
+    if not expected["rows"]["both"]:
+        with pytest.raises(UsageError, match="nothing in common"):
+            compare_runs(a, b)
+        return
+    forth, back = compare_runs(a, b), compare_runs(b, a)
+    counted = dataclasses.asdict(forth.rows)
+    assert {name: number for name in expected["rows"] if (number := counted[name])} == {
+        name: number for name, number in expected["rows"].items() if number
+    }
+    for side, number in (("a", len(first)), ("b", len(second))):
+        assert counted[f"rows_{side}"] == number
+        assert counted["both"] + sum(counted[f"{name}_{side}"] for name in ("only", "doubled", "no_id")) == number
+    found = {
+        (changed, name): number
+        for changed, agreement in ((False, forth.same_text), (True, forth.changed_text))
+        for name, number in kinds(agreement).items()
+    }
+    assert found == dict(expected["changes"])
+    mirrored = dataclasses.asdict(back.rows)
+    swap = {"a": "b", "b": "a"}
+    for name, number in counted.items():
+        other = f"{name[:-1]}{swap[name[-1]]}" if name.endswith(("_a", "_b")) else name
+        assert mirrored[other] == number
+    assert (back.same_text.num_answers, back.same_text.num_same) == (
+        forth.same_text.num_answers,
+        forth.same_text.num_same,
+    )
+    assert back.same_text.share == forth.same_text.share
+    # A row of one file may have two ids, if another column was named for them.
+    shown = [[(by_row or each.product_id, each.attribute) for each in run.examples] for run in (forth, back)]
+    assert sorted(shown[0]) == sorted(shown[1])
