@@ -1,4 +1,5 @@
-"""The mechanism: one forward over a packed row. Knows prompts and branches, nothing of products."""
+"""Runs the steps: one forward of the model over what all cohorts feed, packed into one row, and back to them the tokens
+that were chosen."""
 
 from __future__ import annotations
 

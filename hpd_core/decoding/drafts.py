@@ -1,4 +1,5 @@
-"""Drafts: tokens with which values may go on, fed beside the last one and proved by the same forward.
+"""Drafts: guesses of a value's next tokens, fed behind its last one and checked by the same forward (speculative
+decoding).
 
 A value feeds its last token and up to d drafted ones behind it. What the model chooses behind each of them says how
 far the draft was right: that stretch is taken, and the model's own next token with it. So the tokens are the very

@@ -1,4 +1,4 @@
-"""Memory: what the engine may take, known before it starts, and less of it once there was not enough all the same."""
+"""How much memory the engine may take: fitted to what is free before it starts, and halved where that was too much."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policy: which prompts run next, and which prefixes are kept. It never touches a tensor's content."""
+"""Decides which prompts run next, in which cohorts, and which prefixes stay cached. It never reads a tensor."""
 
 from __future__ import annotations
 
