@@ -192,3 +192,19 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
     "dead_letter": DEAD_LETTER_COLUMNS,
     "metrics": METRIC_COLUMNS,
 }
+
+ERROR_CODES = (
+    ("null_id", "prepare", "the id's column is empty"),
+    ("null_category", "prepare", "the category's column is empty"),
+    ("no_schema", "prepare", "the schema file does not know the category"),
+    ("no_text", "prepare", "every text column is empty"),
+    ("wrong_type", "prepare", "a cell is no text, number or list of them"),
+    ("broken_line", "prepare", "a JSONL line is no JSON object"),
+    ("unreadable", "prepare", "the Parquet file is damaged there"),
+    ("too_long", "decode", "the product does not fit the model's context"),
+    ("not_text", "decode", "the engine cannot take the text; the message says why"),
+    ("control_tokens", "decode", "the text holds control tokens that cannot be told apart from the prompt's own"),
+    ("engine", "decode", "the engine cannot take the record; the message says why"),
+    ("decode_failed", "decode", "the engine failed on it again and again, also when it was alone"),
+)
+"""Reasons for a dead letter: the code, the stage that refused the row, and what it means."""

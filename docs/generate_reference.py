@@ -1,0 +1,287 @@
+"""Writes docs/reference: every command's options, every key of a configuration, every column of a table.
+
+    python docs/generate_reference.py            writes the pages
+    python docs/generate_reference.py --check    exit code 1 and their names if any is not what the code says
+
+All of it stands in the code: help texts in `pipelines/*.py`, `Field(description=...)` in the configurations,
+`Column`s in `pipelines/store/columns.py`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+import types
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin
+
+import pyarrow as pa
+import typer
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from hpd_core import Attribute, EngineConfig
+from pipelines.config.extraction import JobConfig
+from pipelines.config.finetuning import FinetuneConfig
+from pipelines.config.labelling import LabelConfig
+from pipelines.store.columns import COLUMNS, ERROR_CODES
+
+FOLDER = Path(__file__).resolve().parent / "reference"
+COMMANDS = ("extract", "plan", "status", "report", "compare", "evaluate", "schema", "label", "split", "finetune")
+_WRITTEN = "Written by `docs/generate_reference.py` from the code."
+_TYPES = {str: "text", int: "integer", float: "number", bool: "boolean", Any: "anything"}
+_LIMITS = {"ge": "≥ {}", "gt": "> {}", "le": "≤ {}", "lt": "< {}"}
+_TABLES = {
+    "attributes": "One row per product, attribute and value: the canonical table.",
+    "products": "One row per extracted product.",
+    "dead_letter": "One row per row of the catalog that was not extracted.",
+    "metrics": "One row per shard: what it took and what it cost.",
+}
+
+
+def pages() -> dict[str, str]:
+    """The pages by file name."""
+    return {
+        "commands.md": _page("Commands", _commands()),
+        "job.md": _page("Keys of a job", _job()),
+        "engine.md": _page("Keys of the engine", _engine()),
+        "schemas.md": _page("Keys of a schema file", _schemas()),
+        "labelling.md": _page("Keys of a labelling", _keys(LabelConfig, "")),
+        "finetuning.md": _page("Keys of a fine-tuning", _keys(FinetuneConfig, "")),
+        "tables.md": _page("Tables and columns", _tables()),
+    }
+
+
+def _page(title: str, lines: Iterable[str]) -> str:
+    return "\n".join([f"# {title}", "", _WRITTEN, "", *lines]).rstrip("\n") + "\n"
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    yield f"| {' | '.join(header)} |"
+    yield f"|{'---|' * len(header)}"
+    for row in rows:
+        yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |"
+    yield ""
+
+
+# Commands
+
+
+def _commands() -> Iterator[str]:
+    yield "Every command is also a file: `python pipelines/NAME.py` takes the same options as `hpd NAME`."
+    yield ""
+    for name in COMMANDS:
+        module = importlib.import_module(f"pipelines.{name}")
+        command: Any = typer.main.get_command(module.app)
+        yield f"## hpd {name}"
+        yield ""
+        yield from _text(module.__doc__ or "")
+        subcommands = getattr(command, "commands", None)
+        for part, inner in subcommands.items() if subcommands else [("", command)]:
+            if part:
+                yield f"### hpd {name} {part}"
+                yield ""
+                yield f"{inner.help}"
+                yield ""
+            yield from _options(inner)
+
+
+def _text(docstring: str) -> Iterator[str]:
+    """A module's docstring as Markdown: what is indented are commands."""
+    for paragraph in docstring.strip().split("\n\n"):
+        lines = paragraph.split("\n")
+        if all(line.startswith("    ") for line in lines):
+            yield from ["```", *(line.removeprefix("    ") for line in lines), "```"]
+        else:
+            yield " ".join(line.strip() for line in lines).replace("<", "&lt;")
+        yield ""
+
+
+def _options(command: Any) -> Iterator[str]:
+    yield from _table(("option", "default", "meaning"), (_option(each) for each in command.params if not each.hidden))
+
+
+def _option(parameter: Any) -> tuple[str, str, str]:
+    is_argument = not parameter.opts[0].startswith("-")
+    name = parameter.name.upper() if is_argument else ", ".join(parameter.opts)
+    kind = parameter.type_descriptor.annotation
+    if not is_argument and kind is not bool:
+        name += f" {parameter.metavar or {int: 'N', float: 'X'}.get(kind, 'TEXT')}"
+    default = parameter.default
+    shown = "needed" if parameter.required else "" if default in (None, False, [], ()) else f"`{_value(default)}`"
+    return f"`{name}`", shown, (parameter.help or "").replace("<", "&lt;")
+
+
+# Configurations
+
+
+def _job() -> Iterator[str]:
+    yield "The YAML file of `hpd extract --config FILE` and `hpd plan --config FILE`. Unknown keys are refused."
+    yield "`--set key=value` changes a key, with dots: `--set actors.max=8`."
+    yield "The engine's keys are on [a page of their own](engine.md)."
+    yield ""
+    yield from _keys(JobConfig, "")
+
+
+def _engine() -> Iterator[str]:
+    yield "Under `engine:` in a job, a labelling (`teacher.engine`) or a fine-tuning; in Python, of `EngineConfig`."
+    yield ""
+    yield from _keys(EngineConfig, "engine.")
+
+
+def _schemas() -> Iterator[str]:
+    yield "A schema file says, for each category, which attributes are wanted. `hpd schema lint FILE` checks it."
+    yield ""
+    yield from ["```yaml", "categories:", "  Coffee:", "    - name: Brand"]
+    yield from ["    - {name: Roast, type: enum, values: [light, medium, dark]}"]
+    yield from ["    - {name: Net weight, type: number, unit: g}", "```", ""]
+    yield "An attribute is a name alone, or these keys:"
+    yield ""
+    yield from _rows(Attribute, "")
+
+
+def _keys(model: type[BaseModel], prefix: str) -> Iterator[str]:
+    """The keys of a section, then those of the sections in it."""
+    yield from _rows(model, prefix)
+    for name, field in model.model_fields.items():
+        alternatives = _sections(field.annotation)
+        for section in alternatives:
+            if section is EngineConfig:
+                continue
+            title = f"{prefix}{name}"
+            if len(alternatives) > 1:
+                title += f", kind: {get_args(section.model_fields['kind'].annotation)[0]}"
+            yield f"## {title}"
+            yield ""
+            yield " ".join((section.__doc__ or "").split())
+            yield ""
+            yield from _keys(section, f"{prefix}{name}.")
+
+
+def _rows(model: type[BaseModel], prefix: str) -> Iterator[str]:
+    yield from _table(
+        ("key", "type", "default", "meaning"),
+        (
+            (f"`{prefix}{name}`", _type(field), _default(field), (field.description or "").replace("<", "&lt;"))
+            for name, field in model.model_fields.items()
+        ),
+    )
+
+
+def _type(field: FieldInfo) -> str:
+    limits = [
+        text.format(f"{getattr(limit, name):,}")
+        for limit in field.metadata
+        for name, text in _LIMITS.items()
+        if hasattr(limit, name)
+    ]
+    return " ".join([_kind(field.annotation), ", ".join(limits)]).strip()
+
+
+def _kind(annotation: Any) -> str:
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if annotation in _TYPES:
+        return _TYPES[annotation]
+    if origin is Literal:
+        return ", ".join(f"`{argument}`" for argument in arguments)
+    if origin in (Union, types.UnionType):
+        kinds = [_kind(argument) for argument in arguments if argument is not type(None)]
+        return " or ".join(dict.fromkeys(kinds))
+    if origin is tuple:
+        inner = _kind(arguments[0])
+        return "list of sections" if inner == "section" else f"list of {inner}s" if inner != "text" else "list of texts"
+    if origin is dict:
+        return "mapping"
+    return "section"
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "needed"
+    if field.default is PydanticUndefined or field.default is None:
+        return ""
+    return f"`{_value(field.default)}`"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int):
+        return f"{value:_}" if value >= 100_000 else str(value)
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(str, value))}]"
+    text = str(getattr(value, "value", value))
+    return re.sub(r"\n+", r"\\n", text[:60] + "…" if len(text) > 60 else text)
+
+
+def _sections(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [section for argument in get_args(annotation) for section in _sections(argument)]
+
+
+# Tables
+
+
+def _tables() -> Iterator[str]:
+    yield "A run writes four tables as Parquet: `<output>/<table>/part-<shard>.parquet`. Schemas are declared, never"
+    yield "inferred. *needed*: never null. What lies in these folders is committed, also while the job runs."
+    yield ""
+    for table, columns in COLUMNS.items():
+        yield f"## {table}"
+        yield ""
+        yield _TABLES[table]
+        yield ""
+        yield from _table(
+            ("column", "type", "null", "meaning"),
+            (
+                (f"`{each.name}`", _arrow(each.type), "no" if each.required else "yes", each.description)
+                for each in columns
+            ),
+        )
+        if table == "dead_letter":
+            yield "### Error codes"
+            yield ""
+            yield from _table(
+                ("error_code", "stage", "meaning"), ((f"`{code}`", stage, text) for code, stage, text in ERROR_CODES)
+            )
+
+
+def _arrow(kind: pa.DataType) -> str:
+    if pa.types.is_map(kind):
+        return "map of texts"
+    if pa.types.is_list(kind):
+        return "list of structs"
+    if pa.types.is_timestamp(kind):
+        return "timestamp (UTC)"
+    return {"string": "text"}.get(str(kind), str(kind).replace("double", "float64"))
+
+
+def stale() -> list[str]:
+    """The pages that are not what the code says, or that it does not know."""
+    written = pages()
+    there = {path.name for path in FOLDER.glob("*.md")} - {"index.md"}
+    return sorted(
+        name
+        for name in there | set(written)
+        if name not in written or name not in there or (FOLDER / name).read_text() != written[name]
+    )
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Writes the pages, or checks them."""
+    if list(arguments) == ["--check"]:
+        for name in (names := stale()):
+            print(f"docs/reference/{name} is stale: python docs/generate_reference.py")
+        return 1 if names else 0
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for name, text in pages().items():
+        (FOLDER / name).write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
