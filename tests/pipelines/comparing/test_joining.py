@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.comparing.answer_changes import kind
 from pipelines.comparing.comparison import compare_runs
 from pipelines.errors import UsageError
+from tests.examples import examples
 from tests.pipelines.comparing.comparisons import kinds
 from tests.pipelines.comparing.made_runs import ABSENT, TRUNCATED, Row, write_run
 
@@ -125,7 +126,7 @@ def expected_counts(first: list[Row], second: list[Row], by_row: bool) -> Mappin
     return {"rows": counts, "changes": changes}
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=examples(30))
 @given(rows(), rows(), st.booleans())
 def test_every_row_is_in_exactly_one_bucket(
     tmp_path_factory: pytest.TempPathFactory, first: list[Row], second: list[Row], by_row: bool

@@ -19,14 +19,13 @@ from hpd_core import Record
 from pipelines.catalog.readers import read_piece
 from pipelines.catalog.rows import to_record
 from pipelines.catalog.sharding import Piece
-from pipelines.costing import driver as planner_module
+from pipelines.costing import driver
 from pipelines.costing.driver import Planner
 from pipelines.costing.forecast import Forecast
 from pipelines.costing.pilot import Pilot, read_measured
 from pipelines.errors import RunError, UsageError
 from pipelines.plan import app
-from tests.pipelines.conftest import Workplace, product, products
-from tests.pipelines.job.test_base import read_table
+from tests.pipelines.conftest import Workplace, product, products, read_table
 
 pytestmark = pytest.mark.usefixtures("shared_ray")
 
@@ -109,7 +108,7 @@ def test_a_second_pilot_narrows_and_a_rerun_only_computes(
     def never(*_: Any, **__: Any) -> None:
         raise AssertionError("nothing is read, drawn or run again")
 
-    monkeypatch.setattr(planner_module, "survey_catalog", never)
+    monkeypatch.setattr(driver, "survey_catalog", never)
     monkeypatch.setattr("pipelines.job.driver.decode_pending", never)
     again = plan(workplace, cost={"usd_per_hour": 1.0}).from_pilot(40, 40, 0, 0.5)
     assert again.work_hours == both.work_hours

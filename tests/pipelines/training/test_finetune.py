@@ -24,7 +24,7 @@ from pipelines.errors import RunError, UsageError
 from pipelines.schemas.schema_file import load_schemas
 from pipelines.store.folders import Folder
 from pipelines.store.lease import RunLease
-from pipelines.training import driver as run
+from pipelines.training import driver
 from pipelines.training.driver import run_finetuning
 from pipelines.training.labelled_products import is_held_out
 from pipelines.training.trained_weights import TrainedModel
@@ -200,14 +200,14 @@ def test_what_only_the_workers_find_out_is_told(training: Training) -> None:
 @pytest.mark.usefixtures("shared_ray")
 def test_what_two_workers_find_out_is_told_once(training: Training, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray Train would start them again, and they would say it again."""
-    monkeypatch.setattr(run, "_SECONDS_BETWEEN_LOOKS", 2)
-    printed, kept = run._printed, []
+    monkeypatch.setattr(driver, "_SECONDS_BETWEEN_LOOKS", 2)
+    printed, kept = driver._printed, []
 
     def keep_failures(console: Console, failures: list[UsageError]) -> Any:
         kept.append(failures)
         return printed(console, failures)
 
-    monkeypatch.setattr(run, "_printed", keep_failures)
+    monkeypatch.setattr(driver, "_printed", keep_failures)
     scaling = {"num_workers": 2, "num_cpus": 0.5, "num_threads": 1, "max_failures": 10}
     with pytest.raises(UsageError, match="does not fit the model: Target modules"):
         training.run(lora={"target_modules": ["no_such_layer"]}, scaling=scaling)
@@ -262,8 +262,8 @@ def test_two_drivers_do_not_train_into_one_folder(training: Training) -> None:
 @pytest.mark.usefixtures("shared_ray")
 def test_a_driver_that_lost_its_lease_stops_training(training: Training, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another driver takes the folder, as it may where this one slept for a minute: that one continues the run."""
-    monkeypatch.setattr(run, "_LEASE_SECONDS", 0.6)
-    monkeypatch.setattr(run, "_SECONDS_BETWEEN_LOOKS", 0.5)
+    monkeypatch.setattr(driver, "_LEASE_SECONDS", 0.6)
+    monkeypatch.setattr(driver, "_SECONDS_BETWEEN_LOOKS", 0.5)
     folder = Folder(str(training.folder / "out"))
 
     def take_over() -> None:
@@ -354,7 +354,7 @@ def test_a_key_that_is_newer_than_the_run_is_no_change_at_its_default(
     known["input"] = {"path": str(catalog), "id": "id", "fields": ["title"]}
     training.document["datasets"] = [dataset, known]
     with monkeypatch.context() as patched:
-        patched.setattr(run, "_train", lambda *_: None)
+        patched.setattr(driver, "_train", lambda *_: None)
         with pytest.raises(RunError, match="without a result"):
             training.run()
     place = training.folder / "out/config.json"
