@@ -4,7 +4,7 @@
     python pipelines/compare.py runs/stacked runs/tree --gold sample/gold.jsonl --out runs/stacked-tree --json
 
 Reads their output folders alone; they may still be going, and may be local paths or any fsspec URI. What is counted,
-and how, is in docs/compare.md. Exit code: 0 compared, 2 usage (no run there, nothing in common, what cannot be read).
+and how, is in docs/quality.md. Exit code: 0 compared, 2 usage (no run there, nothing in common, what cannot be read).
 """
 
 from __future__ import annotations

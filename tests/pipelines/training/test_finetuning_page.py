@@ -1,4 +1,4 @@
-"""docs/finetuning.md, followed as it is written: from a catalog and a teacher to a deployed adapter."""
+"""docs/fine-tune.md, followed as it is written: from a catalog and a teacher to a deployed adapter."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.pipelines.labelling.served_teacher import TroubleMaker, right_answer
 
 def sections() -> dict[str, str]:
     """The page's commands by section; what only shows an example's output is none."""
-    page = (ROOT / "docs/finetuning.md").read_text()
+    page = (ROOT / "docs/fine-tune.md").read_text()
     found = {}
     for title, text in re.findall(r"^## \d\. (\w+)\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL):
         blocks = re.findall(r"^```\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
@@ -39,7 +39,9 @@ class Shell:
         for name in ("pipelines", "hpd_core", "configs"):
             (folder / name).symlink_to(ROOT / name)
         (folder / ".venv/bin").mkdir(parents=True)
-        (folder / ".venv/bin/activate").write_text(f'python() {{ {shlex.quote(sys.executable)} "$@"; }}\n')
+        (folder / ".venv/bin/activate").write_text(
+            f'hpd() {{ local name=$1; shift; {shlex.quote(sys.executable)} "pipelines/$name.py" "$@"; }}\n'
+        )
 
     def run(self, commands: str) -> str:
         done = subprocess.run(
