@@ -93,6 +93,8 @@ class Page:
 
     def open(self, path: Path, *, width: int = 1200, height: int = 900, dark: bool = False) -> None:
         """Loads a file, from the disk and with nothing on record yet."""
+        for record in (self.requests, self.complaints, self.dialogs):
+            record.clear()
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.call(f"{domain}.enable")
         self.resize(width, height, dark=dark)

@@ -20,6 +20,7 @@ from pipelines.config.extraction import JobConfig
 from pipelines.config.loading import parse_config
 from pipelines.job.driver import Outcome, run_job
 from pipelines.job.preflight import plan_job
+from tests.pipelines.browser import NoBrowserError, Page, missing, open_browser
 
 SCHEMAS = {
     "categories": {
@@ -117,6 +118,18 @@ def shared_ray() -> Iterator[None]:
     ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     yield
     ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Page]:
+    """A Chromium with one page; a test that needs one is skipped where none is installed or starts."""
+    if reason := missing():
+        pytest.skip(reason)
+    try:
+        with open_browser() as page:
+            yield page
+    except NoBrowserError as error:
+        pytest.skip(str(error))
 
 
 def read_table(output: Path | str, table: str) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ import pytest
 from hpd_core import Attribute
 from pipelines.comparing.comparison import compare_runs
 from pipelines.comparing.pages import render_html, render_markdown
-from tests.pipelines import browser
+from tests.pipelines.browser import Page
 from tests.pipelines.comparing.comparisons import ask
 from tests.pipelines.comparing.made_runs import Row, write_run
 
@@ -87,18 +87,15 @@ def test_the_page_stands_alone_and_hostile_texts_are_texts(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1200, False), (390, True)])
-def test_the_page_in_a_browser(tmp_path: Path, width: int, dark: bool) -> None:
-    if reason := browser.missing():
-        pytest.skip(reason)
+def test_the_page_in_a_browser(browser: Page, tmp_path: Path, width: int, dark: bool) -> None:
     a, b = hostile_pair(tmp_path)
     assert ask(a, b, "--out", str(tmp_path / "out"))[0] == 0
-    with browser.open_browser() as page:
-        page.open(tmp_path / "out" / "compare.html", width=width, dark=dark)
-        assert [request for request in page.requests if not request.startswith("data:")] == []
-        assert (page.complaints, page.dialogs) == ([], [])
-        assert page.evaluate("document.querySelectorAll('article.example').length") == 1
-        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-        assert page.evaluate("getComputedStyle(document.querySelector('.card')).borderRadius") == "10px"
+    browser.open(tmp_path / "out" / "compare.html", width=width, dark=dark)
+    assert [request for request in browser.requests if not request.startswith("data:")] == []
+    assert (browser.complaints, browser.dialogs) == ([], [])
+    assert browser.evaluate("document.querySelectorAll('article.example').length") == 1
+    assert browser.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    assert browser.evaluate("getComputedStyle(document.querySelector('.card')).borderRadius") == "10px"
 
 
 def test_a_page_of_runs_with_nothing_to_show(tmp_path: Path) -> None:

@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from pipelines.reporting.gather import Wishes, gather
 from pipelines.reporting.page import render_html
-from tests.pipelines.browser import NoBrowserError, Page, missing, open_browser
+from tests.pipelines.browser import Page
 from tests.pipelines.commands import wait_until
 from tests.pipelines.reporting.made_runs import Answer, Product, hostile_products, metrics, write_run
-
-pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Page]:
-    try:
-        with open_browser() as page:
-            yield page
-    except NoBrowserError as error:
-        pytest.skip(str(error))
 
 
 def _products() -> list[Product]:
@@ -65,14 +52,7 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def page(browser: Page, page_file: Path) -> Page:
-    return _opened(browser, page_file)
-
-
-def _opened(browser: Page, path: Path, **options: Any) -> Page:
-    browser.requests.clear()
-    browser.complaints.clear()
-    browser.dialogs.clear()
-    browser.open(path, **options)
+    browser.open(page_file)
     return browser
 
 
@@ -176,19 +156,18 @@ def test_filters(page: Page, kind: str, expected: set[str]) -> None:
 
 @pytest.mark.parametrize("width", [320, 390, 768, 1200])
 def test_no_width_needs_sideways_scrolling(browser: Page, page_file: Path, width: int) -> None:
-    page = _opened(browser, page_file, width=width)
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    assert page.evaluate("document.body.scrollWidth") <= width
+    browser.open(page_file, width=width)
+    assert browser.evaluate("document.documentElement.scrollWidth") <= width
+    assert browser.evaluate("document.body.scrollWidth") <= width
 
 
-def test_light_dark_and_paper(browser: Page, page_file: Path) -> None:
+def test_light_dark_and_paper(page: Page, page_file: Path) -> None:
     def brightness() -> float:
         colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
         return sum(map(float, colour.removeprefix("rgb(").removesuffix(")").split(","))) / 3
 
-    page = _opened(browser, page_file)
     assert brightness() > 240
-    page = _opened(browser, page_file, dark=True)
+    page.open(page_file, dark=True)
     assert brightness() < 40
     page.call("Emulation.setEmulatedMedia", media="print")
     assert page.evaluate("getComputedStyle(document.querySelector('nav')).display") == "none"
@@ -200,21 +179,21 @@ def test_a_hostile_catalog_runs_nothing(browser: Page, tmp_path: Path) -> None:
     run = write_run(tmp_path, [hostile_products()], [metrics(0, 10, busy_seconds=9.0)])
     path = tmp_path / "report.html"
     path.write_text(render_html(gather(str(run), Wishes())), encoding="utf-8")
-    page = _opened(browser, path)
+    browser.open(path)
     # Everything that could set something off.
-    page.evaluate(
+    browser.evaluate(
         "for (const e of document.querySelectorAll('*')) for (const kind of ['mouseover', 'click', 'focus'])"
         " e.dispatchEvent(new MouseEvent(kind, {bubbles: false}))"
     )
-    page.settle()
-    assert page.evaluate("typeof window.hacked") == "undefined"
-    assert (page.dialogs, page.complaints) == ([], []), "nothing even tried"
-    assert [url for url in page.requests if not url.startswith("data:")] == []
-    assert page.evaluate("document.querySelectorAll('script').length") == 1
-    assert page.evaluate("document.querySelectorAll('#sample-list article').length") == 10
-    assert "<script>hacked('text')</script>" in page.evaluate("document.querySelector('#sample-list').textContent")
-    assert page.evaluate("getComputedStyle(document.querySelector('.ctl')).unicodeBidi") == "isolate"
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    browser.settle()
+    assert browser.evaluate("typeof window.hacked") == "undefined"
+    assert (browser.dialogs, browser.complaints) == ([], []), "nothing even tried"
+    assert [url for url in browser.requests if not url.startswith("data:")] == []
+    assert browser.evaluate("document.querySelectorAll('script').length") == 1
+    assert browser.evaluate("document.querySelectorAll('#sample-list article').length") == 10
+    assert "<script>hacked('text')</script>" in browser.evaluate("document.querySelector('#sample-list').textContent")
+    assert browser.evaluate("getComputedStyle(document.querySelector('.ctl')).unicodeBidi") == "isolate"
+    assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 def test_the_policy_is_a_second_wall(page: Page) -> None:
