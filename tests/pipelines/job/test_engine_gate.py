@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipelines.job import engine_gate as gate_module
+from pipelines.job import engine_gate
 from pipelines.job.engine_gate import Gate
 from tests.pipelines.commands import wait_until
 
@@ -46,7 +46,7 @@ def test_several_share_and_one_alone_waits_for_all_and_goes_first() -> None:
 
 def test_idle_time_goes_to_the_one_that_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr(gate_module, "time", SimpleNamespace(perf_counter=lambda: now))
+    monkeypatch.setattr(engine_gate, "time", SimpleNamespace(perf_counter=lambda: now))
     gate = Gate()
     now += 2
     with gate.hold(alone=False) as first:
