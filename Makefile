@@ -2,6 +2,7 @@
 # make test    the whole suite, two tests at a time, but for what takes many minutes (make soak)
 # make check   ruff and mypy
 # make soak    that, and property-based tests with examples drawn anew (make test draws the same ones every time)
+# make docs    the documentation as a site that opens offline: build/site/index.html
 # make rivals  install vLLM (CPU) beside it, for bench/benchmark.py --vllm .venv-rivals/bin/python
 # All but the last set up their own environment in .venv first.
 
@@ -13,7 +14,7 @@ TRITON := $(VENV)/triton
 WITH_TRITON = @test ! -e $(TRITON) || HPD_NEEDS_TRITON=1 PYTHONPATH=$(CURDIR)/$(TRITON) $(BIN)/python -m pytest tests/core/attention/test_triton.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check soak rivals clean browser triton
+.PHONY: help setup demo test check soak rivals clean browser triton docs
 
 help:
 	@sed -n '/^$$/q; s/^# //p' Makefile
@@ -60,6 +61,16 @@ soak: $(INSTALLED) triton
 	$(BIN)/python -m pytest -m "soak or hypothesis" --hypothesis-profile=search
 	$(WITH_TRITON) --hypothesis-profile=search
 
+docs: $(INSTALLED) .venv-docs/.installed
+	$(BIN)/python docs/generate_reference.py
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --quiet
+	@echo "Open build/site/index.html"
+
+.venv-docs/.installed: requirements-docs.txt
+	$(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/python -m pip install --quiet --requirement requirements-docs.txt
+	@touch $@
+
 rivals: .venv-rivals/.installed
 
 .venv-rivals/.installed: requirements-rivals.txt
@@ -69,4 +80,4 @@ rivals: .venv-rivals/.installed
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .venv-rivals runs build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-rivals .venv-docs runs build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
