@@ -33,10 +33,12 @@ def test_examples_show_where_values_stand(tmp_path: Path) -> None:
 
 def test_examples_are_few_spread_and_drawn_again_alike(tmp_path: Path) -> None:
     numbers = range(40)
-    a = write_run(tmp_path / "a", [Row(f"p{n}", {"Brand": "x", "Roast": "x", "Size": "x"}) for n in numbers])
+    same = [Row(f"p{n}", {"Brand": "x", "Roast": "x", "Size": "x"}) for n in numbers]
+    a = write_run(tmp_path / "a", same, shard_rows=10)
     b = write_run(
         tmp_path / "b",
         [Row(f"p{n}", {"Brand": "y", "Roast": "y" if n % 2 else "x", "Size": "y" if n == 7 else "x"}) for n in numbers],
+        shard_rows=10,
     )
     examples = compare_runs(a, b, max_examples=9).examples
     assert Counter(each.attribute for each in examples) == {"Brand": 4, "Roast": 4, "Size": 1}

@@ -65,8 +65,9 @@ def test_gold_says_which_is_right(tmp_path: Path) -> None:
 
 def test_the_difference_is_b_minus_a_and_labelled_examples_come_first(tmp_path: Path) -> None:
     numbers = range(30)
-    a = write_run(tmp_path / "a", [Row(f"p{n}", {"Brand": "x"}) for n in numbers])
-    b = write_run(tmp_path / "b", [Row(f"p{n}", {"Brand": "Acme" if n < 29 else "x"}) for n in numbers])
+    wrong = [Row(f"p{n}", {"Brand": "x"}) for n in numbers]
+    mostly_right = [Row(f"p{n}", {"Brand": "Acme" if n < 29 else "x"}) for n in numbers]
+    a, b = (write_run(tmp_path / name, rows, shard_rows=10) for name, rows in (("a", wrong), ("b", mostly_right)))
     gold = write_gold(tmp_path / "gold.jsonl", {f"p{n}": {"Brand": ["Acme"]} for n in (3, 11, 29)})
     comparison = compare_runs(a, b, gold=gold, max_examples=3)
     assert comparison.quality is not None
@@ -74,7 +75,7 @@ def test_the_difference_is_b_minus_a_and_labelled_examples_come_first(tmp_path: 
     assert (difference.value, difference.high) == (pytest.approx(2 / 3), 1)
     assert 0 <= difference.low <= difference.value
     assert {each.product_id for each in comparison.examples} > {"p3", "p11"}
-    same = compare_runs(a, write_run(tmp_path / "c", [Row(f"p{n}", {"Brand": "x"}) for n in numbers]), gold=gold)
+    same = compare_runs(a, write_run(tmp_path / "c", wrong, shard_rows=10), gold=gold)
     assert same.quality is not None
     assert same.quality.rates[0].difference.f1 == same.quality.rates[0].difference.recall
     assert same.quality.rates[0].difference.f1.low == same.quality.rates[0].difference.f1.high == 0
