@@ -4,7 +4,7 @@
     python pipelines/evaluate.py out/tree --gold oa-mine.test.jsonl --by-attribute --json
 
 Reads a finished run's `products`, `attributes` and `dead_letter` tables; run and gold file may be local paths
-or any fsspec URI. What is counted, and how, is in quality/scoring.py and docs/evaluation.md. Exit code: 0 evaluated,
+or any fsspec URI. What is counted, and how, is in quality/scoring.py and docs/quality.md. Exit code: 0 evaluated,
 2 usage (no such file, a folder that is no run, gold that does not belong to the run).
 """
 
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -22,177 +21,13 @@ if not __package__:
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
-from pipelines.console.terminal import SafeTable
 from pipelines.errors import UsageError
-from pipelines.quality.evaluation import AttributeScore, CategoryScore, Evaluation, evaluate_run
-from pipelines.quality.scoring import Comparison, Counts, Estimate, Judgement, Outcome
+from pipelines.quality.evaluation import evaluate_run
+from pipelines.quality.score_tables import print_brief, print_evaluation
+from pipelines.quality.scoring import Comparison
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-
-_MAX_NAMES = 5  # products named in a line
-_MAX_WORST = 10  # attributes in the table of the worst
-_SURE = 0.5  # from this probability on a value is more likely right than not, if the model is calibrated
-_OUTCOMES = [outcome.name for outcome in Outcome]
-_MISTAKES = (Outcome.VW, Outcome.NV, Outcome.VN)  # in the order in which examples are picked
-
-
-def _print_evaluation(console: Console, evaluation: Evaluation, by_attribute: bool) -> None:
-    for note in evaluation.notes:
-        console.print(f"NOTE: {note}", style="bold yellow")
-    console.print(
-        f"{evaluation.run} against {evaluation.gold}: {evaluation.num_products} products, "
-        f"{evaluation.exact.counts.num_labels} labelled attributes"
-    )
-    if evaluation.dead_lettered:
-        named = ", ".join(evaluation.dead_lettered[:_MAX_NAMES])
-        more = ", ..." if len(evaluation.dead_lettered) > _MAX_NAMES else ""
-        console.print(f"dead-lettered, scored as errors: {len(evaluation.dead_lettered)} ({named}{more})")
-    statuses = ", ".join(f"{status} {number}" for status, number in evaluation.statuses.items())
-    console.print(f"answers for labelled attributes: {statuses or 'none'}")
-    unlabelled = evaluation.unlabelled
-    if unlabelled.num_asked:
-        console.print(
-            f"attributes that nobody labelled, not judged: {unlabelled.num_asked} asked, {unlabelled.num_values} got a "
-            f"value ({unlabelled.num_values / unlabelled.num_asked:.1%})"
-        )
-    console.print(_overall_table(evaluation))
-    console.print(_outcome_table(evaluation))
-    if evaluation.by_probability:
-        console.print(_probability_table(evaluation))
-    console.print(_category_table(evaluation))
-    console.print(_attribute_table(evaluation) if by_attribute else _worst_table(evaluation))
-
-
-def _print_brief(console: Console, evaluation: Evaluation) -> None:
-    """Three lines for the end of another command's output."""
-    for note in evaluation.notes:
-        console.print(f"NOTE: {note}", style="bold yellow")
-    score = evaluation.exact
-    labels = f"{score.counts.num_labels:,} labelled attributes"
-    console.print(f"Against {evaluation.gold}: {evaluation.num_products} products, {labels}, exact match")
-    rate = score.hallucination_rate
-    made_up = "" if rate is None else f"; {rate:.1%} of the absent ones got a value"
-    precision, recall, f1 = score.micro.precision.value, score.micro.recall.value, _with_interval(score.micro.f1)
-    console.print(f"  precision {precision:.3f}, recall {recall:.3f}, F1 {f1}{made_up}")
-    parts = []
-    for text, is_sure in ((f"a probability of {_SURE} or more", True), ("less", False)):
-        bands = [band for band in evaluation.by_probability if (band.low >= _SURE) is is_sure]
-        if number := sum(band.num_values for band in bands):
-            parts.append(f"{sum(band.num_right for band in bands) / number:.0%} of the {number:,} values with {text}")
-    if parts:
-        console.print(f"  right are {' and '.join(parts)}")
-
-
-def _overall_table(evaluation: Evaluation) -> Table:
-    table = _table("Scores, with 95% intervals", ["", "precision", "recall", "F1"], [])
-    for card in evaluation.scores:
-        for name, rates in (("micro", card.micro), ("macro", card.macro)):
-            cells = map(_with_interval, (rates.precision, rates.recall, rates.f1))
-            table.add_row(f"{card.comparison} {name}", *cells)
-    return table
-
-
-def _outcome_table(evaluation: Evaluation) -> Table:
-    table = _table("Outcomes", [""], [*_OUTCOMES, "labels", "hallucination rate"])
-    for card in evaluation.scores:
-        rate = "-" if card.hallucination_rate is None else f"{card.hallucination_rate:.3f}"
-        counts = (*card.counts.as_tuple(), card.counts.num_labels)
-        table.add_row(card.comparison, *map(str, counts), rate)
-    return table
-
-
-def _probability_table(evaluation: Evaluation) -> Table:
-    table = _table(
-        "Values by the model's probability of the whole answer", ["probability"], ["values", "right", "share"]
-    )
-    for band in evaluation.by_probability:
-        share = f"{band.num_right / band.num_values:.3f}" if band.num_values else "-"
-        table.add_row(f"{band.low:.2f} - {band.high:.2f}", str(band.num_values), str(band.num_right), share)
-    return table
-
-
-def _category_table(evaluation: Evaluation) -> Table:
-    table = _table("By category", ["category"], ["precision", "recall", *_f1_columns(evaluation), *_OUTCOMES])
-    for cards in zip(*(card.by_category for card in evaluation.scores), strict=True):
-        table.add_row(cards[0].category, *_score_cells(cards))
-    return table
-
-
-def _attribute_table(evaluation: Evaluation) -> Table:
-    columns = ["precision", "recall", *_f1_columns(evaluation), *_OUTCOMES]
-    table = _table("By attribute", ["category", "attribute"], columns)
-    pairs = zip(*(card.by_attribute for card in evaluation.scores), strict=True)
-    for cards in sorted(pairs, key=lambda cards: (cards[0].category, cards[0].attribute)):
-        table.add_row(cards[0].category, cards[0].attribute, *_score_cells(cards))
-    return table
-
-
-def _worst_table(evaluation: Evaluation) -> Table:
-    """The attributes with the most mistakes under the exact comparison, with an example each."""
-    table = _table("Most mistakes", ["category", "attribute"], ["F1", "mistakes", "of"])
-    table.add_column("for example: gold")
-    table.add_column("answer")
-    ranked = sorted(
-        evaluation.exact.by_attribute,
-        key=lambda score: (-_num_mistakes(score.counts), score.rates.f1, score.category, score.attribute),
-    )
-    examples = _examples(evaluation.judgements)
-    for score in ranked[:_MAX_WORST]:
-        if not _num_mistakes(score.counts):
-            break
-        example = examples[score.category, score.attribute]
-        table.add_row(
-            score.category,
-            score.attribute,
-            f"{score.rates.f1:.3f}",
-            str(_num_mistakes(score.counts)),
-            str(score.counts.num_labels),
-            str(example.gold),
-            str(example.answer),
-        )
-    return table
-
-
-def _examples(judgements: Iterable[Judgement]) -> dict[tuple[str, str], Judgement]:
-    """The most telling mistake of every attribute: a wrong value before a made-up before a missed one."""
-    examples: dict[tuple[str, str], Judgement] = {}
-    for judgement in judgements:
-        if judgement.outcome not in _MISTAKES:
-            continue
-        pair = (judgement.category, judgement.attribute)
-        known = examples.get(pair)
-        if known is None or _MISTAKES.index(judgement.outcome) < _MISTAKES.index(known.outcome):
-            examples[pair] = judgement
-    return examples
-
-
-def _table(title: str, texts: Sequence[str], numbers: Sequence[str]) -> Table:
-    table = SafeTable(title=title, title_justify="left")
-    for name in texts:
-        table.add_column(name)
-    for name in numbers:
-        table.add_column(name, justify="right", no_wrap=True)
-    return table
-
-
-def _f1_columns(evaluation: Evaluation) -> list[str]:
-    return ["F1", *(f"{card.comparison} F1" for card in evaluation.scores[1:])]
-
-
-def _score_cells(cards: Sequence[CategoryScore | AttributeScore]) -> list[str]:
-    exact = cards[0]
-    rates = [exact.rates.precision, exact.rates.recall, *(card.rates.f1 for card in cards)]
-    return [*(f"{rate:.3f}" for rate in rates), *map(str, exact.counts.as_tuple())]
-
-
-def _with_interval(estimate: Estimate) -> str:
-    return f"{estimate.value:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"
-
-
-def _num_mistakes(counts: Counts) -> int:
-    return counts.nv + counts.vn + counts.vw
 
 
 @app.command()
@@ -215,9 +50,9 @@ def evaluate(
     # Product text is data: brackets in it are no markup. Without a terminal, tables are not squeezed to 80.
     console = Console(markup=False, highlight=False, emoji=False, width=None if sys.stdout.isatty() else 140)
     if brief:
-        _print_brief(console, evaluation)
+        print_brief(console, evaluation)
     else:
-        _print_evaluation(console, evaluation, by_attribute)
+        print_evaluation(console, evaluation, by_attribute)
     if as_json:
         typer.echo(json.dumps(evaluation.summary(), ensure_ascii=False))
 

@@ -24,38 +24,11 @@ import typer
 from pipelines.console.exit_codes import EXIT_USAGE
 from pipelines.errors import UsageError
 from pipelines.reporting import formats
-from pipelines.reporting.facts import Facts
 from pipelines.reporting.gather import Wishes, gather
-from pipelines.reporting.page import render_html, render_json, render_markdown
+from pipelines.reporting.report_files import print_report, write_report
 from pipelines.store.folders import Folder
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-
-
-def write_report(facts: Facts, out: Folder) -> list[str]:
-    """Writes the three files and says where they are."""
-    files = {
-        "report.json": render_json(facts),
-        "report.md": render_markdown(facts),
-        "report.html": render_html(facts),
-    }
-    for name, text in files.items():
-        out.write(name, text.encode())
-    return [out.describe(name) for name in files]
-
-
-def _print(facts: Facts, places: list[str], brief: bool) -> None:
-    if brief:
-        print(f"Report: {places[-1]}")
-        return
-    for note in facts.notes:
-        print(f"NOTE: {formats.plain(note)}")
-    account, money = facts.account, facts.account.money if facts.account else None
-    cost = f"{formats.usd(money.billed)}, {formats.usd(money.per_1k)} per 1,000 products" if money else "no price set"
-    time = f"; {formats.hours(account.time.billed)} of engines" if account else ""
-    f1 = f"; F1 {formats.rate(facts.quality.f1.value)}" if facts.quality else ""
-    print(f"{facts.totals.products:,} products: {cost}{time}{f1}")
-    print(f"Report: {places[-1]} (the same numbers in report.json and report.md)")
 
 
 @app.command(help=__doc__.split("\n\n", maxsplit=1)[0] if __doc__ else None)
@@ -89,7 +62,7 @@ def main(
         data = facts.to_dict() | {"sample": {"seed": seed, "size": facts.sample.size}, "files": places}
         print(json.dumps(data, ensure_ascii=False))
     else:
-        _print(facts, places, brief)
+        print_report(facts, places, brief)
 
 
 if __name__ == "__main__":

@@ -8,14 +8,10 @@ Exit code: 0 finished or under way, 1 stopped (no driver holds the run, and it i
 
 from __future__ import annotations
 
-import datetime
 import json
 import sys
-import time
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
 if not __package__:
     # Started as a file: Python has put this folder on the path, the checkout around it is needed.
@@ -25,154 +21,10 @@ import typer
 from rich.console import Console
 
 from pipelines.console.exit_codes import EXIT_CLEAN, EXIT_STOPPED, EXIT_USAGE
-from pipelines.console.progress import describe_counts, format_seconds
-from pipelines.errors import RunError, UsageError
-from pipelines.job.clustering.clusters import run_shards
-from pipelines.job.run_plan import find_plan
-from pipelines.store.folders import Folder
-from pipelines.store.lease import RunLease
-from pipelines.store.ledger import Ledger
-from pipelines.store.totals import Totals
+from pipelines.errors import UsageError
+from pipelines.job.run_status import print_status, read_status, status_json
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-
-State = Literal["finished", "running", "stopped"]
-_WINDOW = datetime.timedelta(minutes=15)
-
-
-@dataclass(frozen=True, slots=True)
-class Status:
-    """How far a run is.
-
-    Attributes:
-        state: "running" if a driver renews its lease on the run, "stopped" if none does and it is not finished.
-        driver: who holds or held the run last.
-        planned_shards: None as long as the catalog is not clustered yet.
-        committed: the shards that are committed, in their order; what is said of them is of these.
-        totals: of the committed shards.
-        shards_tried: shards that were begun and are not committed, with the number of tries.
-        products_per_second: over the last quarter of an hour before the last commit; None with fewer than two commits.
-        seconds_left: at that pace; None if it is not known or nothing is left.
-        last_commit: when the last shard was committed, in UTC.
-    """
-
-    uri: str
-    run_id: str
-    state: State
-    driver: str | None
-    planned_shards: int | None
-    planned_rows: int
-    committed: Sequence[int]
-    totals: Totals
-    shards_tried: Mapping[int, int]
-    products_per_second: float | None
-    seconds_left: float | None
-    last_commit: datetime.datetime | None
-
-
-def read_status(uri: str) -> Status:
-    """Raises `UsageError` if there is no run, or it cannot be read."""
-    folder = Folder(uri)
-    ledger = Ledger(folder, session="")
-    try:
-        plan = find_plan(folder)
-        if plan is None:
-            raise UsageError(f"there is no run in {uri}")
-        finished = ledger.finished()
-        committed = ledger.committed()
-        lease = RunLease(folder, seconds=1)
-        driver, is_held = (None, False) if finished else lease.holder()
-        if not finished and not is_held:
-            # It may have come to its end while all this was read.
-            finished = ledger.finished()
-            committed = ledger.committed() if finished else committed
-        totals, ends = _read_manifests(ledger, committed)
-        shards = run_shards(folder, plan)
-        tried = {} if finished else {shard: n for shard, n in ledger.num_tries().items() if shard not in committed}
-    except (OSError, RunError) as error:
-        raise UsageError(f"cannot read {uri}: {error}") from error
-    pace = _pace(ends)
-    rows_left = plan.num_rows - totals.rows
-    return Status(
-        uri=uri,
-        run_id=plan.run_id,
-        state="finished" if finished else "running" if is_held else "stopped",
-        driver=driver,
-        planned_shards=len(shards) if shards is not None else None,
-        planned_rows=plan.num_rows,
-        committed=sorted(committed),
-        totals=totals,
-        shards_tried=tried,
-        products_per_second=pace,
-        seconds_left=rows_left / pace if pace and rows_left else None,
-        last_commit=ends[-1][0] if ends else None,
-    )
-
-
-def _read_manifests(ledger: Ledger, shards: Collection[int]) -> tuple[Totals, list[tuple[datetime.datetime, int]]]:
-    """Sums over the shards; and when each was finished and how many products it brought, in order of time."""
-    totals, ends = Totals(), []
-    for manifest in ledger.manifests(shards):
-        totals.add(manifest)
-        if "finished_at" in manifest:
-            ends.append((datetime.datetime.fromisoformat(manifest["finished_at"]), manifest["counts"]["products"]))
-    return totals, sorted(ends)
-
-
-def _pace(ends: Sequence[tuple[datetime.datetime, int]]) -> float | None:
-    """Products a second, from the times at which shards were finished and what they brought."""
-    recent = [(end, count) for end, count in ends if end >= ends[-1][0] - _WINDOW]
-    seconds = (recent[-1][0] - recent[0][0]).total_seconds() if recent else 0.0
-    # The first of them says when counting begins.
-    return sum(count for _, count in recent[1:]) / seconds if seconds > 0 else None
-
-
-def print_status(console: Console, status: Status) -> None:
-    """For people."""
-    totals = status.totals
-    share = totals.rows / status.planned_rows if status.planned_rows else 1.0
-    lines = [
-        f"[bold]{status.state}[/]: run {status.run_id} in {status.uri}",
-        f"  rows         {totals.rows:,} of {status.planned_rows:,} ({share:.1%}), {_shards_done(status)}",
-        f"  products     {totals.products:,}"
-        + (f", {carried:,} carried over" if (carried := _carried(totals)) else ""),
-        f"  values       {describe_counts(totals.statuses)}",
-        f"  dead letters {describe_counts(totals.reasons)}",
-    ]
-    if status.last_commit is not None:
-        ago = max(0.0, time.time() - status.last_commit.timestamp())
-        lines.append(f"  last commit  {status.last_commit:%Y-%m-%d %H:%M:%S} UTC, {format_seconds(ago)} ago")
-    if status.state != "finished":
-        if status.products_per_second is not None:
-            left = f", {format_seconds(status.seconds_left)} left" if status.seconds_left is not None else ""
-            lines.append(f"  speed        {status.products_per_second:,.1f} products/s{left}")
-        failed = {shard: number for shard, number in status.shards_tried.items() if number > 1}
-        lines.append(f"  begun        {len(status.shards_tried):,} shards, {len(failed):,} of them more than once")
-        if status.driver is not None:
-            lines.append(f"  driver       {status.driver}")
-    if status.state == "stopped":
-        lines.append("Nobody works on it. The job's own command continues it.")
-    for line in lines:
-        console.print(line, highlight=False, soft_wrap=True)
-
-
-def _shards_done(status: Status) -> str:
-    if status.planned_shards is None:
-        return "not yet clustered by category"
-    return f"{status.totals.shards:,} of {status.planned_shards:,} shards"
-
-
-def _carried(totals: Totals) -> int:
-    return totals.carried["products"]
-
-
-def status_json(status: Status) -> dict[str, Any]:
-    """For machines."""
-    data = asdict(status) | {"totals": status.totals.to_dict()}
-    # As many numbers as there are shards say little: `totals` has how many they are.
-    del data["committed"]
-    data["last_commit"] = status.last_commit.isoformat() if status.last_commit is not None else None
-    return data
 
 
 @app.command(help=__doc__.split("\n\n", maxsplit=1)[0] if __doc__ else None)

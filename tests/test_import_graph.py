@@ -98,6 +98,14 @@ def test_a_house_imports_only_what_it_may(house: str) -> None:
     assert others <= LOOKS_AT[house]
 
 
+def test_no_module_imports_a_command() -> None:
+    """Commands are called by users; what two of them share is in a room. `hpd` calls each when it is asked for it."""
+    commands = {name for name, path in modules().items() if path.parent == ROOT / "pipelines"} - {"pipelines.errors"}
+    assert "pipelines.extract" in commands
+    importers = {module for module, others in module_graph().items() if others & commands}
+    assert importers <= {"pipelines.cli"}
+
+
 def test_a_circle_is_seen() -> None:
     assert circle({"a": {"b"}, "b": {"c"}, "c": {"a"}}) in (["a", "b", "c", "a"], ["a", "c", "b", "a"])
     assert circle({"a": {"b"}, "b": set()}) == []

@@ -25,8 +25,8 @@ from pipelines.comparing.gold_comparison import Label, Quality, compare_quality
 from pipelines.comparing.joining import Join, RowCounts, Sampled
 from pipelines.comparing.setting_changes import Settings, compare_settings
 from pipelines.errors import UsageError
+from pipelines.job.run_status import State
 from pipelines.quality.run_answers import RowKey
-from pipelines.status import State
 
 MAX_EXAMPLES = 50
 SEED = 0

@@ -9,7 +9,7 @@ from typing import Any
 from hpd_core import CategorySchema
 from pipelines.comparing.compared_run import Side
 from pipelines.job.run_plan import changed_keys, file_differences
-from pipelines.schema import diff
+from pipelines.schemas.diff import diff
 
 # Of an engine's description, what the configuration does not say: where 'auto' and names have led to.
 _ENGINE_KEYS = (

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pipelines.job.run_status import State
 from pipelines.quality.scoring import Estimate
-from pipelines.status import State
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import yaml
 from pydantic import ValidationError
 
 from hpd_core import Attribute, CategorySchema
@@ -42,6 +43,21 @@ def parse_schemas(document: Any, name: str) -> dict[str, CategorySchema]:
         _text(category, f"{name}: category"): _parse_category(category, attributes, name)
         for category, attributes in categories.items()
     }
+
+
+def dump_schemas(schemas: Mapping[str, CategorySchema]) -> str:
+    """`schemas` as the YAML text that `load_schemas` reads: a line an attribute, defaults left out."""
+    categories = {
+        category: [_plain(attribute) for attribute in schema.attributes] for category, schema in schemas.items()
+    }
+    text: str = yaml.safe_dump(
+        {"categories": categories},
+        sort_keys=False,
+        allow_unicode=True,
+        default_flow_style=None,
+        width=1_000_000,
+    )
+    return text
 
 
 def schemas_hash(schemas: Mapping[str, CategorySchema]) -> str:
@@ -103,3 +119,9 @@ def _text(value: Any, place: str) -> str:
     if not isinstance(value, str):
         raise UsageError(f"{place} {value!r} is read by YAML as {type(value).__name__}; put it in quotes")
     return value
+
+
+def _plain(attribute: Attribute) -> dict[str, object]:
+    """The attribute as YAML has it: name and type, and what is not the default."""
+    data = attribute.model_dump(mode="json", exclude_defaults=True)
+    return {"name": data.pop("name"), "type": attribute.type, **data}

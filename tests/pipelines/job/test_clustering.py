@@ -26,7 +26,7 @@ from pipelines.job.clustering.clusters import Clusters
 from pipelines.job.clustering.placement import Placement, rows_per_partition
 from pipelines.job.clustering.shuffle import identity_sum
 from pipelines.job.context import DeadRow, PreparedRecord
-from pipelines.status import read_status
+from pipelines.job.run_status import read_status
 from pipelines.store.folders import Folder
 from tests.pipelines import faulty
 from tests.pipelines.conftest import Workplace, product, read_table

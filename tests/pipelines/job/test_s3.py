@@ -30,14 +30,14 @@ from pipelines.config.extraction import InputConfig
 from pipelines.config.yaml_files import load_yaml
 from pipelines.errors import RunError, UsageError
 from pipelines.extract import app
+from pipelines.job.run_status import read_status
 from pipelines.report import app as report_app
-from pipelines.status import read_status
 from pipelines.store.folders import Folder, open_filesystem
 from pipelines.store.lease import RunLease
-from tests.pipelines import made_runs
 from tests.pipelines.commands import ROOT, assert_same
+from tests.pipelines.comparing import made_runs
 from tests.pipelines.conftest import Workplace, product, products, read_table
-from tests.pipelines.report_run import Answer, Product, metrics, write_run
+from tests.pipelines.reporting.made_runs import Answer, Product, metrics, write_run
 from tests.pipelines.s3_server import (
     BUCKET,
     PUBLIC_BUCKET,

@@ -14,8 +14,9 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from pipelines import status
-from pipelines.status import read_status
+from pipelines import status as command
+from pipelines.job import run_status
+from pipelines.job.run_status import read_status
 from pipelines.store.folders import Folder
 from pipelines.store.lease import RunLease
 from tests.pipelines.commands import ROOT
@@ -32,7 +33,7 @@ def run(workplace: Workplace, shared_ray: None) -> Path:
 
 
 def ask(*arguments: str) -> tuple[int, str]:
-    result = CliRunner().invoke(status.app, arguments)
+    result = CliRunner().invoke(command.app, arguments)
     return result.exit_code, result.output
 
 
@@ -83,7 +84,7 @@ def test_a_run_that_somebody_works_on(run: Path, monkeypatch: pytest.MonkeyPatch
     code = """
 import sys, time
 from rich.console import Console
-from pipelines import lease
+from pipelines.store import lease
 lease._host = lambda: "elsewhere"
 from pipelines.store.folders import Folder
 held = lease.RunLease(Folder(sys.argv[1]), 3)
@@ -110,11 +111,11 @@ def test_the_pace_is_that_of_the_last_quarter_of_an_hour() -> None:
     def ends(*pairs: tuple[float, int]) -> list[tuple[datetime.datetime, int]]:
         return [(start + datetime.timedelta(minutes=minute), count) for minute, count in pairs]
 
-    assert status._pace([]) is None
-    assert status._pace(ends((0, 100))) is None
-    assert status._pace(ends((0, 100), (1, 120))) == pytest.approx(2)
+    assert run_status._pace([]) is None
+    assert run_status._pace(ends((0, 100))) is None
+    assert run_status._pace(ends((0, 100), (1, 120))) == pytest.approx(2)
     # An hour's pause does not count; the shard at which counting begins does not either.
-    assert status._pace(ends((0, 9), (60, 100), (61, 60), (62, 60))) == pytest.approx(1)
+    assert run_status._pace(ends((0, 9), (60, 100), (61, 60), (62, 60))) == pytest.approx(1)
 
 
 def test_a_planned_run_and_none(workplace: Workplace, tmp_path: Path) -> None:

@@ -16,8 +16,11 @@ from typer.testing import CliRunner
 
 from hpd_core import Attribute, CategorySchema
 from pipelines.quality.gold import GoldProduct, GoldValue
-from pipelines.schema import app, diff, dump_schemas, lint, schemas_from_gold
-from pipelines.schemas.schema_file import load_schemas
+from pipelines.schema import app
+from pipelines.schemas.diff import diff
+from pipelines.schemas.from_gold import schemas_from_gold
+from pipelines.schemas.lint import lint
+from pipelines.schemas.schema_file import dump_schemas, load_schemas
 from tests.pipelines.commands import ROOT
 
 ABSENT, ONE, TWO = GoldValue(()), GoldValue((("x",),)), GoldValue((("x",), ("y",)))
