@@ -24,13 +24,13 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from hpd_core import Attribute, EngineConfig
+from pipelines.cli import COMMANDS
 from pipelines.config.extraction import JobConfig
 from pipelines.config.finetuning import FinetuneConfig
 from pipelines.config.labelling import LabelConfig
 from pipelines.store.columns import COLUMNS, ERROR_CODES
 
 FOLDER = Path(__file__).resolve().parent / "reference"
-COMMANDS = ("extract", "plan", "status", "report", "compare", "evaluate", "schema", "label", "split", "finetune")
 _WRITTEN = "Written by `docs/generate_reference.py` from the code."
 _TYPES = {str: "text", int: "integer", float: "number", bool: "boolean", Any: "anything"}
 _LIMITS = {"ge": "≥ {}", "gt": "> {}", "le": "≤ {}", "lt": "< {}"}
@@ -73,7 +73,7 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str
 def _commands() -> Iterator[str]:
     yield "Every command is also a file: `python pipelines/NAME.py` takes the same options as `hpd NAME`."
     yield ""
-    for name in COMMANDS:
+    for name in (name for group in COMMANDS.values() for name in group):
         module = importlib.import_module(f"pipelines.{name}")
         command: Any = typer.main.get_command(module.app)
         yield f"## hpd {name}"

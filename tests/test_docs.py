@@ -1,12 +1,15 @@
-"""Commands in documents, configs and scripts: the scripts, arguments, keys and files that they name exist."""
+"""Commands in documents are what the scripts take, links lead somewhere, the reference is the code's."""
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import itertools
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +18,21 @@ import typer
 import yaml
 from pydantic import BaseModel
 
+from pipelines.cli import COMMANDS
 from pipelines.config.extraction import JobConfig
 from pipelines.config.finetuning import FinetuneConfig
 from pipelines.config.labelling import LabelConfig
 from pipelines.config.loading import known_keys
 from tests.pipelines.commands import ROOT
 
-_COMMAND = re.compile(
-    r"""(?: python3? [")]*,? [ ] "? pipelines/ | python[ ]-m[ ]pipelines\. | (?<=`) pipelines/ (?=\w+\.py[ ]-) )
-    (?P<script>\w+) (?:\.py)?""",
+_SCRIPT = re.compile(
+    r"""(?: python3? [")]*,? [ ] "? (?P<folder>pipelines|bench)/ | python[ ]-m[ ](?P<package>pipelines|bench)\.
+    | (?<=`) (?P<bare>pipelines|bench)/ (?=\w+\.py[ ]-) ) (?P<name>[a-z_]+\b) (?:\.py)?""",
     re.VERBOSE,
 )
 """By a path or by a module's name; in backquotes, and where options follow, Python itself may be left out."""
+_HPD = re.compile(r"(?: ^[ \t]* (?:\#[ ]+)? (?:\$[ ])? | (?<=`) ) hpd [ ] (?P<name>[a-z]+)", re.VERBOSE | re.MULTILINE)
+"""`hpd NAME`, at the beginning of a line or of what is in backquotes."""
 _END = re.compile(r" {3}| \| | ?\d?> ?&?| && |;| #|\)\s*$")
 """What follows is no argument: a comment, another command, a redirection, the end of a shell's list."""
 _OURS = re.compile(r"(?<![\w/])(?:configs|sample|adapters|docs|cluster)/[\w./-]+")
@@ -34,27 +40,43 @@ _OURS = re.compile(r"(?<![\w/])(?:configs|sample|adapters|docs|cluster)/[\w./-]+
 _UNKNOWN = re.compile(r"\$|\.\.\.|…")
 """Stands for arguments that only the reader or the shell knows."""
 _CONFIGS: dict[str, type[BaseModel]] = {"finetune": FinetuneConfig, "label": LabelConfig}
+_LINK = re.compile(r"(?<!`)\]\((?P<target>[^)\s]+)(?: \"[^\"]*\")?\)")
+_HEADING = re.compile(r"^#{1,6} (.+?)\s*$", re.MULTILINE)
+_FENCED = re.compile(r"^```.*?^```\s*$", re.MULTILINE | re.DOTALL)
 
 
 def documents() -> Iterator[Path]:
+    """Every file that names commands."""
     for pattern in (
-        *("*.md", "docs/*.md", "docs/*.sh", "configs/*", "adapters/*/*.md", "pipelines/*.py"),
+        *("*.md", "docs/*.md", "docs/*/*.md", "configs/*", "adapters/*/*.md", "pipelines/*.py", "bench/*"),
         *("cluster/*", "cluster/*/*", "sample/*.md", "Makefile", "Dockerfile"),
     ):
         yield from sorted(path for path in ROOT.glob(pattern) if path.is_file())
 
 
+def pages() -> list[Path]:
+    """Every page in Markdown."""
+    return [path for path in documents() if path.suffix == ".md"]
+
+
+def named(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+# Commands
+
+
 def commands(path: Path) -> Iterator[tuple[str, list[str]]]:
-    """(script, its arguments) for every command in the file.
+    """(`hpd.NAME` or a script's module, its arguments) for every command in the file.
 
     In running text a command ends with its backquotes, elsewhere with its line; after a backslash, or folded in YAML
     (`>-`), it goes on.
     """
     text = path.read_text()
-    for found in _COMMAND.finditer(text):
-        line = text[text.rfind("\n", 0, found.start()) + 1 : found.start()]
+    for found in sorted([*_SCRIPT.finditer(text), *_HPD.finditer(text)], key=lambda match: match.start()):
+        line = text[text.rfind("\n", 0, found.end()) + 1 : found.start()]
         rest = text[found.end() :]
-        if path.suffix == ".md" and line.count("`") % 2:
+        if text[found.start() - 1] == "`" or (path.suffix == ".md" and line.count("`") % 2):
             rest = rest[: rest.index("`")].replace("\n", " ")
         else:
             if path.suffix == ".yaml" and not line.strip():
@@ -63,18 +85,25 @@ def commands(path: Path) -> Iterator[tuple[str, list[str]]]:
             if path.name == "Dockerfile":
                 rest = rest.replace('", "', " ").strip('"] ')
             rest = _END.split(rest.lstrip('"'), maxsplit=1)[0]
+        groups = found.groupdict()
+        package = next((groups[key] for key in ("folder", "package", "bare") if groups.get(key)), "hpd")
         try:
-            yield found["script"], shlex.split(rest)
+            yield f"{package}.{found['name']}", shlex.split(rest)
         except ValueError as error:
             raise AssertionError(f"{path.name}: {error}: {rest}") from error
 
 
-def command(script: str, arguments: list[str]) -> tuple[Any, list[str]]:
+def command(module: str, arguments: list[str]) -> tuple[Any, list[str]]:
     """What the script, or the subcommand that the arguments begin with, takes; and the arguments for it."""
-    found: Any = typer.main.get_command(importlib.import_module(f"pipelines.{script}").app)
+    package, name = module.split(".")
+    if package == "hpd":
+        assert any(name in group for group in COMMANDS.values()), f"there is no command hpd {name}"
+        package = "pipelines"
+    assert importlib.util.find_spec(f"{package}.{name}"), f"there is no script {package}/{name}.py"
+    found: Any = typer.main.get_command(importlib.import_module(f"{package}.{name}").app)
     if subcommands := getattr(found, "commands", None):
         name = arguments[0] if arguments else ""
-        assert name in subcommands, f"pipelines/{script}.py has no command {name!r}"
+        assert name in subcommands, f"{module} has no command {name!r}"
         return subcommands[name], arguments[1:]
     return found, arguments
 
@@ -91,26 +120,25 @@ def changed_keys(arguments: list[str]) -> Iterator[str]:
             yield from (f"{key}.{inner}" for inner in yaml.safe_load(text))
 
 
-@pytest.mark.parametrize("path", list(documents()), ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("path", list(documents()), ids=named)
 def test_commands_use_what_is_there(path: Path) -> None:
-    for script, arguments in commands(path):
-        shown = f"pipelines/{script}.py {' '.join(arguments)}"
-        if not arguments and path.suffix != ".yaml":  # the name alone
-            importlib.import_module(f"pipelines.{script}")
+    for module, arguments in commands(path):
+        shown = f"{module} {' '.join(arguments)}"
+        parser, rest = command(module, arguments)
+        if not rest and (path.suffix != ".yaml" or module.startswith("hpd.")):  # the name alone
             continue
-        parser, rest = command(script, arguments)
         if any(_UNKNOWN.search(argument) for argument in arguments):
             options = {name for parameter in parser.params for name in [*parameter.opts, *parameter.secondary_opts]}
             given = [argument.split("=")[0] for argument in rest if re.match(r"--?[a-z]", argument)]
             assert set(given) <= options, f"{shown}: no option {set(given) - options}"
         else:
             try:
-                parser.make_context(script, list(rest))
+                parser.make_context(module, list(rest))
             except typer.Exit:  # --help
                 pass
             except Exception as error:
                 pytest.fail(f"{shown}: {error}")
-        keys = set(known_keys(_CONFIGS.get(script, JobConfig)))
+        keys = set(known_keys(_CONFIGS.get(module.split(".")[1], JobConfig)))
         for key in changed_keys(arguments):
             assert key in keys, f"{shown}: no key {key!r}"
         for name in _OURS.findall(" ".join(arguments)):
@@ -119,22 +147,19 @@ def test_commands_use_what_is_there(path: Path) -> None:
 
 def test_commands_are_found() -> None:
     """The test above would pass where it finds no command at all."""
-    found = {path.relative_to(ROOT).as_posix(): list(commands(path)) for path in documents()}
-    scripts = {script for part in found.values() for script, _ in part}
-    assert scripts >= {"extract", "evaluate", "compare", "finetune", "label", "plan", "report", "schema", "benchmark"}
-    assert sum(len(part) for part in found.values()) > 100
+    found = {named(path): list(commands(path)) for path in documents()}
+    modules = {module for part in found.values() for module, _ in part}
+    assert modules >= {f"hpd.{name}" for group in COMMANDS.values() for name in group}
+    assert modules >= {"pipelines.extract", "bench.benchmark", "bench.load_test"}
+    assert sum(len(part) for part in found.values()) > 150
     for name in (
-        "README.md",
-        "Makefile",
-        "Dockerfile",
-        "bench/reproduce.sh",
-        "cluster/nightly.sh",
-        "configs/demo.yaml",
+        *("README.md", "Makefile", "Dockerfile", "docs/fine-tune.md", "docs/reference/commands.md"),
+        *("bench/reproduce.sh", "cluster/nightly.sh", "configs/demo.yaml"),
     ):
         assert found[name], name
     behind_submit = ["--config", "configs/catalog.yaml", "--set", "output=s3://bucket/run", "--set", "actors.max=8"]
-    assert ("extract", behind_submit) in found["README.md"]
-    assert ("compare", ["RUN_A", "RUN_B"]) in found["README.md"], "in running text"
+    assert ("pipelines.extract", behind_submit) in found["docs/s3-and-clusters.md"]
+    assert ("hpd.compare", ["RUN_A", "RUN_B"]) in found["README.md"], "in running text"
     assert found["cluster/kubernetes/rayjob.yaml"][0][1][::2] == ["--config", "--set"], "folded in YAML"
 
 
@@ -155,6 +180,12 @@ def test_commands_are_found() -> None:
         ),
         ("python pipelines/compare.py runs/a -z $b", "-z"),
         ("python pipelines/extract.py --config job.yaml --set output='x", "No closing quotation"),
+        ("python bench/benchmark.py --config configs/demo.yaml --workloads listings", "No such option"),
+        ("python bench/bencmark.py --limit 3", "no script bench/bencmark.py"),
+        ("\n    hpd extract --confg job.yaml   # a comment", "--confg"),
+        ("\n$ hpd extrct --config job.yaml", "no command hpd extrct"),
+        ("see `hpd schema lnt FILE`", "has no command 'lnt'"),
+        ("see `hpd compare RUN`", "run_b"),
     ],
 )
 def test_what_is_wrong_is_found(line: str, message: str, tmp_path: Path) -> None:
@@ -162,3 +193,81 @@ def test_what_is_wrong_is_found(line: str, message: str, tmp_path: Path) -> None
     path.write_text(f"Run this: {line}\n")
     with pytest.raises((AssertionError, pytest.fail.Exception), match=re.escape(message)):
         test_commands_use_what_is_there(path)
+
+
+# Links
+
+
+@cache
+def anchors(path: Path) -> frozenset[str]:
+    """The anchors of a page's headings, as GitHub and the site make them."""
+    found: Counter[str] = Counter()
+    names = set()
+    for heading in _HEADING.findall(_FENCED.sub("", path.read_text())):
+        text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).replace("`", "").replace("*", "")
+        slug = re.sub(r"[^\w\- ]", "", text.lower()).strip().replace(" ", "-")
+        names.add(f"{slug}-{found[slug]}" if found[slug] else slug)
+        found[slug] += 1
+    return frozenset(names)
+
+
+def broken_links(path: Path) -> Iterator[str]:
+    """What is wrong with the page's relative links."""
+    for found in _LINK.finditer(_FENCED.sub("", path.read_text())):
+        target = found["target"]
+        if re.match(r"[a-z]+:", target):
+            continue
+        name, _, anchor = target.partition("#")
+        file = (path.parent / name).resolve() if name else path
+        if not file.exists():
+            yield f"{target}: no such file"
+        elif anchor and anchor not in anchors(file):
+            yield f"{target}: no such heading"
+        elif ROOT / "docs" in path.parents and ROOT / "docs" not in file.parents:
+            yield f"{target}: the site has only what is in docs/"
+
+
+@pytest.mark.parametrize("path", pages(), ids=named)
+def test_links_lead_somewhere(path: Path) -> None:
+    assert list(broken_links(path)) == []
+
+
+def test_broken_links_are_found(tmp_path: Path) -> None:
+    (tmp_path / "other.md").write_text("# The `first` one\n\n## Twice\n\n## Twice\n")
+    page = tmp_path / "page.md"
+    page.write_text(
+        "[a](other.md#the-first-one) [b](other.md#twice-1) [c](https://x.org) [d](no.md) [e](other.md#no)\n"
+    )
+    assert list(broken_links(page)) == ["no.md: no such file", "other.md#no: no such heading"]
+
+
+def test_every_page_of_the_site_is_in_its_navigation() -> None:
+    navigation = (ROOT / "mkdocs.yml").read_text().split("\nnav:\n")[1]
+    listed = re.findall(r"[\w/-]+\.md$", navigation, re.MULTILINE)
+    there = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    assert len(listed) == len(set(listed))
+    # The log's own page lists its others.
+    assert set(listed) == {name for name in there if not name.startswith("log/2")}
+
+
+# What the pages are
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 130
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs").glob("*.md")), ids=named)
+def test_pages_for_users_are_short(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= 200
+
+
+def test_the_reference_says_what_the_code_says() -> None:
+    spec = importlib.util.spec_from_file_location("generate_reference", ROOT / "docs" / "generate_reference.py")
+    assert spec is not None
+    assert spec.loader is not None
+    reference = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(reference)
+    assert reference.stale() == [], "python docs/generate_reference.py"
+    for name, text in reference.pages().items():
+        assert not re.search(r"\| *\|$", text, re.MULTILINE), f"{name}: a key, column or option without a description"
