@@ -20,9 +20,9 @@ from typing import Any
 
 import pytest
 
-from tests.pipelines import faulty
 from tests.pipelines.commands import ROOT, command, wait_until
 from tests.pipelines.conftest import Workplace, products, read_table
+from tests.pipelines.job import faulty
 from tests.pipelines.ports import free_ports
 
 PORT = 6379
@@ -43,7 +43,7 @@ while True:
 HELD_BACK = """
 import sys
 from pipelines.job import dataset
-from tests.pipelines import faulty
+from tests.pipelines.job import faulty
 dataset.Decode = faulty.HoldingDecode
 from pipelines.extract import app
 app(sys.argv[1:])

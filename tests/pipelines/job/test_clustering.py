@@ -1,4 +1,4 @@
-"""Catalogs dealt anew by category: the same answers, from shards of few categories."""
+"""Catalogs clustered by category: the same answers, from shards of few categories."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from pipelines.job.clustering.shuffle import identity_sum
 from pipelines.job.context import DeadRow, PreparedRecord
 from pipelines.job.run_status import read_status
 from pipelines.store.folders import Folder
-from tests.pipelines import faulty
 from tests.pipelines.conftest import Workplace, product, read_table
+from tests.pipelines.job import faulty
 
 CATEGORIES = st.dictionaries(st.text(max_size=3), st.integers(0, 400), min_size=1, max_size=8)
 
@@ -145,7 +145,7 @@ def write_catalog(workplace: Workplace) -> None:
 
 @pytest.fixture
 def varied(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> Workplace:
-    """A catalog of twelve categories, and partitions so small that the largest is dealt to several."""
+    """A catalog of twelve categories, and partitions so small that the largest is spread over several."""
     monkeypatch.setattr(placement_module, "PARTITION_BYTES", 4000)
     write_catalog(workplace)
     workplace.changes = {"max_dead_letter_share": 1.0, "shards": {"target_tokens": 900, "ramp": []}}

@@ -24,8 +24,8 @@ from pipelines.job.context import JobContext, unpack
 from pipelines.schemas.schema_file import load_schemas
 from pipelines.store.lease import RunLease
 from pipelines.store.tables import TABLES
-from tests.pipelines import faulty
 from tests.pipelines.conftest import Workplace, product, products, read_table
+from tests.pipelines.job import faulty
 
 pytestmark = pytest.mark.usefixtures("shared_ray")
 

@@ -23,8 +23,8 @@ from pipelines.job.context import JobContext
 from pipelines.job.driver import run_job
 from pipelines.job.preflight import plan_job
 from pipelines.job.prices import TABLE_SOURCE, Instance, engine_price, find_instance, price_table, usd_per_1k
-from tests.pipelines import faulty
 from tests.pipelines.conftest import Workplace, product, products, read_table
+from tests.pipelines.job import faulty
 
 BIG = "g6e.48xlarge"
 

@@ -37,8 +37,7 @@ from pipelines.store.lease import RunLease
 from tests.pipelines.commands import ROOT, assert_same
 from tests.pipelines.comparing import made_runs
 from tests.pipelines.conftest import Workplace, product, products, read_table
-from tests.pipelines.reporting.made_runs import Answer, Product, metrics, write_run
-from tests.pipelines.s3_server import (
+from tests.pipelines.job.s3_server import (
     BUCKET,
     PUBLIC_BUCKET,
     READ_SECONDS,
@@ -50,6 +49,7 @@ from tests.pipelines.s3_server import (
     S3Server,
     s3_server,
 )
+from tests.pipelines.reporting.made_runs import Answer, Product, metrics, write_run
 from tests.pipelines.store.test_folders import assert_one_writer_wins
 from tests.pipelines.store.test_lease import lasting
 
@@ -160,11 +160,11 @@ def test_a_run_on_s3_is_the_run_on_the_local_disk(
     assert again.returncode == 0, again.stderr
     assert "is finished already; nothing was done" in again.stdout
 
-    settings = ["max_dead_letter_share=1", "shards.cluster_by_category=true", f"output={bucket}/dealt"]
-    dealt = extract(config, server, *(word for setting in settings for word in ("--set", setting)), **cache)
-    assert dealt.returncode == 0, dealt.stderr
-    assert_same_run(workplace.folder / "out", download(f"{bucket}/dealt", tmp_path / "dealt"))
-    assert not (tmp_path / "dealt" / "_clustered").exists()
+    settings = ["max_dead_letter_share=1", "shards.cluster_by_category=true", f"output={bucket}/clustered"]
+    clustered = extract(config, server, *(word for setting in settings for word in ("--set", setting)), **cache)
+    assert clustered.returncode == 0, clustered.stderr
+    assert_same_run(workplace.folder / "out", download(f"{bucket}/clustered", tmp_path / "clustered"))
+    assert not (tmp_path / "clustered" / "_clustered").exists()
 
     # Secrets are in the environment only.
     printed = finished.stdout + finished.stderr + again.stdout + again.stderr

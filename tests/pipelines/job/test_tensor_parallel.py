@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from pipelines.job import dataset
-from tests.pipelines import faulty
 from tests.pipelines.commands import ROOT
 from tests.pipelines.conftest import Workplace, products, read_table
+from tests.pipelines.job import faulty
 
 # A node as the job finds it on AWS; nobody computes on its GPUs here.
 ON_A_NODE_OF_EIGHT = """
