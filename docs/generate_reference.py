@@ -228,7 +228,7 @@ def _sections(annotation: Any) -> list[type[BaseModel]]:
 
 def _tables() -> Iterator[str]:
     yield "A run writes four tables as Parquet: `<output>/<table>/part-<shard>.parquet`. Schemas are declared, never"
-    yield "inferred. *needed*: never null. What lies in these folders is committed, also while the job runs."
+    yield "inferred. What lies in these folders is committed, also while the job runs."
     yield ""
     for table, columns in COLUMNS.items():
         yield f"## {table}"
