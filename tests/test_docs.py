@@ -31,8 +31,10 @@ _SCRIPT = re.compile(
     re.VERBOSE,
 )
 """By a path or by a module's name; in backquotes, and where options follow, Python itself may be left out."""
-_HPD = re.compile(r"(?: ^[ \t]* (?:\#[ ]+)? (?:\$[ ])? | (?<=`) ) hpd [ ] (?P<name>[a-z]+)", re.VERBOSE | re.MULTILINE)
-"""`hpd NAME`, at the beginning of a line or of what is in backquotes."""
+_HPD = re.compile(
+    r"(?: ^[ \t]* (?:\#[ ]+)? (?:\$[ ])? (?:[\w.$()]+/)* | (?<=`) ) hpd [ ] (?P<name>[a-z]+)", re.VERBOSE | re.MULTILINE
+)
+"""`hpd NAME`, at the beginning of a line (by a path as well) or of what is in backquotes."""
 _END = re.compile(r" {3}| \| | ?\d?> ?&?| && |;| #|\)\s*$")
 """What follows is no argument: a comment, another command, a redirection, the end of a shell's list."""
 _OURS = re.compile(r"(?<![\w/])(?:configs|sample|adapters|docs|cluster)/[\w./-]+")
