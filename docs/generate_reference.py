@@ -32,6 +32,7 @@ from pipelines.store.columns import COLUMNS, ERROR_CODES
 
 FOLDER = Path(__file__).resolve().parent / "reference"
 _WRITTEN = "Written by `docs/generate_reference.py` from the code."
+_START = re.compile(r"^python pipelines/(\w+)\.py")
 _TYPES = {str: "text", int: "integer", float: "number", bool: "boolean", Any: "anything"}
 _LIMITS = {"ge": "≥ {}", "gt": "> {}", "le": "≤ {}", "lt": "< {}"}
 _TABLES = {
@@ -94,7 +95,7 @@ def _text(docstring: str) -> Iterator[str]:
     for paragraph in docstring.strip().split("\n\n"):
         lines = paragraph.split("\n")
         if all(line.startswith("    ") for line in lines):
-            yield from ["```", *(line.removeprefix("    ") for line in lines), "```"]
+            yield from ["```", *(_START.sub(r"hpd \1", line.removeprefix("    ")) for line in lines), "```"]
         else:
             yield " ".join(line.strip() for line in lines).replace("<", "&lt;")
         yield ""
