@@ -43,6 +43,11 @@ _UNKNOWN = re.compile(r"\$|\.\.\.|…")
 """Stands for arguments that only the reader or the shell knows."""
 _CONFIGS: dict[str, type[BaseModel]] = {"finetune": FinetuneConfig, "label": LabelConfig}
 _LINK = re.compile(r"(?<!`)\]\((?P<target>[^)\s]+)(?: \"[^\"]*\")?\)")
+_FILE = re.compile(
+    r"(?<![\w/.-])(?:bench|cluster|configs|docs|hpd_core|pipelines|sample|tests)/[a-z0-9_/.-]+"
+    r"\.(?:csv|json|jsonl|md|png|py|sh|svg|ya?ml)\b"
+)
+"""A file of the repository, as running text and commands name it."""
 _HEADING = re.compile(r"^#{1,6} (.+?)\s*$", re.MULTILINE)
 _FENCED = re.compile(r"^```.*?^```\s*$", re.MULTILINE | re.DOTALL)
 
@@ -241,6 +246,11 @@ def test_broken_links_are_found(tmp_path: Path) -> None:
         "[a](other.md#the-first-one) [b](other.md#twice-1) [c](https://x.org) [d](no.md) [e](other.md#no)\n"
     )
     assert list(broken_links(page)) == ["no.md: no such file", "other.md#no: no such heading"]
+
+
+@pytest.mark.parametrize("path", [path for path in pages() if path.parent.name != "log"], ids=named)
+def test_files_that_a_page_names_are_there(path: Path) -> None:
+    assert [name for name in _FILE.findall(path.read_text()) if not (ROOT / name).exists()] == []
 
 
 def test_every_page_of_the_site_is_in_its_navigation() -> None:
