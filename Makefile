@@ -30,9 +30,7 @@ setup: $(INSTALLED)
 
 demo: $(INSTALLED)
 	@rm -rf runs/demo
-	$(BIN)/python pipelines/extract.py --config configs/demo.yaml --show 8
-	$(BIN)/python pipelines/evaluate.py runs/demo --gold sample/gold.jsonl --brief
-	$(BIN)/python pipelines/report.py runs/demo --gold sample/gold.jsonl --brief
+	$(BIN)/hpd demo
 
 test: $(INSTALLED) browser triton
 	$(BIN)/python -m pytest -m "not soak" --numprocesses 2 --dist worksteal --durations 15

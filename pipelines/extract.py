@@ -64,9 +64,8 @@ def _run(
     from pipelines.config.loading import load_config
     from pipelines.job import summary
     from pipelines.job.category_counts import count_categories
-    from pipelines.job.driver import run_job
+    from pipelines.job.extraction import run_and_tell
     from pipelines.job.preflight import plan_job
-    from pipelines.job.preview import preview_table
 
     job = plan_job(load_config(JobConfig, config, changes), limit)
     if dry_run:
@@ -74,12 +73,7 @@ def _run(
         summary.print_plan(console, job, categories)
         answer, code = summary.plan_json(job, categories), EXIT_CLEAN
     else:
-        outcome = run_job(job, console)
-        code = summary.exit_code(outcome, job.config.max_dead_letter_share)
-        if show and (table := preview_table(job.output, show)) is not None:
-            console.print(table)
-        summary.print_outcome(console, job, outcome)
-        answer = summary.outcome_json(job, outcome, code)
+        code, answer = run_and_tell(job, console, show=show)
     if as_json:
         print(json.dumps(answer, ensure_ascii=False))
     return code

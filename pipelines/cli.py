@@ -1,0 +1,84 @@
+"""The `hpd` command: every command of this folder under one name, `hpd extract` for `python pipelines/extract.py`.
+
+A command's module is imported when the command is called, not before: `hpd --help` and completion answer at once.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+COMMANDS = {
+    "Start": {
+        "demo": "extract the shipped sample, score it, report on it",
+    },
+    "Before a run": {
+        "schema": "make, check and compare the attributes to ask for",
+        "plan": "forecast dollars and hours from a small pilot",
+    },
+    "Run": {
+        "extract": "extract attribute values from a catalog",
+        "status": "tell how far a run is",
+    },
+    "Judge": {
+        "report": "show cost, quality and products of a run on a page",
+        "evaluate": "score a run against gold values",
+        "compare": "tell what changed from one run to another",
+    },
+    "Improve": {
+        "label": "have a teacher label products, to train on",
+        "split": "keep labelled products apart for a test",
+        "finetune": "fine-tune the model on labelled products",
+    },
+}
+"""What a user is about to do -> the commands for it, each with a line."""
+
+
+class _Commands(TyperGroup):
+    """Knows its commands by name and line; imports the one that is called."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, known, rest = super().resolve_command(ctx, args)
+        if known is None or name is None:
+            return name, known, rest
+        return name, typer.main.get_command(importlib.import_module(f"pipelines.{name}").app), rest
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """The commands in their groups, and the options in a line: together they fit one screen."""
+        formatter.write_paragraph()
+        for group, commands in COMMANDS.items():
+            for index, (name, line) in enumerate(commands.items()):
+                formatter.write(f"  {group if index == 0 else '':<14}{name:<10}{line}\n")
+        formatter.write_paragraph()
+        formatter.write("  --install-completion, --show-completion   for bash, zsh and fish\n")
+
+
+app = typer.Typer(
+    cls=_Commands,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    subcommand_metavar="COMMAND ...",
+    help="Attribute values for whole catalogs. `hpd COMMAND --help` says more.",
+)
+
+
+def _is_imported_when_called() -> None:
+    """Stands for a command until `resolve_command` has imported it."""
+
+
+for _commands in COMMANDS.values():
+    for _name, _line in _commands.items():
+        app.command(_name, help=_line)(_is_imported_when_called)
+
+
+def main() -> None:
+    """The entry point of `hpd`."""
+    app(prog_name="hpd")
+
+
+if __name__ == "__main__":
+    main()

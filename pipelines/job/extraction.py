@@ -1,0 +1,22 @@
+"""An extraction for somebody who looks on: the run, a few of its products, and how it ended."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+
+from pipelines.job import summary
+from pipelines.job.driver import run_job
+from pipelines.job.preflight import PlannedJob
+from pipelines.job.preview import preview_table
+
+
+def run_and_tell(job: PlannedJob, console: Console, *, show: int) -> tuple[int, dict[str, Any]]:
+    """Runs the job and prints its end, with the attributes of `show` products. The exit code, and the end as JSON."""
+    outcome = run_job(job, console)
+    code = summary.exit_code(outcome, job.config.max_dead_letter_share)
+    if show and (table := preview_table(job.output, show)) is not None:
+        console.print(table)
+    summary.print_outcome(console, job, outcome)
+    return code, summary.outcome_json(job, outcome, code)
