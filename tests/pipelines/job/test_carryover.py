@@ -22,11 +22,20 @@ pytestmark = pytest.mark.usefixtures("shared_ray")
 Key = tuple[str, int]
 
 
-@pytest.fixture
-def nightly(workplace: Workplace) -> Workplace:
-    """A workplace with a finished run of 24 products in `first`."""
+@pytest.fixture(scope="module")
+def first_night(tmp_path_factory: pytest.TempPathFactory, tiny_model_dir: Path, shared_ray: None) -> Path:
+    """A finished run of 24 products, which all tests here begin with."""
+    workplace = Workplace(tmp_path_factory.mktemp("first-night"), tiny_model_dir)
     workplace.write_jsonl("c.jsonl", products(24))
     workplace.run(output=str(workplace.folder / "first"), run_id="first")
+    return workplace.folder / "first"
+
+
+@pytest.fixture
+def nightly(workplace: Workplace, first_night: Path) -> Workplace:
+    """A workplace with a copy of that run in `first`; the same products are the catalog."""
+    workplace.write_jsonl("c.jsonl", products(24))
+    shutil.copytree(first_night, workplace.folder / "first")
     return workplace
 
 
