@@ -1,7 +1,7 @@
 # make demo    extract the sample catalog with the embedded model, on a local Ray, and score the answers
-# make test    the whole suite, two tests at a time, but for what takes many minutes (make soak)
+# make test    every feature once, in minutes; make test-all has more cases of each, and measures the coverage
 # make check   ruff and mypy
-# make soak    that, and property-based tests with examples drawn anew (make test draws the same ones every time)
+# make soak    what takes many minutes, and property-based tests with examples drawn anew
 # make docs    the documentation as a site that opens offline: build/site/index.html
 # make rivals  install vLLM (CPU) beside it, for bench/benchmark.py --vllm .venv-rivals/bin/python
 # All but the last set up their own environment in .venv first.
@@ -11,10 +11,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 TRITON := $(VENV)/triton
-WITH_TRITON = @test ! -e $(TRITON) || HPD_NEEDS_TRITON=1 PYTHONPATH=$(CURDIR)/$(TRITON) $(BIN)/python -m pytest tests/core/attention/test_triton.py
+PYTEST := $(BIN)/python -m pytest
+IN_PAIRS := --numprocesses 2 --dist worksteal --durations 10
+WITH_TRITON = @test ! -e $(TRITON) || HPD_NEEDS_TRITON=1 PYTHONPATH=$(CURDIR)/$(TRITON) $(PYTEST) tests/core/attention/test_triton.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check soak rivals clean browser triton docs
+.PHONY: help setup demo test test-all check soak rivals clean browser triton docs
 
 help:
 	@sed -n '/^$$/q; s/^# //p' Makefile
@@ -33,9 +35,13 @@ demo: $(INSTALLED)
 	$(BIN)/hpd demo
 
 test: $(INSTALLED) browser triton
-	$(BIN)/python -m pytest -m "not soak" --numprocesses 2 --dist worksteal --durations 15
+	$(PYTEST) -m "not soak and not full" --hypothesis-profile=quick $(IN_PAIRS)
+	$(WITH_TRITON) -m "not full" --hypothesis-profile=quick
+	@echo "More cases of everything: make test-all. What takes many minutes: make soak"
+
+test-all: $(INSTALLED) browser triton
+	$(PYTEST) -m "not soak" --cov --cov-report=term:skip-covered $(IN_PAIRS)
 	$(WITH_TRITON)
-	@echo "What takes many minutes (whole runs of real models against the oracle) is run by: make soak"
 
 # A Chromium for the tests of the report's page. Where there is none for the platform, they are skipped.
 browser: $(INSTALLED)
@@ -56,7 +62,7 @@ check: $(INSTALLED)
 	$(BIN)/mypy
 
 soak: $(INSTALLED) triton
-	$(BIN)/python -m pytest -m "soak or hypothesis" --hypothesis-profile=search
+	$(PYTEST) -m "soak or hypothesis" --hypothesis-profile=search
 	$(WITH_TRITON) --hypothesis-profile=search
 
 docs: $(INSTALLED) .venv-docs/.installed

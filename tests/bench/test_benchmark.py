@@ -101,6 +101,7 @@ def test_every_contender_runs_and_is_compared(workplace: Workplace) -> None:
     assert limited["tokens"]["tree"] < facts["tokens"]["tree"]
 
 
+@pytest.mark.full
 def test_the_compiled_ceiling_is_a_yardstick_like_the_others(workplace: Workplace) -> None:
     workplace.write_parquet("a.parquet", products(NUM_RECORDS))
     result = run(workplace, "--compiled", "--only", "tree", "--repeats", "2")
@@ -132,6 +133,7 @@ def test_compiled_batches_are_counted_by_the_tokens_that_are_asked_for(
     assert seen[0]["logits_to_keep"].tolist() == [0, 1, 2, 3]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory."), MemoryError()])
 def test_a_rival_that_does_not_fit_is_named_and_the_others_go_on(
     error: Exception, workplace: Workplace, monkeypatch: pytest.MonkeyPatch
@@ -152,6 +154,7 @@ def test_a_rival_that_does_not_fit_is_named_and_the_others_go_on(
     assert {len(seconds) for seconds in facts["seconds"].values()} == {2}
 
 
+@pytest.mark.full
 def test_a_fault_of_a_rival_is_no_lack_of_memory(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
     def faulty(*_: Any) -> None:
         raise RuntimeError("shapes do not match")
@@ -214,6 +217,7 @@ def test_a_profile_is_of_one_run_of_a_warm_engine(workplace: Workplace, monkeypa
     assert result.exit_code == 0, result.output
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("options", [["--all"], ["--profile"]])
 def test_on_a_gpu_everybody_keeps_to_it(options: list[str], workplace: Workplace) -> None:
     workplace.write_parquet("a.parquet", products(NUM_RECORDS))
@@ -310,6 +314,7 @@ def test_vllm_that_does_not_start_is_an_error(workplace: Workplace, python: str,
     assert python != sys.executable or "No module named 'vllm'" in result.stderr
 
 
+@pytest.mark.full
 def test_the_requests_of_a_fan_out_are_the_prompts_of_tree(workplace: Workplace) -> None:
     workplace.write_parquet("a.parquet", products(NUM_RECORDS))
     run(workplace, "--limit", "1")

@@ -188,6 +188,7 @@ def test_ngrams_of_the_prompt_and_of_the_answer_are_guessed(model: Any) -> None:
     assert longer.guess(1) == [3], "of what stood behind 1 2, although 4 is more frequent behind 2"
 
 
+@pytest.mark.full
 def test_on_request_everybody_runs(workplace: Workplace) -> None:
     workplace.write_parquet("a.parquet", products(NUM_RECORDS))
     drafts = workplace.folder / "draft"

@@ -133,6 +133,7 @@ def test_attributes_multiply_the_values(model: Any, workload: Workload) -> None:
     assert sixteen == 2 * sum(map(sum, workload.own_lengths))
 
 
+@pytest.mark.full
 def test_stacks_and_batches(model: Any, workload: Workload) -> None:
     swept = sweep("stack", [1, 12], model, workload, "stacked J=1", "stacked J=4")
     steps = {name: [runs[0].num_steps for runs in points] for name, points in swept.runs.items()}
@@ -148,6 +149,7 @@ def test_stacks_and_batches(model: Any, workload: Workload) -> None:
     assert swept.rates(TREE)[0] == [12 / tree_runs(swept)[0].seconds]
 
 
+@pytest.mark.full
 def test_natural_answers_are_the_engines_own(model: Any, workload: Workload) -> None:
     runs = natural_contenders(model, workload, CONFIG, 4)
     tree = runs[TREE]()
@@ -183,6 +185,7 @@ def test_of_natural_answers_of_generate_only_values_count(
     assert run.num_value_tokens < len(written) * len(results)
 
 
+@pytest.mark.full
 def test_natural_answers_are_told_apart(workplace: Workplace) -> None:
     result = run(workplace, "--workload", "categories", "--limit", "6", "--natural", "--only", "stacked J=1")
     facts = facts_of(result)
@@ -193,6 +196,7 @@ def test_natural_answers_are_told_apart(workplace: Workplace) -> None:
     assert "the lengths differ" in result.stdout
 
 
+@pytest.mark.full
 def test_single_products_wait_for_themselves_only(workplace: Workplace) -> None:
     facts = facts_of(run(workplace, "--workload", "single", "--limit", "3"))
     found = facts["latency"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 import transformers as tf
 
@@ -55,6 +56,12 @@ _CONFIGS: dict[str, Any] = {
     ),
 }
 FAMILIES = tuple(_CONFIGS)
+
+MOST_USED = ("llama", "qwen3", "mistral", "gemma3")
+"""Those that `make test` proves; the others are proved by `make test-all`."""
+
+FAMILY_PARAMETERS = [pytest.param(family, marks=() if family in MOST_USED else pytest.mark.full) for family in FAMILIES]
+"""For `pytest.mark.parametrize`."""
 
 FUSED = ("llama", "mistral", "qwen2", "qwen3")
 """Whose layers run by our own code."""

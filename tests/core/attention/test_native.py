@@ -50,6 +50,7 @@ def anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     library._load.cache_clear()
 
 
+@pytest.mark.full
 @needs_native
 @pytest.mark.parametrize("processor", [*PROCESSORS, WITHOUT_TILES])
 def test_it_computes_the_same_without_the_instructions_of_this_machine(tmp_path: Path, processor: str) -> None:
@@ -73,6 +74,7 @@ def check_numbers() -> None:
         assert bias < 4e-4, "numbers are cut off, not rounded: that would be 14e-4"
 
 
+@pytest.mark.full
 @needs_native
 @needs_tiles
 @pytest.mark.parametrize("is_refused", [False, True])
@@ -278,6 +280,7 @@ def test_a_compiler_that_fails_is_quoted(monkeypatch: pytest.MonkeyPatch, tmp_pa
         way_to_attend("native", cache_shape())
 
 
+@pytest.mark.full
 @needs_native
 def test_where_nothing_can_be_kept_it_is_compiled_for_the_process(anew: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
@@ -300,6 +303,7 @@ def test_what_it_cannot_do_is_done_another_way(changes: dict[str, Any], way: str
         way_to_attend("native", cache_shape(**changes))
 
 
+@pytest.mark.full
 @needs_native
 def test_it_is_compiled_once_however_many_ask(monkeypatch: pytest.MonkeyPatch, anew: Path) -> None:
     compiled: list[Path] = []

@@ -195,6 +195,7 @@ def test_nothing_is_lost_wherever_memory_ends(fail_at: int, monkeypatch: pytest.
     assert decoder.pool.num_used == 0
 
 
+@pytest.mark.full
 def test_what_is_too_large_alone_is_an_error_and_others_go_on() -> None:
     limits, shape = EngineConfig(max_prompts_per_cohort=4), cache_shape(LLAMA)
     decoder = Decoder(LLAMA, NEVER, limits, shape)
@@ -274,6 +275,7 @@ assert found[:2] == expected and all(found), "answers"
 """
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="an address space is limited only on Linux")
 def test_a_process_that_may_not_have_more_goes_on_with_less() -> None:
     done = subprocess.run([sys.executable, "-c", _LIMITED], capture_output=True, text=True, timeout=1800, check=False)
@@ -300,6 +302,7 @@ def test_the_cache_takes_what_was_allowed(count: int, slots: int, draft: int) ->
     assert most <= 1.25 * max(slots, widest) + prefixes + 4 * 4 * count
 
 
+@pytest.mark.full
 def test_a_failed_step_is_not_charged_to_those_who_come_later(monkeypatch: pytest.MonkeyPatch) -> None:
     decoder = Decoder(LLAMA, NEVER, EngineConfig(), cache_shape(LLAMA))
     forward = decoder._forward

@@ -325,6 +325,7 @@ def test_an_error_with_a_step_in_flight_reaches_every_caller_and_the_engine_goes
     assert answers(engine.extract(products(6), SCHEMAS)) == expected
 
 
+@pytest.mark.full
 def test_processes_that_share_a_model_overlap_alike(tiny_model_dir: Path) -> None:
     with Engine.from_pretrained(str(tiny_model_dir), config(**SMALL)) as plain:
         expected = answers(plain.extract(products(25), SCHEMAS))

@@ -38,6 +38,7 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     return x / (x.pow(2).mean(-1, keepdim=True) + eps).sqrt() * weight.double()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_functions_are_what_fp64_says(dtype: torch.dtype) -> None:
     torch.manual_seed(1)
@@ -126,6 +127,7 @@ def test_linear_layers_may_be_anything() -> None:
     assert_equals_oracle(build_model("llama"), case, prompt, endings)
 
 
+@pytest.mark.full
 def test_what_torch_would_run_uncompiled_is_not_called_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """It compiles a function for so many kinds of models, and says nothing where there are more."""
     for dtype in (torch.float32, torch.bfloat16, torch.float16):

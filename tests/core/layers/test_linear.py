@@ -137,6 +137,7 @@ def test_what_it_would_misread_is_refused() -> None:
     assert kernels.fits(numbers(1, 32), numbers(40, 64))
 
 
+@pytest.mark.full
 @needs_native
 def test_a_processor_without_tiles_says_so(tmp_path: Path) -> None:
     with compiled_for("x86-64", tmp_path):
@@ -227,6 +228,7 @@ def test_logits_of_a_few_tokens_are_those_of_the_whole_product(has_bias: bool) -
     assert torch.equal(found, layer(x)[rows[:, None], torch.from_numpy(ids)])
 
 
+@pytest.mark.full
 @needs_tiles
 def test_missing_memory_is_an_error_of_python() -> None:
     """In a process of its own, which may not have more."""

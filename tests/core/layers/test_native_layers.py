@@ -278,6 +278,7 @@ def test_a_cache_of_other_heads_is_refused() -> None:
         decoder.step()
 
 
+@pytest.mark.full
 def test_missing_memory_is_an_error_of_python() -> None:
     """In a process of its own, which may not have more."""
     script = """

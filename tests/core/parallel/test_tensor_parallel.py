@@ -78,6 +78,7 @@ def test_answers_are_those_of_the_whole_model(tiny: str, layout: str) -> None:
     assert _answers(tiny, layout=layout, tensor_parallel=2, **small) == expected
 
 
+@pytest.mark.full
 def test_submissions_one_after_the_other(tiny: str) -> None:
     with Engine.from_pretrained(tiny, config()) as engine:
         expected = [answers(engine.extract(products(4, first), SCHEMAS)) for first in range(0, 12, 4)]
@@ -135,6 +136,7 @@ def _logits(model: Any, ids: torch.Tensor) -> torch.Tensor:
         return model(input_ids=ids, use_cache=False).logits
 
 
+@pytest.mark.full
 def test_four_ranks_and_heads_that_only_two_can_share(tmp_path: Path) -> None:
     tokenizer = answering_tokenizer()
     folder = _save(answering_model(tokenizer, num_key_value_heads=4), tokenizer, tmp_path)
@@ -143,6 +145,7 @@ def test_four_ranks_and_heads_that_only_two_can_share(tmp_path: Path) -> None:
         Engine.from_pretrained(folder, config(tensor_parallel=3))
 
 
+@pytest.mark.full
 def test_bfloat16_adds_up_partial_sums(tiny: str) -> None:
     """Other rounding, so not the very same answers; nearly all of them."""
     expected, found = (
@@ -152,6 +155,7 @@ def test_bfloat16_adds_up_partial_sums(tiny: str) -> None:
     assert sum(a == b for a, b in zip(expected, found, strict=True)) >= 0.9 * len(expected)
 
 
+@pytest.mark.full
 def test_an_adapter_is_merged_before_the_cut(tiny: str, tmp_path: Path) -> None:
     train(tf.AutoModelForCausalLM.from_pretrained(tiny), tmp_path)
     adapter = str(tmp_path)
@@ -209,6 +213,7 @@ def folder_for_three(tmp_path_factory: pytest.TempPathFactory) -> str:
     return _save(answering_model(tokenizer, **sizes), tokenizer, tmp_path_factory.mktemp("three"))
 
 
+@pytest.mark.full
 def test_a_step_that_fails_ends_the_engine(tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Out of memory, too: the others wait in the middle of the step, so no smaller one can follow."""
     with Engine.from_pretrained(tiny, config(tensor_parallel=2)) as engine:
@@ -246,6 +251,7 @@ def _in_new_processes(code: str, folder: Path, patch: pytest.MonkeyPatch) -> Non
     patch.setattr(followers, "__file__", str(folder / "hpd_core" / "parallel" / "followers.py"))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("fault", "kind", "said"),
     [
@@ -278,6 +284,7 @@ def test_what_is_wrong_in_another_process_is_said(
     assert time.monotonic() - started < waits.total_seconds()
 
 
+@pytest.mark.full
 def test_who_failed_is_named_and_not_who_noticed(
     folder_for_three: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -299,6 +306,7 @@ def test_who_failed_is_named_and_not_who_noticed(
                 engine.extract(products(20), SCHEMAS)
 
 
+@pytest.mark.full
 def test_after_a_death_as_they_meet_others_can(tiny: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         fault = "import os, signal, torch.distributed as d; d.all_reduce = lambda *_: os.kill(os.getpid(), 9)\n"
@@ -309,6 +317,7 @@ def test_after_a_death_as_they_meet_others_can(tiny: str, tmp_path: Path, monkey
     assert len(_answers(tiny, tensor_parallel=2)) == 20
 
 
+@pytest.mark.full
 def test_an_engine_that_is_closed_again_leaves_the_next_one_alone(tiny: str) -> None:
     with Engine.from_pretrained(tiny, config(tensor_parallel=2)) as first:
         first.close()
@@ -317,6 +326,7 @@ def test_an_engine_that_is_closed_again_leaves_the_next_one_alone(tiny: str) -> 
             assert len(second.extract(products(4), SCHEMAS)) == 4
 
 
+@pytest.mark.full
 def test_ranks_of_a_dead_leader_end(tiny: str) -> None:
     script = (
         "import sys, time; from hpd_core import Engine, EngineConfig; "
@@ -356,6 +366,7 @@ def test_the_text_part_of_a_model_that_also_sees() -> None:
     assert len(plan_cuts(model, 2)) == 7 * text.num_hidden_layers
 
 
+@pytest.mark.full
 def test_a_cut_that_adds_up_to_something_else_is_found(tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As with a plan that is wrong about a family: the parts are held against the whole."""
     monkeypatch.setattr(ranks, "cut", lambda model, rank, size: cut(model, 1, size))  # rank 0 takes the other's part

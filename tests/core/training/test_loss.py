@@ -18,7 +18,7 @@ from hpd_core.models import steering
 from hpd_core.text.endings import Endings, Read
 from hpd_core.training.examples import IGNORED, Example
 from hpd_core.training.loss import TrainingBatch, attach_training, collate, cross_entropy, forward_logits, forward_loss
-from tests.core.families import FAMILIES, VOCABULARY, build_model
+from tests.core.families import FAMILY_PARAMETERS, VOCABULARY, build_model
 from tests.core.helpers import (
     LOGPROB_TOLERANCE,
     decode,
@@ -54,7 +54,7 @@ def target_logprobs(model: Any, batch: TrainingBatch) -> np.ndarray[Any, Any]:
 
 @pytest.mark.parametrize("multiple", [1, 64])
 @pytest.mark.parametrize("kind", ["tree", "stacked"])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", FAMILY_PARAMETERS)
 def test_teacher_forcing_gives_the_logits_of_decoding(family: str, kind: str, multiple: int) -> None:
     """Several examples in one packed row, the prefix computed once, against the engine's own decoding."""
     rng = np.random.default_rng(7)
@@ -73,7 +73,7 @@ def test_teacher_forcing_gives_the_logits_of_decoding(family: str, kind: str, mu
 
 
 @pytest.mark.parametrize("kind", ["tree", "stacked"])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", FAMILY_PARAMETERS)
 def test_every_logit_is_the_oracles_for_values_nobody_decoded(family: str, kind: str) -> None:
     """Gold values are not what the model would say: the whole rows of logits, against the oracle that is fed them."""
     rng = np.random.default_rng(11)

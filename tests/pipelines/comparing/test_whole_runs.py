@@ -11,6 +11,7 @@ from tests.pipelines.comparing.large_runs import compare_apart, expected, write_
 from tests.pipelines.conftest import Workplace, product, products, read_table
 
 
+@pytest.mark.full
 def test_large_runs_need_little_memory(tmp_path: Path) -> None:
     """A million answers each. The process itself, with its libraries, takes some 400 MB."""
     count = 100_000
@@ -20,6 +21,7 @@ def test_large_runs_need_little_memory(tmp_path: Path) -> None:
     assert megabytes < 1000
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("shared_ray")
 def test_two_real_runs(workplace: Workplace) -> None:
     workplace.write_jsonl("c.jsonl", [*products(12), product(12, category="Hats")])

@@ -92,6 +92,7 @@ def test_a_pilot(workplace: Workplace) -> None:
     assert not (workplace.folder / "out").exists(), "the catalog's own run is not begun"
 
 
+@pytest.mark.full
 def test_a_second_pilot_narrows_and_a_rerun_only_computes(
     workplace: Workplace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,6 +117,7 @@ def test_a_second_pilot_narrows_and_a_rerun_only_computes(
     assert again.usd is not None
 
 
+@pytest.mark.full
 def test_a_pilot_that_was_stopped_goes_on_with_the_same_rows(
     workplace: Workplace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,6 +136,7 @@ def test_a_pilot_that_was_stopped_goes_on_with_the_same_rows(
     assert len(read_table(pilot_folder(workplace) / "run", "products")) == 30
 
 
+@pytest.mark.full
 def test_another_pilot_needs_another_folder(workplace: Workplace) -> None:
     catalog(workplace)
     plan(workplace).from_pilot(20, 0, 0, None)
@@ -147,6 +150,7 @@ def test_another_pilot_needs_another_folder(workplace: Workplace) -> None:
     assert plan(workplace, shards={"target_tokens": 999}).from_pilot(20, 0, 0, None).sampled == 20
 
 
+@pytest.mark.full
 def test_a_catalog_smaller_than_the_pilot(workplace: Workplace) -> None:
     workplace.write_jsonl("c.jsonl", products(25))
     found = plan(workplace).from_pilot(2000, 0, 0, None)
@@ -157,6 +161,7 @@ def test_a_catalog_smaller_than_the_pilot(workplace: Workplace) -> None:
         plan(small).from_pilot(100, 0, 0, None)
 
 
+@pytest.mark.full
 def test_one_category_and_many_dead_rows(workplace: Workplace) -> None:
     rows = [product(number, category="Coffee") for number in range(30)]
     workplace.write_jsonl("c.jsonl", [*rows, *[product(number, category=f"c{number}") for number in range(40)]])
@@ -164,6 +169,7 @@ def test_one_category_and_many_dead_rows(workplace: Workplace) -> None:
     assert (found.rows, found.dead_rows, len(found.categories)) == (70, 40, 1)
 
 
+@pytest.mark.full
 def test_a_pilot_asks_what_the_catalog_asks(workplace: Workplace) -> None:
     """Dates and lists are the same text in the sample as in the catalog."""
     day = datetime.datetime(2026, 11, 21, 8, 30)
@@ -194,6 +200,7 @@ def test_nothing_to_price(workplace: Workplace) -> None:
         plan(too_long).from_pilot(20, 0, 0, None)
 
 
+@pytest.mark.full
 def test_from_an_earlier_run(workplace: Workplace) -> None:
     catalog(workplace)
     workplace.run(max_dead_letter_share=1, cost={"usd_per_hour": 36.0})
@@ -271,6 +278,7 @@ def write_costs(products_folder: Path) -> None:
         pq.write_table(table.set_column(at, table.schema.field(at), costs), part)
 
 
+@pytest.mark.full
 def test_a_backtest_on_a_finished_run(workplace: Workplace) -> None:
     workplace.write_jsonl("c.jsonl", products(220))
     config, output = str(workplace.write_config()), str(workplace.folder / "out")

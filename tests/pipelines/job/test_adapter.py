@@ -56,6 +56,7 @@ def adapter(workplace: Workplace, tiny_model_dir: Path) -> Path:
     return make_adapter(workplace.folder / "adapter", tiny_model_dir)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("shared_ray")
 def test_a_job_with_an_adapter_names_it(catalog: Workplace, adapter: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     AdapterRecord(
@@ -99,6 +100,7 @@ def test_a_job_with_an_adapter_names_it(catalog: Workplace, adapter: Path, monke
     assert [row["value_raw"] for row in rows] != [row["value_raw"] for row in read_table(output, "attributes")]
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("shared_ray")
 def test_a_resume_with_another_adapter_is_refused(catalog: Workplace, adapter: Path, tiny_model_dir: Path) -> None:
     catalog.run(adapter=str(adapter))
@@ -123,6 +125,7 @@ def test_a_resume_with_another_adapter_is_refused(catalog: Workplace, adapter: P
     assert catalog.run(adapter=str(adapter)).totals.products == 6
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("shared_ray")
 def test_an_adapter_of_other_weights_stops_the_run_before_anything_is_decoded(
     catalog: Workplace, adapter: Path

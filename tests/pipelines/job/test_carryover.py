@@ -112,6 +112,7 @@ def test_only_what_has_changed_is_decoded(nightly: Workplace) -> None:
     assert rerun.changes == outcome.changes
 
 
+@pytest.mark.full
 def test_a_third_run_names_who_decoded(nightly: Workplace) -> None:
     second(nightly, [product(100), *products(24)], run_id="second")
     nightly.run(output=str(nightly.folder / "third"), base=str(nightly.folder / "second"))
@@ -152,6 +153,7 @@ def test_a_changed_schema_asks_only_for_what_has_changed(nightly: Workplace) -> 
         assert answer == (before if kept else plain)[key]
 
 
+@pytest.mark.full
 def test_where_values_see_each_other_a_changed_schema_decodes_the_record(nightly: Workplace) -> None:
     first = str(nightly.folder / "stacked")
     engine = nightly.document()["engine"] | {"layout": "stacked", "stack_size": 1}
@@ -162,6 +164,7 @@ def test_where_values_see_each_other_a_changed_schema_decodes_the_record(nightly
     assert (outcome.changes.carried, outcome.changes.completed, outcome.changes.decoded_again) == (12, 0, 12)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
@@ -178,6 +181,7 @@ def test_other_settings_decode_everything_and_say_why(nightly: Workplace, change
     assert all(row["carried_from"] is None for row in read_table(nightly.folder / "second", "attributes"))
 
 
+@pytest.mark.full
 def test_other_weights_decode_everything(nightly: Workplace, tmp_path: Path) -> None:
     from safetensors.torch import load_file, save_file
 
@@ -196,6 +200,7 @@ def test_other_weights_decode_everything(nightly: Workplace, tmp_path: Path) -> 
     assert outcome.changes.carried == 24
 
 
+@pytest.mark.full
 def test_rows_that_failed_are_tried_again(workplace: Workplace) -> None:
     rows: list[Any] = [*products(6), product(6, category="Hats"), product(7, title="long " * 20_000), '{"id": "p8"']
     workplace.write_jsonl("c.jsonl", rows)
@@ -211,6 +216,7 @@ def test_rows_that_failed_are_tried_again(workplace: Workplace) -> None:
     assert outcome.changes.dropped == 0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("fate", ["there", "gone", "replaced"])
 def test_a_run_with_a_base_is_continued(nightly: Workplace, fate: str) -> None:
     """After all but its first shard are undone. Without its base the rest is decoded, to the same answers."""
@@ -249,6 +255,7 @@ def test_a_base_that_is_none_is_refused(nightly: Workplace) -> None:
     assert "is not finished" in refusal(nightly.folder / "first")
 
 
+@pytest.mark.full
 def test_a_pattern_is_the_newest_finished_run(workplace: Workplace) -> None:
     workplace.write_jsonl("c.jsonl", products(8))
     runs = workplace.folder / "runs"
@@ -282,6 +289,7 @@ def test_a_pattern_is_the_newest_finished_run(workplace: Workplace) -> None:
         plan_job(workplace.config(base="runs/*/x"))
 
 
+@pytest.mark.full
 def test_another_base_is_another_run(nightly: Workplace) -> None:
     second(nightly, products(24))
     with pytest.raises(UsageError, match="base: "):

@@ -220,6 +220,7 @@ def test_a_run_that_takes_over_from_a_clustered_one(varied: Workplace) -> None:
     assert rows_of(varied.folder / "first", "dead_letter") == rows_of(varied.folder / "out", "dead_letter")
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("shared_ray")
 def test_a_clustering_that_loses_a_row_is_no_clustering(varied: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
     real = shuffle._deal
@@ -243,6 +244,7 @@ def test_a_clustering_that_loses_a_row_is_no_clustering(varied: Workplace, monke
     assert not (out / "_clustered").exists()
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("shared_ray")
 def test_a_run_goes_on_with_the_shards_that_it_began_with(varied: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed after the clustering and a few commits; the next start has another idea of what to cluster."""
@@ -263,6 +265,7 @@ def test_a_run_goes_on_with_the_shards_that_it_began_with(varied: Workplace, mon
     assert len(rows_of(out, "products")) == 200
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("shared_ray")
 def test_a_pass_that_is_interrupted_is_repeated(varied: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray says so when a node is gone that held a part of the shuffle."""
@@ -283,6 +286,7 @@ def test_a_pass_that_is_interrupted_is_repeated(varied: Workplace, monkeypatch: 
     assert len(tries) == 2
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("shared_ray")
 def test_a_text_that_is_none_in_a_catalog_without_other_faults(varied: Workplace) -> None:
     """The pass that counts reads categories only, and finds nothing wrong."""
@@ -302,6 +306,7 @@ def test_a_text_that_is_none_in_a_catalog_without_other_faults(varied: Workplace
     assert rows_of(out, "products") == rows_of(plain, "products")
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("shared_ray")
 def test_a_run_that_has_lost_its_clusters_is_not_mixed_with_another_cut(
     varied: Workplace, monkeypatch: pytest.MonkeyPatch
@@ -315,6 +320,7 @@ def test_a_run_that_has_lost_its_clusters_is_not_mixed_with_another_cut(
         varied.run(**clustered(decoding="made-up"))
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("shared_ray")
 def test_the_price_from_a_clustered_run_has_an_interval(varied: Workplace) -> None:
     """Its categories lie in a shard each: their products have to be told apart otherwise."""

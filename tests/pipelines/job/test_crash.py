@@ -63,6 +63,7 @@ def test_a_killed_run_continues_and_ends_with_the_rows_of_an_undisturbed_one(wor
         assert_same(read_table(workplace.folder / "out", table), read_table(output, table))
 
 
+@pytest.mark.full
 def test_the_command_from_anywhere_and_its_exit_codes(workplace: Workplace) -> None:
     """From another working directory, so that neither driver nor workers find the checkout by chance."""
     workplace.write_jsonl("a.jsonl", [*products(3), product(3, id=None)])

@@ -39,6 +39,7 @@ BAD_ROWS: list[Any] = [
 ]
 
 
+@pytest.mark.full
 def test_a_run_of_many_shards_begins_without_a_task_for_each() -> None:
     """Ray Data's `from_arrow` asks the cluster for one: as many CPUs as there are shards, before any work."""
     shards = [Shard(number, (Piece(0, number, number + 1, 1),), 1, 10) for number in range(50)]
@@ -133,6 +134,7 @@ def test_a_run_gives_what_the_engine_gives_and_accounts_for_every_row(workplace:
     assert count == [(len(tables["attributes"]),)]
 
 
+@pytest.mark.full
 def test_parquet_folders_and_ids_from_the_place_of_a_row(workplace: Workplace) -> None:
     workplace.write_parquet("a.parquet", products(5), row_group_size=2)
     workplace.write_parquet("deep/b.parquet", products(4, start=5))
@@ -142,6 +144,7 @@ def test_parquet_folders_and_ids_from_the_place_of_a_row(workplace: Workplace) -
     assert [row["product_id"] for row in rows] == ["a:0", "a:1", "a:2", "a:3", "a:4", "b:0", "b:1"]
 
 
+@pytest.mark.full
 def test_the_baseline_runs_in_the_same_job(workplace: Workplace) -> None:
     workplace.write_parquet("a.parquet", products(4))
     outcome = workplace.run(decoding="ar")
@@ -149,6 +152,7 @@ def test_the_baseline_runs_in_the_same_job(workplace: Workplace) -> None:
     assert {row["layout"] for row in read_table(workplace.folder / "out", "attributes")} == {"ar"}
 
 
+@pytest.mark.full
 def test_records_that_the_engine_refuses_are_dead_letters(workplace: Workplace) -> None:
     workplace.write_parquet("a.parquet", [product(0), product(1, title="long " * 20_000), product(2)])
     outcome = workplace.run()
@@ -158,6 +162,7 @@ def test_records_that_the_engine_refuses_are_dead_letters(workplace: Workplace) 
     assert json.loads(dead["row_json"])["title"].startswith("long long")
 
 
+@pytest.mark.full
 def test_a_damaged_page_costs_its_rows_only(workplace: Workplace) -> None:
     path = workplace.write_parquet("a.parquet", products(600), row_group_size=200)
     group = pq.ParquetFile(path).metadata.row_group(1)
@@ -176,6 +181,7 @@ def test_a_damaged_page_costs_its_rows_only(workplace: Workplace) -> None:
     assert all("the file is damaged in row group 1" in row["error"] for row in dead)
 
 
+@pytest.mark.full
 def test_an_actor_has_two_shards_in_its_engine_at_once(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
     workplace.write_parquet("a.parquet", products(30))
     monkeypatch.setattr(dataset, "Decode", faulty.MeasuringDecode)
@@ -214,6 +220,7 @@ def test_a_record_that_breaks_the_engine_is_found_and_takes_no_other_along(
     assert dead["attempts"] >= 1 + shard.num_rows + 1
 
 
+@pytest.mark.full
 def test_an_engine_that_fails_once_is_tried_again(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
     workplace.write_parquet("a.parquet", products(8))
     monkeypatch.setattr(dataset, "Decode", faulty.OnceFailingDecode)
@@ -223,6 +230,7 @@ def test_an_engine_that_fails_once_is_tried_again(workplace: Workplace, monkeypa
     assert max(retries) >= 1
 
 
+@pytest.mark.full
 def test_an_actor_that_dies_over_and_over_stops_the_run_and_a_rerun_continues_it(
     workplace: Workplace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -265,6 +273,7 @@ def drive_twice(workplace: Workplace) -> tuple[list[Any], list[Exception]]:
     return outcomes, errors
 
 
+@pytest.mark.full
 def test_a_second_driver_on_a_folder_is_refused_or_finds_it_finished(workplace: Workplace) -> None:
     workplace.write_parquet("a.parquet", products(12))
     outcomes, errors = drive_twice(workplace)
@@ -276,6 +285,7 @@ def test_a_second_driver_on_a_folder_is_refused_or_finds_it_finished(workplace: 
     assert len(attempts) == len(outcomes[0].plan.shards), "a shard was decoded twice"
 
 
+@pytest.mark.full
 def test_two_drivers_that_do_not_know_of_each_other_commit_the_work_once(
     workplace: Workplace, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -57,6 +57,7 @@ def test_only_the_failed_rows_are_taken(workplace: Workplace, form: str) -> None
     assert workplace.run(output=str(again), retry_failed=str(first), max_dead_letter_share=1).was_finished
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("shared_ray")
 def test_a_run_without_failures_leaves_nothing_to_do(workplace: Workplace) -> None:
     workplace.write_jsonl("a.jsonl", products(4))
@@ -67,6 +68,7 @@ def test_a_run_without_failures_leaves_nothing_to_do(workplace: Workplace) -> No
     assert outcome.totals.rows == 0
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("shared_ray")
 def test_a_changed_catalog_is_refused(workplace: Workplace) -> None:
     path = workplace.write_jsonl("a.jsonl", rows())

@@ -88,6 +88,7 @@ def num_shards(undisturbed: Path) -> int:
     return len(json.loads((undisturbed / "_plan.json").read_text())["shards"])
 
 
+@pytest.mark.full
 def test_a_run_that_is_killed_at_several_steps_ends_as_an_undisturbed_one(place: Workplace, undisturbed: Path) -> None:
     kills = [
         Kill("begin", 2, "after"),

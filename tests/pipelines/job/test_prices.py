@@ -118,6 +118,7 @@ def test_ec2_is_asked_what_it_is_and_other_machines_are_not(
     assert find_instance(vendor, "http://127.0.0.1:9") == Instance(), "a container that may not ask"
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("shared_ray")
 def test_the_account_of_a_run(workplace: Workplace) -> None:
     workplace.write_jsonl("c.jsonl", [*products(20), product(20, category="Hats")])
@@ -181,6 +182,7 @@ def decoding_sessions(output: Path) -> set[str]:
     return {path.name.split("-")[1] for path in (output / "_attempts").rglob("*.json")}
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("shared_ray")
 def test_a_commit_that_the_driver_was_not_told_of_counts_against_the_budget(
     workplace: Workplace, monkeypatch: pytest.MonkeyPatch
@@ -208,6 +210,7 @@ def test_a_commit_that_the_driver_was_not_told_of_counts_against_the_budget(
     assert rounds == [rounds[0], rounds[0] - 1]
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("shared_ray")
 def test_a_budget_without_a_price_is_refused_before_much_is_spent(workplace: Workplace) -> None:
     workplace.write_jsonl("c.jsonl", products(60))
@@ -231,6 +234,7 @@ def test_the_command_has_a_code_for_it(workplace: Workplace, monkeypatch: pytest
     assert (result.exit_code, "larger budget continues" in result.stderr) == (4, True)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("shared_ray")
 def test_without_a_price_there_is_no_account(workplace: Workplace) -> None:
     workplace.write_jsonl("c.jsonl", products(4))

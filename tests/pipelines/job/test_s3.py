@@ -176,6 +176,7 @@ def test_a_run_on_s3_is_the_run_on_the_local_disk(
     assert table == (50,)
 
 
+@pytest.mark.full
 def test_an_earlier_run_on_s3_is_built_upon(
     workplace: Workplace, server: S3Server, bucket: str, tmp_path: Path
 ) -> None:
@@ -199,6 +200,7 @@ def test_an_earlier_run_on_s3_is_built_upon(
     assert read_status(f"{bucket}/night").state == "finished"
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("shared_ray")
 def test_requests_that_break_lose_and_double_nothing(
     workplace: Workplace, server: S3Server, bucket: str, tmp_path: Path
@@ -236,6 +238,7 @@ def test_requests_that_break_lose_and_double_nothing(
     assert_same_run(workplace.folder / "out", download(f"{bucket}/out", tmp_path / "remote"))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("fault", ["busy", "broken", "refused", "cut"])
 def test_storage_that_stays_broken_is_no_damaged_data(
     fault: Fault, server: S3Server, reach: Any, bucket: str, tmp_path: Path
@@ -409,6 +412,7 @@ def test_a_public_bucket_is_read_without_credentials(server: S3Server, reach: An
         scan_sources(InputConfig.model_validate(config | {"anonymous": False}))
 
 
+@pytest.mark.full
 def test_a_model_on_s3_is_copied_once_and_again_when_it_changes(
     workplace: Workplace, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -435,6 +439,7 @@ def test_a_model_on_s3_is_copied_once_and_again_when_it_changes(
         resolve_source(f"{bucket}/nothing")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("file_format", ["jsonl", "parquet"])
 def test_a_run_is_reported_on_where_it_lies(bucket: str, tmp_path: Path, file_format: str) -> None:
     item = Product("p", {"title": "Velor shoe, größe 42"}, {"Size": Answer("größe 42")}, "Shoes", 2.0)
@@ -452,6 +457,7 @@ def test_a_run_is_reported_on_where_it_lies(bucket: str, tmp_path: Path, file_fo
     assert CliRunner().invoke(report_app, [f"{bucket}/nowhere"]).exit_code == 2
 
 
+@pytest.mark.full
 def test_runs_are_compared_where_they_lie(bucket: str, tmp_path: Path) -> None:
     for name, brand in (("a", "Velor"), ("b", "Größe")):
         run = made_runs.write_run(tmp_path / name, [made_runs.Row("p0", {"Brand": brand}, text="Velor, Größe 42")])

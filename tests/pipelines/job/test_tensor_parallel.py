@@ -33,6 +33,7 @@ def _texts(workplace: Workplace, output: str) -> list[tuple[Any, ...]]:
     return sorted((row["product_id"], row["attribute"], row["status"], str(row["value_raw"])) for row in rows)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("shared_ray")
 def test_a_process_that_dies_costs_a_retry(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
     workplace.write_parquet("a.parquet", products(20))
@@ -45,6 +46,7 @@ def test_a_process_that_dies_costs_a_retry(workplace: Workplace, monkeypatch: py
     assert _texts(workplace, "cut") == _texts(workplace, "whole")
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("shared_ray")
 def test_an_engine_that_had_too_little_memory_comes_back_smaller(
     workplace: Workplace, monkeypatch: pytest.MonkeyPatch
@@ -58,6 +60,7 @@ def test_an_engine_that_had_too_little_memory_comes_back_smaller(
     assert row["retries"] == 2, "4,096 tokens a step, 2,048, and 1,024 at last"
 
 
+@pytest.mark.full
 def test_an_actor_takes_as_many_gpus_of_a_node_as_share_its_model(workplace: Workplace) -> None:
     workplace.write_parquet("a.parquet", products(12))
     engine = {"dtype": "float32", "device": "cpu", "tensor_parallel": 2, "max_value_tokens": 6}

@@ -82,6 +82,7 @@ def test_what_was_learned_is_what_is_answered(training: Training, layout: str, k
         training.run(layout=layout)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("shared_ray")
 def test_full_fine_tuning_writes_a_model(training: Training) -> None:
     text = training.run(method="full", optimizer=training.document["optimizer"] | {"learning_rate": 0.003})
@@ -92,6 +93,7 @@ def test_full_fine_tuning_writes_a_model(training: Training) -> None:
     assert result.values["Colour"].items == ("blue",)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("place", ["{}", "file://{}"])
 def test_a_whole_model_that_is_continued_says_what_it_was_validated_on(training: Training, place: str) -> None:
     model = training.folder / "tuned"
@@ -117,6 +119,7 @@ def test_a_whole_model_that_is_continued_says_what_it_was_validated_on(training:
         assert saved.held_out == kept
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("shared_ray")
 def test_two_workers_learn_what_one_learns(training: Training) -> None:
     """The same steps, dealt to two: gradients are averaged over workers, losses over the targets of all.
@@ -184,6 +187,7 @@ def test_training_stops_when_validation_no_longer_improves(training: Training, w
     assert result["best_step"] == pytest.approx(steps_per_epoch, abs=1)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("shared_ray")
 def test_a_diverging_run_says_so(training: Training) -> None:
     optimizer = training.document["optimizer"] | {"learning_rate": 1e30, "max_gradient_norm": 1e30}
@@ -191,12 +195,14 @@ def test_a_diverging_run_says_so(training: Training) -> None:
         training.run(optimizer=optimizer)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("shared_ray")
 def test_what_only_the_workers_find_out_is_told(training: Training) -> None:
     with pytest.raises(UsageError, match="does not fit the model: Target modules"):
         training.run(lora={"target_modules": ["no_such_layer"]})
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("shared_ray")
 def test_what_two_workers_find_out_is_told_once(training: Training, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray Train would start them again, and they would say it again."""
@@ -215,6 +221,7 @@ def test_what_two_workers_find_out_is_told_once(training: Training, monkeypatch:
     assert 1 <= len(told) <= 4, "once a worker, and once again at most"
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("shared_ray")
 def test_what_cannot_be_decoded_is_found_before_the_first_step(training: Training) -> None:
     """Only the engine knows that these two do not go together; training itself needs neither."""
@@ -249,6 +256,7 @@ def test_validation_products_that_the_engine_refuses(training: Training) -> None
         training.run(output=str(training.folder / "all"))
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("shared_ray")
 def test_two_drivers_do_not_train_into_one_folder(training: Training) -> None:
     folder = Folder(str(training.folder / "out"))
@@ -259,6 +267,7 @@ def test_two_drivers_do_not_train_into_one_folder(training: Training) -> None:
         assert not (training.folder / "out/result.json").exists()
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("shared_ray")
 def test_a_driver_that_lost_its_lease_stops_training(training: Training, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another driver takes the folder, as it may where this one slept for a minute: that one continues the run."""
