@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 
 COMMANDS = {
     "Start": {
+        "init": "write a config and schemas for your own catalog",
         "demo": "extract the shipped sample, score it, report on it",
     },
     "Before a run": {

@@ -145,9 +145,7 @@ def _glob(filesystem: Any, pattern: str) -> list[str]:
 
 def scan_file(name: str, config: InputConfig) -> SourceFile:
     """Measures one file. Raises `UsageError` if it cannot be read or lacks a mapped column."""
-    file_format = _ending_format(name) if config.format == "auto" else config.format
-    if file_format is None:
-        raise UsageError(f"{name}: neither .parquet nor .jsonl; set input.format")
+    file_format = file_format_of(name, config.format)
     filesystem, path = open_filesystem(name, anonymous=config.anonymous)
     try:
         if file_format == "parquet":
@@ -159,6 +157,14 @@ def scan_file(name: str, config: InputConfig) -> SourceFile:
         raise UsageError(f"no such file: {name}") from error
     except OSError as error:
         raise UsageError(f"cannot read {name}: {error}") from error
+
+
+def file_format_of(name: str, configured: Literal["auto"] | FileFormat) -> FileFormat:
+    """The format of a file: as configured, or by its ending. Raises `UsageError` for an unknown one."""
+    file_format = _ending_format(name) if configured == "auto" else configured
+    if file_format is None:
+        raise UsageError(f"{name}: neither .parquet nor .jsonl; set input.format")
+    return file_format
 
 
 def _scan_parquet(name: str, filesystem: Any, path: str, config: InputConfig) -> SourceFile:

@@ -1,0 +1,58 @@
+"""Looks into a catalog and writes a configuration and schemas for it, to read, correct and run.
+
+    python pipelines/init.py products.parquet
+    python pipelines/init.py s3://bucket/catalog/ --output mine
+
+Writes catalog.yaml and schemas.yaml, every guess with its reason; never over a file that is there. Exit codes: 0
+written, also where nothing could be guessed; 1 not written (disk, rights); 2 no such file, not readable, files in their
+place.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+if not __package__:
+    # Started as a file: Python has put this folder on the path, the checkout around it is needed.
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)
+
+import typer
+from rich.console import Console
+
+from pipelines.console.exit_codes import EXIT_CLEAN, run_command
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+
+@app.command(help=__doc__.split("\n\n", maxsplit=1)[0] if __doc__ else None)
+def init(
+    catalog: Annotated[str, typer.Argument(help="Parquet or JSONL: a file, a folder, a glob; local or any fsspec URI")],
+    output: Annotated[str, typer.Option(help="folder for catalog.yaml and schemas.yaml")] = ".",
+    file_format: Annotated[
+        Literal["auto", "parquet", "jsonl"], typer.Option("--format", help="'auto': by the file's ending")
+    ] = "auto",
+    anonymous: Annotated[
+        bool, typer.Option("--anonymous", help="read s3:// without credentials (public buckets)")
+    ] = False,
+) -> None:
+    """Writes the two files and exits with the code."""
+
+    def work() -> int:
+        # Imported here: `--help` and wrong options answer at once.
+        from pipelines.profiling.catalog_look import Source
+        from pipelines.profiling.start import print_start, start_job
+        from pipelines.store.folders import Folder
+
+        start = start_job(Source(catalog, file_format, anonymous), Folder(output))
+        # Names are data: brackets in them are no markup. Without a terminal, tables are not squeezed to 80.
+        console = Console(markup=False, highlight=False, emoji=False, width=None if sys.stdout.isatty() else 140)
+        print_start(console, start)
+        return EXIT_CLEAN
+
+    run_command(work)
+
+
+if __name__ == "__main__":
+    app()

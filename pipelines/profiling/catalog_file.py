@@ -1,0 +1,104 @@
+"""The job's configuration for a catalog that was looked into: `catalog.yaml`, every guess with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pipelines.profiling.catalog_look import Look
+from pipelines.profiling.guesses import Guess, Guesses
+from pipelines.profiling.yaml_text import listed, scalar, shown
+
+FILL_IN = "FILL_IN"
+"""Stands where nothing could be guessed; the job refuses it and names the columns that there are."""
+
+_MAX_OTHERS = 12
+
+_REST = """
+decoding: hpd                  # 'ar' runs the autoregressive baseline on the same prompts
+engine:
+  layout: tree                 # or stacked, the paper's; an adapter is trained for one of them
+  max_value_tokens: 30         # the longest value, in tokens
+  dtype: auto                  # float32 for answers that are equal to the last bit
+
+actors:
+  min: 1
+  max: 1                       # engines; on a cluster one a GPU
+max_dead_letter_share: 0.01    # more dead letters than this: exit code 3
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where the files of a job are: the two that are written, its output, and the adapter it runs with."""
+
+    config: str
+    schemas: str
+    output: str
+    adapter: str
+
+
+def catalog_yaml(look: Look, guesses: Guesses, places: Places) -> str:
+    """The text of the file."""
+    lines = [
+        f"# A job over {shown(look.source.path)}: {len(look.files):,} file(s), {look.num_rows:,} rows. Written by "
+        f"`hpd init` after a look at {len(look.sample):,} of them.",
+        "# Every column is a guess: read why, correct it. Every key: docs/reference.",
+        "#",
+        f"#   hpd extract --config {places.config} --dry-run     check everything, start nothing",
+        "",
+        "model: smollm2                 # a hub id, a local folder with safetensors, or an embedded model",
+        "# Trained for this task on other catalogs: a start. `hpd label` and `hpd finetune` make one for yours.",
+        f"adapter: {scalar(places.adapter)}",
+        "",
+        "input:",
+        f"  path: [{scalar(look.source.path)}]",
+        f"  format: {look.source.format}                 # parquet or jsonl; auto: by the file's ending",
+        *(["  anonymous: true              # a public bucket is read without credentials"] * look.source.anonymous),
+        *_id_lines(guesses.id),
+        *_category_lines(look, guesses.category),
+        *_field_lines(look, guesses),
+        "",
+        f"schemas: {scalar(places.schemas)}    # which attributes each category has: edit it next",
+        f"output: {scalar(places.output)}    # one folder per run",
+        _REST.rstrip("\n"),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _id_lines(guess: Guess | None) -> Iterator[str]:
+    if guess is None:
+        yield "  # No column looks like an id (a text or whole number in every row): '<file name>:<row>' is the id."
+        yield "  # id: product_id"
+        return
+    yield f"  # {shown(guess.column)}: {guess.reason}. Without a column, '<file name>:<row>' is the id.{_others(guess)}"
+    yield f"  id: {scalar(guess.column)}"
+
+
+def _category_lines(look: Look, guess: Guess | None) -> Iterator[str]:
+    if guess is None:
+        yield "  # NO COLUMN LOOKS LIKE A CATEGORY. Name the one that says what kind of product a row is, in text."
+        yield "  # If there is none, add one: the same word in every row, if all are of one kind."
+        yield f"  # Columns: {listed((column.name for column in look.columns), _MAX_OTHERS) or 'none'}"
+        yield f"  category: {FILL_IN}"
+        return
+    yield f"  # {shown(guess.column)}: {guess.reason}.{_others(guess)}"
+    yield f"  category: {scalar(guess.column)}"
+
+
+def _field_lines(look: Look, guesses: Guesses) -> Iterator[str]:
+    if not guesses.fields:
+        yield "  # NO COLUMN LOOKS LIKE A TEXT. Name those that describe the product."
+        yield f"  # Columns: {listed((column.name for column in look.columns), _MAX_OTHERS) or 'none'}"
+        yield f"  fields: [{FILL_IN}]"
+        return
+    yield "  # What the model reads, in this order. `name in the prompt: column`."
+    if guesses.unused_texts:
+        yield f"  # Could be read as well: {listed(guesses.unused_texts, _MAX_OTHERS)}"
+    yield "  fields:"
+    for field in guesses.fields:
+        yield f"    {scalar(field.column)}: {scalar(field.column)}    # {field.reason}"
+
+
+def _others(guess: Guess) -> str:
+    return f" Could be meant as well: {listed(guess.others, _MAX_OTHERS)}." if guess.others else ""

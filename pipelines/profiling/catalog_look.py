@@ -1,0 +1,142 @@
+"""Reading as much of a catalog as it takes to say what is in it: some rows whole, of the others the category."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines.catalog.input_files import FileFormat, file_format_of, list_files
+from pipelines.catalog.readers import read_piece
+from pipelines.catalog.rows import parse_line
+from pipelines.catalog.sharding import Piece
+from pipelines.errors import RunError, UsageError
+from pipelines.profiling.columns import Column, arrow_kinds, look_at
+from pipelines.store.folders import open_filesystem
+
+_MAX_ROWS = 10_000  # looked at whole
+_MAX_FILES = 50  # from which they are taken
+_MAX_BYTES = 64 * 2**20  # of one JSONL file
+MAX_COUNTED = 2_000_000  # rows whose category is counted
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What is to be looked into: a file, a folder or a glob, and how it is read."""
+
+    path: str
+    format: Literal["auto", "parquet", "jsonl"] = "auto"
+    anonymous: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A catalog, as far as it was looked at.
+
+    Attributes:
+        num_rows: of all files.
+        sample: the rows that were looked at.
+    """
+
+    source: Source
+    files: Sequence[str]
+    num_rows: int
+    columns: Sequence[Column]
+    sample: Sequence[dict[str, Any]]
+
+
+def look_into(source: Source) -> Look:
+    """Looks into the files at `source`. Raises `UsageError` for what cannot be read."""
+    files = list_files(source.path, source.format, anonymous=source.anonymous)
+    share = -(-_MAX_ROWS // min(len(files), _MAX_FILES))
+    types: dict[str, pa.DataType] = {}
+    names_in_file: list[set[str]] = []
+    sample: list[dict[str, Any]] = []
+    num_rows = 0
+    for number, name in enumerate(files):
+        with _readable(name):
+            file_rows, file_types = _measure(name, source)
+            num_rows += file_rows
+            for column, kind in file_types.items():
+                if column not in types or pa.types.is_null(types[column]):
+                    types[column] = kind
+            if number < _MAX_FILES:
+                rows = list(islice(_whole_rows(name, source, file_rows, file_types), share)) if file_rows else []
+                sample += rows
+                names_in_file.append(set(file_types) or {column for row in rows for column in row})
+    if num_rows and not sample:
+        raise UsageError(f"{files[0]}: none of its first rows can be read; in JSONL, a line is one JSON object")
+    columns = look_at(sample, types)
+    for each in columns:
+        each.is_everywhere = all(each.name in names for names in names_in_file if names)
+    return Look(source, files, num_rows, columns, sample)
+
+
+def count_categories(look: Look, column: str) -> Counter[str]:
+    """Rows by category, of the first two million rows; "" for those without one."""
+    cells = islice((cell for name in look.files for cell in _cells(name, look.source, column)), MAX_COUNTED)
+    return Counter(cell if isinstance(cell, str) else "" for cell in cells)
+
+
+@contextmanager
+def _readable(name: str) -> Iterator[None]:
+    """Turns what goes wrong with a file into what a user can put right."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, RunError) as error:
+        raise UsageError(f"cannot read {name}: {error}") from error
+
+
+def _format(name: str, source: Source) -> FileFormat:
+    return file_format_of(name, source.format)
+
+
+def _measure(name: str, source: Source) -> tuple[int, dict[str, pa.DataType]]:
+    """A file's rows, and the types of its columns where it says them."""
+    if _format(name, source) == "parquet":
+        filesystem, path = open_filesystem(name, anonymous=source.anonymous)
+        with filesystem.open(path, "rb") as file:
+            parquet = pq.ParquetFile(file)
+            return parquet.metadata.num_rows, {each.name: each.type for each in parquet.schema_arrow}
+    return sum(1 for _ in _lines(name, source)), {}
+
+
+def _whole_rows(name: str, source: Source, num_rows: int, types: Mapping[str, pa.DataType]) -> Iterator[dict[str, Any]]:
+    """The file's rows that can be read, from its beginning on; of Parquet the columns that can be of use."""
+    if _format(name, source) == "parquet":
+        # Others may be pictures.
+        columns = [column for column, kind in types.items() if "nested" not in arrow_kinds(kind)]
+        piece = Piece(0, 0, num_rows, num_rows)
+        rows = read_piece(name, "parquet", piece, columns, anonymous=source.anonymous)
+        yield from (row.values for row in rows if row.values is not None)
+        return
+    num_bytes = 0
+    for line in _lines(name, source):
+        num_bytes += len(line)
+        if num_bytes > _MAX_BYTES:
+            return
+        if (row := parse_line(line).row) is not None:
+            yield row
+
+
+def _cells(name: str, source: Source, column: str) -> Iterator[Any]:
+    with _readable(name):
+        if _format(name, source) == "jsonl":
+            yield from ((parse_line(line).row or {}).get(column) for line in _lines(name, source))
+            return
+        filesystem, path = open_filesystem(name, anonymous=source.anonymous)
+        with filesystem.open(path, "rb", cache_type="none") as file:
+            for batch in pq.ParquetFile(file, pre_buffer=True).iter_batches(columns=[column]):
+                yield from batch.column(0).to_pylist()
+
+
+def _lines(name: str, source: Source) -> Iterator[bytes]:
+    filesystem, path = open_filesystem(name, anonymous=source.anonymous)
+    with filesystem.open(path, "rb") as file:
+        yield from (line for line in file if line.strip())

@@ -1,0 +1,141 @@
+"""The columns of a catalog as they look: types, empty cells, different values, lengths, examples."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from pipelines.catalog.rows import field_text
+
+_MAX_DIFFERENT = 50_000  # values that are told apart; a column with more of them is as good as unique
+_MAX_EXAMPLES = 3
+
+
+@dataclass(slots=True)
+class Column:
+    """A column, as far as it was looked at.
+
+    Attributes:
+        stored_type: as the file names it; for JSONL, the types that were seen.
+        kinds: of its values: text, integer, number, truth, date, list, nested.
+        num_rows: rows looked at, and of them `num_empty` with null or no text.
+        num_chars, num_words, num_links, num_spaced: sums over the texts; texts that are a link, or hold a space.
+        different: its values, up to a limit.
+        is_everywhere: whether every file that was looked at has it.
+    """
+
+    name: str
+    stored_type: str = ""
+    kinds: set[str] = field(default_factory=set)
+    num_rows: int = 0
+    num_empty: int = 0
+    num_chars: int = 0
+    num_words: int = 0
+    num_links: int = 0
+    num_spaced: int = 0
+    different: set[str] = field(default_factory=set)
+    examples: list[str] = field(default_factory=list)
+    is_everywhere: bool = True
+
+    @property
+    def num_filled(self) -> int:
+        """Cells with something in them."""
+        return self.num_rows - self.num_empty
+
+    @property
+    def mean_chars(self) -> float:
+        """Of the filled cells."""
+        return self.num_chars / self.num_filled if self.num_filled else 0.0
+
+    @property
+    def mean_words(self) -> float:
+        """Of the filled cells."""
+        return self.num_words / self.num_filled if self.num_filled else 0.0
+
+    @property
+    def share_empty(self) -> float:
+        """Of the rows looked at."""
+        return self.num_empty / self.num_rows if self.num_rows else 0.0
+
+    @property
+    def is_unique(self) -> bool:
+        """Whether no value was seen twice."""
+        return bool(self.num_filled) and len(self.different) >= min(self.num_filled, _MAX_DIFFERENT)
+
+    def may_be(self, *kinds: str) -> bool:
+        """Whether its values are of these kinds alone, and there are any (or could be, in a file without rows)."""
+        return bool(self.kinds) and self.kinds <= set(kinds)
+
+    def add(self, value: Any) -> None:
+        """Looks at one cell."""
+        self.num_rows += 1
+        text = field_text(value, "\n")
+        if value is not None:
+            self.kinds.add(_value_kind(value) if text is not None else "nested")
+        if text is None:
+            return
+        if not text.strip():
+            self.num_empty += 1
+            return
+        self.num_chars += len(text)
+        self.num_words += len(text.split())
+        self.num_links += text.startswith(("http://", "https://"))
+        self.num_spaced += " " in text.strip()
+        if len(self.different) < _MAX_DIFFERENT:
+            self.different.add(text)
+        if len(self.examples) < _MAX_EXAMPLES and text not in self.examples:
+            self.examples.append(text)
+
+
+def look_at(rows: Iterable[Mapping[str, Any]], types: Mapping[str, pa.DataType]) -> list[Column]:
+    """The columns of `rows`; those that `types` has come first, in its order."""
+    columns = {name: Column(name, str(kind), arrow_kinds(kind)) for name, kind in types.items()}
+    for number, row in enumerate(rows):
+        for name, value in row.items():
+            if name not in columns:
+                columns[name] = Column(name, num_rows=number, num_empty=number)
+            columns[name].add(value)
+        for column in columns.values():
+            if column.num_rows == number:  # the row does not have it
+                column.add(None)
+    for column in columns.values():
+        column.stored_type = column.stored_type or " or ".join(sorted(column.kinds)) or "null"
+    return list(columns.values())
+
+
+def _value_kind(value: Any) -> str:
+    """The kind of one value that has a plain text."""
+    kinds: Sequence[tuple[type | tuple[type, ...], str]] = (
+        (bool, "truth"),
+        (str, "text"),
+        (int, "integer"),
+        ((float, decimal.Decimal), "number"),
+        ((datetime.date, datetime.time), "date"),
+    )
+    return next((kind for types, kind in kinds if isinstance(value, types)), "list")
+
+
+def arrow_kinds(stored: pa.DataType) -> set[str]:
+    """The kind of a column by its type alone: what it is in a file without rows, too."""
+    if pa.types.is_dictionary(stored):
+        return arrow_kinds(stored.value_type)
+    if pa.types.is_list(stored) or pa.types.is_large_list(stored) or pa.types.is_fixed_size_list(stored):
+        return {"list"} if arrow_kinds(stored.value_type).isdisjoint({"list", "nested"}) else {"nested"}
+    tests = (
+        (pa.types.is_boolean, "truth"),
+        (pa.types.is_integer, "integer"),
+        (pa.types.is_floating, "number"),
+        (pa.types.is_decimal, "number"),
+        (pa.types.is_temporal, "date"),
+        (pa.types.is_string, "text"),
+        (pa.types.is_large_string, "text"),
+        (pa.types.is_string_view, "text"),
+    )
+    if pa.types.is_null(stored):
+        return set()
+    return {next((kind for test, kind in tests if test(stored)), "nested")}

@@ -1,0 +1,168 @@
+"""Which column is the id, which the category, which are texts to read: a guess each, with its reason."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from hpd_core.types import is_encodable
+from pipelines.profiling.columns import Column
+
+_ID_NAMES = ("product_id", "id", "sku", "asin", "item_id", "article_id", "gtin", "ean", "upc", "uuid", "handle", "code")
+_CATEGORY_NAMES = (
+    *("category", "product_category", "product_type", "category_name", "type", "department", "class", "classification"),
+    *("subcategory", "taxonomy", "group", "segment", "genre", "node", "kategorie", "categoria", "categorie"),
+)
+_FIELD_NAMES = (
+    *("title", "product_title", "name", "product_name", "headline", "subtitle"),
+    *("bullets", "bullet_points", "features", "highlights", "key_features"),
+    *("description", "product_description", "long_description", "short_description", "body", "body_html", "details"),
+    *("specifications", "specs", "attributes", "text", "content", "summary", "about"),
+)
+# What has few different values and is no category: an attribute, or how the product is sold.
+_OTHER_NAMES = (
+    *("brand", "manufacturer", "vendor", "seller", "store", "colour", "color", "size", "gender", "material", "country"),
+    *("language", "lang", "locale", "currency", "status", "availability", "condition", "market", "source", "tags"),
+)
+_MAX_FIELDS = 6
+_MAX_ID_CHARS = 64
+_MAX_CATEGORY_CHARS = 120
+_FEW_ROWS = 20  # in fewer, what a column holds proves nothing
+_REPEATED = 5  # rows a different value, from which on a column looks like a category
+_WORDS_OF_A_TEXT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """A column for a purpose, why, and the columns that could be meant as well."""
+
+    column: str
+    reason: str
+    others: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Guesses:
+    """What a catalog's columns are for; None, or no field, where nothing can be told."""
+
+    id: Guess | None
+    category: Guess | None
+    fields: Sequence[Guess]
+    unused_texts: Sequence[str]
+
+    def purpose(self, column: str) -> str:
+        """What the column is taken for; "" for nothing."""
+        if self.id is not None and self.id.column == column:
+            return "id"
+        if self.category is not None and self.category.column == column:
+            return "category"
+        return "field" if any(field.column == column for field in self.fields) else ""
+
+
+def guess(columns: Sequence[Column]) -> Guesses:
+    """The guesses for a catalog with these columns."""
+    usable = [column for column in columns if column.is_everywhere and is_encodable(column.name)]
+    category = _first(sorted(filter(_may_be_category, usable), key=_category_rank), _category_reason)
+    taken = {category.column} if category else set()
+    ids = [column for column in usable if column.name not in taken and _may_be_id(column)]
+    product_id = _first(sorted(ids, key=lambda column: _rank(column.name, _ID_NAMES)), _id_reason)
+    taken |= {product_id.column} if product_id else set()
+    texts = [column for column in usable if column.name not in taken and _may_be_field(column)]
+    texts.sort(key=lambda column: (_rank(column.name, _FIELD_NAMES), -column.mean_chars))
+    chosen = [column for column in texts if _is_text(column)][:_MAX_FIELDS]
+    fields = [Guess(column.name, _field_reason(column)) for column in chosen]
+    unused = [column.name for column in texts if column not in chosen]
+    return Guesses(product_id, category, fields, unused)
+
+
+def _first(columns: Sequence[Column], reason: Callable[[Column], str]) -> Guess | None:
+    if not columns:
+        return None
+    return Guess(columns[0].name, reason(columns[0]), [column.name for column in columns[1:]])
+
+
+def _may_be_category(column: Column) -> bool:
+    if not column.may_be("text") or column.mean_chars > _MAX_CATEGORY_CHARS or column.num_links:
+        return False
+    if _is_named(column.name, _CATEGORY_NAMES):
+        return column.num_rows < _FEW_ROWS or not column.is_unique
+    if _is_named(column.name, (*_OTHER_NAMES, *_FIELD_NAMES, *_ID_NAMES)):
+        return False
+    return (
+        column.num_rows >= _FEW_ROWS
+        and column.share_empty <= 0.1
+        and 2 <= len(column.different) <= column.num_filled / _REPEATED
+    )
+
+
+def _category_rank(column: Column) -> tuple[int, int, float]:
+    return (_rank(column.name, _CATEGORY_NAMES), round(column.share_empty * 10), len(column.different))
+
+
+def _may_be_id(column: Column) -> bool:
+    """Without an empty cell: a row whose id is empty cannot be taken."""
+    if not column.may_be("text", "integer") or column.num_empty or column.mean_chars > _MAX_ID_CHARS:
+        return False
+    if column.num_links or column.num_spaced > 0.1 * column.num_rows:
+        return False
+    if _is_named(column.name, _ID_NAMES) or _words(column.name)[-1:] == ["id"]:
+        return column.num_rows < _FEW_ROWS or len(column.different) > column.num_rows / 2
+    return column.num_rows >= _FEW_ROWS and column.is_unique and column.may_be("text")
+
+
+def _may_be_field(column: Column) -> bool:
+    return bool(column.kinds) and "nested" not in column.kinds and column.num_links <= column.num_filled / 2
+
+
+def _is_text(column: Column) -> bool:
+    if not column.kinds <= {"text", "list"}:
+        return False
+    if not column.num_filled:
+        return column.num_rows == 0 and _is_named(column.name, _FIELD_NAMES)
+    return _is_named(column.name, _FIELD_NAMES) or column.mean_words >= _WORDS_OF_A_TEXT
+
+
+def _id_reason(column: Column) -> str:
+    named = _is_named(column.name, _ID_NAMES) or _words(column.name)[-1:] == ["id"]
+    if not column.num_rows:
+        return "its name reads like an id"
+    doubled = column.num_filled - len(column.different)
+    content = "no two rows alike" if column.is_unique else f"{doubled:,} rows repeat another's"
+    return f"{'its name reads like an id' if named else 'short, without spaces'}; no empty cell, {content}"
+
+
+def _category_reason(column: Column) -> str:
+    named = "its name reads like a category" if _is_named(column.name, _CATEGORY_NAMES) else "short texts that repeat"
+    if not column.num_rows:
+        return named
+    empty = f", {column.num_empty:,} empty" if column.num_empty else ""
+    return f"{named}; {len(column.different):,} different in {column.num_rows:,} rows{empty}"
+
+
+def _field_reason(column: Column) -> str:
+    if not column.num_filled:
+        return "its name reads like a product's text"
+    empty = f", {column.share_empty:.0%} empty" if column.num_empty else ""
+    kind = "a list, its items joined by line breaks; " if "list" in column.kinds else ""
+    return f"{kind}{column.mean_chars:,.0f} characters on average{empty}"
+
+
+def _rank(name: str, names: Sequence[str]) -> int:
+    """The place of a name among the names that are usual; past the last if it is none of them."""
+    words = "_".join(_words(name))
+    if words in names:
+        return names.index(words)
+    return len(names) + (0 if _is_named(name, names) else 1)
+
+
+def _is_named(name: str, names: Iterable[str]) -> bool:
+    """Whether a column's name is one of these, or ends or begins with one."""
+    words = "_".join(_words(name))
+    return any(words == each or words.endswith(f"_{each}") or words.startswith(f"{each}_") for each in names)
+
+
+def _words(name: str) -> list[str]:
+    """The words of a column's name: productId, product-id and "Product ID" read alike."""
+    parted = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name)
+    return [word for word in re.split(r"[^\w]+|_", parted.lower()) if word]

@@ -1,0 +1,134 @@
+"""From a user's file to a job that can be tried: looks, guesses, writes the two files, says what it found."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from rich.console import Console
+
+from hpd_core.types import is_encodable
+from pipelines.catalog.rows import field_text
+from pipelines.config.shipped_files import shipped_file
+from pipelines.console.terminal import SafeTable
+from pipelines.errors import UsageError
+from pipelines.profiling.catalog_file import Places, catalog_yaml
+from pipelines.profiling.catalog_look import MAX_COUNTED, Look, Source, count_categories, look_into
+from pipelines.profiling.guesses import Guesses, guess
+from pipelines.profiling.key_values import find_attributes
+from pipelines.profiling.schemas_file import MAX_CATEGORIES, schemas_yaml
+from pipelines.profiling.yaml_text import listed, shown
+from pipelines.store.folders import Folder
+
+CONFIG_NAME = "catalog.yaml"
+SCHEMAS_NAME = "schemas.yaml"
+_MAX_COLUMNS = 40
+_MAX_CATEGORIES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What was found, and where the two files are."""
+
+    look: Look
+    guesses: Guesses
+    categories: Counter[str]
+    places: Places
+
+
+def start_job(source: Source, folder: Folder) -> Start:
+    """Looks into the catalog and writes `catalog.yaml` and `schemas.yaml`.
+
+    Raises `UsageError` for what cannot be read, and before anything is written where one of the files is there.
+    """
+    folder.require()
+    for name in (CONFIG_NAME, SCHEMAS_NAME):
+        _refuse_existing(folder, name)
+    look = look_into(source)
+    guesses = guess(look.columns)
+    counts = count_categories(look, guesses.category.column) if guesses.category else Counter[str]()
+    found = find_attributes(_texts(look, guesses))
+    places = Places(
+        config=_place(folder, CONFIG_NAME),
+        schemas=_place(folder, SCHEMAS_NAME),
+        output=f"runs/{_stem(source.path)}",
+        adapter=shipped_file("adapters/smollm2-generalist"),
+    )
+    texts = {
+        SCHEMAS_NAME: schemas_yaml(counts, found, places.schemas),
+        CONFIG_NAME: catalog_yaml(look, guesses, places),
+    }
+    for name, text in texts.items():
+        if not folder.create(name, text.encode()):
+            _refuse_existing(folder, name)
+    return Start(look, guesses, counts, places)
+
+
+def print_start(console: Console, start: Start) -> None:
+    """The columns, the categories, what is left to fill in, and the next commands."""
+    look, guesses, places = start.look, start.guesses, start.places
+    table = SafeTable(title=f"{len(look.files):,} file(s), {look.num_rows:,} rows", title_justify="left")
+    for name in ("column", "type", "filled", "different", "characters", "taken for"):
+        table.add_column(name, justify="right" if name in ("filled", "different", "characters") else "left")
+    for column in look.columns[:_MAX_COLUMNS]:
+        length = f"{column.mean_chars:,.0f}" if column.num_filled else "-"
+        is_known = column.num_rows and "nested" not in column.kinds
+        filled = f"{1 - column.share_empty:.0%}" if is_known else "-"
+        different = f"{len(column.different):,}" if is_known else "-"
+        purpose = guesses.purpose(column.name)
+        table.add_row(shown(column.name), shown(column.stored_type), filled, different, length, purpose)
+    console.print(table)
+    if len(look.columns) > _MAX_COLUMNS:
+        console.print(f"and {len(look.columns) - _MAX_COLUMNS:,} columns more")
+    for line in _lines(start):
+        console.print(line, soft_wrap=True)
+    console.print(f"Written: {places.config}, {places.schemas}. Read and correct them, then", soft_wrap=True)
+    console.print(f"  hpd extract --config {places.config} --dry-run", soft_wrap=True)
+    console.print(f"  hpd extract --config {places.config} --limit 20 --show 8 --set output=runs/try", soft_wrap=True)
+
+
+def _lines(start: Start) -> Iterator[str]:
+    guesses, places = start.guesses, start.places
+    categories = Counter({name: count for name, count in start.categories.items() if name})
+    if categories:
+        named = listed((f"{shown(name)} {count:,}" for name, count in categories.most_common()), _MAX_CATEGORIES)
+        first = f" in the first {MAX_COUNTED:,} rows" if start.look.num_rows > MAX_COUNTED else ""
+        yield f"{len(categories):,} categories{first}: {named}"
+    if len(categories) > MAX_CATEGORIES:
+        rest = sum(count for _, count in categories.most_common()[MAX_CATEGORIES:])
+        yield f"{SCHEMAS_NAME} has the {MAX_CATEGORIES} most frequent; {rest:,} rows are of others"
+    if empty := start.categories[""]:
+        yield f"{empty:,} rows have no category: they become dead letters"
+    if guesses.category is None:
+        yield f"No column looks like a category: fill in input.category in {places.config}, and {places.schemas}."
+    if not guesses.fields:
+        yield f"No column looks like a text: fill in input.fields in {places.config}."
+
+
+def _texts(look: Look, guesses: Guesses) -> Iterator[tuple[str, str]]:
+    """Category and text of every row that was looked at."""
+    if guesses.category is None:
+        return
+    for row in look.sample:
+        category = row.get(guesses.category.column)
+        if isinstance(category, str) and category:
+            text = "\n".join(field_text(row.get(field.column), "\n") or "" for field in guesses.fields)
+            if is_encodable(text):
+                yield category, text
+
+
+def _refuse_existing(folder: Folder, name: str) -> None:
+    if folder.exists(name):
+        raise UsageError(f"{_place(folder, name)} exists already; move it away, or name another folder with --output")
+
+
+def _place(folder: Folder, name: str) -> str:
+    return name if folder.uri == "." else folder.describe(name)
+
+
+def _stem(path: str) -> str:
+    """A name for the run, from the file's."""
+    stem = PurePosixPath(path.rstrip("/")).name.split(".")[0]
+    return "".join(character for character in stem if character.isalnum() or character in "-_") or "catalog"

@@ -1,0 +1,284 @@
+"""`hpd init`: what it guesses of a catalog, and that what it writes is a job that can be planned."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner, Result
+
+from pipelines import extract, schema
+from pipelines.config.extraction import JobConfig
+from pipelines.config.loading import load_config
+from pipelines.errors import UsageError
+from pipelines.init import app
+from pipelines.job.preflight import PlannedJob, plan_job
+from pipelines.profiling.catalog_file import FILL_IN
+from pipelines.profiling.key_values import find_attributes, pairs
+from pipelines.profiling.schemas_file import MAX_CATEGORIES
+from pipelines.profiling.yaml_text import scalar, shown
+from pipelines.schemas.lint import lint
+from pipelines.schemas.schema_file import load_schemas
+from tests.pipelines.commands import ROOT
+
+Row = dict[str, Any]
+
+
+def rows(count: int, **more: Any) -> list[Row]:
+    """Products with texts that name their attributes, in two categories."""
+    return [
+        {
+            "sku": f"S-{number:05}",
+            "product_type": ["Shoes", "Tents"][number % 2],
+            "price": 9.5 + number % 7,
+            "brand": ["Velor", "Kern", "Ostra"][number % 3],
+            "photo": f"https://example.com/{number}.jpg",
+            "features": [f"Colour: {['red', 'blue'][number % 2]}", f"Weight: {100 + number} g", "Washable: yes"],
+            "name": f"Velor trail runner number {number}",
+            "body": "A long text about what it is made of. " * 3,
+            **more,
+        }
+        for number in range(count)
+    ]
+
+
+def write(path: Path, content: list[Row]) -> Path:
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(content), path)
+    else:
+        path.write_text("".join(json.dumps(row, default=str) + "\n" for row in content))
+    return path
+
+
+def init(*arguments: Any) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def planned(folder: Path) -> PlannedJob:
+    return plan_job(load_config(JobConfig, str(folder / "catalog.yaml")))
+
+
+def started(path: Path, content: list[Row]) -> tuple[Result, JobConfig]:
+    """What `hpd init` says of such a catalog, and the configuration that it wrote. The schemas pass lint."""
+    result = init(write(path, content), "--output", path.parent / "mine")
+    assert result.exit_code == 0, result.output
+    assert list(lint(load_schemas(str(path.parent / "mine" / "schemas.yaml")))) == []
+    return result, load_config(JobConfig, str(path.parent / "mine" / "catalog.yaml"))
+
+
+@pytest.mark.parametrize("name", ["shop.parquet", "shop.jsonl"])
+def test_what_it_writes_can_be_planned(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    result, config = started(tmp_path / name, rows(60))
+    assert (config.input.id, config.input.category) == ("sku", "product_type")
+    assert list(config.input.fields) == ["name", "features", "body"]
+    assert config.output == "runs/shop"
+    assert "2 categories: Shoes 30, Tents 30" in result.output
+    attributes = {each.name: each for each in load_schemas(str(tmp_path / "mine" / "schemas.yaml"))["Shoes"].attributes}
+    assert list(attributes) == ["Colour", "Weight", "Washable"]
+    assert (attributes["Weight"].type, attributes["Weight"].unit) == ("number", "g")
+    assert attributes["Washable"].type == "boolean"
+
+    commands = [line.split() for line in result.output.splitlines() if line.startswith("  hpd ")]
+    assert [command[1] for command in commands] == ["extract", "extract"]
+    monkeypatch.chdir(ROOT)
+    dry = CliRunner().invoke(extract.app, commands[0][2:])
+    assert dry.exit_code == 0, dry.output
+    assert "rows              60" in dry.output
+    assert CliRunner().invoke(schema.app, ["lint", str(tmp_path / "mine" / "schemas.yaml")]).exit_code == 0
+
+
+def test_its_keys_are_those_of_the_example(tmp_path: Path) -> None:
+    started(tmp_path / "shop.parquet", rows(30))
+    example = yaml.safe_load((ROOT / "configs" / "catalog.yaml").read_text())
+    written = yaml.safe_load((tmp_path / "mine" / "catalog.yaml").read_text())
+    assert written.keys() - example.keys() == {"adapter"}
+    assert example.keys() <= written.keys()
+    assert written["input"].keys() == example["input"].keys()
+    assert written["engine"].keys() <= example["engine"].keys()
+
+
+def test_the_shipped_sample(tmp_path: Path) -> None:
+    result = init(ROOT / "sample" / "products.parquet", "--output", tmp_path)
+    assert "12 categories: Coffee 18" in result.output
+    config = planned(tmp_path).config
+    assert (config.input.id, config.input.category) == ("product_id", "category")
+    assert list(config.input.fields) == ["title", "bullets", "description"]
+    assert Path(config.adapter or "").name == "smollm2-generalist"
+
+
+def test_every_guess_says_why(tmp_path: Path) -> None:
+    started(tmp_path / "shop.parquet", rows(60, ean=None))
+    text = (tmp_path / "mine" / "catalog.yaml").read_text()
+    assert "# sku: its name reads like an id; no empty cell, no two rows alike." in text
+    assert "# product_type: its name reads like a category; 2 different in 60 rows." in text
+    assert "# Could be read as well: brand, price" in text
+    assert "photo" not in text, "a link is no text"
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
+def test_wide_types(tmp_path: Path, suffix: str) -> None:
+    content = rows(
+        30,
+        size={"width": 3},
+        parts=[{"n": 1}],
+        picture=b"\x89PNG",
+        added=datetime.date(2026, 1, 2),
+        none=None,
+        tall=True,
+    )
+    content[3] |= {"features": None, "body": None, "price": None}
+    content[4] |= {"features": []}
+    result, config = started(tmp_path / f"c.{suffix}", content)
+    assert list(config.input.fields) == ["name", "features", "body"]
+    assert not {"size", "parts", "picture", "none"} & set(config.input.columns)
+    assert planned(tmp_path / "mine").plan.num_rows == 30
+    assert "picture" in result.output
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
+def test_one_row(tmp_path: Path, suffix: str) -> None:
+    _, config = started(tmp_path / f"c.{suffix}", rows(1))
+    assert (config.input.id, config.input.category) == ("sku", "product_type")
+    assert planned(tmp_path / "mine").plan.num_rows == 1
+    assert [*load_schemas(config.schemas)] == ["Shoes"]
+
+
+def test_no_rows(tmp_path: Path) -> None:
+    result, config = started(tmp_path / "c.jsonl", [])
+    assert "0 rows" in result.output
+    assert "No column looks like a category: fill in input.category" in result.output
+    assert config.input.category == FILL_IN
+    empty = pa.Table.from_pylist(rows(1)).slice(0, 0)
+    pq.write_table(empty, tmp_path / "typed.parquet")
+    assert init(tmp_path / "typed.parquet", "--output", tmp_path / "typed").exit_code == 0
+    config = load_config(JobConfig, str(tmp_path / "typed" / "catalog.yaml"))
+    assert (config.input.id, config.input.category) == ("sku", "product_type"), "by their names alone"
+    assert list(config.input.fields) == ["name", "features", "body"]
+
+
+def test_nothing_to_guess_is_said_and_can_be_filled_in(tmp_path: Path) -> None:
+    result, config = started(tmp_path / "c.parquet", [{"a": number, "b": 0.5 * number} for number in range(40)])
+    assert "No column looks like a category: fill in input.category" in result.output
+    assert "No column looks like a text: fill in input.fields" in result.output
+    assert (config.input.id, config.input.category, config.input.fields) == (None, FILL_IN, {FILL_IN: FILL_IN})
+    with pytest.raises(UsageError, match=r"is not in .*; its columns: a, b"):
+        planned(tmp_path / "mine")
+
+
+def test_thousands_of_categories(tmp_path: Path) -> None:
+    content = [row | {"product_type": f"Kind {number // 2}"} for number, row in enumerate(rows(6000))]
+    content += [row | {"product_type": "Everything"} for row in rows(30)]
+    result, config = started(tmp_path / "c.jsonl", content)
+    schemas = load_schemas(config.schemas)
+    assert len(schemas) == MAX_CATEGORIES
+    assert next(iter(schemas)) == "Everything"
+    assert "3,001 categories" in result.output
+    text = Path(config.schemas).read_text()
+    assert "# The 50 most frequent of 3,001 categories. The other 2,951 have 5,902 rows" in text
+    assert planned(tmp_path / "mine").plan.num_rows == 6030
+
+
+def test_a_catalog_and_a_folder_by_uri(tmp_path: Path) -> None:
+    memory = fsspec.filesystem("memory")
+    memory.pipe_file("/init/c.parquet", write(tmp_path / "c.parquet", rows(40)).read_bytes())
+    try:
+        result = init("memory://init/c.parquet", "--output", "memory://init/mine")
+        assert result.exit_code == 0, result.output
+        job = plan_job(load_config(JobConfig, "memory://init/mine/catalog.yaml", [f"output={tmp_path / 'out'}"]))
+        assert job.plan.num_rows == 40
+        assert job.config.schemas == "memory://init/mine/schemas.yaml"
+    finally:
+        memory.rm("/init", recursive=True)
+
+
+def test_empty_categories_are_counted(tmp_path: Path) -> None:
+    content = [row | {"product_type": None if number < 4 else "Shoes"} for number, row in enumerate(rows(60))]
+    result, _ = started(tmp_path / "c.parquet", content)
+    assert "4 rows have no category" in result.output
+
+
+def test_a_column_that_some_files_lack_is_not_chosen(tmp_path: Path) -> None:
+    (tmp_path / "shop").mkdir()
+    write(tmp_path / "shop" / "a.parquet", rows(30, subtitle="What nobody else has to say"))
+    write(tmp_path / "shop" / "b.jsonl", rows(30))
+    assert init(tmp_path / "shop", "--output", tmp_path / "mine").exit_code == 0
+    job = planned(tmp_path / "mine")
+    assert job.plan.num_rows == 60
+    assert "subtitle" not in job.config.input.columns
+
+
+def test_a_file_that_is_there_is_never_written_over(tmp_path: Path) -> None:
+    catalog = write(tmp_path / "c.jsonl", rows(20))
+    (tmp_path / "schemas.yaml").write_text("mine")
+    result = init(catalog, "--output", tmp_path)
+    assert result.exit_code == 2
+    assert f"{tmp_path}/schemas.yaml exists already" in result.output
+    assert (tmp_path / "schemas.yaml").read_text() == "mine"
+    assert not (tmp_path / "catalog.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("nowhere.parquet", None, "no such file or folder"),
+        ("c.csv", b"a,b\n1,2\n", "neither .parquet nor .jsonl"),
+        ("c.parquet", b"PAR1 but not really", "cannot read"),
+        ("c.jsonl", b"[1]\nno json\n", "in JSONL, a line is one JSON object"),
+    ],
+)
+def test_bad_input(tmp_path: Path, name: str, content: bytes | None, message: str) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    result = init(tmp_path / name, "--output", tmp_path / "mine")
+    assert result.exit_code == 2, result.output
+    assert message in result.output
+    assert not (tmp_path / "mine").exists()
+
+
+def test_paths_and_names_that_yaml_would_read_otherwise(tmp_path: Path) -> None:
+    names = {"product_type": "type: #1", "name": "the, [name]", "features": "yes", "body": "long\nname", "sku": "id"}
+    content = [{names.get(key, key): value for key, value in row.items()} for row in rows(40)]
+    for number, row in enumerate(content):
+        row["type: #1"] = ["no", "a: b # c", "x\ny", "- 1", "{}"][number % 5]
+    folder = tmp_path / "a, b: c #1"
+    folder.mkdir()
+    _, config = started(folder / "c.jsonl", content)
+    assert config.input.category == "type: #1"
+    assert {"the, [name]", "long\nname"} <= set(config.input.fields)
+    assert planned(folder / "mine").plan.num_rows == 40
+    assert {"no", "a: b # c", "- 1", "{}"} <= set(load_schemas(config.schemas))
+
+
+@given(st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=40))
+def test_scalars_read_back_and_comments_are_one_line(text: str) -> None:
+    document = f"{scalar(text)}: [{scalar(text)}, 1]    # {shown(text)}\n"
+    assert yaml.safe_load(document) == {text: [text, 1]}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Colour: red\n- Weight : 2 kg", [("Colour", "red"), ("Weight", "2 kg")]),
+        ("<ul><li>Farbe: rot</li><li>Größe: L</li></ul>", [("Farbe", "rot"), ("Größe", "L")]),
+        ("Form：粉", [("Form", "粉")]),
+        ("See https://example.com and note: it is long", []),
+        ("12:30 starts", []),
+    ],
+)
+def test_pairs_in_a_text(text: str, expected: list[tuple[str, str]]) -> None:
+    assert list(pairs(text)) == expected
+
+
+def test_what_few_rows_name_is_no_attribute() -> None:
+    texts = [("Shoes", "Colour: red\nNote: odd" if number == 0 else "colour: blue") for number in range(10)]
+    (colour,) = find_attributes(texts)["Shoes"]
+    assert (colour.name, colour.num_rows, colour.examples) == ("Colour", 10, ["blue", "red"])
