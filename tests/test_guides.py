@@ -1,0 +1,271 @@
+"""The contributors' pages: what they name is there, and their steps do what they say."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from docs import draw_rooms, draw_tree_decoding
+from hpd_core.attention import dispatch
+from hpd_core.config import EngineConfig
+from hpd_core.layout import PUBLIC, visible
+from tests.core import families
+from tests.core.attention.attention_problems import Shape, check, problem
+from tests.core.conftest import poison  # noqa: F401 (a fixture)
+from tests.core.helpers import assert_equals_oracle, decode, random_case, random_endings, random_ids
+from tests.core.test_exactness import test_family_equals_oracle as check_family
+
+ROOT = Path(__file__).parents[1]
+GUIDES = ROOT / "docs" / "contribute"
+PAGES = [ROOT / "CONTRIBUTING.md", ROOT / "docs" / "results.md", *sorted(GUIDES.glob("*.md"))]
+LINKED = [*PAGES, *sorted((ROOT / "docs" / "log").glob("*.md"))]
+
+_PATH = re.compile(r"`((?:hpd_core|pipelines|bench|tests|docs|configs|cluster|adapters)/[\w./-]*\.\w+)`")
+_DEFINED = re.compile(r"`([\w/]+\.py)`:\s((?:`\w+`(?:,\s)?)+)")
+"""A file, and names that it defines."""
+_LINK = re.compile(r"\]\((?!https?:)([^)\s]*)\)")
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_FOLLOWED = "<!-- followed by tests/test_guides.py -->\n"
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+@cache
+def definitions(path: str) -> set[str]:
+    """Classes, functions and variables of a module."""
+    found = set()
+    for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
+            found.add(node.name)
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found.update(target.id for target in targets if isinstance(target, ast.Name))
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_files_and_names_are_there(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    created = set(re.findall(r"^diff --git a/(\S+)", text, re.MULTILINE))
+    for path in _PATH.findall(text):
+        assert (ROOT / path).exists() or path in created, f"{name_of(page)}: no file {path}"
+    for path, names in _DEFINED.findall(text):
+        for name in re.findall(r"`(\w+)`", names):
+            assert name in definitions(path), f"{name_of(page)}: no {name} in {path}"
+
+
+def anchors(page: Path) -> set[str]:
+    text = _FENCE.sub("", page.read_text(encoding="utf-8"))
+    heads = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("page", LINKED, ids=name_of)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in _LINK.findall(_FENCE.sub("", page.read_text(encoding="utf-8"))):
+        place, _, anchor = link.partition("#")
+        target = (page.parent / place).resolve() if place else page
+        assert target.exists(), f"{name_of(page)}: {link} leads nowhere"
+        assert not anchor or anchor in anchors(target), f"{name_of(page)}: no heading {link}"
+
+
+def test_the_log_lists_every_page_newest_first() -> None:
+    index = (ROOT / "docs" / "log" / "index.md").read_text(encoding="utf-8")
+    listed = re.findall(r"\]\((\d{4}-\d\d-\d\d-[\w-]+\.md)\)", index)
+    assert set(listed) == {path.name for path in (ROOT / "docs" / "log").glob("2*.md")}
+    dates = [name[:10] for name in listed]
+    assert dates == sorted(dates, reverse=True)
+
+
+def test_no_number_of_the_log_comes_from_a_script_that_is_gone() -> None:
+    for page in LINKED:
+        assert "thrown away" not in page.read_text(encoding="utf-8"), name_of(page)
+
+
+def test_the_summary_and_the_architecture_stay_short() -> None:
+    assert len((ROOT / "docs" / "results.md").read_text(encoding="utf-8").splitlines()) <= 150
+    assert len((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").splitlines()) <= 80
+    assert len((GUIDES / "architecture.md").read_text(encoding="utf-8").split()) <= 1500
+
+
+@pytest.mark.parametrize("picture", [draw_rooms, draw_tree_decoding], ids=lambda module: module.__name__)
+def test_pictures_show_what_is_there(picture: Any) -> None:
+    drawn = picture.PICTURE.read_text(encoding="utf-8")
+    assert drawn == picture.draw(), f"python -m {picture.__name__} draws it anew"
+
+
+def test_the_way_of_a_record_goes_through_rooms() -> None:
+    """The numbers in the picture are those of the text."""
+    steps = re.findall(r"^(\d+)\. \*\*", (GUIDES / "architecture.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert [int(step) for step in steps] == list(range(1, len(draw_rooms.WAY) + 1))
+    assert set(draw_rooms.WAY) <= draw_rooms.room_graph().keys()
+
+
+def followed(guide: str) -> str:
+    """The code of a guide that is marked to be followed here."""
+    text = (GUIDES / guide).read_text(encoding="utf-8")
+    found = _FENCE.match(text[text.index(_FOLLOWED) + len(_FOLLOWED) :])
+    assert found is not None
+    return found[2]
+
+
+@pytest.mark.parametrize("layout", ["tree", "stacked"])
+@pytest.mark.usefixtures("poison")
+def test_a_model_family_is_added(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    added = eval(f"{{{followed('add-a-model-family.md')}}}", vars(families))
+    for name, make in added.items():
+        assert name not in families.FAMILIES
+        monkeypatch.setitem(families._CONFIGS, name, make)
+        check_family(name, layout)
+
+
+@cache
+def loop_attention() -> Any:
+    names = {"torch": torch, "visible": visible, "PUBLIC": PUBLIC}
+    exec(followed("add-an-attention.md"), names)
+    return names["LoopAttention"]
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        Shape([3, 0, 5], earlier=9),
+        Shape([1, 1, 1, 4], earlier=20, prefix_lengths=(7, 16), window=9),
+        Shape([2, 6], earlier=5, softcap=3.0, sinks=0.0, value_size=16, prefix_lengths=(4,)),
+    ],
+)
+def test_a_way_to_attend_is_written(shape: Shape) -> None:
+    item = problem(np.random.default_rng(2), shape, is_native=False)
+    check(item, item.run(loop_attention()))
+
+
+@pytest.mark.parametrize("layout", ["tree", "stacked"])
+@pytest.mark.usefixtures("poison")
+def test_a_way_to_attend_is_made_known(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole decodings by it are the oracle's; it takes the place of a way that is made of matrix products."""
+    monkeypatch.setattr(dispatch, "_kernel_of", lambda way: loop_attention())
+    rng = np.random.default_rng(5)
+    endings = random_endings(rng)
+    prefixes = [random_ids(rng, 4, 6), random_ids(rng, 2, 3)]
+    cases = [random_case(rng, layout, prefixes, branches=2, k_max=3) for _ in range(3)]
+    prompts = decode(families.build_model("gemma2"), cases, endings, EngineConfig(attention="eager"))
+    oracle = families.build_model("gemma2")
+    for case, prompt in zip(cases, prompts, strict=True):
+        assert_equals_oracle(oracle, case, prompt, endings)
+
+
+def edited(guide: str, folder: Path) -> Path:
+    """A copy of `pipelines` in the folder, with the guide's edits."""
+    shutil.copytree(ROOT / "pipelines", folder / "pipelines", ignore=shutil.ignore_patterns("__pycache__"))
+    text = (GUIDES / guide).read_text(encoding="utf-8")
+    patch = "".join(content for language, content in _FENCE.findall(text) if language == "diff")
+    git = ["git", "-c", "core.autocrlf=false", "apply", "--whitespace=nowarn", "-"]
+    # Outside of any repository, so that git takes the paths as they are.
+    outside = os.environ | {"GIT_CEILING_DIRECTORIES": str(folder.parent)}
+    done = subprocess.run(git, cwd=folder, input=patch, text=True, capture_output=True, env=outside, check=False)
+    assert done.returncode == 0, f"{guide}: the code has changed, its edits do not fit any more: {done.stderr}"
+    return folder
+
+
+def run_edited(folder: Path, script: str) -> list[str]:
+    """What a script prints that sees the copy; tests and engine are those of the repository."""
+    path = os.pathsep.join([str(folder), str(ROOT)])
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(
+        command, cwd=folder, env=os.environ | {"PYTHONPATH": path}, text=True, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+_READ_CSV = """
+from pipelines.catalog.input_files import scan_sources
+from pipelines.catalog.readers import original_rows, read_piece
+from pipelines.catalog.sharding import plan_shards
+from pipelines.config.extraction import InputConfig, ShardConfig
+
+config = InputConfig(path="catalog.csv", id="sku", fields=["title", "text"])
+files = scan_sources(config)
+shards = plan_shards(files, ShardConfig(max_rows=1, ramp=()), 10, 1)
+print(len(shards), files[0].num_rows)
+for shard in shards:
+    for piece in shard.pieces:
+        for row in read_piece("catalog.csv", "csv", piece, config.columns):
+            print(row.number, row.values and row.values["title"], row.values and row.values["text"], row.problem)
+print(original_rows("catalog.csv", "csv", shards[2].pieces[0], [3]))
+"""
+_CSV = '''sku,category,title,text
+1,Shoes,"Velor shoe, red","two
+lines ""quoted"""
+2,Shoes,Trail shoe,
+3,Shoes,broken
+4,Shoes,Last one,size 42
+'''
+
+
+def test_a_reader_is_added(tmp_path: Path) -> None:
+    folder = edited("add-a-reader.md", tmp_path)
+    (folder / "catalog.csv").write_text(_CSV)
+    printed = "\n".join(run_edited(folder, _READ_CSV))
+    assert printed.startswith(
+        '4 4\n1 Velor shoe, red two\nlines "quoted" None\n2 Trail shoe None None\n3 None None Refusal'
+    )
+    assert "3 cells for 4 columns" in printed
+    assert printed.endswith("4 Last one size 42 None\n{3: '3,Shoes,broken'}")
+
+
+_REPORT = """
+from pathlib import Path
+from pipelines.reporting.page import render_html, render_json, render_markdown
+from tests.pipelines.reporting.reports import coffee, facts_of, write_two_shards
+
+facts = facts_of(write_two_shards(Path("run"), coffee(3, seconds=0.0)))
+page, text, data = render_html(facts), render_markdown(facts), render_json(facts)
+print('<section id="silent">' in page, '<a href="#silent">' in page)
+print("- Coffee: 33.3% of 9 answers" in text, '"silent"' in data)
+"""
+
+
+def test_a_section_is_added_to_the_report(tmp_path: Path) -> None:
+    folder = edited("add-a-report-section.md", tmp_path)
+    (folder / "run").mkdir()
+    assert run_edited(folder, _REPORT) == ["True True", "True True"]
+
+
+def test_what_is_wrong_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
+    (tmp_path / "bench").mkdir()
+    (tmp_path / "bench" / "speed.py").write_text("def fast(): ...\n")
+    page = tmp_path / "page.md"
+    for text, message in cases_of_mistakes():
+        page.write_text(text)
+        definitions.cache_clear()
+        with pytest.raises(AssertionError, match=message):
+            look_over(page)
+    definitions.cache_clear()
+
+
+def look_over(page: Path) -> None:
+    test_files_and_names_are_there(page)
+    test_links_lead_somewhere(page)
+
+
+def cases_of_mistakes() -> Iterator[tuple[str, str]]:
+    yield "see `bench/slow.py`", "no file"
+    yield "see `bench/speed.py`: `fast`, `slow`", "no slow"
+    yield "# A head\n[a](page.md#a-head) [b](#b-head)", "no heading"
+    yield "[a](other.md)", "leads nowhere"
