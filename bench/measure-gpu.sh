@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures on a GPU what docs/results.md has from a CPU only: exactness, then speed of Qwen3-1.7B's and Qwen3-8B's shapes
+# Measures what docs/results.md has of a GPU: exactness, then speed of Qwen3-1.7B's and Qwen3-8B's shapes
 # (random weights, long listings of real token lengths) in bf16 and NF4, against transformers' generate and continuous
 # batching, the dense ceiling and, where it is installed, vLLM. For one NVIDIA GPU of 48 GB or more (L40S, H200); where
 # there are two, also the model shared by both. Disk: 25 GB.
