@@ -42,6 +42,9 @@ for shape in qwen3-1.7b qwen3-8b; do
     part "$shape-bf16-eager" "${listings[@]}" --only tree --set engine.attention=eager
     # By a kernel of our own, which reads neither masks nor copies of prefixes.
     part "$shape-bf16-triton" "${listings[@]}" --only tree --set engine.attention=triton
+    # The same with large steps: 96.6 and 281.8 products/s of docs/log/2026-11-26-gpu-h200.md were taken so.
+    part "$shape-bf16-triton-large" "${listings[@]}" --limit 1024 --only tree --set engine.attention=triton \
+        --set engine.max_tokens_per_step=16384 --set engine.max_prompts_per_cohort=128
     part "$shape-profile-triton" "${listings[@]}" --profile --set engine.attention=triton
     # Layers by transformers' code, without torch.compile between the linear layers; and the ceiling compiled as well.
     part "$shape-bf16-layers" "${listings[@]}" --only tree --compiled --set engine.layers=transformers
