@@ -4,8 +4,8 @@
     python bench/attention_speed.py --dtype float32
 
 A whole cohort of 32 prompts that share a prefix, random numbers for tokens: its prefill, and a step of all its values.
-Processor time of one thread is counted, which neighbours on the machine distort least. Masks, which all layers share, are
-made before.
+Processor time of one thread is counted, which neighbours on the machine distort least. Masks are made before, for all
+layers share them.
 """
 
 from __future__ import annotations
