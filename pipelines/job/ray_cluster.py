@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import math
 import os
+import site
 import sys
+import sysconfig
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -44,15 +46,24 @@ def ray_cluster(reserved_cpus: float) -> Iterator[None]:
         os.environ.setdefault(*_IDLE_WORKERS)
         # The actors, and at least one CPU for reading and writing beside them, even on the smallest machine.
         num_cpus = max(os.cpu_count() or 1, math.ceil(reserved_cpus) + 1)
-        # Workers do not start in our folder with our path: without this they would not find this checkout.
-        path = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
-        environment = {"env_vars": {"PYTHONPATH": path, _CORE_LOG_LEVEL: "info"}}
+        environment = {"env_vars": {**_worker_path(_ROOT), _CORE_LOG_LEVEL: "info"}}
         with _held_back_stderr():
             ray.init("local", num_cpus=num_cpus, include_dashboard=False, runtime_env=environment, **common)
     try:
         yield
     finally:
         ray.shutdown()
+
+
+def _worker_path(root: Path) -> dict[str, str]:
+    """The PYTHONPATH with which workers find the package, whose folder is in `root`.
+
+    They do not start in our folder with our path: without it they would not find a checkout. What is installed they
+    find as we do, and its folder, named there, would come before Python's own library.
+    """
+    installed = {Path(folder).resolve() for folder in (sysconfig.get_path("purelib"), site.getusersitepackages())}
+    folders = [*([] if root in installed else [str(root)]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {"PYTHONPATH": os.pathsep.join(folders)} if folders else {}
 
 
 @contextmanager

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import os
+import sysconfig
+from pathlib import Path
 
 import pytest
 from ray.exceptions import RayTaskError, WorkerCrashedError
 
 from hpd_core.errors import StorageError
 from pipelines.errors import ProcessesDiedError, RunError, UsageError
-from pipelines.job.ray_cluster import _held_back_stderr, explain
+from pipelines.job.ray_cluster import _held_back_stderr, _worker_path, explain
 
 
 def chained(error: BaseException, cause: BaseException) -> BaseException:
@@ -40,6 +42,18 @@ def test_what_a_user_can_do_something_about_is_found(error: BaseException, kind:
 @pytest.mark.parametrize("error", [TypeError("bug"), task_error(KeyError("bug")), OSError("no number")])
 def test_bugs_stay_bugs(error: BaseException) -> None:
     assert explain(error) is None
+
+
+def test_workers_are_told_where_a_checkout_is_and_not_where_packages_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = Path(sysconfig.get_path("purelib")).resolve()
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    assert _worker_path(tmp_path) == {"PYTHONPATH": str(tmp_path)}
+    assert _worker_path(installed) == {}
+    monkeypatch.setenv("PYTHONPATH", "mine")
+    assert _worker_path(tmp_path) == {"PYTHONPATH": f"{tmp_path}{os.pathsep}mine"}
+    assert _worker_path(installed) == {"PYTHONPATH": "mine"}
 
 
 def test_stderr_is_held_back_and_given_out_only_with_an_error(capfd: pytest.CaptureFixture[str]) -> None:
