@@ -6,7 +6,7 @@ stretch of the row belongs to which cohort (attention/plan.py); each cohort stor
 its own.
 
 Four ways to attend. `sdpa` is torch's fused kernel; it takes no shared prefix. `eager` is made of plain matrix
-products, in tiles whose scores stay in the caches: on a CPU twice as fast, and it takes softcap, sinks and prefixes.
+products, in tiles whose scores stay in the caches of a CPU; it takes softcap, sinks and prefixes, too.
 `native` is a kernel in C++ (native/attention.cpp), for CPUs; it takes all of that, too, and needs neither tiles nor
 masks, for it decides by positions and scopes who sees whom. `triton` is the same for GPUs (attention/triton.py);
 it reads a prefix once for every prompt, but from one place.
