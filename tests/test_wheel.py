@@ -92,6 +92,7 @@ def test_the_command_answers(hpd: Path, tmp_path: Path) -> None:
     assert Path(located).is_relative_to(hpd.parents[1])
 
 
+@pytest.mark.full
 def test_the_demo_runs_where_there_is_no_checkout(hpd: Path, tmp_path: Path) -> None:
     result = run(hpd, tmp_path, "demo", "--limit", "3")
     assert result.returncode == 0, result.stderr

@@ -1,0 +1,46 @@
+"""The pinned requirements: they are what pyproject.toml asks for, and `make requirements` wrote them last."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+GROUPS = PROJECT["dependency-groups"]
+
+
+def pins(name: str) -> dict[str, Version]:
+    lines = [line for line in (ROOT / name).read_text().splitlines() if not line.startswith("#")]
+    matches = [re.fullmatch(r"([\w.-]+)==([\w.]+)", line) for line in lines]
+    assert all(matches), "a name and a version: no index, no path, no build of one platform"
+    return {canonicalize_name(match[1]): Version(match[2]) for match in matches if match}
+
+
+def wanted(name: str) -> list[str]:
+    """What pyproject.toml says of a file: the package with its extras, or a group."""
+    if group := name.removeprefix("requirements").removesuffix(".txt").removeprefix("-"):
+        return list(GROUPS[group])
+    extras = PROJECT["project"]["optional-dependencies"].values()
+    return [*PROJECT["project"]["dependencies"], *(each for extra in extras for each in extra)]
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in ROOT.glob("requirements*.txt")))
+def test_what_is_pinned_is_what_is_asked_for(name: str) -> None:
+    pinned = pins(name)
+    for requirement in map(Requirement, wanted(name)):
+        version = pinned.get(canonicalize_name(requirement.name))
+        assert version is not None, f"{requirement}: make requirements"
+        assert requirement.specifier.contains(version), f"{requirement} is pinned to {version}: make requirements"
+
+
+def test_every_group_has_its_file_and_every_extra_is_compiled() -> None:
+    assert {f"requirements-{group}.txt" for group in GROUPS} == {path.name for path in ROOT.glob("requirements-*.txt")}
+    (extras,) = re.findall(r"^EXTRAS := (.*)$", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+    assert extras.split() == list(PROJECT["project"]["optional-dependencies"])
