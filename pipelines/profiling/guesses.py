@@ -120,6 +120,8 @@ def _is_text(column: Column) -> bool:
         return False
     if not column.num_filled:
         return column.num_rows == 0 and _is_named(column.name, _FIELD_NAMES)
+    if len(column.different) == 1 and column.num_filled >= _FEW_ROWS:
+        return False  # the same in every row: it tells nothing of the product
     return _is_named(column.name, _FIELD_NAMES) or column.mean_words >= _WORDS_OF_A_TEXT
 
 
@@ -137,7 +139,7 @@ def _category_reason(column: Column) -> str:
     if not column.num_rows:
         return named
     empty = f", {column.num_empty:,} empty" if column.num_empty else ""
-    return f"{named}; {len(column.different):,} different in {column.num_rows:,} rows{empty}"
+    return f"{named}; {len(column.different):,} different in {column.num_rows:,} rows looked at{empty}"
 
 
 def _field_reason(column: Column) -> str:

@@ -64,4 +64,5 @@ def _attribute_lines(found: Sequence[FoundAttribute]) -> Iterator[str]:
         unit = f", unit: {scalar(attribute.unit)}" if attribute.unit else ""
         typed = f", type: {attribute.type}{unit}" if attribute.type != "string" else ""
         examples = ", ".join(shown(value) for value in attribute.examples)
-        yield f"    - {{name: {scalar(attribute.name)}{typed}}}    # in {attribute.num_rows:,} rows: {examples}"
+        seen = f"in {attribute.num_rows:,} rows looked at: {examples}"
+        yield f"    - {{name: {scalar(attribute.name)}{typed}}}    # {seen}"
