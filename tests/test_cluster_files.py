@@ -143,7 +143,7 @@ def test_the_data_policy_is_what_the_storage_needs() -> None:
     actions = {a for s in statements for a in ([s["Action"]] if isinstance(s["Action"], str) else s["Action"])}
     needed = {"s3:ListBucket", "s3:GetObject", "s3:PutObject", "s3:DeleteObject"}
     assert needed <= actions
-    documented = (ROOT / "docs" / "reliability.md").read_text()
+    documented = (ROOT / "docs" / "s3-and-clusters.md").read_text()
     assert all(action.removeprefix("s3:") in documented for action in needed)
 
 

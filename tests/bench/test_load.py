@@ -84,6 +84,7 @@ def test_a_run_without_a_model_fills_every_table_and_says_so(workplace: Workplac
     assert any("made up" in note for note in outcome.notes)
 
 
+@pytest.mark.full
 def test_the_command_measures_and_accounts_for_every_row(tmp_path: Path, tiny_model_dir: Path) -> None:
     command = [sys.executable, "bench/load_test.py", "--rows", "600", "--stages", "2"]
     command += ["--model", str(tiny_model_dir), "--folder", str(tmp_path / "load")]
@@ -134,6 +135,7 @@ def test_a_gain_of_made_up_answers_is_none(tmp_path: Path) -> None:
     assert (done.returncode, "--set decoding=hpd" in done.stderr) == (2, True)
 
 
+@pytest.mark.full
 def test_a_load_test_that_is_ended_takes_its_job_along(tmp_path: Path, tiny_model_dir: Path) -> None:
     folder = tmp_path / "load"
     command = [sys.executable, "bench/load_test.py", "--rows", "20000", "--stages", "0", "--folder", str(folder)]

@@ -164,6 +164,7 @@ def test_an_adapter_is_merged_before_the_cut(tiny: str, tmp_path: Path) -> None:
     assert _answers(tiny, adapter, tensor_parallel=2) == expected
 
 
+@pytest.mark.full
 def test_what_it_says_of_itself(tiny: str) -> None:
     with Engine.from_pretrained(tiny, config()) as whole:
         expected = whole.describe()
@@ -175,7 +176,7 @@ def test_what_it_says_of_itself(tiny: str) -> None:
     assert found == expected
 
 
-@pytest.mark.parametrize("during_work", [False, True])
+@pytest.mark.parametrize("during_work", [pytest.param(False, marks=pytest.mark.full), True])
 def test_a_rank_that_dies_ends_the_engine(
     folder_for_three: str, during_work: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -374,6 +375,7 @@ def test_a_cut_that_adds_up_to_something_else_is_found(tiny: str, monkeypatch: p
         Engine.from_pretrained(tiny, config(tensor_parallel=2))
 
 
+@pytest.mark.full
 def test_refusals(tiny: str) -> None:
     for options, reason in (
         ({"quantization": "nf4"}, "quantized weights cannot be cut"),

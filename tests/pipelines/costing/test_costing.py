@@ -73,6 +73,7 @@ class Population:
         return Measurements(counts[:, measured], seconds[:, measured], rows)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("num_rows", "num_categories"), [(2000, 12), (5000, 40)])
 def test_the_interval_covers_the_truth_as_often_as_it_says(num_rows: int, num_categories: int) -> None:
     """Pilots of 1%, 5% and 10%, on a machine whose speed changes from batch to batch."""

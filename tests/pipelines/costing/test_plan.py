@@ -190,6 +190,7 @@ def test_a_pilot_asks_what_the_catalog_asks(workplace: Workplace) -> None:
     assert all(isinstance(record, Record) and record == originals[record.id] for record in records)
 
 
+@pytest.mark.full
 def test_nothing_to_price(workplace: Workplace) -> None:
     workplace.write_jsonl("c.jsonl", [product(number, category="Hats") for number in range(30)])
     with pytest.raises(UsageError, match="no row of the catalog can be extracted: 30 no_schema"):
@@ -233,6 +234,7 @@ def test_from_an_earlier_run(workplace: Workplace) -> None:
     assert hats.hours.estimate == pytest.approx(mean / 3600)
 
 
+@pytest.mark.full
 def test_an_earlier_run_that_says_nothing(workplace: Workplace) -> None:
     workplace.write_jsonl("c.jsonl", products(3))
     later = Workplace(workplace.folder, workplace.model, {"output": str(workplace.folder / "later")})

@@ -82,7 +82,9 @@ class Poisoned:
         return self._engine.submit(records, *arguments)
 
 
-@pytest.mark.parametrize("dies_in", ["submit", "reload", "nowhere"])
+@pytest.mark.parametrize(
+    "dies_in", ["submit", *(pytest.param(place, marks=pytest.mark.full) for place in ("reload", "nowhere"))]
+)
 @pytest.mark.parametrize("poisoned", [{17}, {3, 40, 41, 59}])
 def test_all_poisoned_records_are_given_up_and_no_other(workplace: Workplace, poisoned: set[int], dies_in: str) -> None:
     """Also where every new engine in the same process dies at once, as after a CUDA error."""

@@ -196,7 +196,12 @@ def test_an_actor_has_two_shards_in_its_engine_at_once(workplace: Workplace, mon
     [
         (faulty.DyingDecode, {}, "the process died while it decoded the record"),
         (faulty.RaisingDecode, {}, "MemoryError: out of memory"),
-        (faulty.HangingDecode, {"max_minutes": 0.1}, "not decoded within retries.max_minutes (0.1)"),
+        pytest.param(
+            faulty.HangingDecode,
+            {"max_minutes": 0.1},
+            "not decoded within retries.max_minutes (0.1)",
+            marks=pytest.mark.full,
+        ),
     ],
 )
 def test_a_record_that_breaks_the_engine_is_found_and_takes_no_other_along(

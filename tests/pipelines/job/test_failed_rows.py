@@ -31,7 +31,7 @@ def teach_hats(workplace: Workplace) -> None:
 
 
 @pytest.mark.usefixtures("shared_ray")
-@pytest.mark.parametrize("form", ["parquet", "jsonl"])
+@pytest.mark.parametrize("form", [pytest.param("parquet", marks=pytest.mark.full), "jsonl"])
 def test_only_the_failed_rows_are_taken(workplace: Workplace, form: str) -> None:
     if form == "parquet":
         workplace.write_parquet("a.parquet", rows(20), row_group_size=7)

@@ -222,13 +222,13 @@ def test_a_budget_without_a_price_is_refused_before_much_is_spent(workplace: Wor
 
 
 def test_the_command_has_a_code_for_it(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pipelines.job import driver
+    from pipelines.job import extraction
 
     def spent(planned: Any, console: Any) -> None:
         assert planned.config.cost.max_usd == 2.5
         raise BudgetError("spent")
 
-    monkeypatch.setattr(driver, "run_job", spent)
+    monkeypatch.setattr(extraction, "run_job", spent)
     workplace.write_jsonl("c.jsonl", products(2))
     result = CliRunner().invoke(app, ["--config", str(workplace.write_config()), "--max-cost-usd", "2.5"])
     assert (result.exit_code, "larger budget continues" in result.stderr) == (4, True)

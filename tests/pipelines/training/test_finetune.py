@@ -44,8 +44,8 @@ def training(tmp_path: Path, tiny_model_dir: Path) -> Training:
     [
         ("tree", "full", 8),
         pytest.param("tree", "short", 20, marks=pytest.mark.soak),
-        ("stacked", "full", 20),
-        ("ar", "short", 8),
+        pytest.param("stacked", "full", 20, marks=pytest.mark.full),
+        pytest.param("ar", "short", 8, marks=pytest.mark.full),
     ],
 )
 def test_what_was_learned_is_what_is_answered(training: Training, layout: str, keys: str, epochs: int) -> None:
@@ -174,6 +174,7 @@ def test_an_adapter_can_be_continued(training: Training) -> None:
     assert 0 < moved < 1e-3
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("shared_ray")
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.soak)])
 def test_training_stops_when_validation_no_longer_improves(training: Training, workers: int) -> None:
@@ -431,6 +432,7 @@ def test_an_interrupted_run_says_so(training: Training) -> None:
     assert "Interrupted. Run the same command again to continue." in log.read_text()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("workers", "method", "dtype"),
     [(1, "lora", "float32"), pytest.param(2, "full", "bfloat16", marks=pytest.mark.soak)],
