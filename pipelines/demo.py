@@ -42,11 +42,11 @@ def _run(output: str, limit: int | None) -> int:
     from pipelines.config.extraction import JobConfig
     from pipelines.config.loading import load_config
     from pipelines.config.shipped_files import shipped_file
-    from pipelines.job.extraction import run_and_tell
     from pipelines.job.preflight import plan_job
+    from pipelines.job.terminal_run import run_and_tell
     from pipelines.quality.evaluation import evaluate_run
     from pipelines.quality.score_tables import print_brief
-    from pipelines.reporting.gather import Wishes, gather
+    from pipelines.reporting.gather_facts import Wishes, gather
     from pipelines.reporting.report_files import print_report, write_report
 
     places = {

@@ -64,8 +64,8 @@ def _run(
     from pipelines.config.loading import load_config
     from pipelines.job import summary
     from pipelines.job.category_counts import count_categories
-    from pipelines.job.extraction import run_and_tell
     from pipelines.job.preflight import plan_job
+    from pipelines.job.terminal_run import run_and_tell
 
     job = plan_job(load_config(JobConfig, config, changes), limit)
     if dry_run:

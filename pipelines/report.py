@@ -24,7 +24,7 @@ import typer
 from pipelines.console.exit_codes import EXIT_USAGE
 from pipelines.errors import UsageError
 from pipelines.reporting import formats
-from pipelines.reporting.gather import Wishes, gather
+from pipelines.reporting.gather_facts import Wishes, gather
 from pipelines.reporting.report_files import print_report, write_report
 from pipelines.store.folders import Folder
 

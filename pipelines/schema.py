@@ -25,11 +25,11 @@ from rich.table import Table
 
 from pipelines.errors import UsageError
 from pipelines.quality.gold import read_gold
+from pipelines.schemas.attribute_counts import TALLIED, describe_totals, tally
 from pipelines.schemas.diff import diff
 from pipelines.schemas.from_gold import schemas_from_gold
 from pipelines.schemas.lint import lint
 from pipelines.schemas.schema_file import dump_schemas, load_schemas
-from pipelines.schemas.tally import TALLIED, describe_totals, tally
 from pipelines.store.folders import open_filesystem
 
 app = typer.Typer(

@@ -143,7 +143,7 @@ def test_the_data_policy_is_what_the_storage_needs() -> None:
     actions = {a for s in statements for a in ([s["Action"]] if isinstance(s["Action"], str) else s["Action"])}
     needed = {"s3:ListBucket", "s3:GetObject", "s3:PutObject", "s3:DeleteObject"}
     assert needed <= actions
-    documented = (ROOT / "docs" / "s3-and-clusters.md").read_text()
+    documented = (ROOT / "docs" / "commit-protocol.md").read_text()
     assert all(action.removeprefix("s3:") in documented for action in needed)
 
 
@@ -228,7 +228,7 @@ def test_the_dockerfile_is_clean() -> None:
 
 
 def test_every_blank_to_fill_in_is_explained() -> None:
-    text = (ROOT / "docs" / "s3-and-clusters.md").read_text()
+    text = (ROOT / "docs" / "commit-protocol.md").read_text()
     files = [path for path in CLUSTER.rglob("*") if path.is_file()]
     blanks = {blank for path in files for blank in re.findall(r"YOUR-[A-Z]+", path.read_text())}
     assert blanks == {"YOUR-ACCOUNT", "YOUR-AMI", "YOUR-BUCKET", "YOUR-GROUP", "YOUR-REGISTRY"}

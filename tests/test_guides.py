@@ -222,7 +222,7 @@ def test_a_reader_is_added(tmp_path: Path) -> None:
     (folder / "catalog.csv").write_text(_CSV)
     printed = "\n".join(run_edited(folder, _READ_CSV))
     assert printed.startswith(
-        '4 4\n1 Velor shoe, red two\nlines "quoted" None\n2 Trail shoe None None\n3 None None Refusal'
+        '4 4\n1 Velor shoe, red two\nlines "quoted" None\n2 Trail shoe None None\n3 None None RowRefusal'
     )
     assert "3 cells for 4 columns" in printed
     assert printed.endswith("4 Last one size 42 None\n{3: '3,Shoes,broken'}")

@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from bench.load.counting_folder import CountingFolder
-from pipelines.job import dataset
+from pipelines.job import ray_stages
 from pipelines.job.context import pack
 from pipelines.job.preflight import PlannedJob
 from pipelines.job.rounds import job_context
@@ -51,16 +51,16 @@ def run_stages(job: PlannedJob, num_shards: int, profile: Path | None = None) ->
     """
     folder = CountingFolder(job.output.uri)
     context = dataclasses.replace(job_context(job, Ledger(folder, "alone")), output=folder)
-    decode = dataset.Decode(context)
+    decode = ray_stages.Decode(context)
     costs, profiler = StageCosts(), cProfile.Profile()
     steps: dict[str, Callable[[pa.Table], pa.Table]] = {
-        "prepare": lambda message: dataset.prepare(message, context),
+        "prepare": lambda message: ray_stages.prepare(message, context),
         "decode": decode,
-        "finish": lambda message: dataset.finish(message, context),
-        "commit": lambda message: dataset.commit(message, context),
+        "finish": lambda message: ray_stages.finish(message, context),
+        "commit": lambda message: ray_stages.commit(message, context),
     }
     for number, shard in enumerate(job.plan.shards[: num_shards + 1]):
-        message = dataset.wrap(shard.id, pack(shard))
+        message = ray_stages.wrap(shard.id, pack(shard))
         for name, step in steps.items():
             started = time.process_time()
             with _profiled(profiler, profile is not None and number > 0):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.catalog.rows import Refusal, parse_line, row_json
+from pipelines.catalog.rows import RowRefusal, parse_line, row_json
 from pipelines.catalog.sharding import Piece
 from pipelines.errors import RunError
 from pipelines.store.folders import open_filesystem
@@ -25,7 +25,7 @@ class SourceRow(NamedTuple):
 
     number: int
     values: dict[str, Any] | None
-    problem: Refusal | None = None
+    problem: RowRefusal | None = None
     raw: bytes | None = None
     byte_start: int = 0
 
@@ -149,7 +149,7 @@ def _read_row_group(
         if isinstance(error, OSError) and error.errno is not None:
             raise  # the file system's trouble, not the data's
         # Damaged data stays damaged: what could not be read is lost for this run, and accounted for.
-        refusal = Refusal("unreadable", f"the file is damaged in row group {group}: {error}")
+        refusal = RowRefusal("unreadable", f"the file is damaged in row group {group}: {error}")
         for unread in range(max(number, piece.start), min(stop, piece.stop)):
             yield SourceRow(unread, None, refusal)
 
@@ -168,7 +168,7 @@ def _to_row(batch: pa.RecordBatch, number: int) -> SourceRow:
     try:
         return SourceRow(number, batch.to_pylist()[0])
     except (ValueError, OverflowError) as error:
-        return SourceRow(number, None, Refusal("unreadable", f"a value cannot be read: {error}"))
+        return SourceRow(number, None, RowRefusal("unreadable", f"a value cannot be read: {error}"))
 
 
 def _read_jsonl(filesystem: Any, path: str, piece: Piece, on_read: Callable[[int], None]) -> Iterator[SourceRow]:
@@ -178,6 +178,6 @@ def _read_jsonl(filesystem: Any, path: str, piece: Piece, on_read: Callable[[int
     for offset, line in enumerate(data.removesuffix(b"\n").split(b"\n")):
         if line.strip():
             parsed = parse_line(line)
-            problem = None if parsed.problem is None else Refusal("broken_line", parsed.problem)
+            problem = None if parsed.problem is None else RowRefusal("broken_line", parsed.problem)
             yield SourceRow(piece.start + offset, parsed.row, problem, line, place)
         place += len(line) + 1

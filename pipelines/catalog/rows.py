@@ -21,7 +21,7 @@ _HALF_PAIR = "holds half a surrogate pair, which is no text"
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class RowRefusal:
     """Why a row does not become a record: a code to count by and a message for a person."""
 
     code: str
@@ -58,42 +58,44 @@ def default_id(file: str, number: int) -> str:
 
 def to_record(
     row: Mapping[str, Any], default_id: str, config: InputConfig, schemas: Mapping[str, CategorySchema]
-) -> Record | Refusal:
+) -> Record | RowRefusal:
     """The record in `row`, or the first reason why there is none."""
     product_id = default_id
     if config.id is not None:
         raw_id = row.get(config.id)
         if raw_id is None or raw_id == "":
-            return Refusal("null_id", f"column {config.id!r} is empty")
+            return RowRefusal("null_id", f"column {config.id!r} is empty")
         if isinstance(raw_id, bool) or not isinstance(raw_id, (str, int)):
-            return Refusal(
+            return RowRefusal(
                 "wrong_type", f"column {config.id!r}: text or a whole number is needed, not {_json_type(raw_id)}"
             )
         product_id = str(raw_id)
         if not is_encodable(product_id):
-            return Refusal("wrong_type", f"column {config.id!r} {_HALF_PAIR}")
+            return RowRefusal("wrong_type", f"column {config.id!r} {_HALF_PAIR}")
 
     category = row.get(config.category)
     if category is None or category == "":
-        return Refusal("null_category", f"column {config.category!r} is empty")
+        return RowRefusal("null_category", f"column {config.category!r} is empty")
     if not isinstance(category, str):
-        return Refusal("wrong_type", f"column {config.category!r}: text is needed, not {_json_type(category)}")
+        return RowRefusal("wrong_type", f"column {config.category!r}: text is needed, not {_json_type(category)}")
     if not is_encodable(category):
-        return Refusal("wrong_type", f"column {config.category!r} {_HALF_PAIR}")
+        return RowRefusal("wrong_type", f"column {config.category!r} {_HALF_PAIR}")
     if category not in schemas:
-        return Refusal("no_schema", f"no schema for category {category!r}")
+        return RowRefusal("no_schema", f"no schema for category {category!r}")
 
     fields = {}
     for name, column in config.fields.items():
         text = field_text(row.get(column), config.list_separator)
         if text is None:
             kind = _json_type(row[column])
-            return Refusal("wrong_type", f"column {column!r}: text, a number or a list of them is needed, not {kind}")
+            return RowRefusal(
+                "wrong_type", f"column {column!r}: text, a number or a list of them is needed, not {kind}"
+            )
         if not is_encodable(text):
-            return Refusal("wrong_type", f"column {column!r} {_HALF_PAIR}")
+            return RowRefusal("wrong_type", f"column {column!r} {_HALF_PAIR}")
         fields[name] = text
     if not any(text.strip() for text in fields.values()):
-        return Refusal("no_text", f"every text column is empty: {', '.join(config.fields.values())}")
+        return RowRefusal("no_text", f"every text column is empty: {', '.join(config.fields.values())}")
     return Record(id=product_id, category=category, fields=fields)
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from hpd_core import CategorySchema, Record
 from pipelines.catalog.input_files import scan_sources
 from pipelines.catalog.readers import read_piece
-from pipelines.catalog.rows import Refusal, default_id, to_record
+from pipelines.catalog.rows import RowRefusal, default_id, to_record
 from pipelines.catalog.sharding import Piece
 from pipelines.config.extraction import InputConfig
 
@@ -24,7 +24,7 @@ class CatalogRow(NamedTuple):
 
     number: int
     product_id: str | None
-    record: Record | Refusal
+    record: Record | RowRefusal
 
 
 def read_records(config: InputConfig, schemas: Mapping[str, CategorySchema]) -> Iterator[CatalogRow]:
@@ -39,7 +39,7 @@ def read_records(config: InputConfig, schemas: Mapping[str, CategorySchema]) -> 
         for row in read_piece(source.name, source.format, piece, config.columns, anonymous=config.anonymous):
             own_id = default_id(source.name, row.number)
             found = own_id if config.id is None else (row.values or {}).get(config.id)
-            record: Record | Refusal = row.problem or Refusal("unreadable", "the row could not be read")
+            record: Record | RowRefusal = row.problem or RowRefusal("unreadable", "the row could not be read")
             if row.values is not None:
                 record = to_record(row.values, own_id, config, schemas)
             yield CatalogRow(row.number, None if found is None else str(found), record)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pipelines.comparing.compared_run import Side
-from pipelines.reporting.account import read_account
+from pipelines.reporting.cost_account import read_account
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from hpd_core import Record
 from pipelines.catalog.readers import SourceRow, read_piece
-from pipelines.catalog.rows import Refusal, to_record
+from pipelines.catalog.rows import RowRefusal, to_record
 from pipelines.catalog.sharding import Piece
 from pipelines.job.preflight import PlannedJob
 
@@ -145,7 +145,7 @@ def merged_pieces(job: PlannedJob) -> list[Piece]:
     return merged
 
 
-def _to_record(row: SourceRow, job: PlannedJob) -> Record | Refusal:
+def _to_record(row: SourceRow, job: PlannedJob) -> Record | RowRefusal:
     if row.values is None:
-        return row.problem or Refusal("unreadable", "the row could not be read")
+        return row.problem or RowRefusal("unreadable", "the row could not be read")
     return to_record(row.values, "", job.config.input, job.schemas)

@@ -50,7 +50,7 @@ def load_engine(config: JobConfig) -> Extractor:
 
 
 def describe_engine(config: JobConfig) -> dict[str, Any]:
-    """What the job's engine will be: loads one and closes it. Raises as `Decoder`."""
+    """What the job's engine will be: loads one and closes it. Raises as `ShardDecoder`."""
     with explained(), load_engine(config) as engine:
         return engine.describe()
 
@@ -81,7 +81,7 @@ def _share_of_node(job: JobContext) -> float:
     return 1 / job.config.actors.max
 
 
-class Decoder:
+class ShardDecoder:
     """One engine and the shards that go through it. Safe to call from several threads."""
 
     def __init__(self, job: JobContext) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from hpd_core import EngineConfig, Record
 from hpd_core.types import content_hash, is_encodable
 from pipelines.catalog.readers import SourceRow, original_rows, read_piece
-from pipelines.catalog.rows import Refusal, default_id, to_record
+from pipelines.catalog.rows import RowRefusal, default_id, to_record
 from pipelines.catalog.sharding import Piece, Shard
 from pipelines.console.json_logs import about
 from pipelines.errors import RunError
@@ -106,7 +106,7 @@ def input_hash(record: Record) -> str:
 def _take(row: SourceRow, file: int, job: JobContext) -> PreparedRecord | DeadRow:
     config = job.config.input
     if row.values is None:
-        return _refuse(file, row.number, row.problem or Refusal("unreadable", "the row could not be read"))
+        return _refuse(file, row.number, row.problem or RowRefusal("unreadable", "the row could not be read"))
     record = to_record(row.values, default_id(job.files[file].name, row.number), config, job.schemas)
     if isinstance(record, Record):
         return PreparedRecord(file, row.number, record, input_hash(record))
@@ -121,7 +121,7 @@ def _take(row: SourceRow, file: int, job: JobContext) -> PreparedRecord | DeadRo
 
 
 def _refuse(
-    file: int, number: int, refusal: Refusal, product_id: str | None = None, category: str | None = None
+    file: int, number: int, refusal: RowRefusal, product_id: str | None = None, category: str | None = None
 ) -> DeadRow:
     return DeadRow(file, number, product_id, category, "prepare", refusal.code, refusal.message)
 

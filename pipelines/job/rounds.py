@@ -30,8 +30,8 @@ def decode_pending(
     is cut now.
     """
     # Ray takes seconds to import: runs that are refused or finished do without.
-    from pipelines.job.dataset import build_dataset
     from pipelines.job.ray_cluster import explain, num_gpus_per_actor, ray_cluster, resource_note
+    from pipelines.job.ray_stages import build_dataset
 
     with ray_cluster(job.config.actors.max * job.config.actors.num_cpus):
         num_gpus = num_gpus_per_actor(job.config)
@@ -130,7 +130,7 @@ def _carry_over(job: PlannedJob, ledger: Ledger, num_gpus: float, console: Conso
     """What can be taken over from the run that `base` names; None if nothing can."""
     import ray
 
-    from pipelines.job.dataset import describe_engine
+    from pipelines.job.ray_stages import describe_engine
 
     if job.earlier is None or job.earlier.obstacles(job.config):
         return None

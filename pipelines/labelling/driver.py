@@ -13,7 +13,7 @@ from rich.console import Console
 
 from hpd_core import CategorySchema, Record
 from pipelines.catalog.input_files import SourceFile, scan_sources
-from pipelines.catalog.rows import Refusal, default_id, to_record
+from pipelines.catalog.rows import RowRefusal, default_id, to_record
 from pipelines.config.labelling import LabelConfig, OpenAITeacherConfig
 from pipelines.errors import RunError, UsageError
 from pipelines.labelling.chosen_rows import ChosenRows
@@ -71,7 +71,7 @@ class _Todo(NamedTuple):
     """A row without a verdict that stands; id and category as far as they can be read."""
 
     key: RowKey
-    record: Record | Refusal
+    record: Record | RowRefusal
     product_id: str | None = None
     category: str | None = None
 
@@ -134,7 +134,7 @@ class _Job:
     def _next_batch(self, size: int) -> list[tuple[RowKey, Record]]:
         batch: list[tuple[RowKey, Record]] = []
         for todo in self.todo:
-            if isinstance(todo.record, Refusal):
+            if isinstance(todo.record, RowRefusal):
                 self._output.add_refusal(todo.key, todo.record, todo.product_id, todo.category)
                 self.num_accounted += 1
                 continue
@@ -193,14 +193,16 @@ class _Job:
                 self.num_accounted += 1
                 continue
             if row.values is None:
-                yield _Todo(key, row.problem or Refusal("unreadable", "the row could not be read"))
+                yield _Todo(key, row.problem or RowRefusal("unreadable", "the row could not be read"))
                 continue
-            record: Record | Refusal = to_record(row.values, default_id(file.name, row.number), columns, schemas)
+            record: Record | RowRefusal = to_record(row.values, default_id(file.name, row.number), columns, schemas)
             if isinstance(record, Record):
                 holder = self._totals.holders.setdefault(record.id, key)
                 if holder != key:
                     place = f"{holder.file}, row {holder.row}"
-                    record = Refusal("doubled_id", f"the id {record.id!r} is that of {place}: a gold file has it once")
+                    record = RowRefusal(
+                        "doubled_id", f"the id {record.id!r} is that of {place}: a gold file has it once"
+                    )
             product_id, category = row.values.get(columns.id or ""), row.values.get(columns.category)
             yield _Todo(
                 key,

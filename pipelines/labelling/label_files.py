@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Self
 
 from hpd_core import CategorySchema, Record
 from hpd_core.types import is_encodable
-from pipelines.catalog.rows import Refusal
+from pipelines.catalog.rows import RowRefusal
 from pipelines.errors import UsageError
 from pipelines.labelling.teachers import Verdict
 from pipelines.store.folders import Folder
@@ -163,7 +163,7 @@ class LabelFiles:
         }
         self._append(self._labels if verdict.labels is not None else self._rejections, line)
 
-    def add_refusal(self, key: RowKey, refusal: Refusal, product_id: str | None, category: str | None) -> None:
+    def add_refusal(self, key: RowKey, refusal: RowRefusal, product_id: str | None, category: str | None) -> None:
         """Writes that a row is no product to ask about."""
         line = {"product_id": product_id, "category": category, "reason": refusal.code, "message": refusal.message}
         self._append(self._rejections, {**line, "provenance": _source(key)})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pipelines.errors import UsageError
-from pipelines.reporting.account import read_account
+from pipelines.reporting.cost_account import read_account
 from pipelines.reporting.facts import Account, ComparedRun, Quality
 from pipelines.reporting.gold_scores import read_quality
 from pipelines.reporting.run_folder import OpenedRun, open_run, state_notes

@@ -41,10 +41,10 @@ from pipelines.job.clustering.clustered_rows import DealtRow, encode, segments, 
 from pipelines.job.clustering.clusters import Clusters
 from pipelines.job.clustering.placement import Placement, rows_per_partition
 from pipelines.job.context import DeadRow, JobContext, unpack
-from pipelines.job.dataset import deprecated_options_allowed, settle, shard_dataset, unwrap
 from pipelines.job.preflight import PlannedJob
 from pipelines.job.prepare_stage import read_catalog, read_originals
 from pipelines.job.ray_cluster import causes
+from pipelines.job.ray_stages import deprecated_options_allowed, settle, shard_dataset, unwrap
 from pipelines.store.ledger import CLUSTERED_FOLDER
 
 logger = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpd_core import Attribute, CategorySchema, Record
-from pipelines.catalog.rows import Refusal, check_column_types, field_text, parse_line, row_json, to_record
+from pipelines.catalog.rows import RowRefusal, check_column_types, field_text, parse_line, row_json, to_record
 from pipelines.config.extraction import InputConfig
 from pipelines.errors import UsageError
 
@@ -19,7 +19,7 @@ SCHEMAS = {"Shoes": CategorySchema(category="Shoes", attributes=(Attribute(name=
 CONFIG = InputConfig(path=("x",), id="id", fields={"title": "name", "features": "bullets"})
 
 
-def take(**row: Any) -> Record | Refusal:
+def take(**row: Any) -> Record | RowRefusal:
     return to_record({"id": "1", "category": "Shoes", "name": "t"} | row, "file:0", CONFIG, SCHEMAS)
 
 
@@ -55,7 +55,7 @@ def test_a_row_becomes_a_record_with_fields_in_the_order_of_the_mapping() -> Non
 )
 def test_a_row_that_is_no_record_says_why(change: dict[str, Any], code: str, message: str) -> None:
     refusal = take(**change)
-    assert isinstance(refusal, Refusal)
+    assert isinstance(refusal, RowRefusal)
     assert refusal.code == code
     assert message in refusal.message
 
@@ -99,7 +99,7 @@ def test_any_line_is_a_row_or_a_problem(line: bytes) -> None:
 @given(st.recursive(st.none() | st.booleans() | st.floats() | st.text(), lambda inner: st.lists(inner), max_leaves=5))
 def test_any_json_value_is_a_record_or_a_refusal(value: Any) -> None:
     for column in ("id", "category", "name", "bullets"):
-        assert isinstance(take(**{column: value}), (Record, Refusal))
+        assert isinstance(take(**{column: value}), (Record, RowRefusal))
 
 
 def test_lines() -> None:

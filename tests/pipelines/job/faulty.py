@@ -17,10 +17,10 @@ import psutil
 
 from hpd_core import EngineError, Record
 from hpd_core.errors import EngineMemoryError
-from pipelines.job import dataset
+from pipelines.job import ray_stages
 from pipelines.job.context import JobContext
-from pipelines.job.dataset import Decode
-from pipelines.job.decode_stage import Decoder
+from pipelines.job.decode_stage import ShardDecoder
+from pipelines.job.ray_stages import Decode
 
 
 class _Engine:
@@ -124,7 +124,7 @@ class HoldingDecode(_WrappedDecode):
 def at_most_four_shards(output: Path) -> Iterator[None]:
     """Runs in the block do not come to their end, however late their driver hears of what is committed."""
     try:
-        with mock.patch.object(dataset, "Decode", HoldingDecode):
+        with mock.patch.object(ray_stages, "Decode", HoldingDecode):
             yield
     finally:
         # Or its actor would hold a CPU for ever.
@@ -142,13 +142,13 @@ class StillbornDecode(Decode):
 
 
 __all__ = [
-    "Decoder",
     "DyingDecode",
     "HangingDecode",
     "HoldingDecode",
     "MeasuringDecode",
     "OnceFailingDecode",
     "RaisingDecode",
+    "ShardDecoder",
     "StillbornDecode",
 ]
 

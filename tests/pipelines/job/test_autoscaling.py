@@ -42,7 +42,7 @@ while True:
 # An engine takes four shards and waits: the work lasts until the nodes are there, however long they take.
 HELD_BACK = """
 import sys
-from pipelines.job import dataset
+from pipelines.job import ray_stages
 from tests.pipelines.job import faulty
 dataset.Decode = faulty.HoldingDecode
 from pipelines.extract import app

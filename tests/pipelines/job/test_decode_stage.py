@@ -16,7 +16,7 @@ import pytest
 from hpd_core import Record
 from pipelines.errors import RunError
 from pipelines.job.context import DecodedShard, PreparedShard
-from pipelines.job.decode_stage import Decoder
+from pipelines.job.decode_stage import ShardDecoder
 from pipelines.job.finish_stage import finish_shard
 from pipelines.job.preflight import plan_job
 from pipelines.job.prepare_stage import prepare_shard
@@ -50,7 +50,7 @@ class Process:
 
     def decode(self) -> DecodedShard:
         while True:
-            decoder = Decoder(self.job)
+            decoder = ShardDecoder(self.job)
             real = decoder._engine
             try:
                 # A reload would put an engine without poison in the place of this one.
@@ -151,4 +151,4 @@ def test_an_engine_that_cannot_be_loaded_because_a_storage_is_away_stops_the_run
 
     monkeypatch.setattr("pipelines.job.decode_stage.load_engine", away)
     with pytest.raises(RunError, match=r"the engine does not start: .*no network"):
-        Decoder(process.job)
+        ShardDecoder(process.job)

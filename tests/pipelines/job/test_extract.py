@@ -19,7 +19,7 @@ from ray.remote_function import RemoteFunction
 from hpd_core import Engine, EngineConfig, Record
 from pipelines.catalog.sharding import Piece, Shard
 from pipelines.errors import RunError
-from pipelines.job import dataset
+from pipelines.job import ray_stages
 from pipelines.job.context import JobContext, unpack
 from pipelines.schemas.schema_file import load_schemas
 from pipelines.store.lease import RunLease
@@ -44,9 +44,9 @@ def test_a_run_of_many_shards_begins_without_a_task_for_each() -> None:
     """Ray Data's `from_arrow` asks the cluster for one: as many CPUs as there are shards, before any work."""
     shards = [Shard(number, (Piece(0, number, number + 1, 1),), 1, 10) for number in range(50)]
     with mock.patch.object(RemoteFunction, "_remote", side_effect=AssertionError("a task")):
-        made = dataset.shard_dataset(shards)
+        made = ray_stages.shard_dataset(shards)
     blocks = [ray.get(ref) for bundle in made.iter_internal_ref_bundles() for ref in bundle.block_refs]
-    assert [unpack(dataset.unwrap(block)[1]) for block in blocks] == shards
+    assert [unpack(ray_stages.unwrap(block)[1]) for block in blocks] == shards
 
 
 def test_a_run_gives_what_the_engine_gives_and_accounts_for_every_row(workplace: Workplace) -> None:
@@ -184,7 +184,7 @@ def test_a_damaged_page_costs_its_rows_only(workplace: Workplace) -> None:
 @pytest.mark.full
 def test_an_actor_has_two_shards_in_its_engine_at_once(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
     workplace.write_parquet("a.parquet", products(30))
-    monkeypatch.setattr(dataset, "Decode", faulty.MeasuringDecode)
+    monkeypatch.setattr(ray_stages, "Decode", faulty.MeasuringDecode)
     outcome = workplace.run(shards={"target_tokens": 200, "ramp": []})
     assert len(outcome.plan.shards) >= 6
     seen = [int(path.name) for path in (workplace.folder / "out/_seen").iterdir()]
@@ -210,7 +210,7 @@ def test_a_record_that_breaks_the_engine_is_found_and_takes_no_other_along(
     rows = products(16)
     rows[2]["title"] = "poison"
     workplace.write_parquet("a.parquet", rows)
-    monkeypatch.setattr(dataset, "Decode", decode)
+    monkeypatch.setattr(ray_stages, "Decode", decode)
     outcome = workplace.run(retries={"max_attempts": 1, **retries})
     assert outcome.discrepancy is None
     assert dict(outcome.totals.reasons) == {"decode_failed": 1}
@@ -228,7 +228,7 @@ def test_a_record_that_breaks_the_engine_is_found_and_takes_no_other_along(
 @pytest.mark.full
 def test_an_engine_that_fails_once_is_tried_again(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
     workplace.write_parquet("a.parquet", products(8))
-    monkeypatch.setattr(dataset, "Decode", faulty.OnceFailingDecode)
+    monkeypatch.setattr(ray_stages, "Decode", faulty.OnceFailingDecode)
     outcome = workplace.run()
     assert (outcome.totals.products, outcome.totals.dead_letters) == (8, 0)
     retries = [row["retries"] for row in read_table(workplace.folder / "out", "metrics")]
@@ -241,7 +241,7 @@ def test_an_actor_that_dies_over_and_over_stops_the_run_and_a_rerun_continues_it
 ) -> None:
     workplace.write_parquet("a.parquet", products(4))
     with monkeypatch.context() as patch:
-        patch.setattr(dataset, "Decode", faulty.StillbornDecode)
+        patch.setattr(ray_stages, "Decode", faulty.StillbornDecode)
         with pytest.raises(RunError, match="Ray stopped the run: "):
             workplace.run(retries={"max_actor_restarts": 0})
     assert workplace.run().totals.products == 4

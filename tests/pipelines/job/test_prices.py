@@ -18,7 +18,7 @@ from pipelines.catalog.sharding import Shard
 from pipelines.config.extraction import CostConfig
 from pipelines.errors import BudgetError, RunError
 from pipelines.extract import app
-from pipelines.job import dataset, prices, summary
+from pipelines.job import prices, ray_stages, summary
 from pipelines.job.context import JobContext
 from pipelines.job.driver import run_job
 from pipelines.job.preflight import plan_job
@@ -204,7 +204,7 @@ def test_a_commit_that_the_driver_was_not_told_of_counts_against_the_budget(
             raise RunError("the storage is away")
             yield
 
-    monkeypatch.setattr(dataset, "build_dataset", BreaksOff)
+    monkeypatch.setattr(ray_stages, "build_dataset", BreaksOff)
     with pytest.raises(BudgetError, match=r"have cost \$4\.00 for \d+ rows, the budget is \$3 "):
         workplace.run(cost={"usd_per_hour": 1.0, "max_usd": 3.0})
     assert rounds == [rounds[0], rounds[0] - 1]
@@ -222,13 +222,13 @@ def test_a_budget_without_a_price_is_refused_before_much_is_spent(workplace: Wor
 
 
 def test_the_command_has_a_code_for_it(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pipelines.job import extraction
+    from pipelines.job import terminal_run
 
     def spent(planned: Any, console: Any) -> None:
         assert planned.config.cost.max_usd == 2.5
         raise BudgetError("spent")
 
-    monkeypatch.setattr(extraction, "run_job", spent)
+    monkeypatch.setattr(terminal_run, "run_job", spent)
     workplace.write_jsonl("c.jsonl", products(2))
     result = CliRunner().invoke(app, ["--config", str(workplace.write_config()), "--max-cost-usd", "2.5"])
     assert (result.exit_code, "larger budget continues" in result.stderr) == (4, True)

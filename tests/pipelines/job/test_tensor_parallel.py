@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.job import dataset
+from pipelines.job import ray_stages
 from tests.pipelines.commands import ROOT
 from tests.pipelines.conftest import Workplace, products, read_table
 from tests.pipelines.job import faulty
@@ -39,7 +39,7 @@ def test_a_process_that_dies_costs_a_retry(workplace: Workplace, monkeypatch: py
     workplace.write_parquet("a.parquet", products(20))
     engine: dict[str, Any] = {"dtype": "float32", "device": "cpu"}
     workplace.run(output=str(workplace.folder / "whole"), engine=engine)
-    monkeypatch.setattr(dataset, "Decode", faulty.BereavedDecode)
+    monkeypatch.setattr(ray_stages, "Decode", faulty.BereavedDecode)
     outcome = workplace.run(output=str(workplace.folder / "cut"), engine=engine | {"tensor_parallel": 2})
     assert (outcome.totals.products, outcome.totals.dead_letters) == (20, 0)
     assert max(row["retries"] for row in read_table(workplace.folder / "cut", "metrics")) >= 1
@@ -52,7 +52,7 @@ def test_an_engine_that_had_too_little_memory_comes_back_smaller(
     workplace: Workplace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workplace.write_parquet("a.parquet", products(6))
-    monkeypatch.setattr(dataset, "Decode", faulty.CrampedDecode)
+    monkeypatch.setattr(ray_stages, "Decode", faulty.CrampedDecode)
     engine = {"dtype": "float32", "device": "cpu", "tensor_parallel": 2, "max_value_tokens": 6}
     outcome = workplace.run(engine=engine, shards={"target_tokens": 10**6, "ramp": []})
     assert (outcome.totals.products, outcome.totals.dead_letters) == (6, 0)

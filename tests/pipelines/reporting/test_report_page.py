@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.reporting.gather import Wishes, gather
+from pipelines.reporting.gather_facts import Wishes, gather
 from pipelines.reporting.page import render_html
 from tests.pipelines.browser import Page
 from tests.pipelines.commands import wait_until

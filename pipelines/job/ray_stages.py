@@ -136,13 +136,13 @@ class Decode:
 
     def __init__(self, job: JobContext) -> None:
         # torch takes seconds to import, and a process that runs other stages alone does without.
-        from pipelines.job.decode_stage import Decoder
+        from pipelines.job.decode_stage import ShardDecoder
 
         log_as_json(job.run_id)
         self._job = job
         self._problem: UsageError | RunError | None = None
         try:
-            self._decoder = Decoder(job)
+            self._decoder = ShardDecoder(job)
         except (UsageError, RunError) as error:
             self._problem = error
         settle("decode")

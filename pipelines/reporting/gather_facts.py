@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pipelines.errors import UsageError
-from pipelines.reporting.account import ShardTotals, read_account
+from pipelines.reporting.cost_account import ShardTotals, read_account
 from pipelines.reporting.dead_letters import read_dead_letters
 from pipelines.reporting.facts import (
     Account,
