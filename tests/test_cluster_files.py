@@ -228,7 +228,7 @@ def test_the_dockerfile_is_clean() -> None:
 
 
 def test_every_blank_to_fill_in_is_explained() -> None:
-    text = (ROOT / "docs" / "commit-protocol.md").read_text()
+    text = (ROOT / "docs" / "s3-and-clusters.md").read_text()
     files = [path for path in CLUSTER.rglob("*") if path.is_file()]
     blanks = {blank for path in files for blank in re.findall(r"YOUR-[A-Z]+", path.read_text())}
     assert blanks == {"YOUR-ACCOUNT", "YOUR-AMI", "YOUR-BUCKET", "YOUR-GROUP", "YOUR-REGISTRY"}
