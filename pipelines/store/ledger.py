@@ -6,7 +6,7 @@ _engine.json                               what the first engine is: the others 
 _attempts/<shard>/<attempt>.json           a decode was begun; its name tells the session and the records
 _attempts/<shard>/<attempt>.error.json     ... and failed with this message
 _attempts/<shard>/<attempt>.done.json      ... and came to its end, with others of the shard still to do
-_parts/<table>/<shard>-<attempt>.parquet   rows of one attempt; garbage unless a manifest names them
+_parts/<table>/<shard>-<attempt>-<token>.parquet   rows of one attempt; garbage unless a manifest names them
 _shards/<shard>.json                       the shard is committed: the first to write it wins
 <table>/part-<shard>.parquet               published: committed rows, under one name for ever
 manifest.json                              the run is finished

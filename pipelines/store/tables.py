@@ -1,7 +1,7 @@
 """The tables of a run: one declared Arrow schema each (store/columns.py), never inferred.
 
-Complete from the first day: what a later stage fills (normalised values, confidence, price) is nullable
-and null until then, so an output folder never needs a migration.
+Complete from the first day: what a later version fills (normalised values, confidence) is nullable and
+null until then, so an output folder never needs a migration.
 """
 
 from __future__ import annotations
