@@ -25,7 +25,7 @@ class InputConfig(_Section):
         "or any fsspec URI"
     )
     format: Literal["auto", "parquet", "jsonl"] = Field("auto", description="'auto': by the file's ending")
-    id: str | None = Field(None, description="column with the product id; without it: '<file name without ending>:<row>'")
+    id: str | None = Field(None, description="column with the product id; without it: '<file stem>:<row>'")
     category: str = Field("category", description="column that names the product's category")
     fields: dict[str, str] = Field(
         min_length=1, description="name in the prompt -> column, in the prompt's order; a list if both are equal"

@@ -68,10 +68,10 @@ def catalog_yaml(look: Look, guesses: Guesses, places: Places) -> str:
 
 def _id_lines(guess: Guess | None) -> Iterator[str]:
     if guess is None:
-        yield "  # No column looks like an id (a text or whole number in every row): '<file name without ending>:<row>' is the id."
+        yield "  # No column looks like an id (a text or whole number in every row): '<file stem>:<row>' is the id."
         yield "  # id: product_id"
         return
-    yield f"  # {shown(guess.column)}: {guess.reason}. Without a column, '<file name without ending>:<row>' is the id.{_others(guess)}"
+    yield f"  # {shown(guess.column)}: {guess.reason}. Without a column, '<file stem>:<row>' is the id.{_others(guess)}"
     yield f"  id: {scalar(guess.column)}"
 
 

@@ -43,7 +43,7 @@ _SOURCE = (
     ),
 )
 _PRODUCT = (
-    _required("product_id", pa.string(), "the product's id, from `input.id`, or `<file name without ending>:<row>`"),
+    _required("product_id", pa.string(), "the product's id, from `input.id`, or `<file stem>:<row>`"),
     _required("category", pa.string(), "the product's category"),
 )
 
