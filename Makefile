@@ -1,5 +1,5 @@
 # make demo    extract the sample catalog with the embedded model, on a local Ray, and score the answers
-# make test    every feature once, in minutes; make test-all has more cases of each, and measures the coverage
+# make test    the features once, in minutes; make test-all has more cases of each, and measures the coverage
 # make check   ruff and mypy
 # make soak    what takes many minutes, and property-based tests with examples drawn anew
 # make docs    the documentation as a site that opens offline: build/site/index.html
@@ -105,4 +105,4 @@ requirements: $(INSTALLED)
 	$(call COMPILE,-rivals,--group rivals,|triton==|torch[a-z]+==)
 
 clean:
-	rm -rf $(VENV) .venv-rivals .venv-docs runs build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-rivals .venv-docs runs build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage

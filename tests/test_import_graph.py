@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+import hpd_core
+
 ROOT = Path(__file__).parents[1]
 HOUSES = ("hpd_core", "pipelines", "bench")
 
@@ -22,29 +24,48 @@ LOOKS_AT = {"hpd_core": {"hpd_core"}, "pipelines": {"hpd_core", "pipelines"}, "b
 Graph = Mapping[str, set[str]]
 
 
+LAZY = ("hpd_core", "pipelines.cli")
+"""Who imports by a module's name as a text: the engine's face, and the command that calls the others."""
+
+
 @cache
 def modules() -> dict[str, Path]:
-    """Every module of the houses but the packages' own files, by its dotted name."""
-    paths = [path for house in HOUSES for path in (ROOT / house).rglob("*.py") if path.name != "__init__.py"]
-    return {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in paths}
+    """Every module of the houses by its dotted name; a package's own file has the package's."""
+    paths = [path for house in HOUSES for path in (ROOT / house).rglob("*.py")]
+    named = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in paths}
+    # A house's face is no room. The engine's hands on names of all its rooms: who imports one is seen to import its home.
+    return {name: path for name, path in named.items() if name not in HOUSES}
 
 
-def imported(path: Path) -> set[str]:
-    """The modules that a file imports anywhere, in functions and for the type checker, too."""
+def homes() -> dict[str, str]:
+    """The module of each name that `hpd_core` hands on."""
+    return {f"hpd_core.{name}": f"hpd_core.{module}" for name, module in hpd_core._HOMES.items()}
+
+
+def imports_of(source: str, module: str, *, is_package: bool = False) -> set[str]:
+    """The modules that a source imports anywhere, in functions and for the type checker, too."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found.update(f"{node.module}.{alias.name}" for alias in node.names)
-            found.add(node.module)
-    return found & modules().keys()
+        elif isinstance(node, ast.ImportFrom):
+            above = module.split(".")[: -node.level + is_package or None] if node.level else []
+            origin = ".".join([*above, *filter(None, [node.module])])
+            found.add(origin)
+            found.update(f"{origin}.{alias.name}" for alias in node.names)
+    found = {homes().get(name, name) for name in found}
+    return (found & modules().keys()) - {module}
+
+
+def imported(module: str, path: Path) -> set[str]:
+    """The modules that a module imports."""
+    return imports_of(path.read_text(encoding="utf-8"), module, is_package=path.name == "__init__.py")
 
 
 @cache
 def module_graph() -> Graph:
     """Module -> the modules that it imports."""
-    return {name: imported(path) for name, path in modules().items()}
+    return {name: imported(name, path) for name, path in modules().items()}
 
 
 def room(module: str) -> str:
@@ -109,6 +130,35 @@ def test_no_module_imports_a_command() -> None:
 def test_a_circle_is_seen() -> None:
     assert circle({"a": {"b"}, "b": {"c"}, "c": {"a"}}) in (["a", "b", "c", "a"], ["a", "c", "b", "a"])
     assert circle({"a": {"b"}, "b": set()}) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "module", "found"),
+    [
+        ("from hpd_core import Engine", "hpd_core.text.values", "hpd_core.engine"),
+        ("from ..engine import Engine", "hpd_core.text.endings", "hpd_core.engine"),
+        ("from .. import extractor", "hpd_core.text.endings", "hpd_core.extractor"),
+        ("from ..job.driver import run_job", "pipelines.store.folders", "pipelines.job.driver"),
+        ("def later():\n    import pipelines.job.driver", "pipelines.store.folders", "pipelines.job.driver"),
+    ],
+)
+def test_however_it_is_written_an_import_is_seen(source: str, module: str, found: str) -> None:
+    assert imports_of(source, module) == {found}
+
+
+def test_in_a_package_one_dot_is_the_package() -> None:
+    assert imports_of("from .driver import run_job", "pipelines.job", is_package=True) == {"pipelines.job.driver"}
+
+
+@pytest.mark.parametrize("house", ["pipelines", "bench"])
+def test_the_face_of_a_house_imports_nothing(house: str) -> None:
+    tree = ast.parse((ROOT / house / "__init__.py").read_text(encoding="utf-8"))
+    assert not any(isinstance(node, ast.Import | ast.ImportFrom) for node in ast.walk(tree))
+
+
+def test_nobody_else_imports_by_a_text() -> None:
+    texts = {name for name, path in modules().items() if "import_module" in path.read_text(encoding="utf-8")}
+    assert texts <= set(LAZY)
 
 
 def _print(lines: Iterable[str]) -> None:

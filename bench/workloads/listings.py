@@ -54,8 +54,8 @@ def make_listing(draw: random.Random, product: str, num_tokens: int, count: Call
         count: tokens of some texts.
     """
 
-    def maybe(words: Sequence[str]) -> str | None:
-        return draw.choice(words) if draw.random() < _STATED else None
+    def maybe(choices: Sequence[str]) -> str | None:
+        return draw.choice(choices) if draw.random() < _STATED else None
 
     brand, series, colour = (
         draw.choice(words.BRANDS),

@@ -23,18 +23,17 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
+from hpd_core.attention.eager import eager_attention
+from hpd_core.attention.folding import fold, unfold
 from hpd_core.attention.kv_cache import CacheOrder, CacheShape
 from hpd_core.attention.native import NativeAttention
+from hpd_core.attention.plan import AttentionPlan
+from hpd_core.attention.sdpa import sdpa_attention
 from hpd_core.errors import ModelError
 from hpd_core.native import library
 
 if TYPE_CHECKING:
     from hpd_core.attention.triton import TritonAttention
-
-from hpd_core.attention.eager import eager_attention
-from hpd_core.attention.folding import fold, unfold
-from hpd_core.attention.plan import AttentionPlan
-from hpd_core.attention.sdpa import sdpa_attention
 
 logger = logging.getLogger(__name__)
 

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor
-
-if TYPE_CHECKING:
-    pass
 
 
 def eager_attention(
@@ -23,7 +18,7 @@ def eager_attention(
     prefix: tuple[Tensor, Tensor] | None = None,
     prefix_bias: Tensor | None = None,
 ) -> Tensor:
-    """The same by matrix products, with logit softcap (Gemma 2), sinks (gpt-oss) and a prefix shared by all prompts.
+    """Attention by matrix products, with logit softcap (Gemma 2), sinks (gpt-oss) and a prefix shared by all prompts.
 
     Args:
         q: [P, H_kv, M, D], M folded query rows; k, v: [P, H_kv, C, D]; bias: [P, 1, M, C].

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from torch import Tensor
-
-if TYPE_CHECKING:
-    pass
 
 
 def fold(rows: Tensor, num_prompts: int, num_kv_heads: int) -> Tensor:

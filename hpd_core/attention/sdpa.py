@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
-
-if TYPE_CHECKING:
-    pass
 
 
 def fused_kernels(device: torch.device) -> AbstractContextManager[None]:

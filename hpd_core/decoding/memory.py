@@ -21,7 +21,6 @@ _FEWEST_TOKENS = 64
 """Tokens of a step, and of the cache, below which halving them frees nothing worth having."""
 
 _CGROUP = Path("/sys/fs/cgroup")
-
 _CGROUP_FILES = (
     ("memory.max", "memory.current", "memory.stat", "inactive_file"),
     ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat", "total_inactive_file"),

@@ -1,12 +1,12 @@
 """One forward of the model over a packed row: token ids in, logits out.
 
 Any model of transformers runs by its own code (`transformers_logits`). Layers as Llama has them run by ours
-(`FusedLayers`): the model's own linear layers (with AMX whole MLPs, layers/packed_linears.py),
-and between them norms, rotary embedding and SwiGLU, a function each
-where transformers makes several copies: in C++ on a CPU (native/pointwise.cpp), by torch.compile on a GPU
-(layers/compiled.py). Where all linear layers are ours, too (AMX), the same functions are called by C++, all layers in
-one call (layers/native.py). The last layer behind its attention is computed only for tokens whose logits are wanted;
-logits come in blocks, or are not written down at all (decoding/next_token.py).
+(`FusedLayers`): the model's own linear layers (with AMX whole MLPs, layers/packed_linears.py), and between them norms,
+rotary embedding and SwiGLU, a function each where transformers makes several copies: in C++ on a CPU
+(native/pointwise.cpp), by torch.compile on a GPU (layers/compiled.py). Where all linear layers are ours, too (AMX), the
+same functions are called by C++, all layers in one call (layers/native.py). The last layer behind its attention is
+computed only for tokens whose logits are wanted; logits come in blocks, or are not written down at all
+(decoding/next_token.py).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pipelines.profiling.catalog_look import Look
 from pipelines.profiling.guesses import Guess, Guesses
-from pipelines.profiling.yaml_text import listed, scalar, shown
+from pipelines.profiling.yaml_text import is_key, listed, one_line, scalar, shown
 
 FILL_IN = "FILL_IN"
 """Stands where nothing could be guessed; the job refuses it and names the columns that there are."""
@@ -45,7 +45,7 @@ def catalog_yaml(look: Look, guesses: Guesses, places: Places) -> str:
         f"`hpd init` after a look at {len(look.sample):,} of them.",
         "# Every column is a guess: read why, correct it. Every key: docs/reference.",
         "#",
-        f"#   hpd extract --config {places.config} --dry-run     check everything, start nothing",
+        f"#   hpd extract --config {one_line(places.config)} --dry-run     check everything, start nothing",
         "",
         "model: smollm2                 # a hub id, a local folder with safetensors, or an embedded model",
         "# Trained for this task on other catalogs: a start. `hpd label` and `hpd finetune` make one for yours.",
@@ -87,7 +87,7 @@ def _category_lines(look: Look, guess: Guess | None) -> Iterator[str]:
 
 
 def _field_lines(look: Look, guesses: Guesses) -> Iterator[str]:
-    if not guesses.fields:
+    if not any(is_key(field.column) for field in guesses.fields):
         yield "  # NO COLUMN LOOKS LIKE A TEXT. Name those that describe the product."
         yield f"  # Columns: {listed((column.name for column in look.columns), _MAX_OTHERS) or 'none'}"
         yield f"  fields: [{FILL_IN}]"
@@ -97,6 +97,9 @@ def _field_lines(look: Look, guesses: Guesses) -> Iterator[str]:
         yield f"  # Could be read as well: {listed(guesses.unused_texts, _MAX_OTHERS)}"
     yield "  fields:"
     for field in guesses.fields:
+        if not is_key(field.column):
+            yield f"    # too long a name for a key: {shown(field.column)}"
+            continue
         yield f"    {scalar(field.column)}: {scalar(field.column)}    # {field.reason}"
 
 

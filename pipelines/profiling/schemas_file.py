@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from hpd_core.types import is_encodable
 from pipelines.profiling.catalog_file import FILL_IN
 from pipelines.profiling.key_values import FoundAttribute
-from pipelines.profiling.yaml_text import listed, scalar, shown
+from pipelines.profiling.yaml_text import is_key, listed, one_line, scalar, shown
 
 MAX_CATEGORIES = 50
-_MAX_NAME = 500  # a longer name is no key for YAML
 _MAX_LEFT_OUT = 10
 
 _HEAD = """\
@@ -30,9 +28,9 @@ _HEAD = """\
 
 def schemas_yaml(counts: Counter[str], found: Mapping[str, Sequence[FoundAttribute]], place: str) -> str:
     """The text of the file. `counts`: rows by category; `found`: the attributes that texts of a category name."""
-    named = Counter({category: count for category, count in counts.items() if _is_name(category)})
+    named = Counter({category: count for category, count in counts.items() if is_key(category)})
     chosen = named.most_common(MAX_CATEGORIES)
-    lines = [_HEAD.format(place=place)]
+    lines = [_HEAD.format(place=one_line(place))]
     if left_out := named.most_common()[MAX_CATEGORIES:]:
         rows = sum(count for _, count in left_out)
         lines += [
@@ -48,10 +46,6 @@ def schemas_yaml(counts: Counter[str], found: Mapping[str, Sequence[FoundAttribu
     if not chosen:
         lines += [f"  {FILL_IN}:    # the name of a category, as it stands in the catalog", *_attribute_lines(())]
     return "\n".join(lines) + "\n"
-
-
-def _is_name(category: str) -> bool:
-    return bool(category) and len(category) <= _MAX_NAME and is_encodable(category)
 
 
 def _attribute_lines(found: Sequence[FoundAttribute]) -> Iterator[str]:

@@ -9,8 +9,10 @@ from typing import Any
 
 import yaml
 
+from hpd_core.types import is_encodable
 from pipelines.console.terminal import printable
 
+_MAX_KEY = 1000
 _MAX_SHOWN = 60
 _NOT_IN_YAML = re.compile("[\ud800-\udfff\ufffe\uffff]")
 
@@ -25,9 +27,19 @@ def scalar(value: Any) -> str:
     return text.strip()[1:-1]
 
 
+def is_key(text: str) -> bool:
+    """Whether YAML takes it as a key: one that is longer than 1,024 characters, as it is written, is none."""
+    return bool(text) and is_encodable(text) and len(scalar(text)) <= _MAX_KEY
+
+
+def one_line(text: str) -> str:
+    """A text for a comment: nothing in it ends the line."""
+    return " ".join(_NOT_IN_YAML.sub("\ufffd", printable(text)).split())
+
+
 def shown(text: str) -> str:
     """A text of a catalog for a comment or a table: one line, cut where it is long."""
-    line = " ".join(_NOT_IN_YAML.sub("\ufffd", printable(text)).split())
+    line = one_line(text)
     return line if len(line) <= _MAX_SHOWN else f"{line[: _MAX_SHOWN - 1]}…"
 
 

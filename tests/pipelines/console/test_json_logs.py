@@ -26,7 +26,6 @@ def logged(run_id: str) -> list[dict[str, Any]]:
     return lines
 
 
-@pytest.mark.full
 @pytest.mark.usefixtures("shared_ray")
 def test_the_story_of_every_shard_can_be_put_together(workplace: Workplace) -> None:
     workplace.write_jsonl("c.jsonl", [*products(30), product(30, category="Hats")])

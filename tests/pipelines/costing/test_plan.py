@@ -201,7 +201,6 @@ def test_nothing_to_price(workplace: Workplace) -> None:
         plan(too_long).from_pilot(20, 0, 0, None)
 
 
-@pytest.mark.full
 def test_from_an_earlier_run(workplace: Workplace) -> None:
     catalog(workplace)
     workplace.run(max_dead_letter_share=1, cost={"usd_per_hour": 36.0})

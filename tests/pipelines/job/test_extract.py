@@ -144,7 +144,6 @@ def test_parquet_folders_and_ids_from_the_place_of_a_row(workplace: Workplace) -
     assert [row["product_id"] for row in rows] == ["a:0", "a:1", "a:2", "a:3", "a:4", "b:0", "b:1"]
 
 
-@pytest.mark.full
 def test_the_baseline_runs_in_the_same_job(workplace: Workplace) -> None:
     workplace.write_parquet("a.parquet", products(4))
     outcome = workplace.run(decoding="ar")

@@ -31,7 +31,6 @@ def scrape(run_id: str) -> dict[tuple[str, str], float]:
     return found
 
 
-@pytest.mark.full
 @pytest.mark.usefixtures("shared_ray")
 def test_counters_add_up_to_the_run(workplace: Workplace) -> None:
     workplace.write_jsonl("c.jsonl", [*products(20), product(20, category="Hats")])

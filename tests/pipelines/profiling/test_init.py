@@ -259,6 +259,27 @@ def test_paths_and_names_that_yaml_would_read_otherwise(tmp_path: Path) -> None:
     assert {"no", "a: b # c", "- 1", "{}"} <= set(load_schemas(config.schemas))
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        # Short, but not as YAML writes it: each of its letters is escaped.
+        [row | {"product_type": "\u4e2d" * 200 + "\u200b"} for row in rows(4)] + rows(4),
+        rows(4, **{"t" * 1500: "A text that describes the product in some words, different in every row"}),
+        rows(4, **{"\u4e2d" * 200 + "\n": "A text that describes the product in some words"}),
+    ],
+)
+def test_a_name_that_is_too_long_for_a_key_is_left_out(tmp_path: Path, content: list[Row]) -> None:
+    _, config = started(write(tmp_path / "shop.jsonl", content), content)
+    assert "name" in config.input.fields
+    assert "Shoes" in load_schemas(config.schemas)
+
+
+def test_a_line_break_in_a_place_ends_no_comment(tmp_path: Path) -> None:
+    result = init(write(tmp_path / "shop.jsonl", rows(4)), "--output", tmp_path / "a\nb")
+    assert result.exit_code == 0, result.output
+    assert sum(file.num_rows for file in planned(tmp_path / "a\nb").plan.files) == 4
+
+
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=40))
 def test_scalars_read_back_and_comments_are_one_line(text: str) -> None:
     document = f"{scalar(text)}: [{scalar(text)}, 1]    # {shown(text)}\n"

@@ -82,7 +82,6 @@ def test_what_was_learned_is_what_is_answered(training: Training, layout: str, k
         training.run(layout=layout)
 
 
-@pytest.mark.full
 @pytest.mark.usefixtures("shared_ray")
 def test_full_fine_tuning_writes_a_model(training: Training) -> None:
     text = training.run(method="full", optimizer=training.document["optimizer"] | {"learning_rate": 0.003})
