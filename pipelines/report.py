@@ -35,7 +35,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_mar
 def main(
     run: Annotated[str, typer.Argument(help="output folder of the run: a local path or any fsspec URI")],
     gold: Annotated[str | None, typer.Option(help="gold file: adds the scores")] = None,
-    forecast: Annotated[str | None, typer.Option(help="forecast.json, if not where plan.py puts it")] = None,
+    forecast: Annotated[str | None, typer.Option(help="forecast.json, if not where hpd plan puts it")] = None,
     compare: Annotated[list[str] | None, typer.Option(help="another run to stand beside; may be repeated")] = None,
     usd_per_hour: Annotated[
         float | None, typer.Option(min=0, help="price of an engine's hour, for all runs, instead of theirs")

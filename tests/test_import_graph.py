@@ -33,7 +33,7 @@ def modules() -> dict[str, Path]:
     """Every module of the houses by its dotted name; a package's own file has the package's."""
     paths = [path for house in HOUSES for path in (ROOT / house).rglob("*.py")]
     named = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in paths}
-    # A house's face is no room. The engine's hands on names of all its rooms: who imports one is seen to import its home.
+    # A house is no room. The engine hands on names of all its rooms: who imports one is seen to import its home.
     return {name: path for name, path in named.items() if name not in HOUSES}
 
 

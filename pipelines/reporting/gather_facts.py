@@ -31,7 +31,7 @@ class Wishes:
     """What the reader asks for beside the run itself.
 
     Attributes:
-        forecast: where it is, if not where plan.py puts it.
+        forecast: where it is, if not where `hpd plan` puts it.
         usd_per_hour: of an engine; prices the run (and those compared) afterwards.
         sample_size: products to show.
     """
