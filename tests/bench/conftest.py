@@ -1,5 +1,5 @@
-"""The measurements run the same job as the tests of the pipelines, on the same fixtures."""
+"""The measurements run the same job as the tests of the pipelines, in the same workplaces."""
 
-from tests.pipelines.conftest import shared_ray, workplace
+from tests.pipelines.conftest import workplace
 
-__all__ = ["shared_ray", "workplace"]
+__all__ = ["workplace"]

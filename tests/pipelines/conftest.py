@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -108,16 +107,6 @@ class Workplace:
 @pytest.fixture
 def workplace(tmp_path: Path, tiny_model_dir: Path) -> Workplace:
     return Workplace(tmp_path, tiny_model_dir)
-
-
-@pytest.fixture(scope="session")
-def shared_ray() -> Iterator[None]:
-    """A local Ray with two CPUs; runs in this process join it."""
-    import ray
-
-    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
-    yield
-    ray.shutdown()
 
 
 @pytest.fixture(scope="module")
