@@ -265,7 +265,8 @@ def _mutated(func: Any, args: Any, kwargs: Any) -> Any:
 def _caller() -> str:
     """The line of this project that is being executed."""
     for frame in reversed(traceback.extract_stack()):
-        if ("hpd_core" in frame.filename or "pipelines" in frame.filename) and "tests" not in frame.filename:
+        ours = any(f"/{house}/" in frame.filename for house in ("hpd_core", "pipelines", "bench"))
+        if ours and "/tests/" not in frame.filename:
             return f"{frame.filename.rpartition('/')[2]}:{frame.lineno}"
     return "a test"
 

@@ -44,7 +44,7 @@ HELD_BACK = """
 import sys
 from pipelines.job import ray_stages
 from tests.pipelines.job import faulty
-dataset.Decode = faulty.HoldingDecode
+ray_stages.Decode = faulty.HoldingDecode
 from pipelines.extract import app
 app(sys.argv[1:])
 """
