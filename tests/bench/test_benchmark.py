@@ -101,7 +101,7 @@ def test_every_contender_runs_and_is_compared(workplace: Workplace) -> None:
     assert limited["tokens"]["tree"] < facts["tokens"]["tree"]
 
 
-@pytest.mark.full
+@pytest.mark.soak
 def test_the_compiled_ceiling_is_a_yardstick_like_the_others(workplace: Workplace) -> None:
     workplace.write_parquet("a.parquet", products(NUM_RECORDS))
     result = run(workplace, "--compiled", "--only", "tree", "--repeats", "2")
@@ -218,7 +218,7 @@ def test_a_profile_is_of_one_run_of_a_warm_engine(workplace: Workplace, monkeypa
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("options", [["--all"], ["--profile"]])
+@pytest.mark.parametrize("options", [pytest.param(["--all"], marks=pytest.mark.soak), ["--profile"]])
 def test_on_a_gpu_everybody_keeps_to_it(options: list[str], workplace: Workplace) -> None:
     workplace.write_parquet("a.parquet", products(NUM_RECORDS))
     loading.load_model(str(workplace.model), workplace.config().engine)  # see `pretended_gpu`

@@ -166,6 +166,7 @@ def running(config: Path) -> list[int]:
     return found
 
 
+@pytest.mark.soak
 def test_a_job_is_compared_with_the_bare_engine(workplace: Workplace) -> None:
     workplace.write_parquet("a.parquet", products(120))
     config = workplace.write_config(output=str(workplace.folder / "elsewhere"))

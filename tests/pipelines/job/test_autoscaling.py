@@ -176,7 +176,7 @@ def nodes_at_work(output: Path) -> set[str]:
     return {json.loads(path.read_text())["engine"]["node_id"] for path in (output / "_shards").glob("*.json")}
 
 
-@pytest.mark.full
+@pytest.mark.soak
 def test_nodes_come_with_the_work_survive_a_loss_and_go(workplace: Workplace, cluster: GrowingCluster) -> None:
     workplace.write_jsonl("c.jsonl", products(400))
     engine = workplace.document()["engine"] | {"max_prompts_per_cohort": 1, "max_value_tokens": 30}

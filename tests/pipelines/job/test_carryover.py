@@ -217,7 +217,7 @@ def test_rows_that_failed_are_tried_again(workplace: Workplace) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("fate", ["there", "gone", "replaced"])
+@pytest.mark.parametrize("fate", ["there", "gone", pytest.param("replaced", marks=pytest.mark.soak)])
 def test_a_run_with_a_base_is_continued(nightly: Workplace, fate: str) -> None:
     """After all but its first shard are undone. Without its base the rest is decoded, to the same answers."""
     rows = [product(number, title=f"new {number}") if number % 3 == 0 else product(number) for number in range(24)]

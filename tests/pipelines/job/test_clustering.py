@@ -286,7 +286,7 @@ def test_a_pass_that_is_interrupted_is_repeated(varied: Workplace, monkeypatch: 
     assert len(tries) == 2
 
 
-@pytest.mark.full
+@pytest.mark.soak
 @pytest.mark.usefixtures("shared_ray")
 def test_a_text_that_is_none_in_a_catalog_without_other_faults(varied: Workplace) -> None:
     """The pass that counts reads categories only, and finds nothing wrong."""
@@ -306,7 +306,7 @@ def test_a_text_that_is_none_in_a_catalog_without_other_faults(varied: Workplace
     assert rows_of(out, "products") == rows_of(plain, "products")
 
 
-@pytest.mark.full
+@pytest.mark.soak
 @pytest.mark.usefixtures("shared_ray")
 def test_a_run_that_has_lost_its_clusters_is_not_mixed_with_another_cut(
     varied: Workplace, monkeypatch: pytest.MonkeyPatch

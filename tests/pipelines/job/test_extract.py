@@ -199,7 +199,7 @@ def test_an_actor_has_two_shards_in_its_engine_at_once(workplace: Workplace, mon
             faulty.HangingDecode,
             {"max_minutes": 0.1},
             "not decoded within retries.max_minutes (0.1)",
-            marks=pytest.mark.full,
+            marks=pytest.mark.soak,
         ),
     ],
 )

@@ -46,7 +46,7 @@ def test_a_process_that_dies_costs_a_retry(workplace: Workplace, monkeypatch: py
     assert _texts(workplace, "cut") == _texts(workplace, "whole")
 
 
-@pytest.mark.full
+@pytest.mark.soak
 @pytest.mark.usefixtures("shared_ray")
 def test_an_engine_that_had_too_little_memory_comes_back_smaller(
     workplace: Workplace, monkeypatch: pytest.MonkeyPatch
@@ -60,7 +60,7 @@ def test_an_engine_that_had_too_little_memory_comes_back_smaller(
     assert row["retries"] == 2, "4,096 tokens a step, 2,048, and 1,024 at last"
 
 
-@pytest.mark.full
+@pytest.mark.soak
 def test_an_actor_takes_as_many_gpus_of_a_node_as_share_its_model(workplace: Workplace) -> None:
     workplace.write_parquet("a.parquet", products(12))
     engine = {"dtype": "float32", "device": "cpu", "tensor_parallel": 2, "max_value_tokens": 6}
