@@ -19,8 +19,9 @@ from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 from hpd_core import CategorySchema, Record
 from pipelines.config.labelling import OpenAITeacherConfig
 from pipelines.errors import RunError, UsageError
+from pipelines.labelling.final_answer import read_answer
 from pipelines.labelling.pacing import Budget, BudgetReached, Pace
-from pipelines.labelling.teacher_answers import judge, read_answer
+from pipelines.labelling.teacher_answers import judge
 from pipelines.labelling.teacher_prompts import Message, asked_again, product_messages, prompt_hash, response_format
 from pipelines.labelling.teachers import Usage, Verdict
 

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpd_core import Attribute, CategorySchema
-from pipelines.labelling.teacher_answers import Labels, judge, read_answer
+from pipelines.labelling.final_answer import read_answer
+from pipelines.labelling.teacher_answers import Labels, judge
 
 SCHEMA = CategorySchema(
     category="Coffee",
