@@ -14,6 +14,7 @@ from hpd_core.errors import PromptError
 from hpd_core.layout import FREE, Branch, Layout, StackedObject, stacked_layout, tree_layout
 from hpd_core.text import template as texts
 from hpd_core.text.constraints import Constraints
+from hpd_core.text.near_names import NearNames, missing_schema
 from hpd_core.text.template import (
     Piece,
     check_chat_template,
@@ -314,13 +315,11 @@ def asked_attributes(schema: CategorySchema, names: Collection[str] | None) -> l
     """The numbers of the named attributes, in the schema's order."""
     found = [index for index, attribute in enumerate(schema.attributes) if names is None or attribute.name in names]
     if names is not None and (not found or len(found) != len(set(names))):
-        known = ", ".join(attribute.name for attribute in schema.attributes)
-        raise ValueError(f"category {schema.category!r} has the attributes {known}; wanted are {sorted(names)}")
+        known = [attribute.name for attribute in schema.attributes]
+        near = NearNames(known)
+        hints = [f"; {name!r}: {hint}" for name in sorted(set(names) - set(known)) if (hint := near.hint(name))]
+        raise ValueError(
+            f"category {schema.category!r} has the attributes {', '.join(known)}; wanted are {sorted(names)}"
+            + "".join(hints)
+        )
     return found
-
-
-def missing_schema(category: str, schemas: Mapping[str, CategorySchema]) -> str:
-    """Says that there is no schema for the category, and for which there are."""
-    known = ", ".join(repr(name) for name in sorted(schemas)[:5])
-    more = f" and {len(schemas) - 5} more" if len(schemas) > 5 else ""
-    return f"no schema for category {category!r}; there are schemas for {known}{more}"

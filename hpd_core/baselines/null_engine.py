@@ -13,7 +13,8 @@ from typing import Any, Self
 from hpd_core.config import EngineConfig
 from hpd_core.extractor import ExtractionFuture, ExtractionMetrics, Extractor, answer_in_turn, refused_result, versions
 from hpd_core.models import loading
-from hpd_core.prompt_builder import DocumentTokenizer, Refusal, asked_attributes, missing_schema, not_text
+from hpd_core.prompt_builder import DocumentTokenizer, Refusal, asked_attributes, not_text
+from hpd_core.text.near_names import missing_schema
 from hpd_core.text.values import parse_value
 from hpd_core.types import Attribute, CategorySchema, ErrorCode, Record, RecordResult, Value
 

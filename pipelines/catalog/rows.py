@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from hpd_core import CategorySchema, Record
+from hpd_core.text.near_names import missing_schema
 from hpd_core.types import is_encodable
 from pipelines.config.extraction import InputConfig
 from pipelines.errors import UsageError
@@ -81,7 +82,7 @@ def to_record(
     if not is_encodable(category):
         return RowRefusal("wrong_type", f"column {config.category!r} {_HALF_PAIR}")
     if category not in schemas:
-        return RowRefusal("no_schema", f"no schema for category {category!r}")
+        return RowRefusal("no_schema", missing_schema(category, schemas))
 
     fields = {}
     for name, column in config.fields.items():

@@ -1,0 +1,195 @@
+"""The known names that a name was probably meant to be, and in what they differ from it.
+
+A catalog and a schema file are written by different people and programs: one has "Café" in two letters for the last
+sound, the other in one, or a space that nobody sees. No answer is guessed from that. The reader is shown both names.
+"""
+
+from __future__ import annotations
+
+import difflib
+import html
+import re
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+_MAX_SHOWN = 100  # characters of a name in a message
+_MAX_NEAR = 3
+_MAX_LISTED = 5
+_MAX_COMPARED = 20
+_MAX_COMPARED_LENGTH = 500  # what is longer is a text in the wrong column
+_CUTOFF = 0.75
+_PATH = re.compile(r"[>/|\\»›→]|::")
+_AND = re.compile(r"(?<=\w )(?:and|und|et|y|e|en|och|og|i)(?= \w)", re.IGNORECASE)
+_SIGN = re.compile(r"[\W_]+")
+
+
+def _spaces(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _visible(text: str) -> str:
+    # Variation selectors are marks, the others format or control characters.
+    kept = (each for each in text if not "\ufe00" <= each <= "\ufe0f")
+    return "".join(each for each in kept if each.isspace() or unicodedata.category(each) not in ("Cf", "Cc", "Co"))
+
+
+def _entities(text: str) -> str:
+    # "&amp;amp;" is seen, too: exported, imported and exported again.
+    return html.unescape(html.unescape(text))
+
+
+def _signs(text: str) -> str:
+    # A name of signs alone stays what it is.
+    return " ".join(_SIGN.sub(" ", text).split()) or text
+
+
+def _accents(text: str) -> str:
+    parts = unicodedata.normalize("NFKD", text)
+    return "".join(each for each in parts if not unicodedata.combining(each))
+
+
+# In the order in which they are applied; how a person calls the difference.
+_STEPS: tuple[tuple[str, Callable[[str], str]], ...] = (
+    ("HTML entities", _entities),
+    ("invisible characters", _visible),
+    ("spaces", _spaces),
+    ("Unicode form", lambda text: unicodedata.normalize("NFKC", text)),
+    ("capitals", str.casefold),
+    ("'and' or '&'", lambda text: _AND.sub("&", text)),
+    ("punctuation or signs", _signs),
+    ("accents", _accents),
+)
+_ALL = frozenset(range(len(_STEPS)))
+_SPELLING = frozenset(range(5))
+
+
+def fold_name(text: str) -> str:
+    """Equal for names that differ in nothing but Unicode form, case, spaces, invisible characters, HTML entities,
+    punctuation and accents."""
+    return _folded(text, _ALL)
+
+
+def fold_spelling(text: str) -> str:
+    """As `fold_name`, but punctuation and accents count: "C" and "C++" are two values."""
+    return _folded(text, _SPELLING)
+
+
+def _folded(text: str, steps: Collection[int]) -> str:
+    # Twice: what one step uncovers (a space behind an entity) may be another one's.
+    for _ in range(2):
+        for number, (_, step) in enumerate(_STEPS):
+            if number in steps:
+                text = step(text)
+    return text
+
+
+def difference(one: str, other: str) -> str:
+    """In what two names of equal `fold_name` differ, in words: "capitals and spaces"."""
+    needed = set(_ALL)
+    for number in reversed(range(len(_STEPS))):
+        # The least that explains it: a step is named only where the others do not do.
+        rest = needed - {number}
+        if _folded(one, rest) == _folded(other, rest):
+            needed = rest
+    return " and ".join(_STEPS[number][0] for number in sorted(needed))
+
+
+@dataclass(frozen=True, slots=True)
+class NearName:
+    """A known name. `difference`: in what alone it differs from the one asked for; None if it is only similar."""
+
+    name: str
+    difference: str | None
+
+
+class NearNames:
+    """Finds known names. Costs little to make and to ask: what is similar is compared with few candidates."""
+
+    def __init__(self, known: Iterable[str]) -> None:
+        known = sorted(known)
+        self._first, self._num_more = known[:_MAX_LISTED], max(0, len(known) - _MAX_LISTED)
+        self._folded: dict[str, list[str]] = defaultdict(list)
+        self._leaves: dict[str, list[str]] = defaultdict(list)
+        self._with_trigram: dict[str, list[str]] = defaultdict(list)
+        for name in known:
+            folded = fold_name(name)
+            self._folded[folded].append(name)
+            if (leaf := _leaf(name)) is not None:
+                self._leaves[leaf].append(name)
+        for folded in self._folded:
+            for trigram in _trigrams(folded):
+                self._with_trigram[trigram].append(folded)
+        # A catalog has the same wrong name in many rows.
+        self.find = lru_cache(maxsize=10_000)(self._find)
+
+    def _find(self, name: str) -> tuple[NearName, ...]:
+        """The nearest of the known names, best first; none if nothing is near."""
+        return tuple(self._nearest(name))[:_MAX_NEAR] if len(name) <= _MAX_COMPARED_LENGTH else ()
+
+    def _nearest(self, name: str) -> Iterator[NearName]:
+        folded = fold_name(name)
+        if same := self._folded.get(folded):
+            yield from (NearName(each, difference(name, each)) for each in same if each != name)
+            return
+        leaf = _leaf(name)
+        path = [*self._leaves.get(folded, ()), *(self._folded.get(leaf, ()) if leaf is not None else ())]
+        if path:
+            yield from (NearName(each, "the rest of the path") for each in path)
+            return
+        shared = Counter(each for trigram in _trigrams(folded) for each in self._with_trigram.get(trigram, ()))
+        candidates = [each for each, _ in shared.most_common(_MAX_COMPARED)]
+        for each in difflib.get_close_matches(folded, candidates, n=_MAX_NEAR, cutoff=_CUTOFF):
+            yield from (NearName(found, None) for found in self._folded[each])
+
+    def hint(self, name: str) -> str:
+        """As a question, "did you mean 'Coffee' (differs in capitals)?"; empty if nothing is near."""
+        found = self.find(name)
+        shown = (
+            quoted(near.name) + (f" (differs in {near.difference})" if near.difference is not None else "")
+            for near in found
+        )
+        return f"did you mean {' or '.join(shown)}?" if found else ""
+
+    def listed(self) -> str:
+        """Some of the known names: "'Coffee', 'Tea' and 7 more"."""
+        more = f" and {self._num_more:,} more" if self._num_more else ""
+        return ", ".join(map(quoted, self._first)) + more
+
+
+def missing_schema(category: str, schemas: Collection[str]) -> str:
+    """Says that there is no schema for the category, and which one was probably meant, or which there are."""
+    near = near_names(schemas)
+    way_out = near.hint(category) or f"there are schemas for {near.listed()}"
+    return f"no schema for category {quoted(category)}; {way_out}"
+
+
+def quoted(name: str) -> str:
+    """The name in quotes, what cannot be seen written out; a very long one is cut."""
+    return repr(name if len(name) <= _MAX_SHOWN else f"{name[:_MAX_SHOWN]}…")
+
+
+_last: tuple[Collection[str], NearNames] | None = None
+
+
+def near_names(known: Collection[str]) -> NearNames:
+    """`NearNames` of a mapping or list that does not change; the last one is remembered."""
+    global _last
+    if _last is None or _last[0] is not known:
+        _last = (known, NearNames(known))
+    return _last[1]
+
+
+def _leaf(name: str) -> str | None:
+    """The last part of a path ("Home > Kitchen"), folded; None for a name that is no path."""
+    parts = [
+        part for part in map(fold_name, _PATH.split(_entities(name))) if part.strip() and any(map(str.isalnum, part))
+    ]
+    return parts[-1] if len(parts) > 1 else None
+
+
+def _trigrams(text: str) -> set[str]:
+    padded = f"  {text} "
+    return {padded[start : start + 3] for start in range(len(padded) - 2)}

@@ -1,0 +1,90 @@
+"""Names that differ from known ones in their spelling alone are found, and what the difference is."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hpd_core.text.near_names import NearNames, difference, fold_name, missing_schema, near_names
+from tests.examples import examples
+
+KNOWN = (
+    *("Café-Zubehör", "Shoes", "Coffee & Tea", "Home & Garden > Kitchen", "Lamps", "T-Shirts", "Children's Toys"),
+    *("日本茶", "☕", "Ladders"),
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        (unicodedata.normalize("NFD", "Café-Zubehör"), "did you mean 'Café-Zubehör' (differs in Unicode form)?"),
+        ("Shoes ", "did you mean 'Shoes' (differs in spaces)?"),
+        ("shoes", "did you mean 'Shoes' (differs in capitals)?"),
+        (" SHOES", "did you mean 'Shoes' (differs in spaces and capitals)?"),
+        ("ＳＨＯＥＳ", "did you mean 'Shoes' (differs in Unicode form and capitals)?"),
+        ("Shoes\u200b", "did you mean 'Shoes' (differs in invisible characters)?"),
+        ("\u200fShoes", "did you mean 'Shoes' (differs in invisible characters)?"),
+        ("\ufeffShoes", "did you mean 'Shoes' (differs in invisible characters)?"),
+        ("Shoes\x00", "did you mean 'Shoes' (differs in invisible characters)?"),
+        ("☕\ufe0f", "did you mean '☕' (differs in invisible characters)?"),
+        ("Coffee\xa0& Tea", "did you mean 'Coffee & Tea' (differs in spaces)?"),
+        ("Coffee & Tea\u3000", "did you mean 'Coffee & Tea' (differs in spaces)?"),
+        ("Coffee and Tea", "did you mean 'Coffee & Tea' (differs in 'and' or '&')?"),
+        ("Coffee &amp; Tea", "did you mean 'Coffee & Tea' (differs in HTML entities)?"),
+        ("Coffee &amp;amp; Tea", "did you mean 'Coffee & Tea' (differs in HTML entities)?"),
+        ("Children&#39;s Toys", """did you mean "Children's Toys" (differs in HTML entities)?"""),
+        ("Children’s Toys", """did you mean "Children's Toys" (differs in punctuation or signs)?"""),
+        ("T\u2011Shirts", "did you mean 'T-Shirts' (differs in punctuation or signs)?"),
+        ("Shoes/", "did you mean 'Shoes' (differs in punctuation or signs)?"),
+        ("Shoes 👟", "did you mean 'Shoes' (differs in punctuation or signs)?"),
+        ("Home & Garden/Kitchen", "did you mean 'Home & Garden > Kitchen' (differs in punctuation or signs)?"),
+        ("Cafe-Zubehor", "did you mean 'Café-Zubehör' (differs in accents)?"),
+        ("Home > Lighting > Lamps", "did you mean 'Lamps' (differs in the rest of the path)?"),
+        ("kitchen", "did you mean 'Home & Garden > Kitchen' (differs in the rest of the path)?"),
+        ("Shose", "did you mean 'Shoes'?"),
+        ("Lader", "did you mean 'Ladders'?"),
+        ("Hats", ""),
+        ("茶", ""),
+        ("", ""),
+        (" ", ""),
+        ("x" * 100_000, ""),
+    ],
+)
+def test_the_name_that_was_meant(name: str, hint: str) -> None:
+    assert NearNames(KNOWN).hint(name) == hint
+
+
+def test_several_are_shown_where_several_differ_in_the_spelling_alone() -> None:
+    assert NearNames(["tea", "Tea ", "Coffee"]).hint("Tea") == (
+        "did you mean 'Tea ' (differs in spaces) or 'tea' (differs in capitals)?"
+    )
+
+
+def test_a_missing_schema_is_told_with_the_near_one_or_with_some() -> None:
+    assert missing_schema("Shoes ", KNOWN) == (
+        "no schema for category 'Shoes '; did you mean 'Shoes' (differs in spaces)?"
+    )
+    assert missing_schema("Hats", ["B", "A"]) == "no schema for category 'Hats'; there are schemas for 'A', 'B'"
+    assert missing_schema("Hats", "ABCDEFG").endswith("there are schemas for 'A', 'B', 'C', 'D', 'E' and 2 more")
+    text = missing_schema("x" * 5000, KNOWN)
+    assert "…" in text
+    assert len(text) < 300
+
+
+def test_the_names_are_prepared_once() -> None:
+    known = {"A": 1}
+    assert near_names(known) is near_names(known)
+    assert near_names({"A": 1}) is not near_names(known)
+
+
+@settings(max_examples=examples(100))
+@given(st.text(max_size=30), st.sampled_from(["NFC", "NFD", "NFKC", "NFKD"]), st.sampled_from(["", " ", "\u200b"]))
+def test_another_form_of_any_name_is_found(name: str, form: str, behind: str) -> None:
+    spelled = unicodedata.normalize(form, name) + behind  # type: ignore[arg-type]
+    assert fold_name(spelled) == fold_name(name)
+    if spelled != name:
+        assert name in {near.name for near in NearNames([name, "another"]).find(spelled)}
+        assert difference(name, spelled)
