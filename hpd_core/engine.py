@@ -247,7 +247,7 @@ class Engine(Extractor):
             for branch, slot in enumerate(prompt.owner.prepared.slots):
                 record = submission.records[slot.record]
                 attribute = submission.schemas[record.category].attributes[slot.attribute]
-                value = _value(attribute, prompt, branch, texts[branch])
+                value = _value(attribute, record, prompt, branch, texts[branch])
                 answers.setdefault(slot.record, {})[attribute.name] = value
                 metrics.value_tokens += value.num_tokens
             records = prompt.owner.prepared.records
@@ -270,12 +270,13 @@ class Engine(Extractor):
         ]
 
 
-def _value(attribute: Attribute, prompt: Prompt, branch: int, text: str) -> Value:
+def _value(attribute: Attribute, record: Record, prompt: Prompt, branch: int, text: str) -> Value:
     logprobs = prompt.logprobs[branch]
     return parse_value(
         attribute,
         text,
         closed=prompt.closed[branch],
+        fields=record.fields,
         num_tokens=len(logprobs),
         logprob_mean=sum(logprobs) / len(logprobs) if logprobs else None,
         logprob_min=min(logprobs, default=None),

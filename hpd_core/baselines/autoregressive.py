@@ -126,7 +126,7 @@ class AutoregressiveBaseline(Extractor):
             metrics.busy_seconds += seconds
             for item, (ids, ended) in zip(batch, answers, strict=True):
                 category = records[item.records[0]].category
-                values = self._values(schemas[category], ids, ended)
+                values = self._values(schemas[category], records[item.records[0]].fields, ids, ended)
                 # A padded batch costs each of its rows as much.
                 share = seconds / len(batch) / len(item.records)
                 for number in item.records:
@@ -175,7 +175,9 @@ class AutoregressiveBaseline(Extractor):
         ends = [stop for stop in (closed_at, None if end is None else end + 1) if stop is not None]
         return (min(ends), True) if ends else (len(row), False)
 
-    def _values(self, schema: CategorySchema, ids: list[int], ended: bool) -> dict[str, Value]:
+    def _values(
+        self, schema: CategorySchema, fields: Mapping[str, str], ids: list[int], ended: bool
+    ) -> dict[str, Value]:
         """Reads the answer line by line; an attribute that the model left out is invalid, not absent.
 
         A model that must write the keys itself rarely writes them to the letter ("shoe_type" for "Shoe type"):
@@ -198,7 +200,7 @@ class AutoregressiveBaseline(Extractor):
             raw = line[match.end() :]
             closed = ended or index < len(lines) - 1
             num_tokens = len(self._segments.encode_text([raw])[0])
-            found[name] = parse_value(attributes[name], raw, closed=closed, num_tokens=num_tokens)
+            found[name] = parse_value(attributes[name], raw, closed=closed, fields=fields, num_tokens=num_tokens)
         values = similar | literal
         return {name: values.get(name) or Value(None, (), "invalid") for name in attributes}
 

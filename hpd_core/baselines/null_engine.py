@@ -167,7 +167,13 @@ def _made_up(record: Record, attributes: Sequence[Attribute]) -> dict[str, Value
         logprob = -draw.share()
         tokens = 1 + len(raw) // 4
         answers[attribute.name] = parse_value(
-            attribute, raw, closed=True, num_tokens=tokens, logprob_mean=logprob / tokens, logprob_min=logprob
+            attribute,
+            raw,
+            closed=True,
+            fields=record.fields,
+            num_tokens=tokens,
+            logprob_mean=logprob / tokens,
+            logprob_min=logprob,
         )
     return answers
 

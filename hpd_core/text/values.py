@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hpd_core.types import Attribute, Value, is_encodable
@@ -26,6 +26,7 @@ def parse_value(
     raw: str,
     *,
     closed: bool,
+    fields: Mapping[str, str] | None = None,
     num_tokens: int = 0,
     logprob_mean: float | None = None,
     logprob_min: float | None = None,
@@ -37,6 +38,7 @@ def parse_value(
         raw: the generated text, the closing token's text included.
         closed: whether the line ended by itself; if not, it was cut at K_max. A value that was complete before
             the cut is whole; one that the cut may have shortened is "truncated".
+        fields: the record's texts, by which is decided what can be read in two ways; None where they are not known.
     """
     line = raw.split("\n", 1)[0]
     common: dict[str, Any] = {
