@@ -7,11 +7,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from hpd_core import Evidence, RecordResult, Value
+from hpd_core import ErrorCode, Evidence, RecordResult, Value
 from hpd_core.text.grounding import find_evidence
 from hpd_core.text.values import join_items
 from pipelines.job.context import DeadRow, DecodedShard, JobContext, PreparedRecord
 from pipelines.job.prepare_stage import read_originals
+from pipelines.job.unknown_categories import count_unknown
 from pipelines.store.tables import EncodedTable, encode
 
 Row = dict[str, Any]
@@ -51,6 +52,7 @@ def finish_shard(decoded: DecodedShard, job: JobContext) -> tuple[dict[str, Enco
         "dead_letters": len(dead_letters),
         "statuses": Counter(rows[0]["status"] for by_attribute in answers for rows in by_attribute.values()),
         "reasons": Counter(row.code for row in dead),
+        "unknown_categories": count_unknown(row.category for row in dead if row.code == ErrorCode.NO_SCHEMA),
         "carried": _count_carried(answered),
     }
     tables = {

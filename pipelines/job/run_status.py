@@ -9,11 +9,16 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from rich.console import Console
+from rich.markup import escape
 
+from hpd_core import ErrorCode
 from pipelines.console.progress import describe_counts, format_seconds
+from pipelines.console.terminal import printable
 from pipelines.errors import RunError, UsageError
+from pipelines.job.carryover import read_schemas
 from pipelines.job.clustering.clusters import run_shards
 from pipelines.job.run_plan import find_plan
+from pipelines.job.unknown_categories import unknown_lines
 from pipelines.store.folders import Folder
 from pipelines.store.lease import RunLease
 from pipelines.store.ledger import Ledger
@@ -37,6 +42,7 @@ class Status:
         products_per_second: over the last quarter of an hour before the last commit; None with fewer than two commits.
         seconds_left: at that pace; None if it is not known or nothing is left.
         last_commit: when the last shard was committed, in UTC.
+        without_schema: a line for each of the categories without a schema that most rows have.
     """
 
     uri: str
@@ -51,6 +57,7 @@ class Status:
     products_per_second: float | None
     seconds_left: float | None
     last_commit: datetime.datetime | None
+    without_schema: Sequence[str] = ()
 
 
 def read_status(uri: str) -> Status:
@@ -71,6 +78,7 @@ def read_status(uri: str) -> Status:
             committed = ledger.committed() if finished else committed
         totals, ends = _read_manifests(ledger, committed)
         shards = run_shards(folder, plan)
+        lines = _without_schema(folder, totals)
         tried = {} if finished else {shard: n for shard, n in ledger.num_tries().items() if shard not in committed}
     except (OSError, RunError) as error:
         raise UsageError(f"cannot read {uri}: {error}") from error
@@ -89,7 +97,15 @@ def read_status(uri: str) -> Status:
         products_per_second=pace,
         seconds_left=rows_left / pace if pace and rows_left else None,
         last_commit=ends[-1][0] if ends else None,
+        without_schema=lines,
     )
+
+
+def _without_schema(folder: Folder, totals: Totals) -> list[str]:
+    if not totals.unknown_categories:
+        return []
+    schemas = read_schemas(folder) or {}
+    return list(unknown_lines(totals.unknown_categories, totals.reasons[ErrorCode.NO_SCHEMA], schemas))
 
 
 def _read_manifests(ledger: Ledger, shards: Collection[int]) -> tuple[Totals, list[tuple[datetime.datetime, int]]]:
@@ -121,6 +137,7 @@ def print_status(console: Console, status: Status) -> None:
         + (f", {carried:,} carried over" if (carried := _carried(totals)) else ""),
         f"  values       {describe_counts(totals.statuses)}",
         f"  dead letters {describe_counts(totals.reasons)}",
+        *(f"    {escape(printable(line))}" for line in status.without_schema),
     ]
     if status.last_commit is not None:
         ago = max(0.0, time.time() - status.last_commit.timestamp())

@@ -9,6 +9,9 @@ from typing import Any, TypeVar
 
 Number = TypeVar("Number", int, float)
 
+MAX_UNKNOWN_CATEGORIES = 100
+"""Names that are kept of the categories without a schema, by shard and by run."""
+
 
 def sum_of_known(numbers: Iterable[Number | None]) -> Number | None:
     """The sum of those that are not None; None if none is known, which is not zero."""
@@ -16,10 +19,19 @@ def sum_of_known(numbers: Iterable[Number | None]) -> Number | None:
     return sum(known) if known else None
 
 
+def bounded(names: Counter[str]) -> Counter[str]:
+    """The counts, or those of the most frequent names where they have become too many: a column that holds no
+    categories may have as many names as rows."""
+    if len(names) <= 10 * MAX_UNKNOWN_CATEGORIES:
+        return names
+    return Counter(dict(names.most_common(MAX_UNKNOWN_CATEGORIES)))
+
+
 @dataclass(slots=True)
 class Totals:
-    """What became of the rows. `statuses` counts attribute values, `reasons` counts dead letters by code, `carried`
-    what was taken over from an earlier run, `metrics` sums tokens, steps, seconds and, over `priced_shards`, dollars.
+    """What became of the rows. `statuses` counts attribute values, `reasons` counts dead letters by code,
+    `unknown_categories` those of "no_schema" by the category's name (the most frequent names), `carried` what was taken
+    over from an earlier run, `metrics` sums tokens, steps, seconds and, over `priced_shards`, dollars.
     """
 
     shards: int = 0
@@ -29,6 +41,7 @@ class Totals:
     dead_letters: int = 0
     statuses: Counter[str] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
+    unknown_categories: Counter[str] = field(default_factory=Counter)
     carried: Counter[str] = field(default_factory=Counter)
     metrics: Counter[str] = field(default_factory=Counter)
 
@@ -50,6 +63,8 @@ class Totals:
         self.dead_letters += counts["dead_letters"]
         self.statuses.update(counts["statuses"])
         self.reasons.update(counts["reasons"])
+        self.unknown_categories.update(counts.get("unknown_categories", {}))
+        self.unknown_categories = bounded(self.unknown_categories)
         self.carried.update(counts.get("carried", {}))
         self.metrics.update(manifest["metrics"])
 
@@ -78,6 +93,7 @@ class Totals:
             "dead_letters": self.dead_letters,
             "statuses": dict(self.statuses),
             "reasons": dict(self.reasons),
+            "unknown_categories": dict(self.unknown_categories.most_common(MAX_UNKNOWN_CATEGORIES)),
             "carried": dict(self.carried),
             "metrics": dict(self.metrics),
         }
@@ -88,6 +104,7 @@ class Totals:
         totals = cls(data["shards"], data.get("priced_shards", 0), data["rows"], data["products"], data["dead_letters"])
         totals.statuses.update(data["statuses"])
         totals.reasons.update(data["reasons"])
+        totals.unknown_categories.update(data.get("unknown_categories", {}))
         totals.carried.update(data.get("carried", {}))
         totals.metrics.update(data["metrics"])
         return totals

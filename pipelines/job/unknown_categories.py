@@ -1,0 +1,52 @@
+"""Rows whose category has no schema, by the category's name: before a run, while it goes on, and at its end."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
+
+from hpd_core.text.near_names import near_names, quoted
+from pipelines.store.totals import MAX_UNKNOWN_CATEGORIES
+
+_MAX_LENGTH = 200  # of a name; what is longer is a text in the wrong column
+_SHOWN = 10
+
+
+def count_unknown(categories: Iterable[str | None]) -> dict[str, int]:
+    """Rows by the name for which there is no schema, of the most frequent names; a very long one is cut."""
+    counts = Counter((name or "")[:_MAX_LENGTH] for name in categories)
+    return dict(counts.most_common(MAX_UNKNOWN_CATEGORIES))
+
+
+def unknown_lines(counts: Mapping[str, int], num_rows: int, schemas: Collection[str]) -> Iterator[str]:
+    """A line for each of the most frequent names, then how many rows have others.
+
+    Args:
+        counts: rows by name; of the names that were kept.
+        num_rows: that have no schema, in all.
+    """
+    shown = Counter(counts).most_common(_SHOWN)
+    for name, rows in shown:
+        hint = near_names(schemas).hint(name)
+        yield f"no schema for category {quoted(name)} ({rows:,} {_rows(rows)})" + (f"; {hint}" if hint else "")
+    if rest := num_rows - sum(rows for _, rows in shown):
+        yield f"no schema for other categories ({rest:,} {_rows(rest)})"
+
+
+def _rows(count: int) -> str:
+    return "row" if count == 1 else "rows"
+
+
+def unknown_json(counts: Mapping[str, int], num_rows: int, schemas: Collection[str]) -> dict[str, Any]:
+    """The same for machines: the named categories, and the rows of all others."""
+    near = near_names(schemas)
+    named = [
+        {
+            "category": name,
+            "rows": rows,
+            "near": [{"category": each.name, "difference": each.difference} for each in near.find(name)],
+        }
+        for name, rows in Counter(counts).most_common()
+    ]
+    return {"categories": named, "other_rows": num_rows - sum(counts.values())}
