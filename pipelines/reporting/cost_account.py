@@ -99,8 +99,8 @@ def _engine_time(rows: Sequence[tuple[Row, float]]) -> EngineTime:
     if retry is not None:
         # While a try failed, others went on in the same engine: a second is not counted twice.
         retry = max(0.0, min(retry, billed - load - busy))
-    idle = max(0.0, billed - load - busy - (retry or 0.0))
-    return EngineTime(billed, load, busy, total("prefix_seconds"), retry, idle)
+    rest = max(0.0, billed - load - busy - (retry or 0.0))
+    return EngineTime(billed, load, busy, total("prefix_seconds"), retry, rest)
 
 
 def _money(rows: Sequence[Row], prices: Mapping[int, float], *, is_afterwards: bool) -> Money | None:
@@ -116,7 +116,7 @@ def _money(rows: Sequence[Row], prices: Mapping[int, float], *, is_afterwards: b
         useful=dollars.busy,
         load=dollars.load,
         retry=dollars.retry,
-        idle=dollars.idle,
+        rest=dollars.rest,
         usd_per_hour=dollars.billed / hours if hours else None,
         priced_afterwards=is_afterwards,
         sources=("--usd-per-hour",) if is_afterwards else tuple(sorted(sources)),

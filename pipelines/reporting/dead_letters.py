@@ -11,24 +11,37 @@ from pipelines.reporting.table_scan import CategorySums
 
 _COLUMNS = ("source_file", "source_row", "product_id", "category", "stage", "error_code", "error", "row_json")
 _MAX_EXAMPLES = 3
+_MAX_MESSAGES = 10
+# So many different ones are counted; where every row has its own there are none to show.
+_MAX_COUNTED = 1000
 _MAX_TEXT = 300
 
 
 def read_dead_letters(parts: Parts, sums: dict[str, CategorySums]) -> tuple[DeadReason, ...]:
     """The reasons, the most frequent first; `sums` gets the rows of a known category."""
     counts: Counter[tuple[str, str]] = Counter()
+    messages: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     examples: defaultdict[tuple[str, str], list[DeadExample]] = defaultdict(list)
     for part in parts.read("dead_letter", _COLUMNS):
         for row in part.to_pylist():
             reason = (row["error_code"], row["stage"])
             counts[reason] += 1
+            error = shortened(row["error"], _MAX_TEXT)
+            if error in messages[reason] or len(messages[reason]) < _MAX_COUNTED:
+                messages[reason][error] += 1
             if row["category"] is not None:
                 sums.setdefault(row["category"], CategorySums()).dead_letters += 1
             if len(examples[reason]) < _MAX_EXAMPLES:
                 place = f"{row['source_file']} row {row['source_row']}"
-                error, source = shortened(row["error"], _MAX_TEXT), shortened(row["row_json"], _MAX_TEXT)
+                source = shortened(row["row_json"], _MAX_TEXT)
                 examples[reason].append(DeadExample(place, row["product_id"], row["category"], error, source))
     return tuple(
-        DeadReason(code, stage, count, count / counts.total(), tuple(examples[code, stage]))
+        DeadReason(
+            code, stage, count, count / counts.total(), _repeated(messages[code, stage]), tuple(examples[code, stage])
+        )
         for (code, stage), count in counts.most_common()
     )
+
+
+def _repeated(messages: Counter[str]) -> tuple[tuple[str, int], ...]:
+    return tuple((message, count) for message, count in messages.most_common(_MAX_MESSAGES) if count > 1)

@@ -15,6 +15,7 @@ from typing import Any
 
 from pipelines.job.run_status import State
 from pipelines.quality.scoring import Estimate
+from pipelines.store.totals import loading_note
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +84,14 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class EngineTime:
-    """Where the engines' seconds went: billed = load + busy + retry + idle.
+    """Where the engines' seconds went: billed = load + busy + retry + rest.
 
     Attributes:
         busy: computing what was committed.
         prefix: of `busy`, the categories' prefixes; None for a run that did not count them.
         retry: in tries that failed; None for a run that did not count them.
-        idle: the rest: waiting for a shard, starting up, and what was lost when an engine died.
+        rest: waiting for a shard, starting up, and what was lost when an engine died. (The table's `idle_seconds` is
+            a part of it: engines without any shard between two.)
     """
 
     billed: float
@@ -97,20 +99,25 @@ class EngineTime:
     busy: float
     prefix: float | None
     retry: float | None
-    idle: float
+    rest: float
 
     @property
     def overhead(self) -> float:
         """All that is not work."""
         return self.billed - self.busy
 
+    @property
+    def loading_note(self) -> str:
+        """Why a product of a larger run may cost less; empty where loading is a small part."""
+        return loading_note(self.load, self.billed)
+
 
 @dataclass(frozen=True, slots=True)
 class Money:
-    """Dollars of the shards that have a price: billed = useful + load + retry + idle, each shard at its own price.
+    """Dollars of the shards that have a price: billed = useful + load + retry + rest, each shard at its own price.
 
     Attributes:
-        useful: for computing; `load`, `retry`, `idle` as in `EngineTime`.
+        useful: for computing; `load`, `retry`, `rest` as in `EngineTime`.
         priced_afterwards: the price is the reader's (`--usd-per-hour`), not the run's.
         usd_per_hour: of an engine; the mean over billed hours where engines had different prices.
         sources: where the prices are from.
@@ -121,7 +128,7 @@ class Money:
     useful: float
     load: float
     retry: float | None
-    idle: float
+    rest: float
     usd_per_hour: float | None
     priced_afterwards: bool
     sources: tuple[str, ...]
@@ -244,12 +251,17 @@ class DeadExample:
 
 @dataclass(frozen=True, slots=True)
 class DeadReason:
-    """Dead letters of one error code."""
+    """Dead letters of one error code.
+
+    Attributes:
+        messages: those that several rows have, with the number of rows; the most frequent first.
+    """
 
     code: str
     stage: str
     count: int
     share: float
+    messages: tuple[tuple[str, int], ...]
     examples: tuple[DeadExample, ...]
 
 

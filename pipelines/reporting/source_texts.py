@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 from pydantic import ValidationError
 
 from hpd_core import Record
-from pipelines.catalog.rows import field_text, parse_line
+from pipelines.catalog.cells import field_text
+from pipelines.catalog.json_lines import parse_line
 from pipelines.catalog.sharding import Piece
 from pipelines.config.extraction import InputConfig
 from pipelines.errors import UsageError

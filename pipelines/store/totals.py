@@ -19,6 +19,19 @@ def sum_of_known(numbers: Iterable[Number | None]) -> Number | None:
     return sum(known) if known else None
 
 
+_LOADING_SAID = 0.2
+
+
+def loading_note(load_seconds: float, billed_seconds: float) -> str:
+    """Says that what a product cost is largely what loading did; empty where it is not.
+
+    Loading is paid once an engine: of a small run it may be most, of a larger one it is little.
+    """
+    if load_seconds < _LOADING_SAID * billed_seconds or not billed_seconds:
+        return ""
+    return f"{load_seconds / billed_seconds:.0%} of it loading, paid once an engine however many products there are"
+
+
 def bounded(names: Counter[str]) -> Counter[str]:
     """The counts, or those of the most frequent names where they have become too many: a column that holds no
     categories may have as many names as rows."""

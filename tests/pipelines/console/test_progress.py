@@ -14,7 +14,7 @@ from pipelines.console.progress import Speed, describe_counts, format_seconds, p
 from pipelines.job.preview import preview_table
 from pipelines.store.folders import Folder
 from pipelines.store.tables import TABLES, to_table
-from pipelines.store.totals import Totals
+from pipelines.store.totals import Totals, loading_note
 from tests.pipelines.commands import wait_until
 
 
@@ -41,6 +41,19 @@ def test_totals_add_up_and_travel() -> None:
     assert totals.discrepancy(2, 9) == "9 rows were planned, 8 went in"
     totals.products -= 1
     assert totals.discrepancy(2, 8) == "8 rows went in, 6 products and 1 dead letters came out"
+
+
+@pytest.mark.parametrize(
+    ("load", "billed", "note"),
+    [
+        (45.0, 60.0, "75% of it loading, paid once an engine however many products there are"),
+        (12.0, 60.0, "20% of it loading, paid once an engine however many products there are"),
+        (11.0, 60.0, ""),
+        (0.0, 0.0, ""),
+    ],
+)
+def test_the_price_of_a_small_run_is_told_as_what_it_is(load: float, billed: float, note: str) -> None:
+    assert loading_note(load, billed) == note
 
 
 def test_time_left_is_told_from_the_pace_after_the_first_shard(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ def test_the_engines_time(facts: Facts) -> None:
     assert account is not None
     time = account.time
     assert (time.billed, time.load, time.busy, time.retry, time.prefix) == (180, 30, 105, 10, 6)
-    assert time.idle == 35
+    assert time.rest == 35
     assert time.overhead == 75
     assert account.wall_seconds == 180, "the pause is no wall time"
     assert (account.engines, account.mean_engines, account.retries) == (2, 1, 1)
@@ -96,6 +96,14 @@ def test_no_price_is_no_zero(tmp_path: Path) -> None:
     assert "$0<" not in page
 
 
+@pytest.mark.parametrize("price", [None, 3.6])
+def test_a_small_run_says_that_loading_is_most_of_its_price(tmp_path: Path, price: float | None) -> None:
+    row = metrics(0, 60, load_seconds=45.0, busy_seconds=10.0, price_per_hour=price)
+    facts = facts_of(write_run(tmp_path, [[coffee(0)]], [row]))
+    for page in (render_html(facts), render_markdown(facts)):
+        assert "75% of it loading, paid once an engine however many products there are" in page
+
+
 def test_a_price_of_zero_is_a_price(tmp_path: Path) -> None:
     run = write_run(tmp_path, [[coffee(0)]], [metrics(0, 60, busy_seconds=30.0, price_per_hour=0.0)])
     facts = facts_of(run)
@@ -121,15 +129,15 @@ def test_dollars_of_shards_with_other_prices_are_the_same_wherever_they_stand(ru
     money = facts.account.money  # type: ignore[union-attr]
     assert money is not None
     assert (money.billed, money.useful, money.load) == pytest.approx((1.26, 0.645, 0.3))
-    assert (money.retry, money.idle) == pytest.approx((0.1, 0.215))
-    assert money.useful + money.load + (money.retry or 0) + money.idle == pytest.approx(money.billed)
+    assert (money.retry, money.rest) == pytest.approx((0.1, 0.215))
+    assert money.useful + money.load + (money.retry or 0) + money.rest == pytest.approx(money.billed)
     assert money.usd_per_hour == pytest.approx(1.26 / 180 * 3600)
     # Coffee: 6 s in the dear shard; Shoes: 1 s in it, 2 s in the other.
     coffees, shoes = facts.categories
     assert coffees.usd == pytest.approx(0.645 * 6 * 36 / (6 * 36 + 36 + 2 * 3.6))
     assert coffees.usd + shoes.usd == pytest.approx(money.useful)  # type: ignore[operator]
     text, page = render_markdown(facts), page_text(facts)
-    for part in (money.billed, money.useful, money.load, money.retry, money.idle):
+    for part in (money.billed, money.useful, money.load, money.retry, money.rest):
         assert formats.usd(part) in page
         assert formats.usd(part) in text
 
@@ -157,9 +165,9 @@ def test_an_engine_that_computed_longer_than_its_bill_makes_no_negative_dollars(
     account, money = facts.account, facts.account.money  # type: ignore[union-attr]
     assert account is not None
     assert money is not None
-    assert (account.time.billed, account.time.retry, account.time.idle) == (135, 0, 0)
+    assert (account.time.billed, account.time.retry, account.time.rest) == (135, 0, 0)
     assert (money.billed, money.useful, money.overhead) == pytest.approx((0.135, 0.105, 0.03))
-    assert (money.retry, money.idle) == pytest.approx((0, 0))
+    assert (money.retry, money.rest) == pytest.approx((0, 0))
     assert money.usd_per_hour == pytest.approx(3.6)
 
 
@@ -173,11 +181,11 @@ def test_shards_at_the_same_time_are_one_wall(tmp_path: Path) -> None:
     account = facts_of(write_run(tmp_path, [[coffee(0)], [coffee(1)], [coffee(2)]], rows)).account
     assert account is not None
     assert account.wall_seconds == 110 + 30
-    assert (account.time.billed, account.time.idle, account.time.retry) == (230, 40, None)
+    assert (account.time.billed, account.time.rest, account.time.retry) == (230, 40, None)
 
 
 def test_a_failed_try_beside_other_work_is_not_counted_twice(tmp_path: Path) -> None:
     row = metrics(0, 100, busy_seconds=80.0, load_seconds=5.0, retry_seconds=50.0)
     time = facts_of(write_run(tmp_path, [[coffee(0)]], [row])).account.time  # type: ignore[union-attr]
-    assert (time.retry, time.idle) == (15, 0)
-    assert time.load + time.busy + (time.retry or 0) + time.idle == time.billed
+    assert (time.retry, time.rest) == (15, 0)
+    assert time.load + time.busy + (time.retry or 0) + time.rest == time.billed

@@ -74,10 +74,12 @@ def test_every_row_dead_lettered(tmp_path: Path) -> None:
     (reason,) = facts.dead_letters
     assert (reason.code, reason.stage, reason.count, reason.share) == ("no_schema", "prepare", 5, 1)
     assert len(reason.examples) == 3
+    assert reason.messages == (("no schema for category 'Coffee'", 5),)
     assert json.loads(reason.examples[0].row or "")["title"] == "Acme coffee 0"
     assert any("Every row is dead-lettered" in note for note in facts.notes)
     assert (facts.account.products_per_second, facts.outlook) == (0, None)  # type: ignore[union-attr]
-    assert "no_schema" in render_html(facts)
+    assert "5 × <bdi>no schema for category &#39;Coffee&#39;</bdi>" in render_html(facts)
+    assert "- 5 rows: no schema for category 'Coffee'" in render_markdown(facts)
 
 
 def test_a_run_from_before_seconds_were_counted_by_product(run: Path) -> None:
@@ -87,7 +89,7 @@ def test_a_run_from_before_seconds_were_counted_by_product(run: Path) -> None:
         pq.write_table(pq.read_table(path).drop_columns(["retry_seconds", "prefix_seconds", "bytes_read"]), path)
     facts = facts_of(run)
     assert {category.usd for category in facts.categories} == {None}
-    assert (facts.account.time.retry, facts.account.time.idle) == (None, 45)  # type: ignore[union-attr]
+    assert (facts.account.time.retry, facts.account.time.rest) == (None, 45)  # type: ignore[union-attr]
     page = render_html(facts)
     assert "did not count engine seconds by product" in page
     assert "not counted" in page
