@@ -7,15 +7,14 @@ counted.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from hpd_core.text import absence
+from hpd_core.text.json_reading import Literal, raw_decode
 from hpd_core.types import Attribute, Value, is_encodable
 
-# Placeholders by which models and data sets say "not stated" in words; they are never passed on as a value.
-_ABSENT_WORDS = frozenset({"n/a", "null"})
 _BOOLEANS = {"true": "true", "yes": "true", "false": "false", "no": "false"}
 _ITEM_SEPARATOR = "; "
 _NUMBER_ENDS = frozenset(" \t,]}")
@@ -49,14 +48,14 @@ def parse_value(
     }
     text = line.strip()
     try:
-        answer, end = _DECODER.raw_decode(text)
+        answer, end = raw_decode(text, fields, is_whole=closed)
     except (ValueError, RecursionError):
         return Value(None, (), "invalid" if closed else "truncated", **common)
-    if not closed and isinstance(answer, _Literal) and text[end : end + 1] not in _NUMBER_ENDS:
+    if not closed and isinstance(answer, Literal) and text[end : end + 1] not in _NUMBER_ENDS:
         # Quotes and brackets end a string or a list; a number at the cut might have had more digits.
         return Value(None, (), "truncated", **common)
     common["num_dropped"] = len(text[end:].strip().removeprefix(",").strip())
-    items = _items(attribute, answer)
+    items = _items(attribute, answer, fields)
     if items is None:
         return Value(None, (), "invalid", **common)
     if not items:
@@ -69,29 +68,22 @@ def join_items(items: Iterable[str]) -> str:
     return _ITEM_SEPARATOR.join(items)
 
 
-class _Literal(str):
-    """A JSON number as it was written: 1.50 stays 1.50."""
-
-
-_DECODER = json.JSONDecoder(parse_float=_Literal, parse_int=_Literal, strict=False)
-
-
-def _items(attribute: Attribute, answer: Any) -> tuple[str, ...] | None:
+def _items(attribute: Attribute, answer: Any, fields: Mapping[str, str] | None) -> tuple[str, ...] | None:
     """The answer's items; empty: absent; None: not a valid answer for this attribute."""
     if isinstance(answer, list):
         if not attribute.multiple:
             return None
-        items = [_item(attribute, member) for member in answer]
+        items = [_item(attribute, member, fields) for member in answer]
         if any(item is None for item in items):
             return None
         return tuple(dict.fromkeys(item for item in items if item))
-    item = _item(attribute, answer)
+    item = _item(attribute, answer, fields)
     if item is None:
         return None
     return (item,) if item else ()
 
 
-def _item(attribute: Attribute, answer: Any) -> str | None:
+def _item(attribute: Attribute, answer: Any, fields: Mapping[str, str] | None) -> str | None:
     """One scalar as text; "" for absent; None if it does not fit the attribute."""
     if answer is None:
         return ""
@@ -103,18 +95,18 @@ def _item(attribute: Attribute, answer: Any) -> str | None:
             return None
     else:
         return None
-    if text.casefold() in _ABSENT_WORDS:
-        return ""
     if not text:
         # An empty string is no answer: null is how the model says that there is none.
         return None
+    member = _member(text, attribute.values or ())
+    is_text = member is None and not isinstance(answer, Literal)
+    if is_text and absence.read(attribute, text, fields) is not absence.Reading.VALUE:
+        return ""
     if attribute.type == "boolean":
         return _BOOLEANS.get(text.casefold())
     if attribute.type == "number":
         return _number(text, attribute.unit)
-    if attribute.type == "enum":
-        return _member(text, attribute.values or ())
-    return str(text)
+    return member if attribute.type == "enum" else str(text)
 
 
 def _number(text: str, unit: str | None) -> str | None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hpd_core.text import absence
 from hpd_core.text.template import render_answer_line
 from hpd_core.text.values import error_value, parse_value
 from hpd_core.types import Attribute, Value
@@ -42,7 +43,7 @@ VALUES: list[tuple[Attribute, str, tuple[str, ...]]] = [
     (TEXT, ' "赤いスニーカー、軽量",\n', ("赤いスニーカー、軽量",)),
     (TEXT, ' "1e999",\n', ("1e999",)),
     (TEXT, ' "a; b",\n', ("a; b",)),
-    (TEXT, ' "none",\n', ("none",)),
+    (TEXT, r' "L\XL",' + "\n", ("L\\XL",)),
     (LENGTH, ' "12 cm",\n', ("12 cm",)),
     (NUMBER, " 42,\n", ("42",)),
     (NUMBER, " -0.50,\n", ("-0.50",)),
@@ -81,7 +82,10 @@ def test_values(attribute: Attribute, raw: str, items: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("attribute", [TEXT, NUMBER, WEIGHT, BOOLEAN, ROAST, LIST, NUMBERS, ROASTS])
-@pytest.mark.parametrize("raw", [" null,\n", "null", ' "n/a",\n', ' "N/A",\n', ' "NULL",\n', ' " n/a ",\n'])
+@pytest.mark.parametrize(
+    "raw",
+    [" null,\n", "null", *(f' "{word}",\n' for word in ("n/a", "N/A", "NULL", " n/a ", "nan", "none", "--", "k.A."))],
+)
 def test_absent_for_every_type(attribute: Attribute, raw: str) -> None:
     value = parse_value(attribute, raw, closed=True)
     assert (value.status, value.text, value.items) == ("absent", None, ())
@@ -108,7 +112,6 @@ INVALID: list[tuple[Attribute, str]] = [
     (TEXT, " NaN,\n"),
     (TEXT, " -Infinity,\n"),
     (TEXT, " nul,\n"),
-    (TEXT, r' "\x",' + "\n"),
     (TEXT, ", null\n"),
     (TEXT, " " + "[" * 100_000 + "\n"),
     (TEXT, " " + '{"a":' * 100_000 + "\n"),
@@ -116,7 +119,6 @@ INVALID: list[tuple[Attribute, str]] = [
     (NUMBER, " 1e999,\n"),
     (NUMBER, " -1e999,\n"),
     (NUMBER, " NaN,\n"),
-    (NUMBER, ' "nan",\n'),
     (NUMBER, ' "inf",\n'),
     (NUMBER, ' "12 kg",\n'),
     (NUMBER, ' "1_000",\n'),
@@ -217,9 +219,9 @@ def test_error_value_says_nothing_else() -> None:
     assert error_value() == Value(None, (), "error")
 
 
-# Words for "not stated" and text that is only space are no items; surrogates are no text.
+# Words for nothing and text that is only space are no items; surrogates are no text.
 item_texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40).filter(
-    lambda text: text == text.strip() and text.casefold() not in ("null", "n/a")
+    lambda text: text == text.strip() and absence.read(TEXT, text) is absence.Reading.VALUE
 )
 numbers = st.one_of(
     st.integers(-(10**12), 10**12), st.floats(-1e9, 1e9, allow_nan=False).map(lambda number: round(number, 4))

@@ -1,0 +1,268 @@
+"""Words for nothing: how texts, models and people write that there is no value.
+
+One rule for extraction, labelling, gold and training. Only a whole item counts, never a part of it ("Not Your Mother's"
+is a brand), and a member of an enum is a value whatever it says: who calls looks for members first.
+
+    "N/A", "not specified", "k.A.", "--"    nothing, however it is written: letters' case, accents, spaces, brackets
+    "Unknown", "NA", "None"                 one word may be a name, too: it is one where the text spells it as a name,
+                                            with the same capitals, among other words and not behind a label
+"""
+
+from __future__ import annotations
+
+import html
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping
+from enum import Enum, auto
+from functools import lru_cache
+
+from hpd_core.types import Attribute
+
+# By language: those of the sample catalog first, then others that catalogs are written in. Folded before use.
+_PHRASES: Mapping[str, str] = {
+    "programs": "null, nil, nan, none, undefined, [object Object], n/a n/a, no value",
+    "English": "nothing, unknown, unspecified, undisclosed, unavailable, undetermined, undeclared, unstated, na, n/a, "
+    "tbd, tbc, tba, t.b.d., t.b.c., t.b.a., missing value, value missing, does not apply, doesn't apply, do not apply, "
+    "don't know, I don't know, I do not know, no answer, not enough information, insufficient information, "
+    "insufficient data, information missing, information not available, data not available, no further information, "
+    "currently unknown, cannot be determined, can't be determined, could not be determined, unable to determine, "
+    "to be determined, to be confirmed, to be announced, to be defined, to be advised, as pictured, as shown, "
+    "as described, as photo, as picture, as image, as picture shown, as the picture shown, as picture shows, "
+    "as the picture shows, as in the picture, as shown in the picture",
+    "German": "unbekannt, nicht bekannt, kein, keine, keiner, keines, nichts, k.A., o.A., n.v., n.b., keine Angabe, "
+    "keine Angaben, ohne Angabe, ohne Angaben, keine Daten, keine Information, keine Informationen, keine Info, "
+    "keine Infos, kein Wert, keine Werte, kein Eintrag, fehlt, Angabe fehlt, folgt, wird nachgereicht, entfällt, "
+    "nicht angegeben, nicht spezifiziert, nicht verfügbar, nicht vorhanden, nicht zutreffend, nicht anwendbar, "
+    "nicht relevant, nicht genannt, nicht erwähnt, nicht definiert, nicht bestimmt, nicht ermittelbar, "
+    "nicht bestimmbar, nicht hinterlegt, nicht bezeichnet, nicht festgelegt, trifft nicht zu, unspezifiziert, "
+    "undefiniert, siehe Bild, siehe Bilder, siehe Foto, siehe Fotos, siehe Abbildung, siehe Beschreibung, "
+    "siehe Artikelbeschreibung, siehe Produktbeschreibung, siehe Text, siehe Titel, siehe oben, siehe unten, "
+    "siehe Details, siehe Datenblatt, s. Beschreibung, s. Bild, wie abgebildet, wie beschrieben, wie auf dem Bild, "
+    "wie auf den Bildern",
+    "Spanish": "desconocido, desconocida, se desconoce, ninguno, ninguna, nada, n/d, no especificado, "
+    "no especificada, sin especificar, no se especifica, no indicado, no indicada, no se indica, no disponible, "
+    "no aplica, no aplicable, no procede, no consta, no corresponde, sin datos, sin dato, sin información, "
+    "no hay información, no mencionado, no mencionada, no se menciona, no definido, no definida, no conocido, "
+    "por determinar, por definir, por confirmar, ver imagen, ver imágenes, ver foto, ver fotos, ver descripción, "
+    "ver detalles, ver título, según imagen, según foto, como en la foto, como en la imagen",
+    "French": "inconnu, inconnue, aucun, aucune, néant, rien, n.d., non spécifié, non spécifiée, non précisé, "
+    "non précisée, non indiqué, non indiquée, non renseigné, non renseignée, non communiqué, non communiquée, "
+    "non disponible, non applicable, sans objet, non mentionné, non mentionnée, non défini, non définie, "
+    "non déterminé, non déterminée, non connu, non connue, non concerné, non concernée, pas spécifié, pas précisé, "
+    "pas indiqué, pas disponible, pas d'information, pas d'informations, pas de données, aucune information, "
+    "aucune donnée, ne s'applique pas, à définir, à déterminer, à confirmer, à préciser, voir photo, voir photos, "
+    "voir image, voir images, voir description, voir descriptif, voir titre, voir détails, voir ci-dessous, "
+    "voir ci-dessus, comme sur la photo, selon photo",
+    "Japanese": "不明, 未定, 無し, なし, 無, 該当なし, 該当無し, 該当せず, 記載なし, 記載無し, 情報なし, 情報無し, "
+    "未記載, 未設定, 未入力, 未指定, 指定なし, 指定無し, 表記なし, 表示なし, データなし, 未確認, 非公開, 未公開, "
+    "特になし, 特に無し, 適用外, 適用なし, 対象外, わからない, わかりません, 画像参照, 写真参照, 説明参照, 説明文参照, "
+    "商品説明参照, 画像をご参照ください, 画像をご覧ください, 商品説明をご参照ください, 記載されていません, "
+    "記載がありません, 記載がない, 情報がありません, 画像の通り",
+    "Arabic": "غير معروف, غير معروفة, غير محدد, غير محددة, غير متوفر, غير متوفرة, غير متاح, غير متاحة, غير مذكور, "
+    "غير مذكورة, غير موجود, غير موجودة, لا يوجد, لا توجد, لا ينطبق, لا تنطبق, لا شيء, مجهول, مجهولة, "
+    "غير قابل للتطبيق, لا توجد معلومات, لا يوجد معلومات, انظر الصورة, انظر الوصف, راجع الوصف, كما في الصورة, "
+    "غ/م, لم يذكر, لم يحدد",
+    "Hebrew": "לא ידוע, לא ידועה, לא צוין, לא צוינה, לא צויין, לא מצוין, לא רלוונטי, לא רלוונטית, אין, אין מידע, "
+    "אין נתונים, לא זמין, לא זמינה, לא קיים, לא קיימת, לא מוגדר, לא מוגדרת, לא נמסר, לא הוגדר, לא חל, ראה תמונה, "
+    "ראו תמונה, ראה תיאור, ראו תיאור, כמו בתמונה, ל/ר",
+    "Italian": "sconosciuto, sconosciuta, nessuno, nessuna, niente, nulla, n.d., non specificato, non specificata, "
+    "non indicato, non indicata, non disponibile, non applicabile, non si applica, non noto, non nota, non definito, "
+    "non definita, non dichiarato, non dichiarata, non menzionato, non fornito, nessuna informazione, nessun dato, "
+    "da definire, da determinare, da confermare, vedi foto, vedi immagine, vedi immagini, vedi descrizione, "
+    "vedere descrizione, vedere foto, come da foto, come in foto",
+    "Portuguese": "desconhecido, desconhecida, nenhum, nenhuma, nada, n/d, não especificado, não especificada, "
+    "não informado, não informada, não indicado, não indicada, não disponível, não aplicável, não se aplica, "
+    "não consta, não definido, não definida, não mencionado, não mencionada, não identificado, sem informação, "
+    "sem informações, sem dados, sem especificação, indisponível, a definir, a confirmar, ver foto, ver imagem, "
+    "ver descrição, veja a descrição, conforme imagem, conforme foto",
+    "Dutch": "onbekend, geen, niets, n.v.t., nvt, n.b., niet opgegeven, niet gespecificeerd, niet bekend, "
+    "niet van toepassing, niet beschikbaar, niet vermeld, niet aangegeven, niet gedefinieerd, niet ingevuld, "
+    "niet genoemd, geen informatie, geen gegevens, geen opgave, geen data, nader te bepalen, zie foto, zie foto's, "
+    "zie afbeelding, zie beschrijving, zie omschrijving",
+    "Polish": "nieznany, nieznana, nieznane, brak, b.d., n.d., brak danych, brak informacji, nie dotyczy, nie podano, "
+    "nie określono, nieokreślony, nieokreślona, nieokreślone, niedostępny, niedostępne, nie wiadomo, "
+    "nie sprecyzowano, nie zdefiniowano, do ustalenia, zobacz opis, patrz opis, patrz zdjęcie, zobacz zdjęcie, "
+    "jak na zdjęciu",
+    "Swedish": "okänd, okänt, ingen, inget, inga, ej angivet, ej angiven, ej specificerad, ej specificerat, "
+    "inte angivet, inte specificerat, inte tillämpligt, ej tillämpligt, ej tillämplig, uppgift saknas, ingen uppgift, "
+    "saknas, ej tillgänglig, ej tillgängligt, inte tillgänglig, se bild, se beskrivning",
+    "Danish and Norwegian": "ukendt, ukjent, ingen, intet, ikke angivet, ikke angitt, ikke oplyst, ikke oppgitt, "
+    "ikke specificeret, ikke spesifisert, ikke relevant, ikke tilgængelig, ikke tilgjengelig, ikke aktuelt, "
+    "ikke kjent, ikke kendt, ikke anvendelig, ingen oplysninger, ingen opplysninger, mangler, se billede, se bilde, "
+    "se beskrivelse",
+    "Finnish": "tuntematon, ei tiedossa, ei määritelty, ei ilmoitettu, ei saatavilla, ei sovellettavissa, ei mitään, "
+    "ei tietoa, ei käytettävissä, katso kuva, katso kuvaus",
+    "Czech and Slovak": "neznámý, neznámá, neznáme, žádný, žádná, žádné, neuvedeno, neuvedené, neuvádí se, "
+    "nespecifikováno, nešpecifikované, neurčeno, neurčené, není k dispozici, nie je k dispozícii, nie je uvedené, "
+    "nevztahuje se, netýká se, bez údaje, bez údajov, nedefinováno, nezadáno, nezadané, viz popis, viz foto, "
+    "viz obrázek, viď popis",
+    "Russian": "неизвестно, неизвестен, неизвестна, неизвестный, не известно, нет, нет данных, нет информации, н/д, "
+    "не указано, не указан, не указана, не указаны, не определено, не определён, не применимо, неприменимо, "
+    "не задано, не задан, отсутствует, недоступно, не доступно, уточняется, см. описание, см. фото, смотри описание, "
+    "смотрите описание, смотри фото, как на фото",
+    "Ukrainian": "невідомо, невідомий, невідома, немає, немає даних, не вказано, не вказаний, не визначено, "
+    "не застосовується, відсутнє, відсутній, недоступно, див. опис, дивіться опис, як на фото",
+    "Turkish": "bilinmiyor, bilinmeyen, yok, hiçbiri, belirtilmemiş, belirtilmedi, belirsiz, mevcut değil, "
+    "uygulanamaz, geçerli değil, bilgi yok, veri yok, tanımlanmamış, resme bakın, açıklamaya bakın, "
+    "görseldeki gibi, resimdeki gibi",
+    "Greek": "άγνωστο, άγνωστος, άγνωστη, κανένα, καμία, κανένας, τίποτα, δ/υ, μη διαθέσιμο, μη διαθέσιμη, "
+    "δεν αναφέρεται, δεν διευκρινίζεται, δεν έχει οριστεί, δεν ισχύει, δεν εφαρμόζεται, δεν υπάρχει, "
+    "μη καθορισμένο, χωρίς στοιχεία, δεν υπάρχουν στοιχεία",
+    "Hungarian": "ismeretlen, nincs, nincs adat, nincs megadva, nincs információ, nem ismert, nem elérhető, "
+    "nem alkalmazható, nem meghatározott, nem vonatkozik, lásd a leírást, lásd a képet, semmi",
+    "Romanian": "necunoscut, necunoscută, niciunul, niciuna, nimic, nespecificat, nespecificată, nedefinit, "
+    "nu este specificat, nu este disponibil, indisponibil, indisponibilă, nu se aplică, nu este cazul, "
+    "fără informații, fără date, vezi descrierea, vezi poza, ca în poză",
+    "Chinese": "未知, 无, 無, 不详, 不詳, 不明, 暂无, 暫無, 暂无信息, 没有, 沒有, 不适用, 不適用, 未指定, 未注明, "
+    "未註明, 未提供, 未说明, 未說明, 未标明, 未提及, 无数据, 無資料, 无信息, 待定, 如图, 如圖, 如图所示, 如圖所示, "
+    "见图, 見圖, 见描述, 见详情, 详见描述, 详见图片",
+    "Korean": "없음, 미상, 불명, 알 수 없음, 알수없음, 해당 없음, 해당없음, 해당사항 없음, 해당 사항 없음, 미정, "
+    "정보 없음, 정보없음, 미지정, 미기재, 지정되지 않음, 명시되지 않음, 미표기, 자료 없음, 상세설명 참조, "
+    "상세 설명 참조, 상품상세 참조, 상품 상세 참조, 상세페이지 참조, 상세페이지 참고, 이미지 참조",
+}
+
+_BEHIND_NOT = (
+    "applicable|assigned|available|declared|defined|described|detailed|determined|disclosed|documented|entered|found|"
+    "given|identified|indicated|known|listed|mentioned|noted|present|provided|published|recorded|relevant|reported|"
+    "shown|specified|stated|visible"
+)
+_NOUNS = "information|info|data|details?|values?|entry|mention|indication|specifications?"
+_WHERE = "text|title|name|description|listing|product|item|source|document|record|data|page|seller|manufacturer|vendor"
+_SHOWN = (
+    "pictures?|pics?|images?|photos?|description|title|listing|details|above|below|text|specifications?|specs|chart"
+)
+_SENTENCES = re.compile(
+    rf"(?:(?:(?:it|this) )?(?:(?:is|was|are) )?not (?:(?:\w+ly|yet) )?(?:{_BEHIND_NOT})"
+    rf"|none (?:{_BEHIND_NOT})"
+    rf"|(?:there is )?no (?:{_NOUNS})"
+    rf"|no (?:(?:{_NOUNS}) )?(?:(?:is|was) )?(?:{_BEHIND_NOT})"
+    r"|(?:(?:is|was) )?(?:unknown|unspecified))"
+    rf"(?: (?:in|on|by|from|for|within) (?:(?:the|this|any) )?(?:(?:product|given|provided|item) )?(?:{_WHERE}))?"
+    r"(?: (?:yet|here))?"
+    r"|(?:(?:the|this) )?(?:product )?(?:text|title|description|listing) (?:does not|doesn't) "
+    r"(?:specify|mention|state|say|provide|indicate)(?: (?:it|this|the|a|any))?"
+    rf"|(?:please )?(?:see|refer to|check|view)(?: (?:the|our))?(?: (?:product|item|size))? (?:{_SHOWN})"
+)
+# What a spreadsheet, a database or a template leaves behind.
+_LEFT_BEHIND = re.compile(
+    r"#(?:N/A|NA|REF|VALUE|DIV/0|NAME|NULL|NUM|CALC|SPILL|GETTING_DATA)[!?]?|\\N|-?1\.#(?:IND|QNAN)"
+)
+_IN_BRACKETS = frozenset({"empty", "blank", "missing", "leer", "fehlt", "vacio", "vide"})
+
+_MAX_LENGTH = 80  # characters; no word for nothing is longer
+_OUTER = " \t\r\n\"'`´‘’‚“”„«»‹›「」『』【】〈〉《》〔〕()[]{}<>.,;:!?¿¡…·・•*_~〜|/\\#=-‐‑‒–—―−─ー。、،؛؟"
+_BRACKETS = "([{<【「『《〈"
+_BETWEEN_WORDS = re.compile(r"[\s_\-‐‑‒–—―−־]+")
+_ABBREVIATION = re.compile(r"(\w{1,2})\s*[./\\]\s*(\w{1,2})(?:\s*[./\\]\s*(\w{1,2}))?")
+_BETWEEN_PARTS = r"[,;:|()\[\]]|\.\s|\s[-–—]\s|\s(?:or|oder|ou|o)\s"
+_SEPARATORS = re.compile(_BETWEEN_PARTS, re.IGNORECASE), re.compile(rf"{_BETWEEN_PARTS}|/", re.IGNORECASE)
+_SAME_LETTERS = str.maketrans({"‘": "'", "’": "'", "`": "'", "´": "'", "ı": "i"})
+_LABELS = (":", "=", "：", "|", "\t")
+_COPULAS = frozenset({"is", "are", "was", "ist", "est", "es", "è"})
+_WORD_BEFORE = re.compile(r"(\w+) +\Z")
+_WORD_BEHIND = re.compile(r"(?:['’]s|[®™©])? +\(?(\w+)")
+
+
+class Reading(Enum):
+    """What an item says."""
+
+    VALUE = auto()
+    NOTHING = auto()
+    UNCLEAR = auto()
+    """A name or nothing: the text has it, but does not spell it as a name. As a value it is nothing."""
+
+
+def read(attribute: Attribute, item: str, fields: Mapping[str, str] | None = None) -> Reading:
+    """Whether an item that is no member of an enum is a value; `fields`: the record's texts, if they are known."""
+    if not _says_nothing(item, attribute.name):
+        return Reading.VALUE
+    name = item.strip().rstrip(".")
+    if attribute.type == "string" and fields and name.isalpha() and name[0].isupper():
+        return _as_name(name, fold(attribute.name), "\n".join(fields.values()))
+    return Reading.NOTHING
+
+
+def fold(text: str) -> str:
+    """`text` without what words for nothing are written with or without: case, accents, brackets, quotes, dots."""
+    text = unicodedata.normalize("NFKC", html.unescape(text)).translate(_SAME_LETTERS).casefold()
+    if not text.isascii():
+        letters = unicodedata.normalize("NFD", text).translate(_SAME_LETTERS)
+        text = "".join(letter for letter in letters if unicodedata.category(letter) not in ("Mn", "Cf"))
+        text = unicodedata.normalize("NFC", text)
+    text = text.strip(_OUTER)
+    if found := _ABBREVIATION.fullmatch(text):
+        return "/".join(filter(None, found.groups()))
+    return _BETWEEN_WORDS.sub(" ", text.replace(".", "")).strip()
+
+
+@lru_cache(maxsize=16384)
+def _says_nothing(item: str, attribute: str) -> bool:
+    """Whether the whole item is a word for nothing; of the attribute of this name, "unknown brand" is one, too."""
+    item = item.strip()
+    if len(item) > _MAX_LENGTH or not item:
+        return False
+    text, name = fold(item), fold(attribute)
+    if not text or _is_phrase(text) or _LEFT_BEHIND.fullmatch(item):
+        return True
+    if text == name or text in _IN_BRACKETS:
+        return item[0] in _BRACKETS
+    if name and name in text:
+        rest = fold(re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", " ", text))
+        if rest and _is_phrase(rest):
+            return True
+    # "N/A (not available)", and "unknown/not specified".
+    return any(_are_phrases(filter(None, map(fold, separators.split(item)))) for separators in _SEPARATORS)
+
+
+def _are_phrases(parts: Iterable[str]) -> bool:
+    found = list(map(_is_phrase, parts))
+    return len(found) > 1 and all(found)
+
+
+def _is_phrase(text: str) -> bool:
+    return text in _FOLDED or _SENTENCES.fullmatch(text) is not None
+
+
+_Spelling = tuple[Reading, bool]
+# "Nothing Phone (2)" makes a name of "Brand: Nothing"; "ships to NA and EU" does not make one of "Brand: NA".
+_STRONGEST: tuple[_Spelling, ...] = (
+    (Reading.VALUE, True),
+    (Reading.NOTHING, True),
+    (Reading.VALUE, False),
+    (Reading.UNCLEAR, False),
+)
+
+
+def _as_name(name: str, label: str, text: str) -> Reading:
+    """One word for nothing, with a capital, that is a name where the text spells it as one."""
+    pattern = rf"(?<!\w){re.escape(name)}(?!\w)"
+    spellings = {_spelling(text[: place.start()], text[place.end() :], label) for place in re.finditer(pattern, text)}
+    if spellings:
+        return min(spellings, key=_STRONGEST.index)[0]
+    return Reading.UNCLEAR if re.search(pattern, text, re.IGNORECASE) else Reading.NOTHING
+
+
+def _spelling(before: str, behind: str, label: str) -> _Spelling:
+    """What a word is at one place of a text, and whether that is sure."""
+    before, behind = before.rpartition("\n")[2], behind.partition("\n")[0]
+    left, right = _WORD_BEFORE.search(before), _WORD_BEHIND.match(behind)
+    is_labelled = before.rstrip(" \"'“”(").endswith(_LABELS) or f" {fold(before)}".endswith(f" {label}")
+    if is_labelled or f"{fold(behind)} ".startswith(f"{label} ") or (left and left[1].casefold() in _COPULAS):
+        return Reading.NOTHING, True
+    if right and right[1].casefold() == "of":
+        return Reading.UNCLEAR, False
+    if right and not right[1][0].islower():
+        return Reading.VALUE, True
+    if left:
+        return Reading.VALUE, False
+    return (Reading.UNCLEAR, False) if right else (Reading.NOTHING, True)
+
+
+_WITHOUT_UMLAUTS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue"})
+_FOLDED = frozenset(
+    fold(spelling)
+    for phrases in _PHRASES.values()
+    for phrase in phrases.split(", ")
+    for spelling in (phrase, phrase.translate(_WITHOUT_UMLAUTS))
+)

@@ -1,0 +1,103 @@
+"""A model's JSON, read as it was meant where it holds backslashes.
+
+A model copies `cotton\\nylon` and `L\\XL` into a string as they stand in the product's text and forgets to write the
+backslash twice. What JSON has no escape for is kept; what can be read in two ways ("\\n") is decided by the record's
+texts, word by word: the reading that stands there. Without texts, or where they have neither, it is JSON's.
+
+    text       written      read
+    a\\nb       "a\\nb"       a\\nb      the text has no line break between a and b
+    L\\XL       "L\\XL"       L\\XL      no escape of JSON
+    Levi's     "Levi\\'s"    Levi's    the text has no backslash
+    size S\\    "S\\",        S\\        the line ends, and the text has S\\
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from json.scanner import py_make_scanner  # type: ignore[attr-defined]
+from typing import Any
+
+
+class Literal(str):
+    """A JSON number as it was written: 1.50 stays 1.50."""
+
+
+_STRICT = json.JSONDecoder(parse_float=Literal, parse_int=Literal, strict=False)
+_ESCAPE = re.compile(r'\\(["\\/bfnrt]|u[0-9a-fA-F]{4})?')
+_STRING = re.compile(r'((?:[^"\\]|\\.)*)"', re.DOTALL)
+# A word with a backslash in it; what joins words is none of it, so that each is looked up by itself.
+_LETTER = r"[^\s,;/|+&()\\]"
+_WORD = re.compile(rf"{_LETTER}*(?:\\.{_LETTER}*)+", re.DOTALL)
+_NEEDLESS = re.compile(r"\\(?=[^\w\s\\])")
+_UNPRINTABLE = re.compile("[\b\f\r]")
+# A quote behind a backslash where a string may end.
+_SWALLOWED = re.compile(r'\\"(?=\s*(?:[,\]}]|\Z))')
+
+
+def raw_decode(text: str, fields: Mapping[str, str] | None, *, is_whole: bool) -> tuple[Any, int]:
+    """The first JSON value of `text` and where it ends; numbers are `Literal`s.
+
+    Args:
+        text: begins with the value.
+        fields: the record's texts; None where they are not known.
+        is_whole: False for a text that was cut: what ends with it may have had more.
+
+    Raises:
+        ValueError: there is none.
+        RecursionError: it is nested too deeply.
+    """
+    if "\\" not in text:
+        return _STRICT.raw_decode(text)
+    document = "\n".join((fields or {}).values()).casefold()
+    try:
+        return _Decoder(document).raw_decode(text)
+    except ValueError:
+        if not document or not is_whole:
+            raise
+    return _Decoder(document, ends_at_swallowed=True).raw_decode(text)
+
+
+class _Decoder(json.JSONDecoder):
+    """Reads strings by the record's text."""
+
+    def __init__(self, document: str, *, ends_at_swallowed: bool = False) -> None:
+        super().__init__(parse_float=Literal, parse_int=Literal, strict=False)
+        self._document = document
+        self._ends_at_swallowed = ends_at_swallowed
+        self.parse_string = self._read_string
+        self.scan_once = py_make_scanner(self)
+
+    def _read_string(self, text: str, start: int, strict: bool = True) -> tuple[str, int]:
+        """The string whose opening quote stands before `start`, and where it ends."""
+        for place in _SWALLOWED.finditer(text, start) if self._ends_at_swallowed else ():
+            for end in ("\\", '"'):
+                string = self._read_body(text[start : place.start()]) + end
+                if self._is_in_document(string.split()[-1]):
+                    return string, place.end()
+        found = _STRING.match(text, start)
+        if found is None:
+            raise json.JSONDecodeError("Unterminated string", text, start - 1)
+        return self._read_body(found[1]), found.end()
+
+    def _read_body(self, body: str) -> str:
+        return _WORD.sub(lambda word: self._read_word(word[0]), body)
+
+    def _read_word(self, word: str) -> str:
+        meant: str = json.loads('"' + _ESCAPE.sub(_keep_unknown, word) + '"', strict=False)
+        plain = word.replace('\\"', '"')
+        for reading in (word, plain, meant, _NEEDLESS.sub("", meant)):
+            if self._is_in_document(reading):
+                return reading
+        if self._document and _UNPRINTABLE.search(meant):
+            return plain
+        return meant.replace("\\'", "'")
+
+    def _is_in_document(self, text: str) -> bool:
+        return text.strip(".:!?").casefold() in self._document
+
+
+def _keep_unknown(escape: re.Match[str]) -> str:
+    """An escape of JSON's as it is; another backslash stands for itself."""
+    return escape[0] if escape[1] else "\\\\"
