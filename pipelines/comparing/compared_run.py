@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from hpd_core import CategorySchema
 from pipelines.errors import RunError, UsageError
-from pipelines.job.carryover import read_schemas
 from pipelines.reporting.part_reader import Parts
 from pipelines.reporting.run_folder import OpenedRun, open_run
+from pipelines.store.asked_schemas import read_schemas
 from pipelines.store.folders import Folder
 from pipelines.store.ledger import Ledger
 from pipelines.store.totals import Totals

@@ -11,7 +11,6 @@ attributes that stayed as they were keep their answers and the others are decode
 from __future__ import annotations
 
 import fnmatch
-import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,17 +21,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import ValidationError
 
-from hpd_core import Attribute, CategorySchema
+from hpd_core import CategorySchema
 from pipelines.config.extraction import JobConfig, result_config
 from pipelines.errors import UsageError
 from pipelines.job.run_plan import Plan, differences, find_finished
+from pipelines.store.asked_schemas import SCHEMAS_NAME, read_schemas
 from pipelines.store.folders import Folder, map_requests
 from pipelines.store.ledger import ENGINE_IDENTITY, Ledger
 from pipelines.store.tables import read_part
 
-SCHEMAS_NAME = "_schemas.json"
 Row = Mapping[str, Any]
 AttributeRows = dict[str, list[Row]]
 
@@ -139,31 +137,6 @@ def _manifest(folder: Folder) -> dict[str, Any] | None:
 def has_wildcard(path: str) -> bool:
     """Whether `path` stands for several."""
     return any(sign in path for sign in "*?[")
-
-
-def store_schemas(folder: Folder, schemas: Mapping[str, CategorySchema]) -> None:
-    """Keeps what a run asked for, for those who take its answers over."""
-    content = {
-        category: [attribute.model_dump(mode="json", exclude_defaults=True) for attribute in schema.attributes]
-        for category, schema in schemas.items()
-    }
-    folder.create(SCHEMAS_NAME, json.dumps(content, ensure_ascii=False).encode())
-
-
-def read_schemas(folder: Folder) -> dict[str, CategorySchema] | None:
-    """What the run in the folder asked for; None if it does not say."""
-    content = folder.read_json(SCHEMAS_NAME)
-    if content is None:
-        return None
-    try:
-        return {
-            category: CategorySchema(
-                category=category, attributes=tuple(Attribute.model_validate(each) for each in attributes)
-            )
-            for category, attributes in content.items()
-        }
-    except ValidationError as error:
-        raise UsageError(f"{folder.describe(SCHEMAS_NAME)} is of another version of this project: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,11 +19,11 @@ from pipelines.config.extraction import JobConfig
 from pipelines.console.progress import show_progress
 from pipelines.errors import RunError, UsageError
 from pipelines.job.base_changes import Changes, find_changes
-from pipelines.job.carryover import store_schemas
 from pipelines.job.clustering.clusters import Clusters
 from pipelines.job.preflight import PlannedJob
 from pipelines.job.rounds import decode_pending
 from pipelines.job.run_plan import PLAN_NAME, Plan, check_resume, find_plan
+from pipelines.store.asked_schemas import store_schemas
 from pipelines.store.lease import RunLease
 from pipelines.store.ledger import CLUSTERS_NAME, Ledger
 from pipelines.store.totals import Totals

@@ -15,10 +15,10 @@ from hpd_core import ErrorCode
 from pipelines.console.progress import describe_counts, format_seconds
 from pipelines.console.terminal import printable
 from pipelines.errors import RunError, UsageError
-from pipelines.job.carryover import read_schemas
 from pipelines.job.clustering.clusters import run_shards
 from pipelines.job.run_plan import find_plan
 from pipelines.job.unknown_categories import unknown_lines
+from pipelines.store.asked_schemas import read_schemas
 from pipelines.store.folders import Folder
 from pipelines.store.lease import RunLease
 from pipelines.store.ledger import Ledger

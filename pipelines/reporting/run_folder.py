@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipelines.errors import RunError, UsageError
-from pipelines.job.carryover import SCHEMAS_NAME
 from pipelines.job.run_plan import Plan, find_plan
 from pipelines.job.run_status import Status, read_status
 from pipelines.reporting.part_reader import Parts
 from pipelines.reporting.table_scan import Pairs
+from pipelines.store.asked_schemas import SCHEMAS_NAME
 from pipelines.store.folders import Folder
 from pipelines.store.ledger import Ledger
 

@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 
 from hpd_core import Attribute, CategorySchema, Record
 from pipelines.catalog.sharding import Piece, Shard
-from pipelines.job.carryover import store_schemas
 from pipelines.job.prepare_stage import input_hash
 from pipelines.job.run_plan import PLAN_NAME, Plan, PlannedFile
+from pipelines.store.asked_schemas import store_schemas
 from pipelines.store.folders import Folder
 from pipelines.store.tables import to_table
 
