@@ -69,9 +69,9 @@ def _run(
 
     job = plan_job(load_config(JobConfig, config, changes), limit)
     if dry_run:
-        categories = count_categories(job.plan, job.config.input)
-        summary.print_plan(console, job, categories)
-        answer, code = summary.plan_json(job, categories), EXIT_CLEAN
+        counts = count_categories(job.plan, job.config.input, job.schemas)
+        summary.print_plan(console, job, counts)
+        answer, code = summary.plan_json(job, counts), EXIT_CLEAN
     else:
         code, answer = run_and_tell(job, console, show=show)
     if as_json:

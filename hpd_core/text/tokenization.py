@@ -84,13 +84,12 @@ class SegmentTokenizer:
         if self._control_pattern is None:
             return [text]
         parts: list[str] = []
-        rest = text
-        while match := self._control_pattern.search(rest):
-            cut = match.start() + 1
-            parts.append(rest[:cut])
-            rest = rest[cut:]
-        if rest:
-            parts.append(rest)
+        start = 0
+        while match := self._control_pattern.search(text, start):
+            parts.append(text[start : match.start() + 1])
+            start = match.start() + 1
+        if start < len(text):
+            parts.append(text[start:])
         return parts
 
     def decode(self, sequences: Sequence[Sequence[int]]) -> list[str]:

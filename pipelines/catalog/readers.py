@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -9,16 +10,21 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.catalog.rows import RowRefusal, parse_line, row_json
+from pipelines.catalog.json_lines import parse_line
+from pipelines.catalog.parquet_rows import to_rows
+from pipelines.catalog.rows import RowRefusal, row_json
 from pipelines.catalog.sharding import Piece
 from pipelines.errors import RunError
 from pipelines.store.folders import open_filesystem
+
+logger = logging.getLogger(__name__)
 
 _BATCH_ROWS = 4096
 
 
 class SourceRow(NamedTuple):
-    """A row as it was read; `values` is None, with the `problem`, where no row could be read.
+    """A row as it was read; `values` is None, with the `problem`, where no row could be read. A cell that could not
+    be read is a `CellError` among them.
 
     `raw` is the line itself and `byte_start` where it stands in the file, for JSONL only.
     """
@@ -97,7 +103,11 @@ def original_rows(
         if row.raw is not None:
             found[row.number] = row.raw.decode("utf-8", errors="replace").strip()
         elif row.values is not None:
-            found[row.number] = row_json(row.values)
+            try:
+                found[row.number] = row_json(row.values)
+            except Exception:
+                # The reason of the dead letter is worth more than its text.
+                logger.exception("a row could not be written as JSON")
     return found
 
 
@@ -141,34 +151,22 @@ def _read_row_group(
         for batch in parquet.iter_batches(_BATCH_ROWS, row_groups=[group], columns=columns):
             first, last = max(piece.start - number, 0), min(piece.stop - number, batch.num_rows)
             if first < last:
-                yield from _to_rows(batch.slice(first, last - first), number + first)
+                rows = to_rows(batch.slice(first, last - first), columns)
+                yield from (SourceRow(number + first + offset, values) for offset, values in enumerate(rows))
             number += batch.num_rows
             if number >= piece.stop:
                 return
-    except (OSError, pa.ArrowException) as error:
+    except MemoryError:
+        raise
+    except Exception as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # the file system's trouble, not the data's
+        if not isinstance(error, (OSError, pa.ArrowException)):
+            logger.exception("a row group could not be read")
         # Damaged data stays damaged: what could not be read is lost for this run, and accounted for.
         refusal = RowRefusal("unreadable", f"the file is damaged in row group {group}: {error}")
         for unread in range(max(number, piece.start), min(stop, piece.stop)):
             yield SourceRow(unread, None, refusal)
-
-
-def _to_rows(batch: pa.RecordBatch, first: int) -> Iterator[SourceRow]:
-    try:
-        rows = batch.to_pylist()
-    except (ValueError, OverflowError):
-        # Some value is none that Python can hold: text that is not UTF-8, a date after the year 9999.
-        yield from (_to_row(batch.slice(offset, 1), first + offset) for offset in range(batch.num_rows))
-        return
-    yield from (SourceRow(first + offset, values) for offset, values in enumerate(rows))
-
-
-def _to_row(batch: pa.RecordBatch, number: int) -> SourceRow:
-    try:
-        return SourceRow(number, batch.to_pylist()[0])
-    except (ValueError, OverflowError) as error:
-        return SourceRow(number, None, RowRefusal("unreadable", f"a value cannot be read: {error}"))
 
 
 def _read_jsonl(filesystem: Any, path: str, piece: Piece, on_read: Callable[[int], None]) -> Iterator[SourceRow]:

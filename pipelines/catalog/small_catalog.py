@@ -8,7 +8,7 @@ from typing import NamedTuple
 from hpd_core import CategorySchema, Record
 from pipelines.catalog.input_files import scan_sources
 from pipelines.catalog.readers import read_piece
-from pipelines.catalog.rows import RowRefusal, default_id, to_record
+from pipelines.catalog.rows import RowRefusal, default_id, row_id, to_record
 from pipelines.catalog.sharding import Piece
 from pipelines.config.extraction import InputConfig
 
@@ -32,14 +32,14 @@ def read_records(config: InputConfig, schemas: Mapping[str, CategorySchema]) -> 
 
     Raises `UsageError` or `RunError` for a file that cannot be read.
     """
-    for index, source in enumerate(scan_sources(config)):
+    for index, source in enumerate(scan_sources(config).files):
         # A Parquet file's segments are row groups, a JSONL file's its lines, blank ones included.
         stop = source.num_rows if source.format == "parquet" else len(source.segments)
         piece = Piece(index, 0, stop, source.num_rows, 0, source.size)
         for row in read_piece(source.name, source.format, piece, config.columns, anonymous=config.anonymous):
             own_id = default_id(source.name, row.number)
-            found = own_id if config.id is None else (row.values or {}).get(config.id)
+            found = own_id if config.id is None else row_id(row.values or {}, config)
             record: Record | RowRefusal = row.problem or RowRefusal("unreadable", "the row could not be read")
             if row.values is not None:
                 record = to_record(row.values, own_id, config, schemas)
-            yield CatalogRow(row.number, None if found is None else str(found), record)
+            yield CatalogRow(row.number, found, record)

@@ -20,8 +20,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from rich.console import Console
 
+from pipelines.catalog.cells import field_text
 from pipelines.catalog.readers import pick_rows
-from pipelines.catalog.rows import field_text, row_json
+from pipelines.catalog.rows import row_id, row_json
 from pipelines.catalog.sharding import Piece, Shard
 from pipelines.config.extraction import CostConfig, InputConfig, JobConfig
 from pipelines.costing.pilot_rows import Draw
@@ -119,6 +120,8 @@ def _sample_lines(draw: Draw, job: PlannedJob) -> list[bytes]:
         for read in picked:
             if read.values is not None:
                 values = {name: _plain(read.values.get(name), config) for name in config.columns}
+                if config.id is not None:
+                    values[config.id] = row_id(read.values, config)
                 found[piece.file, read.number] = row_json(values).encode()
     missing = [row for row in draw.rows if (row.file, row.row) not in found]
     if missing:
@@ -129,10 +132,8 @@ def _sample_lines(draw: Draw, job: PlannedJob) -> list[bytes]:
 
 def _plain(value: Any, config: InputConfig) -> Any:
     """A cell as JSON can say it, so that the same text comes out."""
-    if isinstance(value, (str, int, float)) or value is None:
-        return value
     if isinstance(value, list):
-        return [_plain(item, config) for item in value]
+        return [field_text(item, config.list_separator) for item in value]
     return field_text(value, config.list_separator)
 
 

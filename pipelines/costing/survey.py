@@ -15,11 +15,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from hpd_core import Record
+from hpd_core import ErrorCode, Record
 from pipelines.catalog.readers import SourceRow, read_piece
-from pipelines.catalog.rows import RowRefusal, to_record
+from pipelines.catalog.rows import RowRefusal, row_category, to_record
 from pipelines.catalog.sharding import Piece
 from pipelines.job.preflight import PlannedJob
+from pipelines.job.unknown_categories import count_unknown
+from pipelines.store.totals import bounded
 
 # Rows between two calls of `on_progress`.
 _CHUNK = 10_000
@@ -57,10 +59,12 @@ class CellCount:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """A counted catalog. `dead`: rows that will be dead-lettered before they reach an engine, by reason."""
+    """A counted catalog. `dead`: rows that will be dead-lettered before they reach an engine, by reason;
+    `unknown_categories`: those without a schema, by the category's name (the most frequent names)."""
 
     cells: Mapping[Cell, CellCount]
     dead: Counter[str]
+    unknown_categories: Counter[str] = field(default_factory=Counter)
 
     @property
     def num_rows(self) -> int:
@@ -81,6 +85,7 @@ def survey_catalog(
     """
     cells: dict[Cell, CellCount] = defaultdict(CellCount)
     dead: Counter[str] = Counter()
+    unknown: Counter[str] = Counter()
     for count, (file, row) in enumerate(_rows(job), start=1):
         record = _to_record(row, job)
         if isinstance(record, Record):
@@ -95,11 +100,14 @@ def survey_catalog(
                 _prune(cell, limit)
         else:
             dead[record.code] += 1
+            if record.code == ErrorCode.NO_SCHEMA and row.values is not None:
+                unknown.update(count_unknown([row_category(row.values, job.config.input)]))
+                unknown = bounded(unknown)
         if count % _CHUNK == 0:
             on_progress(count)
     for cell in cells.values():
         _prune(cell, keep)
-    return Survey(dict(cells), dead)
+    return Survey(dict(cells), dead, unknown)
 
 
 def band(text_bytes: int) -> int:

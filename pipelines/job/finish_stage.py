@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import logging
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -10,10 +11,14 @@ from typing import Any
 from hpd_core import ErrorCode, Evidence, RecordResult, Value
 from hpd_core.text.grounding import find_evidence
 from hpd_core.text.values import join_items
+from pipelines.catalog.cells import described
+from pipelines.catalog.shown_text import Places, original_places
 from pipelines.job.context import DeadRow, DecodedShard, JobContext, PreparedRecord
 from pipelines.job.prepare_stage import read_originals
 from pipelines.job.unknown_categories import count_unknown
 from pipelines.store.tables import EncodedTable, encode
+
+logger = logging.getLogger(__name__)
 
 Row = dict[str, Any]
 
@@ -31,8 +36,19 @@ def finish_shard(decoded: DecodedShard, job: JobContext) -> tuple[dict[str, Enco
     Raises `RunError` if there are dead rows and their file cannot be read.
     """
     started = datetime.datetime.now(datetime.UTC)
-    answered, dead = _split(decoded)
-    answers = [_answers(record, result, decoded, job) for record, result in answered]
+    candidates, dead = _split(decoded)
+    answered, answers = [], []
+    for record, result in candidates:
+        try:
+            answers.append(_answers(record, result, decoded, job))
+            answered.append((record, result))
+        except MemoryError:
+            raise
+        except Exception as error:
+            # Nobody knows of such a record. It is no reason for the others not to be written.
+            logger.exception("answers could not be written")
+            dead.append(_dead(record, ErrorCode.ENGINE, f"its answers cannot be written: {described(error)}"))
+    dead.sort(key=lambda row: (row.file, row.row))
     attributes = [row for by_attribute in answers for rows in by_attribute.values() for row in rows]
     products = [
         _product_row(record, result, rows, decoded, job)
@@ -86,7 +102,7 @@ def _split(decoded: DecodedShard) -> tuple[list[tuple[PreparedRecord, RecordResu
         else:
             dead.append(_dead(record, str(result.error_code or "engine"), result.error))
     answered.sort(key=lambda pair: (pair[0].file, pair[0].row))
-    return answered, sorted(dead, key=lambda row: (row.file, row.row))
+    return answered, dead
 
 
 def _dead(record: PreparedRecord, code: str, message: str) -> DeadRow:
@@ -130,7 +146,8 @@ def _answers(
     """The rows of the attribute table by attribute, in the schema's order; each attribute has at least one."""
     schema, provenance = job.schemas[record.record.category], _provenance(record, decoded, job)
     values = {} if result is None else result.values
-    evidence = {} if result is None else find_evidence(record.record, schema, result)
+    evidence: Places = {} if result is None else find_evidence(record.record, schema, result)
+    evidence = original_places(record.record, evidence, job.config.input.html)
     return {
         name: list(_decoded_rows(name, values[name], evidence.get(name, ()), provenance))
         if name in values

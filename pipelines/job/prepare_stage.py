@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hpd_core import EngineConfig, Record
-from hpd_core.types import content_hash, is_encodable
+from hpd_core.types import content_hash
+from pipelines.catalog.cells import described
 from pipelines.catalog.readers import SourceRow, original_rows, read_piece
-from pipelines.catalog.rows import RowRefusal, default_id, to_record
+from pipelines.catalog.rows import RowRefusal, default_id, row_category, row_id, to_record
 from pipelines.catalog.sharding import Piece, Shard
+from pipelines.catalog.shown_text import MarkedUpRecord
 from pipelines.console.json_logs import about
 from pipelines.errors import RunError
 from pipelines.job.carryover import CarryOver
@@ -49,10 +51,32 @@ def prepare_shard(shard: Shard, job: JobContext) -> PreparedShard:
         records = [each for each in records if each.wanted(job.schemas[each.record.category])]
     # Stable, so rows of one category stay in the catalog's order: the engine shares their prefix.
     records.sort(key=lambda prepared: prepared.record.category)
-    document_ids = tokenizer.encode([prepared.record for prepared in records])
+    records, document_ids, not_tokenized = _tokenize(records, tokenizer)
+    dead += not_tokenized
     seconds = time.perf_counter() - started
     logger.info("prepared", extra=about(shard.id, records=len(records), dead=len(dead), seconds=seconds))
     return PreparedShard(shard, records, document_ids, answered, dead, sources, seconds, sum(sizes))
+
+
+def _tokenize(
+    records: list[PreparedRecord], tokenizer: DocumentTokenizer
+) -> tuple[list[PreparedRecord], list[list[int]], list[DeadRow]]:
+    """The records with the ids of their documents, and those whose text the tokenizer does not take."""
+    try:
+        return records, tokenizer.encode([prepared.record for prepared in records]), []
+    except MemoryError:
+        raise
+    except Exception:
+        logger.exception("a text could not be tokenized")
+    kept, document_ids, dead = [], [], []
+    for prepared in records:
+        try:
+            document_ids += tokenizer.encode([prepared.record])
+            kept.append(prepared)
+        except Exception as error:
+            record, refusal = prepared.record, RowRefusal("unreadable", f"it cannot be tokenized: {described(error)}")
+            dead.append(_refuse(prepared.file, prepared.row, refusal, record.id, record.category))
+    return kept, document_ids, dead
 
 
 def read_catalog(
@@ -66,8 +90,7 @@ def read_catalog(
 
 def read_originals(piece: Piece, dead: Iterable[DeadRow], job: JobContext) -> dict[int, str]:
     """Those of the refused rows that lie in the piece, whole, as JSON; by number. Raises as `read_piece`."""
-    # What could not be read has no text.
-    wanted = {row.row for row in dead if row.code != "unreadable" and piece.start <= row.row < piece.stop}
+    wanted = {row.row for row in dead if piece.start <= row.row < piece.stop}
     if not wanted:
         return {}
     source = job.files[piece.file]
@@ -99,8 +122,14 @@ def _carry_over(records: Sequence[PreparedRecord], earlier: CarryOver) -> list[P
 
 
 def input_hash(record: Record) -> str:
-    """Equal for records that the model sees alike: their category and their fields, in order."""
-    return content_hash([record.category, list(record.fields.items())])
+    """Equal for records that the model sees alike: their category and their fields, in order.
+
+    Of HTML, and alike in the catalog: an answer's places are places there.
+    """
+    read = [record.category, list(record.fields.items())]
+    if isinstance(record, MarkedUpRecord):
+        read.append(list(record.originals.items()))
+    return content_hash(read)
 
 
 def _take(row: SourceRow, file: int, job: JobContext) -> PreparedRecord | DeadRow:
@@ -110,14 +139,7 @@ def _take(row: SourceRow, file: int, job: JobContext) -> PreparedRecord | DeadRo
     record = to_record(row.values, default_id(job.files[file].name, row.number), config, job.schemas)
     if isinstance(record, Record):
         return PreparedRecord(file, row.number, record, input_hash(record))
-    product_id, category = row.values.get(config.id or ""), row.values.get(config.category)
-    return _refuse(
-        file,
-        row.number,
-        record,
-        product_id=None if product_id is None or not is_encodable(str(product_id)) else str(product_id),
-        category=category if isinstance(category, str) and is_encodable(category) else None,
-    )
+    return _refuse(file, row.number, record, row_id(row.values, config), row_category(row.values, config))
 
 
 def _refuse(

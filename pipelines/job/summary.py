@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 
+from hpd_core import ErrorCode
+from hpd_core.text.near_names import near_names
 from pipelines.console.exit_codes import EXIT_CLEAN, EXIT_INCOMPLETE
 from pipelines.console.progress import describe_counts, format_seconds
-from pipelines.console.terminal import printable
+from pipelines.console.terminal import print_notes, printable
 from pipelines.job.base_changes import Changes
 from pipelines.job.carryover import EarlierRun
+from pipelines.job.category_counts import CatalogCounts
 from pipelines.job.driver import Outcome
 from pipelines.job.preflight import PlannedJob
+from pipelines.job.unknown_categories import unknown_json, unknown_lines
 from pipelines.store.tables import TABLES
-from pipelines.store.totals import Totals
+from pipelines.store.totals import MAX_UNKNOWN_CATEGORIES, Totals, loading_note
+
+_UNKNOWN_SHOWN = 20
 
 
 def exit_code(outcome: Outcome, max_dead_letter_share: float) -> int:
@@ -42,14 +50,15 @@ def print_outcome(console: Console, job: PlannedJob, outcome: Outcome) -> None:
     )
     console.print(f"  values       {describe_counts(totals.statuses)}", highlight=False)
     console.print(f"  dead letters {describe_counts(totals.reasons)}", highlight=False)
+    for line in unknown_lines(totals.unknown_categories, totals.reasons[ErrorCode.NO_SCHEMA], job.schemas):
+        console.print(f"    {printable(line)}", highlight=False, markup=False, soft_wrap=True)
     if totals.priced_shards:
         console.print(f"  cost         {_describe_cost(totals)}", highlight=False, soft_wrap=True)
     if outcome.changes is not None:
         _print_changes(console, outcome.changes)
     for table in TABLES:
         console.print(f"  {table:12} {job.output.describe(table)}/*.parquet", highlight=False, soft_wrap=True)
-    for note in outcome.notes:
-        console.print(f"[bold yellow]Note:[/] {escape(note)}", highlight=False, soft_wrap=True)
+    print_notes(console, outcome.notes)
     if outcome.discrepancy is not None:
         console.print(f"[bold red]The counts do not add up:[/] {outcome.discrepancy}", highlight=False)
     elif totals.dead_letter_share > allowed:
@@ -65,6 +74,8 @@ def _describe_cost(totals: Totals) -> str:
     text = f"${billed:,.2f} for the engines, ${useful:,.2f} of it computing"
     if totals.products:
         text += f"; ${billed / totals.products * 1000:,.3f} per 1,000 products"
+        if note := loading_note(totals.metrics["load_seconds"], totals.metrics["billed_seconds"]):
+            text += f" ({note})"
     if totals.priced_shards < totals.shards:
         text += f" (only {totals.priced_shards:,} of {totals.shards:,} shards have a price)"
     return text
@@ -97,26 +108,55 @@ def outcome_json(job: PlannedJob, outcome: Outcome, code: int) -> dict[str, Any]
         "products_per_second": outcome.products_per_second,
         "discrepancy": outcome.discrepancy,
         "notes": list(outcome.notes),
+        "left_out": job.left_out.to_dict(),
         "changes": outcome.changes.to_dict() if outcome.changes is not None else None,
         **outcome.totals.to_dict(),
+        "no_schema": unknown_json(
+            outcome.totals.unknown_categories, outcome.totals.reasons[ErrorCode.NO_SCHEMA], job.schemas
+        ),
     }
 
 
-def print_plan(console: Console, job: PlannedJob, categories: dict[str, int]) -> None:
+def print_plan(console: Console, job: PlannedJob, counts: CatalogCounts) -> None:
     """What a run would do."""
-    plan = job.plan
+    plan, categories = job.plan, counts.categories
     console.print(f"Plan of run {plan.run_id} ({'new' if job.is_new else 'stored'}); nothing was started.")
-    for label, value in plan_json(job, categories).items():
+    for label, value in plan_json(job, counts).items():
         if isinstance(value, int):
             console.print(f"  {label.replace('_', ' '):17} {value:,}", highlight=False)
+    if job.left_out.files:
+        left_out = printable(f"{len(job.left_out.files):,}: {job.left_out}")
+        console.print(f"  left out          {left_out}", highlight=False, markup=False, soft_wrap=True)
     console.print(f"  output            {job.output.uri}", highlight=False, soft_wrap=True)
     if job.earlier is not None:
         console.print(f"  base              {_describe_base(job, job.earlier)}", highlight=False, soft_wrap=True)
     width = max((len(name) for name in categories), default=0)
+    num_unknown = 0
     for name, count in sorted(categories.items(), key=lambda item: (-item[1], item[0])):
         schema = job.schemas.get(name)
-        note = f"{len(schema.attributes)} attributes" if schema else "no schema: will be dead-lettered"
-        console.print(f"    {printable(name) or '(none)':{width}}  {count:>9,}  {note}", highlight=False, markup=False)
+        num_unknown += schema is None
+        if schema is not None or num_unknown <= _UNKNOWN_SHOWN:
+            note = _describe_missing(name, job) if schema is None else f"{len(schema.attributes)} attributes"
+            place = f"    {printable(name) or '(none)':{width}}  {count:>9,}"
+            console.print(f"{place}  {note}", highlight=False, markup=False, soft_wrap=True)
+    if num_unknown > _UNKNOWN_SHOWN:
+        rest = num_unknown - _UNKNOWN_SHOWN
+        console.print(f"    and {rest:,} more without a schema: will be dead-lettered", highlight=False)
+    for reason, count in counts.dead.most_common():
+        rows = "1 row" if count == 1 else f"{count:,} rows"
+        console.print(
+            f"    {rows} will be dead-lettered ({reason}): {printable(counts.examples[reason])}",
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+        )
+    # The others are in the counts.
+    print_notes(console, job.left_out.warnings())
+
+
+def _describe_missing(name: str, job: PlannedJob) -> str:
+    hint = near_names(job.schemas).hint(name)
+    return "no schema: will be dead-lettered" + (f"; {printable(hint)}" if hint else "")
 
 
 def _describe_base(job: PlannedJob, earlier: EarlierRun) -> str:
@@ -129,13 +169,24 @@ def _describe_base(job: PlannedJob, earlier: EarlierRun) -> str:
     return f"run {earlier.plan.run_id}; {unchanged} of {num_attributes} attributes are unchanged"
 
 
-def plan_json(job: PlannedJob, categories: dict[str, int]) -> dict[str, Any]:
+def plan_json(job: PlannedJob, counts: CatalogCounts) -> dict[str, Any]:
     """The plan for machines."""
+    categories = counts.categories
     return {
         "files": len(job.plan.files),
         "rows": job.plan.num_rows,
         "categories": len(categories),
         "shards": len(job.plan.shards),
         "estimated_tokens": job.plan.estimated_tokens,
-        "rows_by_category": categories,
+        "left_out": job.left_out.to_dict(),
+        "rows_by_category": dict(categories),
+        "dead_letters": {
+            reason: {"rows": rows, "example": counts.examples[reason]} for reason, rows in counts.dead.items()
+        },
+        "no_schema": _unknown_in_plan(job, categories),
     }
+
+
+def _unknown_in_plan(job: PlannedJob, categories: Mapping[str, int]) -> dict[str, Any]:
+    unknown = Counter({name: rows for name, rows in categories.items() if name and name not in job.schemas})
+    return unknown_json(dict(unknown.most_common(MAX_UNKNOWN_CATEGORIES)), unknown.total(), job.schemas)

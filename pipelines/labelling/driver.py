@@ -13,8 +13,9 @@ from rich.console import Console
 
 from hpd_core import CategorySchema, Record
 from pipelines.catalog.input_files import SourceFile, scan_sources
-from pipelines.catalog.rows import RowRefusal, default_id, to_record
+from pipelines.catalog.rows import RowRefusal, default_id, row_category, row_id, to_record
 from pipelines.config.labelling import LabelConfig, OpenAITeacherConfig
+from pipelines.console.terminal import print_notes
 from pipelines.errors import RunError, UsageError
 from pipelines.labelling.chosen_rows import ChosenRows
 from pipelines.labelling.label_files import LabelFiles, LabelTotals, RowKey
@@ -35,14 +36,16 @@ def run_labelling(
     if limit is not None and config.sample is not None:
         raise UsageError("--limit takes the first rows and 'sample' draws some: give one of the two")
     schemas = load_schemas(config.schemas)
-    files = scan_sources(config.input)
+    sources = scan_sources(config.input)
+    files, left_out = sources.files, sources.left_out
+    print_notes(console, sources.warnings())
     rows = ChosenRows(files, config, limit)
     with LabelFiles(config.output, schemas) as output:
         manifest = _check_resume(config, files, schemas, output)
         job = _Job(config, schemas, output, rows, retry_rejected)
         first = next(job.todo, None)
         if first is None:
-            return LabelOutcome(output.totals, rows.count, 0, 0.0, {}, was_finished=True)
+            return LabelOutcome(output.totals, rows.count, 0, 0.0, {}, was_finished=True, left_out=left_out)
         job.todo = itertools.chain([first], job.todo)
         teacher = _teacher(config, schemas, output.totals)
         started = time.monotonic()
@@ -61,7 +64,9 @@ def run_labelling(
                     output.write_manifest(
                         {**manifest, "status": status, **output.totals.to_dict(), "seconds": round(total, 3)}
                     )
-        outcome = LabelOutcome(output.totals, rows.count, job.num_asked, seconds, dict(teacher.faults), stopped=stopped)
+        outcome = LabelOutcome(
+            output.totals, rows.count, job.num_asked, seconds, dict(teacher.faults), stopped=stopped, left_out=left_out
+        )
         if stopped is None and job.num_accounted != rows.count:
             raise RunError(f"{rows.count} rows were chosen, but {job.num_accounted} are labelled or rejected")
         return outcome
@@ -203,13 +208,7 @@ class _Job:
                     record = RowRefusal(
                         "doubled_id", f"the id {record.id!r} is that of {place}: a gold file has it once"
                     )
-            product_id, category = row.values.get(columns.id or ""), row.values.get(columns.category)
-            yield _Todo(
-                key,
-                record,
-                None if product_id is None else str(product_id),
-                category if isinstance(category, str) else None,
-            )
+            yield _Todo(key, record, row_id(row.values, columns), row_category(row.values, columns))
 
 
 def _check_resume(
@@ -224,6 +223,8 @@ def _check_resume(
             "category": config.input.category,
             "fields": [list(field) for field in config.input.fields.items()],
             "list_separator": config.input.list_separator,
+            # As it was before there was a choice.
+            "html": None if config.input.html == "never" else config.input.html,
         },
         "schemas": schemas_hash(schemas),
         "require_evidence": config.require_evidence,

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
-from pipelines.catalog.rows import field_text
+from pipelines.catalog.cells import JsonNumber, field_text
+from pipelines.catalog.column_types import is_list, value_type
 
 _MAX_DIFFERENT = 50_000  # values that are told apart; a column with more of them is as good as unique
 _MAX_EXAMPLES = 3
@@ -110,9 +112,11 @@ def look_at(rows: Iterable[Mapping[str, Any]], types: Mapping[str, pa.DataType])
 
 def _value_kind(value: Any) -> str:
     """The kind of one value that has a plain text."""
+    if isinstance(value, JsonNumber):
+        return "integer" if value.removeprefix("-").isdigit() else "number"
     kinds: Sequence[tuple[type | tuple[type, ...], str]] = (
         (bool, "truth"),
-        (str, "text"),
+        ((str, bytes, uuid.UUID), "text"),
         (int, "integer"),
         ((float, decimal.Decimal), "number"),
         ((datetime.date, datetime.time), "date"),
@@ -122,16 +126,17 @@ def _value_kind(value: Any) -> str:
 
 def arrow_kinds(stored: pa.DataType) -> set[str]:
     """The kind of a column by its type alone: what it is in a file without rows, too."""
-    if pa.types.is_dictionary(stored):
-        return arrow_kinds(stored.value_type)
-    if pa.types.is_list(stored) or pa.types.is_large_list(stored) or pa.types.is_fixed_size_list(stored):
+    stored = value_type(stored)
+    if is_list(stored):
         return {"list"} if arrow_kinds(stored.value_type).isdisjoint({"list", "nested"}) else {"nested"}
     tests = (
         (pa.types.is_boolean, "truth"),
         (pa.types.is_integer, "integer"),
         (pa.types.is_floating, "number"),
         (pa.types.is_decimal, "number"),
-        (pa.types.is_temporal, "date"),
+        (pa.types.is_date, "date"),
+        (pa.types.is_time, "date"),
+        (pa.types.is_timestamp, "date"),
         (pa.types.is_string, "text"),
         (pa.types.is_large_string, "text"),
         (pa.types.is_string_view, "text"),

@@ -16,7 +16,7 @@ import logging
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,6 +34,7 @@ from rich.console import Console
 
 from pipelines.catalog.input_files import Segment, SourceFile
 from pipelines.catalog.readers import read_piece
+from pipelines.catalog.rows import row_category
 from pipelines.catalog.sharding import BYTES_PER_TOKEN, Piece, Shard, plan_shards, tokens_per_row
 from pipelines.console.json_logs import about, log_as_json
 from pipelines.errors import RunError
@@ -144,15 +145,16 @@ def count_categories(batch: pa.Table, job: JobContext) -> pa.Table:
         source = job.files[piece.file]
         numbers = []
         for row in read_piece(source.uri, source.format, piece, [column], anonymous=config.anonymous):
-            counts[category_key((row.values or {}).get(column), job)] += 1
+            counts[category_key(row.values, job)] += 1
             numbers.append((piece.file, row.number))
         tally.add(len(numbers), identity_sum(numbers))
     return pa.table({"counts": [json.dumps(counts)], "rows": [tally.rows], "identities": [str(tally.identities)]})
 
 
-def category_key(category: Any, job: JobContext) -> str:
+def category_key(row: Mapping[str, Any] | None, job: JobContext) -> str:
     """What a row is dealt by: its category, or "" if there is no schema for it."""
-    return category if isinstance(category, str) and category in job.schemas else ""
+    category = None if row is None else row_category(row, job.config.input)
+    return category if category is not None and category in job.schemas else ""
 
 
 def _deal(shards: Sequence[Shard], context: JobContext, placement: Placement) -> tuple[list[SourceFile], Tally]:
@@ -195,7 +197,7 @@ def _dealt_rows(piece: Piece, job: JobContext, placement: Placement) -> Iterator
     # Kept for the dead letters: later they would have to be looked for all over the catalog.
     originals = read_originals(piece, [outcome for _, outcome in read if isinstance(outcome, DeadRow)], job)
     for row, outcome in read:
-        key = category_key((row.values or {}).get(job.config.input.category), job)
+        key = category_key(row.values, job)
         partition = placement.partition(key, piece.file, row.number)
         if isinstance(outcome, DeadRow):
             outcome = replace(outcome, row_json=originals.get(row.number))

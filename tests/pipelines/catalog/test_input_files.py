@@ -3,10 +3,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from pipelines.catalog.input_files import list_files, scan_sources
+from pipelines.catalog.input_files import scan_sources
 from pipelines.catalog.readers import original_rows, read_piece
 from pipelines.catalog.sharding import Piece
 from pipelines.config.extraction import InputConfig
@@ -16,7 +15,7 @@ from tests.pipelines.conftest import Workplace, product, products
 
 def scan(workplace: Workplace, path: str | None = None, **changes: object) -> list[tuple[str, int]]:
     data = {"path": path or str(workplace.catalog), "id": "id", "fields": ["title", "bullets"]} | changes
-    files = scan_sources(InputConfig.model_validate(data))
+    files = scan_sources(InputConfig.model_validate(data)).files
     return [(Path(file.name).name, file.num_rows) for file in files]
 
 
@@ -28,18 +27,6 @@ def test_a_folder_is_read_with_its_subfolders_and_without_hidden_files(workplace
     (workplace.catalog / "_SUCCESS").write_text("")
     (workplace.catalog / "README.txt").write_text("hello")
     assert scan(workplace) == [("one.jsonl", 1), ("two.parquet", 2)]
-
-
-def test_names_stay_as_the_user_wrote_them(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
-    workplace.write_parquet("x/two.parquet", products(2))
-    monkeypatch.chdir(workplace.folder)
-    assert list_files("catalog", "auto") == ["catalog/x/two.parquet"]
-    assert list_files("catalog/", "auto") == ["catalog/x/two.parquet"]
-    assert list_files("catalog/*/*.parquet", "auto") == ["catalog/x/two.parquet"]
-    assert list_files("catalog/x/two.parquet", "auto") == ["catalog/x/two.parquet"]
-    absolute = str(workplace.catalog / "x")
-    assert list_files(absolute, "auto") == [f"{absolute}/two.parquet"]
-    assert list_files(f"{absolute}/t*.parquet", "auto") == [f"{absolute}/two.parquet"]
 
 
 def test_blank_lines_are_no_rows_but_keep_their_numbers(workplace: Workplace) -> None:
@@ -74,11 +61,11 @@ def test_the_fingerprint_follows_the_content(workplace: Workplace) -> None:
     config = InputConfig.model_validate({"path": str(workplace.catalog), "fields": ["title"]})
     for write, name in ((workplace.write_parquet, "c.parquet"), (workplace.write_jsonl, "c.jsonl")):
         path = write(name, products(3))
-        before = scan_sources(config)[0].fingerprint
+        before = scan_sources(config).files[0].fingerprint
         path.touch()
-        assert scan_sources(config)[0].fingerprint == before
+        assert scan_sources(config).files[0].fingerprint == before
         write(name, products(3, start=1))
-        assert scan_sources(config)[0].fingerprint != before
+        assert scan_sources(config).files[0].fingerprint != before
         path.unlink()
 
 
@@ -92,7 +79,7 @@ def test_what_cannot_be_used_is_refused_by_name(workplace: Workplace) -> None:
     with pytest.raises(UsageError, match="no such file or folder"):
         scan(workplace)
     catalog.mkdir()
-    with pytest.raises(UsageError, match="no Parquet or JSONL files"):
+    with pytest.raises(UsageError, match=r"no Parquet or JSON Lines files in \S+catalog$"):
         scan(workplace)
     workplace.write_parquet("a.parquet", products(2))
     workplace.write_parquet("c.parquet", products(2))
@@ -111,23 +98,18 @@ def test_what_cannot_be_used_is_refused_by_name(workplace: Workplace) -> None:
         scan(workplace, id="asin")
     with pytest.raises(UsageError, match=r"column 'kind' \(input.category\) is not in"):
         scan(workplace, category="kind")
-    with pytest.raises(UsageError, match="is named twice"):
-        scan(workplace, path=[str(catalog), str(catalog / "a.parquet")])  # type: ignore[arg-type]
 
 
 def test_jsonl_that_cannot_be_used(workplace: Workplace) -> None:
-    path = workplace.write_jsonl("c.jsonl", ["[", "]"])
-    with pytest.raises(UsageError, match="is not JSONL"):
+    workplace.write_jsonl("c.jsonl", ["{'id': 1}", "{'id': 2}"])
+    with pytest.raises(UsageError, match=r"c\.jsonl is not JSON Lines: of 2 lines looked at none .* line 1: not JSON"):
         scan(workplace)
     workplace.write_jsonl("c.jsonl", ['{"sku": 1, "category": "x"}'])
-    with pytest.raises(UsageError, match=r"column 'id' .* \(its first 1 lines\); its columns: sku, category"):
+    with pytest.raises(UsageError, match=r"column 'id' .* is not in any line of .*; its columns: sku, category"):
         scan(workplace)
-    path.rename(workplace.catalog / "c.jsonl.gz")
-    with pytest.raises(UsageError, match="compressed JSONL"):
-        scan(workplace)
-    (workplace.catalog / "c.jsonl.gz").rename(workplace.catalog / "c.txt")
-    with pytest.raises(UsageError, match=r"set input\.format"):
-        scan(workplace, path=str(workplace.catalog / "c.txt"))
+    workplace.write_jsonl("c.jsonl", ["plain text"]).rename(workplace.catalog / "c.txt")
+    with pytest.raises(UsageError, match=r"there is 1 text \(\S+c\.txt\)"):
+        scan(workplace, path=str(workplace.catalog))
 
 
 def test_an_empty_catalog_is_refused(workplace: Workplace) -> None:
@@ -136,17 +118,6 @@ def test_an_empty_catalog_is_refused(workplace: Workplace) -> None:
     (workplace.catalog / "b.jsonl").write_text("\n\n")
     with pytest.raises(UsageError, match=r"the catalog is empty: 2 file\(s\)"):
         scan(workplace)
-
-
-def test_a_value_that_is_no_text_costs_its_row_only(workplace: Workplace) -> None:
-    broken = pa.array([b"ok", b"\xff\xfe", b"fine"]).view(pa.string())
-    path = workplace.catalog / "c.parquet"
-    workplace.catalog.mkdir()
-    pq.write_table(pa.table({"title": broken}), path)
-    rows = list(read_piece(str(path), "parquet", Piece(0, 0, 3, 3), ["title"]))
-    assert [row.values for row in rows] == [{"title": "ok"}, None, {"title": "fine"}]
-    assert rows[1].problem is not None
-    assert rows[1].problem.code == "unreadable"
 
 
 def test_a_file_that_changes_under_the_run_stops_it(workplace: Workplace) -> None:

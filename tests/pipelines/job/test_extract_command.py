@@ -165,11 +165,14 @@ def test_a_plan_of_another_version_is_refused(catalog: Workplace) -> None:
 
 
 def test_dry_run_counts_and_starts_nothing(catalog: Workplace) -> None:
-    catalog.write_jsonl("b.jsonl", [product(6, category="Hats"), product(7, category=None), "{broken", product(8)])
+    catalog.write_jsonl("b.jsonl", [product(6, category="Hats"), product(7, category=None), '{"id": "p9', product(8)])
     result = run(catalog, "--dry-run", "--json", model="no/such-model")
     assert result.exit_code == 0, result.output
     answer = json.loads(result.stdout.splitlines()[-1])
-    assert answer["rows_by_category"] == {"Shoes": 4, "Coffee": 3, "Hats": 1, "": 2}
+    assert answer["rows_by_category"] == {"Shoes": 4, "Coffee": 3, "Hats": 1, "": 1}
+    assert {reason: told["rows"] for reason, told in answer["dead_letters"].items()} == {"broken_line": 1}
+    assert "b.jsonl, row 2: not JSON: it is cut off" in answer["dead_letters"]["broken_line"]["example"]
+    assert "1 row will be dead-lettered (broken_line): " in result.stderr
     assert (answer["files"], answer["rows"], answer["categories"]) == (2, 10, 4)
     assert answer["shards"] > 1
     assert answer["estimated_tokens"] > 100

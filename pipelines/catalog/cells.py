@@ -1,0 +1,201 @@
+"""What one cell of a catalog says: its text, an id, a category. Pure functions.
+
+A cell is what JSON or Arrow made of it. Digits are never changed: a number of a JSON line stays as it is written, a
+decimal has all its places, a float is the shortest decimal that is it.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import math
+import re
+import uuid
+from typing import Any
+
+from hpd_core.types import is_encodable
+
+# From there on neighbouring whole numbers are the same double.
+_EXACT_DOUBLES = 2**53
+_WANTED = "text, a number or a list of them is needed"
+_WHOLE = re.compile(r"(-?\d+)(\.0+)?")
+# Bytes with others of the control characters than tab and line ends are no text, though they may be UTF-8.
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+
+
+class JsonNumber(str):
+    """A number as a JSON line has it. It may have any number of digits."""
+
+    __slots__ = ()
+
+
+class CellError(ValueError):
+    """A cell that cannot be read. A reader puts it in the cell's place; what is asked of the cell raises it.
+
+    Attributes:
+        code: to count by.
+        reason: for a person.
+    """
+
+    def __init__(self, code: str, reason: str) -> None:
+        super().__init__(reason)
+        self.code, self.reason = code, reason
+
+
+def cell_text(value: Any, separator: str) -> str:
+    """The text of a cell: lists are joined, null and NaN are "". Raises `CellError` for what has no plain text."""
+    if isinstance(value, list):
+        items = [_item_text(item) for item in value]
+        text = separator.join(item for item in items if item)
+    else:
+        text = _plain_text(value)
+    if not is_encodable(text):
+        raise CellError("wrong_type", "it holds half a surrogate pair, which is no text")
+    return text
+
+
+def field_text(value: Any, separator: str) -> str | None:
+    """As `cell_text`; None for what has no plain text."""
+    try:
+        return cell_text(value, separator)
+    except CellError:
+        return None
+
+
+def cell_id(value: Any) -> str:
+    """The id in a cell, "" if it is empty. Raises `CellError` for what is neither text nor a whole number."""
+    number = None
+    if isinstance(value, JsonNumber):
+        number = str(value)
+    elif isinstance(value, (decimal.Decimal, float)) and not _is_nan(value):
+        number = format(value, "f") if isinstance(value, decimal.Decimal) else repr(value)
+    elif value is not None and (
+        isinstance(value, bool) or not isinstance(value, (str, int, float, bytes, uuid.UUID, CellError))
+    ):
+        raise CellError("wrong_type", f"text or a whole number is needed, not {kind_of(value)}")
+    if number is None:
+        return cell_text(value, "")
+    whole = _WHOLE.fullmatch(number)
+    if whole is None or (whole[2] and not isinstance(value, decimal.Decimal) and abs(float(number)) >= _EXACT_DOUBLES):
+        raise CellError(
+            "wrong_type",
+            f"text or a whole number is needed, not the number {shortened(number)}, whose digits are not an exact "
+            "id; store ids as text",
+        )
+    return whole[1]
+
+
+def cell_category(value: Any) -> str:
+    """The category in a cell, "" if it is empty. Raises `CellError` for what is no text."""
+    if value is None or _is_nan(value):
+        return ""
+    if isinstance(value, JsonNumber) or not isinstance(value, (str, bytes, CellError)):
+        raise CellError("wrong_type", f"text is needed, not {kind_of(value)}")
+    return cell_text(value, "")
+
+
+def category_text(value: Any) -> str | None:
+    """As `cell_category`; None for what is empty or no text."""
+    try:
+        return cell_category(value) or None
+    except CellError:
+        return None
+
+
+def kind_of(value: Any) -> str:
+    """What a cell holds, in words."""
+    names = {dict: "an object", list: "a list", str: "text", bool: "a truth value", bytes: "bytes"}
+    if isinstance(value, (int, float, decimal.Decimal, JsonNumber)) and not isinstance(value, bool):
+        return "a number"
+    if isinstance(value, (datetime.date, datetime.time)):
+        return "a date or time"
+    if isinstance(value, datetime.timedelta):
+        return "a duration"
+    return names.get(type(value), "null" if value is None else f"a {type(value).__name__}")
+
+
+def shortened(text: str, longest: int = 40) -> str:
+    """A text of the catalog, short enough for a message, and such as a file can hold."""
+    shown = text if len(text) <= longest else f"{text[:longest]}... ({len(text):,} characters)"
+    return shown.encode(errors="backslashreplace").decode()
+
+
+def described(error: Exception) -> str:
+    """An error that nobody has foreseen, for a message."""
+    return f"{type(error).__name__}: {shortened(str(error), 200)}"
+
+
+def _item_text(item: Any) -> str:
+    if isinstance(item, list):
+        raise CellError("wrong_type", f"{_WANTED}, not a list of lists; join the inner ones into text")
+    return _plain_text(item)
+
+
+def _plain_text(value: Any) -> str:
+    if isinstance(value, str):
+        return str(value)
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, decimal.Decimal):
+        return format(value, "f")
+    if isinstance(value, float):
+        return _float_text(value)
+    if isinstance(value, bytes):
+        return _bytes_text(value)
+    if isinstance(value, (datetime.date, datetime.time)):
+        return value.isoformat()
+    if isinstance(value, uuid.UUID):
+        return str(value)
+    if isinstance(value, CellError):
+        raise value
+    raise CellError("wrong_type", f"{_WANTED}, not {kind_of(value)}; write it as text")
+
+
+def _float_text(value: float) -> str:
+    if math.isnan(value):
+        return ""
+    if math.isinf(value):
+        raise CellError("wrong_type", f"{_WANTED}, and infinity is none")
+    return str(int(value)) if value.is_integer() and abs(value) < _EXACT_DOUBLES else repr(value)
+
+
+def _bytes_text(value: bytes) -> str:
+    try:
+        text = value.decode()
+    except UnicodeDecodeError as error:
+        raise CellError("unreadable", not_utf8(value, error)) from None
+    if found := _CONTROL.search(text):
+        raise CellError(
+            "unreadable", f"its bytes are no text: byte {found[0].encode()[0]:#04x} stands among them; store it as text"
+        )
+    return text
+
+
+def not_utf8(data: bytes, error: UnicodeDecodeError) -> str:
+    """Why `data` is no text, and what it looks like."""
+    why, zeros = f"not UTF-8: {error.reason} at byte {error.start}", data.count(0)
+    if zeros * 4 >= len(data) or data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return f"{why}; it looks like {wide_encoding(data)}"
+    if data[error.start] == 0xED and error.start + 1 < len(data) and data[error.start + 1] >= 0xA0:
+        return f"{why}, which is half a surrogate pair"
+    if error.end == len(data) and error.reason == "unexpected end of data":
+        return f"{why}; its last character is cut off"
+    if not data[: error.start].isascii():
+        return f"{why}; what is before is UTF-8, so a character was cut or damaged"
+    if zeros == 0:
+        return f"{why}; it looks like Windows-1252 or Latin-1: iconv -f WINDOWS-1252 -t UTF-8"
+    return why
+
+
+def wide_encoding(data: bytes) -> str:
+    """What text with many NUL bytes is probably written in, and the way out."""
+    name = "UTF-32" if data.count(0) * 2 > len(data) + 2 else "UTF-16"
+    return f"{name}: iconv -f {name} -t UTF-8"
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and math.isnan(value)

@@ -1,0 +1,102 @@
+"""Which types of Parquet columns can hold what they are mapped to: told before any work."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from pipelines.config.extraction import InputConfig
+from pipelines.errors import UsageError
+
+# Extension types whose values are what they are stored as, or have a text of their own.
+_PLAIN_EXTENSIONS = ("arrow.uuid", "arrow.json", "arrow.bool8", "arrow.opaque")
+_EXTENSION_KEY = b"ARROW:extension:name"
+
+
+def check_column_types(config: InputConfig, schema: pa.Schema, name: str) -> None:
+    """Raises `UsageError` if a mapped Parquet column stands twice, or can never hold what it is mapped to.
+
+    A column of bytes is taken: text is often stored so. What is no UTF-8 of it costs its row only.
+    """
+    if config.id is not None:
+        field = _only_field(config.id, "input.id", schema, name)
+        kind = value_type(field.type)
+        is_exact = pa.types.is_integer(kind) or pa.types.is_decimal(kind) or pa.types.is_float64(kind)
+        if _extension(field) is not None or not (_is_text(kind) or is_exact or _is_uuid(field.type)):
+            raise _wrong_column(field, "input.id", "text or whole numbers", name)
+    field = _only_field(config.category, "input.category", schema, name)
+    if _extension(field) is not None or not _is_text(value_type(field.type)):
+        raise _wrong_column(field, "input.category", "text", name)
+    for column in config.fields.values():
+        field = _only_field(column, "input.fields", schema, name)
+        kind = value_type(field.type)
+        item = value_type(kind.value_type) if is_list(kind) else kind
+        if _extension(field) is not None or not _has_text(item):
+            raise _wrong_column(field, "input.fields", "text, numbers or lists of them", name)
+
+
+def value_type(kind: pa.DataType) -> pa.DataType:
+    """The type of a column's values, without the way in which they are stored."""
+    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        return value_type(kind.value_type)
+    if isinstance(kind, pa.BaseExtensionType) and not _is_uuid(kind):
+        return value_type(kind.storage_type)
+    return kind
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Whether its values are lists, however they are stored."""
+    tests = (
+        *(pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list),
+        *(pa.types.is_list_view, pa.types.is_large_list_view),
+    )
+    return any(test(kind) for test in tests)
+
+
+def _only_field(column: str, setting: str, schema: pa.Schema, name: str) -> pa.Field:
+    places = schema.get_all_field_indices(column)
+    if len(places) > 1:
+        raise UsageError(
+            f"column {column!r} ({setting}) stands {len(places)} times in {name}: which one is meant cannot be told; "
+            "rename or drop the others"
+        )
+    return schema.field(places[0])
+
+
+def _wrong_column(field: pa.Field, setting: str, wanted: str, name: str) -> UsageError:
+    shown = _extension(field) or field.type
+    column = field.name.replace('"', '""')
+    return UsageError(
+        f"column {field.name!r} ({setting}) of {name} has the type {shown}; {wanted} are needed. Write it as text, "
+        f'in DuckDB with SELECT * REPLACE (CAST("{column}" AS VARCHAR) AS "{column}"), or name another column'
+    )
+
+
+def _extension(field: pa.Field) -> str | None:
+    """The name of an extension type whose stored values mean something else: a month as the number of months."""
+    name = getattr(field.type, "extension_name", None)
+    if name is None and (field.metadata or {}).get(_EXTENSION_KEY):
+        name = field.metadata[_EXTENSION_KEY].decode(errors="replace")
+    if name is None or name in _PLAIN_EXTENSIONS:
+        return None
+    stored = getattr(field.type, "storage_type", field.type)
+    return None if _is_text(value_type(stored)) else str(name)
+
+
+def _is_uuid(kind: pa.DataType) -> bool:
+    return getattr(kind, "extension_name", "") == "arrow.uuid"
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    tests = (
+        *(pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_null),
+        *(pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary),
+    )
+    return any(test(kind) for test in tests)
+
+
+def _has_text(kind: pa.DataType) -> bool:
+    tests = (
+        *(pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal),
+        *(pa.types.is_date, pa.types.is_time, pa.types.is_timestamp),
+    )
+    return _is_text(kind) or _is_uuid(kind) or any(test(kind) for test in tests)

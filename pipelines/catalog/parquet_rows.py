@@ -1,0 +1,107 @@
+"""From a batch of a Parquet file to rows of plain Python values. No cell is lost, changed or in the way of others."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.catalog.cells import CellError, described, not_utf8
+from pipelines.catalog.column_types import is_list, value_type
+
+_Change = Callable[[Any], Any]
+
+
+def to_rows(batch: pa.RecordBatch, columns: Sequence[str] | None) -> list[dict[str, Any]]:
+    """The rows of a batch. What cannot be read is a `CellError` in its place.
+
+    Args:
+        columns: those that are wanted; one that stands twice cannot be read. None: all, a doubled one as `name (2)`.
+    """
+    names = batch.schema.names
+    cells = [read_cells(column) for column in batch.columns]
+    counts = Counter(names)
+    if columns is None:
+        names = list(_told_apart(names))
+    for index, name in enumerate(names):
+        if columns is not None and counts[name] > 1:
+            cells[index] = [CellError("doubled_column", "it stands twice in the file; rename one of the two")] * len(
+                batch
+            )
+    if not names:
+        return [{} for _ in range(batch.num_rows)]
+    return [dict(zip(names, values, strict=True)) for values in zip(*cells, strict=True)]
+
+
+def read_cells(column: pa.Array) -> list[Any]:
+    """A column's cells. float32 and float16 are the shortest decimal that is the stored number."""
+    column = _whole_nanoseconds(column)
+    change = _change(column.type)
+    try:
+        cells = column.to_pylist()
+        return cells if change is None else [change(cell) for cell in cells]
+    except MemoryError:
+        raise
+    except Exception:
+        # Some value is none that Python can hold: text that is not UTF-8, a date after the year 9999.
+        return [_read_cell(column, index, change) for index in range(len(column))]
+
+
+def _read_cell(column: pa.Array, index: int, change: _Change | None) -> Any:
+    try:
+        cell = column[index].as_py()
+        return cell if change is None else change(cell)
+    except UnicodeDecodeError as error:
+        return CellError("unreadable", not_utf8(error.object, error))
+    except OverflowError:
+        return CellError("unreadable", f"a {column.type} that Python cannot hold: years are 1 to 9999")
+    except Exception as error:
+        return CellError("unreadable", f"it cannot be read: {described(error)}")
+
+
+def _told_apart(names: Sequence[str]) -> Iterator[str]:
+    seen: set[str] = set()
+    for name in names:
+        number, own = 1, name
+        while own in seen or (number > 1 and own in names):
+            number += 1
+            own = f"{name} ({number})"
+        seen.add(own)
+        yield own
+
+
+def _whole_nanoseconds(column: pa.Array) -> pa.Array:
+    """Python's time ends at microseconds: where that is not enough, it is text."""
+    if not pa.types.is_time64(column.type) or column.type.unit != "ns":
+        return column
+    try:
+        return column.cast(pa.time64("us"))
+    except pa.ArrowInvalid:
+        return column.cast(pa.string())
+
+
+def _change(kind: pa.DataType) -> _Change | None:
+    """What is to be done with a value of this type after Arrow has made a Python object of it."""
+    kind = value_type(kind)
+    if pa.types.is_float32(kind):
+        return _unless_null(lambda value: float(str(np.float32(value))))
+    if pa.types.is_float16(kind):
+        return _unless_null(lambda value: float(str(np.float16(value))))
+    if is_list(kind) or pa.types.is_map(kind):
+        item = _change(kind.value_type if is_list(kind) else kind.item_type)
+        if item is not None and is_list(kind):
+            return _unless_null(lambda items: [item(each) for each in items])
+        if item is not None:
+            return _unless_null(lambda pairs: [(key, item(value)) for key, value in pairs])
+    if pa.types.is_struct(kind):
+        changes = {field.name: each for field in kind if (each := _change(field.type)) is not None}
+        if changes:
+            return _unless_null(lambda values: values | {name: each(values[name]) for name, each in changes.items()})
+    return None
+
+
+def _unless_null(change: _Change) -> _Change:
+    return lambda value: None if value is None else change(value)
