@@ -51,6 +51,15 @@ def load_tokenizer(model: str, config: EngineConfig) -> Any:
     return tokenizer
 
 
+def load_config(model: str, config: EngineConfig) -> Any:
+    """The configuration of `model` alone. Raises `ModelError` if it is not found."""
+    source = resolve_source(model, weights=False)
+    try:
+        return AutoConfig.from_pretrained(source, trust_remote_code=config.trust_remote_code)
+    except (OSError, ValueError) as error:
+        raise ModelError(_not_found(model, error)) from error
+
+
 def load_model(model: str, config: EngineConfig) -> Any:
     """Loads the weights of `model`, ready for `attach`: safetensors only, quantized if asked.
 

@@ -1,0 +1,57 @@
+"""What of a job's schemas its model cannot answer, told before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from hpd_core import CategorySchema, HPDError
+from hpd_core.text.template import render_attribute
+from pipelines.config.extraction import JobConfig
+from pipelines.errors import UsageError
+
+_SHOWN = 10
+# What is smaller, in bytes and positions, fits into any model's context.
+_SMALL = 2500
+# Tokens are longer as a rule: what is below needs no closer look.
+_BYTES_PER_TOKEN = 2
+
+
+def schema_warnings(config: JobConfig, schemas: Mapping[str, CategorySchema]) -> list[str]:
+    """A line for each problem, the first ones. Loads the tokenizer, which takes seconds, only where lengths are large.
+
+    Raises `UsageError` if no product of any category can be decoded.
+    """
+    suspects = [schema for schema in schemas.values() if _may_be_tight(schema, config)]
+    if not suspects:
+        return []
+    # Imports torch: jobs with schemas of ordinary size do without.
+    from hpd_core.schema_room import SchemaRoom
+
+    try:
+        room = SchemaRoom.from_pretrained(config.model, config.engine, config.decoding)
+    except HPDError as error:
+        return [f"whether the schemas fit into the model's context is not known: {error}"]
+    problems = [problem for schema in suspects for problem in room.problems(schema)]
+    if {problem.category for problem in problems if problem.is_fatal} == set(schemas):
+        raise UsageError("\n  ".join([f"{config.schemas}: no product can be decoded", *_shown(problems)]))
+    return list(_shown(problems))
+
+
+def _shown(problems: Sequence[object]) -> Iterator[str]:
+    yield from map(str, problems[:_SHOWN])
+    if len(problems) > _SHOWN:
+        yield f"and {len(problems) - _SHOWN:,} more problems of this kind with the schemas"
+
+
+def _may_be_tight(schema: CategorySchema, config: JobConfig) -> bool:
+    """Whether a closer look is worth a tokenizer: told in microseconds, by lengths alone."""
+    limits = [attribute.max_value_tokens or config.engine.max_value_tokens for attribute in schema.attributes]
+    size = sum(len(render_attribute(attribute).encode()) for attribute in schema.attributes)
+    is_in_a_row = config.engine.layout == "stacked" or config.decoding == "ar"
+    if size + (sum(limits) if is_in_a_row else max(limits)) > _SMALL or min(limits) <= 2:
+        return True
+    return any(
+        len(member.encode()) > _BYTES_PER_TOKEN * limit
+        for attribute, limit in zip(schema.attributes, limits, strict=True)
+        for member in attribute.values or ()
+    )
