@@ -9,8 +9,10 @@ from typing import Any, Self
 
 from rich.console import Console
 
+from hpd_core import ErrorCode
 from pipelines.config.extraction import JobConfig
 from pipelines.config.loading import load_config
+from pipelines.console.terminal import printable
 from pipelines.costing.backtest import SHARES, Backtest, backtest
 from pipelines.costing.earlier_run import read_earlier
 from pipelines.costing.forecast import FORECAST_NAME, Forecast, pilot_folder
@@ -34,6 +36,7 @@ from pipelines.costing.survey import Survey, survey_catalog
 from pipelines.errors import UsageError
 from pipelines.job.preflight import PlannedJob, plan_job
 from pipelines.job.run_plan import differences, file_differences, find_finished
+from pipelines.job.unknown_categories import unknown_lines
 from pipelines.store.folders import Folder
 
 _TRIALS = 200
@@ -109,9 +112,13 @@ class Planner:
             survey = survey_catalog(
                 self.job, seed, keep, lambda rows: status.update(f"Reading the catalog: {rows:,} of {total:,} rows")
             )
+        num_unknown = survey.dead[ErrorCode.NO_SCHEMA]
+        unknown = list(unknown_lines(survey.unknown_categories, num_unknown, self.job.schemas))
         if not survey.cells:
             reasons = ", ".join(f"{count:,} {reason}" for reason, count in survey.dead.most_common())
-            raise UsageError(f"no row of the catalog can be extracted: {reasons}")
+            raise UsageError("\n  ".join([f"no row of the catalog can be extracted: {reasons}", *unknown]))
+        for line in unknown:
+            self.console.print(f"Note: {printable(line)}", highlight=False, markup=False, soft_wrap=True)
         return survey
 
     def _run(self, folder: Folder, pilot: Pilot) -> MeasuredRun:

@@ -1,0 +1,121 @@
+"""Categories without a schema are counted by name, by the shards' manifests alone, and shown with the nearest ones."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections import Counter
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from pipelines.costing.driver import Planner
+from pipelines.errors import UsageError
+from pipelines.job import summary
+from pipelines.job.category_counts import CatalogCounts
+from pipelines.job.driver import Outcome
+from pipelines.job.preflight import plan_job
+from pipelines.job.unknown_categories import count_unknown, unknown_json, unknown_lines
+from pipelines.store.totals import MAX_UNKNOWN_CATEGORIES, Totals
+from tests.pipelines.conftest import Workplace, product
+
+SCHEMAS = ("Café", "Shoes")
+
+
+def manifest(categories: list[str | None]) -> dict[str, Any]:
+    """Of a shard all of whose rows have no schema."""
+    counts = {
+        "rows": len(categories),
+        "products": 0,
+        "dead_letters": len(categories),
+        "statuses": {},
+        "reasons": {"no_schema": len(categories)},
+        "unknown_categories": count_unknown(categories),
+    }
+    return json.loads(json.dumps({"counts": counts, "metrics": {}}))
+
+
+def test_the_most_frequent_names_are_counted_and_the_rest_as_one() -> None:
+    totals = Totals.of([manifest(["Cafe\u0301"] * 12 + ["Hats"]), manifest(["Hats", "shoes", *map(str, range(20))])])
+    lines = list(unknown_lines(totals.unknown_categories, 35, SCHEMAS))
+    assert lines[0] == ("no schema for category 'Cafe\u0301' (12 rows); did you mean 'Café' (differs in Unicode form)?")
+    assert lines[1] == "no schema for category 'Hats' (2 rows)"
+    assert "no schema for category 'shoes' (1 row); did you mean 'Shoes' (differs in capitals)?" in lines
+    assert len(lines) == 11
+    assert lines[-1] == "no schema for other categories (13 rows)"
+    assert not list(unknown_lines({}, 0, SCHEMAS))
+
+    found = unknown_json(totals.unknown_categories, 40, SCHEMAS)
+    assert found["categories"][0] == {
+        "category": "Cafe\u0301",
+        "rows": 12,
+        "near": [{"category": "Café", "difference": "Unicode form"}],
+    }
+    assert (len(found["categories"]), found["other_rows"]) == (23, 5)
+
+
+def test_a_column_that_holds_no_categories_does_not_fill_the_books() -> None:
+    texts = [f"{'a text of its own ' * 50}{number}" for number in range(5 * MAX_UNKNOWN_CATEGORIES)]
+    (name,) = count_unknown(texts)
+    assert len(name) == 200, "cut, they are one"
+    totals = Totals()
+    for shard in range(30):
+        one = manifest([f"{shard}-{number}" for number in range(300)] + ["Hats"] * 3)
+        assert len(one["counts"]["unknown_categories"]) == MAX_UNKNOWN_CATEGORIES
+        totals.add(one)
+    assert len(totals.unknown_categories) <= 10 * MAX_UNKNOWN_CATEGORIES
+    stored = json.loads(json.dumps(totals.to_dict()))
+    assert len(stored["unknown_categories"]) == MAX_UNKNOWN_CATEGORIES
+    again = Totals.from_dict(stored)
+    assert again.unknown_categories.most_common(1) == [("Hats", 90)]
+    assert list(unknown_lines(again.unknown_categories, 30 * 303, SCHEMAS))[-1].endswith(f"({30 * 303 - 99:,} rows)")
+
+
+def test_a_run_of_before_they_were_counted_says_how_many_there_were() -> None:
+    data = Totals.of([manifest(["Hats", "Caps"])]).to_dict()
+    del data["unknown_categories"]
+    assert list(unknown_lines(Totals.from_dict(data).unknown_categories, 2, SCHEMAS)) == [
+        "no schema for other categories (2 rows)"
+    ]
+
+
+def test_the_end_of_a_run_and_its_plan_show_them(workplace: Workplace) -> None:
+    rows = [product(0), product(1, category="coffee "), product(2, category="[red]\x1b[31m"), product(3, category=None)]
+    workplace.write_jsonl("c.jsonl", rows)
+    job = plan_job(workplace.config())
+    outcome = Outcome(job.plan, Totals.of([manifest(["coffee ", "[red]\x1b[31m"])]))
+    stream = io.StringIO()
+    summary.print_outcome(Console(file=stream, width=200), job, outcome)
+    categories = CatalogCounts(Counter({"Shoes": 1, "coffee ": 1, "[red]\x1b[31m": 1, "": 1}))
+    summary.print_plan(Console(file=stream, width=200), job, categories)
+    text = stream.getvalue()
+    assert "no schema for category 'coffee ' (1 row); did you mean 'Coffee' (differs in spaces and capitals)?" in text
+    assert "no schema: will be dead-lettered; did you mean 'Coffee' (differs in spaces and capitals)?" in text
+    assert "'[red]\\x1b[31m'" in text
+    assert "\x1b" not in text
+
+    answer = summary.outcome_json(job, outcome, 0)["no_schema"]
+    assert [each["category"] for each in answer["categories"]] == ["coffee ", "[red]\x1b[31m"]
+    planned = summary.plan_json(job, categories)["no_schema"]
+    assert planned == answer, "a row without any category is not among them"
+
+
+def test_a_plan_does_not_list_every_text_of_a_wrong_column(workplace: Workplace) -> None:
+    workplace.write_jsonl("c.jsonl", [product(0)])
+    job = plan_job(workplace.config())
+    stream = io.StringIO()
+    summary.print_plan(Console(file=stream, width=200), job, CatalogCounts(Counter(map(str, range(5000)))))
+    assert "and 4,980 more without a schema" in stream.getvalue()
+    assert len(stream.getvalue().splitlines()) < 40
+
+
+def test_a_pilot_that_finds_no_schema_for_any_row_names_the_categories(workplace: Workplace) -> None:
+    workplace.write_jsonl("c.jsonl", [product(number, category="shoes") for number in range(30)])
+    planner = Planner.open(str(workplace.write_config()), [], None, None, None, Console(file=io.StringIO()))
+    with pytest.raises(UsageError) as caught:
+        planner.from_pilot(20, 0, 0, None)
+    assert str(caught.value) == (
+        "no row of the catalog can be extracted: 30 no_schema\n"
+        "  no schema for category 'shoes' (30 rows); did you mean 'Shoes' (differs in capitals)?"
+    )
