@@ -31,7 +31,7 @@ def init(
     catalog: Annotated[str, typer.Argument(help="Parquet or JSONL: a file, a folder, a glob; local or any fsspec URI")],
     output: Annotated[str, typer.Option(help="folder for catalog.yaml and schemas.yaml")] = ".",
     file_format: Annotated[
-        Literal["auto", "parquet", "jsonl"], typer.Option("--format", help="'auto': by the file's ending")
+        Literal["auto", "parquet", "jsonl"], typer.Option("--format", help="'auto': by each file's content")
     ] = "auto",
     anonymous: Annotated[
         bool, typer.Option("--anonymous", help="read s3:// without credentials (public buckets)")

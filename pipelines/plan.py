@@ -77,6 +77,7 @@ def plan(
         if efficiency is not None and on is None:
             raise UsageError("--efficiency goes with --on")
         # Imported here: `--help` and wrong options answer at once, without torch.
+        from pipelines.console.terminal import print_notes
         from pipelines.costing import forecast_text
         from pipelines.costing.backtest import describe
         from pipelines.costing.driver import Planner
@@ -84,6 +85,7 @@ def plan(
         from pipelines.costing.scenarios import DEADLINES
 
         planner = Planner.open(config, overrides or [], limit, folder, on, console)
+        print_notes(console, planner.job.warnings)
         answer: Any
         if backtest is not None:
             tried = planner.backtest(backtest)
@@ -98,7 +100,7 @@ def plan(
             forecast = planner.store(forecast, on, efficiency)
             place, hours = planner.folder.describe(FORECAST_NAME), deadline or list(DEADLINES)
             forecast_text.print_forecast(console, forecast, hours, place)
-            answer = forecast_text.forecast_json(forecast, hours, place)
+            answer = forecast_text.forecast_json(forecast, hours, place) | {"left_out": planner.job.left_out.to_dict()}
         if as_json:
             print(json.dumps(answer, ensure_ascii=False))
         return EXIT_CLEAN

@@ -51,7 +51,12 @@ def open_filesystem(uri: str, *, anonymous: bool = False) -> tuple[Any, str]:
             options = kind._get_kwargs_from_urls(uri) | _region()
             filesystem = kind(use_listings_cache=False, anon=anonymous, **options)
             return filesystem, str(filesystem._strip_protocol(uri)).rstrip("/")
-        filesystem, path = fsspec.core.url_to_fs(uri, use_listings_cache=False)
+        if protocol is None:
+            # A path, whatever its name holds: to fsspec "::" would join two file systems.
+            filesystem = fsspec.filesystem("file", use_listings_cache=False)
+            path = filesystem._strip_protocol(uri)
+        else:
+            filesystem, path = fsspec.core.url_to_fs(uri, use_listings_cache=False)
     except (ValueError, ImportError) as error:
         raise StorageError(f"cannot open {uri}: {error}") from error
     return filesystem, str(path).rstrip("/") or "/"

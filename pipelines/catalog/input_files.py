@@ -6,36 +6,34 @@ A row is known by (file, row number) for ever: counted from 0, in Parquet by pos
 from __future__ import annotations
 
 import hashlib
+import json
+import os
 import re
 from array import array
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from fsspec.implementations.local import LocalFileSystem
-from fsspec.utils import glob_translate
 
-from pipelines.catalog.rows import check_column_types, parse_line
+from hpd_core import CategorySchema
+from pipelines.catalog.column_types import check_column_types
+from pipelines.catalog.file_kinds import FileFormat
+from pipelines.catalog.finding import FoundFile, find_files
+from pipelines.catalog.json_lines import parse_line
+from pipelines.catalog.left_out import LeftOut, listed_names
+from pipelines.catalog.rows import RowRefusal, to_record
 from pipelines.config.extraction import InputConfig
 from pipelines.errors import UsageError
 from pipelines.store.folders import open_filesystem
 
-FileFormat = Literal["parquet", "jsonl"]
-
-_ENDINGS: dict[str, FileFormat] = {
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "jsonl",
-}
 _SAMPLED_LINES = 1000
 _SCAN_THREADS = 16
 _CHUNK_BYTES = 4 * 2**20
+_HIVE_KEY = re.compile(r"/([^/=]+)=[^/]*(?=/)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +50,21 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
+class SampledRows:
+    """What becomes of a file's first rows, their categories apart: a warning before any work.
+
+    Attributes:
+        num_rows: that were looked at.
+        refused: how many will be dead letters, by the reason's code.
+        examples: for each of these codes, a row's number and its message.
+    """
+
+    num_rows: int = 0
+    refused: Mapping[str, int] = field(default_factory=dict)
+    examples: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class SourceFile:
     """A measured input file.
 
@@ -59,6 +72,7 @@ class SourceFile:
         name: the path as the user wrote it; part of every row's identity.
         fingerprint: changes whenever the content does.
         segments: in the file's order.
+        sample: of JSONL; a Parquet file's columns have types, which are checked.
     """
 
     name: str
@@ -66,11 +80,44 @@ class SourceFile:
     size: int
     fingerprint: str
     segments: Sequence[Segment]
+    sample: SampledRows = SampledRows()
 
     @property
     def num_rows(self) -> int:
         """Rows in the file."""
         return sum(segment.num_rows for segment in self.segments)
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """A measured catalog, and what lies beside it."""
+
+    files: Sequence[SourceFile]
+    left_out: LeftOut
+
+    def warnings(self) -> list[str]:
+        """What a user should know before any work, a line each."""
+        return [*self.left_out.warnings(), *self._without_rows(), *self._sampled()]
+
+    def _without_rows(self) -> Iterator[str]:
+        names = [file.name for file in self.files if not any(segment.num_rows for segment in file.segments)]
+        if names:
+            yield f"{len(names):,} file(s) hold no rows: {listed_names(names)}"
+
+    def _sampled(self) -> Iterator[str]:
+        refused: Counter[str] = Counter()
+        examples: dict[str, str] = {}
+        for file in self.files:
+            refused.update(file.sample.refused)
+            for code, (number, message) in file.sample.examples.items():
+                examples.setdefault(code, f"{file.name}, row {number}: {message}")
+        if refused:
+            reasons = "; ".join(f"{count:,} {code} ({examples[code]})" for code, count in refused.most_common())
+            num_rows = sum(file.sample.num_rows for file in self.files)
+            yield (
+                f"of {num_rows:,} rows looked at, the first {_SAMPLED_LINES:,} of each JSONL file, {refused.total():,} "
+                f"will be dead letters: {reasons}"
+            )
 
 
 class LineSegments(Sequence[Segment]):
@@ -89,66 +136,22 @@ class LineSegments(Sequence[Segment]):
         return Segment(num_rows=int(index not in self._blank), num_bytes=self._lengths[index])
 
 
-def scan_sources(config: InputConfig) -> list[SourceFile]:
+def scan_sources(config: InputConfig) -> Sources:
     """Finds and measures every input file. Raises `UsageError` naming the first file that cannot be used."""
-    names = [name for path in config.path for name in list_files(path, config.format, anonymous=config.anonymous)]
-    doubled = [name for name, count in Counter(names).items() if count > 1]
-    if doubled:
-        raise UsageError(f"input file {doubled[0]} is named twice in input.path")
+    found = find_files(config.path, config.format, anonymous=config.anonymous)
     with ThreadPoolExecutor(_SCAN_THREADS) as pool:
-        files = list(pool.map(lambda name: scan_file(name, config), names))
+        files = list(pool.map(lambda file: scan_file(file, config), found.files))
     if not any(file.num_rows for file in files):
         raise UsageError(f"the catalog is empty: {len(files)} file(s) in {', '.join(config.path)}, no rows")
-    return files
+    return Sources(files, found.left_out)
 
 
-def list_files(path: str, file_format: str, *, anonymous: bool = False) -> list[str]:
-    """The data files at `path`, sorted: a file, the files in a folder (recursively), or what a glob matches."""
-    filesystem, root = open_filesystem(path, anonymous=anonymous)
-    prefix = path.rstrip("/") or "/"
-    try:
-        if any(character in path for character in "*?["):
-            names = [_as_written(match, path, root) for match in _glob(filesystem, root)]
-        elif filesystem.info(root)["type"] == "file":
-            return [path]
-        else:
-            found = [str(match) for match in filesystem.find(root, **_walk_options(filesystem))]
-            found = [match for match in found if not _is_hidden(match[len(root) :])]
-            names = [prefix + match[len(root) :] for match in found]
-    except FileNotFoundError as error:
-        raise UsageError(f"input.path: no such file or folder: {path}") from error
-    except (OSError, ValueError) as error:
-        raise UsageError(f"input.path: cannot list {path}: {error}") from error
-    # On S3, an empty object whose name ends in a slash stands for a folder.
-    names = [name for name in names if not name.endswith("/")]
-    data_files = [name for name in sorted(names) if file_format != "auto" or _ending_format(name) is not None]
-    if not data_files:
-        raise UsageError(f"input.path: no Parquet or JSONL files in {path}")
-    return data_files
-
-
-def _walk_options(filesystem: Any) -> dict[str, str]:
-    # By default a local folder that cannot be listed is passed over; others do not know the option.
-    return {"on_error": "raise"} if isinstance(filesystem, LocalFileSystem) else {}
-
-
-def _glob(filesystem: Any, pattern: str) -> list[str]:
-    if "s3" not in filesystem.protocol:
-        found = filesystem.glob(pattern, **_walk_options(filesystem))
-        return [str(match) for match in found if filesystem.isfile(match)]
-    # s3fs's glob passes over folders that cannot be listed, and files that cannot be asked for: rows would be missing
-    # without a word. A flat listing of everything that begins like the pattern raises.
-    start, _, stem = re.split(r"[*?\[]", pattern, maxsplit=1)[0].rpartition("/")
-    matches = re.compile(glob_translate(pattern)).match
-    return [str(path) for path in filesystem.find(start, prefix=stem) if matches(str(path))]
-
-
-def scan_file(name: str, config: InputConfig) -> SourceFile:
+def scan_file(file: FoundFile, config: InputConfig) -> SourceFile:
     """Measures one file. Raises `UsageError` if it cannot be read or lacks a mapped column."""
-    file_format = file_format_of(name, config.format)
+    name = file.name
     filesystem, path = open_filesystem(name, anonymous=config.anonymous)
     try:
-        if file_format == "parquet":
+        if file.format == "parquet":
             return _scan_parquet(name, filesystem, path, config)
         return _scan_jsonl(name, filesystem, path, config)
     except pa.ArrowException as error:
@@ -159,18 +162,10 @@ def scan_file(name: str, config: InputConfig) -> SourceFile:
         raise UsageError(f"cannot read {name}: {error}") from error
 
 
-def file_format_of(name: str, configured: Literal["auto"] | FileFormat) -> FileFormat:
-    """The format of a file: as configured, or by its ending. Raises `UsageError` for an unknown one."""
-    file_format = _ending_format(name) if configured == "auto" else configured
-    if file_format is None:
-        raise UsageError(f"{name}: neither .parquet nor .jsonl; set input.format")
-    return file_format
-
-
 def _scan_parquet(name: str, filesystem: Any, path: str, config: InputConfig) -> SourceFile:
     size, etag = _size_and_etag(filesystem, path)
     with filesystem.open(path, "rb") as file:
-        parquet = pq.ParquetFile(file)
+        parquet = open_parquet(file, name)
         metadata, schema = parquet.metadata, parquet.schema_arrow
         footer = hashlib.sha256()
         file.seek(max(0, size - metadata.serialized_size - 8))
@@ -186,12 +181,25 @@ def _scan_parquet(name: str, filesystem: Any, path: str, config: InputConfig) ->
     return SourceFile(name, "parquet", size, etag or footer.hexdigest()[:32], segments)
 
 
+def open_parquet(file: Any, name: str) -> pq.ParquetFile:
+    """A Parquet file. Raises `UsageError` if its end is missing, and Arrow's errors."""
+    try:
+        return pq.ParquetFile(file)
+    except pa.ArrowInvalid as error:
+        file.seek(-4, os.SEEK_END)
+        if file.read() == b"PAR1":
+            raise
+        raise UsageError(
+            f"{name} is cut off: it begins as Parquet and does not end so. Was it copied or written to its end?"
+        ) from error
+
+
 def _scan_jsonl(name: str, filesystem: Any, path: str, config: InputConfig) -> SourceFile:
     size, etag = _size_and_etag(filesystem, path)
     content = hashlib.sha256()
     lengths: array[int] = array("Q")
     blank: set[int] = set()
-    keys: dict[str, None] = {}
+    first = _FirstLines(config)
     with filesystem.open(path, "rb", block_size=_CHUNK_BYTES) as file:
         for number, line in enumerate(file):
             content.update(line)
@@ -199,14 +207,79 @@ def _scan_jsonl(name: str, filesystem: Any, path: str, config: InputConfig) -> S
             if not line.strip():
                 blank.add(number)
             elif number < _SAMPLED_LINES:
-                row = parse_line(line).row
-                keys.update(dict.fromkeys(row or {}))
-    if keys:
-        scanned = f"{name} (its first {min(_SAMPLED_LINES, len(lengths)):,} lines)"
-        require_columns(config, list(keys), scanned)
-    elif len(lengths) > len(blank):
-        raise UsageError(f"{name} is not JSONL: none of its first lines is a JSON object")
-    return SourceFile(name, "jsonl", size, etag or content.hexdigest()[:32], LineSegments(lengths, blank))
+                first.add(number, line)
+            elif first.missing:
+                first.look_for_missing(line)
+    first.check(name)
+    segments = LineSegments(lengths, blank)
+    return SourceFile(name, "jsonl", size, etag or content.hexdigest()[:32], segments, first.sample)
+
+
+class _EveryCategory(dict[str, CategorySchema]):
+    """Has every category: which ones there are is not the sample's matter."""
+
+    def __contains__(self, category: object) -> bool:
+        return True
+
+
+class _FirstLines:
+    """What the beginning of a JSONL file tells of it."""
+
+    def __init__(self, config: InputConfig) -> None:
+        self.missing = {
+            column: {json.dumps(column).encode(), json.dumps(column, ensure_ascii=False).encode()}
+            for column in config.columns
+        }
+        """Mapped columns that were in no line yet, each as JSON may write it."""
+        self._config = config
+        self._keys: dict[str, None] = {}
+        self._problem = ""
+        self._num_lines = self._num_rows = 0
+        self._refused: Counter[str] = Counter()
+        self._examples: dict[str, tuple[int, str]] = {}
+
+    @property
+    def sample(self) -> SampledRows:
+        """What becomes of the rows."""
+        return SampledRows(self._num_lines, dict(self._refused), self._examples)
+
+    def add(self, number: int, line: bytes) -> None:
+        """Takes a line that is not blank."""
+        parsed = parse_line(line)
+        self._num_lines += 1
+        if parsed.row is None:
+            record: Any = RowRefusal("broken_line", parsed.problem or "")
+            self._problem = self._problem or f"line {number + 1}: {parsed.problem}"
+        else:
+            self._num_rows += 1
+            self._see(parsed.row)
+            record = to_record(parsed.row, "", self._config, _EVERY_CATEGORY)
+        if isinstance(record, RowRefusal):
+            self._refused[record.code] += 1
+            self._examples.setdefault(record.code, (number, record.message))
+
+    def look_for_missing(self, line: bytes) -> None:
+        """Takes a later line: most need not be parsed."""
+        if any(spelling in line for spellings in self.missing.values() for spelling in spellings):
+            self._see(parse_line(line).row or {})
+
+    def _see(self, row: Mapping[str, Any]) -> None:
+        self._keys.update(dict.fromkeys(row))
+        for column in self.missing.keys() & row.keys():
+            del self.missing[column]
+
+    def check(self, name: str) -> None:
+        """Raises `UsageError` if no line could be read, or a mapped column is in none."""
+        if self._num_rows:
+            require_columns(self._config, list(self._keys), f"any line of {name}")
+        elif self._num_lines:
+            raise UsageError(
+                f"{name} is not JSON Lines: of {self._num_lines:,} lines looked at none is a JSON object; "
+                f"{self._problem}"
+            )
+
+
+_EVERY_CATEGORY = _EveryCategory()
 
 
 def require_columns(config: InputConfig, existing: Sequence[str], name: str) -> None:
@@ -215,10 +288,16 @@ def require_columns(config: InputConfig, existing: Sequence[str], name: str) -> 
     if config.id is not None:
         settings[config.id] = "input.id"
     for column in config.columns:
-        if column not in existing:
+        setting = f"column {column!r} ({settings[column]})"
+        if column in existing:
+            continue
+        if column in _HIVE_KEY.findall(f"/{name}"):
             raise UsageError(
-                f"column {column!r} ({settings[column]}) is not in {name}; its columns: {', '.join(existing) or 'none'}"
+                f"{setting} is in no file, only in the names of folders ({name}): write it into the files, as "
+                "duckdb -c \"COPY (FROM read_parquet('FOLDER/**/*.parquet', hive_partitioning = true)) TO "
+                "'catalog.parquet'\" does"
             )
+        raise UsageError(f"{setting} is not in {name}; its columns: {', '.join(existing) or 'none'}")
 
 
 def _belongs_to(leaf_path: str, columns: Sequence[str]) -> bool:
@@ -230,23 +309,3 @@ def _size_and_etag(filesystem: Any, path: str) -> tuple[int, str | None]:
     info = filesystem.info(path)
     etag = info.get("ETag") or info.get("etag")
     return int(info["size"]), str(etag).strip('"') if etag else None
-
-
-def _ending_format(name: str) -> FileFormat | None:
-    leaf = name.rsplit("/", 1)[-1].lower()
-    if leaf.endswith((".jsonl.gz", ".json.gz", ".ndjson.gz", ".jsonl.zst", ".jsonl.bz2")):
-        raise UsageError(f"{name}: compressed JSONL cannot be cut into shards; decompress it or store it as Parquet")
-    return next((file_format for ending, file_format in _ENDINGS.items() if leaf.endswith(ending)), None)
-
-
-def _is_hidden(relative: str) -> bool:
-    return any(part.startswith((".", "_")) for part in relative.split("/") if part)
-
-
-def _as_written(match: str, pattern: str, root: str) -> str:
-    # A glob is matched in its absolute form; give matches back in the form of the pattern.
-    absolute_start = root[: len(root) - len(pattern)] if root.endswith(pattern) else None
-    if absolute_start is not None:
-        return match[len(absolute_start) :]
-    protocol = pattern.split("://", 1)[0] + "://" if "://" in pattern else ""
-    return protocol + match

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
+from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 _STEERING = {code: "\ufffd" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
@@ -12,6 +15,12 @@ _STEERING = {code: "\ufffd" for code in (*range(0x20), *range(0x7F, 0xA0)) if ch
 def printable(text: str) -> str:
     """`text` without control characters (an escape sequence in a title could rewrite the screen)."""
     return text.translate(_STEERING)
+
+
+def print_notes(console: Console, notes: Iterable[str]) -> None:
+    """What somebody should know who looks on, a line each."""
+    for note in notes:
+        console.print(f"[bold yellow]Note:[/] {escape(printable(note))}", highlight=False, soft_wrap=True)
 
 
 class SafeTable(Table):

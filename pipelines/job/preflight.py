@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hpd_core import CategorySchema
 from pipelines.catalog.input_files import scan_sources
+from pipelines.catalog.left_out import LeftOut
 from pipelines.catalog.sharding import Shard
 from pipelines.config.extraction import JobConfig
 from pipelines.errors import UsageError
@@ -14,6 +15,7 @@ from pipelines.job.carryover import EarlierRun, has_wildcard, newest_run
 from pipelines.job.clustering.clusters import Clusters
 from pipelines.job.failed_rows import FailedRows
 from pipelines.job.run_plan import Plan, check_resume, find_plan, make_plan, planned_files
+from pipelines.job.schema_warnings import schema_warnings
 from pipelines.schemas.schema_file import load_schemas
 from pipelines.store.folders import Folder
 
@@ -25,6 +27,9 @@ class PlannedJob:
     Attributes:
         earlier: the run that `base` names, whose answers are taken over where nothing has changed.
         clusters: the catalog dealt anew; None if the job does not want it, or before `run_job` has come to it.
+        left_out: what lies in the input folders and is not read.
+        warnings: what the first rows, what is left out, and `schema_warnings` give reason to say.
+        schema_warnings: what of the schemas the model cannot answer.
     """
 
     config: JobConfig
@@ -34,6 +39,9 @@ class PlannedJob:
     is_new: bool
     earlier: EarlierRun | None = None
     clusters: Clusters | None = None
+    left_out: LeftOut = field(default_factory=LeftOut)
+    warnings: Sequence[str] = ()
+    schema_warnings: Sequence[str] = ()
 
     @property
     def shards(self) -> Sequence[Shard]:
@@ -55,10 +63,14 @@ def plan_job(config: JobConfig, limit: int | None = None) -> PlannedJob:
     except OSError as error:
         raise UsageError(f"cannot read output folder {output.uri}: {error}") from error
     config = _with_base(config, stored, output)
-    files = scan_sources(config.input)
+    sources = scan_sources(config.input)
+    files = sources.files
+    found = schema_warnings(config, schemas)
+    warnings = [*sources.warnings(), *found]
     if stored is not None:
         check_resume(stored, make_plan(config, schemas, files, limit), config, output)
-        return PlannedJob(config, schemas, output, stored, is_new=False, earlier=_reopen(config, stored, output))
+        earlier = _reopen(config, stored, output)
+        return PlannedJob(config, schemas, output, stored, False, earlier, None, sources.left_out, warnings, found)
     earlier = EarlierRun.open(config.base, output) if config.base is not None else None
     only = None
     if config.retry_failed is not None:
@@ -66,7 +78,7 @@ def plan_job(config: JobConfig, limit: int | None = None) -> PlannedJob:
         failed.check_input(planned_files(files))
         only = failed.rows
     plan = make_plan(config, schemas, files, limit, only, earlier.plan.run_id if earlier is not None else None)
-    return PlannedJob(config, schemas, output, plan, is_new=True, earlier=earlier)
+    return PlannedJob(config, schemas, output, plan, True, earlier, None, sources.left_out, warnings, found)
 
 
 def _reopen(config: JobConfig, stored: Plan, output: Folder) -> EarlierRun | None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
+from pipelines.console.terminal import print_notes
 from pipelines.job import summary
 from pipelines.job.driver import run_job
 from pipelines.job.preflight import PlannedJob
@@ -14,6 +15,7 @@ from pipelines.job.preview import preview_table
 
 def run_and_tell(job: PlannedJob, console: Console, *, show: int) -> tuple[int, dict[str, Any]]:
     """Runs the job and prints its end, with the attributes of `show` products. The exit code, and the end as JSON."""
+    print_notes(console, job.warnings)
     outcome = run_job(job, console)
     code = summary.exit_code(outcome, job.config.max_dead_letter_share)
     if show and (table := preview_table(job.output, show)) is not None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rich.console import Console
 
+from pipelines.catalog.left_out import LeftOut
 from pipelines.config.labelling import LabelConfig
 from pipelines.console.exit_codes import EXIT_BUDGET, EXIT_CLEAN, EXIT_INCOMPLETE
 from pipelines.console.progress import describe_counts, format_seconds
@@ -26,6 +27,7 @@ class LabelOutcome:
         was_finished: nothing was left to do.
         stopped: why the money's limit stopped it; None if it went to the end.
         faults: error answers of the endpoint that were overcome or not, by HTTP status.
+        left_out: what lies in the input folders and is not read.
     """
 
     totals: LabelTotals
@@ -35,6 +37,7 @@ class LabelOutcome:
     faults: Mapping[str, int]
     was_finished: bool = False
     stopped: str | None = None
+    left_out: LeftOut = field(default_factory=LeftOut)
 
     @property
     def products(self) -> int:
@@ -80,6 +83,8 @@ def print_outcome(console: Console, config: LabelConfig, outcome: LabelOutcome) 
     if config.teacher.kind == "openai":
         say(f"  tokens      {totals.input_tokens:,} in, {totals.output_tokens:,} out")
         say(f"  cost        {format_cost(totals.cost_usd)}")
+    if outcome.left_out.files:
+        say(f"  left out    {outcome.left_out}")
     say(f"  labels      {config.output}")
     if totals.rejected:
         say(f"  rejections  {config.output}{LabelFiles.REJECTED_SUFFIX}")
@@ -102,5 +107,6 @@ def outcome_json(config: LabelConfig, outcome: LabelOutcome) -> dict[str, Any]:
         "open": outcome.open_products,
         "seconds": round(outcome.seconds, 3),
         "faults": dict(outcome.faults),
+        "left_out": outcome.left_out.to_dict(),
         **outcome.totals.to_dict(),
     }

@@ -53,7 +53,7 @@ def catalog_yaml(look: Look, guesses: Guesses, places: Places) -> str:
         "",
         "input:",
         f"  path: [{scalar(look.source.path)}]",
-        f"  format: {look.source.format}                 # parquet or jsonl; auto: by the file's ending",
+        f"  format: {look.source.format}                 # parquet or jsonl; auto: by each file's content",
         *(["  anonymous: true              # a public bucket is read without credentials"] * look.source.anonymous),
         *_id_lines(guesses.id),
         *_category_lines(look, guesses.category),

@@ -12,9 +12,13 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.catalog.input_files import FileFormat, file_format_of, list_files
+from pipelines.catalog.cells import category_text
+from pipelines.catalog.finding import FoundFile, find_files
+from pipelines.catalog.input_files import open_parquet
+from pipelines.catalog.json_lines import parse_line
+from pipelines.catalog.left_out import LeftOut
+from pipelines.catalog.parquet_rows import read_cells
 from pipelines.catalog.readers import read_piece
-from pipelines.catalog.rows import parse_line
 from pipelines.catalog.sharding import Piece
 from pipelines.errors import RunError, UsageError
 from pipelines.profiling.columns import Column, arrow_kinds, look_at
@@ -42,46 +46,52 @@ class Look:
     Attributes:
         num_rows: of all files.
         sample: the rows that were looked at.
+        doubled: columns that stand twice in a Parquet file, so that none of them can be meant; with that file.
     """
 
     source: Source
-    files: Sequence[str]
+    files: Sequence[FoundFile]
+    left_out: LeftOut
     num_rows: int
     columns: Sequence[Column]
     sample: Sequence[dict[str, Any]]
+    doubled: Mapping[str, str]
 
 
 def look_into(source: Source) -> Look:
     """Looks into the files at `source`. Raises `UsageError` for what cannot be read."""
-    files = list_files(source.path, source.format, anonymous=source.anonymous)
+    found = find_files([source.path], source.format, anonymous=source.anonymous)
+    files = found.files
     share = -(-_MAX_ROWS // min(len(files), _MAX_FILES))
     types: dict[str, pa.DataType] = {}
     names_in_file: list[set[str]] = []
     sample: list[dict[str, Any]] = []
+    doubled: dict[str, str] = {}
     num_rows = 0
-    for number, name in enumerate(files):
-        with _readable(name):
-            file_rows, file_types = _measure(name, source)
+    for number, file in enumerate(files):
+        with _readable(file.name):
+            file_rows, file_types, file_doubled = _measure(file, source)
+            doubled |= dict.fromkeys(file_doubled, file.name)
             num_rows += file_rows
             for column, kind in file_types.items():
                 if column not in types or pa.types.is_null(types[column]):
                     types[column] = kind
             if number < _MAX_FILES:
-                rows = list(islice(_whole_rows(name, source, file_rows, file_types), share)) if file_rows else []
+                rows = list(islice(_whole_rows(file, source, file_rows, file_types), share)) if file_rows else []
                 sample += rows
                 names_in_file.append(set(file_types) or {column for row in rows for column in row})
     if num_rows and not sample:
-        raise UsageError(f"{files[0]}: none of its first rows can be read; in JSONL, a line is one JSON object")
+        raise UsageError(f"{files[0].name}: none of its first rows can be read; in JSONL, a line is one JSON object")
     columns = look_at(sample, types)
     for each in columns:
         each.is_everywhere = all(each.name in names for names in names_in_file if names)
-    return Look(source, files, num_rows, columns, sample)
+    return Look(source, files, found.left_out, num_rows, columns, sample, doubled)
 
 
 def count_categories(look: Look, column: str) -> Counter[str]:
     """Rows by category, of the first two million rows; "" for those without one."""
-    cells = islice((cell for name in look.files for cell in _cells(name, look.source, column)), MAX_COUNTED)
-    return Counter(cell if isinstance(cell, str) else "" for cell in cells)
+    cells = islice((cell for file in look.files for cell in _cells(file, look.source, column)), MAX_COUNTED)
+    return Counter(category_text(cell) or "" for cell in cells)
 
 
 @contextmanager
@@ -93,23 +103,24 @@ def _readable(name: str) -> Iterator[None]:
         raise UsageError(f"cannot read {name}: {error}") from error
 
 
-def _format(name: str, source: Source) -> FileFormat:
-    return file_format_of(name, source.format)
+def _measure(file: FoundFile, source: Source) -> tuple[int, dict[str, pa.DataType], list[str]]:
+    """A file's rows; where it says them, the types of its columns, and those that stand twice."""
+    if file.format == "parquet":
+        filesystem, path = open_filesystem(file.name, anonymous=source.anonymous)
+        with filesystem.open(path, "rb") as opened:
+            parquet = open_parquet(opened, file.name)
+            counts = Counter(parquet.schema_arrow.names)
+            types = {each.name: each.type for each in parquet.schema_arrow if counts[each.name] == 1}
+            return parquet.metadata.num_rows, types, [name for name, count in counts.items() if count > 1]
+    return sum(1 for _ in _lines(file.name, source)), {}, []
 
 
-def _measure(name: str, source: Source) -> tuple[int, dict[str, pa.DataType]]:
-    """A file's rows, and the types of its columns where it says them."""
-    if _format(name, source) == "parquet":
-        filesystem, path = open_filesystem(name, anonymous=source.anonymous)
-        with filesystem.open(path, "rb") as file:
-            parquet = pq.ParquetFile(file)
-            return parquet.metadata.num_rows, {each.name: each.type for each in parquet.schema_arrow}
-    return sum(1 for _ in _lines(name, source)), {}
-
-
-def _whole_rows(name: str, source: Source, num_rows: int, types: Mapping[str, pa.DataType]) -> Iterator[dict[str, Any]]:
+def _whole_rows(
+    file: FoundFile, source: Source, num_rows: int, types: Mapping[str, pa.DataType]
+) -> Iterator[dict[str, Any]]:
     """The file's rows that can be read, from its beginning on; of Parquet the columns that can be of use."""
-    if _format(name, source) == "parquet":
+    name = file.name
+    if file.format == "parquet":
         # Others may be pictures.
         columns = [column for column, kind in types.items() if "nested" not in arrow_kinds(kind)]
         piece = Piece(0, 0, num_rows, num_rows)
@@ -125,15 +136,15 @@ def _whole_rows(name: str, source: Source, num_rows: int, types: Mapping[str, pa
             yield row
 
 
-def _cells(name: str, source: Source, column: str) -> Iterator[Any]:
-    with _readable(name):
-        if _format(name, source) == "jsonl":
-            yield from ((parse_line(line).row or {}).get(column) for line in _lines(name, source))
+def _cells(file: FoundFile, source: Source, column: str) -> Iterator[Any]:
+    with _readable(file.name):
+        if file.format == "jsonl":
+            yield from ((parse_line(line).row or {}).get(column) for line in _lines(file.name, source))
             return
-        filesystem, path = open_filesystem(name, anonymous=source.anonymous)
-        with filesystem.open(path, "rb", cache_type="none") as file:
-            for batch in pq.ParquetFile(file, pre_buffer=True).iter_batches(columns=[column]):
-                yield from batch.column(0).to_pylist()
+        filesystem, path = open_filesystem(file.name, anonymous=source.anonymous)
+        with filesystem.open(path, "rb", cache_type="none") as opened:
+            for batch in pq.ParquetFile(opened, pre_buffer=True).iter_batches(columns=[column]):
+                yield from read_cells(batch.column(0))
 
 
 def _lines(name: str, source: Source) -> Iterator[bytes]:

@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from rich.console import Console
 
 from hpd_core.types import is_encodable
-from pipelines.catalog.rows import field_text
+from pipelines.catalog.cells import field_text
 from pipelines.config.shipped_files import shipped_file
 from pipelines.console.terminal import SafeTable
 from pipelines.errors import UsageError
@@ -91,6 +91,11 @@ def print_start(console: Console, start: Start) -> None:
 
 def _lines(start: Start) -> Iterator[str]:
     guesses, places = start.guesses, start.places
+    if start.look.left_out.files:
+        yield f"left out {start.look.left_out}"
+    yield from (f"Note: {warning}" for warning in start.look.left_out.warnings())
+    for column, file in start.look.doubled.items():
+        yield f"Note: column {shown(column)} stands twice in {file}: rename one of the two to have it read"
     categories = Counter({name: count for name, count in start.categories.items() if name})
     if categories:
         named = listed((f"{shown(name)} {count:,}" for name, count in categories.most_common()), _MAX_CATEGORIES)

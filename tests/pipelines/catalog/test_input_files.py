@@ -108,7 +108,7 @@ def test_jsonl_that_cannot_be_used(workplace: Workplace) -> None:
     with pytest.raises(UsageError, match=r"column 'id' .* is not in any line of .*; its columns: sku, category"):
         scan(workplace)
     workplace.write_jsonl("c.jsonl", ["plain text"]).rename(workplace.catalog / "c.txt")
-    with pytest.raises(UsageError, match=r"there is 1 text \(\S+c\.txt\)"):
+    with pytest.raises(UsageError, match=r"only 1 text \(\S+c\.txt\)"):
         scan(workplace, path=str(workplace.catalog))
 
 

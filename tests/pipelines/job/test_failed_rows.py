@@ -95,7 +95,7 @@ def test_selected_rows_are_planned_once_each(workplace: Workplace, form: str) ->
     else:
         path = workplace.write_jsonl("a.jsonl", products(40))
     config = workplace.config()
-    files = scan_sources(config.input)
+    files = scan_sources(config.input).files
     for target, limit in ((10**6, None), (60, None), (1, None), (60, 5)):
         shards = plan_shards(files, ShardConfig(target_tokens=target, ramp=()), 20, 2, limit, {str(path): wanted})
         found = [

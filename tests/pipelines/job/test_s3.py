@@ -22,7 +22,8 @@ from typer.testing import CliRunner
 from hpd_core.errors import ModelError, StorageError
 from hpd_core.models.loading import resolve_source
 from hpd_core.system import storage
-from pipelines.catalog.input_files import list_files, scan_sources
+from pipelines.catalog.finding import find_files
+from pipelines.catalog.input_files import scan_sources
 from pipelines.catalog.readers import read_piece
 from pipelines.catalog.sharding import Piece
 from pipelines.compare import app as compare_app
@@ -286,15 +287,15 @@ def test_a_listing_that_breaks_leaves_no_file_out(server: S3Server, reach: Any, 
         (f"{bucket}/x/a.jsonl", everything[:1]),
     ):
         reach(server)
-        assert list_files(path, "auto") == expected
+        assert [file.name for file in find_files([path]).files] == expected
         with FaultyProxy(server, lambda method, _: "busy") as proxy:
             reach(proxy.server, AWS_MAX_ATTEMPTS="1")
             with pytest.raises(UsageError, match="cannot list"):
-                list_files(path, "auto")
+                find_files([path])
     reach(server)
     for hopeless in ("s3://", "s3://*/x.jsonl", f"{bucket}/a**.jsonl"):
         with pytest.raises(UsageError):
-            list_files(hopeless, "auto")
+            find_files([hopeless])
 
 
 def test_folders_on_s3(bucket: str) -> None:
@@ -404,7 +405,7 @@ def test_a_public_bucket_is_read_without_credentials(server: S3Server, reach: An
     uri = upload(workplace.write_parquet("a.parquet", products(5)), f"s3://{PUBLIC_BUCKET}/a.parquet")
     reach(server, AWS_ACCESS_KEY_ID=None, AWS_SECRET_ACCESS_KEY=None, HOME="/nonexistent")
     config = {"path": uri, "id": "id", "fields": ["title"], "anonymous": True}
-    files = scan_sources(InputConfig.model_validate(config))
+    files = scan_sources(InputConfig.model_validate(config)).files
     assert [file.num_rows for file in files] == [5]
     rows = list(read_piece(uri, "parquet", Piece(0, 0, 5, 5), ["title"], anonymous=True))
     assert [row.number for row in rows] == [0, 1, 2, 3, 4]

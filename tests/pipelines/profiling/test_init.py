@@ -231,8 +231,8 @@ def test_a_file_that_is_there_is_never_written_over(tmp_path: Path) -> None:
     ("name", "content", "message"),
     [
         ("nowhere.parquet", None, "no such file or folder"),
-        ("c.csv", b"a,b\n1,2\n", "neither .parquet nor .jsonl"),
-        ("c.parquet", b"PAR1 but not really", "cannot read"),
+        ("c.csv", b"a,b\n1,2\n", "c.csv cannot be read (CSV)"),
+        ("c.parquet", b"PAR1 but not really", "is cut off"),
         ("c.jsonl", b"[1]\nno json\n", "in JSONL, a line is one JSON object"),
     ],
 )

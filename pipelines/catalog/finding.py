@@ -1,0 +1,335 @@
+"""Which files a catalog is made of: what `input.path` names is listed, and each file is read, refused or left out."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import unicodedata
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
+
+from fsspec.implementations.local import LocalFileSystem
+from fsspec.utils import glob_translate
+
+from hpd_core.types import is_encodable
+from pipelines.catalog.file_kinds import HEAD_BYTES, HIDDEN, SPECIAL, FileFormat, Kind, kind_of
+from pipelines.catalog.left_out import LeftOut, LeftOutFile, shown_name
+from pipelines.catalog.table_formats import refuse_tables, refuse_tables_around
+from pipelines.errors import UsageError
+from pipelines.store.folders import open_filesystem
+
+_THREADS = 16
+_MAGIC = re.compile(r"[*?\[]")
+_DANGLING = Kind("link to nothing", way_out="mend the link, or remove it", is_refused=True)
+
+
+class FoundFile(NamedTuple):
+    """A file that is read; its name as the user wrote it."""
+
+    name: str
+    format: FileFormat
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFiles:
+    """What is read, in order, and what is not."""
+
+    files: Sequence[FoundFile]
+    left_out: LeftOut
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A file as it was listed.
+
+    Attributes:
+        argument: which of the paths it was found by.
+        name: as the user wrote it.
+        path: in its file system.
+        how: it is named itself, matched by a glob, or lies in a folder.
+        size: in bytes; None if that is not known.
+        kind: where that is known without a look into the file.
+        is_linked: reached by a symbolic link.
+    """
+
+    argument: int
+    name: str
+    filesystem: Any
+    path: str
+    how: Literal["named", "glob", "folder"]
+    size: int | None = None
+    kind: Kind | None = None
+    is_linked: bool = False
+
+    @property
+    def identity(self) -> str:
+        """The same for all spellings of a file."""
+        if isinstance(self.filesystem, LocalFileSystem):
+            return os.path.realpath(self.path)
+        return f"{type(self.filesystem).__name__}:{self.path}"
+
+
+def find_files(
+    paths: Sequence[str], file_format: Literal["auto"] | FileFormat = "auto", *, anonymous: bool = False
+) -> FoundFiles:
+    """The files at `paths`: files, those in folders (recursively), and what globs match; each file once.
+
+    Raises `UsageError` for what cannot be listed or read, and where a path has nothing that can be read.
+    """
+    listed = [place for argument, path in enumerate(paths) for place in _list(argument, path, anonymous)]
+    places, doubled = _each_once(listed)
+    with ThreadPoolExecutor(_THREADS) as pool:
+        looked_at = list(pool.map(lambda place: _look(place, file_format), places))
+    files = [FoundFile(place.name, kind.format) for place, kind in looked_at if kind.format is not None]
+    others = [(place.argument, LeftOutFile(place.name, kind)) for place, kind in looked_at if kind.format is None]
+    useful = {listed[index].argument for index, _ in doubled}
+    useful |= {place.argument for place, kind in looked_at if kind.format is not None}
+    for argument, path in enumerate(paths):
+        if argument not in useful:
+            here = LeftOut([file for number, file in others if number == argument])
+            there = [f"only {here}"] if here.files else []
+            there += [f"to have {what} read, {remedy}" for what, remedy in here.remedies().items()]
+            raise UsageError("; ".join([f"input.path: no Parquet or JSON Lines files in {path}", *there]))
+    names = [(listed[again].name, listed[first].name) for again, first in doubled]
+    return FoundFiles(files, LeftOut([file for _, file in others], names))
+
+
+def _each_once(places: Sequence[_Place]) -> tuple[list[_Place], list[tuple[int, int]]]:
+    """The places without further ones of the same file; and those, by index, each with that of the first."""
+    firsts: dict[str, int] = {}
+    doubled = []
+    # Of a file and a link to it, the file.
+    for index in sorted(range(len(places)), key=lambda index: (places[index].argument, places[index].is_linked)):
+        first = firsts.setdefault(places[index].identity, index)
+        if first != index:
+            doubled.append((index, first))
+    again = {index for index, _ in doubled}
+    return [place for index, place in enumerate(places) if index not in again], doubled
+
+
+def _look(place: _Place, file_format: Literal["auto"] | FileFormat) -> tuple[_Place, Kind]:
+    """What a file is. Raises `UsageError` if it is none that is read, but surely meant to be."""
+    leaf = place.path.rsplit("/", 1)[-1]
+    try:
+        kind = place.kind or kind_of(leaf, b"" if place.size == 0 else _head(place), file_format)
+    except FileNotFoundError as error:
+        raise UsageError(f"no such file: {place.name}") from error
+    except OSError as error:
+        raise UsageError(f"cannot read {shown_name(place.name)}: {error}") from error
+    is_meant = kind.is_refused or place.how == "named" or (place.how == "glob" and kind.is_data)
+    shown = shown_name(place.name)
+    if kind.format is None and is_meant:
+        way_out = kind.way_out.replace("FILE", shown)
+        if place.how != "named":
+            way_out += ". If it is no part of the catalog, move it, or name the others by a glob"
+        raise UsageError(f"{shown} cannot be read ({kind.what}): {way_out}")
+    if kind.format is not None and not is_encodable(place.name):
+        raise UsageError(f"the name of {shown} is not UTF-8, and rows are known by it; rename the file")
+    return place, kind
+
+
+def _head(place: _Place) -> bytes:
+    if isinstance(place.filesystem, LocalFileSystem):
+        with open(place.path, "rb") as file:
+            return file.read(HEAD_BYTES)
+    return bytes(place.filesystem.cat_file(place.path, start=0, end=HEAD_BYTES))
+
+
+def _list(argument: int, path: str, anonymous: bool) -> list[_Place]:
+    """What lies at one path, sorted by name. Raises `UsageError` if there is nothing, or it cannot be listed."""
+    filesystem, root = open_filesystem(path, anonymous=anonymous)
+    named = _Place(argument, path.rstrip("/") or "/", filesystem, root, "named")
+    try:
+        # A name that is there is meant, whatever a glob would make of its brackets.
+        info = _info(filesystem, root)
+        if info is None and _MAGIC.search(path):
+            places = list(_matches(replace(named, how="glob")))
+            if not places:
+                raise UsageError(f"input.path: nothing matches {path}")
+        elif info is None:
+            raise UsageError(f"input.path: no such file or folder: {path}{_hint(filesystem, path, root)}")
+        elif info["type"] == "directory" or _is_marker(filesystem, root, info):
+            places = _in_folder(replace(named, how="folder"))
+        else:
+            places = [replace(named, size=info.get("size"), kind=None if info["type"] == "file" else SPECIAL)]
+    except (OSError, ValueError) as error:
+        raise UsageError(f"input.path: cannot list {path}: {error}") from error
+    # A glob may match a folder and what is in it.
+    return sorted({place.name: place for place in places}.values(), key=lambda place: place.name)
+
+
+def _info(filesystem: Any, root: str) -> dict[str, Any] | None:
+    try:
+        return dict(filesystem.info(root))
+    except FileNotFoundError:
+        return None
+
+
+def _is_marker(filesystem: Any, root: str, info: dict[str, Any]) -> bool:
+    """Whether an empty object only stands for the folder of its name, as some tools make them on S3."""
+    is_empty = info.get("size") == 0 and not isinstance(filesystem, LocalFileSystem)
+    return is_empty and any(path != root for path in filesystem.find(root))
+
+
+def _hint(filesystem: Any, path: str, root: str) -> str:
+    if "{" in path:
+        return ". Braces are no pattern here: give a list of paths"
+    parent, _, leaf = root.rpartition("/")
+    if not isinstance(filesystem, LocalFileSystem) or not os.path.isdir(parent or "/"):
+        return ""
+    names = {_folded(name): name for name in os.listdir(parent or "/")}
+    near = difflib.get_close_matches(_folded(leaf), names, n=1, cutoff=0.8)
+    if not near:
+        return ""
+    form = (
+        ""
+        if unicodedata.normalize("NFC", leaf) != unicodedata.normalize("NFC", names[near[0]])
+        else (" (in another Unicode form: write its letters as they are in the name)")
+    )
+    return f"; there is {path.rstrip('/').removesuffix(leaf)}{shown_name(names[near[0]])}{form}"
+
+
+def _folded(name: str) -> str:
+    return unicodedata.normalize("NFKC", name).casefold().strip()
+
+
+def _in_folder(folder: _Place, listing: Mapping[str, Mapping[str, Any]] | None = None) -> list[_Place]:
+    """The files in a folder; a hidden folder is one place. Raises `UsageError` for a table of another format."""
+    if isinstance(folder.filesystem, LocalFileSystem):
+        places = list(_walk(folder, frozenset()))
+    else:
+        found = folder.filesystem.find(folder.path, detail=True) if listing is None else listing
+        places = list(_listed(folder, found))
+    refuse_tables(folder.name, (place.name[len(folder.name) :] for place in places))
+    refuse_tables_around(folder.filesystem, folder.path)
+    return places
+
+
+def _walk(folder: _Place, above: frozenset[tuple[int, int]]) -> Iterator[_Place]:
+    """A local folder's files. Symbolic links are followed, but not back to a folder that leads here."""
+    status = os.stat(folder.path)
+    if (status.st_dev, status.st_ino) in above:
+        return
+    with os.scandir(folder.path) as entries:
+        for entry in entries:
+            is_folder = entry.is_dir()
+            place = replace(
+                folder,
+                name=f"{folder.name.rstrip('/')}/{entry.name}",
+                path=entry.path,
+                is_linked=folder.is_linked or entry.is_symlink(),
+            )
+            if _is_hidden(entry.name):
+                yield replace(place, name=place.name + "/" * is_folder, kind=HIDDEN)
+            elif is_folder:
+                yield from _walk(place, above | {(status.st_dev, status.st_ino)})
+            elif entry.is_file():
+                yield replace(place, size=entry.stat().st_size)
+            else:
+                yield replace(place, kind=_DANGLING if entry.is_symlink() else SPECIAL)
+
+
+def _listed(folder: _Place, listing: Mapping[str, Mapping[str, Any]]) -> Iterator[_Place]:
+    """A folder's files from its listing."""
+    for path, info in listing.items():
+        inner = path[len(folder.path) :]
+        # On S3, an empty object whose name ends in a slash, or the folder's own, stands for a folder.
+        if inner and not inner.endswith("/"):
+            visible = _until_hidden(inner)
+            kind = None if visible is None else HIDDEN
+            inner = inner if visible is None else visible
+            yield replace(folder, name=folder.name.rstrip("/") + inner, path=path, size=info.get("size"), kind=kind)
+
+
+def _matches(pattern: _Place) -> Iterator[_Place]:
+    """What a glob matches; of folders the files. What is hidden has to be written in the pattern."""
+    filesystem, root = pattern.filesystem, pattern.path
+    is_local = isinstance(filesystem, LocalFileSystem)
+    start = _MAGIC.split(root, maxsplit=1)[0].rpartition("/")[0]
+    written = {part[0] for part in root[len(start) :].split("/") if _is_hidden(part)}
+    homes = set()
+    for path, listing in (_local_hits(root) if is_local else _remote_hits(filesystem, root, start)).items():
+        name = _as_written(path, pattern.name, root)
+        hit = replace(pattern, name=name, path=path, is_linked=os.path.islink(path) if is_local else False)
+        is_folder = os.path.isdir(path) if is_local else path not in listing
+        if (visible := _until_hidden(path[len(start) :] + "/" * is_folder, written)) is not None:
+            hidden = _as_written(start + visible.rstrip("/"), pattern.name, root)
+            yield replace(hit, name=hidden + "/" * visible.endswith("/"), kind=HIDDEN)
+        elif is_folder:
+            yield from _in_folder(replace(hit, how="folder"), listing)
+        else:
+            homes.add(path.rpartition("/")[0])
+            yield replace(hit, size=os.path.getsize(path) if is_local else listing[path].get("size"))
+    for home in homes:
+        refuse_tables_around(filesystem, home)
+
+
+def _remote_hits(filesystem: Any, pattern: str, start: str) -> dict[str, dict[str, Any]]:
+    """The files and folders that match, each with what is listed under it.
+
+    fsspec's own glob passes over folders that cannot be listed, and files that cannot be asked for: rows would be
+    missing without a word. A flat listing of everything that begins like the pattern raises.
+    """
+    stem = _MAGIC.split(pattern, maxsplit=1)[0][len(start) + 1 :]
+    matches = re.compile(glob_translate(pattern)).match
+    options = {"prefix": stem} if "s3" in filesystem.protocol else {}
+    hits: dict[str, dict[str, Any]] = defaultdict(dict)
+    for path, info in filesystem.find(start, detail=True, **options).items():
+        ends = [index for index in range(len(start) + 1, len(path)) if path[index] == "/"]
+        if (hit := next((path[:end] for end in (*ends, len(path)) if matches(path[:end])), None)) is not None:
+            hits[hit][path] = info
+    return {hit: dict(listing) for hit, listing in hits.items() if not hit.endswith("/")}
+
+
+def _local_hits(pattern: str) -> dict[str, dict[str, Any]]:
+    """The files and folders that match."""
+    return {path: {} for path in _expand("", pattern.split("/")[1:], frozenset())}
+
+
+def _expand(folder: str, parts: Sequence[str], above: frozenset[str]) -> Iterator[str]:
+    if not parts:
+        yield folder
+        return
+    part, rest = parts[0], parts[1:]
+    if part == "**":
+        yield from _expand(folder, rest, above)
+        for name in sorted(os.listdir(folder or "/")) if rest else ():
+            inner = f"{folder}/{name}"
+            if os.path.isdir(inner) and (real := os.path.realpath(inner)) not in above:
+                yield from _expand(inner, parts, above | {real})
+    elif not _MAGIC.search(part):
+        if os.path.lexists(f"{folder}/{part}"):
+            yield from _expand(f"{folder}/{part}", rest, above)
+    elif os.path.isdir(folder or "/"):
+        matches = re.compile(glob_translate(part)).match
+        for name in sorted(os.listdir(folder or "/")):
+            if matches(name) and (not rest or os.path.isdir(f"{folder}/{name}")):
+                yield from _expand(f"{folder}/{name}", rest, above)
+
+
+def _is_hidden(part: str) -> bool:
+    # As in Spark: a partition's folder is not, whatever its column is called.
+    return part.startswith(".") or (part.startswith("_") and "=" not in part)
+
+
+def _until_hidden(inner: str, written: Collection[str] = ()) -> str | None:
+    """The beginning of a path up to its first hidden part, and a slash if more comes; None if it has none."""
+    end = 0
+    for part in inner.split("/"):
+        end += len(part) + 1
+        if _is_hidden(part) and part[0] not in written:
+            return inner[:end]
+    return None
+
+
+def _as_written(match: str, pattern: str, root: str) -> str:
+    """A match of a glob, which is matched in its absolute form, in the form of the pattern."""
+    absolute_start = root[: len(root) - len(pattern)] if root.endswith(pattern) else None
+    if absolute_start is not None:
+        return match[len(absolute_start) :]
+    protocol = pattern.split("://", 1)[0] + "://" if "://" in pattern else ""
+    return protocol + match

@@ -1,0 +1,78 @@
+"""What lies in an input folder and is not read: counted and named, for people and for machines."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from pipelines.catalog.file_kinds import Kind
+
+_SHOWN = 3
+_KEPT_NAMES = 20
+
+
+class LeftOutFile(NamedTuple):
+    """A file, or a folder (its name ends in a slash), that is not read."""
+
+    name: str
+    kind: Kind
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """All that is not read.
+
+    Attributes:
+        files: of no kind that is read.
+        doubled: further spellings of files that are read once, each with the one that is.
+    """
+
+    files: Sequence[LeftOutFile] = ()
+    doubled: Sequence[tuple[str, str]] = ()
+
+    def __str__(self) -> str:
+        return ", ".join(f"{len(names):,} {what} ({listed_names(names)})" for what, names in self._by_kind().items())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Counts by kind, each with the first names, and the spellings."""
+        return {
+            "files": len(self.files),
+            "kinds": {
+                what: {"files": len(names), "first": [shown_name(name) for name in names[:_KEPT_NAMES]]}
+                for what, names in self._by_kind().items()
+            },
+            "named_again": len(self.doubled),
+        }
+
+    def warnings(self) -> Iterator[str]:
+        """A line for every kind that may hold rows of the catalog, and one about files that are named again."""
+        names, remedies = self._by_kind(), self.remedies()
+        for what, remedy in remedies.items():
+            yield f"not read: {len(names[what]):,} {what} ({listed_names(names[what])}). To have it read, {remedy}"
+        if self.doubled:
+            again, first = map(shown_name, self.doubled[0])
+            yield f"{len(self.doubled):,} file(s) are named twice and read once; {again} is {first}"
+
+    def remedies(self) -> dict[str, str]:
+        """For every kind that may hold rows of the catalog, what makes it readable."""
+        first = {file.kind.what: file for file in reversed(self.files) if file.kind.is_data}
+        return {what: each.kind.way_out.replace("FILE", shown_name(each.name)) for what, each in first.items()}
+
+    def _by_kind(self) -> dict[str, list[str]]:
+        names = defaultdict(list)
+        for file in sorted(self.files, key=lambda file: not file.kind.is_data):
+            names[file.kind.what].append(file.name)
+        return names
+
+
+def shown_name(name: str) -> str:
+    """A file's name as text: bytes that are not UTF-8 as escapes."""
+    return name.encode(errors="surrogateescape").decode(errors="backslashreplace")
+
+
+def listed_names(names: Sequence[str]) -> str:
+    """The first of many names, and how many more there are."""
+    shown = ", ".join(map(shown_name, names[:_SHOWN]))
+    return shown if len(names) <= _SHOWN else f"{shown}, and {len(names) - _SHOWN:,} more"

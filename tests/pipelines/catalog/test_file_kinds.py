@@ -1,0 +1,202 @@
+"""What a file is, by its first bytes and its name."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import zipfile
+
+import pyarrow as pa
+import pyarrow.feather
+import pyarrow.orc
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.catalog.file_kinds import HEAD_BYTES, kind_of
+from tests.examples import examples
+
+LINE = b'{"id": "1", "title": "Velor shoe"}\n'
+TABLE = pa.table({"id": ["1"]})
+
+
+def written(write: object) -> bytes:
+    sink = io.BytesIO()
+    write(TABLE, sink)  # type: ignore[operator]
+    return sink.getvalue()
+
+
+PARQUET = written(pq.write_table)
+
+
+def zipped(name: str) -> bytes:
+    sink = io.BytesIO()
+    with zipfile.ZipFile(sink, "w") as archive:
+        archive.writestr(name, LINE)
+    return sink.getvalue()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("a.parquet", "a.pq", "a.parq", "A.PARQUET", "a.snappy", "a.snappy.parquet", "a.parquet.gzip", "a.parquet.gz"),
+        *("000007_0", "part-00000", "a.json", "a.dat", "part-0-c000.zstd.parquet", "a=b"),
+    ],
+)
+def test_parquet_is_parquet_whatever_its_name(name: str) -> None:
+    assert kind_of(name, PARQUET).format == "parquet"
+
+
+@pytest.mark.parametrize(
+    "name", ["a.jsonl", "a.ndjson", "a.json", "a.jl", "a.JSONLINES", "a.txt", "part-00000", "a.parquet"]
+)
+@pytest.mark.parametrize(
+    "content",
+    [
+        LINE,
+        b"\xef\xbb\xbf" + LINE,
+        b"\n \r\n" + LINE,
+        LINE[:-1],
+        LINE.replace(b"\n", b"\r\n") * 3,
+        b"{broken\n" + LINE,
+        b'["header"]\n' + LINE,
+        LINE.replace(b"Velor", "Größe".encode("latin-1")),
+        b'{"id": ' + b"7" * 5000 + b"}\n",
+        b'{"text": "' + b"x" * HEAD_BYTES,
+        b"{}\n",
+    ],
+)
+def test_json_lines_are_json_lines_whatever_their_name(name: str, content: bytes) -> None:
+    assert kind_of(name, content).format == "jsonl"
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\n\n", b"no json\n", b"{'id': 1}\n", b'{"a": "x\0y"}\n', b"\0\0\1\n" + LINE]
+)
+def test_what_only_claims_to_be_json_lines_is_left_to_its_lines(content: bytes) -> None:
+    assert kind_of("a.jsonl", content).format == "jsonl"
+    assert kind_of("a", content).format is None
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "what", "way_out"),
+    [
+        ("a.jsonl.gz", gzip.compress(LINE), "gzip around JSON Lines", "gunzip"),
+        ("a", gzip.compress(LINE), "gzip around JSON Lines", "gunzip"),
+        ("a.parquet.gz", gzip.compress(PARQUET), "gzip around Parquet", "gunzip"),
+        ("a.json", gzip.compress(LINE), "gzip around JSON Lines", "gunzip"),
+        ("a.jsonl.gz", gzip.compress(gzip.compress(LINE)), "gzip around gzip around JSON Lines", "gunzip"),
+        ("a.jsonl.gz", gzip.compress(LINE)[:3] + b"broken", "damaged gzip", "write it again"),
+        ("a.jsonl.bz2", bz2.compress(LINE), "bzip2 around JSON Lines", "bunzip2"),
+        ("a.jsonl.xz", lzma.compress(LINE), "xz around JSON Lines", "unxz"),
+        ("a.jl.zst", pa.compress(LINE, "zstd", asbytes=True), "zstd around JSON Lines", "unzstd"),
+        ("a.jsonl.lz4", pa.compress(LINE, "lz4", asbytes=True), "lz4 around JSON Lines", "unlz4"),
+        ("a.jsonl.zip", zipped("a.jsonl"), "zip around JSON Lines", "unzip"),
+        ("a.parquet", b"PARE1234", "encrypted Parquet", "decrypt"),
+        ("a.parquet", b"", "empty", "write it again"),
+        ("a.parquet", b"<!DOCTYPE html>", "web page", "download the file again"),
+        ("a.parquet", b"<?xml version='1.0'?><Error>", "XML", "store it"),
+        ("a.parquet", b"version https://git-lfs.github.com/spec/v1\noid sha256:1\n", "Git LFS pointer", "git lfs pull"),
+        ("a.parquet", b"ORC\1\2\3", "ORC", "store it"),
+        ("a.json", b'[{"a": 1},\n {"a": 2}]\n', "one JSON array", "jq -c '.[]'"),
+        ("a.json", b'[{"a": 1}]', "one JSON array", "jq -c '.[]'"),
+        ("a.json", b'[{"a": "' + b"x" * HEAD_BYTES, "one JSON array", "jq -c '.[]'"),
+        ("a.json", b'{\n  "a": 1\n}\n', "one JSON object over several lines", "jq -c ."),
+        ("a.json", b'{"a": [\n1]}', "one JSON object over several lines", "jq -c ."),
+        ("a.jsonl", LINE.decode().encode("utf-16"), "text in UTF-16, not UTF-8", "iconv -f UTF-16 "),
+        ("a", LINE.decode().encode("utf-16-le"), "text in UTF-16LE", "iconv -f UTF-16LE "),
+        ("a.jsonl", LINE.decode().encode("utf-16-be"), "text in UTF-16BE", "iconv -f UTF-16BE "),
+        ("a.jsonl", LINE.decode().encode("utf-32"), "text in UTF-32", "iconv -f UTF-32 "),
+        ("a.jsonl", LINE.decode().encode("utf-32-be"), "text in UTF-32BE", "iconv -f UTF-32BE "),
+        ("a.jsonl", LINE.replace(b"\n", b"\r") * 2, "end with CR alone", r"tr '\r' '\n'"),
+        ("a.jsonl", b"\0" * 100, "NUL bytes", "copy it again"),
+    ],
+)  # fmt: skip
+def test_what_was_meant_to_be_read_is_refused_with_the_way_out(
+    name: str, content: bytes, what: str, way_out: str
+) -> None:
+    kind = kind_of(name, content[:HEAD_BYTES])
+    assert kind.format is None
+    assert what in kind.what
+    assert way_out in kind.way_out
+    assert kind.is_refused
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "what"),
+    [
+        ("a.csv", b"id,title\n", "CSV"),
+        ("a.tsv", b"id\ttitle\n", "CSV"),
+        ("a.csv.gz", gzip.compress(b"id,title\n"), "gzip around CSV"),
+        ("a.tar.gz", gzip.compress(b"\0\1"), "gzip"),
+        ("a.orc", written(lambda table, sink: pyarrow.orc.write_table(table, sink)), "ORC"),
+        ("a.feather", written(lambda table, sink: pyarrow.feather.write_feather(table, sink)), "Arrow IPC"),
+        ("a.avro", b"Obj\1", "Avro"),
+        ("a.xlsx", zipped("xl/workbook.xml"), "Office file"),
+        ("a.zip", zipped("a.csv"), "zip"),
+        ("a.db", b"SQLite format 3\0", "SQLite"),
+        ("part-00000", b"1,Velor shoe\n", "text"),
+        ("a.bin", b"\1\2\3\4", "no known kind of data"),
+        ("a.parquet.tmp", PARQUET, "unfinished"),
+        ("a.jsonl.inprogress", LINE, "unfinished"),
+        ("a.parquet.bak", PARQUET, "backup copy"),
+        ("a.jsonl~", LINE, "backup copy"),
+        ("a.geojson", b'{\n"type": 1\n}', "one JSON object over several lines"),
+    ],
+)
+def test_other_data_is_left_out_and_warned_of(name: str, content: bytes, what: str) -> None:
+    kind = kind_of(name, content)
+    assert (kind.format, kind.is_data, kind.is_refused) == (None, True, False)
+    assert what in kind.what
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("README", b"Read me"),
+        ("README.md", b'# Data\n{"id": 1}\n'),
+        ("LICENSE.txt", b"..."),
+        ("notes.txt", b"hello"),
+        ("a.png", b"\x89PNG\r\n\x1a\n"),
+        ("a.png", b"version https://git-lfs.github.com/spec/v1\n"),
+        ("a", b"\xff\xd8\xff\xe0"),
+        ("a.md5", b"d41d8cd98f00b204e9800998ecf8427e\n"),
+        ("a.ipynb", b'{\n "cells": []\n}'),
+        ("Thumbs.db", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"),
+        ("._a.parquet.x", b"\0\5\x16\7"),
+        ("2024_$folder$", b""),
+        ("a", b""),
+    ],
+)
+def test_what_is_no_data_is_left_out(name: str, content: bytes) -> None:
+    kind = kind_of(name, content)
+    assert (kind.format, kind.is_data, kind.is_refused) == (None, False, False)
+
+
+def test_the_configured_format_is_kept_or_refused() -> None:
+    assert kind_of("a.txt", b"no json\n", "jsonl").format == "jsonl"
+    assert kind_of("a.csv", LINE, "jsonl").format == "jsonl"
+    assert kind_of("a", PARQUET, "parquet").format == "parquet"
+    for name, content, configured in (
+        ("a.parquet", PARQUET, "jsonl"),
+        ("a.jsonl", LINE, "parquet"),
+        ("a.csv", b"id\n", "parquet"),
+        ("a.parquet.tmp", PARQUET, "parquet"),
+        ("a.json", b"[\n1]", "jsonl"),
+    ):
+        assert kind_of(name, content, configured).is_refused  # type: ignore[arg-type]
+    assert not kind_of("2024_$folder$", b"", "parquet").is_refused
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(st.binary(max_size=300), st.sampled_from(["a", "a.jsonl", "a.parquet", "a.csv", "a.gz", "a.json.zst"]))
+def test_any_bytes_are_of_some_kind(content: bytes, name: str) -> None:
+    for start in (b"", b"\x1f\x8b", b"BZh", b"PAR1", b"\xfd7zXZ\0", b"{", b"[", b"\xff\xfe"):
+        kind = kind_of(name, start + content)
+        assert kind.what
+        assert kind.way_out
+        if kind.format is not None:
+            assert not kind.is_refused
