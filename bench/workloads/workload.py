@@ -113,7 +113,7 @@ class Workload:
             UsageError: there is none.
         """
         schemas = load_schemas(job.schemas)
-        gold = read_gold(gold_path)
+        gold = read_gold(gold_path, schemas)
         by_row = {product.row: product for product in gold if product.product_id is None}
         by_id = {product.product_id: product for product in gold if product.product_id is not None}
         records: list[Record] = []

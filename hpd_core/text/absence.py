@@ -17,8 +17,6 @@ from collections.abc import Iterable, Mapping
 from enum import Enum, auto
 from functools import lru_cache
 
-from hpd_core.types import Attribute
-
 # By language: those of the sample catalog first, then others that catalogs are written in. Folded before use.
 _PHRASES: Mapping[str, str] = {
     "programs": "null, nil, nan, none, undefined, [object Object], n/a n/a, no value",
@@ -173,13 +171,19 @@ class Reading(Enum):
     """A name or nothing: the text has it, but does not spell it as a name. As a value it is nothing."""
 
 
-def read(attribute: Attribute, item: str, fields: Mapping[str, str] | None = None) -> Reading:
-    """Whether an item that is no member of an enum is a value; `fields`: the record's texts, if they are known."""
-    if not _says_nothing(item, attribute.name):
+def read(item: str, attribute: str, fields: Mapping[str, str] | None = None) -> Reading:
+    """Whether an item that is no member of an enum is a value.
+
+    Args:
+        item: what was answered.
+        attribute: the attribute's name.
+        fields: the record's texts where they are known, and a name may be the answer.
+    """
+    if not _says_nothing(item, attribute):
         return Reading.VALUE
     name = item.strip().rstrip(".")
-    if attribute.type == "string" and fields and name.isalpha() and name[0].isupper():
-        return _as_name(name, fold(attribute.name), "\n".join(fields.values()))
+    if fields and name.isalpha() and name[0].isupper():
+        return _as_name(name, fold(attribute), "\n".join(fields.values()))
     return Reading.NOTHING
 
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from hpd_core.text.near_names import NearNames
 from pipelines.quality import scoring
 from pipelines.quality.gold import GoldProduct, read_gold
-from pipelines.quality.run_answers import RunProduct, read_run
+from pipelines.quality.run_answers import RunFolder, RunProduct, read_run
 from pipelines.quality.scoring import Comparison, Counts, Judgement, Outcome, RateEstimates, Rates
 
-_MAX_NAMES = 5  # products named in a note
+_MAX_NAMES = 5  # products or attributes named in notes
 _BANDS = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0)
 
 
@@ -134,7 +136,7 @@ def evaluate_run(
         UsageError: a file or folder is missing, unreadable or not what it should be, or the gold file does
             not belong to the run.
     """
-    gold_products = read_gold(gold)
+    gold_products = read_gold(gold, RunFolder(run).schemas)
     products, notes = read_run(run, gold_products, gold)
     comparisons = list(dict.fromkeys([Comparison.EXACT, comparison]))
     evaluated = sorted(products)
@@ -143,6 +145,7 @@ def evaluate_run(
     if not_in_run:
         notes.insert(0, _missing_note(run, len(gold_products), not_in_run))
     exact = judged[Comparison.EXACT]
+    notes += _misspelled_notes(exact, [products[index] for index in evaluated])
     return Evaluation(
         run=run,
         gold=gold,
@@ -167,6 +170,24 @@ def _missing_note(run: str, num_gold: int, missing: Sequence[str]) -> str:
         f"{len(missing)} of {num_gold} gold products are not in {run} (run with --limit, or not finished): "
         f"{named}. Only the {num_gold - len(missing)} products that the run has are scored"
     )
+
+
+def _misspelled_notes(judgements: Sequence[Judgement], products: Sequence[RunProduct]) -> Iterator[str]:
+    """Labelled attributes that the run was not asked for, but for one of almost the same name that has no label."""
+    asked: dict[str, set[str]] = defaultdict(set)
+    for judgement in judgements:
+        asked[judgement.category].update(products[judgement.product].answers)
+    labels = Counter((judgement.category, judgement.attribute) for judgement in judgements)
+    found = []
+    for (category, attribute), count in labels.most_common():
+        if attribute in asked[category]:
+            continue
+        unlabelled = [name for name in asked[category] if (category, name) not in labels]
+        if hint := NearNames(unlabelled).hint(attribute):
+            found.append(f"{category}: {count} labels of {attribute!r}, which the run was not asked for; {hint}")
+    yield from found[:_MAX_NAMES]
+    if len(found) > _MAX_NAMES:
+        yield f"and {len(found) - _MAX_NAMES} more such attributes"
 
 
 def judge_products(

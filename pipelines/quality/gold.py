@@ -1,15 +1,22 @@
 """Gold files: what the right answers are.
 
-JSON Lines, one product a line. Two layouts, told apart line by line:
+JSON Lines, one product a line. Three layouts, told apart line by line:
 
 - ours: `{"product_id": "B01", "category": "Coffee", "values": {"Brand": ["Acme"], "Roast": null,
   "Origin": [["Colombia"], ["Brazil", "Brasil"]]}}`. Null: the product has no such value. A list of texts: the
   accepted forms of one value. A list of lists: several values, the accepted forms of each;
 - ExtractGPT's: `{"input": "...", "category": "Shoes", "target_scores": {"Brand": {"Acme": 1}}}`. The keys are
-  the accepted forms; "n/a" as the first of them: absent. Such a line has no id, it belongs to the
-  row of the same number in the catalog (the job is run on the gold file itself).
+  the accepted forms; a word for nothing ("n/a") as the first of them: absent. WDC PAVE's says in place of the 1 where
+  the form stands: `{"Acme": {"pid": [0, 1], "score": 1}}` or `{"Acme": [[0, 4]]}`, which is read in `values`, too. Such
+  a line has no id, it belongs to the row of the same number in the catalog (the job is run on the gold file itself);
+- MAVE's: `{"id": "B01", "category": "Shoes", "paragraphs": [{"text": "...", "source": "title"}], "attributes":
+  [{"key": "Brand", "evidences": [{"value": "Acme", "pid": 0, "begin": 0, "end": 4}]}]}`. The values of an attribute
+  are its accepted forms; no evidence: absent.
 
 An attribute that a line does not name is not labelled. That is not the same as absent: nobody looked.
+
+Words for nothing are no values (hpd_core/text/absence.py), but for members of an enum in the schemas that the file is
+read with, and for names that the line's own text spells as such.
 """
 
 from __future__ import annotations
@@ -19,18 +26,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hpd_core import CategorySchema
+from hpd_core.text import absence
 from hpd_core.types import is_encodable
 from pipelines.errors import UsageError
 from pipelines.store.folders import open_filesystem
 
-# What ExtractGPT's data and scoring read as "no value".
-ABSENT_WORDS = frozenset({"n/a", "None"})
-# What people and models write where they mean the same, folded (scoring.fold).
-WORDS_BEHIND_NOT = ("specified", "stated", "mentioned", "given", "provided", "known", "found", "listed", "available")
-WORDS_FOR_NOTHING = frozenset(
-    {"n/a", "na", "none", "null", "nil", "unknown", "unspecified", "no information", "none specified", "none mentioned"}
-    | {f"not {word}" for word in (*WORDS_BEHIND_NOT, "applicable")}
+Schemas = Mapping[str, CategorySchema]
+
+_SHAPES = (
+    'ours is {"product_id": "p1", "category": "Coffee", "values": {"Brand": ["Acme"], "Roast": null}}, ExtractGPT\'s '
+    '{"category": "Coffee", "target_scores": {"Brand": {"Acme": 1}}}, MAVE\'s {"id": "p1", "category": "Coffee", '
+    '"attributes": [{"key": "Brand", "evidences": [{"value": "Acme"}]}]}'
 )
+_FORMS_SHAPE = '{"<accepted form>": 1} or {"<accepted form>": [<positions>]}'
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,18 +89,24 @@ class GoldProduct:
         return _place(path, self.row)
 
 
-def read_gold(path: str) -> list[GoldProduct]:
+def read_gold(path: str, *schemas: Schemas | None) -> list[GoldProduct]:
     """The products of the gold file at `path` (local or any fsspec URI), in the file's order.
 
-    Raises `UsageError`, naming file, line and key, on anything that is not exactly one of the two layouts.
+    Args:
+        path: the file.
+        schemas: those of what the gold is for (several runs, say), as far as they are known: the members of their
+            enums are values, words for nothing or not.
+
+    Raises:
+        UsageError: anything is not exactly one of the layouts; it names file, line and key.
     """
-    return parse_gold(read_lines(path), path)
+    return parse_gold(read_lines(path), path, [each for each in schemas if each is not None])
 
 
-def parse_gold(lines: Sequence[bytes], path: str) -> list[GoldProduct]:
-    """As `read_gold`, of lines that were read."""
+def parse_gold(lines: Sequence[bytes], path: str, schemas: Sequence[Schemas] | None = None) -> list[GoldProduct]:
+    """As `read_gold`, of lines that were read; without `schemas` words for nothing are left as they are."""
     products = [
-        _parse_line(line, row, _place(path, row))
+        _LineReader(_place(path, row), row, schemas).read(line)
         for row, line in enumerate(lines)
         if line.strip()  # a blank line keeps its number but is no product, as in a catalog
     ]
@@ -115,36 +130,145 @@ def read_lines(path: str) -> list[bytes]:
         raise UsageError(f"cannot read {path}: {error}") from error
 
 
-def _parse_line(line: bytes, row: int, place: str) -> GoldProduct:
-    try:
-        entry = json.loads(line.decode("utf-8"), object_pairs_hook=_unique_keys)
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{place}: not UTF-8 text: {error.reason} at byte {error.start} of the line") from error
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{place}: not JSON: {error}") from error
-    if not isinstance(entry, dict):
-        raise UsageError(f"{place}: a JSON object is needed, not {_kind(entry)}")
-    category = _text(entry, "category", place)
-    if "target_scores" in entry and "values" in entry:
-        raise UsageError(f"{place}: has both 'values' (our layout) and 'target_scores' (ExtractGPT's)")
-    if "target_scores" in entry:
-        scores = _mapping(entry, "target_scores", place)
-        return GoldProduct(
-            row,
-            None,
-            category,
-            {name: _from_scores(forms, _key(place, "target_scores", name)) for name, forms in scores.items()},
-        )
-    if "values" in entry:
-        values = _mapping(entry, "values", place)
-        return GoldProduct(
-            row,
-            _text(entry, "product_id", place),
-            category,
-            {name: _from_forms(forms, _key(place, "values", name)) for name, forms in values.items()},
-            _fields(entry, place),
-        )
-    raise UsageError(f"{place}: neither 'values' (our layout) nor 'target_scores' (ExtractGPT's)")
+class _LineReader:
+    """Reads one line."""
+
+    def __init__(self, place: str, row: int, schemas: Sequence[Schemas] | None) -> None:
+        self._place, self._row, self._schemas = place, row, schemas
+        self._category = ""
+        self._texts: Mapping[str, str] = {}
+
+    def read(self, line: bytes) -> GoldProduct:
+        place = self._place
+        try:
+            entry = json.loads(line.decode("utf-8"), object_pairs_hook=_unique_keys)
+        except UnicodeDecodeError as error:
+            raise UsageError(f"{place}: not UTF-8 text: {error.reason} at byte {error.start} of the line") from error
+        except (ValueError, RecursionError) as error:
+            raise UsageError(f"{place}: not JSON: {error}. Every line is one product") from error
+        if not isinstance(entry, dict):
+            raise UsageError(f"{place}: a JSON object is needed, not {_kind(entry)}. Every line is one product")
+        self._category = _text(entry, "category", place)
+        layouts = [key for key in ("values", "target_scores", "attributes") if key in entry]
+        if len(layouts) != 1:
+            found = f"has both {layouts[0]!r} and {layouts[1]!r}" if layouts else "neither of the known layouts"
+            raise UsageError(f"{place}: {found}: {_SHAPES}")
+        return {"values": self._ours, "target_scores": self._extractgpt, "attributes": self._mave}[layouts[0]](entry)
+
+    def _ours(self, entry: Mapping[str, Any]) -> GoldProduct:
+        values = _mapping(entry, "values", self._place)
+        fields = _fields(entry, self._place)
+        self._texts = fields or {}
+        product_id = _text(entry, "product_id", self._place)
+        golds = {name: self._from_forms(name, forms, "values") for name, forms in values.items()}
+        return GoldProduct(self._row, product_id, self._category, golds, fields)
+
+    def _extractgpt(self, entry: Mapping[str, Any]) -> GoldProduct:
+        scores = _mapping(entry, "target_scores", self._place)
+        self._texts = {name: text for name, text in entry.items() if name.startswith("input") and isinstance(text, str)}
+        golds = {name: self._from_scores(name, forms, "target_scores") for name, forms in scores.items()}
+        return GoldProduct(self._row, None, self._category, golds)
+
+    def _mave(self, entry: Mapping[str, Any]) -> GoldProduct:
+        fields: dict[str, str] = {}
+        for paragraph in _objects(entry.get("paragraphs", []), _key(self._place, "paragraphs")):
+            source, text = (_text(paragraph, key, _key(self._place, "paragraphs")) for key in ("source", "text"))
+            fields[source] = f"{fields[source]}\n{text}" if source in fields else text
+        self._texts = fields
+        golds: dict[str, GoldValue] = {}
+        for attribute in _objects(entry["attributes"], _key(self._place, "attributes")):
+            name = _text(attribute, "key", _key(self._place, "attributes"))
+            place = _key(self._place, "attributes", name)
+            if name in golds:
+                raise UsageError(f"{place}: stands twice")
+            evidences = _objects(attribute.get("evidences"), f"{place} > 'evidences'")
+            forms = dict.fromkeys(_text(evidence, "value", place).strip() for evidence in evidences)
+            golds[name] = self._forms_or_absent(name, list(forms), place) if forms else GoldValue(())
+        return GoldProduct(self._row, _text(entry, "id", self._place), self._category, golds, fields or None)
+
+    def _from_scores(self, name: str, scores: Any, key: str) -> GoldValue:
+        place = _key(self._place, key, name)
+        if not isinstance(scores, dict) or not scores:
+            raise UsageError(f"{place}: a non-empty object {_FORMS_SHAPE} is needed")
+        for form, score in scores.items():
+            if not _is_accepted(score):
+                raise UsageError(
+                    f"{place}: the score of {form!r} is {json.dumps(score)[:80]}; only 1 and positions are known: "
+                    f"{_FORMS_SHAPE}"
+                )
+            _check_form(form, place)
+        return self._forms_or_absent(name, list(scores), place)
+
+    def _forms_or_absent(self, name: str, forms: Sequence[str], place: str) -> GoldValue:
+        """ExtractGPT's rule: the first form alone decides whether the value is absent."""
+        if self._says_nothing(name, forms[0]):
+            return GoldValue(())
+        for form in forms:
+            _check_form(form, place)
+        return GoldValue((tuple(form.strip() for form in forms if not self._says_nothing(name, form)),))
+
+    def _from_forms(self, name: str, forms: Any, key: str) -> GoldValue:
+        if forms is None:
+            return GoldValue(())
+        if isinstance(forms, dict):
+            return self._from_scores(name, forms, key)
+        place = _key(self._place, key, name)
+        if not isinstance(forms, list) or not forms:
+            raise UsageError(
+                f"{place}: null (absent), a non-empty list of accepted forms, or a list of such lists is needed"
+            )
+        if all(isinstance(form, str) for form in forms):
+            return GoldValue((self._accepted(name, forms, place),))
+        if all(isinstance(item, list) for item in forms):
+            return GoldValue(
+                tuple(self._accepted(name, item, f"{place}, item {index}") for index, item in enumerate(forms))
+            )
+        raise UsageError(f"{place}: texts and lists are mixed; give either forms of one value or one list per value")
+
+    def _accepted(self, name: str, forms: list[Any], place: str) -> tuple[str, ...]:
+        if not forms:
+            raise UsageError(f"{place}: the list of accepted forms is empty")
+        for form in forms:
+            if not isinstance(form, str):
+                raise UsageError(f"{place}: an accepted form must be text, not {_kind(form)}: {form!r}")
+            _check_form(form, place)
+            if self._says_nothing(name, form):
+                raise UsageError(
+                    f"{place}: {form!r} never counts as a value; write null for an absent one. It is a value as the "
+                    f"member of an enum in the schemas that are asked for, or as a name that the line's own 'input' has"
+                )
+        return tuple(form.strip() for form in forms)
+
+    def _says_nothing(self, name: str, form: str) -> bool:
+        """Whether a form is a word for nothing that no schema has as a member."""
+        if self._schemas is None:
+            return form == "n/a"
+        folded = form.strip().casefold()
+        for schemas in self._schemas:
+            for attribute in schemas[self._category].attributes if self._category in schemas else ():
+                if attribute.name == name and any(
+                    folded == member.strip().casefold() for member in attribute.values or ()
+                ):
+                    return False
+        return absence.read(form, name, self._texts) is not absence.Reading.VALUE
+
+
+def _is_accepted(score: Any) -> bool:
+    """1, the places where a form stands, or both."""
+    if isinstance(score, dict):
+        return score.get("score", 1) == 1 and _are_positions(score.get("pid", []))
+    return _are_positions(score) if isinstance(score, list) else score == 1
+
+
+def _are_positions(places: Any) -> bool:
+    return isinstance(places, list) and all(isinstance(place, int) or _are_positions(place) for place in places)
+
+
+def _check_form(form: str, place: str) -> None:
+    if not form.strip():
+        raise UsageError(f"{place}: an accepted form is empty")
+    if not is_encodable(form):
+        raise UsageError(f"{place}: an accepted form holds half a surrogate pair, which is no text")
 
 
 def _fields(entry: Mapping[str, Any], place: str) -> Mapping[str, str] | None:
@@ -159,50 +283,10 @@ def _fields(entry: Mapping[str, Any], place: str) -> Mapping[str, str] | None:
     return fields
 
 
-def _from_scores(scores: Any, place: str) -> GoldValue:
-    """ExtractGPT's rule: the first key alone decides whether the value is absent."""
-    if not isinstance(scores, dict) or not scores:
-        raise UsageError(f'{place}: a non-empty object {{"<accepted form>": 1}} is needed')
-    for form, score in scores.items():
-        if score != 1:
-            raise UsageError(f"{place}: the score of {form!r} is {score!r}, only 1 is known")
-        if not form.strip():
-            raise UsageError(f"{place}: an accepted form is empty")
-        if not is_encodable(form):
-            raise UsageError(f"{place}: an accepted form holds half a surrogate pair, which is no text")
-    forms = list(scores)
-    if forms[0] == "n/a":
-        return GoldValue(())
-    return GoldValue((tuple(form.strip() for form in forms if form != "n/a"),))
-
-
-def _from_forms(forms: Any, place: str) -> GoldValue:
-    if forms is None:
-        return GoldValue(())
-    if not isinstance(forms, list) or not forms:
-        raise UsageError(
-            f"{place}: null (absent), a non-empty list of accepted forms, or a list of such lists is needed"
-        )
-    if all(isinstance(form, str) for form in forms):
-        return GoldValue((_accepted(forms, place),))
-    if all(isinstance(item, list) for item in forms):
-        return GoldValue(tuple(_accepted(item, f"{place}, item {index}") for index, item in enumerate(forms)))
-    raise UsageError(f"{place}: texts and lists are mixed; give either forms of one value or one list per value")
-
-
-def _accepted(forms: list[Any], place: str) -> tuple[str, ...]:
-    if not forms:
-        raise UsageError(f"{place}: the list of accepted forms is empty")
-    for form in forms:
-        if not isinstance(form, str):
-            raise UsageError(f"{place}: an accepted form must be text, not {_kind(form)}: {form!r}")
-        if not is_encodable(form):
-            raise UsageError(f"{place}: an accepted form holds half a surrogate pair, which is no text")
-        if not form.strip():
-            raise UsageError(f"{place}: an accepted form is empty")
-        if form.strip() in ABSENT_WORDS:
-            raise UsageError(f"{place}: {form!r} never counts as a value; write null for an absent one")
-    return tuple(form.strip() for form in forms)
+def _objects(entries: Any, place: str) -> list[dict[str, Any]]:
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise UsageError(f"{place}: a list of objects is needed: {_SHAPES}")
+    return entries
 
 
 def _place(path: str, row: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple, cast, get_args
@@ -11,10 +11,13 @@ from typing import Any, NamedTuple, cast, get_args
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from hpd_core import CategorySchema
+from hpd_core.text.near_names import difference, fold_name
 from pipelines.errors import UsageError
 from pipelines.quality.gold import GoldProduct
 from pipelines.quality.scoring import Answer, AnswerStatus
-from pipelines.store.folders import open_filesystem
+from pipelines.store.asked_schemas import read_schemas
+from pipelines.store.folders import Folder, open_filesystem
 
 _KEY_COLUMNS = ("source_file", "source_row")
 
@@ -57,6 +60,11 @@ class RunFolder:
         if missing:
             names = " and ".join(f"{name}/" for name in missing)
             raise UsageError(f"{uri} is no output folder of a run: it has no {names}")
+
+    @property
+    def schemas(self) -> Mapping[str, CategorySchema] | None:
+        """What the run asked for, if it says so."""
+        return read_schemas(Folder(self.uri))
 
     @property
     def is_finished(self) -> bool:
@@ -166,9 +174,13 @@ def _match(
 
 def _check_category(product: RunProduct, gold: GoldProduct, gold_path: str, uri: str) -> None:
     if product.category is not None and product.category != gold.category:
+        if fold_name(product.category) == fold_name(gold.category):
+            reason = f"they differ in {difference(product.category, gold.category)}; write both the same way"
+        else:
+            reason = "the gold file does not belong to this run"
         raise UsageError(
             f"{gold.place_in(gold_path)}: {gold.name} is of category {gold.category!r} here and "
-            f"{product.category!r} in {uri}; the gold file does not belong to this run"
+            f"{product.category!r} in {uri}; {reason}"
         )
 
 

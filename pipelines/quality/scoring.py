@@ -27,7 +27,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.quality.gold import ABSENT_WORDS, GoldValue
+from pipelines.quality.gold import GoldValue
 
 AnswerStatus = Literal["value", "absent", "truncated", "invalid", "error", "not_asked"]
 
@@ -162,8 +162,8 @@ def judge(gold: GoldValue, answer: Answer, comparison: Comparison = Comparison.E
 
     A prediction is correct if it equals any accepted form of the gold value, character for character
     (folded comparison: after `fold`). With several gold values the predicted items must match them one to
-    one. "n/a" and "None" are no value, as in ExtractGPT; nor is an answer that is truncated, invalid, an
-    error or that was never asked for.
+    one. An answer that is truncated, invalid, an error or that was never asked for is no value; words for nothing
+    ("n/a", "None") are read as absent long before (hpd_core/text/absence.py), members of an enum apart.
     """
     items = _predicted_items(answer, comparison)
     if gold.is_absent:
@@ -252,9 +252,7 @@ def _predicted_items(answer: Answer, comparison: Comparison) -> tuple[str, ...]:
     """The predicted items as they are compared; empty: the run gives no value."""
     if answer.status != "value":
         return ()
-    absent_words = {_normalise(word, comparison) for word in ABSENT_WORDS}
-    items = tuple(_normalise(item, comparison) for item in answer.items)
-    return () if set(items) <= absent_words else items
+    return tuple(_normalise(item, comparison) for item in answer.items)
 
 
 def _match_one_to_one(items: Sequence[str], accepted: Sequence[frozenset[str]]) -> bool:

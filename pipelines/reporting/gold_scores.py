@@ -9,6 +9,7 @@ from pipelines.quality.evaluation import Evaluation, evaluate_run
 from pipelines.quality.gold import GoldProduct, read_gold
 from pipelines.reporting.facts import Band, Quality
 from pipelines.reporting.run_folder import OpenedRun
+from pipelines.store.asked_schemas import read_schemas
 
 
 def read_quality(
@@ -20,7 +21,8 @@ def read_quality(
     dead-lettered cannot be told from each other: then there are no scores, and a note.
     Raises `UsageError` if the gold file is none, or does not belong to a finished run.
     """
-    products, uri, is_finished, totals = read_gold(gold), run.folder.uri, run.is_finished, run.status.totals
+    products = read_gold(gold, read_schemas(run.folder))
+    uri, is_finished, totals = run.folder.uri, run.is_finished, run.status.totals
     try:
         evaluation = evaluate_run(uri, gold)
     except UsageError as error:

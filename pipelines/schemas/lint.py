@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from hpd_core import Attribute, CategorySchema
-from pipelines.quality.gold import WORDS_FOR_NOTHING
+from hpd_core.text import absence
 from pipelines.quality.scoring import fold
 from pipelines.schemas.remarks import Remark
 
@@ -49,8 +49,8 @@ def _lint_attribute(attribute: Attribute) -> Iterator[str]:
     if len(values) > _MAX_ENUM_VALUES:
         yield f"{len(values)} allowed values make every prompt long: a string?"
     for value in values:
-        if fold(value) in WORDS_FOR_NOTHING:
-            yield f"{value!r} is an allowed value: what is absent is null, which is always allowed"
+        if value.strip() and absence.read(value, attribute.name) is absence.Reading.NOTHING:
+            yield f"{value!r} is a value here, though it says nothing elsewhere: what is absent is null, always allowed"
     for value, earlier in _alike(values):
         yield f"the value {value!r} is almost the same as {earlier!r}"
 

@@ -10,11 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hpd_core import CategorySchema, Record
+from hpd_core.text.near_names import NearNames, near_names
 from hpd_core.text.template import render_answer_line
 from hpd_core.text.values import parse_value
 from hpd_core.training.examples import ExampleBuilder
 from hpd_core.types import Attribute
-from pipelines.catalog.input_files import list_files
+from pipelines.catalog.finding import find_files
 from pipelines.catalog.small_catalog import read_records
 from pipelines.config.finetuning import DatasetConfig, LabelPolicy
 from pipelines.errors import UsageError
@@ -123,11 +124,13 @@ def _pairs(
     dataset: DatasetConfig, schemas: Mapping[str, CategorySchema], report: DataReport
 ) -> Iterator[tuple[Record, GoldProduct]]:
     """Every product of the gold file with its record."""
-    gold = read_gold(dataset.gold)
+    gold = read_gold(dataset.gold, schemas)
     for product in gold:
         if product.category not in schemas:
+            hint = near_names(schemas).hint(product.category)
             raise UsageError(
                 f"{product.place_in(dataset.gold)}: {dataset.schemas} has no category {product.category!r}"
+                + (f"; {hint}" if hint else "")
             )
     if dataset.input is None:
         yield from _self_contained(dataset.gold, gold, report)
@@ -135,7 +138,7 @@ def _pairs(
     by_id = {product.product_id: product for product in gold if product.product_id is not None}
     by_row = {product.row: product for product in gold if product.product_id is None}
     catalog = dataset.input
-    files = [name for path in catalog.path for name in list_files(path, catalog.format, anonymous=catalog.anonymous)]
+    files = find_files(catalog.path, catalog.format, anonymous=catalog.anonymous).files
     if by_row and len(files) > 1:
         raise UsageError(f"{dataset.gold} has no product ids; it belongs to one catalog file, not to several")
     found: set[int] = set()
@@ -210,9 +213,10 @@ def _check_attributes(
         if name in names:
             continue
         if labels.unknown_attributes == "refuse":
+            hint = NearNames(names).hint(name)
             raise UsageError(
                 f"{gold.place_in(dataset.gold)}: category {gold.category!r} has no attribute {name!r} in "
-                f"{dataset.schemas}. Add it there, or set labels.unknown_attributes: skip"
+                f"{dataset.schemas}{f'; {hint}' if hint else '.'} Add it there, or set labels.unknown_attributes: skip"
             )
         report.leave_out("not in the schema", f"{gold.category} > {name}")
 
@@ -252,7 +256,7 @@ def _label(
             report.absent += 1
         else:
             items = [_preferred(forms, text) for forms in value.items]
-            problem = _problem(attribute, value, items, builder)
+            problem = _problem(attribute, value, items, record, builder)
             if problem:
                 report.leave_out(problem, f"{place}: {value}")
             else:
@@ -266,7 +270,9 @@ def _preferred(forms: Sequence[str], text: str) -> str:
     return next((form for form in forms if words_pattern([form]).search(text)), forms[0])
 
 
-def _problem(attribute: Attribute, value: GoldValue, items: Sequence[str], builder: ExampleBuilder) -> str | None:
+def _problem(
+    attribute: Attribute, value: GoldValue, items: Sequence[str], record: Record, builder: ExampleBuilder
+) -> str | None:
     """Why a value cannot be taught."""
     if len(value.items) > 1 and not attribute.multiple:
         return "several values where the schema has one"
@@ -278,7 +284,7 @@ def _problem(attribute: Attribute, value: GoldValue, items: Sequence[str], build
         if attribute.values is not None and item not in attribute.values:
             return "not one of the schema's values"
     line = render_answer_line(attribute, items)
-    read = parse_value(attribute, line.removesuffix("\n"), closed=True, num_tokens=1)
+    read = parse_value(attribute, line.removesuffix("\n"), closed=True, fields=record.fields, num_tokens=1)
     if read.status != "value" or read.items != tuple(items):
         return "written as JSON it does not read back as it is"
     if len(builder.value_ids(attribute, items)) > builder.max_value_tokens(attribute):

@@ -173,6 +173,23 @@ def test_gold_of_another_category_is_refused(tmp_path: Path) -> None:
         evaluate_run(run, gold)
 
 
+def test_gold_whose_category_is_only_spelled_otherwise_says_how(tmp_path: Path) -> None:
+    gold = write_gold(tmp_path / "gold.jsonl", {"Brand": ["Acme"]}, category="coffee\u200b")
+    run = write_run(tmp_path / "run", [{"Brand": "Acme"}])
+    with pytest.raises(UsageError, match=r"they differ in invisible characters and capitals; write both the same way"):
+        evaluate_run(run, gold)
+
+
+def test_labels_of_an_attribute_that_the_run_spells_otherwise_are_named(tmp_path: Path) -> None:
+    labels = {"brand": ["Acme"], "Roast": ["dark"], "Weight": ["1"], "Origin": None}
+    gold = write_gold(tmp_path / "gold.jsonl", labels, labels)
+    answers = {"Brand": "Acme", "Roast": "dark", "Weights": "1", "Colour": "red"}
+    (note,) = evaluate_run(write_run(tmp_path / "run", [answers, {**answers, "Weight": "1"}]), gold).notes
+    assert note == (
+        "Coffee: 2 labels of 'brand', which the run was not asked for; did you mean 'Brand' (differs in capitals)?"
+    )
+
+
 def test_an_id_that_two_rows_have_cannot_be_scored(tmp_path: Path) -> None:
     gold = write_gold(tmp_path / "gold.jsonl", {"Brand": ["Acme"]})
     run = write_run(tmp_path / "run", [{"Brand": "Acme"}, {"Brand": "Cup"}], ids=["p0", "p0"])

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hpd_core.text import absence
 from pipelines.errors import UsageError
 from pipelines.quality.gold import GoldValue, read_gold
 
@@ -26,6 +27,13 @@ def ours(**values: Any) -> dict[str, Any]:
 
 def theirs(**scores: Any) -> dict[str, Any]:
     return {"input": "a title", "category": "Coffee", "target_scores": scores}
+
+
+def mave(**evidences: Any) -> dict[str, Any]:
+    attributes = [{"key": name, "evidences": found} for name, found in evidences.items()]
+    texts = [("Acme beans", "title"), ("Dark. By ACME", "description"), ("250 g", "description")]
+    paragraphs = [{"text": text, "source": source} for text, source in texts]
+    return {"id": "p2", "category": "Coffee", "paragraphs": paragraphs, "attributes": attributes}
 
 
 def test_our_layout(tmp_path: Path) -> None:
@@ -97,7 +105,7 @@ def test_an_unlabelled_attribute_is_not_an_absent_one(tmp_path: Path) -> None:
         ({"product_id": "", "category": "C", "values": {}}, "'product_id' must be .*, not an empty text"),
         ({"product_id": 7, "category": "C", "values": {}}, "'product_id' must be .*, not a number"),
         ({"product_id": "p", "category": "C", "values": []}, "'values' must be an object, not a list"),
-        ({"product_id": "p", "category": "C"}, "neither 'values' .* nor 'target_scores'"),
+        ({"product_id": "p", "category": "C"}, "neither of the known layouts: ours is"),
         ({**ours(), "target_scores": {}}, "has both"),
         (ours(Brand="Acme"), "'values' > 'Brand': null .* or a list of such lists is needed"),
         (ours(Brand=[]), "'values' > 'Brand': null"),
@@ -109,7 +117,23 @@ def test_an_unlabelled_attribute_is_not_an_absent_one(tmp_path: Path) -> None:
         (ours(Brand=["n/a"]), "'n/a' never counts as a value; write null"),
         (theirs(Brand={}), "'target_scores' > 'Brand': a non-empty object"),
         (theirs(Brand=["Acme"]), "'target_scores' > 'Brand': a non-empty object"),
-        (theirs(Brand={"Acme": 0}), "'target_scores' > 'Brand': the score of 'Acme' is 0"),
+        (theirs(Brand={"Acme": 0}), "'target_scores' > 'Brand': the score of 'Acme' is 0; only 1 and positions"),
+        (theirs(Brand={"Acme": {"pid": [0], "score": 0}}), "the score of 'Acme' is .*<positions>"),
+        (theirs(Brand={"Acme": {"pid": "title"}}), "the score of 'Acme' is"),
+        (theirs(Brand={"Acme": ["title"]}), "the score of 'Acme' is"),
+        (theirs(Brand={"Acme": None}), "the score of 'Acme' is null"),
+        (ours(Brand={}), "'values' > 'Brand': a non-empty object"),
+        (ours(Brand={"Acme": "yes"}), "'values' > 'Brand': the score of 'Acme' is \"yes\""),
+        (mave(Brand=[{"pid": 0}]), "'attributes' > 'Brand': key 'value' is missing"),
+        (mave(Brand=["Acme"]), "'Brand' > 'evidences': a list of objects is needed"),
+        ({**mave(), "attributes": {"Brand": "Acme"}}, "'attributes': a list of objects is needed"),
+        ({**mave(Brand=[]), "id": None}, "'id' must be a non-empty text, not null"),
+        (
+            {**mave(), "attributes": [{"key": "Brand", "evidences": []}, {"key": "Brand", "evidences": []}]},
+            "'attributes' > 'Brand': stands twice",
+        ),
+        (ours(Brand=["not specified"]), "'not specified' never counts as a value; write null"),
+        (ours(Brand=["Acme", "None"]), "'None' never counts .* member of an enum .* name that the line's own 'input'"),
         (theirs(Brand={" ": 1}), "'target_scores' > 'Brand': an accepted form is empty"),
         ('{"category": "C", "target_scores": {"A": {"x": 1}, "A": {"y": 1}}}', "key 'A' is written twice"),
     ],
@@ -142,7 +166,34 @@ def test_bad_files(tmp_path: Path) -> None:
         read_gold(str(latin))
 
 
-form = st.text(min_size=1).map(str.strip).filter(lambda text: text and text not in {"n/a", "None"})
+@pytest.mark.parametrize(
+    "places", [1, 1.0, True, [0, 4], [[0, 4], [9, 13]], {"pid": [0, 1], "score": 1}, {"pid": [0]}, {"score": 1}]
+)
+@pytest.mark.parametrize("line", [ours, theirs])
+def test_forms_with_their_places(tmp_path: Path, line: Any, places: Any) -> None:
+    """As WDC PAVE has them; "n/a" keeps its 1 there."""
+    path = write(tmp_path / "gold.jsonl", line(Brand={"Acme": places, "ACME": places}, Roast={"n/a": 1}))
+    (product,) = read_gold(path)
+    assert product.values == {"Brand": GoldValue((("Acme", "ACME"),)), "Roast": GoldValue(())}
+
+
+def test_maves_layout(tmp_path: Path) -> None:
+    found = [{"value": "Acme", "pid": 0, "begin": 0, "end": 4}, {"value": "ACME", "pid": 1, "begin": 9, "end": 13}]
+    (product,) = read_gold(write(tmp_path / "gold.jsonl", mave(Brand=[*found, *found], Roast=[])))
+    assert (product.product_id, product.category) == ("p2", "Coffee")
+    assert product.values == {"Brand": GoldValue((("Acme", "ACME"),)), "Roast": GoldValue(())}
+    assert product.fields == {"title": "Acme beans", "description": "Dark. By ACME\n250 g"}
+
+
+def test_lines_of_another_layout_say_the_shape(tmp_path: Path) -> None:
+    spans = {"category": "Coffee", "title": "Acme", "entities": [{"label": "Brand", "startOffset": 0, "endOffset": 4}]}
+    with pytest.raises(UsageError, match=r'line 1: neither of .*"values": \{"Brand": \["Acme"\], "Roast": null\}'):
+        read_gold(write(tmp_path / "gold.jsonl", spans))
+    with pytest.raises(UsageError, match=r"line 1: not JSON: .*\. Every line is one product"):
+        read_gold(write(tmp_path / "pretty.jsonl", json.dumps(ours(Brand=["Acme"]), indent=2)))
+
+
+form = st.text(min_size=1).map(str.strip).filter(lambda text: text and absence.read(text, "") is absence.Reading.VALUE)
 forms = st.lists(form, min_size=1, max_size=3)
 anything = st.none() | forms | st.lists(forms, min_size=1, max_size=3)
 

@@ -1,0 +1,141 @@
+"""One rule: a word says the same in extraction, labelling and gold, and an enum's member is a value everywhere."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpd_core import Attribute, CategorySchema
+from hpd_core.text.template import render_answer_line
+from hpd_core.text.values import parse_value
+from pipelines.errors import UsageError
+from pipelines.labelling.final_answer import read_answer
+from pipelines.labelling.teacher_answers import judge
+from pipelines.quality.evaluation import evaluate_run
+from pipelines.quality.gold import read_gold
+from pipelines.schemas.from_gold import schemas_from_gold
+from pipelines.store.asked_schemas import store_schemas
+from pipelines.store.folders import Folder
+from tests.pipelines.comparing.made_runs import ABSENT, Row, write_run
+
+CATEGORY = "Mugs"
+MEMBERS = ("None", "N/A", "null", "Unknown", "unknown", "--", "Not Specified", "k.A.", "NA", "zip")
+
+Decision = Literal["value", "absent"]
+
+
+def schemas(**options: Any) -> dict[str, CategorySchema]:
+    attribute = Attribute(name="Brand", **options)
+    return {CATEGORY: CategorySchema(category=CATEGORY, attributes=(attribute,))}
+
+
+def extracted(asked: dict[str, CategorySchema], word: str, fields: dict[str, str]) -> Decision:
+    (attribute,) = asked[CATEGORY].attributes
+    value = parse_value(attribute, f" {json.dumps(word)},\n", closed=True, fields=fields)
+    assert value.status in ("value", "absent")
+    return "value" if value.items == (word,) else "absent"
+
+
+def labelled(asked: dict[str, CategorySchema], word: str, fields: dict[str, str]) -> Decision:
+    answer = read_answer(asked[CATEGORY], json.dumps({"Brand": word}), fields)
+    assert not isinstance(answer, str)
+    labels = judge(asked[CATEGORY], answer.values, fields, require_evidence=False).values
+    return "value" if labels["Brand"] == [word] else "absent"
+
+
+def gold(asked: dict[str, CategorySchema], word: str, fields: dict[str, str], folder: Path) -> Decision:
+    line = {"product_id": "p", "category": CATEGORY, "values": {"Brand": [word]}, "input": fields}
+    path = folder / "gold.jsonl"
+    path.write_text(json.dumps(line), encoding="utf-8")
+    try:
+        (product,) = read_gold(str(path), asked)
+    except UsageError as error:
+        if "never counts as a value; write null" not in str(error):
+            raise
+        return "absent"
+    assert product.values["Brand"].items == ((word,),)
+    return "value"
+
+
+@pytest.mark.parametrize(
+    ("word", "text", "decision"),
+    [
+        ("Kestrel", "Kestrel mug", "value"),
+        ("Not Your Mother's", "Not Your Mother's mug", "value"),
+        ("not specified", "mug, brand: not specified", "absent"),
+        ("Does not apply", "Does not apply", "absent"),
+        ("--", "mug --", "absent"),
+        ("不明", "ブランド：不明", "absent"),
+        ("Unknown", "mug. Brand: Unknown", "absent"),
+        ("Nothing", "mug by Kestrel", "absent"),
+        ("Nothing", "Nothing Mug (2)", "value"),
+        ("NA", "mug, ships to NA and EU", "value"),
+    ],
+)
+def test_a_word_says_the_same_everywhere(word: str, text: str, decision: Decision, tmp_path: Path) -> None:
+    fields, asked = {"title": text}, schemas()
+    assert extracted(asked, word, fields) == decision
+    assert labelled(asked, word, fields) == decision
+    assert gold(asked, word, fields, tmp_path) == decision
+
+
+@given(members=st.lists(st.sampled_from(MEMBERS), min_size=1, unique=True), multiple=st.booleans())
+def test_every_member_of_an_enum_is_a_value(members: list[str], multiple: bool) -> None:
+    (attribute,) = schemas(type="enum", values=tuple(members), multiple=multiple)[CATEGORY].attributes
+    text = Attribute(name="Brand", multiple=multiple)
+    for member in members:
+        line = render_answer_line(attribute, [member])
+        value = parse_value(attribute, line, closed=True, fields={"title": "mug"})
+        assert (value.status, value.items) == ("value", (member,))
+        read = parse_value(text, line, closed=True, fields={"title": "mug"})
+        assert (read.status, read.items) == (("value", ("zip",)) if member == "zip" else ("absent", ()))
+    assert parse_value(attribute, " null,\n", closed=True).status == "absent", "a null without quotes is no member"
+
+
+@pytest.mark.parametrize("member", MEMBERS)
+def test_a_member_is_one_for_all(member: str, tmp_path: Path) -> None:
+    fields, asked = {"title": "mug"}, schemas(type="enum", values=MEMBERS)
+    assert extracted(asked, member, fields) == "value"
+    assert labelled(asked, member, fields) == "value"
+    assert gold(asked, member, fields, tmp_path) == "value"
+
+
+def test_the_spelling_of_another_case_is_the_member() -> None:
+    attribute = Attribute(name="Closure", type="enum", values=("None", "zip"))
+    assert parse_value(attribute, ' "none",\n', closed=True).items == ("None",)
+    assert parse_value(attribute, ' "n/a",\n', closed=True).status == "absent"
+
+
+def test_scores_know_the_run_s_enums(tmp_path: Path) -> None:
+    """Gold that says "None" is a value for a run that was asked for it; without the schema it is refused."""
+    run = write_run(tmp_path / "run", [Row("p0", {"Closure": "None"}), Row("p1", {"Closure": ABSENT})])
+    path = tmp_path / "gold.jsonl"
+    lines = [{"product_id": name, "category": "Coffee", "values": {"Closure": ["None"]}} for name in ("p0", "p1")]
+    path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    with pytest.raises(UsageError, match=r"line 1: 'values' > 'Closure': 'None' never counts .* member of an enum"):
+        evaluate_run(run, str(path))
+    (tmp_path / "run" / "_schemas.json").unlink(missing_ok=True)
+    attribute = Attribute(name="Closure", type="enum", values=("None", "zip"))
+    store_schemas(Folder(run), {"Coffee": CategorySchema(category="Coffee", attributes=(attribute,))})
+    counts = evaluate_run(run, str(path)).exact.counts
+    assert (counts.vc, counts.vn, counts.num_labels) == (1, 1, 2)
+
+
+def test_a_schema_is_made_of_what_is_labelled(tmp_path: Path) -> None:
+    """ExtractGPT's lines cannot say null: their words for nothing do."""
+    path = tmp_path / "gold.jsonl"
+    scores = {"Brand": {"-": 1}, "Form": {"Not applicable": 1, "mug": 1}, "Use": {"tea": 1, "unknown": 1}}
+    path.write_text(json.dumps({"input": "a mug", "category": CATEGORY, "target_scores": scores}), encoding="utf-8")
+    (product,) = read_gold(str(path))
+    assert {name: str(value) for name, value in product.values.items()} == {
+        "Brand": "(absent)",
+        "Form": "(absent)",
+        "Use": "tea",
+    }
+    (schema,) = schemas_from_gold([product], require_values=True).values()
+    assert [attribute.name for attribute in schema.attributes] == ["Use"]
