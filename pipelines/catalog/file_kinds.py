@@ -174,8 +174,9 @@ def kind_of(leaf: str, head: bytes, configured: Literal["auto"] | FileFormat = "
     found = _kind_of(leaf, head, ending_format(leaf) if configured == "auto" else configured)
     if configured == "auto" or found.format == configured or found in (_EMPTY, _MARKER):
         return found
-    way_out = found.way_out if found.is_refused else "leave out input.format"
-    return Kind(found.what, None, way_out, is_refused=True)
+    told = kind_of(leaf, head)
+    way_out = told.way_out if told.is_refused else "leave out input.format"
+    return Kind(told.what, None, way_out, is_refused=True)
 
 
 def _kind_of(leaf: str, head: bytes, promised: FileFormat | None) -> Kind:

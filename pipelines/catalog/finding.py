@@ -254,7 +254,8 @@ def _matches(pattern: _Place) -> Iterator[_Place]:
     homes = set()
     for path, listing in (_local_hits(root) if is_local else _remote_hits(filesystem, root, start)).items():
         name = _as_written(path, pattern.name, root)
-        hit = replace(pattern, name=name, path=path, is_linked=os.path.islink(path) if is_local else False)
+        is_linked = is_local and os.path.realpath(path) != os.path.realpath(start) + path[len(start) :]
+        hit = replace(pattern, name=name, path=path, is_linked=is_linked)
         is_folder = os.path.isdir(path) if is_local else path not in listing
         if (visible := _until_hidden(path[len(start) :] + "/" * is_folder, written)) is not None:
             hidden = _as_written(start + visible.rstrip("/"), pattern.name, root)

@@ -1,0 +1,297 @@
+"""Which files of a folder are read, and that no other is passed over without a word."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import unicodedata
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipelines.catalog.finding import FoundFiles, find_files
+from pipelines.errors import UsageError
+from tests.pipelines.conftest import Workplace, products
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture(autouse=True)
+def inside(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(workplace.folder)
+
+
+@pytest.fixture
+def write(workplace: Workplace) -> Write:
+    """Writes a file of the catalog; what kind follows from the content."""
+
+    def one(name: str, content: bytes | None = None) -> Path:
+        path = workplace.catalog / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if content is None:
+            return workplace.write_jsonl(name, products(1))
+        path.write_bytes(content)
+        return path
+
+    return one
+
+
+def names(found: FoundFiles) -> list[str]:
+    return [file.name for file in found.files]
+
+
+def left_out(found: FoundFiles) -> dict[str, list[str]]:
+    return {what: each["first"] for what, each in found.left_out.to_dict()["kinds"].items()}
+
+
+def test_whatever_lies_in_a_folder_is_read_or_counted_and_named(workplace: Workplace, write: Write) -> None:
+    for name in ("jan.parquet", "feb.parquet.gzip", "mar.parq", "apr.snappy", "000007_0", "x/MAY.PARQUET"):
+        workplace.write_parquet(name, products(1))
+    for name in ("jul.jl", "aug.jsonlines", "sep.txt", "part-00000"):
+        write(name)
+    write("jun.csv", b"id,title\n1,a\n")
+    write("jul.csv.gz", gzip.compress(b"id,title\n1,a\n"))
+    write("README.md", b"# Products")
+    for name in ("_SUCCESS", ".jan.parquet.crc", ".DS_Store", "_temporary/0/part-0.jsonl", "x/_old/a.jsonl"):
+        write(name, b"")
+    write("next.parquet.tmp", b"PAR1")
+    os.mkfifo(workplace.catalog / "pipe")
+    found = find_files(["catalog"])
+    formats = {file.name.removeprefix("catalog/"): file.format for file in found.files}
+    assert formats == {
+        **dict.fromkeys(
+            ("000007_0", "apr.snappy", "feb.parquet.gzip", "jan.parquet", "mar.parq", "x/MAY.PARQUET"), "parquet"
+        ),
+        **dict.fromkeys(("aug.jsonlines", "jul.jl", "part-00000", "sep.txt"), "jsonl"),
+    }
+    assert names(found) == sorted(names(found))
+    hidden = [".DS_Store", ".jan.parquet.crc", "_SUCCESS", "_temporary/", "x/_old/"]
+    assert left_out(found) == {
+        "CSV": ["catalog/jun.csv"],
+        "gzip around CSV": ["catalog/jul.csv.gz"],
+        "unfinished": ["catalog/next.parquet.tmp"],
+        "text": ["catalog/README.md"],
+        "hidden": [f"catalog/{name}" for name in hidden],
+        "no regular file": ["catalog/pipe"],
+    }
+    assert found.left_out.to_dict()["files"] == 10
+    warnings = list(found.left_out.warnings())
+    assert len(warnings) == 3
+    assert any(
+        "1 CSV (catalog/jun.csv). To have it read, store it as Parquet: duckdb" in warning for warning in warnings
+    )
+    assert "3 hidden" not in str(found.left_out)
+    assert "5 hidden (catalog/.DS_Store, catalog/.jan.parquet.crc, catalog/_SUCCESS, and 2 more)" in str(found.left_out)
+
+
+@pytest.mark.parametrize("path", ["catalog", "catalog/bad.jsonl", "catalog/*.jsonl"])
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            gzip.compress(b'{"a": 1}\n'),
+            r"bad\.jsonl cannot be read \(gzip around JSON Lines\): decompress it \(gunzip\)",
+        ),
+        ('{"a": 1}\n'.encode("utf-16"), r"\(text in UTF-16, .*iconv -f UTF-16 -t UTF-8 catalog/bad\.jsonl"),
+        (b'[{"a": 1}]', r"one JSON array.* jq -c '\.\[\]' catalog/bad\.jsonl"),
+        (b'{"a": 1}\r{"a": 2}\r', "end with CR alone"),
+    ],
+)
+def test_what_was_meant_is_refused_by_name(write: Write, path: str, content: bytes, message: str) -> None:
+    write("bad.jsonl", content)
+    write("good.jsonl")
+    with pytest.raises(UsageError, match=message):
+        find_files([path])
+
+
+def test_what_is_named_itself_or_by_a_glob_is_no_other_data(workplace: Workplace, write: Write) -> None:
+    write("a.csv", b"id\n1\n")
+    write("b.jsonl")
+    write("notes.md", b"hello")
+    for path in ("catalog/a.csv", "catalog/*", "catalog/?.csv"):
+        with pytest.raises(UsageError, match=r"a\.csv cannot be read \(CSV\): store it as Parquet"):
+            find_files([path])
+    with pytest.raises(UsageError, match=r"notes\.md cannot be read \(text\)"):
+        find_files(["catalog/notes.md"])
+    (workplace.catalog / "a.csv").unlink()
+    assert left_out(find_files(["catalog/*"])) == {"text": ["catalog/notes.md"]}
+
+
+def test_a_folder_without_anything_readable_says_what_is_there(workplace: Workplace, write: Write) -> None:
+    workplace.catalog.mkdir()
+    with pytest.raises(UsageError, match=r"no Parquet or JSON Lines files in catalog$"):
+        find_files(["catalog"])
+    write("a.csv", b"id\n1\n")
+    write("_SUCCESS", b"")
+    with pytest.raises(
+        UsageError, match=r"in catalog; only 1 CSV \(catalog/a.csv\), 1 hidden .*; to have CSV read, store"
+    ):
+        find_files(["catalog"])
+    write("b.jsonl")
+    with pytest.raises(UsageError, match="nothing matches catalog/z"):
+        find_files(["catalog", "catalog/z*"])
+
+
+def test_the_configured_format_holds_for_every_file(workplace: Workplace, write: Write) -> None:
+    workplace.write_parquet("a", products(1))
+    write("_SUCCESS", b"")
+    assert names(find_files(["catalog"], "parquet")) == ["catalog/a"]
+    write("b.csv", b"id\n1\n")
+    with pytest.raises(UsageError, match=r"b\.csv cannot be read \(CSV\): leave out input\.format\. If it is no part"):
+        find_files(["catalog"], "parquet")
+    with pytest.raises(UsageError, match=r"catalog/a cannot be read \(Parquet\): leave out input\.format"):
+        find_files(["catalog/a"], "jsonl")
+
+
+def test_names_stay_as_the_user_wrote_them(workplace: Workplace, write: Write) -> None:
+    write("x/two.jsonl")
+    for path in (
+        "catalog",
+        "catalog/",
+        "catalog/*/*.jsonl",
+        "catalog/x/two.jsonl",
+        "catalog/*",
+        "cat*/",
+        "**/x/*.jsonl",
+    ):
+        assert names(find_files([path])) == ["catalog/x/two.jsonl"], path
+    assert names(find_files(["./catalog"])) == ["./catalog/x/two.jsonl"]
+    absolute = str(workplace.catalog / "x")
+    assert names(find_files([absolute])) == [f"{absolute}/two.jsonl"]
+    assert names(find_files([f"{absolute}/t*.jsonl"])) == [f"{absolute}/two.jsonl"]
+
+
+def test_one_file_by_several_spellings_is_read_once(workplace: Workplace, write: Write) -> None:
+    first = write("a.jsonl")
+    (workplace.folder / "link").symlink_to("catalog")
+    (workplace.folder / "b.jsonl").symlink_to("catalog/a.jsonl")
+    spellings = [
+        *("catalog/a.jsonl", "./catalog/a.jsonl", "catalog//a.jsonl", "catalog/../catalog/a.jsonl", str(first)),
+        *("catalog", "catalog/", "catalog/*", "link", "link/a.jsonl", "b.jsonl", f"file://{first}", "catalog/a.jsonl"),
+    ]
+    for spelling in spellings[1:]:
+        found = find_files([spellings[0], spelling])
+        assert names(found) == ["catalog/a.jsonl"], spelling
+        assert "named twice and read once" in next(found.left_out.warnings())
+    found = find_files(spellings)
+    assert names(found) == ["catalog/a.jsonl"]
+    assert len(found.left_out.doubled) == len(spellings) - 1
+    assert names(find_files(["b.jsonl"])) == ["b.jsonl"]
+
+
+def test_links_are_followed_and_the_file_goes_before_its_link(workplace: Workplace, write: Write) -> None:
+    write("real/a.jsonl")
+    outside = workplace.folder / "outside"
+    outside.mkdir()
+    write("b.jsonl").rename(outside / "b.jsonl")
+    (workplace.catalog / "alias").symlink_to("real")
+    (workplace.catalog / "loop").symlink_to("..")
+    (workplace.catalog / "real" / "self").symlink_to(".")
+    (workplace.catalog / "far").symlink_to(outside)
+    (workplace.catalog / "c.jsonl").symlink_to(outside / "b.jsonl")
+    found = find_files(["catalog"])
+    assert names(found) == ["catalog/c.jsonl", "catalog/real/a.jsonl"]
+    assert ("catalog/alias/a.jsonl", "catalog/real/a.jsonl") in found.left_out.doubled
+    (outside / "b.jsonl").unlink()
+    with pytest.raises(UsageError, match=r"catalog/c\.jsonl cannot be read \(link to nothing\)"):
+        find_files(["catalog"])
+
+
+def test_folders_behind_a_glob_are_read_as_if_they_were_named(workplace: Workplace, write: Write) -> None:
+    for name in ("2024/a.jsonl", "2024/q1/b.jsonl", "2025/c.jsonl", "other/d.jsonl", "_old/e.jsonl", "2024/_x/f.jsonl"):
+        write(name)
+    write("2024/g.csv", b"id\n")
+    (workplace.catalog / "2026").symlink_to("other")
+    files = ["catalog/2024/a.jsonl", "catalog/2024/q1/b.jsonl", "catalog/2025/c.jsonl", "catalog/2026/d.jsonl"]
+    found = find_files(["catalog/20*"])
+    assert names(found) == files
+    assert left_out(found) == {"CSV": ["catalog/2024/g.csv"], "hidden": ["catalog/2024/_x/"]}
+    assert names(find_files(["catalog/**/q1"])) == ["catalog/2024/q1/b.jsonl"]
+    assert names(find_files(["catalog/_o*"])) == ["catalog/_old/e.jsonl"], "what is hidden can be named"
+    found = find_files(["catalog/**/*.jsonl"])
+    assert names(found) == [*files[:3], "catalog/other/d.jsonl"]
+    assert left_out(found) == {"hidden": ["catalog/2024/_x/", "catalog/_old/"]}
+
+
+@pytest.mark.parametrize(
+    "folder",
+    [
+        "2024 [old]",
+        "what?",
+        "a*b",
+        "{x,y}",
+        "100% #1 & 'more'",
+        "a::b",
+        "é",
+        unicodedata.normalize("NFD", "é"),
+        "c=1",
+        "n\nl",
+    ],
+)
+def test_any_name_can_be_named(write: Write, folder: str) -> None:
+    write(f"{folder}/[1].jsonl")
+    expected = [f"catalog/{folder}/[1].jsonl"]
+    for path in (f"catalog/{folder}", expected[0], "catalog", f"catalog/{folder[0]}*", "catalog/**/[[]1].jsonl"):
+        assert names(find_files([path])) == expected, path
+
+
+def test_what_is_missing_is_told_with_the_nearest_name(write: Write) -> None:
+    write(f"Caf{unicodedata.normalize('NFD', 'é')}.jsonl")
+    with pytest.raises(UsageError, match=r"no such file or folder: catalog/Café.jsonl; there is .*Unicode form"):
+        find_files(["catalog/Café.jsonl"])
+    with pytest.raises(UsageError, match=r"Braces are no pattern"):
+        find_files(["catalog/{a,b}.jsonl"])
+    with pytest.raises(UsageError, match=r"no such file or folder: catalogs; there is catalog$"):
+        find_files(["catalogs"])
+
+
+def test_names_that_are_no_text(workplace: Workplace, write: Write) -> None:
+    write("a.jsonl")
+    other = os.fsencode(workplace.catalog) + b"/\xff.csv"
+    Path(os.fsdecode(other)).write_bytes(b"id\n")
+    found = find_files(["catalog"])
+    assert names(found) == ["catalog/a.jsonl"]
+    assert left_out(found) == {"CSV": ["catalog/\\xff.csv"]}
+    Path(os.fsdecode(other)).write_bytes(b'{"id": 1}\n')
+    with pytest.raises(UsageError, match=r"catalog/\\xff\.csv is not UTF-8.*rename"):
+        find_files(["catalog"])
+
+
+@pytest.mark.parametrize(
+    ("sign", "table", "way_out"),
+    [
+        ("_delta_log/00000000000000000000.json", "Delta", r"delta_scan\('catalog/t'\)"),
+        ("metadata/v1.metadata.json", "Iceberg", r"iceberg_scan\('catalog/t'\)"),
+        (".hoodie/hoodie.properties", "Hudi", "Spark"),
+        ("snapshot/snapshot-1", "Paimon", "pypaimon"),
+        ("data/ducklake-01990000-aaaa-7bbb-8ccc-0123456789ab.parquet", "DuckLake", "duckdb"),
+    ],
+)
+def test_a_table_format_is_refused(workplace: Workplace, write: Write, sign: str, table: str, way_out: str) -> None:
+    workplace.write_parquet("t/data/category=Coffee/part-0.parquet", products(1))
+    write(f"t/{sign}", b"{}")
+    for path in ("catalog", "catalog/t", "catalog/*", "*/t"):
+        with pytest.raises(UsageError, match=f"catalog/t.* is a table of {table}: .*{way_out}"):
+            find_files([path])
+    if table in ("Delta", "Iceberg", "Hudi"):
+        for path in ("catalog/t/data/category=Coffee", "catalog/t/data/*/*.parquet", "catalog/*/data"):
+            with pytest.raises(UsageError, match=f"catalog/t is a table of {table}"):
+                find_files([path])
+    file = "catalog/t/data/category=Coffee/part-0.parquet"
+    assert names(find_files([file])) == [file], "who names the files one by one has asked which they are"
+
+
+def test_a_folder_that_looks_like_a_table_is_none(workplace: Workplace, write: Write) -> None:
+    write("metadata/a.jsonl")
+    write("snapshot/b.jsonl")
+    write("_log/x.json", b"{}")
+    assert names(find_files(["catalog"])) == ["catalog/metadata/a.jsonl", "catalog/snapshot/b.jsonl"]
+
+
+def test_a_folder_that_cannot_be_listed_is_no_empty_one(workplace: Workplace, write: Write) -> None:
+    write("a.jsonl")
+    (workplace.catalog / "b").symlink_to("b")
+    for path in ("catalog", "catalog/**/x.jsonl"):
+        with pytest.raises(UsageError, match=r"cannot list|nothing matches"):
+            find_files([path])
