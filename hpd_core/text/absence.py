@@ -179,9 +179,10 @@ def read(item: str, attribute: str, fields: Mapping[str, str] | None = None) -> 
         attribute: the attribute's name.
         fields: the record's texts where they are known, and a name may be the answer.
     """
-    if not _says_nothing(item, attribute):
+    item = item.strip()
+    if len(item) > _MAX_LENGTH or not _says_nothing(item, attribute):
         return Reading.VALUE
-    name = item.strip().rstrip(".")
+    name = item.rstrip(".")
     if fields and name.isalpha() and name[0].isupper():
         return _as_name(name, fold(attribute), "\n".join(fields.values()))
     return Reading.NOTHING
@@ -203,8 +204,7 @@ def fold(text: str) -> str:
 @lru_cache(maxsize=16384)
 def _says_nothing(item: str, attribute: str) -> bool:
     """Whether the whole item is a word for nothing; of the attribute of this name, "unknown brand" is one, too."""
-    item = item.strip()
-    if len(item) > _MAX_LENGTH or not item:
+    if not item:
         return False
     text, name = fold(item), fold(attribute)
     if not text or _is_phrase(text) or _LEFT_BEHIND.fullmatch(item):

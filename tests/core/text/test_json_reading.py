@@ -1,0 +1,114 @@
+"""Backslashes in what a model copies: kept where the text has them, JSON's escapes elsewhere."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpd_core.text.grounding import ground
+from hpd_core.text.values import parse_value
+from hpd_core.types import Attribute, CategorySchema, Record, RecordResult
+
+TEXT = Attribute(name="a")
+LIST = Attribute(name="a", multiple=True)
+
+READ = [
+    # written, the record's text, what is meant
+    (r'"cotton\nylon"', r"shirt, cotton\nylon, M", r"cotton\nylon"),
+    (r'"Cotton\nylon."', r"shirt, cotton\nylon, M", r"Cotton\nylon."),
+    (r'"cotton\nylon"', "wool", "cotton\nylon"),
+    (r'"cotton\nylon"', "cotton\nylon", "cotton\nylon"),
+    (r'"cotton\\nylon"', r"cotton\nylon", r"cotton\nylon"),
+    (r'"L\XL"', r"S\M, L\XL", r"L\XL"),
+    (r'"S\M or L\XL"', r"S\M, L\XL", r"S\M or L\XL"),
+    (r'"red\blue"', r"colour red\blue", r"red\blue"),
+    (r'"red\blue"', "colour red", r"red\blue"),
+    (r'"white\red/black\tan"', r"white\red and black\tan", r"white\red/black\tan"),
+    (r'"C:\temp"', r"in C:\temp", r"C:\temp"),
+    (r'"C:\\temp"', r"in C:\temp", r"C:\temp"),
+    (r'"C:\users\new"', r"in C:\users\new", r"C:\users\new"),
+    (r'"\\server\share"', r"on \\server\share", r"\\server\share"),
+    (r'"$\frac{1}{2}$"', r"of $\frac{1}{2}$ inch", r"$\frac{1}{2}$"),
+    (r'"\d+\b"', r"pattern \d+\b", r"\d+\b"),
+    (r'"1/2\""', '1/2" disc', '1/2"'),
+    (r'"5\" x 7\""', '5" x 7" card', '5" x 7"'),
+    (r'"Cr\u00e8me"', "Crème", "Crème"),
+    (r'"Cr\u00e8me"', r"Cr\u00e8me brulee", r"Cr\u00e8me"),
+    (r'"Levi\'s"', "Levi's jeans", "Levi's"),
+    (r'"Levi\'s"', "jeans", "Levi's"),
+    (r'"A\&B"', "A&B mug", "A&B"),
+    (r'"A\&B"', r"A\&B mug", r"A\&B"),
+    (r'"3\/4"', "3/4 inch", "3/4"),
+    ('"S\\"', "size S\\, red", "S\\"),
+    ('"12\\"', '12" disc', '12"'),
+    (r'"\ud83d\ude00"', "mug", "😀"),
+]
+
+
+@pytest.mark.parametrize(("written", "text", "meant"), READ)
+@pytest.mark.parametrize("ending", [",", ""])
+def test_a_backslash_is_read_by_the_text(written: str, text: str, meant: str, ending: str) -> None:
+    value = parse_value(TEXT, f" {written}{ending}\n", closed=True, fields={"title": "mug", "text": text})
+    assert (value.status, value.items, value.num_dropped) == ("value", (meant,), 0)
+    items = parse_value(LIST, f' [{written}, "M"]{ending}\n', closed=True, fields={"text": text})
+    assert (items.status, items.items) == ("value", (meant, "M"))
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        (r'"a\nb"', "a\nb"),
+        (r'"L\XL"', r"L\XL"),
+        (r'"a\bc"', "a\bc"),
+        (r'"C:\u00"', r"C:\u00"),
+        (r'"Levi\'s"', "Levi's"),
+    ],
+)
+def test_without_a_text_it_is_json_s(written: str, meant: str) -> None:
+    assert parse_value(TEXT, f" {written},\n", closed=True).items == (meant,)
+
+
+@pytest.mark.parametrize(
+    ("raw", "text", "closed", "status"),
+    [
+        (' "S\\",\n', "size S", True, "invalid"),  # nothing tells where the string ends
+        (' "12\\",\n', "", True, "invalid"),
+        (' "S\\"', "size S\\", False, "truncated"),
+        (' "S\\', "size S\\", False, "truncated"),
+        (r' "\ud83d",' + "\n", "mug", True, "invalid"),
+    ],
+)
+def test_what_cannot_be_told_is_no_value(raw: str, text: str, closed: bool, status: str) -> None:
+    assert parse_value(TEXT, raw, closed=closed, fields={"title": text}).status == status
+
+
+def test_the_rest_of_the_line_is_counted_in_what_was_written() -> None:
+    value = parse_value(TEXT, ' "L\\XL" and C:\\temp\n', closed=True, fields={"title": "L\\XL"})
+    assert (value.text, value.num_dropped) == ("L\\XL", len("and C:\\temp"))
+
+
+def test_it_stands_exactly_where_the_text_has_it() -> None:
+    record = Record("p", "c", {"title": r"Shirt, cotton\nylon, size L\XL"})
+    schema = CategorySchema(category="c", attributes=(TEXT,))
+    value = parse_value(TEXT, r' "cotton\nylon",' + "\n", closed=True, fields=record.fields)
+    (places,) = ground(record, schema, RecordResult("p", "c", {"a": value})).values["a"].evidence
+    assert [(place.start, place.end, place.match) for place in places] == [(7, 19, "exact")]
+
+
+@given(st.text(alphabet="abnrtuf0\\'\"/é ", max_size=12))
+def test_what_is_copied_from_the_text_survives(letters: str) -> None:
+    """Written as JSON wants it, it is what the text says; copied as it stands, too, if it can be told where it ends."""
+    word = f"k{letters}k"
+    fields = {"title": f"mug {word} mug"}
+    assert parse_value(TEXT, f" {json.dumps(word)},\n", closed=True, fields=fields).text == word
+    if '"' not in word:
+        assert parse_value(TEXT, f' "{word}",\n', closed=True, fields=fields).text == word
+
+
+@given(st.text(max_size=30), st.text(max_size=30), st.booleans())
+def test_any_text_is_read_or_refused(raw: str, text: str, closed: bool) -> None:
+    value = parse_value(LIST, f' "{raw}\\{text}",', closed=closed, fields={"title": text})
+    assert value.status in ("value", "absent", "invalid", "truncated")
