@@ -18,6 +18,7 @@ from hpd_core.types import is_encodable
 # From there on neighbouring whole numbers are the same double.
 _EXACT_DOUBLES = 2**53
 _WANTED = "text, a number or a list of them is needed"
+_ID_WANTED = "text or a whole number is needed"
 _WHOLE = re.compile(r"(-?\d+)(\.0+)?")
 # Bytes with others of the control characters than tab and line ends are no text, though they may be UTF-8.
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
@@ -44,12 +45,14 @@ class CellError(ValueError):
 
 def cell_text(value: Any, separator: str) -> str:
     """The text of a cell: lists are joined, null and NaN are "". Raises `CellError` for what has no plain text."""
-    if isinstance(value, list):
-        items = [_item_text(item) for item in value]
+    if type(value) is str:
+        text = value
+    elif isinstance(value, list):
+        items = [item if type(item) is str else _item_text(item) for item in value]
         text = separator.join(item for item in items if item)
     else:
         text = _plain_text(value)
-    if not is_encodable(text):
+    if not text.isascii() and not is_encodable(text):
         raise CellError("wrong_type", "it holds half a surrogate pair, which is no text")
     return text
 
@@ -64,32 +67,34 @@ def field_text(value: Any, separator: str) -> str | None:
 
 def cell_id(value: Any) -> str:
     """The id in a cell, "" if it is empty. Raises `CellError` for what is neither text nor a whole number."""
-    number = None
-    if isinstance(value, JsonNumber):
-        number = str(value)
-    elif isinstance(value, (decimal.Decimal, float)) and not _is_nan(value):
-        number = format(value, "f") if isinstance(value, decimal.Decimal) else repr(value)
-    elif value is not None and (
-        isinstance(value, bool) or not isinstance(value, (str, int, float, bytes, uuid.UUID, CellError))
-    ):
-        raise CellError("wrong_type", f"text or a whole number is needed, not {kind_of(value)}")
-    if number is None:
+    if type(value) is str:
         return cell_text(value, "")
-    whole = _WHOLE.fullmatch(number)
-    if whole is None or (whole[2] and not isinstance(value, decimal.Decimal) and abs(float(number)) >= _EXACT_DOUBLES):
+    if isinstance(value, (JsonNumber, decimal.Decimal, float)) and not _is_nan(value):
+        return _whole_number(value)
+    if isinstance(value, bool) or not isinstance(value, (int, float, bytes, uuid.UUID, CellError, type(None))):
+        raise CellError("wrong_type", f"{_ID_WANTED}, not {kind_of(value)}")
+    return cell_text(value, "")
+
+
+def _whole_number(value: JsonNumber | decimal.Decimal | float) -> str:
+    text = format(value, "f") if isinstance(value, decimal.Decimal) else str(value)
+    whole = _WHOLE.fullmatch(text)
+    is_rounded = not isinstance(value, decimal.Decimal) and "." in text and abs(float(text)) >= _EXACT_DOUBLES
+    if whole is None or is_rounded:
         raise CellError(
             "wrong_type",
-            f"text or a whole number is needed, not the number {shortened(number)}, whose digits are not an exact "
-            "id; store ids as text",
+            f"{_ID_WANTED}, not the number {shortened(text)}, whose digits are not an exact id; store ids as text",
         )
     return whole[1]
 
 
 def cell_category(value: Any) -> str:
     """The category in a cell, "" if it is empty. Raises `CellError` for what is no text."""
+    if type(value) is str:
+        return cell_text(value, "")
     if value is None or _is_nan(value):
         return ""
-    if isinstance(value, JsonNumber) or not isinstance(value, (str, bytes, CellError)):
+    if not isinstance(value, (bytes, CellError)):
         raise CellError("wrong_type", f"text is needed, not {kind_of(value)}")
     return cell_text(value, "")
 

@@ -8,11 +8,18 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from pipelines.catalog.cells import CellError, described, not_utf8
 from pipelines.catalog.column_types import is_list, value_type
 
 _Change = Callable[[Any], Any]
+
+
+def open_rows(file: Any) -> pq.ParquetFile:
+    """A Parquet file whose batches are for `to_rows`."""
+    # Spark's and Hive's INT96 timestamps: as nanoseconds, 9999-12-31 would become a day in 1816, without a word.
+    return pq.ParquetFile(file, pre_buffer=True, coerce_int96_timestamp_unit="us")
 
 
 def to_rows(batch: pa.RecordBatch, columns: Sequence[str] | None) -> list[dict[str, Any]]:
@@ -38,7 +45,7 @@ def to_rows(batch: pa.RecordBatch, columns: Sequence[str] | None) -> list[dict[s
 
 def read_cells(column: pa.Array) -> list[Any]:
     """A column's cells. float32 and float16 are the shortest decimal that is the stored number."""
-    column = _whole_nanoseconds(column)
+    column = _readable_times(column)
     change = _change(column.type)
     try:
         cells = column.to_pylist()
@@ -73,14 +80,20 @@ def _told_apart(names: Sequence[str]) -> Iterator[str]:
         yield own
 
 
-def _whole_nanoseconds(column: pa.Array) -> pa.Array:
-    """Python's time ends at microseconds: where that is not enough, it is text."""
-    if not pa.types.is_time64(column.type) or column.type.unit != "ns":
-        return column
-    try:
-        return column.cast(pa.time64("us"))
-    except pa.ArrowInvalid:
-        return column.cast(pa.string())
+def _readable_times(column: pa.Array) -> pa.Array:
+    """Times of which Python's own would lose something, or which it does not know, as others of the same worth."""
+    kind = column.type
+    if pa.types.is_time64(kind) and kind.unit == "ns":
+        try:
+            return column.cast(pa.time64("us"))
+        except pa.ArrowInvalid:
+            return column.cast(pa.string())
+    if pa.types.is_timestamp(kind) and kind.tz:
+        try:
+            pa.lib.string_to_tzinfo(kind.tz)
+        except (pa.ArrowException, ValueError, LookupError):
+            return column.cast(pa.timestamp(kind.unit, "UTC"))
+    return column
 
 
 def _change(kind: pa.DataType) -> _Change | None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.catalog.json_lines import parse_line
-from pipelines.catalog.parquet_rows import to_rows
+from pipelines.catalog.parquet_rows import open_rows, to_rows
 from pipelines.catalog.rows import RowRefusal, row_json
 from pipelines.catalog.sharding import Piece
 from pipelines.errors import RunError
@@ -123,7 +123,7 @@ def _read_parquet(
     names = list(columns) if columns is not None else None
     # Arrow asks for just the ranges it needs, merged; a read-ahead cache (50 MB on S3) would fetch what lies between.
     with filesystem.open(path, "rb", cache_type="none") as file:
-        parquet = pq.ParquetFile(file, pre_buffer=True)
+        parquet = open_rows(file)
         start = 0
         for group in range(parquet.metadata.num_row_groups):
             stop = start + parquet.metadata.row_group(group).num_rows

@@ -18,7 +18,9 @@ from pydantic import ValidationError
 from hpd_core import Record
 from pipelines.catalog.cells import field_text
 from pipelines.catalog.json_lines import parse_line
+from pipelines.catalog.parquet_rows import open_rows, to_rows
 from pipelines.catalog.sharding import Piece
+from pipelines.catalog.shown_text import shown_record
 from pipelines.config.extraction import InputConfig
 from pipelines.errors import UsageError
 from pipelines.job.prepare_stage import input_hash
@@ -41,7 +43,7 @@ class Wanted(NamedTuple):
 def read_texts(
     plan: Plan, settings: Mapping[str, Any], wanted: Iterable[Wanted]
 ) -> tuple[dict[Key, dict[str, str]], list[str]]:
-    """The fields of each row as the model read them, without rows that are gone or changed; and notes on those.
+    """The fields of each row as they stand in the catalog, without rows that are gone or changed; and notes on those.
 
     Args:
         settings: the `input` section of the run's configuration.
@@ -62,7 +64,7 @@ def read_texts(
             index, file = planned[name]
             for number, row in _read_rows(file, _pieces(plan, index), sorted(rows), config):
                 fields = _fields(row, config)
-                if fields is not None and _is_same(fields, rows[number]):
+                if fields is not None and _is_same(fields, rows[number], config):
                     found[name, number] = fields
         except (OSError, pa.ArrowException, UsageError, KeyError, ValueError) as error:
             reason = "no such file" if isinstance(error, FileNotFoundError) else f"{error}" or type(error).__name__
@@ -77,14 +79,16 @@ def read_texts(
     return texts, notes
 
 
-def _is_same(fields: dict[str, str], wanted: Wanted) -> bool:
-    return input_hash(Record("", wanted.category, fields)) == wanted.input_hash
+def _is_same(fields: dict[str, str], wanted: Wanted, config: InputConfig) -> bool:
+    return input_hash(shown_record(Record("", wanted.category, fields), config.html)) == wanted.input_hash
 
 
 def _input_config(settings: Mapping[str, Any]) -> InputConfig:
     # A plan keeps the fields as pairs: their order counts.
     fields = settings.get("fields")
-    return InputConfig.model_validate({**settings, "fields": dict(fields) if isinstance(fields, list) else fields})
+    # A run that says nothing of HTML has read it as it stands.
+    given = {"html": "never", **settings, "fields": dict(fields) if isinstance(fields, list) else fields}
+    return InputConfig.model_validate(given)
 
 
 def _fields(row: Mapping[str, Any] | None, config: InputConfig) -> dict[str, str] | None:
@@ -115,7 +119,7 @@ def _parquet_rows(
     filesystem: Any, path: str, numbers: Sequence[int], columns: list[str]
 ) -> Iterator[tuple[int, Mapping[str, Any] | None]]:
     with filesystem.open(path, "rb", cache_type="none") as source:
-        parquet = pq.ParquetFile(source, pre_buffer=True)
+        parquet = open_rows(source)
         there = [column for column in columns if column in parquet.schema_arrow.names]
         start = 0
         for group in range(parquet.metadata.num_row_groups):
@@ -134,7 +138,7 @@ def _group_rows(
     for batch in parquet.iter_batches(_BATCH_ROWS, row_groups=[group], columns=columns):
         here = [number for number in numbers if start <= number < start + batch.num_rows]
         for number in here:
-            yield number, batch.slice(number - start, 1).to_pylist()[0]
+            yield number, to_rows(batch.slice(number - start, 1), columns)[0]
         start += batch.num_rows
         if start > numbers[-1]:
             return

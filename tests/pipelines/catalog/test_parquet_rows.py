@@ -119,6 +119,22 @@ def test_what_no_text_can_be_made_of_costs_its_cell_only(cells: pa.Array, reason
     assert reason in caught.value.reason
 
 
+def test_times_of_old_files_and_odd_zones(tmp_path: Path) -> None:
+    days = [datetime.datetime(9999, 12, 31), datetime.datetime(1, 1, 1), datetime.datetime(2026, 1, 2, 3, 4, 5, 6)]
+    path = tmp_path / "c.parquet"
+    times = pa.array(days, pa.timestamp("us"))
+    pq.write_table(pa.table({"x": times}), path, use_deprecated_int96_timestamps=True)
+    rows = [row.values or {} for row in read_piece(str(path), "parquet", Piece(0, 0, 3, 3), ["x"])]
+    assert [cell_text(row["x"], "") for row in rows] == [day.isoformat() for day in days]
+    for zone, hour in (
+        ("+05:30", "15:30:00+05:30"),
+        ("US/Pacific", "02:00:00-08:00"),
+        ("Mars/Phobos", "10:00:00+00:00"),
+    ):
+        cells = pa.array([datetime.datetime(2026, 1, 2, 10, tzinfo=datetime.UTC)], pa.timestamp("us", zone))
+        assert texts(cells) == [f"2026-01-02T{hour}"]
+
+
 def test_numbers_that_are_exact_are_ids() -> None:
     assert [cell_id(cell) for cell in stored(pa.array([1.0, 2.0**40, None], pa.float64()))] == ["1", str(2**40), ""]
     prices = pa.array([decimal.Decimal("7.00"), decimal.Decimal(10**30)], pa.decimal128(38, 2))
