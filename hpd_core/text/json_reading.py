@@ -82,22 +82,33 @@ class _Decoder(json.JSONDecoder):
         return self._read_body(found[1]), found.end()
 
     def _read_body(self, body: str) -> str:
-        return _WORD.sub(lambda word: self._read_word(word[0]), body)
+        if "\\" not in body:
+            return body
+        whole = self._reading_in_document(body)
+        return _WORD.sub(lambda word: self._read_word(word[0]), body) if whole is None else whole
 
     def _read_word(self, word: str) -> str:
-        meant: str = json.loads('"' + _ESCAPE.sub(_keep_unknown, word) + '"', strict=False)
-        plain = word.replace('\\"', '"')
-        for reading in (word, plain, meant, _NEEDLESS.sub("", meant)):
-            if self._is_in_document(reading):
-                return reading
+        reading, meant = self._reading_in_document(word), _by_json(word)
+        if reading is not None:
+            return reading
         if self._document and _UNPRINTABLE.search(meant):
-            return plain
+            return word.replace('\\"', '"')
         return meant.replace("\\'", "'")
+
+    def _reading_in_document(self, text: str) -> str | None:
+        meant = _by_json(text)
+        readings = (text, text.replace('\\"', '"'), meant, _NEEDLESS.sub("", meant))
+        return next(filter(self._is_in_document, readings), None)
 
     def _is_in_document(self, text: str) -> bool:
         return text.strip(".:!?").casefold() in self._document
 
 
+def _by_json(body: str) -> str:
+    """What stands between quotes, by JSON; a backslash that begins no escape stands for itself."""
+    text: str = json.loads(f'"{_ESCAPE.sub(_keep_unknown, body)}"', strict=False)
+    return text
+
+
 def _keep_unknown(escape: re.Match[str]) -> str:
-    """An escape of JSON's as it is; another backslash stands for itself."""
     return escape[0] if escape[1] else "\\\\"
