@@ -17,7 +17,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 AttributeType = Literal["string", "number", "boolean", "enum"]
-MatchKind = Literal["exact", "folded", "fuzzy"]
+MatchKind = Literal["exact", "folded", "fuzzy", "equal number", "ambiguous"]
 ValueStatus = Literal["value", "absent", "truncated", "invalid", "error"]
 
 

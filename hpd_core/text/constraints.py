@@ -3,6 +3,8 @@
     answer     a line ' <literal>,\\n', where <literal> is null or fits the attribute; the space and comma may miss.
                What text/values.py reads as a number or boolean is one: "12", "12 oz" where the unit is oz, "Yes". A
                model that quotes them means them, and would say null if it were not allowed to
+    number     as the text has it, with its groups: 20,000 and 1.250,5; "1/2" and "2.5e6" in quotes. A digit behind a
+               comma goes on, a line break ends it. Not in lists, where a comma without quotes parts items
     automaton  over bytes: node -> byte -> node, from the attribute's type alone
     compiled   over tokens: state -> the tokens that spell a way through the automaton, and the state behind each
 
@@ -16,13 +18,14 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from hpd_core.layout import FREE, IntArray
+from hpd_core.text.numbers import DENOMINATORS
 from hpd_core.text.template import render_answer_line
 from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.types import Attribute
@@ -72,29 +75,125 @@ def _add_items(nodes: _Nodes, attribute: Attribute, start: int, behind: int) -> 
         for member in attribute.values or ():
             nodes.spell(start, json.dumps(member, ensure_ascii=False), behind)
     else:
-        _add_number(nodes, start, behind)
+        if attribute.multiple:
+            _add_json_number(nodes, start, behind)
+        else:
+            _add_number(nodes, start, behind)
         opened, closing = nodes.new(), nodes.new({ord('"'): behind})
         nodes[start][ord('"')] = opened
         unit = json.dumps(attribute.unit or "", ensure_ascii=False)[1:-1]
-        if unit and not unit[0].isdigit() and unit[0] not in ". ":
+        if unit and not unit[0].isdigit() and unit[0] not in ".,/ ":
             quote = nodes.new({ord('"'): behind})
             nodes.spell(closing, unit, quote)
             nodes.spell(closing, f" {unit}", quote)
-        _add_number(nodes, opened, closing)
+        _add_number(nodes, opened, closing, is_quoted=True)
 
 
-def _add_number(nodes: _Nodes, start: int, behind: int) -> None:
-    """A number; it ends where what stands behind it begins."""
+def _add_json_number(nodes: _Nodes, start: int, behind: int) -> None:
+    """A number as JSON has it; it ends where what stands behind it begins."""
     whole, zero, fraction = (nodes.new(nodes[behind]) for _ in range(3))
     minus, point = nodes.new(), nodes.new()
-    for digit in _DIGITS:
-        for node in (start, minus):
-            nodes[node][digit] = zero if digit == ord("0") else whole
-        nodes[whole][digit] = whole
-        nodes[point][digit] = fraction
-        nodes[fraction][digit] = fraction
+    for node in (start, minus):
+        nodes.digits(node, whole, zero)
+    nodes.digits(whole, whole)
+    nodes.digits(point, fraction)
+    nodes.digits(fraction, fraction)
     nodes[start][ord("-")] = minus
     nodes[whole][ord(".")] = nodes[zero][ord(".")] = point
+
+
+def _add_number(nodes: _Nodes, start: int, behind: int, *, is_quoted: bool = False) -> None:
+    """A number with the separators that text/numbers.py reads; `is_quoted`: fractions and exponents, too."""
+
+    def ends() -> int:
+        return nodes.new(nodes[behind])
+
+    def point(sign: str) -> int:
+        """Behind a separator; a comma without quotes may end the value, too."""
+        return nodes.new(nodes[nodes[behind][ord(sign)]] if ord(sign) in nodes[behind] else {})
+
+    def decimals(node: int, sign: str) -> None:
+        nodes[node][ord(sign)] = behind_sign = point(sign)
+        nodes.digits(behind_sign, fraction)
+
+    minus, zero, long, fraction = nodes.new(), ends(), ends(), ends()
+    heads = [ends() for _ in range(3)]
+    for node in (start, minus):
+        nodes.digits(node, heads[0], zero)
+    nodes[start][ord("-")] = minus
+    for node, longer in zip([*heads, long, fraction], [*heads[1:], long, long, fraction], strict=True):
+        nodes.digits(node, longer)
+    with_exponent = [*heads, long, fraction]
+    for sign, other in (".,", ",."):
+        for node in (zero, long):
+            decimals(node, sign)
+        # One to three digits, and behind the separator decimals or groups of three.
+        tail = [ends() for _ in range(3)]
+        group = [point(sign), nodes.new(), nodes.new(), ends()]
+        for node, longer in zip([*tail, *group[:3]], [*tail[1:], fraction, *group[1:]], strict=True):
+            nodes.digits(node, longer)
+        for node in (tail[2], group[3]):
+            nodes[node][ord(sign)] = group[0]
+            decimals(node, other)
+        with_exponent += tail
+        for head in heads:
+            nodes[head][ord(sign)] = behind_sign = point(sign)
+            nodes.digits(behind_sign, tail[0])
+        if sign == ",":
+            tail = [ends(), ends(), tail[2]]
+            with_exponent += tail
+            _add_lakhs(nodes, heads[:2], tail, ends(), point, decimals)
+    if is_quoted:
+        for node in heads:
+            _add_denominators(nodes, node, behind)
+        _add_exponents(nodes, with_exponent, behind)
+
+
+def _add_lakhs(
+    nodes: _Nodes,
+    heads: Sequence[int],
+    tail: Sequence[int],
+    last: int,
+    point: Callable[[str], int],
+    decimals: Callable[[int, str], None],
+) -> None:
+    """Groups of two before the last one of three, "12,34,567": what stands behind the first comma may be decimals."""
+    for head in heads:
+        nodes[head][ord(",")] = behind_comma = point(",")
+        nodes.digits(behind_comma, tail[0])
+    one, two = nodes.new(), nodes.new()
+    for node, longer in ((tail[0], tail[1]), (tail[1], tail[2]), (one, two), (two, last)):
+        nodes.digits(node, longer)
+    nodes[tail[1]][ord(",")] = behind_comma = point(",")
+    nodes[two][ord(",")] = inside = nodes.new()
+    for node in (behind_comma, inside):
+        nodes.digits(node, one)
+    decimals(last, ".")
+
+
+def _add_denominators(nodes: _Nodes, numerator: int, behind: int) -> None:
+    """ "1/2", as text/numbers.py reads it."""
+    nodes[numerator][ord("/")] = slash = nodes.new()
+    for text in map(str, DENOMINATORS):
+        node = slash
+        for size, digit in enumerate(text.encode(), start=1):
+            if digit not in nodes[node]:
+                nodes[node][digit] = nodes.new(nodes[behind] if int(text[:size]) in DENOMINATORS else None)
+            node = nodes[node][digit]
+
+
+def _add_exponents(nodes: _Nodes, mantissas: Iterable[int], behind: int) -> None:
+    """ "2.5e6"; two digits, so that it stays a number that a table can hold."""
+    one, two, sign = nodes.new(nodes[behind]), nodes.new(nodes[behind]), nodes.new()
+    for node, longer in ((one, two), (sign, one)):
+        nodes.digits(node, longer)
+    for letter in b"eE":
+        # A unit may begin with the letter, too.
+        node = nodes.new(nodes[nodes[behind][letter]] if letter in nodes[behind] else {})
+        for byte, longer in ((ord("-"), sign), (ord("+"), sign), *((digit, one) for digit in _DIGITS)):
+            nodes[node].setdefault(byte, longer)
+        for mantissa in mantissas:
+            nodes[mantissa][letter] = node
 
 
 class _Nodes(list[dict[int, int]]):
@@ -104,6 +203,11 @@ class _Nodes(list[dict[int, int]]):
         """A node more; its number."""
         self.append(dict(ways or {}))
         return len(self) - 1
+
+    def digits(self, start: int, end: int, zero: int | None = None) -> None:
+        """A way by each digit; `zero`: where the 0 leads, if elsewhere."""
+        for digit in _DIGITS:
+            self[start][digit] = zero if zero is not None and digit == ord("0") else end
 
     def spell(self, start: int, text: str, end: int) -> None:
         """A way that writes `text`, along the ways that are there. No text may be the beginning of another one."""
@@ -252,7 +356,10 @@ class Constraints:
             return FREE
         self._tokens = self._tokens or TokenBytes(self._tokenizer, self._vocab_size)
         states = compile_automaton(automaton, self._tokens)
-        answers = self._segments.encode_text([render_answer_line(attribute, items) for items in _examples(attribute)])
+        lines = [render_answer_line(attribute, items) for items in _examples(attribute)]
+        if attribute.type == "number" and not attribute.multiple:
+            lines += [" 20,000,\n", " 1.250,5,\n", " 12,34,567,\n", ' "1,250.5",\n', ' "1/2",\n', ' "2.5e6",\n']
+        answers = self._segments.encode_text(lines)
         if not states or not all(_accepts(states, answer) for answer in answers):
             logger.warning("values of %r are not constrained: the tokenizer cannot write them", attribute.name)
             return FREE

@@ -7,7 +7,8 @@ invalid at once, and not truncated when it has gone on to K_max):
 
     "Velor",⏎       with the comma behind a string or a list that is closed
     null,⏎          with the null, where one token says it (or a space and one)
-    12,⏎  true,⏎    typed values (text/constraints.py): a number with its comma, a boolean with itself, as null
+    12,⏎  true,⏎    typed values (text/constraints.py): a number with what stands behind its comma and is no digit
+                    ("20,000" goes on), a boolean with itself, as null
 
 Behind a number or `true` of an attribute that may be anything there may stand the rest of a text that the model forgot
 to quote, and that is worth knowing (`Value.num_dropped`): such a line is written to its end.
@@ -41,7 +42,10 @@ class Read(IntEnum):
     LIST_STRING = auto()
     LIST_ESCAPE = auto()
     LITERAL = auto()
-    """A part of a number of a typed value."""
+    """A part of a word of a typed value, or of a number before its first digit."""
+    NUMBER = auto()
+    NUMBER_COMMA = auto()
+    """A number and a comma, which ends it or begins its next group."""
     WHOLE = auto()
     """A string or list that is closed."""
     LINE = auto()
@@ -51,17 +55,26 @@ class Read(IntEnum):
 
 Readings: TypeAlias = npt.NDArray[np.uint8]
 
+_NUMBER_GOES_ON: Mapping[str, Read] = dict.fromkeys("0123456789", Read.NUMBER)
 # Per state, what is read behind a character; "" stands for any other one.
 _BEHIND: Mapping[Read, Mapping[str, Read]] = {
     Read.NOTHING: {" ": Read.NOTHING, '"': Read.STRING, "[": Read.LIST, "": Read.LINE},
-    Read.NOTHING_TYPED: {" ": Read.NOTHING_TYPED, '"': Read.STRING, "[": Read.LIST, "": Read.LITERAL},
+    Read.NOTHING_TYPED: {
+        " ": Read.NOTHING_TYPED,
+        '"': Read.STRING,
+        "[": Read.LIST,
+        **_NUMBER_GOES_ON,
+        "": Read.LITERAL,
+    },
     Read.STRING: {"\\": Read.STRING_ESCAPE, '"': Read.WHOLE, "": Read.STRING},
     Read.STRING_ESCAPE: {"": Read.STRING},
     # A list in a list is no answer; where it ends, this does not tell.
     Read.LIST: {'"': Read.LIST_STRING, "]": Read.WHOLE, "[": Read.LINE, "{": Read.LINE, "": Read.LIST},
     Read.LIST_STRING: {"\\": Read.LIST_ESCAPE, '"': Read.LIST, "": Read.LIST_STRING},
     Read.LIST_ESCAPE: {"": Read.LIST_STRING},
-    Read.LITERAL: {",": Read.ENDED, "": Read.LITERAL},
+    Read.LITERAL: {",": Read.ENDED, **_NUMBER_GOES_ON, "": Read.LITERAL},
+    Read.NUMBER: {",": Read.NUMBER_COMMA, "": Read.NUMBER},
+    Read.NUMBER_COMMA: {**_NUMBER_GOES_ON, "": Read.ENDED},
     Read.WHOLE: {" ": Read.WHOLE, ",": Read.ENDED, "": Read.LINE},
     Read.LINE: {"": Read.LINE},
     Read.ENDED: {"": Read.ENDED},

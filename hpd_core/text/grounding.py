@@ -8,8 +8,13 @@ Three tries, from strict to lenient; the first that finds something gives all it
              ("shoe", "shoes") or not
 
 A word is never found inside a longer one ("12" in "B12"; "12oz" is two words), nor a number in another one ("5 oz" in
-"1.5 oz"), except in scripts that are written without spaces. A `number` is found by what it is worth: 1500 stands in
-"1,500" and in "1.500". A boolean is a conclusion and has no place of its own.
+"1.5 oz", "2 inch" in "1/2 inch"), except in scripts that are written without spaces. A boolean is a conclusion and has
+no place of its own. A `number` is found by what it is worth in the product's text (text/numbers.py):
+
+    exact         its very letters, worth the same: 1500 in "1500 g"
+    equal number  other letters: 1500 in "1,500 g", 0.5 in "1/2 inch"
+    ambiguous     a number that may be worth that, or something else: 1.125 in "1.125 inch"
+
 Offsets are code points into the original field.
 """
 
@@ -21,8 +26,10 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import cached_property, lru_cache
 
+from hpd_core.text.numbers import Number, find_numbers, open_readings, read_number, settle
 from hpd_core.types import Attribute, CategorySchema, Evidence, MatchKind, Record, RecordResult
 
 MAX_PLACES = 16
@@ -31,10 +38,6 @@ MAX_PLACES = 16
 _ENOUGH_WORDS = 0.75  # share of a value's words that must stand together
 _MAX_WORDS = 32  # a longer value is no attribute value but a paragraph; it is looked up literally only
 _SLACK = 2  # foreign words that may stand between a value's own
-# Not behind letters (E27), but behind the x of 12x24.
-# What it begins with is looked at first: that settles it at most letters.
-_NUMBER = re.compile(r"(?=[\d.,])(?:(?<![\w.,])|(?<=\d[xX×*]))(?:\d+(?:[.,]\d+)*|[.,]\d+)")
-_DIGITS = re.compile(r"\d+")
 _SIGNS = ("™", "®", "©", "℠")  # they stand at words, not in them; NFKC would make letters of some
 # No spaces between words: kana, CJK ideographs, Thai, Lao, Myanmar, Khmer.
 _UNSPACED = re.compile(
@@ -83,15 +86,58 @@ class Grounder:
         """The places of one item, in the order of the fields; at most MAX_PLACES."""
         if attribute.type == "boolean" or not item.strip():
             return ()
-        for kind, look_up in _NUMBER_TRIES if attribute.type == "number" else _TEXT_TRIES:
+        if attribute.type == "number":
+            return self._find_number(item)
+        cuts_numbers = item[0].isdecimal() or item[-1].isdecimal()
+        for kind, look_up in _TEXT_TRIES:
             found = [
                 Evidence(field.name, start, end, field.text[start:end], kind)
-                for field in self._fields
+                for index, field in enumerate(self._fields)
                 for start, end in look_up(field, item)
+                if not (cuts_numbers and self._cuts_number(index, start, end))
             ]
             if found:
                 return tuple(found[:MAX_PLACES])
         return ()
+
+    @cached_property
+    def _numbers(self) -> list[list[Number]]:
+        return find_numbers([field.text for field in self._fields])
+
+    def _find_number(self, item: str) -> tuple[Evidence, ...]:
+        worths, is_open = self._worths(item)
+        found: dict[MatchKind, list[Evidence]] = {kind: [] for kind in _NUMBER_KINDS}
+        for field, numbers in zip(self._fields, self._numbers, strict=True):
+            for number in numbers:
+                if worths.isdisjoint(number.worths):
+                    continue
+                text = field.text[number.start : number.end]
+                kind: MatchKind = "exact" if text == item else "equal number"
+                if is_open or len(number.worths) > 1:
+                    kind = "ambiguous"
+                found[kind].append(Evidence(field.name, number.start, number.end, text, kind))
+        return tuple(next((places for places in found.values() if places), [])[:MAX_PLACES])
+
+    def _worths(self, item: str) -> tuple[set[Decimal], bool]:
+        """What an item may be worth, and whether that is open: "1.500" where the text does not say one and a half."""
+        readings = open_readings(item)
+        if readings is None:
+            read = read_number(item)
+            return (set() if read is None else {Decimal(read)}), False
+        settled = settle(item, [field.text for field in self._fields])
+        # As it is written, "1.500" is one and a half to every reader of the table.
+        if settled is None or ("." in item and settled != item):
+            return set(map(Decimal, readings)), True
+        return {Decimal(settled)}, False
+
+    def _cuts_number(self, field: int, start: int, end: int) -> bool:
+        """Whether [start, end) begins or ends inside of a number, or of a range or date without spaces."""
+        text = self._fields[field].text
+        return any(
+            (number.start < start < number.end and text[number.start : start] != "+") or number.start < end < number.end
+            for number in self._numbers[field]
+            if len(number.worths) == 1 or not (number.worths or " " in text[number.start : number.end])
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,17 +168,6 @@ class _Field:
             return [(match.group(), match.span()) for match in _ASCII_WORD.finditer(text)]
         return [(_bare(text[start:end]), (start, end)) for start, end in _words(text)]
 
-    @cached_property
-    def _numbers(self) -> list[tuple[str, _Span]]:
-        """Numbers without sign; the parts of what is no number as a whole ("1,5,10")."""
-        found: list[tuple[str, _Span]] = []
-        for match in _NUMBER.finditer(self.text):
-            if match.group().isdecimal() or any(True for _ in _worths(match.group())):
-                found.append((match.group(), match.span()))
-            else:
-                found += ((part.group(), part.span()) for part in _DIGITS.finditer(self.text, *match.span()))
-        return found
-
     def exact(self, item: str) -> Iterator[_Span]:
         """Places of the very letters."""
         return _places(item, self.text)
@@ -149,23 +184,6 @@ class _Field:
         spans = list(_joined(wanted, self._words)) or list(_together(wanted, self._words))
         return self._original(spans)
 
-    def number(self, item: str) -> Iterator[_Span]:
-        """Places of a number as it is written."""
-        return self._signed(item, "-", (span for text, span in self._numbers if text == item.removeprefix("-")))
-
-    def equal_number(self, item: str) -> Iterator[_Span]:
-        """Places of a number of the same worth."""
-        wanted = abs(float(item))
-        return self._signed(item, "-−", (span for text, span in self._numbers if wanted in _worths(text)))
-
-    def _signed(self, item: str, minus: str, spans: Iterable[_Span]) -> Iterator[_Span]:
-        """For a negative number the places with a minus; for others all, as a dash is often only a dash."""
-        for start, end in spans:
-            if not item.startswith("-"):
-                yield start, end
-            elif start > 0 and self.text[start - 1] in minus:
-                yield start - 1, end
-
     def _original(self, spans: Iterable[_Span]) -> Iterator[_Span]:
         """From folded to original offsets; what begins or ends inside of a character ("2" in "½") is left out."""
         starts, ends = self._folded.starts, self._folded.ends
@@ -179,7 +197,7 @@ class _Field:
 
 _Tries = Sequence[tuple[MatchKind, Callable[[_Field, str], Iterator[_Span]]]]
 _TEXT_TRIES: _Tries = (("exact", _Field.exact), ("folded", _Field.folded), ("fuzzy", _Field.fuzzy))
-_NUMBER_TRIES: _Tries = (("exact", _Field.number), ("folded", _Field.equal_number))
+_NUMBER_KINDS: tuple[MatchKind, ...] = ("exact", "equal number", "ambiguous")
 
 
 def _fold(text: str) -> _Folded:
@@ -366,21 +384,3 @@ def _alike(item: str, word: str) -> bool:
     short, long = sorted((item, word), key=len)
     is_inflected = len(short) >= _STEM and len(long) - len(short) <= 2 and long.startswith(short)
     return item == word or (is_inflected and long.isalpha())
-
-
-def _worths(text: str) -> Iterator[float]:
-    """What a number without sign may be worth: 1,500 is fifteen hundred here and one and a half there."""
-    whole, *groups = re.split("[.,]", text)
-    if not groups:
-        yield float(whole)
-        return
-    separators = {letter for letter in text if letter in ".,"}
-    if len(separators) == 1 and _are_thousands(whole, groups):
-        yield float(whole + "".join(groups))
-    *groups, decimals = groups
-    if not groups or (_are_thousands(whole, groups) and text.count(text[-len(decimals) - 1]) == 1):
-        yield float(f"{whole}{''.join(groups)}.{decimals}")
-
-
-def _are_thousands(whole: str, groups: Sequence[str]) -> bool:
-    return 0 < len(whole) <= 3 and all(len(group) == 3 for group in groups)

@@ -7,12 +7,12 @@ counted.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hpd_core.text import absence
 from hpd_core.text.json_reading import Literal, raw_decode
+from hpd_core.text.numbers import BARE_NUMBER, read_number, settle
 from hpd_core.types import Attribute, Value, is_encodable
 
 _BOOLEANS = {"true": "true", "yes": "true", "false": "false", "no": "false"}
@@ -48,19 +48,31 @@ def parse_value(
     }
     text = line.strip()
     try:
-        answer, end = raw_decode(text, fields, is_whole=closed)
+        answer, end = _bare_number(attribute, text) or raw_decode(text, fields, is_whole=closed)
     except (ValueError, RecursionError):
         return Value(None, (), "invalid" if closed else "truncated", **common)
-    if not closed and isinstance(answer, Literal) and text[end : end + 1] not in _NUMBER_ENDS:
+    rest = text[end:]
+    if not closed and isinstance(answer, Literal) and (rest[:1] not in _NUMBER_ENDS or _may_go_on(attribute, rest)):
         # Quotes and brackets end a string or a list; a number at the cut might have had more digits.
         return Value(None, (), "truncated", **common)
-    common["num_dropped"] = len(text[end:].strip().removeprefix(",").strip())
+    common["num_dropped"] = len(rest.strip().removeprefix(",").strip())
     items = _items(attribute, answer, fields)
     if items is None:
         return Value(None, (), "invalid", **common)
     if not items:
         return Value(None, (), "absent", **common)
     return Value(join_items(items), items, "value", **common)
+
+
+def words_for_nothing(attribute: Attribute, raw: str, fields: Mapping[str, str] | None = None) -> list[str]:
+    """The texts in an answer, as `Value.raw` has it, that are no items since they say that there is no value."""
+    try:
+        answer, _ = raw_decode(raw.strip(), fields, is_whole=True)
+    except (ValueError, RecursionError):
+        return []
+    answers = answer if isinstance(answer, list) else [answer]
+    texts = [text for text in answers if isinstance(text, str) and text.strip()]
+    return [text for text in texts if _item(attribute, text, fields) == ""]
 
 
 def join_items(items: Iterable[str]) -> str:
@@ -99,23 +111,36 @@ def _item(attribute: Attribute, answer: Any, fields: Mapping[str, str] | None) -
         # An empty string is no answer: null is how the model says that there is none.
         return None
     member = _member(text, attribute.values or ())
-    is_text = member is None and not isinstance(answer, Literal)
-    if is_text and absence.read(attribute, text, fields) is not absence.Reading.VALUE:
-        return ""
+    if member is None and not isinstance(answer, Literal):
+        texts = fields if attribute.type == "string" else None
+        if absence.read(text, attribute.name, texts) is not absence.Reading.VALUE:
+            return ""
     if attribute.type == "boolean":
         return _BOOLEANS.get(text.casefold())
     if attribute.type == "number":
-        return _number(text, attribute.unit)
+        return _number(text, attribute.unit, fields)
     return member if attribute.type == "enum" else str(text)
 
 
-def _number(text: str, unit: str | None) -> str | None:
+def _bare_number(attribute: Attribute, text: str) -> tuple[Literal, int] | None:
+    """A number without quotes and where it ends: JSON would end "20,000" at its comma and "1/2" at its slash."""
+    found = BARE_NUMBER.match(text) if attribute.type == "number" else None
+    return None if found is None else (Literal(found.group()), found.end())
+
+
+def _may_go_on(attribute: Attribute, rest: str) -> bool:
+    """Whether what stands behind a number may be its own: a comma, which digits may follow."""
+    return attribute.type == "number" and rest == ","
+
+
+def _number(text: str, unit: str | None, fields: Mapping[str, str] | None) -> str | None:
     if unit and text.casefold().endswith(unit.casefold()):
         text = text[: -len(unit)].rstrip()
-    try:
-        return str(text) if math.isfinite(float(text)) and text.isascii() and "_" not in text else None
-    except ValueError:
-        return None
+    item = read_number(text)
+    if item is None or fields is None:
+        return item
+    # What the texts do not decide, either, stays as the model wrote it.
+    return settle(item, tuple(fields.values())) or item
 
 
 def _member(text: str, members: tuple[str, ...]) -> str | None:

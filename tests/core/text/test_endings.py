@@ -48,8 +48,12 @@ def ended(text: str, is_typed: bool = False) -> str | None:
         (" null,", True, " null"),
         (" nullable,", False, " null"),
         (" 12,", False, None),
-        (" 12,", True, " 12,"),
-        (" -1.50,", True, " -1.50,"),
+        (" 12,", True, None),
+        (" 12, 5", True, " 12, "),
+        (" -1.50,x", True, " -1.50,x"),
+        (" 20,000,", True, None),
+        (" 20,000, 1", True, " 20,000, "),
+        (" 1.250,5,\t", True, " 1.250,5,\t"),
         (" true,", False, None),
         (' "12 oz",', True, ' "12 oz",'),
         (" red, blue,", False, None),
@@ -75,6 +79,18 @@ def test_nothing_behind_it_makes_another_answer(line: str, multiple: bool, close
             assert part.status == "invalid", "nothing behind would have made JSON of it"
         else:
             assert (part.status, part.items) == (whole.status, whole.items)
+
+
+@given(st.text(st.sampled_from("0123.,- x/e"), max_size=14))
+@example("20,000, 5")
+@example("1,5,10, 3")
+def test_nothing_behind_a_typed_number_makes_another_one(line: str) -> None:
+    attribute = Attribute(name="A", type="number")
+    line = f" {line}"
+    written = ended(line, is_typed=True)
+    if written is not None:
+        whole, part = (parse_value(attribute, text, closed=True) for text in (line, written))
+        assert (part.status, part.items) == (whole.status, whole.items)
 
 
 @pytest.mark.parametrize("closed", [True, False])
@@ -103,6 +119,9 @@ def test_an_answer_as_it_is_taught_ends_before_its_line(data: st.DataObject, kin
     )
     line = render_answer_line(attribute, items).rstrip("\n")
     written = ended(line, kind != "string")
+    if kind == "number" and items is not None and not multiple:
+        assert written is None, "digits may follow the comma: the line ends with its newline"
+        return
     assert written is not None
     expected, found = (parse_value(attribute, text, closed=True) for text in (line, written))
     assert (found.status, found.items, found.num_dropped) == (expected.status, expected.items, 0)

@@ -47,7 +47,25 @@ VALUES: list[tuple[Attribute, str, tuple[str, ...]]] = [
     (LENGTH, ' "12 cm",\n', ("12 cm",)),
     (NUMBER, " 42,\n", ("42",)),
     (NUMBER, " -0.50,\n", ("-0.50",)),
-    (NUMBER, " 1e3,\n", ("1e3",)),
+    (NUMBER, " 1e3,\n", ("1000",)),
+    (NUMBER, " 20,000,000,\n", ("20000000",)),
+    (NUMBER, " 1.250,5,\n", ("1250.5",)),
+    (NUMBER, " 1.000.000,\n", ("1000000",)),
+    (NUMBER, ' "12,34,567",\n', ("1234567",)),
+    (NUMBER, ' "1,5",\n', ("1.5",)),
+    (NUMBER, " 1,5,\n", ("1.5",)),
+    (NUMBER, " 007,\n", ("7",)),
+    (NUMBER, ' ".33",\n', ("0.33",)),
+    (NUMBER, ' "1/2",\n', ("0.5",)),
+    (NUMBER, ' "1 1/2",\n', ("1.5",)),
+    (NUMBER, ' "2½",\n', ("2.5",)),
+    (NUMBER, ' "2.5×10^6",\n', ("2500000",)),
+    (NUMBER, ' "−20",\n', ("-20",)),
+    (NUMBER, ' "10 000",\n', ("10000",)),
+    (NUMBER, ' "١٢",\n', ("12",)),
+    (NUMBER, ' "1.500",\n', ("1.500",)),
+    (NUMBER, " 20,000,\n", ("20,000",)),
+    (WEIGHT, ' "1,250.5 kg",\n', ("1250.5",)),
     (NUMBER, ' "42",\n', ("42",)),
     (WEIGHT, ' "12 kg",\n', ("12",)),
     (WEIGHT, ' "1.5KG",\n', ("1.5",)),
@@ -122,8 +140,14 @@ INVALID: list[tuple[Attribute, str]] = [
     (NUMBER, ' "inf",\n'),
     (NUMBER, ' "12 kg",\n'),
     (NUMBER, ' "1_000",\n'),
-    (NUMBER, ' "١٢",\n'),
-    (NUMBER, ' "1,5",\n'),
+    (NUMBER, ' "10-12",\n'),
+    (NUMBER, " 10-12,\n"),
+    (NUMBER, ' "4 x 1.5",\n'),
+    (NUMBER, ' "220/240",\n'),
+    (NUMBER, ' "1.2.3",\n'),
+    (NUMBER, ' "E27",\n'),
+    (NUMBER, " 1e400,\n"),
+    (NUMBER, ' "1e-999999999",\n'),
     (NUMBER, " true,\n"),
     (NUMBER, " " + "9" * 10_000 + ",\n"),
     (WEIGHT, ' "12 g",\n'),
@@ -148,6 +172,28 @@ def test_invalid(attribute: Attribute, raw: str) -> None:
     value = parse_value(attribute, raw, closed=True)
     assert (value.status, value.text, value.items) == ("invalid", None, ())
     assert value.raw == raw.split("\n")[0]
+
+
+@pytest.mark.parametrize(
+    ("raw", "text", "item"),
+    [
+        (" 1,500,\n", "flour, 1,500 g", "1500"),
+        (" 1.500,\n", "flour, 1,500 g", "1500"),
+        (' "1.500",\n', "Mehl, 1.500 g", "1500"),
+        (" 20.000,\n", "20,000 mAh", "20000"),
+        (" 1.500,\n", "the jug holds 1.5 l", "1.500"),
+        (" 1,500,\n", "der Krug fasst 1,5 l", "1.500"),
+        (" -1.500,\n", "offset: -1,500 g", "-1500"),
+        # Ambiguous in the text, not in it, or in it both ways: as the model wrote it.
+        (" 1.125,\n", "the pin is 1.125 inch", "1.125"),
+        (" 1,125,\n", "two pins", "1,125"),
+        (" 1.500,\n", "1.5 kg (1500 g)", "1.500"),
+        (" 1500,\n", "flour, 1,500 g", "1500"),
+    ],
+)
+def test_a_lone_separator_is_read_as_the_texts_have_it(raw: str, text: str, item: str) -> None:
+    value = parse_value(NUMBER, raw, closed=True, fields={"title": "a thing", "text": text})
+    assert (value.status, value.items, value.raw) == ("value", (item,), raw.rstrip("\n"))
 
 
 def test_half_an_emoji_is_no_value() -> None:
@@ -192,7 +238,11 @@ def test_what_the_cut_may_have_shortened_is_never_passed_off_as_whole(raw: str) 
     [
         (TEXT, ' "Nike"', "value", ("Nike",)),
         (TEXT, ' "Nike", "Size": ', "value", ("Nike",)),
-        (NUMBER, " 12,", "value", ("12",)),
+        (TEXT, " 12,", "value", ("12",)),
+        (NUMBER, " 12,", "truncated", ()),
+        (NUMBER, " 12, ", "truncated", ()),
+        (NUMBER, " 12, 1", "value", ("12",)),
+        (NUMBERS, " [12],", "value", ("12",)),
         (TEXT, " null", "absent", ()),
         (BOOLEAN, " true", "value", ("true",)),
         (LIST, ' ["red", "blue"]', "value", ("red", "blue")),
@@ -221,7 +271,7 @@ def test_error_value_says_nothing_else() -> None:
 
 # Words for nothing and text that is only space are no items; surrogates are no text.
 item_texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40).filter(
-    lambda text: text == text.strip() and absence.read(TEXT, text) is absence.Reading.VALUE
+    lambda text: text == text.strip() and absence.read(text, TEXT.name) is absence.Reading.VALUE
 )
 numbers = st.one_of(
     st.integers(-(10**12), 10**12), st.floats(-1e9, 1e9, allow_nan=False).map(lambda number: round(number, 4))

@@ -1,0 +1,162 @@
+"""What a text tells about its decimal sign: units, the words of its language, and how that language writes numbers.
+
+Which language writes which separators is CLDR's knowledge, read through Babel. Which language a text is in is read off
+frequent words and letters alone: a product has twenty words, of which half are names, and all that is asked is comma or
+dot. Detectors for any text (trained on sentences) are megabytes and guess where nothing is known; here, nothing is said
+then. A language that is written with both signs (Spanish) says nothing, either.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable
+from functools import cache
+
+from babel import Locale
+
+SPACES = " \u00a0\u202f\u2009"
+
+# Frequent words, also those of product texts, that tell the comma's languages from the dot's.
+_WORDS = {
+    "en": "the with and for from of your this is are by or not all our can made each set size weight height length "
+    "width capacity volume power black white red blue green grey gray silver steel wood pack piece pieces "
+    "inch inches feet wheat flour water battery bank charger light lamp cooling heating diameter net max high "
+    "low cable wireless portable large small men women kids new free color colour pounds ounces load rate "
+    "output input speed total range cup cups bottle bottles temperature thickness hoist box bag brass copper "
+    "pipe fitting material",
+    "de": "der das und mit für von aus ist sind nicht ein eine einer eines auch bei zum zur oder nur sehr ohne auf "
+    "dem des wird kann durch bis schwarz weiß weiss rot blau grün grau gewicht nettogewicht größe höhe breite "
+    "länge tiefe leistung inhalt farbe stück akku maße traglast volumen spannung durchmesser liter gramm holz "
+    "stahl edelstahl kabellos tragkraft fassungsvermögen nutzlast",
+    "fr": "le les des une est avec pour dans sur par aux et ou sans très votre cette poids hauteur largeur longueur "
+    "capacité puissance couleur noir blanc rouge bleu vert gris litres bois acier pièces taille batterie",
+    "es": "el los las una con para por del y sin peso altura ancho capacidad potencia negro blanco rojo azul verde "
+    "gris litros madera acero piezas tamaño batería",
+    "it": "il gli della delle con per una nel alla senza peso altezza larghezza lunghezza capacità potenza nero "
+    "bianco rosso blu verde grigio litri legno acciaio pezzi batteria",
+    "pt": "os uma com para do da sem peso altura largura comprimento capacidade potência preto branco vermelho azul "
+    "verde cinza litros madeira aço peças bateria",
+    "nl": "het een met voor van zijn niet en bij zonder gewicht hoogte breedte lengte vermogen capaciteit zwart wit "
+    "rood blauw groen grijs hout staal stuks",
+    "sv": "och med för av är inte till utan vikt höjd bredd längd effekt kapacitet svart vit röd blå grön grå trä stål",
+    "da": "og med til af er ikke uden vægt højde bredde længde effekt kapacitet sort hvid rød blå grøn grå træ stål",
+    "nb": "og med til av er ikke uten vekt høyde bredde lengde effekt kapasitet svart hvit rød blå grønn grå tre stål",
+    "fi": "ja kanssa on ei sekä ilman paino korkeus leveys pituus teho musta valkoinen punainen sininen vihreä harmaa",
+    "pl": "oraz dla jest nie z ze bez waga wysokość szerokość długość moc pojemność czarny biały czerwony niebieski",
+    "cs": "pro je není bez hmotnost výška šířka délka výkon kapacita objem černá bílá červená modrá",
+    "tr": "ve ile için bir bu ağırlık yükseklik genişlik uzunluk güç kapasite siyah beyaz kırmızı mavi",
+    "hu": "és egy az nem súly magasság szélesség hossz teljesítmény kapacitás fekete fehér piros kék",
+    "ro": "și cu pentru din este nu fără greutate înălțime lățime lungime putere capacitate negru alb roșu albastru",
+}
+# Locales asked for a language; where they differ, it says nothing.
+_LOCALES = {"es": ("es", "es_419"), "pt": ("pt", "pt_PT")}
+# Scripts, and letters that only some languages have: each language stands for all that write numbers alike.
+_LETTERS = (
+    ("ru", re.compile("[Ѐ-ӿ]")),
+    ("el", re.compile("[Ͱ-Ͽ]")),
+    ("ja", re.compile("[぀-ヿ㐀-鿿]")),
+    ("ko", re.compile("[가-힣]")),
+    ("th", re.compile("[ก-๛]")),
+    ("he", re.compile("[א-ת]")),
+    ("hi", re.compile("[ऀ-ॿ]")),
+    ("vi", re.compile("[ạảấầẩẫậắằẳẵặẹẻẽếềểễệỉịọỏốồổỗộớờởỡợụủứừửữựỳỵỷỹđ]")),
+    ("de", re.compile("[äöüß]")),
+    ("sv", re.compile("[åøæ]")),
+    ("cs", re.compile("[čšžřěůťďňľĺŕąęłńśźżćőűğışțșăâîãõ]")),
+    ("fr", re.compile("[èêëàùçœ]")),
+)
+_WORD = re.compile(r"[^\W\d_]{2,}|y")
+
+# Of "small" ones thousands are usual, of "large" ones thousandths, too.
+_UNITS = {
+    "small": """
+    mah g gr gm gram grams gramm gramme grammes grammi gramos grammo mg µg mcg ml cc ccm cl ms hz btu w watt watts
+    wp va rpm u upm lm lumen lumens lux lx kcal cal kj pa dpi iu ie pcs pc piece pieces stk stück pièces pezzi
+    piezas peças stuks szt page pages seiten blatt sheets sheet words wörter points pt px pixel pixels cycles zyklen
+    hours hour hrs std stunden days tage min minutes minuten rounds umdrehungen users eur usd gbp chf dollar dollars
+    euro euros yen rs inr kr zł kč ft² sqft 毫安 毫安时 克 毫升 瓦 流明 мач г мл вт об
+    """,
+    "large": """
+    kg kilo kilos kilogram kilograms kilogramm t to tonne tonnes ton tons l lt ltr liter litre liters litres litros
+    litri cm dm m mm km meter meters metre metres inch inches in zoll pouces pulgadas pollici ft feet foot yd yard
+    yards mi mile miles oz ounce ounces lb lbs pound pounds gal gallon gallons ghz mhz khz kw kwh wh ah tb gb mb kb
+    ct carat carats karat s sec seconds sekunden v volt volts kv a amp amps bar psi n nm kn ohm db c f k grad
+    degrees x кг л м см мм
+    ° % " ' ” ″ ′
+    """,
+}
+_SIGNS_OF_MONEY = "€$£¥₹₽₺₩₴฿"
+_UNIT = re.compile(rf"[{SPACES}-]?([^\W\d_]+[²³]?|[\"”″'′°%{_SIGNS_OF_MONEY}])")
+_SIZES = {
+    **{unicodedata.normalize("NFKC", name): size for size, names in _UNITS.items() for name in names.split()},
+    **dict.fromkeys(_SIGNS_OF_MONEY, "small"),
+}
+_MONEY_BEFORE = re.compile(rf"(?:[{_SIGNS_OF_MONEY}]|\b(?:EUR|USD|GBP|CHF|INR|Rs\.?|kr))[{SPACES}]?\Z")
+
+
+def unit_size(text: str, start: int, end: int) -> str | None:
+    """Of the unit at the number text[start:end]: "small" if thousands of it are usual (grams, mAh, money), "large" if
+    thousandths of it are, too (kg, inch, GHz); None if there is no unit."""
+    match = _UNIT.match(text, end)
+    name = unicodedata.normalize("NFKC", match.group(1)).lower() if match else ""
+    return "small" if _MONEY_BEFORE.search(text, max(0, start - 5), start) else _SIZES.get(name)
+
+
+def decimal_sign(texts: Iterable[str]) -> str | None:
+    """The decimal sign of the language that the texts are in, "," or "."; None where they do not tell."""
+    votes: Counter[str] = Counter()
+    for language, count in _languages(texts).items():
+        sign = _separators(language)[0]
+        # A word that several languages of one sign share is one word.
+        votes[sign] = max(votes[sign], count)
+    comma, dot = votes[","], votes["."]
+    if comma == dot or min(comma, dot) * 2 >= max(comma, dot) or votes[""] >= max(comma, dot):
+        return None
+    return "," if comma > dot else "."
+
+
+def groups_with_spaces(texts: Iterable[str]) -> bool:
+    """Whether the texts' language puts spaces between thousands."""
+    counts = _languages(texts)
+    best = max(counts.values(), default=0)
+    return bool(best) and all(_separators(name)[1].isspace() for name, count in counts.items() if count == best)
+
+
+def _languages(texts: Iterable[str]) -> Counter[str]:
+    words = [word for text in texts for word in _WORD.findall(text)]
+    votes: Counter[str] = Counter()
+    with_letters: dict[str, set[str]] = {}
+    for word in dict.fromkeys(words):
+        folded = word.lower()
+        votes.update(_languages_of_word().get(folded, ()))
+        if not folded.isascii():
+            for language, letters in _LETTERS:
+                if letters.search(folded):
+                    with_letters.setdefault(language, set()).add(word)
+                    break
+    for language, found in with_letters.items():
+        # One capitalised word may be a name of any country's.
+        names_only = len(found) == 1 and next(iter(found))[0].isupper()
+        votes[language] += 0 if names_only else len(found)
+    return +votes
+
+
+@cache
+def _languages_of_word() -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    for language, words in _WORDS.items():
+        for word in words.split():
+            found[word] = (*found.get(word, ()), language)
+    return found
+
+
+@cache
+def _separators(language: str) -> tuple[str, str]:
+    """Decimal sign and group separator by CLDR; ("", "") for a language that is written with either."""
+    symbols = [Locale.parse(name).number_symbols["latn"] for name in _LOCALES.get(language, (language,))]
+    written = {(each["decimal"], each["group"]) for each in symbols}
+    if len({decimal for decimal, _ in written}) > 1:
+        return "", ""
+    return sorted(written)[0]

@@ -1,0 +1,241 @@
+"""Numbers in product texts: what is one, where it stands, and what it is worth there."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from itertools import pairwise
+
+import pytest
+from babel import Locale
+from babel.numbers import format_decimal
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from hpd_core.text.numbers import find_numbers, read_number, settle
+from tests.examples import examples
+
+
+def found(*texts: str) -> list[tuple[str, ...]]:
+    """Of every number the text of it and what it may be worth."""
+    return [
+        (text[number.start : number.end], *(format(worth, "f") for worth in number.worths))
+        for text, numbers in zip(texts, find_numbers(texts), strict=True)
+        for number in numbers
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        # Separators that are decided by themselves.
+        ("1,250.5 g", [("1,250.5", "1250.5")]),
+        ("1.250,5 g", [("1.250,5", "1250.5")]),
+        ("1,234,567.890", [("1,234,567.890", "1234567.890")]),
+        ("1,000,000 Hz", [("1,000,000", "1000000")]),
+        ("1.234.123 €", [("1.234.123", "1234123")]),
+        ("₹ 1,00,000 or 12,34,567.50", [("1,00,000", "100000"), ("12,34,567.50", "1234567.50")]),
+        ("1’500 g, 1'250.50", [("1’500", "1500"), ("1'250.50", "1250.50")]),
+        ("10 000 mAh", [("10 000", "10000")]),
+        ("1\u202f500 g, 2\u00a0500,5 g", [("1\u202f500", "1500"), ("2\u00a0500,5", "2500.5")]),
+        ("0,125 l and 0.500 l", [("0,125", "0.125"), ("0.500", "0.500")]),
+        ("1,5 l; 3.3500 l; 1234,567 l", [("1,5", "1.5"), ("3.3500", "3.3500"), ("1234,567", "1234.567")]),
+        (".33 l, ,5 l", [(".33", "0.33"), (",5", "0.5")]),
+        ("1.500,- € and 5.–", [("1.500", "1500"), ("5", "5")]),
+        # Signs.
+        ("−20 °C", [("−20", "-20")]),
+        ("operating temperature -20 °C", [("-20", "-20")]),
+        ("offset: -7, gain: +5", [("-7", "-7"), ("+5", "5")]),
+        ("tea -12 pieces", [("-12", "12", "-12")]),
+        ("a long - 5 inch", [("5", "5")]),
+        ("20 ±0.5 mm", [("20", "20"), ("0.5", "0.5")]),
+        # Fractions and powers.
+        ("1/2 inch", [("1/2", "0.5")]),
+        ("½ inch, 1½, 2 ¼, 3-½", [("½", "0.5"), ("1½", "1.5"), ("2 ¼", "2.25"), ("3-½", "3.5")]),
+        ('1 1/2" and 1-1/2 and 1 and 1/2', [("1 1/2", "1.5"), ("1-1/2", "1.5"), ("1 and 1/2", "1.5")]),
+        ("13/16 inch, 1/10 s", [("13/16", "0.8125"), ("1/10", "0.1")]),
+        ("2/3 cup", [("2/3", "0.6666666666666666")]),
+        ("24/7, 220/240 V", [("24/7", "24", "7"), ("220/240", "220", "240")]),
+        ("EU 36/38/40", [("36/38/40", "36", "38", "40")]),
+        ("1e3 Hz, 2.5e6 Hz, 1.500e3", [("1e3", "1000"), ("2.5e6", "2500000"), ("1.500e3", "1500")]),
+        ("2.5×10^6, 3 x 10⁻², 10⁶", [("2.5×10^6", "2500000"), ("3 x 10⁻²", "0.03"), ("10⁶", "1000000")]),
+        ("5.3 million, 1,5 Mio., 2万毫安", [("5.3 million", "5300000"), ("1,5 Mio.", "1500000"), ("2万", "20000")]),
+        ("20k mAh", [("20", "20", "20000")]),
+        # Several numbers.
+        ("4 x 1.5 l", [("4", "4"), ("1.5", "1.5")]),
+        ("10x20x30 cm, 2×, x2", [("10", "10"), ("20", "20"), ("30", "30"), ("2", "2"), ("2", "2")]),
+        ("2 x 1/2 inch", [("2", "2"), ("1/2", "0.5")]),
+        ("5V/3A, 12oz, 30-day", [("5", "5"), ("3", "3"), ("12", "12"), ("30", "30")]),
+        ("1,5,10 and 3,697,00", [("1,5,10", "1", "5", "10"), ("3,697,00", "3", "697", "0", "3697.00")]),
+        ("5'11\"", [("5'11", "5", "11")]),
+        ("20 % or 20.", [("20", "20"), ("20", "20")]),
+        # Wholes that are no number.
+        ("10-12 inch, 10–12, 10 - 12", [("10-12",), ("10–12",), ("10 - 12",)]),
+        ("10 to 12, 10 bis 12, 10 à 12, 10...12", [("10 to 12",), ("10 bis 12",), ("10 à 12",), ("10...12",)]),
+        ("between 10 and 12", [("10 and 12",)]),
+        ("-20 to +60 °C, -20-60 °C", [("-20 to +60",), ("-20-60",)]),
+        ("12 - 10", [("12 - 10", "12", "10")]),
+        ("12.05.2024, 2024-05-12, 5/12/2024", [("12.05.2024",), ("2024-05-12",), ("5/12/2024",)]),
+        ("12:30, 16:9, 1.2.3, 192.168.1.1", [("12:30",), ("16:9",), ("1.2.3",), ("192.168.1.1",)]),
+        ("+49 30 1234567", [("+49 30 1234567",)]),
+        ("0800 123 456", [("0800 123 456",)]),
+        ("978-3-16-148410-0, 1/4-20 UNC", [("978-3-16-148410-0",), ("1/4-20",)]),
+        ("E27, B12, A12.5, WH-1000XM4, 12V3A, 3rd, 2ème, v1.2, 123-A45, x_5", []),
+        ("Ø12, #5, No.5, 約10000mAh", [("12", "12"), ("5", "5"), ("5", "5"), ("10000", "10000")]),
+        ("１，２５０．５ｇ ١٬٥٠٠٫٥ ३", [("１，２５０．５", "1250.5"), ("١٬٥٠٠٫٥", "1500.5"), ("३", "3")]),
+        ("1e999, " + "9" * 500, [("1e999",), ("9" * 500,)]),
+    ],
+)
+def test_wholes(text: str, expected: list[tuple[str, ...]]) -> None:
+    assert found(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        # By the unit.
+        (["Nordpol 5,000 mAh"], "5000"),
+        (["Nordpol 10.000 mAh"], "10000"),
+        (["8,500 BTU"], "8500"),
+        (["1.500 g"], "1500"),
+        (["$1,500"], "1500"),
+        (["1.500 €"], "1500"),
+        (["１，５００ｇ"], "1500"),
+        # By the other numbers of the product, in whatever field.
+        (["2.412 GHz", "weighs 1.5 kg"], "2.412"),
+        (["1,125 inch", "1.250,75 €"], "1.125"),
+        (["1.500 kg", "1,5 l"], "1500"),
+        (["1.125", "0.5 mm"], "1.125"),
+        # By the language.
+        (["the load is 1,500 kg"], "1500"),
+        (["die Traglast ist 1.500 kg"], "1500"),
+        (["der Wert ist 1,500"], "1.500"),
+        (["вес товара 1,500"], "1.500"),
+        # Contradicted, or not told: a version has a dot everywhere.
+        (["the router with 2.412 GHz"], None),
+        (["the pin is 1.125 inch"], None),
+        (["die Last ist 1,500 kg"], None),
+        (["1.500 kg"], None),
+        (["1.500"], None),
+        (["2.412 GHz", "Bluetooth 5.3"], None),
+        (["10.000 mAh", "1.5 kg"], None),
+        (["1.500 g", "1,5 l", "2.5 kg"], None),
+        (["el peso es 1.500"], None),
+        (["Mühlental 1.500"], None),
+    ],
+)
+def test_a_lone_separator_is_decided_by_the_products_text(texts: list[str], expected: str | None) -> None:
+    first, *_ = found(*texts)
+    digits = first[0].replace("，", ",").translate({0xFF10 + digit: str(digit) for digit in range(10)})
+    group, decimals = digits.replace(",", "").replace(".", ""), digits.replace(",", ".")
+    assert first[1:] == ((expected,) if expected is not None else (group, decimals))
+
+
+@pytest.mark.parametrize(
+    ("text", "worths"),
+    [
+        ("capacité 10 500 mAh, noir", ("10500",)),
+        ("ёмкость: 12 500 мАч", ("12500",)),
+        ("the bank 10 500 mAh", ("10500", "10", "500")),
+        ("coque iPhone 13 128 Go avec", ("13128", "13", "128")),
+    ],
+)
+def test_a_space_may_part_groups_or_numbers(text: str, worths: tuple[str, ...]) -> None:
+    assert found(text)[0][1:] == worths
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("1500", "1500"),
+        ("1.50", "1.50"),
+        ("-0.5", "-0.5"),
+        ("20,000", "20,000"),
+        ("1.500", "1.500"),
+        ("1,250.50", "1250.50"),
+        ("12 500", "12500"),
+        ("7/2", "3.5"),
+        ("+5", "5"),
+        ("0e5", "0"),
+        ("1.5 million", "1500000"),
+        ("12 oz", None),
+        ("12 and 13", None),
+        ("1_000", None),
+        ("x2", None),
+        ("10/12", None),
+        ("", None),
+        ("-", None),
+        ("nan", None),
+        ("9" * 400, None),
+        ("1e309", None),
+    ],
+)
+def test_one_number_as_a_plain_decimal(text: str, number: str | None) -> None:
+    assert read_number(text) == number
+
+
+def test_what_a_number_is_settled_by() -> None:
+    assert settle("1.500", ["flour 1,500 g"]) == "1500"
+    assert settle("1,500", ["a jug for 1.5 l"]) == "1.500"
+    assert settle("1.500", ["1.500 kg, 1500 g"]) is None, "it may be both"
+    assert settle("1.500", ["red"]) is None
+    assert settle("12", ["red"]) == "12"
+
+
+LOCALES = ["en", "de", "fr", "it", "sv", "pl", "ru", "de_CH", "en_IN", "ja", "pt", "tr"]
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(
+    st.decimals(-10_000_000, 10_000_000, places=2).filter(lambda number: number % 1 != 0),
+    st.sampled_from(LOCALES),
+)
+@example(Decimal("-1234567.5"), "en_IN")
+@example(Decimal("999.99"), "fr")
+def test_what_a_locale_writes_is_read_back(number: Decimal, locale: str) -> None:
+    """With decimals a number is decided by itself, and decides the next one."""
+    written = format_decimal(number, locale=locale)
+    (first, second) = found(f"value: {written}", f"next: {format_decimal(12345, locale=locale)} W")
+    assert (first[0], *map(Decimal, first[1:])) == (written, number)
+    assert Decimal(second[1]) == 12345
+    assert Locale.parse(locale).number_symbols["latn"]["decimal"] not in second[0]
+
+
+pieces = st.lists(
+    st.sampled_from(
+        [*"0123456789", ".", ",", " ", "-", "−", "/", "x", ":", "'", "½", "e3", "k", "g", " to ", "\n", "+", "٣"]
+    ),
+    max_size=16,
+).map("".join)
+
+
+@settings(max_examples=examples(500), deadline=None)
+@given(st.lists(pieces, min_size=1, max_size=3))
+def test_numbers_do_not_overlap_and_none_is_inside_another(texts: list[str]) -> None:
+    for text, numbers in zip(texts, find_numbers(texts), strict=True):
+        for left, right in pairwise(numbers):
+            assert left.end <= right.start
+        for number in numbers:
+            assert 0 <= number.start < number.end <= len(text)
+            assert len(set(number.worths)) == len(number.worths)
+            assert all(worth.is_finite() for worth in number.worths)
+            # No digit stands beside it that is not its own.
+            assert not text[number.start - 1 : number.start].isdecimal()
+            assert not text[number.end : number.end + 1].isdecimal()
+
+
+@settings(max_examples=examples(500), deadline=None)
+@given(pieces)
+def test_a_number_that_is_read_is_plain_or_open(text: str) -> None:
+    number = read_number(text)
+    if number is not None and read_number(number) != number:
+        raise AssertionError(f"{text!r} is read as {number!r}, and that as {read_number(number)!r}")
+    if number is not None and settle(number, []) == number:
+        assert Decimal(number).is_finite()
+        assert "e" not in number.lower()
+
+
+@pytest.mark.parametrize(
+    "text", ["1 000 " * 5000, "1-" * 10_000, "1,1" * 5000, "1/2 " * 5000, "-" * 20_000 + "1", "1x" * 5000]
+)
+def test_hostile_texts_take_no_time(text: str) -> None:
+    assert len(find_numbers([text])) == 1
