@@ -1,7 +1,9 @@
-"""Reading YAML strictly: a key written twice is an error, and every error names file and line."""
+"""Reading YAML and JSON strictly: a key written twice is an error, and every error names file and line."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from typing import Any
 
 import yaml
@@ -9,25 +11,50 @@ import yaml
 from pipelines.errors import UsageError
 from pipelines.store.folders import open_filesystem
 
+_PLAIN = "tag:yaml.org,2002:"
+# What a byte order mark says a file is in; a mark of UTF-8 is read over.
+_ENCODINGS = ((b"\xff\xfe", "UTF-16"), (b"\xfe\xff", "UTF-16"))
+
 
 class _StrictLoader(yaml.SafeLoader):
-    """SafeLoader keeps the last of two equal keys without a word; this one refuses."""
+    """SafeLoader keeps the last of two equal keys without a word; this one refuses.
+
+    What it cannot make of a scalar ("2024-13-45" has no such month) it says with the scalar's place, too.
+    """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: dict[Any, int] = {}
         for key_node, _ in node.value:
-            if key_node.tag == "tag:yaml.org,2002:merge":
+            if key_node.tag == f"{_PLAIN}merge":
                 continue
             key = self.construct_object(key_node, deep=True)
             line = key_node.start_mark.line + 1
             if not isinstance(key, (str, int, float, bool, type(None))):
-                raise yaml.constructor.ConstructorError(None, None, "a key must be a plain word", key_node.start_mark)
+                problem = "a key must be a plain word; put it in quotes"
+                raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
             if key in seen:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"key {key!r} is written twice (first in line {seen[key]})", key_node.start_mark
                 )
             seen[key] = line
         return super().construct_mapping(node, deep=deep)
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep=deep)
+        except (ValueError, LookupError, AttributeError) as error:
+            kind = node.tag.removeprefix(_PLAIN)
+            problem = f"{str(node.value)[:40]!r} looks like a value of the type {kind!r} and is none; put it in quotes"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from error
+
+
+def _as_text(loader: _StrictLoader, node: yaml.ScalarNode) -> Any:
+    return loader.construct_scalar(node)
+
+
+# A bare "=" or "<<" in a list is a text like any other.
+for _tag in ("value", "merge"):
+    _StrictLoader.add_constructor(f"{_PLAIN}{_tag}", _as_text)
 
 
 def parse_yaml(text: str, name: str) -> Any:
@@ -37,22 +64,111 @@ def parse_yaml(text: str, name: str) -> Any:
         return yaml.load(text, Loader=_StrictLoader)
     except yaml.MarkedYAMLError as error:
         line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise UsageError(f"{name}{line}: {error.problem}") from error
-    except yaml.YAMLError as error:
-        raise UsageError(f"{name}: {error}") from error
+        context = error.context
+        if context and error.context_mark is not None and context.startswith("while"):
+            context += f" from line {error.context_mark.line + 1} on"
+        problem = ", ".join(part for part in (context, error.problem) if part)
+        if "'\\t'" in problem:
+            problem += "; YAML is indented with spaces, not with tabs"
+        raise UsageError(f"{name}{line}: {problem}") from error
+    except yaml.reader.ReaderError as error:
+        number = text.count("\n", 0, error.position) + 1
+        raise UsageError(f"{name}, line {number}: holds the control character U+{error.character:04X}") from error
+    except RecursionError as error:
+        raise UsageError(f"{name}: is nested too deeply") from error
 
 
 def load_yaml(path: str) -> Any:
     """The document in the file at `path` (a local path or any fsspec URI)."""
+    return parse_document(read_text(path), path)
+
+
+def parse_document(text: str, path: str) -> Any:
+    """The document in the text of the file at `path`: YAML, or JSON by the file's ending. Raises `UsageError`."""
+    if not path.lower().endswith(".json"):
+        return parse_yaml(text, path)
+    try:
+        return json.loads(text, object_pairs_hook=_unique_keys)
+    except json.JSONDecodeError as error:
+        raise UsageError(f"{path}, line {error.lineno}: not JSON: {error.msg}") from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path}: not JSON: {error}") from error
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"key {key!r} is written twice")
+        found[key] = value
+    return found
+
+
+def read_text(path: str) -> str:
+    """The text of the file at `path` (a local path or any fsspec URI). Raises `UsageError`."""
     try:
         filesystem, inner = open_filesystem(path)
-        text = filesystem.cat_file(inner).decode("utf-8")
+        data = filesystem.cat_file(inner)
+        return str(data.decode("utf-8-sig"))
     except FileNotFoundError as error:
         raise UsageError(f"no such file: {path}") from error
     except IsADirectoryError as error:
         raise UsageError(f"{path} is a folder, a YAML file is needed") from error
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from error
+        found = next((name for mark, name in _ENCODINGS if data.startswith(mark)), None)
+        reason = f"it is {found}" if found else f"{error.reason} at byte {error.start}, line {_line(data, error.start)}"
+        raise UsageError(f"{path} is not UTF-8 text: {reason}. Save it as UTF-8") from error
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error}") from error
-    return parse_yaml(text, path)
+
+
+def _line(data: bytes, position: int) -> int:
+    return data.count(b"\n", 0, position) + 1
+
+
+class Places:
+    """Where in a YAML text something stands, for messages: nothing is looked for until somebody asks.
+
+    A path goes from the outside in: the number of an item or of a mapping's entry, or an entry's key as text.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def line(self, *path: str | int) -> str:
+        """As ", line 7", to stand behind the file's name; empty if the place is not known."""
+        key, value = self._find(path)
+        node = key or value
+        return f", line {node.start_mark.line + 1}" if node is not None else ""
+
+    def written(self, *path: str | int) -> str | None:
+        """The scalar there as it is written; None if there is none."""
+        return _scalar(self._find(path)[1])
+
+    def written_key(self, *path: str | int) -> str | None:
+        """The key of the entry there as it is written; None if there is none."""
+        return _scalar(self._find(path)[0])
+
+    def _find(self, path: Sequence[str | int]) -> tuple[yaml.Node | None, yaml.Node | None]:
+        """Key and value there; the key of an item of a list is None."""
+        key: yaml.Node | None = None
+        try:
+            node = yaml.compose(self._text, Loader=yaml.SafeLoader)
+            for step in path:
+                if isinstance(node, yaml.MappingNode):
+                    entries = node.value if isinstance(step, str) else node.value[step : step + 1]
+                    key, node = next(
+                        (pair for pair in entries if isinstance(step, int) or pair[0].value == step), (None, None)
+                    )
+                elif isinstance(node, yaml.SequenceNode) and isinstance(step, int):
+                    key, node = None, node.value[step]
+                else:
+                    return None, None
+        except yaml.YAMLError:
+            # JSON that is indented with tabs is no YAML.
+            return None, None
+        return key, node
+
+
+def _scalar(node: yaml.Node | None) -> str | None:
+    return node.value if isinstance(node, yaml.ScalarNode) else None

@@ -10,7 +10,9 @@ categories:
 
 from __future__ import annotations
 
+import datetime
 import difflib
+import reprlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -18,31 +20,25 @@ import yaml
 from pydantic import ValidationError
 
 from hpd_core import Attribute, CategorySchema
-from hpd_core.types import content_hash
-from pipelines.config.yaml_files import load_yaml
+from hpd_core.types import content_hash, is_encodable
+from pipelines.config.yaml_files import Places, parse_document, read_text
 from pipelines.errors import UsageError
+
+_SHAPE = "a schema file holds one mapping 'categories: {<category>: [<attribute>, ...]}'"
 
 
 def load_schemas(path: str) -> dict[str, CategorySchema]:
     """All category schemas of the file at `path` (a local path or any fsspec URI), in the file's order.
 
-    Raises `UsageError`, naming file, category and attribute, on anything that is not exactly a schema.
+    Raises `UsageError`, naming file, line, category and attribute, on anything that is not exactly a schema.
     """
-    return parse_schemas(load_yaml(path), path)
+    text = read_text(path)
+    return _SchemaReader(path, Places(text)).read(parse_document(text, path))
 
 
 def parse_schemas(document: Any, name: str) -> dict[str, CategorySchema]:
-    """Category schemas from a parsed YAML document; `name` stands for the file in messages."""
-    if not isinstance(document, dict) or "categories" not in document:
-        raise UsageError(f"{name}: a schema file holds one mapping 'categories: {{<category>: [<attribute>, ...]}}'")
-    _refuse_unknown(document, ["categories"], name)
-    categories = document["categories"]
-    if not isinstance(categories, dict) or not categories:
-        raise UsageError(f"{name}: 'categories' must be a mapping of category names to lists of attributes")
-    return {
-        _text(category, f"{name}: category"): _parse_category(category, attributes, name)
-        for category, attributes in categories.items()
-    }
+    """Category schemas from a parsed document; `name` stands for the file in messages. Raises as `load_schemas`."""
+    return _SchemaReader(name, Places("")).read(document)
 
 
 def dump_schemas(schemas: Mapping[str, CategorySchema]) -> str:
@@ -65,32 +61,73 @@ def schemas_hash(schemas: Mapping[str, CategorySchema]) -> str:
     return content_hash({category: schema.hash for category, schema in schemas.items()})
 
 
-def _parse_category(category: str, entries: Any, name: str) -> CategorySchema:
-    place = f"{name}: category {category!r}"
-    if not isinstance(entries, list) or not entries:
-        raise UsageError(f"{place}: a non-empty list of attributes is needed")
-    attributes = [_parse_attribute(entry, place, index) for index, entry in enumerate(entries)]
-    seen: set[str] = set()
-    for attribute in attributes:
-        if attribute.name in seen:
-            raise UsageError(f"{place}: attribute {attribute.name!r} is listed twice")
-        seen.add(attribute.name)
-    return CategorySchema(category=category, attributes=tuple(attributes))
+class _SchemaReader:
+    """From a parsed document to schemas. `name` stands for the file in messages, with the lines that `places` knows."""
 
+    def __init__(self, name: str, places: Places) -> None:
+        self._name = name
+        self._places = places
 
-def _parse_attribute(entry: Any, place: str, index: int) -> Attribute:
-    if isinstance(entry, str):
-        entry = {"name": entry}
-    if not isinstance(entry, dict):
-        raise UsageError(f"{place}: attribute {index + 1} must be a name or a mapping, not {type(entry).__name__}")
-    label = f"{place}, attribute {entry.get('name', index + 1)!r}"
-    _refuse_unknown(entry, Attribute.model_fields, label)
-    _refuse_yaml_words(entry, label)
-    try:
-        return Attribute.model_validate(entry)
-    except ValidationError as error:
-        problems = "; ".join(_describe(problem) for problem in error.errors())
-        raise UsageError(f"{label}: {problems}") from error
+    def read(self, document: Any) -> dict[str, CategorySchema]:
+        """Raises `UsageError`."""
+        if document is None:
+            raise UsageError(f"{self._name} is empty; {_SHAPE}")
+        if not isinstance(document, dict) or "categories" not in document:
+            raise UsageError(f"{self._name}: {_SHAPE}")
+        _refuse_unknown(document, ["categories"], self._name)
+        categories = document["categories"]
+        if not isinstance(categories, dict) or not categories:
+            raise UsageError(f"{self._name}: 'categories' must be a mapping of category names to lists of attributes")
+        return {
+            self._category_name(category, number): self._category(category, attributes, number)
+            for number, (category, attributes) in enumerate(categories.items())
+        }
+
+    def _place(self, *path: str | int) -> str:
+        return self._name + self._places.line("categories", *path)
+
+    def _category_name(self, category: Any, number: int) -> str:
+        written = self._places.written_key("categories", number)
+        return _text(category, written, f"{self._place(number)}: category")
+
+    def _category(self, category: str, entries: Any, number: int) -> CategorySchema:
+        place = f"{self._place(number)}: category {category!r}"
+        if not isinstance(entries, list) or not entries:
+            raise UsageError(f"{place}: a non-empty list of attributes is needed")
+        attributes = [self._attribute(entry, category, number, index) for index, entry in enumerate(entries)]
+        seen: set[str] = set()
+        for index, attribute in enumerate(attributes):
+            if attribute.name in seen:
+                place = f"{self._place(number, index)}: category {category!r}"
+                raise UsageError(f"{place}: attribute {attribute.name!r} is listed twice")
+            seen.add(attribute.name)
+        return CategorySchema(category=category, attributes=tuple(attributes))
+
+    def _attribute(self, entry: Any, category: str, number: int, index: int) -> Attribute:
+        place = f"{self._place(number, index)}: category {category!r}"
+        if isinstance(entry, list):
+            raise UsageError(f"{place}: attribute {index + 1} must be a name or a mapping, not a list")
+        if not isinstance(entry, dict):
+            written = self._places.written("categories", number, index)
+            entry = {"name": _text(entry, written, f"{place}: attribute {index + 1}:")}
+        name = entry.get("name")
+        label = f"{place}, attribute {(name if isinstance(name, str) else index + 1)!r}"
+        _refuse_unknown(entry, Attribute.model_fields, label)
+        for key in ("name", "description", "type", "unit"):
+            if key in entry and (key == "name" or entry[key] is not None):
+                written = self._places.written("categories", number, index, key)
+                _text(entry[key], written, f"{label}: {key}")
+        values = entry.get("values")
+        if values is not None and not isinstance(values, list):
+            raise UsageError(f"{label}: values must be a list, not {_kind(values)}")
+        for position, value in enumerate(values or ()):
+            written = self._places.written("categories", number, index, "values", position)
+            _text(value, written, f"{label}: value")
+        try:
+            return Attribute.model_validate(entry)
+        except ValidationError as error:
+            problems = "; ".join(_describe(problem) for problem in error.errors())
+            raise UsageError(f"{label}: {problems}") from error
 
 
 def _describe(problem: Any) -> str:
@@ -108,17 +145,26 @@ def _refuse_unknown(mapping: Mapping[Any, Any], known: Iterable[str], place: str
             raise UsageError(f"{place}: unknown key {key!r}; {hint}")
 
 
-def _refuse_yaml_words(entry: Mapping[str, Any], place: str) -> None:
-    # YAML reads a bare yes, no, on, off, 3 or 0.5 as something else than text; say so where it matters.
-    for value in [entry.get("name"), *(entry.get("values") or [])]:
-        if value is not None and not isinstance(value, str):
-            raise UsageError(f"{place}: {value!r} is read by YAML as {type(value).__name__}; put it in quotes")
-
-
-def _text(value: Any, place: str) -> str:
+def _text(value: Any, written: str | None, place: str) -> str:
+    """`value`, if it is a text. YAML reads a bare yes, no, on, 3, 0.5, 1:30, 012 or 2024-01-01 as something else."""
     if not isinstance(value, str):
-        raise UsageError(f"{place} {value!r} is read by YAML as {type(value).__name__}; put it in quotes")
+        shown = reprlib.repr(value) if written is None else written or "an empty place"
+        raise UsageError(f"{place} {shown} is read by YAML as {_kind(value)}, not as text; put it in quotes")
+    if not is_encodable(value):
+        raise UsageError(f"{place} {value!r} holds half a surrogate pair, which is no text")
     return value
+
+
+def _kind(value: Any) -> str:
+    """What YAML made of something."""
+    if isinstance(value, bool):
+        return "a truth value"
+    if isinstance(value, (int, float)):
+        return f"the number {reprlib.repr(value)}"
+    if isinstance(value, (datetime.date, datetime.datetime)):
+        return "a date"
+    names = {str: "a text", list: "a list", dict: "a mapping", type(None): "null", bytes: "bytes", set: "a set"}
+    return names.get(type(value), type(value).__name__)
 
 
 def _plain(attribute: Attribute) -> dict[str, object]:
