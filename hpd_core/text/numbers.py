@@ -382,8 +382,9 @@ def _core(word: str) -> tuple[tuple[str, ...], str | None, str | None]:
     if power:
         if abs(power) > _MAX_EXPONENT:
             return (), None, None
-        # No group stands before an exponent.
-        readings, open_ = tuple(_plain(Decimal(each).scaleb(power)) for each in readings[open_ is not None :]), None
+        # No group stands before an exponent, and its point is that of programs in every country.
+        readings = tuple(_plain(Decimal(each).scaleb(power)) for each in readings[open_ is not None :])
+        open_ = decimal = None
     return tuple(each for each in readings if len(each) <= _MAX_DIGITS and _fits(Decimal(each))), open_, decimal
 
 

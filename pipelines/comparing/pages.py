@@ -13,12 +13,12 @@ from pipelines.comparing.answer_changes import KINDS, Agreement, CategoryAgreeme
 from pipelines.comparing.comparison import RunComparison
 from pipelines.reporting import charts
 from pipelines.reporting.facts import Segment
+from pipelines.reporting.highlight import match_class
 from pipelines.reporting.templating import Templates
 from pipelines.store.folders import Folder
 
 # Lines of a list: in the page, and before a click; compare.json has all.
 _MAX_LINES, _SHOWN_ATTRIBUTES = 500, 25
-_MATCHES = ("exact", "folded", "fuzzy")
 # The parts of a bar: what is the same, and three ways to differ.
 _PARTS: tuple[tuple[Kind, ...], ...] = (KINDS[:3], ("other_value",), ("value_to_absent", "absent_to_value"), KINDS[6:])
 
@@ -55,7 +55,7 @@ def render_markdown(comparison: RunComparison) -> str:
 
 def _templates() -> Templates:
     functions = {"bar": charts.bar, "stacked": charts.stacked, "words": phrases, "parts": _parts}
-    return Templates("pipelines.comparing", {"owner": _owner, "match": _match}, functions)
+    return Templates("pipelines.comparing", {"owner": _owner}, functions)
 
 
 def _context(comparison: RunComparison) -> dict[str, Any]:
@@ -100,8 +100,4 @@ def _parts(agreement: Agreement) -> list[float]:
 def _owner(segment: Segment) -> Markup:
     """The classes of a highlighted stretch, from a closed set of words: whose value stands there, and how."""
     whose = "ab" if len(segment.values) > 1 else "ab"[segment.values[0]]
-    return Markup(f"in-{whose} {_match(segment.match or '')}")
-
-
-def _match(match: str) -> Markup:
-    return Markup(match if match in _MATCHES else "fuzzy")
+    return Markup(f"in-{whose} {match_class(segment.match or '')}")

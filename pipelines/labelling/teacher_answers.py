@@ -6,11 +6,10 @@ about. What cannot be used is left out of the labels: not labelled is not the sa
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from decimal import Decimal
+from typing import Literal
 
 from hpd_core import Attribute, CategorySchema, Value
 from hpd_core.text import absence
@@ -59,12 +58,14 @@ def judge(
         problems["placeholder"] += len(words) + len(value.items) - len(items)
         if any(absence.read(word, attribute.name, fields) is absence.Reading.UNCLEAR for word in words):
             continue
-        items = [_as_json(attribute, item) for item in items]
-        if not all(document.holds(attribute, item) for item in items):
-            problems["not_in_text"] += 1
+        standings = {document.standing(attribute, item) for item in items}
+        for standing in standings - {"in_text"}:
+            problems[standing] += 1
+        if "not_in_text" in standings:
             not_in_text.append(attribute.name)
-            if require_evidence:
-                continue
+        is_open = attribute.type == "number" and any("," in item for item in items)
+        if is_open or (require_evidence and standings - {"in_text"}):
+            continue
         labels[attribute.name] = ([[item] for item in items] if attribute.multiple else items) or None
     return Labels(labels, +problems, tuple(not_in_text))
 
@@ -91,14 +92,17 @@ class _Document:
         self._folded = fold(self._text)
         self._grounder = Grounder(fields)
 
-    def holds(self, attribute: Attribute, item: str) -> bool:
+    def standing(self, attribute: Attribute, item: str) -> Literal["in_text", "ambiguous_number", "not_in_text"]:
         """Whether the item stands in the text. Enums and truth values are conclusions: they need not.
 
         A text may stand inside of a word, other than for evidence: "Leder" in "Lederjacke" is no hallucination.
         """
         if attribute.type == "number":
-            return bool(self._grounder.find(attribute, item.removeprefix("-")))
-        return attribute.type != "string" or fold(item) in self._folded
+            places = self._grounder.find(attribute, item)
+            if places and places[0].match == "ambiguous":
+                return "ambiguous_number"
+            return "in_text" if places else "not_in_text"
+        return "in_text" if attribute.type != "string" or fold(item) in self._folded else "not_in_text"
 
 
 def _problem(attribute: Attribute, value: Value) -> str:
@@ -106,14 +110,3 @@ def _problem(attribute: Attribute, value: Value) -> str:
         is_text = value.raw.startswith(("[", '"') if attribute.multiple else '"')
         return "not_in_enum" if attribute.type == "enum" and is_text else "wrong_type"
     return value.status
-
-
-def _as_json(attribute: Attribute, item: str) -> str:
-    """A number such as ".5" or "007" as JSON writes it: the student is trained on JSON."""
-    if attribute.type != "number":
-        return item
-    try:
-        json.loads(item)
-    except ValueError:
-        return format(Decimal(item), "f")
-    return item

@@ -6,9 +6,11 @@ import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from hpd_core.types import MatchKind
 from pipelines.reporting.facts import Segment
 
-_MATCHES = ("exact", "folded", "fuzzy")
+# The strictest first.
+MATCHES: tuple[MatchKind, ...] = ("exact", "equal number", "folded", "fuzzy", "ambiguous")
 _SHOWN = 400  # characters of a long stretch without values that are shown at each of its ends
 
 
@@ -48,8 +50,13 @@ def fits(text: str, mark: Mark, found: str) -> bool:
     return 0 <= mark.start < mark.end <= len(text) and text[mark.start : mark.end] == found
 
 
+def match_class(match: str) -> str:
+    """The kind as a class of the style sheet; one of a closed set of words, whatever the table holds."""
+    return (match if match in MATCHES else "fuzzy").replace(" ", "-")
+
+
 def _strictness(match: str) -> int:
-    return _MATCHES.index(match) if match in _MATCHES else len(_MATCHES)
+    return MATCHES.index(match) if match in MATCHES else len(MATCHES)
 
 
 def _shortened(text: str) -> list[Segment]:

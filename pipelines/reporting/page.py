@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from pipelines.reporting import charts
 from pipelines.reporting.facts import CategoryFacts, Expectation, Facts, SampledProduct, SampledValue, Segment
+from pipelines.reporting.highlight import MATCHES, match_class
 from pipelines.reporting.table_scan import DOUBTFUL
 from pipelines.reporting.templating import Templates
 from pipelines.store.totals import sum_of_known
@@ -18,7 +19,6 @@ from pipelines.store.totals import sum_of_known
 _CHARTS = {name: getattr(charts, name) for name in ("bar", "stacked", "change", "interval", "progress", "scatter")}
 _NUM_COLOURS = 8
 _MAX_CATEGORIES = 300  # in the page and in the Markdown, so that they stay readable; report.json has all
-_MATCHES = ("exact", "folded", "fuzzy")
 TOKEN_NAMES = {
     "prefix_tokens_reused": "prefix, reused",
     "prefix_tokens_computed": "prefix, computed",
@@ -109,11 +109,11 @@ def _scattered(facts: Facts) -> list[tuple[float, float, float, float, bool]]:
 def _colours(segment: Segment) -> Markup:
     """The classes of a highlighted stretch; from a closed set of words, so safe in an attribute."""
     several = " multi" if len(segment.values) > 1 else ""
-    return Markup(f"c{segment.values[0] % _NUM_COLOURS} {_match(segment.match)}{several}")
+    return Markup(f"c{segment.values[0] % _NUM_COLOURS} {match_class(segment.match or 'fuzzy')}{several}")
 
 
 def _match(match: str | None) -> Markup:
-    return Markup(match if match in _MATCHES else "fuzzy")
+    return Markup(match if match in MATCHES else "fuzzy")
 
 
 def _flags(product: SampledProduct) -> Markup:

@@ -13,7 +13,7 @@ EVIDENCE = pa.struct(
         pa.field("start", pa.int64(), nullable=False),  # code points into the original field
         pa.field("end", pa.int64(), nullable=False),
         pa.field("text", pa.string(), nullable=False),
-        pa.field("match", pa.string(), nullable=False),  # exact, folded, fuzzy
+        pa.field("match", pa.string(), nullable=False),  # MatchKind of hpd_core
     ]
 )
 
@@ -54,9 +54,14 @@ _PROVENANCE = (
     Column("model_revision", pa.string(), "its commit on the hub, or a digest of its files"),
     Column("adapter_revision", pa.string(), "the adapter's commit on the hub, or a digest of its settings and weights"),
     _required("schema_hash", pa.string(), "hash of the category's schema; a carried answer keeps that of the old one"),
-    _required("prompt_hash", pa.string(), "hash of the prompt's texts"),
+    _required(
+        "prompt_hash",
+        pa.string(),
+        "hash of all that the model reads around the document, the schema apart: the prompt's texts and what the "
+        "tokenizer's chat template makes of them",
+    ),
     _required("layout", pa.string(), "`tree`, `stacked`, or how else it was decoded"),
-    _required("input_hash", pa.string(), "hash of the category and of the fields that the model read"),
+    _required("input_hash", pa.string(), "hash of the category and of the fields that the model read, and of HTML as it stands"),
 )
 
 ATTRIBUTE_COLUMNS = (
@@ -67,7 +72,8 @@ ATTRIBUTE_COLUMNS = (
     Column(
         "value_raw",
         pa.string(),
-        "the value as the model wrote it. Null when absent; what the model wrote when truncated or invalid",
+        "the value as the model wrote it; a number as a plain decimal. Null when absent; what the model wrote when "
+        "truncated or invalid",
     ),
     Column("value_norm", pa.string(), "reserved for the normalised value; null"),
     Column("value_num", pa.float64(), "reserved for the value as a number; null"),
@@ -82,7 +88,8 @@ ATTRIBUTE_COLUMNS = (
         "evidence",
         pa.list_(pa.field("element", EVIDENCE)),
         "where the value stands in the text, 16 places at most: `field`, `start` and `end` (code points), `text`, and "
-        "`match`: `exact`, `folded` or `fuzzy`. Empty: it stands nowhere. Null: there is no value to look for",
+        "`match`: `exact`, `folded` or `fuzzy`; of numbers `exact`, `equal number` (1500 in `1,500 g`) or `ambiguous` "
+        "(1.125 in `1.125 inch`). Empty: it stands nowhere. Null: there is no value to look for",
     ),
     _required("num_tokens", pa.int32(), "tokens generated for the attribute, all of its items together"),
     _required("num_dropped", pa.int32(), "characters after the value that were dropped"),

@@ -152,7 +152,8 @@ def test_numbers_stay_as_written_but_are_json(written: str, item: str) -> None:
         ({"Brand": "acme kaffee"}, True),
         ({"Brand": "Acne"}, False),
         ({"Weight": 1500}, True),
-        ({"Weight": 1.5}, True),
+        ({"Weight": 1.5}, False),
+        ({"Weight": -1500}, False),
         ({"Weight": 12.5}, True),
         ({"Weight": 15}, False),
         ({"Notes": ["plum", "fig"]}, False),
@@ -168,3 +169,44 @@ def test_evidence(change: dict[str, Any], in_text: bool) -> None:
     assert kept.not_in_text == (() if in_text else (name,))
     assert kept.problems == ({} if in_text else {"not_in_text": 1})
     assert (name in labels(ANSWER | change, require_evidence=True).values) is in_text
+
+
+PART = CategorySchema(
+    category="Parts",
+    attributes=tuple(Attribute(name=name, type="number") for name in ("Weight", "Width", "Rate", "Length", "Size")),
+)
+PART_FIELDS = {"title": "Bolt, 1,500 g, 1/2 inch, 2.5e6 Hz", "text": "the pin is 3.125 inch, sizes 10-12"}
+
+
+@pytest.mark.parametrize(
+    ("name", "written", "label", "problem"),
+    [
+        ("Weight", 1500, "1500", None),
+        ("Weight", "1,500", "1500", None),
+        ("Weight", 1.5, "1.5", "not_in_text"),
+        ("Width", 0.5, "0.5", None),
+        ("Width", "1/2", "0.5", None),
+        ("Width", 1, "1", "not_in_text"),
+        ("Width", 2, "2", "not_in_text"),
+        ("Rate", 2500000, "2500000", None),
+        ("Rate", "2.5e6", "2500000", None),
+        ("Rate", 2.5, "2.5", "not_in_text"),
+        ("Size", 10, "10", "not_in_text"),
+        ("Length", 3125, "3125", "ambiguous_number"),
+        ("Length", "3.125", "3.125", "ambiguous_number"),
+    ],
+)
+def test_a_number_is_in_the_text_by_its_worth(name: str, written: Any, label: str, problem: str | None) -> None:
+    values, _ = read(PART, {name: written}, PART_FIELDS)
+    kept = judge(PART, values, PART_FIELDS, require_evidence=False)
+    assert kept.values == {name: [label]}
+    assert kept.problems == ({problem: 1} if problem else {})
+    assert kept.not_in_text == ((name,) if problem == "not_in_text" else ())
+    strict = judge(PART, values, PART_FIELDS, require_evidence=True)
+    assert (strict.values, strict.problems) == ({} if problem else kept.values, kept.problems)
+
+
+def test_a_number_that_nobody_can_tell_is_no_label() -> None:
+    values, _ = read(PART, {"Length": "3,125"}, PART_FIELDS)
+    judged = judge(PART, values, PART_FIELDS, require_evidence=False)
+    assert (judged.values, judged.problems) == ({}, {"ambiguous_number": 1})
