@@ -298,6 +298,30 @@ def test_a_listing_that_breaks_leaves_no_file_out(server: S3Server, reach: Any, 
             find_files([hopeless])
 
 
+def test_every_object_of_a_folder_is_read_or_named(bucket: str, tmp_path: Path) -> None:
+    folder = Folder(bucket)
+    parquet = Workplace(tmp_path, tmp_path).write_parquet("a", products(1)).read_bytes()
+    read = {"x/2024 #1%+ä/a": parquet, "x/[1]/b.jsonl": b"{}", "x/c": b"{}\n{}", "x/d=1/_e=2/f.json": b"{}"}
+    others = {"x/a.csv": b"id", "x/2024_$folder$": b"", "x/_tmp/g.jsonl": b"{}", "x/y/.h.crc": b"h", "x/_SUCCESS": b""}
+    for name, content in {**read, **others, "x": b"", "lake/_delta_log/0.json": b"{}", "lake/k=1/a": parquet}.items():
+        folder.write(name, content)
+    everything = sorted(f"{bucket}/{name}" for name in read)
+    for paths in ([f"{bucket}/x"], [f"{bucket}/x/"], [f"{bucket}/x", everything[0], f"{bucket}/x/[[]1]"]):
+        found = find_files(paths)
+        assert [file.name for file in found.files] == everything, paths
+        assert {each["files"] for each in found.left_out.to_dict()["kinds"].values()} == {1, 3}
+        assert "3 hidden" in str(found.left_out)
+        assert len(found.left_out.doubled) == 2 * (len(paths) > 1)
+    found = find_files([f"{bucket}/x/*[!v]", f"s3a{bucket[2:]}/x/d*"])
+    assert [file.name for file in found.files] == everything
+    assert find_files([f"{bucket}/x/2024 #1%+ä"]).files == [(everything[0], "parquet")]
+    for path in ("lake", "lake/k=1", "lake/*/a", "l*"):
+        with pytest.raises(UsageError, match=f"{bucket}/lake is a table of Delta"):
+            find_files([f"{bucket}/{path}"])
+    with pytest.raises(UsageError, match="no such file or folder"):
+        find_files([f"{bucket}/x/nothing.parquet"])
+
+
 def test_folders_on_s3(bucket: str) -> None:
     folder = Folder(f"{bucket}/out")
     folder.require()
