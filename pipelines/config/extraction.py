@@ -12,6 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from hpd_core import EngineConfig
 from hpd_core.types import content_hash
 
+HtmlMode = Literal["auto", "always", "never"]
+
 
 class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -24,13 +26,18 @@ class InputConfig(_Section):
         description="a file, a folder (searched in depth, names with _ or . skipped), a glob, or a list of them; local "
         "or any fsspec URI"
     )
-    format: Literal["auto", "parquet", "jsonl"] = Field("auto", description="'auto': by the file's ending")
+    format: Literal["auto", "parquet", "jsonl"] = Field("auto", description="'auto': by each file's content")
     id: str | None = Field(None, description="column with the product id; without it: '<file stem>:<row>'")
     category: str = Field("category", description="column that names the product's category")
     fields: dict[str, str] = Field(
         min_length=1, description="name in the prompt -> column, in the prompt's order; a list if both are equal"
     )
     list_separator: str = Field("\n", description="joins the items of a list column into one text")
+    html: HtmlMode = Field(
+        "auto",
+        description="'auto': a field that holds HTML is read as the text that it shows, the rest as it stands; "
+        "'always': whatever looks like a tag is one; 'never': tags and entities are text",
+    )
     anonymous: bool = Field(False, description="read s3:// without credentials (public buckets)")
 
     @field_validator("path", mode="before")
@@ -239,6 +246,9 @@ def result_config(config: JobConfig) -> dict[str, Any]:
         del data["engine"]["tensor_parallel"]  # likewise: see below
     # How the catalog is reached does not change what is in it.
     data["input"].pop("anonymous")
+    if config.input.html == "never":
+        # As it was before there was a choice: a run that was begun then is continued with 'never'.
+        del data["input"]["html"]
     for key in ("adapter", "base", "retry_failed"):
         if data[key] is None:
             # Runs that were planned before there was such a key can still be continued.

@@ -16,9 +16,16 @@ import pyarrow.parquet as pq
 
 from hpd_core import Record
 from pipelines.catalog.sharding import Piece
+from pipelines.catalog.shown_text import MarkedUpRecord
 from pipelines.job.context import DeadRow, PreparedRecord
 
-_FIELD = pa.struct([pa.field("name", pa.string(), nullable=False), pa.field("text", pa.string(), nullable=False)])
+_FIELD = pa.struct(
+    [
+        pa.field("name", pa.string(), nullable=False),
+        pa.field("text", pa.string(), nullable=False),
+        pa.field("original", pa.string()),  # as it stands in the catalog, where that is HTML
+    ]
+)
 
 SCHEMA = pa.schema(
     [
@@ -77,10 +84,13 @@ def _to_dict(row: DealtRow) -> dict[str, Any]:
             "row_json": outcome.row_json,
         }
     record = outcome.record
+    originals = record.originals if isinstance(record, MarkedUpRecord) else {}
     return place | {
         "product_id": record.id,
         "category": record.category,
-        "fields": [{"name": name, "text": text} for name, text in record.fields.items()],
+        "fields": [
+            {"name": name, "text": text, "original": originals.get(name)} for name, text in record.fields.items()
+        ],
         "input_hash": outcome.input_hash,
     }
 
@@ -93,7 +103,11 @@ def from_values(values: Mapping[str, Any]) -> PreparedRecord | DeadRow:
             file, row, product_id, category, "prepare", values["code"], values["message"], values["row_json"]
         )
     fields = {field["name"]: field["text"] for field in values["fields"]}
-    return PreparedRecord(file, row, Record(product_id, category, fields), values["input_hash"])
+    originals = {field["name"]: field["original"] for field in values["fields"] if field["original"] is not None}
+    record = Record(product_id, category, fields)
+    if originals:
+        record = MarkedUpRecord(product_id, category, fields, originals)
+    return PreparedRecord(file, row, record, values["input_hash"])
 
 
 def source_piece(values: Mapping[str, Any]) -> Piece:

@@ -1,0 +1,309 @@
+"""HTML is read as the text that it shows, and nothing else is touched."""
+
+from __future__ import annotations
+
+import html.parser
+import itertools
+import time
+from html.entities import html5
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.catalog.html_text import ShownText, read_html
+from tests.examples import examples
+
+# What it is, what it shows.
+SHOWN = [
+    # Elements: lines, items, cells, and those that do nothing.
+    ("<p>Soft <b>cotton</b> shirt</p><p>Machine wash</p>", "Soft cotton shirt\nMachine wash"),
+    ("one<br>two<br/>three<BR />four", "one\ntwo\nthree\nfour"),
+    ("<ul><li>red</li><li>blue</li></ul>", "red\nblue"),
+    ("<ul><li>red<li>blue</ul>", "red\nblue"),
+    ("<div>a<div>b</div>c</div>", "a\nb\nc"),
+    ("<h2>Details</h2>Weight: 5 kg", "Details\nWeight: 5 kg"),
+    ("<dl><dt>Colour<dd>red<dt>Size<dd>M</dl>", "Colour\nred\nSize\nM"),
+    ("<table><tr><td>1</td><td>500 g</td></tr><tr><th>Size</th><td>M</td></tr></table>", "1 | 500 g\nSize | M"),
+    ("<TR><TD>Weight<TD>5 kg<TR><TD>Size<TD>M", "Weight | 5 kg\nSize | M"),
+    ("un<b>break</b>able, 100<i>g</i>", "unbreakable, 100g"),
+    ('10<img src="x.png">20', "10 20"),
+    ("<p>one</p>\n\n\n<p>two</p>", "one\ntwo"),
+    ("<P>Old<P>page<HR>end", "Old\npage\nend"),
+    # Attributes, whatever is in them.
+    ("<p title=\"a > b\" class='x>y' data-x=1>text</p>", "text"),
+    ('<a href="/x?a=1&b=2">link</a>', "link"),
+    ('<p class="x>text without an end</p>', "text without an end"),
+    ('<div title="5" x 3" panel">text</div>', "text"),
+    ("<font size=2 color=red>text</font>", "text"),
+    ("<p\nstyle='color: red'\n>text</p\n>", "text"),
+    # What is not shown.
+    ("<style>p { color: red }</style>text", "text"),
+    ("<script>if (a < b && c > d) x('<p>no</p>');</script>text", "text"),
+    ("<script>if (a<!--b) c();</script>text", "text"),
+    ("<p>a</p><script>let x = 'cut in <p>", "a"),
+    ("<p>a</p><script>cut in the mid", "a"),
+    ("<p>a<!-- 5 kg --> b</p><!-- <p>no</p> -->", "a b"),
+    ("<!--[if mso]><p>no</p><![endif]--><p>yes</p>", "yes"),
+    ("<![if !IE]>yes<![endif]>", "yes"),
+    ("<p>a</p><!-- never closed", "a"),
+    ("<!DOCTYPE html><html><head><title>no</title></head><body>yes</body></html>", "yes"),
+    ('<svg viewBox="0 0 1 1"><title>icon</title><path d="M0"/></svg>yes', "yes"),
+    ('<iframe src="x">no</iframe>yes', "yes"),
+    ("<![CDATA[<p>5 kg</p>]]>", "5 kg"),
+    ('<?xml version="1.0"?><p>yes</p>', "yes"),
+    # Entities.
+    ("Tom &amp; Jerry", "Tom & Jerry"),
+    ("&frac12; inch, 5&deg;C, &euro;&nbsp;5, &quot;x&quot;, &apos;y&apos;", "½ inch, 5°C, €\u00a05, \"x\", 'y'"),
+    ("&#39;&#x27;&#8211;&#x2013;", "''––"),
+    ("&#150;&#153;", "–™"),  # as Windows-1252 has them
+    ("&#xD83D;&#xDE00; &#55357;&#56832;", "😀 😀"),
+    ("&#0; &#xD800; &#1114112;", "\ufffd \ufffd \ufffd"),
+    ("Tom &amp Jerry, men&#39s", "Tom & Jerry, men's"),
+    ("100&nbspg &NBSP;x &Amp; y", "100\u00a0g \u00a0x & y"),
+    ("stain&shy;less", "stainless"),
+    ("<p>stain\u00adless&#8203; steel</p>", "stainless steel"),
+    ("a&#13;&#10;b", "a\r\nb"),
+    ("&NotEqualTilde;", "≂̸"),
+    # Escaped more than once.
+    ("&lt;p&gt;Soft &amp;amp; warm&lt;/p&gt;", "Soft & warm"),
+    ("&amp;lt;p&amp;gt;5&amp;nbsp;kg&amp;lt;/p&amp;gt;", "5\u00a0kg"),
+    ("<p>&lt;b&gt;Bold&lt;/b&gt;</p>", "Bold"),
+    ("AT&amp;amp;T", "AT&T"),
+    ("Fish &amp;Chips", "Fish &Chips"),
+    ("<p>a &lt; b &gt; c</p>", "a < b > c"),
+    # Cut somewhere.
+    ('<p>five</p> kg <a href="htt', "five\nkg"),
+    ("<b>five</b> kg <stro", "five kg"),
+    ("<b>five</b> kg</stron", "five kg"),
+    ("<b>five</b> kg</", "five kg"),
+    ("<b>five</b> kg<", "five kg"),
+    ('soft <img src="x', "soft"),
+    ("oft cotton</b> shirt", "oft cotton shirt"),
+    ("<strong>five kg", "five kg"),
+    # White space.
+    ("<p>Soft\n   cotton</p>", "Soft cotton"),
+    ("First line\nsecond line<br>third", "First line\nsecond line\nthird"),
+    ("First\n\nSecond\n<ul>\n<li>red</li>\n</ul>", "First\nSecond\nred"),
+    ("<p>a&nbsp; &nbsp;b</p><p>&nbsp;</p><p>5&nbsp;kg</p>", "a b\n5\u00a0kg"),
+    ("<ul>\n\\n \t<li>9579 pieces</li>\n\\n</ul>\n\\n<span>soon</span>", "9579 pieces\nsoon"),
+    ("<p></p>", ""),
+    ("<br>&nbsp;", ""),
+    # Raised digits are not digits.
+    ("10<sup>6</sup> m<sup>2</sup> s<sup>-1</sup> H<sub>2</sub>O 1<sup>st</sup>", "10⁶ m² s⁻¹ H2O 1st"),
+    ("<b>1<sup>1</sup>/<sub>2</sub></b> inch, <sup>3</sup>&frasl;<sub>4</sub>", "1 1/2 inch, 3⁄4"),
+    # As programs leave it.
+    ("<p>yes<\\/p>", "yes"),
+    ("<p class=MsoNormal>yes<o:p></o:p></p>", "yes"),
+    ("<p>yes <x-more>more</x-more></p>", "yes more"),
+    ("<p>L\\XL cotton\\nylon</p>", "L\\XL cotton\\nylon"),
+    ("<p>List<T>, size <M>, <me@x.com></p>", "List<T>, size <M>, <me@x.com>"),
+]
+
+# In which there is no markup, whatever it looks like.
+KEPT = [
+    *(
+        "a < b",
+        "a<b",
+        "a <b and c> d",
+        "a<b>c",
+        "1<2>0",
+        "x<y>z",
+        "if a<p && c",
+        "<3",
+        "<-",
+        "<>",
+        "< b >",
+        "</3",
+        "<",
+        "</",
+    ),
+    *(
+        "R&D",
+        "Q&A",
+        "&c",
+        "&c.",
+        "AT&T; B&W;",
+        "a&b=1",
+        "?a=1&copy=2&section=3",
+        "salt & pepper",
+        "&",
+        "&;",
+        "&#;",
+        "&#x;",
+    ),
+    *("size <M>", "Sizes <S>, <M>, <L>", "<S>", "<x-large>", "<small> <medium>", "<none>", "<Brand>"),
+    *("List<T>", "Map<String, List<Integer>>", "std::vector<int>", "Vec<i>", "Class<Object>"),
+    *("<me@x.com>", "Ann <ann@b.org>", "<https://x.org>", "<mailto:me@x.com>", "<tel:123>"),
+    *("**bold** > quote", "- a\n- b\n\n| x | y |", "`<div>` is a tag", "Learn the <table> tag", "a <script> tag"),
+    *("<<Name>>", "{{name}} <%= x %> <!x> <? x", "]]>", "L\\XL cotton\\nylon\\n", "wash &not bleach"),
+]
+
+
+@pytest.mark.parametrize(("text", "shown"), SHOWN)
+def test_markup_is_read_as_the_text_that_it_shows(text: str, shown: str) -> None:
+    read = read_html(text, "auto")
+    assert (text if read is None else read.text) == shown
+
+
+@pytest.mark.parametrize("text", KEPT)
+def test_what_is_no_markup_is_not_touched(text: str) -> None:
+    assert read_html(text, "auto") is None
+
+
+def test_what_is_no_markup_stays_beside_markup() -> None:
+    read = read_html("Size <M> &amp; R&D, a <b and c", "auto")
+    assert read is not None
+    assert read.text == "Size <M> & R&D, a <b and c"
+
+
+def test_always_and_never() -> None:
+    always = read_html("Size <M>, a < b &amp; <unknown x=1>c</unknown>", "always")
+    assert always is not None
+    assert always.text == "Size , a < b & c"
+    assert read_html("<p>x</p>&amp;", "never") is None
+    assert read_html("no sign of it", "always") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "original"),
+    [
+        ("<p>Soft <b>cotton</b></p>", "cotton", "cotton"),
+        ("<p>Weight: 5&nbsp;<b>kg</b></p>", "5\u00a0kg", "5&nbsp;<b>kg"),
+        ("un<b>break</b>able", "unbreakable", "un<b>break</b>able"),
+        ("Tom &amp; Jerry", "& J", "&amp; J"),
+        ("&amp;frac12; inch", "½", "&amp;frac12;"),
+        ("&lt;p&gt;5 &lt;b&gt;kg&lt;/b&gt;&lt;/p&gt;", "5 kg", "5 &lt;b&gt;kg"),
+        ("<td>1</td> <td>500</td>", "1 | 500", "1</td> <td>500"),
+        ("m<sup>2</sup> x", "m²", "m<sup>2"),
+        ("1<sup>1</sup>/<sub>2</sub>&quot;", '1 1/2"', "1<sup>1</sup>/<sub>2</sub>&quot;"),
+        ("&#xD83D;&#xDE00;!", "😀", "&#xD83D;&#xDE00;"),
+    ],
+)
+def test_a_value_is_found_in_the_original(text: str, value: str, original: str) -> None:
+    read = read_html(text, "auto")
+    assert read is not None
+    at = read.text.index(value)
+    start, end = read.original_span(at, at + len(value))
+    assert text[start:end] == original
+
+
+PIECES = (
+    "<p>|</p>|<b>|</b>|<br>|<td>|</td>|<M>|<|>|&amp;|&lt;|&gt;|&nbsp;|&|;|<!--|-->|<script>|</script>|<sup>|</sup>|/|2|10"
+    "| |\n|\\n|word|=|\"|'|<a href=|<![CDATA[|]]>|&#39;|&#xD83D;|&#xDE00;|amp;|</|<li|é|\u00ad|\u00a0|😀"
+)
+TEXTS = st.one_of(
+    st.lists(st.sampled_from(PIECES.split("|")), max_size=20).map("".join), st.text("<>&;/abp! =\"'\n-#x2", max_size=30)
+)
+
+
+@given(TEXTS, st.sampled_from(["auto", "always"]))
+@settings(max_examples=examples(400))
+def test_every_character_has_its_place(text: str, mode: str) -> None:
+    read = read_html(text, mode)  # type: ignore[arg-type]
+    if read is None:
+        return
+    assert len(read.text) == len(read.starts) == len(read.ends)
+    assert all(0 <= start < end <= len(text) for start, end in zip(read.starts, read.ends, strict=True))
+    assert all(a <= b for a, b in itertools.pairwise(read.starts))
+    assert all(a <= b for a, b in itertools.pairwise(read.ends))
+    for char, start, end in zip(read.text, read.starts, read.ends, strict=True):
+        # One that comes from one is that one, raised digits apart; all others are named or made.
+        if end - start == 1 and char not in " |\n⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ":
+            assert text[start] == char
+    assert len(read.text) <= len(text), "reading on and on comes to an end"
+
+
+@given(TEXTS)
+@settings(max_examples=examples(400))
+def test_what_was_read_is_read_as_it_is(text: str) -> None:
+    shown = _shown(text)
+    for _ in range(4):  # a text that was escaped more often than anybody does
+        shown = _shown(shown)
+    assert read_html(shown, "auto") is None
+
+
+@given(st.text(st.characters(exclude_characters="<&")))
+@settings(max_examples=examples(50))
+def test_without_the_signs_of_markup_nothing_is_done(text: str) -> None:
+    assert read_html(text, "always") is None
+
+
+WORDS = st.text("abc ½é<&>\"'", min_size=1, max_size=8)
+TREES = st.recursive(
+    WORDS,
+    lambda inner: st.tuples(
+        st.sampled_from(["p", "b", "div", "span", "li", "em", "td"]), WORDS, st.lists(inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@given(st.lists(TREES, min_size=1, max_size=3))
+@settings(max_examples=examples(200))
+def test_whole_documents_are_read_as_another_parser_reads_them(trees: list[object]) -> None:
+    markup = "<div>" + "".join(map(_markup, trees)) + "</div>"
+    parser = _Words()
+    parser.feed(markup)
+    parser.close()
+    # One round: text that looks like escaped markup is not what is compared.
+    (read,) = [each for each in (read_html(markup.replace("&lt;", "&lang;"), "auto"),) if each is not None]
+    assert "".join(read.text.replace("|", "").split()) == "".join(
+        "".join(parser.found).replace("<", html5["lang;"]).split()
+    )
+
+
+def _markup(tree: object) -> str:
+    if isinstance(tree, str):
+        return html.escape(tree)
+    assert isinstance(tree, tuple)
+    name, title, inner = tree
+    return f'<{name} title="{html.escape(title)}">{"".join(map(_markup, inner))}</{name}>'
+
+
+class _Words(html.parser.HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_data(self, data: str) -> None:
+        self.found.append(data)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            '<a x="' * 10_000,
+            "<a x=\"<a y='" * 5_000,
+            "<!--" * 15_000,
+            "<script>" * 8_000 + "<p>",
+            "<p>" + "]]>" * 20_000,
+        ),
+        *(
+            "&" + "amp;" * 20_000,
+            "&nbsp" * 15_000,
+            "<" * 50_000,
+            "<p " * 20_000,
+            "<!doctype " * 8_000,
+            "<p>" + "<sup>1" * 9_000,
+        ),
+        *(
+            "<p>" + " " * 50_000,
+            "<svg a=1>" * 6_000,
+            "<p>x" + "\n<" * 20_000,
+            '<x ="y>" ' * 8_000,
+            "<p>" + "\\n" * 20_000,
+        ),
+    ],
+    ids=lambda text: text[:12],
+)
+def test_no_text_takes_long(text: str) -> None:
+    started = time.process_time()
+    read_html(text, "auto")
+    assert time.process_time() - started < 2
+
+
+def _shown(text: str) -> str:
+    read: ShownText | None = read_html(text, "auto")
+    return text if read is None else read.text
