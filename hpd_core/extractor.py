@@ -17,7 +17,7 @@ from hpd_core.config import EngineConfig
 from hpd_core.errors import EngineError, ModelError
 from hpd_core.models import description, loading
 from hpd_core.models.adapters import Adapter, add_adapter, open_adapter
-from hpd_core.prompt_builder import Refusal
+from hpd_core.prompt_builder import PromptBuilder, Refusal
 from hpd_core.system.threads import in_passing_thread
 from hpd_core.text.values import error_value
 from hpd_core.types import CategorySchema, Record, RecordResult
@@ -126,6 +126,7 @@ class Extractor(ABC):
     config: EngineConfig
     load_seconds: float
     _weights: Weights
+    _builder: PromptBuilder
 
     @abstractmethod
     def __init__(self, model: Any, tokenizer: Any, config: EngineConfig | None = None) -> None: ...
@@ -178,10 +179,17 @@ class Extractor(ABC):
         """Whose code runs the model's layers."""
 
     @property
+    def prompt_hash(self) -> str:
+        """A hash of all that the model reads around a document, the schema apart."""
+        return self._builder.prompt_hash
+
+    @property
     def notes(self) -> list[str]:
         """What a user should know about this combination of settings."""
         adapter = self._weights.adapter
-        return adapter.notes(self.layout, self.config.prompt.hash, self.config.max_value_tokens) if adapter else []
+        if adapter is None:
+            return []
+        return adapter.notes(self.layout, self.config.prompt.hash, self.prompt_hash, self.config.max_value_tokens)
 
     def extract(
         self,
@@ -246,7 +254,7 @@ class Extractor(ABC):
             "tensor_parallel": self.config.tensor_parallel,
             "device": str(model.device),
             "device_name": description.device_name(model.device),
-            "prompt_hash": self.config.prompt.hash,
+            "prompt_hash": self.prompt_hash,
             "notes": self.notes,
             "versions": versions(),
         }

@@ -17,7 +17,6 @@ from hpd_core.text.constraints import Constraints
 from hpd_core.text.near_names import NearNames, missing_schema
 from hpd_core.text.template import (
     Piece,
-    check_chat_template,
     render_document,
     render_frame,
     render_key,
@@ -103,7 +102,7 @@ class PromptBuilder:
         self._documents = DocumentTokenizer(tokenizer)
         self._config = config
         self._max_positions = max_positions
-        check_chat_template(config.prompt, tokenizer)
+        self.prompt_hash = config.prompt.rendered_hash(tokenizer)
         self._categories: dict[CategorySchema, CategoryTokens] = {}
         # The structure of stacked prompts is the same few texts over and over.
         self._encode_structure = cache(self._segments.encode_trusted)
@@ -278,7 +277,14 @@ class PromptBuilder:
 
     def _too_long(self, layout: Layout, num_document_tokens: int) -> Refusal:
         excess = layout.num_positions - (self._max_positions or 0)
-        room = max(0, num_document_tokens - excess)
+        room = num_document_tokens - excess
+        if room <= 0:
+            needed = layout.num_positions - num_document_tokens
+            return Refusal(
+                ErrorCode.TOO_LONG,
+                f"the category's attributes alone take {needed} of the model's {self._max_positions} positions: no "
+                "text fits. Ask for fewer attributes, allow fewer values or use a model with a longer context",
+            )
         return Refusal(
             ErrorCode.TOO_LONG,
             f"the document has {num_document_tokens} tokens; the model's {self._max_positions} positions leave room "

@@ -68,12 +68,30 @@ _IDLE_SETTINGS = (
 )
 # Of the ways to begin a training those that leave the model's own weights as they are.
 _HARMLESS_STARTS = (True, False, "gaussian", "orthogonal", "eva")
-_LORA_WEIGHT = re.compile(r"\.lora_(?:(?:A|B)\.weight|embedding_(?:A|B))$")
+# A matrix, its layer, and the name that the adapter had in training where whole state dicts were saved.
+_LORA_KEY = re.compile(
+    r"(?P<layer>.+)\.(?:(?P<linear>lora_[AB])(?:\.(?P<name>[^.]+))?\.weight"
+    r"|(?P<embedding>lora_embedding_[AB])(?:\.(?P<embedding_name>[^.]+))?)"
+)
+_PREFIX = "base_model.model."
+# What training puts around modules: torch.compile, FSDP, activation checkpointing, DeepSpeed.
+_WRAPPERS = frozenset(("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_forward_module"))
+# Why weights are not taken, by a part of their key.
+_FOREIGN = {
+    "lora_magnitude_vector": "it is a DoRA adapter; only plain LoRA is supported, train it without use_dora",
+    ".lora_B.bias": "its matrices have biases; only plain LoRA is supported, train it without lora_bias",
+    "lora_down": "it is in another format than peft's; convert it to that",
+    "lora_up": "it is in another format than peft's; convert it to that",
+    ".lora_a": "it is in another format than peft's; convert it to that",
+    ".lora_b": "it is in another format than peft's; convert it to that",
+}
 
 
 class AdapterRecord(BaseModel):
     """What an adapter was trained for; our fine-tuning leaves it in the adapter's folder as `hpd.json`.
 
+    `prompt_hash` is of the prompt's texts, `rendered_prompt_hash` of all that stood around the documents: these texts,
+    and what the tokenizer made of them. Older records have the first alone.
     `held_out` is a hash of the validation products, from which neither it nor what it was continued from has learned,
     as far as the records of those say; None where they say nothing, or otherwise. What a later version notes beside is
     left unread.
@@ -86,6 +104,7 @@ class AdapterRecord(BaseModel):
     base_revision: str | None
     layout: Literal["tree", "stacked", "ar"]
     prompt_hash: str
+    rendered_prompt_hash: str | None = None
     max_value_tokens: int
     stack_size: int
     held_out: str | None = None
@@ -133,8 +152,11 @@ class Adapter:
     settings: Mapping[str, Any]
     record: AdapterRecord | None
 
-    def notes(self, layout: str, prompt_hash: str, max_value_tokens: int) -> list[str]:
-        """What to tell a user who decodes otherwise than the adapter was trained for: answers may be worse."""
+    def notes(self, layout: str, prompt_hash: str, rendered_prompt_hash: str, max_value_tokens: int) -> list[str]:
+        """What to tell a user who decodes otherwise than the adapter was trained for: answers may be worse.
+
+        The arguments are as in `AdapterRecord`, of the run.
+        """
         if self.record is None:
             return []
         notes = []
@@ -146,11 +168,12 @@ class Adapter:
                 f"the adapter was trained with max_value_tokens {self.record.max_value_tokens}, this run uses "
                 f"{max_value_tokens}"
             )
-        if self.record.prompt_hash != prompt_hash:
-            notes.append(
-                f"the adapter was trained with the prompt {self.record.prompt_hash}, this run uses {prompt_hash}: "
-                f"other texts, or other engine.prompt.keys"
-            )
+        before, now, what = self.record.prompt_hash, prompt_hash, "other texts, or other engine.prompt.keys"
+        if before == now and self.record.rendered_prompt_hash is not None:
+            before, now = self.record.rendered_prompt_hash, rendered_prompt_hash
+            what = "another chat template, or another engine.prompt.date"
+        if before != now:
+            notes.append(f"the adapter was trained with the prompt {before}, this run uses {now}: {what}")
         return notes
 
 
@@ -322,18 +345,58 @@ def _read_weights(adapter: Adapter) -> dict[str, Tensor]:
         raise _refusal(
             adapter.id, f"its {_WEIGHTS_NAME} cannot be read: {_first_line(error)}; copy or save it again"
         ) from error
-    for key, weight in weights.items():
-        if _LORA_WEIGHT.search(key) is None:
-            raise _refusal(
-                adapter.id,
-                f"it holds more than LoRA matrices, such as {key}; save it without whole layers or embeddings "
-                f"(save_embedding_layers=False)",
-            )
-        if not weight.isfinite().all():
-            raise _refusal(adapter.id, f"its weight {key} is not finite; its training has diverged")
     if not weights:
         raise _refusal(adapter.id, f"its {_WEIGHTS_NAME} is empty; save it again")
-    return weights
+    for key, weight in weights.items():
+        if not weight.isfinite().all():
+            raise _refusal(adapter.id, f"its weight {key} is not finite; its training has diverged")
+    return _as_peft_saves(adapter, weights)
+
+
+def _as_peft_saves(adapter: Adapter, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The weights under the keys that peft's save_pretrained gives them, whatever wrote the file."""
+    found: dict[str, Tensor] = {}
+    names = {_adapter_name(adapter, key): None for key in weights}
+    if len(names) > 1:
+        listed = ", ".join(name or "(without a name)" for name in names)
+        raise _refusal(
+            adapter.id,
+            f"it holds several adapters: {listed}; save one alone, with save_pretrained(selected_adapters=[...])",
+        )
+    for key, weight in weights.items():
+        plain = _plain_key(key)
+        if plain in found:
+            raise _refusal(adapter.id, f"it holds {plain} twice; save it again with peft's save_pretrained")
+        found[plain] = weight
+    return found
+
+
+def _adapter_name(adapter: Adapter, key: str) -> str:
+    """What the adapter was called in training, if the key says so."""
+    match = _LORA_KEY.fullmatch(key)
+    if match is None:
+        raise _refusal(adapter.id, _foreign(key))
+    return match["name"] or match["embedding_name"] or ""
+
+
+def _plain_key(key: str) -> str:
+    match = _LORA_KEY.fullmatch(key)
+    assert match is not None
+    layer = ".".join(part for part in match["layer"].split(".") if part not in _WRAPPERS)
+    layer = layer.removeprefix("module.").removeprefix(_PREFIX).removeprefix("module.")
+    matrix = match["embedding"] or f"{match['linear']}.weight"
+    return f"{_PREFIX}{layer}.{matrix}"
+
+
+def _foreign(key: str) -> str:
+    """Why an adapter is refused that has a weight of this key."""
+    for part, reason in _FOREIGN.items():
+        if part in key:
+            return f"{reason} (it holds {key})"
+    return (
+        f"it holds more than LoRA matrices, such as {key}; save it without whole layers or embeddings "
+        f"(save_embedding_layers=False)"
+    )
 
 
 @torch.no_grad()

@@ -21,6 +21,7 @@ a local number, and the skeleton has one object per number. The record's own id 
 
 from __future__ import annotations
 
+import datetime
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -42,6 +43,24 @@ from hpd_core.types import Attribute, CategorySchema, content_hash
 
 _ATTRIBUTES = "{attributes}"
 _DOCUMENTS = "{documents}"
+
+# The day that Llama's chat templates take where there is no clock.
+_DATE = datetime.date(2024, 7, 26)
+
+# A chat template's clock is transformers' `strftime_now`. This goes before that: what the template is given can only be
+# data (no function of ours), so it is looked up what each part of a format says.
+_FLAGS = ("", "-", "_", "0", "^", "#")
+_LETTERS = "aAbBcCdDeFgGhHIjklmMnpPrRStTuUVwWxXyYzZf"
+_STOPPED_CLOCK = """\
+{%- macro strftime_now(format) -%}
+    {%- for piece in format.split('%%') -%}
+        {{- '' if loop.first else '%' -}}
+        {%- for part in piece.split('%') -%}
+            {%- set size = 0 if loop.first else 2 if part[:1] in ['-', '_', '0', '^', '#'] else 1 -%}
+            {{- (hpd_now[part[:size]] if size else '') ~ part[size:] -}}
+        {%- endfor -%}
+    {%- endfor -%}
+{%- endmacro %}"""
 
 _RULES = """\
 Answer with JSON: {shape}, every attribute on a line of its own. Copy each value from the product text in as \
@@ -79,6 +98,10 @@ class PromptTemplate(BaseModel):
     chat: Literal["auto", "always", "never"] = Field(
         "auto", description="wrap in the tokenizer's chat template: 'auto' if it has one"
     )
+    date: datetime.date = Field(
+        _DATE,
+        description="today, for chat templates that tell the model the date: fixed, or answers would change by the day",
+    )
 
     @model_validator(mode="after")
     def _check_placeholders(self) -> Self:
@@ -92,17 +115,29 @@ class PromptTemplate(BaseModel):
         return self
 
     @model_serializer(mode="wrap")
-    def _leave_out_full_keys(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _leave_out_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         data: dict[str, Any] = handler(self)
+        # What was begun before there was a choice goes on under the same hash.
         if self.keys == "full":
-            # What was begun before there was a choice had full keys, and goes on under the same hash.
             del data["keys"]
+        if self.date == _DATE:
+            del data["date"]
         return data
 
     @property
     def hash(self) -> str:
-        """A content hash of the texts and of the code's own fixed parts."""
+        """A content hash of the texts and of the code's own fixed parts; what a tokenizer adds is not in it."""
         return content_hash([self.model_dump(mode="json"), _FIXED_PARTS_VERSION])
+
+    def rendered_hash(self, tokenizer: Any) -> str:
+        """A content hash of all that stands around a document: these texts, and what the tokenizer makes of them.
+
+        Its chat template, that is, with the date and without thinking, or the token that begins a text.
+
+        Raises:
+            PromptError: the chat template does not take our messages; the message says why.
+        """
+        return content_hash([self.hash, *_chat_wrapping(self, tokenizer)])
 
 
 # Raise when the texts that this module adds by itself change, so that prompt hashes change with them.
@@ -140,15 +175,6 @@ def render_frame(template: PromptTemplate, schema: CategorySchema, tokenizer: An
     return Frame(prefix=prefix, suffix=(Piece(after + tail, True),))
 
 
-def check_chat_template(template: PromptTemplate, tokenizer: Any) -> None:
-    """Finds out before any work whether the tokenizer's chat template takes our messages.
-
-    Raises:
-        PromptError: it does not; the message says why.
-    """
-    _chat_wrapping(template, tokenizer)
-
-
 def _chat_wrapping(template: PromptTemplate, tokenizer: Any) -> tuple[str, str]:
     has_template = bool(getattr(tokenizer, "chat_template", None))
     if template.chat == "never" or (template.chat == "auto" and not has_template):
@@ -160,16 +186,34 @@ def _chat_wrapping(template: PromptTemplate, tokenizer: Any) -> tuple[str, str]:
     messages = [{"role": "user", "content": marker}]
     if template.system:
         messages.insert(0, {"role": "system", "content": template.system})
-    try:
-        text = tokenizer.apply_chat_template(
-            messages, tokenize=False, add_generation_prompt=True, enable_thinking=False
+    text = _render_chat(tokenizer, messages, template.date)
+    if text != _render_chat(tokenizer, messages, template.date):
+        raise PromptError(
+            "the tokenizer's chat template shows something else every time, so that no answer could be had again; set "
+            "prompt.chat to 'never', or use a template without chance in it"
         )
-    except TemplateError as error:
-        raise PromptError(f"the tokenizer's chat template refuses our messages: {error}") from error
     if text.count(marker) != 1:
         raise PromptError("the tokenizer's chat template does not show the user's message exactly once")
     head, tail = text.split(marker)
     return head, tail
+
+
+def _render_chat(tokenizer: Any, messages: list[dict[str, str]], date: datetime.date) -> str:
+    now = datetime.datetime.combine(date, datetime.time())
+    try:
+        chat_template: str = tokenizer.get_chat_template()
+        clock: dict[str, Any] = {}
+        if "strftime_now" in chat_template:
+            clock = {
+                "chat_template": f"{_STOPPED_CLOCK}\n{chat_template}",
+                "hpd_now": {flag + letter: now.strftime(f"%{flag}{letter}") for flag in _FLAGS for letter in _LETTERS},
+            }
+        text: str = tokenizer.apply_chat_template(
+            messages, tokenize=False, add_generation_prompt=True, enable_thinking=False, **clock
+        )
+    except (TemplateError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise PromptError(f"the tokenizer's chat template refuses our messages: {error}") from error
+    return text
 
 
 def _adds_bos(tokenizer: Any) -> bool:

@@ -102,6 +102,7 @@ class TrainedModel:
             base_revision=self.revision,
             layout=self.config.layout,
             prompt_hash=prompt.hash,
+            rendered_prompt_hash=prompt.rendered_hash(self.tokenizer),
             max_value_tokens=engine.max_value_tokens,
             stack_size=engine.stack_size,
             held_out=held_out if self.has_never_seen(held_out) else None,

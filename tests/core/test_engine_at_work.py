@@ -328,5 +328,5 @@ def test_describe_names_what_answers_depend_on(engine: Engine, tiny_model_dir: P
     assert found["model_revision"].startswith("sha256:")
     assert (found["layout"], found["dtype"], found["device"]) == (engine.config.layout, "float32", "cpu")
     assert found["attention"] == WAYS[0]
-    assert found["prompt_hash"] == engine.config.prompt.hash
+    assert found["prompt_hash"] == engine.prompt_hash != engine.config.prompt.hash
     assert set(found["versions"]) == {"hpd", "torch", "transformers"}

@@ -105,7 +105,7 @@ def test_it_writes_whole_keys() -> None:
         assert [call["max_new_tokens"] for call in script.calls] == [
             call["max_new_tokens"] for call in whole_script.calls
         ], "there is room for them"
-        assert asked_for_short.describe()["prompt_hash"] == CONFIG.prompt.hash
+        assert asked_for_short.describe()["prompt_hash"] == whole.prompt_hash
 
 
 def test_a_perfect_answer(baseline: AutoregressiveBaseline) -> None:

@@ -339,6 +339,17 @@ def test_another_layout_or_prompt_is_a_note(
     assert [record.getMessage() for record in caplog.records] == [
         f"{adapter}: {note}" for note in engine.describe()["notes"]
     ]
+    # Of the same texts, but the tokenizer made something else of them.
+    RECORD.model_copy(update={"rendered_prompt_hash": "def"}).write(adapter)
+    with Engine.from_pretrained(str(tiny_model_dir), EngineConfig(**CPU), adapter=str(adapter)) as engine:
+        rendered = engine.describe()["prompt_hash"]
+        assert engine.notes == [
+            f"the adapter was trained with the prompt def, this run uses {rendered}: another chat template, or another "
+            f"engine.prompt.date"
+        ]
+    RECORD.model_copy(update={"rendered_prompt_hash": rendered}).write(adapter)
+    with Engine.from_pretrained(str(tiny_model_dir), EngineConfig(**CPU), adapter=str(adapter)) as engine:
+        assert engine.notes == []
     RECORD.write(adapter)
     with AutoregressiveBaseline.from_pretrained(str(tiny_model_dir), config, adapter=str(adapter)) as baseline:
         assert baseline.describe()["notes"] == [f"{layout_note} 'ar'"]

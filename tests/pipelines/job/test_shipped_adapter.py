@@ -10,6 +10,7 @@ import pytest
 
 from hpd_core import Attribute, CategorySchema, Engine, EngineConfig, Record
 from hpd_core.models.adapters import open_adapter
+from hpd_core.models.loading import load_tokenizer
 from pipelines.config.extraction import JobConfig
 from pipelines.config.loading import load_config
 
@@ -45,7 +46,8 @@ def test_the_demo_uses_it_as_it_was_trained() -> None:
     job = load_config(JobConfig, "configs/demo.yaml")
     assert job.adapter == str(ADAPTER)
     with open_adapter(str(ADAPTER)) as adapter:
-        assert adapter.notes(job.engine.layout, job.engine.prompt.hash, job.engine.max_value_tokens) == []
+        rendered = job.engine.prompt.rendered_hash(load_tokenizer(job.model, job.engine))
+        assert adapter.notes(job.engine.layout, job.engine.prompt.hash, rendered, job.engine.max_value_tokens) == []
 
 
 def test_it_extracts_every_type() -> None:

@@ -1,0 +1,150 @@
+"""Weights of an adapter under other keys than peft's save_pretrained writes: taken where it is exact, else refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from hpd_core import ModelError
+from hpd_core.models.adapters import load_weights, open_adapter
+from tests.core.families import build_model
+from tests.core.models.test_adapters import logits, train, use
+
+PREFIX = "base_model.model."
+Rename = Callable[[str], str]
+
+
+def named(name: str) -> Rename:
+    """As in the state dict of a model in training: the adapter's name behind the matrix's."""
+
+    def rename(key: str) -> str:
+        if key.endswith(("embedding_A", "embedding_B")):
+            return f"{key}.{name}"
+        return key.removesuffix("weight") + f"{name}.weight"
+
+    return rename
+
+
+# What writes such keys, and how they differ from peft's own.
+SPELLINGS: dict[str, Rename] = {
+    "peft": lambda key: key,
+    "state dict": named("default"),
+    "state dict of another name": named("my-adapter_2"),
+    "an adapter called lora": named("lora"),
+    "injected": lambda key: key.removeprefix(PREFIX),
+    "injected, state dict": lambda key: named("default")(key.removeprefix(PREFIX)),
+    "data parallel": lambda key: f"module.{key}",
+    "data parallel inside": lambda key: key.replace(PREFIX, f"{PREFIX}module."),
+    "compiled": lambda key: f"_orig_mod.{key}",
+    "compiled inside": lambda key: key.replace(PREFIX, f"{PREFIX}_orig_mod."),
+    "compiled and parallel": lambda key: f"module._orig_mod.{named('default')(key)}",
+    "fsdp": lambda key: key.replace(".layers.1.", ".layers.1._fsdp_wrapped_module."),
+    "checkpointing": lambda key: key.replace(".self_attn.", "._checkpoint_wrapped_module.self_attn."),
+    "deepspeed": lambda key: f"_forward_module.{key}",
+}
+
+
+@pytest.fixture(scope="module")
+def base() -> Any:
+    return build_model("llama")
+
+
+@pytest.fixture
+def adapter(base: Any, tmp_path: Path) -> Path:
+    train(base, tmp_path, target_modules=["embed_tokens", "q_proj", "up_proj"])
+    return tmp_path
+
+
+def rename(folder: Path, how: Rename) -> None:
+    path = folder / "adapter_model.safetensors"
+    save_file({how(key): weight for key, weight in load_file(path).items()}, path)
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_the_same_weights_under_other_keys(spelling: str, base: Any, adapter: Path) -> None:
+    expected = logits(use(base, adapter))
+    rename(adapter, SPELLINGS[spelling])
+    assert torch.equal(logits(use(base, adapter)), expected)
+    assert not torch.equal(logits(base), expected)
+
+
+def test_training_goes_on_from_them(base: Any, adapter: Path) -> None:
+    expected = logits(use(base, adapter, merge=False))
+    rename(adapter, SPELLINGS["injected, state dict"])
+    settings = {key: json.loads((adapter / "adapter_config.json").read_text())[key] for key in ("r", "lora_alpha")}
+    shape = LoraConfig(**settings, target_modules=["embed_tokens", "q_proj", "up_proj"], task_type="CAUSAL_LM")
+    trained = get_peft_model(build_model("llama"), shape)
+    trained.load_state_dict(base.state_dict(), strict=False)
+    with open_adapter(str(adapter)) as opened:
+        load_weights(trained, opened)
+    torch.testing.assert_close(logits(trained.eval()), expected)
+
+
+def test_a_state_dict_of_a_model_in_training(base: Any, adapter: Path) -> None:
+    """Saved as training code does it by hand: what has lora in its name."""
+    expected = logits(use(base, adapter))
+    model = PeftModel.from_pretrained(build_model("llama"), str(adapter))
+    weights = {key: weight.contiguous() for key, weight in model.state_dict().items() if "lora_" in key}
+    assert any(".lora_A.default.weight" in key for key in weights)
+    save_file(weights, adapter / "adapter_model.safetensors")
+    assert torch.equal(logits(use(base, adapter)), expected)
+
+
+Q_PROJ = f"{PREFIX}model.layers.0.self_attn.q_proj"
+FOREIGN = {
+    f"{Q_PROJ}.lora_magnitude_vector": "it is a DoRA adapter; only plain LoRA is supported, train it without use_dora",
+    f"{Q_PROJ}.lora_magnitude_vector.default.weight": "it is a DoRA adapter",
+    f"{Q_PROJ}.lora_B.bias": "its matrices have biases; only plain LoRA is supported, train it without lora_bias",
+    f"{Q_PROJ}.bias": "it holds more than LoRA matrices",
+    f"{Q_PROJ}.base_layer.weight": "it holds more than LoRA matrices",
+    f"{PREFIX}lm_head.modules_to_save.default.weight": "it holds more than LoRA matrices",
+    f"{PREFIX}model.embed_tokens.token_adapter.trainable_tokens_delta": "it holds more than LoRA matrices",
+    "lora_unet_down_blocks_0_proj.lora_down.weight": "it is in another format than peft's; convert it to that",
+    "model.layers.0.self_attn.q_proj.lora_a": "it is in another format than peft's; convert it to that",
+    "layers.0.attn.q_proj.lora_b.weight": "it is in another format than peft's; convert it to that",
+    f"{Q_PROJ}.lora_A": "it holds more than LoRA matrices",
+    "lora_A.weight": "it holds more than LoRA matrices",
+}
+
+
+def refusal(base: Any, folder: Path, weights: dict[str, Tensor]) -> str:
+    path = folder / "adapter_model.safetensors"
+    save_file({key: weight.clone() for key, weight in (load_file(path) | weights).items()}, path)
+    with pytest.raises(ModelError) as caught:
+        use(base, folder)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("key", FOREIGN)
+def test_other_weights_are_refused_by_their_name(key: str, base: Any, adapter: Path) -> None:
+    message = refusal(base, adapter, {key: torch.ones(4)})
+    assert FOREIGN[key] in message
+    assert key in message
+
+
+def test_several_adapters_in_one_file(base: Any, adapter: Path) -> None:
+    weights = load_file(adapter / "adapter_model.safetensors")
+    message = refusal(base, adapter, {named("other")(key): weight for key, weight in weights.items()})
+    assert "it holds several adapters: (without a name), other; save one alone" in message
+
+
+def test_a_weight_that_is_there_twice(base: Any, adapter: Path) -> None:
+    key = f"{Q_PROJ}.lora_A.weight"
+    message = refusal(base, adapter, {f"_orig_mod.{key}": load_file(adapter / "adapter_model.safetensors")[key]})
+    assert f"it holds {key} twice; save it again" in message
+
+
+def test_a_layer_that_the_model_has_under_another_name(base: Any, adapter: Path) -> None:
+    """Such as of a model with eyes, whose language model is a part."""
+    rename(adapter, lambda key: key.replace("model.layers", "model.language_model.layers"))
+    with pytest.raises(ModelError, match=r"weights find no layer, such as model\.language_model\.layers"):
+        use(base, adapter)
