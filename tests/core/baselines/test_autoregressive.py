@@ -281,7 +281,7 @@ def test_keys_that_the_model_spells_its_own_way_count() -> None:
     tokenizer = answering_tokenizer()
     with AutoregressiveBaseline(answering_model(tokenizer), tokenizer, CONFIG) as baseline:
         text = '"shoe_type": "boot",\n"COLOUR": "red",\n"colour": "blue"\n}'
-        values = baseline._values(schema, tokenizer(text)["input_ids"], True)
+        values = baseline._values(schema, {}, tokenizer(text)["input_ids"], True)
     assert {name: value.text for name, value in values.items()} == {
         "Shoe type": "boot",
         "Colour": None,
