@@ -22,7 +22,7 @@ _PHRASES: Mapping[str, str] = {
     "programs": "null, nil, nan, none, undefined, [object Object], n/a n/a, no value",
     "English": "nothing, unknown, unspecified, undisclosed, unavailable, undetermined, undeclared, unstated, na, n/a, "
     "tbd, tbc, tba, t.b.d., t.b.c., t.b.a., missing value, value missing, does not apply, doesn't apply, do not apply, "
-    "don't know, I don't know, I do not know, no answer, not enough information, insufficient information, "
+    "don't know, I don't know, I do not know, unsure, not sure, unclear, missing, restricted access, no answer, not enough information, insufficient information, "
     "insufficient data, information missing, information not available, data not available, no further information, "
     "currently unknown, cannot be determined, can't be determined, could not be determined, unable to determine, "
     "to be determined, to be confirmed, to be announced, to be defined, to be advised, as pictured, as shown, "
@@ -121,7 +121,7 @@ _PHRASES: Mapping[str, str] = {
 }
 
 _BEHIND_NOT = (
-    "applicable|assigned|available|declared|defined|described|detailed|determined|disclosed|documented|entered|found|"
+    "applicable|assigned|available|collected|declared|defined|described|detailed|determined|disclosed|documented|entered|found|"
     "given|identified|indicated|known|listed|mentioned|noted|present|provided|published|recorded|relevant|reported|"
     "shown|specified|stated|visible"
 )
@@ -133,13 +133,15 @@ _SHOWN = (
 _SENTENCES = re.compile(
     rf"(?:(?:(?:it|this) )?(?:(?:is|was|are) )?not (?:(?:\w+ly|yet) )?(?:{_BEHIND_NOT})"
     rf"|none (?:{_BEHIND_NOT})"
-    rf"|(?:there is )?no (?:{_NOUNS})"
+    rf"|(?:there is )?no (?:(?:explicit|specific|clear) )?(?:{_NOUNS})(?: (?:about|for|of|on))?"
+    rf"|(?:{_NOUNS}) (?:(?:is|are) )?(?:missing|unavailable|unknown|not (?:{_BEHIND_NOT}))"
     rf"|no (?:(?:{_NOUNS}) )?(?:(?:is|was) )?(?:{_BEHIND_NOT})"
     r"|(?:(?:is|was) )?(?:unknown|unspecified))"
     rf"(?: (?:in|on|by|from|for|within) (?:(?:the|this|any) )?(?:(?:product|given|provided|item) )?(?:{_WHERE}))?"
     r"(?: (?:yet|here))?"
     r"|(?:(?:the|this) )?(?:product )?(?:text|title|description|listing) (?:does not|doesn't) "
     r"(?:specify|mention|state|say|provide|indicate)(?: (?:it|this|the|a|any))?"
+    rf"|not in (?:(?:the|this) )?(?:(?:product|given|provided|item) )?(?:{_WHERE})"
     rf"|(?:please )?(?:see|refer to|check|view)(?: (?:the|our))?(?: (?:product|item|size))? (?:{_SHOWN})"
 )
 # What a spreadsheet, a database or a template leaves behind.
