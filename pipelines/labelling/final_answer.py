@@ -1,4 +1,8 @@
-"""From what a teacher wrote to the values of its final answer, by attribute: read leniently, problems counted."""
+"""From what a teacher wrote to the values of its final answer, by attribute: read leniently, problems counted.
+
+Thoughts are taken out first. Of several answers the last one counts, unless an earlier one is marked as final or the
+last one as an example. Where that cannot be told there is no answer, so that the teacher is asked again.
+"""
 
 from __future__ import annotations
 
@@ -6,83 +10,321 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Literal, NamedTuple
 
 from hpd_core import Attribute, CategorySchema, Value
 from hpd_core.text.values import parse_value
+from pipelines.labelling.loose_json import Found, Object, find_values, read_value
+from pipelines.labelling.thinking import without_thoughts
 
-_THOUGHTS = re.compile(r"\A.*</think>", re.DOTALL)
-_MAX_CANDIDATES = 100  # places where an object may begin, so that an answer full of braces costs no minutes
+# An end of turn: what a model goes on with behind it is no answer to us.
+_TURN_END = re.compile(r"(?<=\S)\s*(?:<\|(?:im_end|eot_id|endoftext|end|end_of_text)\|>|</s>|<end_of_turn>)")
+_FENCE = re.compile(r"```\w*")
+_DECORATION = re.compile(r"```\w*|<[^<>]*>")
+_WORD = re.compile(r"[^\W\d_]+")
+_MAX_BEFORE = 200  # characters in front of an answer that may say what it is
+_SENTENCE_END = re.compile(r"[.!?\n](?:\s|$)")
+
+_NEGATED = re.compile(r"\b(?:not|wrong|incorrect|instead of|rather than)\b", re.IGNORECASE)
+_FINAL = re.compile(r"\b(?:final|finally|corrected|endgültige?)\b", re.IGNORECASE)
+_ASIDE = re.compile(
+    r"\b(?:example|e\.g|for instance|format|template|schema|draft|guess|first|initial|initially|earlier|attempt"
+    r"|alternatives?|alternatively|placeholder|maybe|perhaps|could be|would be|beispiel|entwurf|exemple|ejemplo)\b",
+    re.IGNORECASE,
+)
+_ANSWER = re.compile(
+    r"\b(?:answer|result|output|solution|begin_of_box|boxed|antwort|ergebnis|réponse|respuesta)\b", re.IGNORECASE
+)
+# Of the keys of an object around answers.
+_FINAL_KEYS = frozenset({"final", "final answer", "answer", "result", "output", "response"})
+_ASIDE_KEYS = frozenset(
+    {"alternative", "alternatives", "candidates", "draft", "example", "examples", "format", "schema", "reasoning"}
+    | {"thinking", "thought", "thoughts", "analysis", "reflection", "explanation", "similar products", "other products"}
+)
+# A teacher that names attribute and value, or says more of a value than what it is.
+_NAME_KEYS = ("attribute", "attribute name", "name", "key", "field", "property")
+_VALUE_KEYS = ("value", "values", "attribute value", "extracted value", "answer")
+_FILLED_IN = re.compile(
+    r"\.{2,}|…|<.*>|\[.*\]|\{.*\}|(?:string|str|text|value|number|boolean|bool|integer|float)(?:\s*(?:[|/]|or)\s*\w+)*"
+    r"|(?:your|the|extracted|insert)\s.*|.*\s(?:here|goes here)",
+    re.IGNORECASE | re.DOTALL,
+)
+_MAX_TEXT = 1_000_000  # characters that are looked through
+_MAX_NESTED = 4  # objects around an answer
 
 
-class _Object(dict[str, Any]):
-    """A JSON object that remembers which keys were written twice; the first of them counts."""
+class FinalAnswer(NamedTuple):
+    """The values of an answer by attribute, as far as it names them, and what was wrong with it, by kind."""
 
-    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
-        super().__init__(reversed(pairs))
-        self.num_doubled = len(pairs) - len(self)
-
-
-# Numbers stay as they were written: 1.50 is not 1.5.
-_DECODER = json.JSONDecoder(object_pairs_hook=_Object, parse_float=str, parse_int=str, parse_constant=str, strict=False)
+    values: dict[str, Value]
+    problems: Counter[str]
 
 
-def read_answer(schema: CategorySchema, text: str) -> tuple[dict[str, Value], Counter[str]] | None:
-    """The values in a teacher's answer, by attribute, and what was wrong with its keys. None: it holds no JSON object.
+# Why there is none: no JSON object; one that is not closed; thoughts that are not; what goes on behind an answer was
+# cut; several, and nothing says which; so long a text that nobody asked for it.
+NoAnswer = Literal["none", "unclosed", "thinking", "cut_behind", "several", "too_long"]
 
-    Fences, thoughts and words around the object are skipped. A key that is equal to one attribute's name but for
-    case and punctuation counts as that attribute.
+
+def read_answer(
+    schema: CategorySchema, text: str, fields: Mapping[str, str], *, is_cut: bool = False
+) -> FinalAnswer | NoAnswer:
+    """What a teacher's text finally answers about the product with `fields`; `is_cut`: the text was cut at its limit.
+
+    A key that is equal to one attribute's name but for case and punctuation counts as that attribute.
     """
-    answer = _find_object(schema, text)
-    if answer is None:
-        return None
+    names = _Names(schema)
+    found = _find_answer(names, text, is_cut)
+    if isinstance(found, str):
+        return found
+    answer, problems = found
     values: dict[str, Value] = {}
-    problems = Counter({"doubled_key": answer.num_doubled})
-    attributes = {attribute.name: attribute for attribute in schema.attributes}
-    spelled = _unique_spellings(attributes)
+    problems["doubled_key"] += answer.num_doubled
     # Keys that are right to the letter come first: a misspelled one never takes their place.
-    for key in sorted(answer, key=lambda key: key not in attributes):
-        name = key if key in attributes else spelled.get(_spelling(key))
+    for key in sorted(answer, key=lambda key: key not in names.attributes):
+        name = names.of(key)
         if name is None or name in values:
             problems["unknown_key"] += 1
             continue
         problems["misspelled_key"] += name != key
-        values[name] = parse_value(attributes[name], json.dumps(answer[key]), closed=True)
-    problems["missing_key"] = len(attributes) - len(values)
-    return values, +problems
+        attribute = names.attributes[name]
+        value = _bare(attribute, answer[key])
+        problems["wrapped_value"] += value is not answer[key]
+        values[name] = parse_value(attribute, json.dumps(value, default=lambda _: {}), closed=True, fields=fields)
+    problems["missing_key"] = len(names.attributes) - len(values)
+    return FinalAnswer(values, +problems)
 
 
-def _find_object(schema: CategorySchema, text: str) -> _Object | None:
-    """The object in `text` that has the most of the schema's keys; the first of several."""
-    text = _THOUGHTS.sub("", text)
-    names = {_spelling(attribute.name) for attribute in schema.attributes}
-    best: tuple[int, _Object] | None = None
-    start = text.find("{")
-    for _ in range(_MAX_CANDIDATES):
-        if start < 0:
-            break
-        end = start + 1
-        try:
-            candidate, end = _DECODER.raw_decode(text, start)
-        except (ValueError, RecursionError):
-            pass
+class _Names:
+    """The attributes of a schema, by their name and by how it may be spelled."""
+
+    def __init__(self, schema: CategorySchema) -> None:
+        self.attributes = {attribute.name: attribute for attribute in schema.attributes}
+        counts = Counter(_spelling(name) for name in self.attributes)
+        self._spelled = {_spelling(name): name for name in self.attributes if counts[_spelling(name)] == 1}
+        self.words = {word for spelling in counts for word in spelling.split()}
+        self.spellings = frozenset(counts)
+
+    def of(self, key: str) -> str | None:
+        """The attribute that a key means."""
+        return key if key in self.attributes else self._spelled.get(_spelling(key))
+
+    def count(self, answer: Mapping[str, Any]) -> int:
+        """How many keys are an attribute's."""
+        return sum(_spelling(key) in self.spellings for key in answer)
+
+
+class _Mark(IntEnum):
+    """What the words in front of an answer say of it."""
+
+    ASIDE = 0
+    NONE = 1
+    ANSWER = 2
+    FINAL = 3
+
+
+@dataclass(slots=True)
+class _Candidate:
+    """An answer in the text, or several in one value, of which none can be told to be the one."""
+
+    answer: Object | None
+    mark: _Mark
+    words_before: list[str]
+    rest: str
+
+
+def _find_answer(names: _Names, text: str, is_cut: bool) -> tuple[Object, Counter[str]] | NoAnswer:
+    if len(text) > _MAX_TEXT:
+        return "too_long"
+    text = text.strip()
+    if text.startswith('"') and isinstance(inner := read_value(text), str):
+        text = inner.strip()  # encoded twice
+    found = list(find_values(text))
+    if not (len(found) == 1 and found[0].value is not None and (found[0].start, found[0].end) == (0, len(text))):
+        text, is_thinking = without_thoughts(text)
+        if is_thinking:
+            return "thinking"
+        text = _TURN_END.split(text, maxsplit=1)[0]
+        found = list(find_values(text))
+    if found and found[-1].value is None:
+        return "unclosed"
+    if candidates := _candidates(names, text, found):
+        return _choose(names, candidates, is_cut)
+    objects = [each.value for each in found if isinstance(each.value, Object)]
+    templates = [answer for each in objects for answer in _answers(names, each)]
+    return (objects[-1], Counter()) if objects and not templates else "none"
+
+
+def _candidates(names: _Names, text: str, found: list[Found]) -> list[_Candidate]:
+    candidates = []
+    position = 0
+    for each in found:
+        answers = [answer for answer in _answers(names, each.value) if not _is_template(names, answer)]
+        if answers:
+            before = text[position : each.start]
+            candidates.append(_Candidate(_merged(names, answers), _mark(before), _words(before), text[each.end :]))
+            position = each.end
+    return candidates
+
+
+def _choose(names: _Names, candidates: list[_Candidate], is_cut: bool) -> tuple[Object, Counter[str]] | NoAnswer:
+    *earlier, last = candidates
+    marked = [candidate for candidate in earlier if candidate.mark > max(last.mark, _Mark.NONE)]
+    if marked and (last.mark is _Mark.ASIDE or marked[-1].mark is _Mark.FINAL):
+        last = marked[-1]
+        earlier = earlier[: earlier.index(last)]
+    if last.answer is None:
+        return "several"
+    if is_cut and last.mark < _Mark.ANSWER and _words(last.rest):
+        return "cut_behind"
+    answer, follower = last.answer, last
+    problems: Counter[str] = Counter()
+    for candidate in reversed(earlier):
+        if candidate.mark < last.mark:
+            continue
+        relation = _relation(names, candidate.answer, answer)
+        # One object for each attribute has nothing between them but perhaps the attribute's name.
+        is_beside = set(follower.words_before) <= names.words
+        if candidate.answer is not None and (relation == "agrees" or (relation == "apart" and is_beside)):
+            answer, follower = _union(names, candidate.answer, answer), candidate
+        elif candidate.mark > last.mark or relation in ("apart", "larger") or (relation == "equal" and is_beside):
+            return "several"
         else:
-            known = _count_known(candidate, names)
-            while not known and len(candidate) == 1 and isinstance(inner := next(iter(candidate.values())), _Object):
-                candidate, known = inner, _count_known(inner, names)  # {"product": {...}}
-            if best is None or known > best[0]:
-                best = known, candidate
-        start = text.find("{", end)
-    return best[1] if best is not None else None
+            problems["earlier_answer"] += 1
+    return answer, problems
 
 
-def _count_known(candidate: _Object, names: set[str]) -> int:
-    return sum(_spelling(key) in names for key in candidate)
+def _relation(
+    names: _Names, earlier: Object | None, later: Object
+) -> Literal["agrees", "apart", "larger", "equal", "smaller"]:
+    """How an earlier answer stands to a later one; where the two differ, by how many attributes it has."""
+    if earlier is None:
+        return "equal"
+    before, after = (
+        {name: _bare(names.attributes[name], value) for key, value in answer.items() if (name := names.of(key))}
+        for answer in (earlier, later)
+    )
+    shared = before.keys() & after.keys()
+    if not shared:
+        return "apart"
+    if all(before[name] == after[name] for name in shared):
+        return "agrees"
+    return "equal" if len(before) == len(after) else "larger" if len(before) > len(after) else "smaller"
 
 
-def _unique_spellings(attributes: Mapping[str, Attribute]) -> dict[str, str]:
-    counts = Counter(_spelling(name) for name in attributes)
-    return {_spelling(name): name for name in attributes if counts[_spelling(name)] == 1}
+def _union(names: _Names, earlier: Object, later: Object) -> Object:
+    has = {names.of(key) or key for key in later}
+    added = [(key, value) for key, value in earlier.items() if (names.of(key) or key) not in has]
+    union = Object([*later.items(), *added])
+    union.num_doubled = earlier.num_doubled + later.num_doubled
+    return union
+
+
+def _merged(names: _Names, answers: list[Object]) -> Object | None:
+    """The answers within one value as one; None if they contradict each other: they are of several products."""
+    merged = answers[-1]
+    for answer in reversed(answers[:-1]):
+        if _relation(names, answer, merged) not in ("agrees", "apart"):
+            return None
+        merged = _union(names, answer, merged)
+    return merged
+
+
+def _answers(names: _Names, value: Any, nested: int = 0) -> list[Object]:
+    """The objects in `value` whose keys are attributes, without those that are said to be something else."""
+    if isinstance(value, str) and value.lstrip().startswith(("{", "[")):
+        value = read_value(value)
+    if nested > _MAX_NESTED or not isinstance(value, Object | list):
+        return []
+    if pairs := _pairs(names, value if isinstance(value, list) else [value]):
+        return [pairs]
+    if isinstance(value, list):
+        return [answer for item in value for answer in _answers(names, item, nested + 1)]
+    inner = {
+        _spelling(key): answers
+        for key, item in value.items()
+        if _spelling(key) not in _ASIDE_KEYS and (answers := _answers(names, item, nested + 1))
+    }
+    final = [answer for key, answers in inner.items() if key in _FINAL_KEYS for answer in answers]
+    nearest = final or [answer for answers in inner.values() for answer in answers]
+    num_known = names.count(value)
+    if num_known and num_known >= max((names.count(answer) for answer in nearest), default=0):
+        return [value]
+    return nearest
+
+
+def _pairs(names: _Names, items: list[Any]) -> Object | None:
+    """[{"attribute": "Brand", "value": "Acme"}, ...] and [["Brand", "Acme"], ...] as an object; None: it is neither."""
+    pairs: list[tuple[str, Any]] = []
+    for item in items:
+        if isinstance(item, list) and len(item) == 2 and isinstance(item[0], str):
+            pairs.append((item[0], item[1]))
+            continue
+        keys = {_spelling(key): key for key in item} if isinstance(item, Object) else {}
+        name = next((item[keys[key]] for key in _NAME_KEYS if key in keys), None)
+        if not isinstance(name, str) or not any(key in keys for key in _VALUE_KEYS):
+            return None
+        pairs.append((name, item))
+    return Object(pairs) if any(names.of(name) for name, _ in pairs) else None
+
+
+def _bare(attribute: Attribute, value: Any) -> Any:
+    """The value itself of {"value": ..., "evidence": ...}, and of a list of one where the attribute is no list."""
+    if isinstance(value, list):
+        bare = [_bare(attribute, item) for item in value]
+        if len(bare) == 1 and not attribute.multiple:
+            return bare[0]
+        return bare if bare != value else value
+    if not isinstance(value, Object):
+        return value
+    keys = {_spelling(key): key for key in value}
+    held = [value[keys[key]] for key in _VALUE_KEYS if key in keys]
+    if len(held) != 1:
+        return value
+    unit = value[keys["unit"]] if "unit" in keys else None
+    is_measured = attribute.type == "string" or attribute.unit is not None
+    if isinstance(held[0], str) and isinstance(unit, str) and is_measured and not held[0].endswith(unit):
+        return f"{held[0]} {unit}"  # a number in another unit than the attribute's is none for it
+    return _bare(attribute, held[0])
+
+
+def _is_template(names: _Names, answer: Object) -> bool:
+    """Whether it only shows the form: {"Brand": "...", "Colour": "<colour>"}, or is a schema."""
+    shown = [
+        (key, item)
+        for key, value in answer.items()
+        if names.of(key)
+        for item in (value if isinstance(value, list) else [value])
+        if item is not None
+    ]
+    return bool(shown) and all(_is_filled_in(key, item) for key, item in shown)
+
+
+def _is_filled_in(key: str, item: Any) -> bool:
+    if isinstance(item, Object):
+        return "type" in item and not any(_spelling(inner) in _VALUE_KEYS for inner in item)
+    return isinstance(item, str) and (
+        bool(_FILLED_IN.fullmatch(item.strip())) or (_spelling(item) == _spelling(key) != "")
+    )
+
+
+def _mark(before: str) -> _Mark:
+    """What the last sentence in front of an answer says of it."""
+    sentence = _SENTENCE_END.split(_FENCE.sub("", before[-_MAX_BEFORE:]).strip())[-1]
+    for pattern, mark in (
+        (_NEGATED, _Mark.ASIDE),
+        (_FINAL, _Mark.FINAL),
+        (_ASIDE, _Mark.ASIDE),
+        (_ANSWER, _Mark.ANSWER),
+    ):
+        if pattern.search(sentence):
+            return mark
+    return _Mark.NONE
+
+
+def _words(text: str) -> list[str]:
+    return _WORD.findall(_DECORATION.sub(" ", text).casefold())
 
 
 def _spelling(key: str) -> str:

@@ -1,0 +1,71 @@
+"""Where an attribute is a list and a teacher wrote one text, "S, M, L": its values, if that can be told.
+
+A text is taken apart only where every part is an enum's member or stands in the product text by itself, so that
+"Black & Decker", "1,5" and "Apple, Inc." stay whole. Another text with separators is a problem and no label.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from hpd_core import Attribute, CategorySchema, Value
+from hpd_core.text.values import parse_value
+from pipelines.quality.scoring import fold, words_pattern
+
+# A comma between digits belongs to a number, and so does a slash.
+_SEPARATOR = re.compile(r"\s*(?:[;|•\n]|,(?!\d)|(?<!\d),|\s/\s)\s*")
+_MEMBER_SEPARATOR = re.compile(rf"{_SEPARATOR.pattern}|/")
+# What joins the last two parts, or says that there are more: the parts are not all of it, or not parts.
+_JOINED = re.compile(r"&|\+|\b(?:and|or|more|etc|und|oder|mehr|usw|et|ou|plus|y|o|e|och|og|en|i)\b", re.IGNORECASE)
+_NAME_ENDS = frozenset({"inc", "ltd", "llc", "co", "corp", "gmbh", "ag", "plc", "sa", "jr", "sr"})
+
+
+def split_lists(
+    schema: CategorySchema, values: Mapping[str, Value], fields: Mapping[str, str]
+) -> tuple[dict[str, Value], Counter[str]]:
+    """The values of a product's answer with texts for lists taken apart; those that cannot be are left out, counted."""
+    split, problems = dict(values), Counter[str]()
+    for attribute in schema.attributes:
+        value = values.get(attribute.name)
+        if value is None or not attribute.multiple or value.status not in ("value", "invalid"):
+            continue
+        text, is_listed = _only_text(value)
+        parts = _parts(attribute, text)
+        if len(parts) < 2:
+            continue
+        several = parse_value(attribute, json.dumps(parts), closed=True, fields=fields)
+        if several.status == "value" and (attribute.type == "enum" or _are_apart(parts, fields)):
+            split[attribute.name] = several
+        elif value.status == "value" and not is_listed and attribute.type == "string":
+            del split[attribute.name]
+            problems["list_as_text"] += 1
+    return split, problems
+
+
+def _only_text(value: Value) -> tuple[str, bool]:
+    """The one text of an answer, and whether it stands in a list; "" if it is anything else."""
+    try:
+        answer: Any = json.JSONDecoder(strict=False).raw_decode(value.raw.strip())[0]
+    except (ValueError, RecursionError):
+        return "", False
+    is_listed = isinstance(answer, list)
+    if is_listed and len(answer) == 1:
+        answer = answer[0]
+    return (answer if isinstance(answer, str) else ""), is_listed
+
+
+def _parts(attribute: Attribute, text: str) -> list[str]:
+    if text in (attribute.values or ()):
+        return [text]
+    separator = _MEMBER_SEPARATOR if attribute.type == "enum" else _SEPARATOR
+    parts = [part for part in separator.split(text.strip()) if part]
+    return [text] if any(fold(part.replace(".", "")) in _NAME_ENDS for part in parts) else parts
+
+
+def _are_apart(parts: list[str], fields: Mapping[str, str]) -> bool:
+    text = fold("\n".join(fields.values()))
+    return all(not _JOINED.search(part) and words_pattern([fold(part)]).search(text) for part in parts)
