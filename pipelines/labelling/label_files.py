@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from hpd_core import CategorySchema, Record
-from hpd_core.types import is_encodable
 from pipelines.catalog.rows import RowRefusal
 from pipelines.errors import UsageError
+from pipelines.labelling.completions import well_formed
 from pipelines.labelling.teachers import Verdict
 from pipelines.store.folders import Folder
 
@@ -169,10 +169,7 @@ class LabelFiles:
         self._append(self._rejections, {**line, "provenance": _source(key)})
 
     def _append(self, file: Any, line: Mapping[str, Any]) -> None:
-        text = json.dumps(line, ensure_ascii=False)
-        if not is_encodable(text):
-            text = json.dumps(line)
-        file.write(text.encode() + b"\n")
+        file.write(well_formed(json.dumps(line, ensure_ascii=False)).encode() + b"\n")
         file.flush()
         self.totals.add(line, self._schemas)
 

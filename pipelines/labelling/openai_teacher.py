@@ -1,7 +1,9 @@
 """A teacher behind an OpenAI-compatible endpoint, asked by the `openai` package, whose retries and waits are used.
 
 A failure is one of three: it ends the run (no such model, no money), it says nothing about the product (a timeout:
-asked again by a rerun), or it is about the product (the text is too long, the answer is useless).
+asked again by a rerun), or it is about the product (the text is too long, the answer is useless). An error inside an
+answer with status 200 is given the status that it means before the package sees it, so that it is paced and tried again
+as any other.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import openai
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
@@ -19,9 +21,12 @@ from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 from hpd_core import CategorySchema, Record
 from pipelines.config.labelling import OpenAITeacherConfig
 from pipelines.errors import RunError, UsageError
-from pipelines.labelling.final_answer import read_answer
+from pipelines.labelling.completions import Completion, read_completion, read_error, well_formed
+from pipelines.labelling.endpoint_errors import DECLINED, EndpointError
+from pipelines.labelling.final_answer import NoAnswer, read_answer
+from pipelines.labelling.listed_values import split_lists
 from pipelines.labelling.pacing import Budget, BudgetReached, Pace
-from pipelines.labelling.teacher_answers import judge
+from pipelines.labelling.teacher_answers import Labels, judge
 from pipelines.labelling.teacher_prompts import Message, asked_again, product_messages, prompt_hash, response_format
 from pipelines.labelling.teachers import Usage, Verdict
 
@@ -29,6 +34,7 @@ _MAX_SHOWN_MESSAGE = 300
 # The package waits up to 8 seconds between two tries, and up to 120 if the endpoint names a time.
 _BACKOFF_SECONDS, _RETRY_AFTER_SECONDS = 10, 130
 _MESSAGE_TOKENS = 16  # what a chat template adds to a message, with room to spare
+_READ, _SENT = "hpd_read", "hpd_sent"  # of a response: what its body was read as, and the status that was sent
 
 # The deadline of the request that this task has under way.
 _deadline: ContextVar[asyncio.Timeout | None] = ContextVar("_deadline", default=None)
@@ -40,6 +46,13 @@ class _Failure(Exception):  # noqa: N818 - becomes a verdict, never a message of
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
         self.reason = reason
+
+
+class _Useless(NamedTuple):
+    """Reason and message, the message for people and for the teacher."""
+
+    reason: str
+    message: str
 
 
 class _Ended(BaseException):
@@ -138,33 +151,49 @@ class OpenAITeacher:
                 return Verdict(None, tally.usage, attempts, reason, str(end), raw, problems)
             except _Failure as failure:
                 # What was read before stays with the product: it may say why.
-                is_answered = attempts > 0
+                is_answered = attempts > 0 or failure.reason == "declined"
                 return Verdict(
                     None, tally.usage, attempt, failure.reason, str(failure), raw, problems, is_answered=is_answered
                 )
             attempts = attempt
-            raw, declined, is_cut = _content(completion)
-            if declined:
+            raw = well_formed(completion.text if completion.text.strip() else completion.reasoning)
+            if completion.declined:
+                declined = well_formed(completion.declined)
                 return Verdict(None, tally.usage, attempts, "declined", "the teacher declined to answer", declined)
-            answer = read_answer(schema, raw)
-            if answer is not None:
-                values, problems = answer
-                labels = judge(schema, values, record.fields, require_evidence=self._require_evidence)
-                problems = problems + labels.problems
-                if labels.values:
-                    return Verdict(labels, tally.usage, attempts, problems=problems)
-            reason, message = _useless(raw, is_cut, found=answer is not None, limit=self._config.max_output_tokens)
-            messages = asked_again(question, raw, message)
+            labels, problems, useless = self._read(schema, record, completion)
+            if useless is None:
+                return Verdict(labels, tally.usage, attempts, problems=problems)
+            reason, message = useless
+            messages = asked_again(question, well_formed(completion.text), message)
         return Verdict(None, tally.usage, attempts, reason, message, raw, problems)
 
-    async def _ask(self, messages: list[Message], schema: CategorySchema, tally: _Tally) -> Any:
-        """The completion, whatever it looks like; counted."""
+    def _read(
+        self, schema: CategorySchema, record: Record, completion: Completion
+    ) -> tuple[Labels | None, Counter[str], _Useless | None]:
+        """Labels, what was wrong with the answer, and why it is of no use, if it is of none."""
+        limit = self._config.max_output_tokens
+        try:
+            answer = read_answer(schema, completion.text, record.fields, is_cut=completion.is_cut)
+            if isinstance(answer, str):
+                return None, Counter(), _no_answer(answer, completion, limit)
+            values, list_problems = split_lists(schema, answer.values, record.fields)
+            labels = judge(schema, values, record.fields, require_evidence=self._require_evidence)
+        except Exception as error:
+            # Whatever one answer can do, it is one product's trouble and not the run's.
+            return None, Counter(), _Useless("not_json", f"it cannot be read ({type(error).__name__})")
+        problems = answer.problems + list_problems + labels.problems
+        if labels.values:
+            return labels, problems, None
+        return None, problems, _Useless("no_labels", "its JSON object has no usable value for any attribute")
+
+    async def _ask(self, messages: list[Message], schema: CategorySchema, tally: _Tally) -> Completion:
+        """The completion; counted."""
         config = self._config
         most_input = sum(len(message["content"].encode()) + _MESSAGE_TOKENS for message in messages)
         async with self._budget.reserve(config.cost(most_input, config.max_output_tokens) or 0.0):
             completion = await self._send(messages, schema)
             self._has_answered = True
-            cost = tally.add(completion)
+            cost = tally.add(completion.usage)
             if cost is None and config.max_cost_usd is not None:
                 raise self._end_with(
                     RunError(
@@ -175,7 +204,7 @@ class OpenAITeacher:
             self._budget.spend(cost or 0.0)
         return completion
 
-    async def _send(self, messages: list[Message], schema: CategorySchema) -> Any:
+    async def _send(self, messages: list[Message], schema: CategorySchema) -> Completion:
         config, mode = self._config, self._mode
         request: dict[str, Any] = {"model": config.model, "messages": messages}
         request[config.token_limit_key] = config.max_output_tokens
@@ -187,7 +216,11 @@ class OpenAITeacher:
             async with asyncio.timeout(None) as deadline:
                 token = _deadline.set(deadline)
                 try:
-                    return await self._client.chat.completions.create(**request, extra_body=config.request)
+                    raw = await self._client.chat.completions.with_raw_response.create(
+                        **request, extra_body=config.request
+                    )
+                    completion: Completion = raw.http_response.extensions[_READ]
+                    return completion
                 finally:
                     _deadline.reset(token)
         except _Ended:
@@ -198,15 +231,15 @@ class OpenAITeacher:
         except openai.APIConnectionError as error:
             raise _Failure("unreachable", self._shorten(str(error.__cause__ or error))) from error
         except openai.APIStatusError as error:
-            if config.json_mode == "auto" and mode != "off" and "response_format" in str(error):
+            if config.json_mode == "auto" and mode != "off" and "response_format" in error.response.text:
                 self._mode = "off"
                 return await self._send(messages, schema)
             raise self._failure(error) from error
-        except ValueError as error:
-            raise _Failure("server_error", f"the endpoint's answer is not JSON: {error}") from error
 
     def _failure(self, error: openai.APIStatusError) -> Exception:
-        status, message = error.status_code, self._shorten(str(error))
+        status, message = error.status_code, self._told(error)
+        if (told := error.response.extensions.get(_READ)) is not None and told.status == DECLINED:
+            return _Failure("declined", message)
         if status in (401, 402, 404) or (status == 403 and not self._has_answered):
             return self._end_with(self._ending(error))
         if status == 429:
@@ -229,12 +262,19 @@ class OpenAITeacher:
             401: f"check the key in {name}" if name else "name the variable with the key in teacher.api_key_env",
             404: f"check teacher.base_url and teacher.model ({config.model!r})",
         }.get(status, "check the account")
-        message = f"{config.base_url} answers {status}: {self._shorten(str(error))}; {advice}"
+        message = f"{config.base_url} answers {self._told(error)}; {advice}"
         return RunError(message) if self._has_answered else UsageError(message)
+
+    def _told(self, error: openai.APIStatusError) -> str:
+        sent = error.response.extensions.get(_SENT, error.status_code)
+        told: EndpointError | None = error.response.extensions.get(_READ)
+        if told is None:
+            return f"HTTP {sent}"
+        return self._shorten(f"HTTP {sent}, but {told.message}" if sent < 400 else f"HTTP {sent}: {told.message}")
 
     def _shorten(self, message: str) -> str:
         # Some endpoints repeat the key they were sent.
-        text = " ".join(message.replace(self._key, "***").split())
+        text = " ".join(well_formed(message).replace(self._key, "***").split())
         return text if len(text) <= _MAX_SHOWN_MESSAGE else text[:_MAX_SHOWN_MESSAGE] + "..."
 
     async def _before_request(self, _: Any) -> None:
@@ -247,8 +287,20 @@ class OpenAITeacher:
         _set_deadline(self._config.timeout_seconds + _BACKOFF_SECONDS)
 
     async def _after_headers(self, response: Any) -> None:
+        """Reads the body, and gives an answer that is an error the status and the wait that it means."""
+        status = response.status_code
+        if status < 400 and (response.request.method != "POST" or response.has_redirect_location):
+            return
+        body = await response.aread()
+        read = read_completion(body) if status < 400 else read_error(body)
+        response.extensions |= {_READ: read, _SENT: status}
+        if isinstance(read, EndpointError):
+            if status < 400:
+                response.status_code = read.status
+            if read.retry_after is not None and "retry-after" not in response.headers:
+                response.headers["retry-after"] = f"{read.retry_after:g}"
         if response.status_code >= 400:
-            self.faults[str(response.status_code)] += 1
+            self.faults[str(status) if status >= 400 else f"{response.status_code} inside of a {status}"] += 1
             _set_deadline(self._config.timeout_seconds + _RETRY_AFTER_SECONDS)
 
 
@@ -259,12 +311,11 @@ class _Tally:
         self._config = config
         self.usage = Usage()
 
-    def add(self, completion: Any) -> float | None:
-        """Counts one answer; its cost, or None if it cannot be known."""
-        usage = getattr(completion, "usage", None)
-        read, written = getattr(usage, "prompt_tokens", None), getattr(usage, "completion_tokens", None)
-        if not isinstance(read, int) or not isinstance(written, int):
+    def add(self, usage: tuple[int, int] | None) -> float | None:
+        """Counts the tokens of one answer; its cost, or None if it cannot be known."""
+        if usage is None:
             return None
+        read, written = usage
         cost, before = self._config.cost(read, written), self.usage
         self.usage = Usage(
             (before.input_tokens or 0) + read,
@@ -285,29 +336,28 @@ def _api_key(config: OpenAITeacherConfig) -> str:
     key = os.environ.get(config.api_key_env, "").strip()
     if not key:
         raise UsageError(f"teacher.api_key_env: the environment variable {config.api_key_env} is not set")
+    if not key.isascii() or not key.isprintable():
+        raise UsageError(f"teacher.api_key_env: {config.api_key_env} holds characters that no key has")
     return key
 
 
-def _content(completion: Any) -> tuple[str, str, bool]:
-    """Text, refusal and whether the text was cut. Endpoints send all kinds of things: nothing is taken for granted."""
-    if isinstance(completion, str):
-        return completion, "", False
-    choices = getattr(completion, "choices", None)
-    choice = choices[0] if isinstance(choices, list) and choices else None
-    message, finish = getattr(choice, "message", None), getattr(choice, "finish_reason", None)
-    content, refusal = getattr(message, "content", None), getattr(message, "refusal", None)
-    if finish == "content_filter" and not refusal:
-        refusal = content if isinstance(content, str) and content else "content filter"
-    text = content if isinstance(content, str) else ""
-    return text, refusal if isinstance(refusal, str) else "", finish == "length"
-
-
-def _useless(raw: str, is_cut: bool, *, found: bool, limit: int) -> tuple[str, str]:
-    """Reason and message, the message for people and for the teacher."""
-    if not raw.strip():
-        return "no_completion", "it is empty"
-    if found:
-        return "no_labels", "its JSON object has no usable value for any attribute"
-    if is_cut:
-        return "cut_off", f"it was cut at {limit} tokens and holds no complete JSON object"
-    return "not_json", "it holds no complete JSON object"
+def _no_answer(why: NoAnswer, completion: Completion, limit: int) -> _Useless:
+    """Why a text without an answer is of no use."""
+    cut = f"teacher.max_output_tokens: {limit}"
+    tool = f"it calls the tool {completion.tools[0]!r} without the attributes" if completion.tools else ""
+    if not completion.text.strip() or why == "thinking":
+        if completion.is_cut:
+            return _Useless("cut_off", f"its thoughts took all of {cut}, and it did not come to its answer")
+        if why == "thinking":
+            return _Useless("not_json", "its thoughts have no end, and no answer behind them")
+        thought = "it has thoughts, but no answer" if completion.reasoning.strip() else ""
+        return _Useless("no_completion", tool or thought or "it is empty")
+    if why == "too_long":
+        return _Useless("not_json", f"it has {len(completion.text):,} characters, too many for an answer")
+    if why == "several":
+        return _Useless("several_answers", "it holds JSON objects that differ, and does not say which one is final")
+    if why == "cut_behind":
+        return _Useless("cut_off", f"it was cut at {cut} behind its JSON object, which may not be its last word")
+    if completion.is_cut:
+        return _Useless("cut_off", f"it was cut at {cut} and holds no complete JSON object")
+    return _Useless("not_json", tool or "it holds no complete JSON object")

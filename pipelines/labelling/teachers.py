@@ -11,6 +11,7 @@ from typing import Any, Protocol, Self
 from hpd_core import AutoregressiveBaseline, CategorySchema, EngineError, HPDError, Record, RecordResult
 from pipelines.config.labelling import SelfTeacherConfig
 from pipelines.errors import RunError, UsageError
+from pipelines.labelling.listed_values import split_lists
 from pipelines.labelling.teacher_answers import Labels, judge
 
 # The teacher could not be had: nothing is said about the product, a rerun asks again by itself.
@@ -18,7 +19,7 @@ UNANSWERED = frozenset({"timeout", "unreachable", "rate_limited", "server_error"
 # Of these, the ones that end the run: the second question about a product could not be asked any more.
 ENDING = frozenset({"no_budget", "teacher_ended"})
 # The teacher did answer, and the answer is of no use (`--retry-rejected` asks again).
-USELESS = frozenset({"not_json", "cut_off", "no_labels", "no_completion", "declined", "refused"})
+USELESS = frozenset({"not_json", "cut_off", "several_answers", "no_labels", "no_completion", "declined", "refused"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,7 @@ class SelfTeacher:
         return {
             "teacher": self._config.model,
             "kind": self._config.kind,
-            "prompt_hash": self._config.engine.autoregressive().prompt.hash,
+            "prompt_hash": self._model.prompt_hash,
             "schema_hash": self._schemas[category].hash,
         }
 
@@ -116,9 +117,11 @@ class SelfTeacher:
             reason = result.error_code.value if result.error_code is not None else "engine"
             return Verdict(None, Usage(), reason=reason, message=result.error)
         schema = self._schemas[record.category]
-        labels = judge(schema, result.values, record.fields, require_evidence=self._require_evidence)
+        values, list_problems = split_lists(schema, result.values, record.fields)
+        labels = judge(schema, values, record.fields, require_evidence=self._require_evidence)
+        problems = list_problems + labels.problems
         usage = Usage(output_tokens=sum(value.num_tokens for value in result.values.values()))
         if labels.values:
-            return Verdict(labels, usage, problems=labels.problems)
+            return Verdict(labels, usage, problems=problems)
         raw = "\n".join(f"{name}: {value.raw}" for name, value in result.values.items())
-        return Verdict(None, usage, 1, "no_labels", "no attribute has a usable answer", raw, labels.problems)
+        return Verdict(None, usage, 1, "no_labels", "no attribute has a usable answer", raw, problems)

@@ -47,7 +47,7 @@ def test_a_key_that_runs_out_loses_no_answer_under_way(labelling: Labelling, hea
     with TroubleMaker(behave) as server:
         result = labelling.ask(server.url, "--json", teacher={"max_concurrency": 3, "instruction": INSTRUCTION})
         assert result.exit_code == 1, result.output
-        assert "answers 401" in result.stderr
+        assert "answers HTTP 401: " in result.stderr
         assert (len(labelling.labelled()), len(server.requests)) == (3, 4)
     with TroubleMaker(right_answer) as server:
         teacher = {"max_concurrency": 3, "instruction": INSTRUCTION}

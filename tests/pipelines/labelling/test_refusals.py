@@ -39,7 +39,7 @@ def test_a_wrong_key_stops_at_once(labelling: Labelling, monkeypatch: pytest.Mon
     with TroubleMaker(behave, models_status=models_status) as server:
         result = labelling.ask(server.url, teacher={"api_key_env": "TEACHER_KEY", "max_concurrency": 1})
     assert result.exit_code == 2
-    assert "answers 401" in result.stderr
+    assert "answers HTTP 401: " in result.stderr
     assert "check the key in TEACHER_KEY" in result.stderr
     assert "sk-secret" not in result.output
     assert len(server.requests) == (models_status == 200)

@@ -53,4 +53,4 @@ def test_json_mode_is_given_up_where_the_endpoint_refuses_it(labelling: Labellin
         settings = {"max_concurrency": 1, "json_mode": "json_object"}
         insisting = labelling.ask(server.url, teacher=settings, output=str(labelling.output.with_name("b.jsonl")))
     assert insisting.exit_code == 2
-    assert "the teacher refuses every question: Error code: 400" in insisting.stderr
+    assert "the teacher refuses every question: HTTP 400: response_format is not supported" in insisting.stderr

@@ -1,0 +1,256 @@
+"""Endpoints that answer in their own way, behind the real client: no answer is lost, no error becomes a verdict."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from tests.pipelines.labelling.labellings import PRICES, Labelling, totals
+from tests.pipelines.labelling.served_teacher import Reply, TroubleMaker, completion, right_answer
+
+RIGHT = '{"Brand": "Velor", "Colour": "red", "Sizes": null}'
+WRONG = '{"Brand": "Osprey", "Colour": "green", "Sizes": null}'
+ONE_TRY = {"max_concurrency": 1, "max_retries": 0, "answer_attempts": 1}
+
+
+def message(content: Any, finish: str = "stop", **more: Any) -> Reply:
+    body = completion("", finish)
+    body["choices"][0]["message"] |= {"content": content, **more}
+    return Reply(body)
+
+
+def as_stream(*parts: str) -> bytes:
+    chunks = [{"choices": [{"index": 0, "delta": {"content": part}, "finish_reason": None}]} for part in parts]
+    return "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks).encode() + b"data: [DONE]\n\n"
+
+
+# By the number of the product, all of them shoes: p0, p2, p4, ...
+ANSWERS: dict[str, Reply] = {
+    "draft": Reply(f"Draft: {WRONG}\nWait.\nFinal answer:\n```json\n{RIGHT}\n```"),
+    "thinking tag": Reply(f"<thinking>{WRONG}?</thinking>\n{RIGHT}"),
+    "mistral": Reply(f"[THINK]{WRONG}[/THINK]{RIGHT}"),
+    "harmony": Reply(
+        f"<|channel|>analysis<|message|>{WRONG}<|end|><|start|>assistant<|channel|>final<|message|>{RIGHT}"
+    ),
+    "parts": message(
+        [{"type": "thinking", "thinking": [{"type": "text", "text": WRONG}]}, {"type": "text", "text": RIGHT}]
+    ),
+    "tool call": message(None, "tool_calls", tool_calls=[{"id": "1", "function": {"name": "f", "arguments": RIGHT}}]),
+    "stream": Reply(as_stream(RIGHT[:20], RIGHT[20:]), headers={"Content-Type": "text/event-stream"}),
+    "wrapped": Reply('{"Brand": {"value": "Velor", "evidence": "title"}, "Colour": ["red"], "Sizes": null}'),
+    "usage of null": Reply({**completion(RIGHT), "usage": None}),
+    "usage of rubbish": Reply({**completion(RIGHT), "usage": {"prompt_tokens": -5, "completion_tokens": "many"}}),
+}
+
+
+def shoes(labelling: Labelling, count: int) -> None:
+    rows = [
+        {"id": f"p{number}", "category": "Shoes", "title": f"Velor item {number}. red", "bullets": ["light"]}
+        for number in range(count)
+    ]
+    labelling.workplace.write_jsonl("a.jsonl", rows)
+
+
+def number_of(request: dict[str, Any]) -> int:
+    return int(request["messages"][0]["content"].split("item ")[1].split(".")[0])
+
+
+def test_answers_in_any_form_are_labels(labelling: Labelling) -> None:
+    shoes(labelling, len(ANSWERS))
+    replies = list(ANSWERS.values())
+    with TroubleMaker(lambda request, _: replies[number_of(request)]) as server:
+        result = labelling.ask(server.url, "--json", teacher=ONE_TRY)
+    assert result.exit_code == 0, result.output + str(labelling.rejected())
+    assert len(server.requests) == len(ANSWERS)
+    for line in labelling.labelled():
+        values = {"Brand": ["Velor"], "Colour": ["red"], "Sizes": None}
+        assert line["values"] == values, list(ANSWERS)[int(line["product_id"][1:])]
+
+
+USELESS: dict[str, tuple[Reply, str, str]] = {
+    "thought until the end": (
+        message(None, "length", reasoning_content="Let me think."),
+        "cut_off",
+        "its thoughts took all of teacher.max_output_tokens: 1024, and it did not come to its answer",
+    ),
+    "an unclosed thought": (
+        Reply(f"<think>First guess {WRONG} but", finish="length"),
+        "cut_off",
+        "its thoughts took all of teacher.max_output_tokens: 1024, and it did not come to its answer",
+    ),
+    "thoughts alone": (message("", reasoning="Hm."), "no_completion", "it has thoughts, but no answer"),
+    "another tool": (
+        message(None, "tool_calls", tool_calls=[{"function": {"name": "search", "arguments": '["Velor"]'}}]),
+        "not_json",
+        "it calls the tool 'search' without the attributes",
+    ),
+    "a tool without arguments": (
+        message(None, "tool_calls", tool_calls=[{"function": {"name": "search"}}]),
+        "no_completion",
+        "it calls the tool 'search' without the attributes",
+    ),
+    "cut": (
+        Reply('{"Brand": "Velor", "Colour": "r', finish="length"),
+        "cut_off",
+        "it was cut at teacher.max_output_tokens: 1024 and holds no complete JSON object",
+    ),
+    "cut behind": (
+        Reply(f"{WRONG}\nWait, the title says", finish="length"),
+        "cut_off",
+        "it was cut at teacher.max_output_tokens: 1024 behind its JSON object, which may not be its last word",
+    ),
+    "several": (
+        Reply(f"{RIGHT}\n{WRONG}"),
+        "several_answers",
+        "it holds JSON objects that differ, and does not say which one is final",
+    ),
+    "refusal": (message(None, refusal="I cannot"), "declined", "the teacher declined to answer"),
+    "half a surrogate pair": (message("Sorry \ud83d no JSON"), "not_json", "it holds no complete JSON object"),
+    "half of one in thoughts": (message("", reasoning="\ud83d"), "no_completion", "it has thoughts, but no answer"),
+    "half of one in a refusal": (message(None, refusal="\ud83d"), "declined", "the teacher declined to answer"),
+    "a value with half of one": (
+        message('{"Brand": "Velor \ud83d", "\ud83d": 1}'),
+        "no_labels",
+        "its JSON object has no usable value for any attribute",
+    ),
+    "a number of 5000 digits": (
+        Reply(f'{{"Brand": [{"9" * 5000}, 1]}}'),
+        "no_labels",
+        "its JSON object has no usable value for any attribute",
+    ),
+    "10,000 brackets": (Reply('{"a": ' * 10_000), "not_json", "it holds no complete JSON object"),
+    "a zero byte": (Reply("\x00{\x00"), "not_json", "it holds no complete JSON object"),
+    "10 MB": (Reply('{"a" ' * 2_000_000), "not_json", "it has 10,000,000 characters, too many for an answer"),
+    "filtered before": (
+        Reply({"error": {"message": "The prompt was filtered", "code": "content_filter"}}, 400),
+        "declined",
+        "HTTP 400: The prompt was filtered",
+    ),
+    "filtered in a 200": (
+        Reply({"error": {"message": "flagged by \ud83d moderation", "code": 403}}),
+        "declined",
+        "HTTP 200, but an error inside: flagged by \ufffd moderation",
+    ),
+}
+
+
+def test_whatever_one_answer_does_is_one_rejected_product(labelling: Labelling) -> None:
+    shoes(labelling, len(USELESS))
+    replies = [reply for reply, _, _ in USELESS.values()]
+    with TroubleMaker(lambda request, _: replies[number_of(request)]) as server:
+        # The second question is answered in the same way; what was answered goes back with it.
+        result = labelling.ask(server.url, "--json", teacher={**ONE_TRY, "answer_attempts": 2})
+        assert result.exit_code == 3, result.output
+        asked = len(server.requests)
+        assert labelling.ask(server.url, teacher={**ONE_TRY, "answer_attempts": 2}).exit_code == 3
+        assert len(server.requests) == asked
+    assert b"\\ud83d" not in labelling.rejected_path.read_bytes()
+    lines = {line["product_id"]: line for line in labelling.rejected()}
+    for number, (name, (_, reason, words)) in enumerate(USELESS.items()):
+        line = lines[f"p{number}"]
+        assert (line["reason"], line["message"]) == (reason, words), name
+
+
+ERRORS: list[tuple[Reply, str]] = [
+    (Reply({"error": {"message": "busy", "code": 429}}), "rate_limited"),
+    (Reply({"error": "rate limit exceeded"}), "rate_limited"),
+    (Reply({"error": {"message": "odd \ud83d", "code": 1302}}), "server_error"),
+    (Reply({"object": "error", "message": "no healthy upstream", "code": 503}), "server_error"),
+    (Reply({"choices": None}), "server_error"),
+    (Reply({"choices": []}), "server_error"),
+    (Reply({"choices": [{"message": None}]}), "server_error"),
+    (Reply(b"[1, 2]"), "server_error"),
+    (Reply(b""), "server_error"),
+    (Reply(b'{"choices": ['), "server_error"),
+    (Reply(b"<html>Sign in</html>", headers={"Content-Type": "text/html"}), "server_error"),
+    (Reply('{"Br', finish="error"), "server_error"),
+    (Reply(b'data: {"error": {"code": 502, "message": "gone"}}\n\n'), "server_error"),
+    (Reply({"detail": "\ud83d"}, 500), "server_error"),
+]
+
+
+def test_an_error_in_a_200_is_no_verdict(labelling: Labelling) -> None:
+    shoes(labelling, len(ERRORS))
+    with TroubleMaker(lambda request, _: ERRORS[number_of(request)][0]) as server:
+        result = labelling.ask(server.url, "--json", teacher=ONE_TRY, max_consecutive_failures=100)
+        assert result.exit_code == 3, result.output
+        reasons = {line["product_id"]: line["reason"] for line in labelling.rejected()}
+        assert reasons == {f"p{number}": reason for number, (_, reason) in enumerate(ERRORS)}
+        assert totals(result)["faults"] == {
+            "502 inside of a 200": 10,
+            "429 inside of a 200": 2,
+            "503 inside of a 200": 1,
+            "500": 1,
+        }
+        server.behaviour = lambda *_: Reply(RIGHT)
+        again = labelling.ask(server.url, "--json", teacher=ONE_TRY)
+    assert (again.exit_code, totals(again)["asked"]) == (0, len(ERRORS)), "a rerun asks again by itself"
+
+
+@pytest.mark.parametrize("body", [{"error": {"message": "busy", "code": 429}}, {"choices": None}])
+def test_an_outage_in_200s_stops_the_run(labelling: Labelling, body: dict[str, Any]) -> None:
+    shoes(labelling, 25)
+    with TroubleMaker(lambda *_: Reply(body)) as server:
+        result = labelling.ask(server.url, teacher=ONE_TRY)
+        assert (result.exit_code, len(server.requests)) == (1, 10), result.output
+        assert "10 products in a row got no answer, the last one: HTTP 200, but " in result.stderr
+        server.behaviour = lambda *_: Reply(RIGHT)
+        again = labelling.ask(server.url, "--json", teacher=ONE_TRY)
+    assert (again.exit_code, totals(again)["labelled"]) == (0, 25)
+
+
+def test_a_rate_limit_in_a_200_is_paused_for_and_tried_again(labelling: Labelling) -> None:
+    seen: Counter[int] = Counter()
+
+    def behave(request: dict[str, Any], _: int) -> Reply:
+        number = number_of(request)
+        seen[number] += 1
+        if number == 1 and seen[1] == 1:
+            return Reply({"error": {"message": "Please try again in 1.2s", "code": 429}})
+        return Reply(RIGHT)
+
+    shoes(labelling, 3)
+    with TroubleMaker(behave) as server:
+        started = time.monotonic()
+        result = labelling.ask(server.url, "--json", teacher={"max_concurrency": 1, "max_retries": 1})
+    assert result.exit_code == 0, result.output
+    assert time.monotonic() - started > 1.2, "the time that it names was not heeded"
+    assert (seen, totals(result)["faults"]) == ({0: 1, 1: 2, 2: 1}, {"429 inside of a 200": 1})
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        ({"message": "User not found.", "code": 401}, "name the variable with the key in teacher.api_key_env"),
+        ({"message": "Insufficient credits", "code": 402}, "check the account"),
+        ("model 'm' not found", "check teacher.base_url and teacher.model ('m')"),
+    ],
+)
+def test_an_error_in_a_200_that_ends_the_run(labelling: Labelling, error: Any, message: str) -> None:
+    with TroubleMaker(lambda *_: Reply({"error": error})) as server:
+        result = labelling.ask(server.url, teacher=ONE_TRY)
+    assert (result.exit_code, len(server.requests)) == (2, 1), result.output
+    assert "answers HTTP 200, but an error inside: " in result.stderr
+    assert message in result.stderr
+
+
+def test_tokens_that_nobody_can_count_cost_nothing_but_stop_a_limit(labelling: Labelling) -> None:
+    shoes(labelling, 1)
+    with TroubleMaker(lambda *_: Reply({**completion(RIGHT), "usage": {"prompt_tokens": -1}})) as server:
+        result = labelling.ask(server.url, "--json", teacher={**PRICES, **ONE_TRY})
+        assert (result.exit_code, totals(result)["cost_usd"]) == (0, None), result.output
+        limited = {**PRICES, **ONE_TRY, "max_cost_usd": 1.0}
+        result = labelling.ask(server.url, teacher=limited, output=str(labelling.output.with_name("b.jsonl")))
+    assert result.exit_code == 1
+    assert "does not say how many tokens an answer took" in result.stderr
+
+
+def test_the_same_answer_is_the_same_label_as_before(labelling: Labelling) -> None:
+    """A plain endpoint notices nothing of all that."""
+    with TroubleMaker(right_answer) as server:
+        result = labelling.ask(server.url, "--json", teacher=PRICES)
+    assert (result.exit_code, totals(result)["faults"], totals(result)["problems"]) == (0, {}, {})
