@@ -34,6 +34,13 @@ def check_column_types(config: InputConfig, schema: pa.Schema, name: str) -> Non
             raise _wrong_column(field, "input.fields", "text, numbers or lists of them", name)
 
 
+def byte_columns(config: InputConfig, schema: pa.Schema) -> tuple[str, ...]:
+    """The mapped columns that hold bytes, or lists of them: most are text, which Parquet was not told."""
+    kinds = {column: value_type(schema.field(column).type) for column in config.columns}
+    items = {column: value_type(kind.value_type) if is_list(kind) else kind for column, kind in kinds.items()}
+    return tuple(column for column, kind in items.items() if _is_bytes(kind))
+
+
 def value_type(kind: pa.DataType) -> pa.DataType:
     """The type of a column's values, without the way in which they are stored."""
     if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
@@ -87,9 +94,14 @@ def _is_uuid(kind: pa.DataType) -> bool:
 
 
 def _is_text(kind: pa.DataType) -> bool:
+    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_null)
+    return _is_bytes(kind) or any(test(kind) for test in tests)
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
     tests = (
-        *(pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_null),
-        *(pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary),
+        *(pa.types.is_binary, pa.types.is_large_binary),
+        *(pa.types.is_binary_view, pa.types.is_fixed_size_binary),
     )
     return any(test(kind) for test in tests)
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from hpd_core import CategorySchema
-from pipelines.catalog.column_types import check_column_types
+from pipelines.catalog.column_types import byte_columns, check_column_types
 from pipelines.catalog.file_kinds import FileFormat
 from pipelines.catalog.finding import FoundFile, find_files
 from pipelines.catalog.json_lines import parse_line
@@ -73,6 +73,7 @@ class SourceFile:
         fingerprint: changes whenever the content does.
         segments: in the file's order.
         sample: of JSONL; a Parquet file's columns have types, which are checked.
+        byte_columns: of Parquet, the mapped columns whose bytes are taken for text.
     """
 
     name: str
@@ -81,6 +82,7 @@ class SourceFile:
     fingerprint: str
     segments: Sequence[Segment]
     sample: SampledRows = SampledRows()
+    byte_columns: Sequence[str] = ()
 
     @property
     def num_rows(self) -> int:
@@ -97,7 +99,7 @@ class Sources:
 
     def warnings(self) -> list[str]:
         """What a user should know before any work, a line each."""
-        return [*self.left_out.warnings(), *self._without_rows(), *self._sampled()]
+        return [*self.left_out.warnings(), *self._without_rows(), *self._sampled(), *self._bytes()]
 
     def _without_rows(self) -> Iterator[str]:
         names = [file.name for file in self.files if not any(segment.num_rows for segment in file.segments)]
@@ -117,6 +119,14 @@ class Sources:
             yield (
                 f"of {num_rows:,} rows looked at, the first {_SAMPLED_LINES:,} of each JSONL file, {refused.total():,} "
                 f"will be dead letters: {reasons}"
+            )
+
+    def _bytes(self) -> Iterator[str]:
+        for column in dict.fromkeys(column for file in self.files for column in file.byte_columns):
+            names = [file.name for file in self.files if column in file.byte_columns]
+            yield (
+                f"column {column!r} holds bytes in {listed_names(names)}: they are read as UTF-8 text, and where they "
+                "are none the row will be a dead letter"
             )
 
 
@@ -178,7 +188,8 @@ def _scan_parquet(name: str, filesystem: Any, path: str, config: InputConfig) ->
         chunks = [group.column(position) for position in range(group.num_columns)]
         mapped = [chunk for chunk in chunks if _belongs_to(chunk.path_in_schema, config.columns)]
         segments.append(Segment(group.num_rows, sum(chunk.total_uncompressed_size for chunk in mapped)))
-    return SourceFile(name, "parquet", size, etag or footer.hexdigest()[:32], segments)
+    fingerprint = etag or footer.hexdigest()[:32]
+    return SourceFile(name, "parquet", size, fingerprint, segments, byte_columns=byte_columns(config, schema))
 
 
 def open_parquet(file: Any, name: str) -> pq.ParquetFile:

@@ -19,6 +19,9 @@ from pipelines.config.extraction import InputConfig
 
 logger = logging.getLogger(__name__)
 
+MAX_CHARS = 2_000_000
+"""Of a row's id and texts. No model has a context for more, and to find that out takes 200 bytes a character."""
+
 
 @dataclass(frozen=True, slots=True)
 class RowRefusal:
@@ -68,6 +71,9 @@ def _to_record(
             fields[name] = cell_text(row.get(column), config.list_separator)
     except CellError as bad:
         return RowRefusal(bad.code, f"column {column!r}: {bad.reason}")
+    num_chars = len(product_id) + sum(map(len, fields.values()))
+    if num_chars > MAX_CHARS:
+        return RowRefusal("too_long", f"the row has {num_chars:,} characters of text; {MAX_CHARS:,} are the most")
     record = shown_record(Record(product_id, category, fields), config.html)
     if not any(record.fields.values()):
         return RowRefusal("no_text", f"every text column is empty: {', '.join(config.fields.values())}")

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hpd_core import CategorySchema
-from pipelines.catalog.readers import read_piece
-from pipelines.catalog.rows import RowRefusal, row_category, to_record
+from pipelines.catalog.cells import CellError, cell_category
+from pipelines.catalog.readers import SourceRow, read_piece
+from pipelines.catalog.rows import RowRefusal, to_record
 from pipelines.config.extraction import InputConfig
 from pipelines.job.run_plan import Plan
 
@@ -44,13 +45,24 @@ def count_categories(plan: Plan, config: InputConfig, schemas: Mapping[str, Cate
         for piece in shard.pieces:
             file = plan.files[piece.file]
             for row in read_piece(file.name, file.format, piece, [config.category], anonymous=config.anonymous):
-                if row.values is None:
-                    refusal = row.problem or RowRefusal("unreadable", "the row could not be read")
+                refusal = _look_at(row, counts, config, schemas)
+                if refusal is not None and refusal.code not in _BY_CATEGORY:
                     counts.add_dead(refusal, file.name, row.number)
-                    continue
-                counts.categories[row_category(row.values, config) or ""] += 1
-                # A line is there whole; of Parquet only the category was read.
-                outcome = to_record(row.values, "", config, schemas) if row.raw is not None else None
-                if isinstance(outcome, RowRefusal) and outcome.code not in _BY_CATEGORY:
-                    counts.add_dead(outcome, file.name, row.number)
     return counts
+
+
+def _look_at(
+    row: SourceRow, counts: CatalogCounts, config: InputConfig, schemas: Mapping[str, CategorySchema]
+) -> RowRefusal | None:
+    """Counts the row's category, if it can be told; why the row will be a dead letter."""
+    if row.values is None:
+        return row.problem or RowRefusal("unreadable", "the row could not be read")
+    try:
+        counts.categories[cell_category(row.values.get(config.category))] += 1
+        refusal = None
+    except CellError as bad:
+        refusal = RowRefusal(bad.code, f"column {config.category!r}: {bad.reason}")
+    if row.raw is None:
+        return refusal  # of Parquet only the category was read
+    outcome = to_record(row.values, "", config, schemas)
+    return outcome if isinstance(outcome, RowRefusal) else None

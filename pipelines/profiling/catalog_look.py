@@ -10,14 +10,13 @@ from itertools import islice
 from typing import Any, Literal
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from pipelines.catalog.cells import category_text
 from pipelines.catalog.finding import FoundFile, find_files
 from pipelines.catalog.input_files import open_parquet
 from pipelines.catalog.json_lines import parse_line
 from pipelines.catalog.left_out import LeftOut
-from pipelines.catalog.parquet_rows import read_cells
+from pipelines.catalog.parquet_rows import open_rows, read_cells
 from pipelines.catalog.readers import read_piece
 from pipelines.catalog.sharding import Piece
 from pipelines.errors import RunError, UsageError
@@ -143,7 +142,7 @@ def _cells(file: FoundFile, source: Source, column: str) -> Iterator[Any]:
             return
         filesystem, path = open_filesystem(file.name, anonymous=source.anonymous)
         with filesystem.open(path, "rb", cache_type="none") as opened:
-            for batch in pq.ParquetFile(opened, pre_buffer=True).iter_batches(columns=[column]):
+            for batch in open_rows(opened).iter_batches(columns=[column]):
                 yield from read_cells(batch.column(0))
 
 

@@ -209,7 +209,7 @@ ERROR_CODES = (
     ("doubled_column", "prepare", "a column that is read stands twice in the row"),
     ("broken_line", "prepare", "a JSONL line is no JSON object"),
     ("unreadable", "prepare", "the Parquet file is damaged there, or a cell's bytes are no text"),
-    ("too_long", "decode", "the product does not fit the model's context"),
+    ("too_long", "prepare, decode", "the product does not fit the model's context, or any"),
     ("not_text", "decode", "the engine cannot take the text; the message says why"),
     ("control_tokens", "decode", "the text holds control tokens that cannot be told apart from the prompt's own"),
     ("engine", "decode", "the engine cannot take the record; the message says why"),

@@ -17,6 +17,7 @@ import pytest
 
 from pipelines.catalog.cells import CellError, cell_id, cell_text
 from pipelines.catalog.column_types import check_column_types
+from pipelines.catalog.input_files import scan_sources
 from pipelines.catalog.parquet_rows import to_rows
 from pipelines.catalog.readers import original_rows, read_piece
 from pipelines.catalog.rows import Record, row_json, to_record
@@ -285,3 +286,11 @@ def test_a_mapped_column_that_stands_twice_is_refused() -> None:
         check_column_types(CONFIG, schema, "f.parquet")
     config = InputConfig(path=("x",), id="id", fields={"bullets": "bullets"})
     check_column_types(config, schema, "f.parquet")
+
+
+def test_bytes_that_are_taken_for_text_are_told_before_a_run(tmp_path: Path) -> None:
+    path = tmp_path / "c.parquet"
+    pq.write_table(pa.table({"category": [b"Shoes"], "name": pa.array([[b"a"]]), "title": ["t"], "z": [b"z"]}), path)
+    sources = scan_sources(InputConfig(path=(str(path),), fields={"title": "title", "name": "name"}))
+    told = f" holds bytes in {path}: they are read as UTF-8 text, and where they are none the row will be a dead letter"
+    assert sources.warnings() == [f"column 'category'{told}", f"column 'name'{told}"]

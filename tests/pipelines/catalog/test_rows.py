@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hpd_core import Attribute, CategorySchema, Record
 from pipelines.catalog.cells import CellError
-from pipelines.catalog.rows import RowRefusal, row_json, to_record
+from pipelines.catalog.rows import MAX_CHARS, RowRefusal, row_json, to_record
 from pipelines.config.extraction import InputConfig
 
 SCHEMAS = {"Shoes": CategorySchema(category="Shoes", attributes=(Attribute(name="Brand"),))}
@@ -54,6 +54,7 @@ def test_a_row_becomes_a_record_with_fields_in_the_order_of_the_mapping() -> Non
         ({"id": CellError("unreadable", "it is odd")}, "unreadable", "column 'id': it is odd"),
         ({"category": CellError("unreadable", "it is odd")}, "unreadable", "column 'category': it is odd"),
         ({"name": "\ud800"}, "wrong_type", "half a surrogate pair"),
+        ({"name": "a" * MAX_CHARS}, "too_long", "the row has 2,000,001 characters of text; 2,000,000 are the most"),
         ({"name": None, "bullets": [" ", None]}, "no_text", "every text column is empty: name, bullets"),
     ],
 )
