@@ -23,6 +23,7 @@ _MAX_COMPARED_LENGTH = 500  # what is longer is a text in the wrong column
 _CUTOFF = 0.75
 _PATH = re.compile(r"[>/|\\»›→]|::")
 _AND = re.compile(r"(?<=\w )(?:and|und|et|y|e|en|och|og|i)(?= \w)", re.IGNORECASE)
+_JOINERS = "\u200c\u200d\ufe0e\ufe0f"
 _SIGN = re.compile(r"[\W_]+")
 
 
@@ -75,6 +76,17 @@ def fold_name(text: str) -> str:
 def fold_spelling(text: str) -> str:
     """As `fold_name`, but punctuation and accents count: "C" and "C++" are two values."""
     return _folded(text, _SPELLING)
+
+
+def is_blank(text: str) -> bool:
+    """Whether the name shows nothing: it is empty, or of spaces and invisible characters alone."""
+    return not _visible(text).strip()
+
+
+def unseen(text: str) -> list[str]:
+    """Characters of the name that nobody sees, as "U+200B". Those that join letters and emoji do something."""
+    found = dict.fromkeys(each for each in text if not each.isspace() and not _visible(each) and each not in _JOINERS)
+    return [f"U+{ord(each):04X}" for each in found]
 
 
 def _folded(text: str, steps: Collection[int]) -> str:
