@@ -85,7 +85,7 @@ def plan(
         from pipelines.costing.scenarios import DEADLINES
 
         planner = Planner.open(config, overrides or [], limit, folder, on, console)
-        print_notes(console, planner.job.warnings)
+        print_notes(console, [*planner.job.warnings, *planner.job.sample_warnings])
         answer: Any
         if backtest is not None:
             tried = planner.backtest(backtest)

@@ -199,7 +199,7 @@ from pipelines.catalog.sharding import plan_shards
 from pipelines.config.extraction import InputConfig, ShardConfig
 
 config = InputConfig(path="catalog.csv", id="sku", fields=["title", "text"])
-files = scan_sources(config)
+files = scan_sources(config).files
 shards = plan_shards(files, ShardConfig(max_rows=1, ramp=()), 10, 1)
 print(len(shards), files[0].num_rows)
 for shard in shards:

@@ -98,15 +98,16 @@ class Sources:
     left_out: LeftOut
 
     def warnings(self) -> list[str]:
-        """What a user should know before any work, a line each."""
-        return [*self.left_out.warnings(), *self._without_rows(), *self._sampled(), *self._bytes()]
+        """What a user should know of the files before any work, a line each."""
+        return [*self.left_out.warnings(), *self._without_rows(), *self._bytes()]
 
     def _without_rows(self) -> Iterator[str]:
         names = [file.name for file in self.files if not any(segment.num_rows for segment in file.segments)]
         if names:
             yield f"{len(names):,} file(s) hold no rows: {listed_names(names)}"
 
-    def _sampled(self) -> Iterator[str]:
+    def sample_warnings(self) -> Iterator[str]:
+        """What becomes of the first rows."""
         refused: Counter[str] = Counter()
         examples: dict[str, str] = {}
         for file in self.files:

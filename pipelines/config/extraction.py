@@ -23,8 +23,8 @@ class InputConfig(_Section):
     """Where the catalog is and which of its columns the job reads."""
 
     path: tuple[str, ...] = Field(
-        description="a file, a folder (searched in depth, names with _ or . skipped), a glob, or a list of them; local "
-        "or any fsspec URI"
+        description="a file, a folder (searched in depth, names with _ or . skipped), a glob ([[] for a bracket), or a "
+        "list of them; local or any fsspec URI"
     )
     format: Literal["auto", "parquet", "jsonl"] = Field("auto", description="'auto': by each file's content")
     id: str | None = Field(None, description="column with the product id; without it: '<file stem>:<row>'")

@@ -28,8 +28,8 @@ class PlannedJob:
         earlier: the run that `base` names, whose answers are taken over where nothing has changed.
         clusters: the catalog dealt anew; None if the job does not want it, or before `run_job` has come to it.
         left_out: what lies in the input folders and is not read.
-        warnings: what the first rows, what is left out, and `schema_warnings` give reason to say.
-        schema_warnings: what of the schemas the model cannot answer.
+        warnings: what the files, those that are left out, and the schemas give reason to say.
+        sample_warnings: what becomes of the first rows.
     """
 
     config: JobConfig
@@ -41,7 +41,7 @@ class PlannedJob:
     clusters: Clusters | None = None
     left_out: LeftOut = field(default_factory=LeftOut)
     warnings: Sequence[str] = ()
-    schema_warnings: Sequence[str] = ()
+    sample_warnings: Sequence[str] = ()
 
     @property
     def shards(self) -> Sequence[Shard]:
@@ -65,12 +65,11 @@ def plan_job(config: JobConfig, limit: int | None = None) -> PlannedJob:
     config = _with_base(config, stored, output)
     sources = scan_sources(config.input)
     files = sources.files
-    found = schema_warnings(config, schemas)
-    warnings = [*sources.warnings(), *found]
+    told = (sources.left_out, [*sources.warnings(), *schema_warnings(config, schemas)], [*sources.sample_warnings()])
     if stored is not None:
         check_resume(stored, make_plan(config, schemas, files, limit), config, output)
         earlier = _reopen(config, stored, output)
-        return PlannedJob(config, schemas, output, stored, False, earlier, None, sources.left_out, warnings, found)
+        return PlannedJob(config, schemas, output, stored, False, earlier, None, *told)
     earlier = EarlierRun.open(config.base, output) if config.base is not None else None
     only = None
     if config.retry_failed is not None:
@@ -78,7 +77,7 @@ def plan_job(config: JobConfig, limit: int | None = None) -> PlannedJob:
         failed.check_input(planned_files(files))
         only = failed.rows
     plan = make_plan(config, schemas, files, limit, only, earlier.plan.run_id if earlier is not None else None)
-    return PlannedJob(config, schemas, output, plan, True, earlier, None, sources.left_out, warnings, found)
+    return PlannedJob(config, schemas, output, plan, True, earlier, None, *told)
 
 
 def _reopen(config: JobConfig, stored: Plan, output: Folder) -> EarlierRun | None:

@@ -150,8 +150,8 @@ def print_plan(console: Console, job: PlannedJob, counts: CatalogCounts) -> None
             markup=False,
             soft_wrap=True,
         )
-    # The others are in the counts.
-    print_notes(console, [*job.left_out.warnings(), *job.schema_warnings])
+    # The sample's are in the counts.
+    print_notes(console, job.warnings)
 
 
 def _describe_missing(name: str, job: PlannedJob) -> str:
@@ -184,7 +184,7 @@ def plan_json(job: PlannedJob, counts: CatalogCounts) -> dict[str, Any]:
             reason: {"rows": rows, "example": counts.examples[reason]} for reason, rows in counts.dead.items()
         },
         "no_schema": _unknown_in_plan(job, categories),
-        "warnings": [*job.left_out.warnings(), *job.schema_warnings],
+        "warnings": list(job.warnings),
     }
 
 

@@ -15,7 +15,7 @@ from pipelines.job.preview import preview_table
 
 def run_and_tell(job: PlannedJob, console: Console, *, show: int) -> tuple[int, dict[str, Any]]:
     """Runs the job and prints its end, with the attributes of `show` products. The exit code, and the end as JSON."""
-    print_notes(console, job.warnings)
+    print_notes(console, [*job.warnings, *job.sample_warnings])
     outcome = run_job(job, console)
     code = summary.exit_code(outcome, job.config.max_dead_letter_share)
     if show and (table := preview_table(job.output, show)) is not None:

@@ -38,7 +38,7 @@ def run_labelling(
     schemas = load_schemas(config.schemas)
     sources = scan_sources(config.input)
     files, left_out = sources.files, sources.left_out
-    print_notes(console, sources.warnings())
+    print_notes(console, [*sources.warnings(), *sources.sample_warnings()])
     rows = ChosenRows(files, config, limit)
     with LabelFiles(config.output, schemas) as output:
         manifest = _check_resume(config, files, schemas, output)

@@ -12,6 +12,7 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from pipelines.extract import app
+from pipelines.job.preflight import plan_job
 from tests.pipelines.conftest import SCHEMAS, Workplace, product, products
 
 
@@ -52,7 +53,7 @@ def test_unreadable_parquet_in_the_middle_of_a_folder(catalog: Workplace) -> Non
     (catalog.catalog / "b.parquet").write_bytes(b"not parquet at all")
     catalog.write_parquet("c.parquet", products(2))
     message = refused(catalog)
-    assert f"{catalog.catalog}/b.parquet is not a readable Parquet file" in message
+    assert f"{catalog.catalog}/b.parquet cannot be read (text)" in message
 
 
 def test_missing_column(catalog: Workplace) -> None:
@@ -76,7 +77,7 @@ def test_schema_with_duplicate_attributes(catalog: Workplace) -> None:
     path = catalog.folder / "doubled.yaml"
     path.write_text(yaml.safe_dump({"categories": {"Shoes": ["Brand", "Brand"]}}))
     message = refused(catalog, schemas=str(path))
-    assert "doubled.yaml: category 'Shoes': attribute 'Brand' is listed twice" in message
+    assert "doubled.yaml, line 4: category 'Shoes': attribute 'Brand' is listed twice" in message
 
 
 def test_unknown_model(catalog: Workplace) -> None:
@@ -179,6 +180,33 @@ def test_dry_run_counts_and_starts_nothing(catalog: Workplace) -> None:
     assert "no schema: will be dead-lettered" in result.stderr
     assert not (catalog.folder / "out").exists()
     assert json.loads(run(catalog, "--dry-run", "--json", "--limit", "2").stdout)["rows"] == 2
+
+
+def test_a_plan_says_what_is_left_out_and_what_the_first_rows_say(catalog: Workplace) -> None:
+    (catalog.catalog / "old.csv").write_text("id,title\n1,shoe\n")
+    (catalog.catalog / "_SUCCESS").write_text("")
+    catalog.write_jsonl("b.jsonl", [product(6, title={"de": "Schuh"}), product(7), ""])
+    catalog.write_jsonl("c.jsonl", [])
+    result = run(catalog, "--dry-run", "--json")
+    assert result.exit_code == 0, result.output
+    answer = json.loads(result.stdout.splitlines()[-1])
+    folder = catalog.catalog
+    assert answer["left_out"] == {
+        "files": 2,
+        "kinds": {
+            "CSV": {"files": 1, "first": [f"{folder}/old.csv"]},
+            "hidden": {"files": 1, "first": [f"{folder}/_SUCCESS"]},
+        },
+        "named_again": 0,
+    }
+    assert f"  left out          2: 1 CSV ({folder}/old.csv), 1 hidden ({folder}/_SUCCESS)" in result.stderr
+    assert f"Note: not read: 1 CSV ({folder}/old.csv). To have it read, store it as Parquet" in result.stderr
+    assert f"Note: 1 file(s) hold no rows: {folder}/c.jsonl" in result.stderr
+    job = plan_job(catalog.config())
+    assert len(job.sample_warnings) == 1
+    assert "1 will be dead letters: 1 wrong_type" in job.sample_warnings[0]
+    assert job.sample_warnings[0].startswith("of 2 rows looked at, the first 1,000 of each JSONL file, ")
+    assert "row 0: column 'title': text, a number or a list of them is needed, not an object" in job.sample_warnings[0]
 
 
 def test_the_demo_can_be_planned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

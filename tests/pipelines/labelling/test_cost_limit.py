@@ -13,6 +13,7 @@ from tests.pipelines.labelling.served_teacher import INSTRUCTION, Reply, Trouble
 def test_the_limit_of_cost_is_held_and_can_be_raised(labelling: Labelling) -> None:
     # An answer costs 0.002; before it is asked, up to its limit of output and a token a byte of input are set aside.
     settings = {**PRICES, "max_output_tokens": 10, "max_concurrency": 3, "instruction": INSTRUCTION}
+    (labelling.workplace.catalog / "old.csv").write_text("id\n")
     with TroubleMaker(right_answer) as server:
         result = labelling.ask(server.url, "--json", teacher={**settings, "max_cost_usd": 0.0075})
         assert result.exit_code == 4, result.output
@@ -20,6 +21,8 @@ def test_the_limit_of_cost_is_held_and_can_be_raised(labelling: Labelling) -> No
         assert answer["cost_usd"] <= 0.0075
         assert answer["labelled"] == len(server.requests) < 6
         assert answer["open"] == 6 - answer["labelled"]
+        assert answer["left_out"]["kinds"]["CSV"]["files"] == 1
+        assert "left out    1 CSV" in result.stderr
         assert "raise it and run the same command again" in result.stderr.replace("\n", " ")
         assert labelling.manifest()["status"] == "stopped"
         again = labelling.ask(server.url, "--json", teacher={**settings, "max_cost_usd": 1})
