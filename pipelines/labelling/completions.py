@@ -99,6 +99,8 @@ def _read_body(body: Any) -> Completion | EndpointError:
             body = {"error": body.get("error"), **inner}
     message, finish, problem = _message_of(body)
     error = problem or body.get("error") or _reported(body)
+    if message is None and finish in _CUT and not error:
+        message = {}  # the limit was reached before the first word
     if message is None:
         if blocked := _blocked(body) or ("content filter" if finish in _DECLINED else ""):
             return Completion(declined=blocked, usage=_usage(body))
@@ -121,7 +123,7 @@ def _message_of(body: Mapping[str, Any]) -> tuple[Mapping[str, Any] | None, str,
         (
             holder[key].casefold()
             for holder in (choice, body)
-            for key in ("finish_reason", "finishReason", "stop_reason", "done_reason")
+            for key in ("finish_reason", "finishReason", "stop_reason", "stopReason", "done_reason")
             if isinstance(holder.get(key), str)
         ),
         "",
@@ -139,17 +141,18 @@ def _message_of(body: Mapping[str, Any]) -> tuple[Mapping[str, Any] | None, str,
 
 
 def _message_of_others(body: Mapping[str, Any], finish: str) -> tuple[Any, str]:
-    """The same in the Responses interface, and in those of Ollama, Anthropic, Gemini and text-generation-inference."""
+    """The same in the Responses interface, and those of Ollama, Anthropic, Gemini, Bedrock, Cloudflare and others."""
     details = body.get("incomplete_details")
     if isinstance(details, Mapping) and isinstance(details.get("reason"), str):
         finish = details["reason"].casefold()
     if isinstance(body.get("output"), list):
         return {"content": body["output"]}, finish or "stop"
     for key in ("output_text", "response", "generated_text"):
-        if isinstance(body.get(key), str):
-            return {"content": body[key]}, finish or "stop"
-    if isinstance(body.get("message"), Mapping):
-        return body["message"], finish
+        if isinstance(held := body.get(key), str) or (isinstance(held, Mapping) and not held.get("error")):
+            return {"content": held}, finish or "stop"
+    for holder in (body, body.get("output")):
+        if isinstance(holder, Mapping) and isinstance(holder.get("message"), Mapping):
+            return holder["message"], finish
     if isinstance(body.get("content"), list):
         return body, finish
     candidates = body.get("candidates")
@@ -258,7 +261,8 @@ def _reported(body: Mapping[str, Any]) -> Any:
     status = body.get("base_resp")
     if isinstance(status, Mapping) and status.get("status_code"):
         return status
-    if body.get("object") == "error" or body.get("type") == "error" or body.get("success") is False:
+    kind = body.get("object", body.get("type"))
+    if kind in ("error", "response.failed") or body.get("success") is False:
         return body
     return None
 

@@ -23,7 +23,7 @@ _CODES = frozenset(
 )
 _MESSAGES = (
     *("raw", "message", "msg", "error_msg", "error_message", "errormessage", "status_msg", "detail", "details"),
-    *("error_description", "description", "reason", "title", "error", "errors", "error_info", "metadata"),
+    *("error_description", "description", "reason", "title", "error", "errors", "response", "metadata"),
 )
 _IN_WORDS = re.compile(r"\b(?:code|status|http|error|returned)\b\W{0,12}([45]\d\d)\b", re.IGNORECASE)
 _MEANINGS: tuple[tuple[int, re.Pattern[str]], ...] = tuple(

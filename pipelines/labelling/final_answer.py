@@ -233,8 +233,9 @@ def _merged(names: _Names, answers: list[Object]) -> Object | None:
 
 def _answers(names: _Names, value: Any, nested: int = 0) -> list[Object]:
     """The objects in `value` whose keys are attributes, without those that are said to be something else."""
-    if isinstance(value, str) and value.lstrip().startswith(("{", "[")):
-        value = read_value(value)
+    if isinstance(value, str) and "{" in value:
+        found = list(find_values(value))
+        value = found[0].value if len(found) == 1 else None
     if nested > _MAX_NESTED or not isinstance(value, Object | list):
         return []
     if pairs := _pairs(names, value if isinstance(value, list) else [value]):

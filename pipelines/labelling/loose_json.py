@@ -1,7 +1,8 @@
 """JSON values in a text that a model wrote: found between words, read as JSON or as what is nearly JSON.
 
-Nearly JSON is what can be told for sure: Python's quotes and words, comments, a comma too many, keys without quotes. A
-value that was cut is never completed, for what was cut off would be silently missing.
+Nearly JSON is what can be told for sure: Python's quotes and words, comments, a comma too many, keys without quotes,
+typographic signs, and quotes within a text that lack their backslash. A value that was cut is never completed, for what
+was cut off would be silently missing.
 """
 
 from __future__ import annotations
@@ -16,19 +17,21 @@ _MAX_VALUES = 200  # that are tried in one text, so that an answer full of brace
 _MAX_LOOSE = 200_000  # characters of what is nearly JSON, which takes long to read
 
 # An object or list begins here: a brace in prose has no quote or key behind it.
-_START = re.compile(r"""\{(?=\s*+(?:["'“}]|//|/\*|\#|[^\W\d]\w*+\s*+:))|\[(?=\s*+[{\[])""")
-_BRACKET = re.compile(r'"(?:[^"\\]++|\\.)*+"|[{}\[\]]', re.DOTALL)
+_START = re.compile(r"""\{(?=\s*+(?:["'“”„}]|//|/\*|\#|[^\W\d]\w*+\s*+[:：]))|\[(?=\s*+[{\[])""")
+_ENDS_TEXT = r"\s*+(?:[,:}\]，：]|//|/\*|\#)"  # what stands behind a quote that ends a text, not one within it
+_STEP = re.compile(rf"""\\.|["'“”„](?=(?P<end>{_ENDS_TEXT})?)|[{{}}\[\]:,：，]""", re.DOTALL)
+_QUOTES = {'"': '"', "'": "'"} | dict.fromkeys("“”„", "“”„")  # what ends a text that a quote begins
+_MAX_SPACE = 200  # characters between a sign and the quote behind it
 _TOKEN = re.compile(
-    r"""(?P<space>\s++|//[^\n]*+|/\*.*?\*/|\#[^\n]*+)
-    |(?P<text>"(?:[^"\\]++|\\.)*+")
-    |(?P<other_text>'(?:[^'\\]++|\\.)*+'|“[^”]*+”)
+    rf"""(?P<space>\s++|//[^\n]*+|/\*.*?\*/|\#[^\n]*+)
+    |(?P<text>"(?:[^"\\]++|\\.|"(?!{_ENDS_TEXT}))*+"|'(?:[^'\\]++|\\.|'(?!{_ENDS_TEXT}))*+'|[“”„][^“”„]*+[“”])
     |(?P<number>[-+.]?\d[\w.+-]*+)
     |(?P<word>-?[^\W\d]\w*+)
-    |(?P<mark>[{}\[\]:,])""",
+    |(?P<mark>[{{}}\[\]:,：，])""",
     re.DOTALL | re.VERBOSE,
 )
 _PART_OF_TEXT = re.compile(r"""\"|\\(?:(["\\/bfnrt]|u[0-9a-fA-F]{4})|')?""")
-_WORDS = {"True": "true", "False": "false", "None": "null", "undefined": "null"}
+_WORDS = {"True": "true", "False": "false", "None": "null", "undefined": "null", "：": ":", "，": ","}
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?")
 
 
@@ -89,16 +92,25 @@ def read_value(text: str) -> Any:
 
 def _extent(text: str, start: int) -> tuple[int, int]:
     """Where the bracket at `start` is closed, -1 if it is not, and how deep it is nested."""
-    depth = deepest = 0
-    for found in _BRACKET.finditer(text, start):
-        bracket = found.group()
-        if bracket in "{[":
-            depth += 1
+    depth = deepest = behind = 0
+    closing = ""  # within a text: what ends it
+    for found in _STEP.finditer(text, start):
+        sign = found.group()
+        if closing:
+            closing = "" if sign in closing and found["end"] is not None else closing
+        elif sign in _QUOTES:
+            # An apostrophe within something else begins no text.
+            space = text[behind : found.start()] if found.start() - behind <= _MAX_SPACE else "much"
+            closing = _QUOTES[sign] if sign == '"' or not space.strip() else ""
+        elif sign in "{[":
+            depth, behind = depth + 1, found.end()
             deepest = max(deepest, depth)
-        elif bracket in "}]":
+        elif sign in "}]":
             depth -= 1
             if not depth:
                 return found.end(), deepest
+        else:
+            behind = found.end()
     return -1, deepest
 
 
@@ -115,8 +127,8 @@ def _as_json(text: str) -> str:
             continue
         if is_behind_comma and part in ("}", "]"):
             written.pop()
-        is_behind_comma = part == ","
         written.append(_as_json_token(kind or "", part))
+        is_behind_comma = written[-1] == ","
     return " ".join(
         json.dumps(part) if follower == ":" and part.isidentifier() else part
         for part, follower in zip(written, [*written[1:], ""], strict=True)
@@ -124,11 +136,11 @@ def _as_json(text: str) -> str:
 
 
 def _as_json_token(kind: str, part: str) -> str:
-    if kind in ("text", "other_text"):
+    if kind == "text":
         return '"' + _PART_OF_TEXT.sub(_as_json_part, part[1:-1]) + '"'
     if kind == "number":
         return part if _NUMBER.fullmatch(part) else json.dumps(part)
-    return _WORDS.get(part, part) if kind == "word" else part
+    return _WORDS.get(part, part)
 
 
 def _as_json_part(found: re.Match[str]) -> str:

@@ -66,6 +66,9 @@ ANSWERED: dict[str, Any] = {
             {"content": {"parts": [{"text": "t", "thought": True}, {"text": ANSWER}]}, "finishReason": "STOP"}
         ]
     },
+    "bedrock": {"output": {"message": {"role": "assistant", "content": [{"text": ANSWER}]}}, "stopReason": "end_turn"},
+    "cloudflare": {"success": True, "errors": [], "result": {"response": ANSWER}},
+    "cloudflare, an object": {"success": True, "result": {"response": json.loads(ANSWER)}},
     "text-generation-inference": [{"generated_text": ANSWER}],
     "wrapped by a gateway": {"code": 200, "data": chat(ANSWER)},
     "a byte order mark": b"\xef\xbb\xbf" + json.dumps(chat(ANSWER)).encode(),
@@ -123,6 +126,10 @@ def test_thoughts_are_no_answer(key: str) -> None:
     assert completion == Completion(reasoning=f"Perhaps {ANSWER}", is_cut=True)
 
 
+def test_the_limit_before_the_first_word() -> None:
+    assert read({"candidates": [{"finishReason": "MAX_TOKENS", "index": 0}]}) == Completion(is_cut=True)
+
+
 @pytest.mark.parametrize(
     ("body", "status", "message"),
     [
@@ -158,6 +165,11 @@ def test_thoughts_are_no_answer(key: str) -> None:
         ),
         (b'{"choices": [', SERVER_ERROR, 'no completion: {"choices": ['),
         (b"[" * 100_000, SERVER_ERROR, "no completion: [["),
+        (
+            b'data: {"type": "response.failed", "response": {"error": {"code": "server_error", "message": "gone"}}}',
+            503,
+            "an error inside: gone",
+        ),
         (stream({"content": '{"B'}, finish=None, end=""), SERVER_ERROR, "the stream ended in the middle"),
         (
             stream({"content": '{"B'}, finish=None, end='data: {"error": {"code": 503, "message": "gone"}}\n\n'),

@@ -76,6 +76,7 @@ def answered(text: str, *, is_cut: bool = False) -> tuple[dict[str, str | None],
         '{"general": {"Brand": "Corvina"}, "details": {"Shade colour": "green", "Power": 40}}',
         f'<tool_call>{{"name": "attributes", "arguments": {FINAL}}}</tool_call>',
         f'{{"name": "attributes", "arguments": {json.dumps(FINAL)}}}',
+        json.dumps({"output": f"```json\n{FINAL}\n```"}),
         # nearly JSON
         "{'Brand': 'Corvina', 'Shade colour': 'green', 'Power': 40,}",
         '{"Brand": "Corvina", // from the title\n "Shade colour": "green", Power: 40}',

@@ -21,9 +21,13 @@ def values(text: str) -> list[Any]:
     ("text", "value"),
     [
         ("{'a': 'x', 'b': None, 'c': True,}", {"a": "x", "b": None, "c": True}),
+        ("{'a': 'Men's shirt', 'b': 'x'}", {"a": "Men's shirt", "b": "x"}),
         ("""{'a': "Men's", 'b': 'say "hi"', 'c': 'it\\'s'}""", {"a": "Men's", "b": 'say "hi"', "c": "it's"}),
         ('{ // the brand\n "a": "x", /* two */ "b": .5, # three\n c: +3 }', {"a": "x", "b": ".5", "c": "+3"}),
         ('{“a”: “b"c”}', {"a": 'b"c'}),
+        ("{“a”：“x“，”b”: ”y”}", {"a": "x", "b": "y"}),
+        ('{"a": "12" TV, 4" deep", "b": "the "best""}', {"a": '12" TV, 4" deep', "b": 'the "best"'}),
+        ('{"a": "x" // the brand\n}', {"a": "x"}),
         ('{"a": "L\\XL", "b": "x\\\\y", "c": "q\\"q"}', {"a": "L\\XL", "b": "x\\y", "c": 'q"q'}),
         ('{"a": 1.50, "b": 1e3, "c": 007}', {"a": "1.50", "b": "1e3", "c": "007"}),
         ('{"a": [1, 2,], "b": undefined}', {"a": ["1", "2"], "b": None}),
@@ -40,9 +44,9 @@ def test_json_and_what_is_nearly_so(text: str, value: Any) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "{'a': 'Men's'}",
         '{"a": "x" "b": 1}',
         '{"a": foo}',
+        '{"a": "never ended, "b": "y"}',
         "{a: ...}",
         "{" * 5000,
         "a set { of words }",
@@ -59,10 +63,6 @@ def test_what_cannot_be_told_is_skipped(text: str) -> None:
 def test_nothing_inside_of_what_was_cut_stands_for_itself(text: str) -> None:
     assert values(text) == [None]
     assert values(f'{{"b": 1}} {text}') == [{"b": "1"}, None]
-
-
-def test_a_quote_too_many_is_not_guessed_at() -> None:
-    assert values('{"a": "12" TV", "b": 1}') in ([], [None])
 
 
 def test_keys_that_are_written_twice() -> None:
