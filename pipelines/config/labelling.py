@@ -58,7 +58,7 @@ class OpenAITeacherConfig(_Section):
         "auto", description="response_format; 'auto': json_object until the endpoint refuses it"
     )
     temperature: float | None = Field(0.0, ge=0, description="null: not sent, as some models demand")
-    max_output_tokens: int = Field(1024, ge=1, description="limit of one answer")
+    max_output_tokens: int = Field(1024, ge=1, description="limit of one answer, with its thoughts")
     token_limit_key: Literal["max_tokens", "max_completion_tokens"] = Field(
         "max_tokens", description="how the endpoint calls that limit"
     )
