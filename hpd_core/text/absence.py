@@ -22,7 +22,8 @@ _PHRASES: Mapping[str, str] = {
     "programs": "null, nil, nan, none, undefined, [object Object], n/a n/a, no value",
     "English": "nothing, unknown, unspecified, undisclosed, unavailable, undetermined, undeclared, unstated, na, n/a, "
     "tbd, tbc, tba, t.b.d., t.b.c., t.b.a., missing value, value missing, does not apply, doesn't apply, do not apply, "
-    "don't know, I don't know, I do not know, unsure, not sure, unclear, missing, restricted access, no answer, not enough information, insufficient information, "
+    "don't know, I don't know, I do not know, unsure, not sure, unclear, missing, restricted access, "
+    "no answer, not enough information, insufficient information, "
     "insufficient data, information missing, information not available, data not available, no further information, "
     "currently unknown, cannot be determined, can't be determined, could not be determined, unable to determine, "
     "to be determined, to be confirmed, to be announced, to be defined, to be advised, as pictured, as shown, "
