@@ -34,5 +34,8 @@ def run_command(work: Callable[[], int]) -> NoReturn:
 
 
 def _complain(code: int, message: str) -> int:
-    print(message, file=sys.stderr)
+    # Imported here: a command that is only asked for help does without.
+    from pipelines.console.terminal import printable
+
+    print(printable(message), file=sys.stderr)
     return code

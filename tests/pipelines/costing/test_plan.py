@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import decimal
 import io
 import json
 import zlib
@@ -171,11 +172,15 @@ def test_one_category_and_many_dead_rows(workplace: Workplace) -> None:
 
 @pytest.mark.full
 def test_a_pilot_asks_what_the_catalog_asks(workplace: Workplace) -> None:
-    """Dates and lists are the same text in the sample as in the catalog."""
+    """Dates, lists, numbers and bytes are the same text in the sample as in the catalog."""
     day = datetime.datetime(2026, 11, 21, 8, 30)
-    rows = [product(number) | {"title": None, "sold": day + datetime.timedelta(days=number)} for number in range(200)]
+    rows = [
+        product(number, id=float(number), title=None, bullets=[b"light", b"red"], stock=float(number % 3))
+        | {"sold": day + datetime.timedelta(days=number), "price": decimal.Decimal(number).scaleb(-2), "weight": 0.1}
+        for number in range(200)
+    ]
     path = workplace.write_parquet("d.parquet", rows, row_group_size=10)
-    fields = {"input": {"path": str(path), "id": "id", "fields": ["sold", "bullets"]}}
+    fields = {"input": {"path": str(path), "id": "id", "fields": ["sold", "bullets", "price", "weight", "stock"]}}
     planner = plan(workplace, **fields)
     planner.from_pilot(20, 0, 0, None)
     sample = read_piece(str(pilot_folder(workplace) / "sample.jsonl"), "jsonl", Piece(0, 0, 20, 20, 0, 10**6), None)
@@ -246,6 +251,7 @@ def test_an_earlier_run_that_says_nothing(workplace: Workplace) -> None:
 
 def test_the_command(workplace: Workplace) -> None:
     catalog(workplace)
+    (workplace.catalog / "old.csv").write_text("id\n")
     config = str(workplace.write_config())
     options = ["--config", config, "--pilot", "20", "--deadline", "2", "--on", "g6e.48xlarge"]
     result = CliRunner().invoke(app, [*options, "--set", "cost.market=spot", "--json"])
@@ -253,17 +259,26 @@ def test_the_command(workplace: Workplace) -> None:
     answer = json.loads(result.stdout.strip().splitlines()[-1])
     assert answer["forecast"]["derived"]["usd"]["estimate"] > 0
     assert [each["hours"] for each in answer["deadlines"]] == [2.0]
+    assert answer["left_out"]["kinds"]["CSV"]["files"] == 1
+    assert "Note: not read: 1 CSV" in result.stderr
     assert answer["forecast"]["price"]["market"] == "spot"
     assert "Assumed:" in result.stderr
     assert "L40S was not measured" in result.stderr
-    kept = Forecast.read(str(pilot_folder(workplace) / "forecast.json"))
+    assert not (pilot_folder(workplace) / "forecast.json").exists(), "that is for what was measured"
+    assumed = pilot_folder(workplace) / "forecast.g6e.48xlarge.json"
+    assert answer["place"] == str(assumed)
+    kept = Forecast.read(str(assumed))
     assert kept.device == "L40S"
-    assert len(kept.assumed) == 4
+    assert len(kept.assumed) == 5
+    assert (
+        "the interval is that of the sample alone: at 20% instead of 40% the work takes twice as long" in kept.assumed
+    )
     plain = CliRunner().invoke(app, ["--config", config, "--pilot", "20"])
     assert plain.exit_code == 0
     assert "no price is known" in plain.stdout
     small, utilisation = Forecast.read(str(pilot_folder(workplace) / "forecast.json")).assumed
-    assert "at most 20 products were in the engine" in small or "each may cost less" in small
+    assert small.startswith("at most 20 products were in the engine at a time: with 64 and more")
+    assert Forecast.read(str(assumed)) == kept, "it lies beside"
     assert "95% of its time" in utilisation
 
 
