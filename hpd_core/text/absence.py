@@ -158,7 +158,7 @@ _BETWEEN_WORDS = re.compile(r"[\s_\-‐‑‒–—―−־]+")
 _ABBREVIATION = re.compile(r"(\w{1,2})\s*[./\\]\s*(\w{1,2})(?:\s*[./\\]\s*(\w{1,2}))?")
 _BETWEEN_PARTS = r"[,;:|()\[\]]|\.\s|\s[-–—]\s|\s(?:or|oder|ou|o)\s"
 _SEPARATORS = re.compile(_BETWEEN_PARTS, re.IGNORECASE), re.compile(rf"{_BETWEEN_PARTS}|/", re.IGNORECASE)
-_SAME_LETTERS = str.maketrans({"‘": "'", "’": "'", "`": "'", "´": "'", "ı": "i"})
+_SAME_LETTERS = str.maketrans({"‘": "'", "’": "'", "´": "'", "ı": "i"})
 _LABELS = (":", "=", "：", "|", "\t")
 _COPULAS = frozenset({"is", "are", "was", "ist", "est", "es", "è"})
 _WORD_BEFORE = re.compile(r"(\w+) +\Z")
@@ -193,9 +193,9 @@ def read(item: str, attribute: str, fields: Mapping[str, str] | None = None) -> 
 
 def fold(text: str) -> str:
     """`text` without what words for nothing are written with or without: case, accents, brackets, quotes, dots."""
-    text = unicodedata.normalize("NFKC", html.unescape(text)).translate(_SAME_LETTERS).casefold()
+    text = html.unescape(text).casefold()
     if not text.isascii():
-        letters = unicodedata.normalize("NFD", text).translate(_SAME_LETTERS)
+        letters = unicodedata.normalize("NFKD", unicodedata.normalize("NFKC", text).casefold()).translate(_SAME_LETTERS)
         text = "".join(letter for letter in letters if unicodedata.category(letter) not in ("Mn", "Cf"))
         text = unicodedata.normalize("NFC", text)
     text = text.strip(_OUTER)
@@ -204,12 +204,15 @@ def fold(text: str) -> str:
     return _BETWEEN_WORDS.sub(" ", text.replace(".", "")).strip()
 
 
+_fold_name = lru_cache(maxsize=1024)(fold)
+
+
 @lru_cache(maxsize=16384)
 def _says_nothing(item: str, attribute: str) -> bool:
     """Whether the whole item is a word for nothing; of the attribute of this name, "unknown brand" is one, too."""
     if not item:
         return False
-    text, name = fold(item), fold(attribute)
+    text, name = fold(item), _fold_name(attribute)
     if not text or _is_phrase(text) or _LEFT_BEHIND.fullmatch(item):
         return True
     if text == name or text in _IN_BRACKETS:
@@ -218,6 +221,8 @@ def _says_nothing(item: str, attribute: str) -> bool:
         rest = fold(re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", " ", text))
         if rest and _is_phrase(rest):
             return True
+    if not _SEPARATORS[-1].search(item):
+        return False
     # "N/A (not available)", and "unknown/not specified".
     return any(_are_phrases(filter(None, map(fold, separators.split(item)))) for separators in _SEPARATORS)
 
