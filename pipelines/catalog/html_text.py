@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import html
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html.entities import html5
@@ -96,6 +97,10 @@ class ShownText:
     def original_span(self, start: int, end: int) -> tuple[int, int]:
         """Where in the original the characters [start, end) come from; there must be at least one."""
         return self.starts[start], self.ends[end - 1]
+
+    def shown_span(self, start: int, end: int) -> tuple[int, int]:
+        """The characters that come from the original's [start, end) and from nowhere else; there may be none."""
+        return bisect_left(self.starts, start), bisect_right(self.ends, end)
 
 
 def read_html(text: str, mode: HtmlMode) -> ShownText | None:

@@ -15,8 +15,8 @@ from pipelines.comparing.compared_run import Side
 from pipelines.comparing.joining import Place, Sampled
 from pipelines.quality.run_answers import RowKey, answer_probability
 from pipelines.reporting.facts import FieldText
-from pipelines.reporting.highlight import Mark, cut, fits
-from pipelines.reporting.source_texts import Wanted, read_texts
+from pipelines.reporting.highlight import Mark, cut
+from pipelines.reporting.source_texts import SourceText, Wanted, read_texts
 from pipelines.reporting.table_scan import Pairs
 
 Right = Literal["a", "b", "both", "neither"]
@@ -96,9 +96,9 @@ def read_examples(a: Side, b: Side, sampled: Sequence[Sampled]) -> list[Example]
 
 def _texts(
     a: Side, b: Side, sampled: Sequence[Sampled], hashes: Mapping[RowKey, str]
-) -> dict[RowKey, Mapping[str, str]]:
+) -> dict[RowKey, Mapping[str, SourceText]]:
     """The fields that both have read, by A's row; from the catalog of either."""
-    found: dict[RowKey, Mapping[str, str]] = {}
+    found: dict[RowKey, Mapping[str, SourceText]] = {}
     for side in (a, b):
         places = {each.a.key: (each.a if side is a else each.b).key for each in sampled if each.a.key not in found}
         categories = {each.a.key: each.category for each in sampled}
@@ -108,15 +108,15 @@ def _texts(
     return found
 
 
-def _highlighted(text: Mapping[str, str], answers: Sequence[Answered]) -> list[FieldText]:
-    """The text with the places of A's values and of B's. A place that does not hold what it says is not shown."""
-    marks: dict[str, list[Mark]] = {name: [] for name in text}
+def _highlighted(fields: Mapping[str, SourceText], answers: Sequence[Answered]) -> list[FieldText]:
+    """The text with the places of A's values and of B's."""
+    marks: dict[str, list[Mark]] = {name: [] for name in fields}
     for owner, answered in enumerate(answers):
         for place in (place for item in answered.items for place in item.evidence or ()):
-            mark = Mark(place.start, place.end, owner, place.match)
-            if place.field in text and fits(text[place.field], mark, place.text):
+            field = fields.get(place.field)
+            if field is not None and (mark := field.mark(place, owner)) is not None:
                 marks[place.field].append(mark)
-    return [FieldText(name, cut(content, marks[name])) for name, content in text.items()]
+    return [FieldText(name, cut(field.text, marks[name])) for name, field in fields.items()]
 
 
 def _read(

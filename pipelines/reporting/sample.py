@@ -11,16 +11,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hpd_core import Evidence
 from pipelines.job.run_plan import Plan
 from pipelines.quality.gold import GoldProduct, GoldValue
 from pipelines.quality.run_answers import answer_probability
 from pipelines.quality.scoring import Answer, Outcome, judge
 from pipelines.reporting.facts import FieldText, Place, Sample, SampledProduct, SampledValue
 from pipelines.reporting.formats import shortened
-from pipelines.reporting.highlight import Mark, cut, fits
+from pipelines.reporting.highlight import Mark, cut
 from pipelines.reporting.part_reader import Parts
 from pipelines.reporting.sample_draw import Drawn
-from pipelines.reporting.source_texts import Key, Wanted, read_texts
+from pipelines.reporting.source_texts import Key, SourceText, Wanted, read_texts
 from pipelines.reporting.table_scan import Pairs
 
 _KEY = ("source_file", "source_row")
@@ -81,7 +82,7 @@ def _product(
     drawn: Drawn,
     row: Row,
     values: Sequence[Row],
-    fields: Mapping[str, str] | None,
+    fields: Mapping[str, SourceText] | None,
     booleans: Pairs,
     labels: Mapping[str, GoldValue],
 ) -> SampledProduct:
@@ -97,7 +98,7 @@ def _product(
     shown = None
     if fields is not None:
         marks = _marks([item for _, item in answers], fields)
-        shown = tuple(FieldText(name, cut(text, marks[name])) for name, text in fields.items() if text)
+        shown = tuple(FieldText(name, cut(each.text, marks[name])) for name, each in fields.items() if each.text)
     return SampledProduct(
         source_file=row["source_file"],
         source_row=row["source_row"],
@@ -140,13 +141,13 @@ def _doubt(value: SampledValue) -> tuple[bool, float]:
     return value.status == "absent", -1.0 if value.probability is None else value.probability
 
 
-def _marks(items: Sequence[Row], fields: Mapping[str, str]) -> dict[str, list[Mark]]:
-    """The places of the values by field. A place that does not hold what it says is not shown."""
+def _marks(items: Sequence[Row], fields: Mapping[str, SourceText]) -> dict[str, list[Mark]]:
+    """The places of the values by field."""
     marks: dict[str, list[Mark]] = {name: [] for name in fields}
     for index, item in enumerate(items):
         for place in item["evidence"] or ():
-            mark = Mark(place["start"], place["end"], index, place["match"])
-            if place["field"] in fields and fits(fields[place["field"]], mark, place["text"]):
+            field = fields.get(place["field"])
+            if field is not None and (mark := field.mark(Evidence(**place), index)) is not None:
                 marks[place["field"]].append(mark)
     return marks
 

@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import ValidationError
 
-from hpd_core import Record
+from hpd_core import Evidence, Record
 from pipelines.catalog.cells import field_text
+from pipelines.catalog.html_text import ShownText, read_html
 from pipelines.catalog.json_lines import parse_line
 from pipelines.catalog.parquet_rows import open_rows, to_rows
 from pipelines.catalog.sharding import Piece
@@ -25,6 +26,7 @@ from pipelines.config.extraction import InputConfig
 from pipelines.errors import UsageError
 from pipelines.job.prepare_stage import input_hash
 from pipelines.job.run_plan import Plan, PlannedFile
+from pipelines.reporting.highlight import Mark, fits
 from pipelines.store.folders import open_filesystem
 
 Key = tuple[str, int]
@@ -40,10 +42,32 @@ class Wanted(NamedTuple):
     input_hash: str
 
 
+class SourceText(NamedTuple):
+    """A field as it stands in the catalog; `read` is what it shows where that is HTML."""
+
+    original: str
+    read: ShownText | None
+
+    @property
+    def text(self) -> str:
+        """What the model read."""
+        return self.original if self.read is None else self.read.text
+
+    def mark(self, place: Evidence, value: int) -> Mark | None:
+        """Where a value's place is in `text`. A place that does not hold what it says has none."""
+        mark = Mark(place.start, place.end, value, place.match)
+        if not fits(self.original, mark, place.text):
+            return None
+        if self.read is None:
+            return mark
+        start, end = self.read.shown_span(place.start, place.end)
+        return mark._replace(start=start, end=end) if start < end else None
+
+
 def read_texts(
     plan: Plan, settings: Mapping[str, Any], wanted: Iterable[Wanted]
-) -> tuple[dict[Key, dict[str, str]], list[str]]:
-    """The fields of each row as they stand in the catalog, without rows that are gone or changed; and notes on those.
+) -> tuple[dict[Key, dict[str, SourceText]], list[str]]:
+    """The fields of each row, without rows that are gone or changed; and notes on those.
 
     Args:
         settings: the `input` section of the run's configuration.
@@ -56,7 +80,7 @@ def read_texts(
     for each in wanted:
         by_file[each.source_file][each.source_row] = each
     planned = {file.name: (index, file) for index, file in enumerate(plan.files)}
-    texts: dict[Key, dict[str, str]] = {}
+    texts: dict[Key, dict[str, SourceText]] = {}
     notes = []
     for name, rows in sorted(by_file.items()):
         found = {}
@@ -65,7 +89,9 @@ def read_texts(
             for number, row in _read_rows(file, _pieces(plan, index), sorted(rows), config):
                 fields = _fields(row, config)
                 if fields is not None and _is_same(fields, rows[number], config):
-                    found[name, number] = fields
+                    found[name, number] = {
+                        field: SourceText(text, read_html(text, config.html)) for field, text in fields.items()
+                    }
         except (OSError, pa.ArrowException, UsageError, KeyError, ValueError) as error:
             reason = "no such file" if isinstance(error, FileNotFoundError) else f"{error}" or type(error).__name__
             notes.append(f"{name} cannot be read ({reason}): some products are shown without their text.")
