@@ -134,8 +134,9 @@ class Value:
     Attributes:
         text: the value as text when `status` is "value", else None. Several items are joined by "; ".
         items: the single values; several only for `multiple` attributes, empty unless `status` is "value".
-        status: "value"; "absent" (the model said null: an answer); "truncated" (cut at K_max); "invalid" (no
-            complete JSON value, wrong type or outside the enum); "error" (the record was not decoded).
+        status: "value"; "absent" (the model said null, or a word for nothing: an answer); "truncated" (cut at
+            K_max); "invalid" (no complete JSON value, wrong type or outside the enum); "error" (the record was not
+            decoded).
         raw: the text that the model wrote for this value, up to the first newline or to where it was all
             (text/endings.py).
         num_tokens: number of generated tokens, the one that ends it included.

@@ -242,7 +242,7 @@ class _LineReader:
     def _says_nothing(self, name: str, form: str) -> bool:
         """Whether a form is a word for nothing that no schema has as a member."""
         if self._schemas is None:
-            return form == "n/a"
+            return False
         folded = form.strip().casefold()
         for schemas in self._schemas:
             for attribute in schemas[self._category].attributes if self._category in schemas else ():

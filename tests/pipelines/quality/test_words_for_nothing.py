@@ -19,6 +19,7 @@ from pipelines.labelling.teacher_answers import judge
 from pipelines.quality.evaluation import evaluate_run
 from pipelines.quality.gold import read_gold
 from pipelines.schemas.from_gold import schemas_from_gold
+from pipelines.schemas.schema_file import load_schemas
 from pipelines.store.asked_schemas import store_schemas
 from pipelines.store.folders import Folder
 from tests.pipelines.comparing.made_runs import ABSENT, Row, write_run
@@ -105,8 +106,10 @@ def test_a_member_is_one_for_all(member: str, tmp_path: Path) -> None:
     assert gold(asked, member, fields, tmp_path) == "value"
 
 
-def test_the_spelling_of_another_case_is_the_member() -> None:
-    attribute = Attribute(name="Closure", type="enum", values=("None", "zip"))
+def test_the_spelling_of_another_case_is_the_member(tmp_path: Path) -> None:
+    (tmp_path / "schemas.yaml").write_text("categories: {Mugs: [{name: Closure, type: enum, values: [None, zip]}]}")
+    (attribute,) = load_schemas(str(tmp_path / "schemas.yaml"))["Mugs"].attributes
+    assert attribute.values == ("None", "zip")
     assert parse_value(attribute, ' "none",\n', closed=True).items == ("None",)
     assert parse_value(attribute, ' "n/a",\n', closed=True).status == "absent"
 

@@ -37,6 +37,14 @@ def ids(path: Path) -> list[str]:
     return [json.loads(line)["product_id"] for line in path.read_text().splitlines()]
 
 
+def test_an_enum_s_member_that_says_nothing_is_cut_like_any_value(tmp_path: Path) -> None:
+    """Which words are members, only a schema says; cutting needs none."""
+    lines = [gold_line(number) | {"values": {"Closure": ["n/a"]}} for number in range(40)]
+    assert split(write(tmp_path / "shoes.jsonl", lines), "--share", 0.2).exit_code == 0
+    texts = (tmp_path / "shoes.train.jsonl").read_text() + (tmp_path / "shoes.test.jsonl").read_text()
+    assert texts.count('["n/a"]') == 40
+
+
 def test_every_line_is_on_one_side_as_it_was(tmp_path: Path) -> None:
     gold = write(tmp_path / "shoes.jsonl", [gold_line(number) for number in range(400)])
     gold.write_text("\n" + gold.read_text().rstrip("\n"))  # a blank line, none at the end
