@@ -208,6 +208,8 @@ def _render_chat(tokenizer: Any, messages: list[dict[str, str]], date: datetime.
                 "chat_template": f"{_STOPPED_CLOCK}\n{chat_template}",
                 "hpd_now": {flag + letter: now.strftime(f"%{flag}{letter}") for flag in _FLAGS for letter in _LETTERS},
             }
+        elif "date_string" in chat_template:
+            clock = {"date_string": now.strftime("%d %b %Y")}
         text: str = tokenizer.apply_chat_template(
             messages, tokenize=False, add_generation_prompt=True, enable_thinking=False, **clock
         )

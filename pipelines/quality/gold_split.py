@@ -44,6 +44,7 @@ def split_gold(gold: str, share: float, folder: Folder) -> list[str]:
         "id": id_column,
         "category": category_column,
         "fields": names,
+        "html": "never",  # as they were read when they were labelled
     }
     text = yaml.safe_dump(source, default_flow_style=True, sort_keys=False, allow_unicode=True, width=math.inf)
     return [

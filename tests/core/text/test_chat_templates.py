@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import datetime
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 from tokenizers.processors import TemplateProcessing
+from transformers.utils import chat_template_utils
 
 from hpd_core import Attribute, CategorySchema, PromptError, PromptTemplate
 from hpd_core.text.template import render_frame
@@ -27,6 +29,11 @@ CLOCKS = {
         "{%- if not date_string is defined %}{%- if strftime_now is defined %}"
         "{%- set date_string = strftime_now('%d %b %Y') %}{%- else %}{%- set date_string = '26 Jul 2024' %}{%- endif %}"
         "{%- endif %}Today Date: {{ date_string }}\n{{ messages[0].content }}",
+        "Today Date: 26 Jul 2024\n",
+    ),
+    "llama 3.1 without a clock": (
+        "{%- if not date_string is defined %}{%- set date_string = '26 Jul 2024' %}{%- endif %}"
+        "Today Date: {{ date_string }}\n{{ messages[0].content }}",
         "Today Date: 26 Jul 2024\n",
     ),
     "gpt-oss": (
@@ -62,11 +69,32 @@ def test_a_chat_template_that_tells_the_date_tells_the_same_one_for_ever(family:
     assert rendered(PromptTemplate(), tokenizer).startswith(f"{shown}Extract")
 
 
-def test_another_date_is_another_prompt() -> None:
+@pytest.mark.parametrize("family", CLOCKS)
+def test_without_our_clock_it_is_the_same_text_on_that_day(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """transformers renders it, with a clock that stands at midnight of the day."""
+
+    class Midnight(datetime.datetime):
+        @classmethod
+        def now(cls, tz: datetime.tzinfo | None = None) -> Midnight:
+            return cls(2024, 7, 26)
+
+    monkeypatch.setattr(chat_template_utils, "datetime", Midnight)
     tokenizer = build_tokenizer()
-    tokenizer.chat_template, _ = CLOCKS["gpt-oss"]
+    tokenizer.chat_template = CLOCKS[family][0]
+    chat = [{"role": "user", "content": "Extract"}]
+    expected = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+    assert rendered(PromptTemplate(instruction="Extract{attributes}{documents}"), tokenizer).startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("family", "shown"),
+    [("gpt-oss", "Current date: 2026-11-05\n"), ("llama 3.1 without a clock", "Today Date: 05 Nov 2026\n")],
+)
+def test_another_date_is_another_prompt(family: str, shown: str) -> None:
+    tokenizer = build_tokenizer()
+    tokenizer.chat_template, _ = CLOCKS[family]
     later = PromptTemplate(date="2026-11-05")  # type: ignore[arg-type]
-    assert rendered(later, tokenizer).startswith("Current date: 2026-11-05\n")
+    assert rendered(later, tokenizer).startswith(shown)
     assert later.rendered_hash(tokenizer) != PromptTemplate().rendered_hash(tokenizer)
     assert PromptTemplate.model_validate(later.model_dump(mode="json")) == later
     with pytest.raises(ValidationError, match="date"):

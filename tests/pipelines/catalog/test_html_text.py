@@ -97,6 +97,8 @@ SHOWN = [
     ("<p class=MsoNormal>yes<o:p></o:p></p>", "yes"),
     ("<p>yes <x-more>more</x-more></p>", "yes more"),
     ("<p>L\\XL cotton\\nylon</p>", "L\\XL cotton\\nylon"),
+    ('<span itemprop="name"> &lt;Hidden2&gt; </span>', "<Hidden2>"),
+    ("head &gt; shoulders &gt; knees", "head > shoulders > knees"),
     ("<p>List<T>, size <M>, <me@x.com></p>", "List<T>, size <M>, <me@x.com>"),
 ]
 
@@ -136,7 +138,17 @@ KEPT = [
     *("List<T>", "Map<String, List<Integer>>", "std::vector<int>", "Vec<i>", "Class<Object>"),
     *("<me@x.com>", "Ann <ann@b.org>", "<https://x.org>", "<mailto:me@x.com>", "<tel:123>"),
     *("**bold** > quote", "- a\n- b\n\n| x | y |", "`<div>` is a tag", "Learn the <table> tag", "a <script> tag"),
-    *("<<Name>>", "{{name}} <%= x %> <!x> <? x", "]]>", "L\\XL cotton\\nylon\\n", "wash &not bleach"),
+    *(
+        "<<Name>>",
+        "<<<Nonsense>>>",
+        "head > shoulders > knees",
+        "><",
+        "title > body",
+        "{{name}} <%= x %> <!x> <? x",
+        "]]>",
+        "L\\XL cotton\\nylon\\n",
+        "wash &not bleach",
+    ),
 ]
 
 

@@ -61,7 +61,8 @@ def test_every_line_is_on_one_side_as_it_was(tmp_path: Path) -> None:
     assert rows == [{"product_id": x["product_id"], "category": "Shoes", **x["input"]} for x in wanted]
     assert f"{len(ids(test))} for the test:" in result.output
     settings = (
-        f"path: {tmp_path}/shoes.test-products.jsonl, id: product_id, category: category, fields: [title, bullets]"
+        f"path: {tmp_path}/shoes.test-products.jsonl, id: product_id, category: category, fields: [title, bullets], "
+        f"html: never"
     )
     assert f"--set 'input={{{settings}}}'" in result.output
     assert split(gold, "--share", 0.2).exit_code == 0, "there already, and the same"
