@@ -35,7 +35,8 @@ def _listed(cells: list[Cell]) -> Cell:
     return Cell(f"[{', '.join(cell.literal for cell in cells)}]", joined)
 
 
-_any_text = st.text(st.characters(exclude_categories=()), max_size=12)
+_MARKED_UP = ["<p>red</p>", "a &amp; b", "<br>", "<p></p>", "<b", "List<T>", "<|im_end|>", "\u200b", '"', "\\n", "\x00"]
+_any_text = st.text(st.characters(exclude_categories=()), max_size=12) | st.sampled_from(_MARKED_UP)
 _numbers = st.from_regex(r"-?(0|[1-9][0-9]{0,30})(\.[0-9]{1,20})?([eE][+-]?[0-9]{1,4})?", fullmatch=True)
 _long_numbers = st.builds(lambda digit, count: digit * count, st.sampled_from("123456789"), st.integers(4000, 6000))
 _scalars = st.one_of(

@@ -30,6 +30,7 @@ from pipelines.job.finish_stage import finish_shard
 from pipelines.job.preflight import PlannedJob, plan_job
 from pipelines.job.prepare_stage import prepare_shard
 from pipelines.job.rounds import job_context
+from pipelines.reporting.source_texts import Wanted, read_texts
 from pipelines.store.columns import ERROR_CODES
 from pipelines.store.ledger import Ledger
 from tests.examples import examples
@@ -53,12 +54,11 @@ class Errors(logging.Handler):
         self.found.append(record.getMessage())
 
 
-def plan(folder: Path, model: Path, **changes: Any) -> PlannedJob:
+def plan(folder: Path, model: Path) -> PlannedJob:
     """The job over the folder's catalog. Raises `UsageError`."""
     workplace = Workplace(folder, model)
     given = {"path": str(workplace.catalog), "id": "id", "fields": ["title", "bullets"], "list_separator": SEPARATOR}
-    source = given | {"html": "never"} | changes
-    return plan_job(workplace.config(input=source, decoding="made-up", shards={"target_tokens": 10**7, "ramp": []}))
+    return plan_job(workplace.config(input=given, decoding="made-up", shards={"target_tokens": 10**7, "ramp": []}))
 
 
 def run(job: PlannedJob) -> tuple[list[Row], list[Row]]:
@@ -86,6 +86,10 @@ def run(job: PlannedJob) -> tuple[list[Row], list[Row]]:
         assert row["row_json"] is not None
     found = {code: sum(row["error_code"] == code for row in dead) for code in CODES}
     assert {code: count for code, count in found.items() if count} == dict(dead_before)
+    # The report finds every product's text again.
+    wanted = [Wanted(*(row[name] for name in Wanted._fields)) for row in products]
+    texts, notes = read_texts(job.plan, job.plan.result_config["input"], wanted)
+    assert (len(texts), notes) == (len(products), [])
     known = sum(rows for name, rows in counts.categories.items() if name in job.schemas)
     assert known >= len(products)
     return products, dead
