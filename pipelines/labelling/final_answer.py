@@ -25,27 +25,25 @@ _FENCE = re.compile(r"```\w*")
 _DECORATION = re.compile(r"```\w*|<[^<>]*>")
 _WORD = re.compile(r"[^\W\d_]+")
 _MAX_BEFORE = 200  # characters in front of an answer that may say what it is
-_SENTENCE_END = re.compile(r"[.!?\n](?:\s|$)")
+_SENTENCE_END = re.compile(r"[.!?](?:\s|$)|\n")
 
 _NEGATED = re.compile(r"\b(?:not|wrong|incorrect|instead of|rather than)\b", re.IGNORECASE)
-_FINAL = re.compile(r"\b(?:final|finally|corrected|endgültige?)\b", re.IGNORECASE)
+_FINAL = re.compile(r"\b(?:final|finally|corrected|revised|endgültige?)\b", re.IGNORECASE)
 _ASIDE = re.compile(
-    r"\b(?:example|e\.g|for instance|format|template|schema|draft|guess|first|initial|initially|earlier|attempt"
-    r"|alternatives?|alternatively|placeholder|maybe|perhaps|could be|would be|beispiel|entwurf|exemple|ejemplo)\b",
+    r"\b(?:examples?|e\.g|for instance|format|template|schema|draft|guess|first|initial|initially|earlier|previous"
+    r"|attempt|alternatives?|alternatively|candidates?|options?|variants?|placeholder|maybe|perhaps|could be|would be"
+    r"|reasoning|thinking|thoughts?|analysis|reflection|explanation|similar|beispiel|entwurf|exemple|ejemplo)\b",
     re.IGNORECASE,
 )
 _ANSWER = re.compile(
-    r"\b(?:answer|result|output|solution|begin_of_box|boxed|antwort|ergebnis|réponse|respuesta)\b", re.IGNORECASE
+    r"\b(?:answer|result|output|response|solution|begin_of_box|boxed|antwort|ergebnis|réponse|respuesta)\b",
+    re.IGNORECASE,
 )
-# Of the keys of an object around answers.
-_FINAL_KEYS = frozenset({"final", "final answer", "answer", "result", "output", "response"})
-_ASIDE_KEYS = frozenset(
-    {"alternative", "alternatives", "candidates", "draft", "example", "examples", "format", "schema", "reasoning"}
-    | {"thinking", "thought", "thoughts", "analysis", "reflection", "explanation", "similar products", "other products"}
-)
+# Behind an answer: it is taken back.
+_RETRACTED = re.compile(r"\b(?:wrong|incorrect|mistaken?|wait|correction|on second thoughts?)\b", re.IGNORECASE)
 # A teacher that names attribute and value, or says more of a value than what it is.
 _NAME_KEYS = ("attribute", "attribute name", "name", "key", "field", "property")
-_VALUE_KEYS = ("value", "values", "attribute value", "extracted value", "answer")
+_VALUE_KEYS = ("value", "values", "attribute value", "extracted value", "answer", "text", "val")
 _FILLED_IN = re.compile(
     r"\.{2,}|…|<.*>|\[.*\]|\{.*\}|(?:string|str|text|value|number|boolean|bool|integer|float)(?:\s*(?:[|/]|or)\s*\w+)*"
     r"|(?:your|the|extracted|insert)\s.*|.*\s(?:here|goes here)",
@@ -63,8 +61,8 @@ class FinalAnswer(NamedTuple):
 
 
 # Why there is none: no JSON object; one that is not closed; thoughts that are not; what goes on behind an answer was
-# cut; several, and nothing says which; so long a text that nobody asked for it.
-NoAnswer = Literal["none", "unclosed", "thinking", "cut_behind", "several", "too_long"]
+# cut, or takes it back; several, and nothing says which; so long a text that nobody asked for it.
+NoAnswer = Literal["none", "unclosed", "thinking", "cut_behind", "taken_back", "several", "too_long"]
 
 
 def read_answer(
@@ -178,6 +176,8 @@ def _choose(names: _Names, candidates: list[_Candidate], is_cut: bool) -> tuple[
         return "several"
     if is_cut and last.mark < _Mark.ANSWER and _words(last.rest):
         return "cut_behind"
+    if last is candidates[-1] and _RETRACTED.search(last.rest[:_MAX_BEFORE]):
+        return "taken_back"
     answer, follower = last.answer, last
     problems: Counter[str] = Counter()
     for candidate in reversed(earlier):
@@ -188,7 +188,12 @@ def _choose(names: _Names, candidates: list[_Candidate], is_cut: bool) -> tuple[
         is_beside = set(follower.words_before) <= names.words
         if candidate.answer is not None and (relation == "agrees" or (relation == "apart" and is_beside)):
             answer, follower = _union(names, candidate.answer, answer), candidate
-        elif candidate.mark > last.mark or relation in ("apart", "larger") or (relation == "equal" and is_beside):
+        elif (
+            candidate.mark > last.mark
+            or last.mark is _Mark.ASIDE
+            or relation in ("apart", "larger")
+            or (relation == "equal" and is_beside)
+        ):
             return "several"
         else:
             problems["earlier_answer"] += 1
@@ -242,13 +247,11 @@ def _answers(names: _Names, value: Any, nested: int = 0) -> list[Object]:
         return [pairs]
     if isinstance(value, list):
         return [answer for item in value for answer in _answers(names, item, nested + 1)]
-    inner = {
-        _spelling(key): answers
-        for key, item in value.items()
-        if _spelling(key) not in _ASIDE_KEYS and (answers := _answers(names, item, nested + 1))
-    }
-    final = [answer for key, answers in inner.items() if key in _FINAL_KEYS for answer in answers]
-    nearest = final or [answer for answers in inner.values() for answer in answers]
+    inner: dict[_Mark, list[Object]] = {}
+    for key, item in value.items():
+        mark = _mark(_spelling(key)) if len(value) > 1 else _Mark.NONE
+        inner.setdefault(mark, []).extend(_answers(names, item, nested + 1))
+    nearest = [*inner.get(_Mark.FINAL, []), *inner.get(_Mark.ANSWER, [])] or inner.get(_Mark.NONE, [])
     num_known = names.count(value)
     if num_known and num_known >= max((names.count(answer) for answer in nearest), default=0):
         return [value]
@@ -281,7 +284,7 @@ def _bare(attribute: Attribute, value: Any) -> Any:
         return value
     keys = {_spelling(key): key for key in value}
     held = [value[keys[key]] for key in _VALUE_KEYS if key in keys]
-    if len(held) != 1:
+    if not held:
         return value
     unit = value[keys["unit"]] if "unit" in keys else None
     is_measured = attribute.type == "string" or attribute.unit is not None

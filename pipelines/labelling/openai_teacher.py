@@ -99,7 +99,7 @@ class OpenAITeacher:
         config = self._config
         try:
             async with asyncio.timeout(config.timeout_seconds):
-                await self._client.with_options(max_retries=0).models.list()
+                await self._client.with_options(max_retries=0).models.with_raw_response.list()
         except (openai.APITimeoutError, TimeoutError) as error:
             await self._client.close()
             raise UsageError(
@@ -356,6 +356,8 @@ def _no_answer(why: NoAnswer, completion: Completion, limit: int) -> _Useless:
         return _Useless("not_json", f"it has {len(completion.text):,} characters, too many for an answer")
     if why == "several":
         return _Useless("several_answers", "it holds JSON objects that differ, and does not say which one is final")
+    if why == "taken_back":
+        return _Useless("several_answers", "the words behind its JSON object take it back")
     if why == "cut_behind":
         return _Useless("cut_off", f"it was cut at {cut} behind its JSON object, which may not be its last word")
     if completion.is_cut:

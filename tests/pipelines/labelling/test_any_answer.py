@@ -70,7 +70,7 @@ def test_every_answer_is_a_verdict_and_a_line(
         asked.append(messages)
         return completions[len(asked) - 1]
 
-    teacher._ask = ask  # type: ignore[method-assign]
+    teacher._ask = ask  # type: ignore[method-assign, assignment]
     (verdict,) = asyncio.run(teacher.label([RECORD]))
     assert (verdict.labels is None) == (verdict.reason is not None)
     assert is_encodable(json.dumps(asked, ensure_ascii=False)), "what was answered is sent with the second question"

@@ -55,6 +55,14 @@ def test_the_key_is_sent_and_written_nowhere(labelling: Labelling, monkeypatch: 
         assert "sk-secret" not in path.read_text()
 
 
+def test_a_key_that_is_none(labelling: Labelling, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEACHER_KEY", "sk-sécret")
+    result = labelling.ask("http://localhost:1/v1", teacher={"api_key_env": "TEACHER_KEY"})
+    assert result.exit_code == 2
+    assert "teacher.api_key_env: TEACHER_KEY holds characters that no key has" in result.stderr
+    assert "sécret" not in result.output
+
+
 def test_an_unknown_model(labelling: Labelling) -> None:
     with TroubleMaker(lambda *_: Reply({"error": {"message": "no such model"}}, 404)) as server:
         result = labelling.ask(server.url)
