@@ -73,7 +73,7 @@ _SPACES, _ZERO_WIDTH = " \t\n\r\f\v\u00a0", "\u00ad\u200b\u2060\ufeff"
 # Some exports write a line end between two tags in letters.
 _RUN = re.compile(
     rf"(?P<space>[{_SPACES}]+|(?<![^\s>])(?:\\r)?\\n(?=\s*(?:\\n|\Z)))|[{_ZERO_WIDTH}]+"
-    rf"|(?P<text>\\?[^{_SPACES}{_ZERO_WIDTH}\\]*)"
+    rf"|(?P<text>\\?[^{_SPACES}{_ZERO_WIDTH}\\]*(?:[ ][^{_SPACES}{_ZERO_WIDTH}\\]+)*)"
 )
 _RAISED = re.compile(r"([+\-−]?\d{1,3}|n)</sup\s*>(?P<over>\s*(?:[/⁄∕]|&frasl;|&sol;|&#47;|&#8260;))?", re.IGNORECASE)
 _SUPERSCRIPT = str.maketrans("0123456789+-−nN", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻ⁿⁿ")
