@@ -9,6 +9,7 @@ All of it stands in the code: help texts in `pipelines/*.py`, `Field(description
 
 from __future__ import annotations
 
+import datetime
 import importlib
 import re
 import sys
@@ -33,7 +34,7 @@ from pipelines.store.columns import COLUMNS, ERROR_CODES
 FOLDER = Path(__file__).resolve().parent / "reference"
 _WRITTEN = "Written by `docs/generate_reference.py` from the code."
 _START = re.compile(r"^python pipelines/(\w+)\.py")
-_TYPES = {str: "text", int: "integer", float: "number", bool: "boolean", Any: "anything"}
+_TYPES = {str: "text", int: "integer", float: "number", bool: "boolean", Any: "anything", datetime.date: "date"}
 _LIMITS = {"ge": "≥ {}", "gt": "> {}", "le": "≤ {}", "lt": "< {}"}
 _TABLES = {
     "attributes": "One row per product, attribute and value: the canonical table.",
