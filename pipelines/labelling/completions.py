@@ -110,8 +110,9 @@ def _read_body(body: Any) -> Completion | EndpointError:
     # An error beside a whole answer is a warning.
     if finish in _FAILED or (error and (is_empty or not finish)):
         return _inside(error or f"finish_reason {finish!r}")
-    if is_empty and not finish:
-        return EndpointError(SERVER_ERROR, "an empty message that is not finished")
+    has_begun = completion.usage is None or completion.usage[1] > 0 or completion.is_cut
+    if is_empty and not (finish and has_begun):
+        return EndpointError(SERVER_ERROR, "an empty message that is not finished, or of no token")
     return completion
 
 

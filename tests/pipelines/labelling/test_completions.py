@@ -155,6 +155,7 @@ def test_the_limit_before_the_first_word() -> None:
         ({"choices": []}, SERVER_ERROR, "a completion without choices or message"),
         ({"choices": [{"message": None}]}, SERVER_ERROR, "a completion without choices or message"),
         (chat("", None), SERVER_ERROR, "an empty message that is not finished"),
+        ({**chat(""), "usage": {"prompt_tokens": 0, "completion_tokens": 0}}, SERVER_ERROR, "or of no token"),
         ({}, SERVER_ERROR, "no completion: {}"),
         ([1, 2], SERVER_ERROR, "no completion: [1, 2]"),
         (b"", SERVER_ERROR, "nothing in it"),
