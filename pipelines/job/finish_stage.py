@@ -6,7 +6,7 @@ import datetime
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from hpd_core import ErrorCode, Evidence, RecordResult, Value
 from hpd_core.text.grounding import find_evidence
@@ -30,30 +30,24 @@ SUMMED_METRICS = (
 )
 
 
+class _Written(NamedTuple):
+    """A product's rows; `answers` are those of the attribute table, by attribute."""
+
+    record: PreparedRecord
+    result: RecordResult | None
+    answers: Mapping[str, Sequence[Row]]
+    product: Row
+
+
 def finish_shard(decoded: DecodedShard, job: JobContext) -> tuple[dict[str, EncodedTable], dict[str, Any]]:
     """The shard's tables as stored, and its facts for the manifest. Rows stand in the catalog's order.
 
     Raises `RunError` if there are dead rows and their file cannot be read.
     """
     started = datetime.datetime.now(datetime.UTC)
-    candidates, dead = _split(decoded)
-    answered, answers = [], []
-    for record, result in candidates:
-        try:
-            answers.append(_answers(record, result, decoded, job))
-            answered.append((record, result))
-        except MemoryError:
-            raise
-        except Exception as error:
-            # Nobody knows of such a record. It is no reason for the others not to be written.
-            logger.exception("answers could not be written")
-            dead.append(_dead(record, ErrorCode.ENGINE, f"its answers cannot be written: {described(error)}"))
-    dead.sort(key=lambda row: (row.file, row.row))
-    attributes = [row for by_attribute in answers for rows in by_attribute.values() for row in rows]
-    products = [
-        _product_row(record, result, rows, decoded, job)
-        for (record, result), rows in zip(answered, answers, strict=True)
-    ]
+    written, dead = _write(decoded, job)
+    attributes = [row for each in written for rows in each.answers.values() for row in rows]
+    products = [each.product for each in written]
     dead_letters = _dead_letter_rows(dead, decoded, job)
 
     num_rows = decoded.prepared.shard.num_rows
@@ -66,10 +60,10 @@ def finish_shard(decoded: DecodedShard, job: JobContext) -> tuple[dict[str, Enco
         "rows": num_rows,
         "products": len(products),
         "dead_letters": len(dead_letters),
-        "statuses": Counter(rows[0]["status"] for by_attribute in answers for rows in by_attribute.values()),
+        "statuses": Counter(rows[0]["status"] for each in written for rows in each.answers.values()),
         "reasons": Counter(row.code for row in dead),
         "unknown_categories": count_unknown(row.category for row in dead if row.code == ErrorCode.NO_SCHEMA),
-        "carried": _count_carried(answered),
+        "carried": _count_carried(written),
     }
     tables = {
         "attributes": encode("attributes", attributes),
@@ -88,6 +82,23 @@ def finish_shard(decoded: DecodedShard, job: JobContext) -> tuple[dict[str, Enco
         "finished_at": metrics["finished_at"].isoformat(timespec="milliseconds"),
     }
     return tables, facts
+
+
+def _write(decoded: DecodedShard, job: JobContext) -> tuple[list[_Written], list[DeadRow]]:
+    """The products with their rows, and the dead rows; in the catalog's order."""
+    answered, dead = _split(decoded)
+    written = []
+    for record, result in answered:
+        try:
+            answers = _answers(record, result, decoded, job)
+            written.append(_Written(record, result, answers, _product_row(record, result, answers, decoded, job)))
+        except MemoryError:
+            raise
+        except Exception as error:
+            # Nobody knows of such a record. It is no reason for the others not to be written.
+            logger.exception("answers could not be written")
+            dead.append(_dead(record, ErrorCode.ENGINE, f"its answers cannot be written: {described(error)}"))
+    return written, sorted(dead, key=lambda row: (row.file, row.row))
 
 
 def _split(decoded: DecodedShard) -> tuple[list[tuple[PreparedRecord, RecordResult | None]], list[DeadRow]]:
@@ -132,11 +143,11 @@ def _provenance(record: PreparedRecord, decoded: DecodedShard, job: JobContext) 
     }
 
 
-def _count_carried(answered: Sequence[tuple[PreparedRecord, RecordResult | None]]) -> dict[str, int]:
+def _count_carried(written: Sequence[_Written]) -> dict[str, int]:
     return {
-        "products": sum(result is None for _, result in answered),
-        "products_in_part": sum(result is not None and bool(record.carried) for record, result in answered),
-        "values": sum(len(record.carried) for record, _ in answered),
+        "products": sum(each.result is None for each in written),
+        "products_in_part": sum(each.result is not None and bool(each.record.carried) for each in written),
+        "values": sum(len(each.record.carried) for each in written),
     }
 
 
