@@ -49,8 +49,12 @@ class Speed:
 
     def describe(self) -> str:
         """For people."""
-        speed, left = self.products_per_second, self.seconds_left
-        pace = f"{speed:,.1f} products/s" if speed else "starting"
+        speed, left = self.products_per_second or 0.0, self.seconds_left
+        if self._totals.rows > self._rows_before:
+            pace = f"{speed:,.1f} products/s"
+        else:
+            # What is under way in an engine is not counted until its shard is committed.
+            pace = f"loading and first shards, {format_seconds(self.elapsed)}"
         remaining = f", {format_seconds(left)} left" if left is not None else ""
         return f"{pace}{remaining}, {self._totals.dead_letters:,} dead-lettered"
 

@@ -15,7 +15,7 @@ from pipelines.config.loading import load_config
 from pipelines.console.terminal import printable
 from pipelines.costing.backtest import SHARES, Backtest, backtest
 from pipelines.costing.earlier_run import read_earlier
-from pipelines.costing.forecast import FORECAST_NAME, Forecast, pilot_folder
+from pipelines.costing.forecast import FORECAST_NAME, Forecast, forecast_name, pilot_folder
 from pipelines.costing.forecast_builder import forecast_from_earlier, forecast_from_pilots, on_other_machine
 from pipelines.costing.machines import EFFICIENCY, find_gpu, is_same_gpu
 from pipelines.costing.pilot import (
@@ -35,7 +35,7 @@ from pipelines.costing.strata import make_strata
 from pipelines.costing.survey import Survey, survey_catalog
 from pipelines.errors import UsageError
 from pipelines.job.preflight import PlannedJob, plan_job
-from pipelines.job.run_plan import differences, file_differences, find_finished
+from pipelines.job.run_plan import describe_limit, differences, file_differences, find_finished
 from pipelines.job.unknown_categories import unknown_lines
 from pipelines.store.folders import Folder
 
@@ -155,7 +155,8 @@ class Planner:
         if changes := file_differences(plan.files, self.job.plan.files):
             raise UsageError(f"--backtest: run {plan.run_id} is not of this catalog: {changes[0]}")
         if plan.limit != self.job.plan.limit:
-            raise UsageError(f"--backtest: run {plan.run_id} has --limit {plan.limit}, not {self.job.plan.limit}")
+            asked = f"not {describe_limit(self.job.plan.limit)}"
+            raise UsageError(f"--backtest: run {plan.run_id} was begun {describe_limit(plan.limit)}, {asked}")
         numbers = {file.name: index for index, file in enumerate(self.job.plan.files)}
         seconds: dict[tuple[int, int], float] = {}
         for name in folder.list("products"):
@@ -170,18 +171,21 @@ class Planner:
             raise UsageError(f"--backtest: a tenth of {survey.num_rows} rows is too small for a pilot")
         return [each for each in tried if each is not None]
 
-    def store(self, forecast: Forecast, on: str | None, efficiency: float | None) -> Forecast:
-        """Keeps the forecast, moved to another machine if one is named. Raises `UsageError`."""
+    def store(self, forecast: Forecast, on: str | None, efficiency: float | None) -> tuple[Forecast, str]:
+        """Keeps the forecast, moved to another machine if one is named, and says where: what is assumed for another
+        machine lies beside what was measured. Raises `UsageError`."""
+        name = FORECAST_NAME
         if on is not None:
             gpu = find_gpu(on)
             if not is_same_gpu(gpu, forecast.device):
                 share = EFFICIENCY if efficiency is None else efficiency
                 forecast = on_other_machine(forecast, self.job.config, self._engine, gpu, share)
+                name = forecast_name(on)
         try:
-            self.folder.write(FORECAST_NAME, forecast.to_json())
+            self.folder.write(name, forecast.to_json())
         except OSError as error:
             raise UsageError(f"cannot write to {self.folder.uri}: {error}") from error
-        return forecast
+        return forecast, self.folder.describe(name)
 
 
 def _pilot(wanted: Mapping[str, Any], survey: Survey, draw: Draw) -> Pilot:

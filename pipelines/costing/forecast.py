@@ -187,6 +187,11 @@ class Forecast:
         return cls.from_json(data, uri)
 
 
+def forecast_name(instance_type: str) -> str:
+    """The file of a forecast for a machine that was not measured."""
+    return f"forecast.{instance_type}.json"
+
+
 def pilot_folder(output: str) -> str:
     """Where the pilot of the run in `output` is kept, and its forecast."""
     return Folder(output).uri + ".pilot"

@@ -84,9 +84,9 @@ def _assumed_of_pilots(
     config: JobConfig, pilots: Sequence[tuple[Pilot, MeasuredRun]], num_categories: int
 ) -> Iterator[str]:
     draw = pilots[0][0].draw
-    in_engine = round(len(draw.rows) / draw.num_batches * batches_in_flight(draw, config))
-    full = config.engine.max_prompts_per_cohort
-    if min(in_engine, len(draw.rows)) < full:
+    in_flight = round(len(draw.rows) / draw.num_batches * batches_in_flight(draw, config))
+    in_engine, full = min(in_flight, len(draw.rows)), config.engine.max_prompts_per_cohort
+    if in_engine < full:
         yield f"at most {in_engine} products were in the engine at a time: with {full} and more, each may cost less"
     if num_categories > config.engine.max_cached_prefixes:
         yield (
@@ -241,6 +241,8 @@ def on_other_machine(
             f"{gpu.name} was not measured: the pilot's operations at {efficiency:.0%} of its {gpu.flops / 1e12:,.0f} "
             f"TFLOP/s, at least its weights at {efficiency:.0%} of {gpu.bandwidth / 1e9:,.0f} GB/s in every step",
             f"loading takes as long as on {forecast.device}",
+            f"the interval is that of the sample alone: at {efficiency / 2:.0%} instead of {efficiency:.0%} the work "
+            "takes twice as long",
         ],
     )
 

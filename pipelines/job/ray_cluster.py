@@ -59,9 +59,11 @@ def _worker_path(root: Path) -> dict[str, str]:
     """The PYTHONPATH with which workers find the package, whose folder is in `root`.
 
     They do not start in our folder with our path: without it they would not find a checkout. What is installed they
-    find as we do, and its folder, named there, would come before Python's own library.
+    find as we do, and its folder, named there, would come before Python's own library. It may be the folder of the
+    Python behind a virtual environment (--system-site-packages).
     """
-    installed = {Path(folder).resolve() for folder in (sysconfig.get_path("purelib"), site.getusersitepackages())}
+    places = (sysconfig.get_path("purelib"), site.getusersitepackages(), *site.getsitepackages())
+    installed = {Path(place).resolve() for place in places}
     folders = [*([] if root in installed else [str(root)]), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {"PYTHONPATH": os.pathsep.join(folders)} if folders else {}
 

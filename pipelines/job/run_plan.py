@@ -148,10 +148,16 @@ def check_resume(old: Plan, new: Plan, config: JobConfig, output: Folder) -> Non
     if old.schema_hash != new.schema_hash:
         raise UsageError(f"{place}, and the schemas in {config.schemas} have changed since; {way_out}")
     if old.limit != new.limit:
-        raise UsageError(f"{place}, which has --limit {old.limit}, not {new.limit}; {way_out}")
+        asked = f"not {describe_limit(new.limit)}"
+        raise UsageError(f"{place}, which was begun {describe_limit(old.limit)}, {asked}; {way_out}")
     if list(old.files) != list(new.files):
         changes = "; ".join(file_differences(old.files, new.files)[:3])
         raise UsageError(f"{place}, and the input has changed since: {changes}; {way_out}")
+
+
+def describe_limit(limit: int | None) -> str:
+    """ "with --limit 20", or "without --limit"."""
+    return "without --limit" if limit is None else f"with --limit {limit}"
 
 
 def _new_run_id() -> str:
@@ -160,7 +166,14 @@ def _new_run_id() -> str:
 
 def differences(old: Any, new: Any) -> list[str]:
     """What two configurations as plain data differ in, one line a key."""
-    return [f"{key}: {before!r} -> {after!r}" for key, before, after in changed_keys(old, new)]
+    return [f"{key}: {_shown(before)} -> {_shown(after)}" for key, before, after in changed_keys(old, new)]
+
+
+def _shown(setting: Any) -> str:
+    """As in a configuration file."""
+    if isinstance(setting, bool):
+        return str(setting).lower()
+    return "not set" if setting is None else repr(setting)
 
 
 def changed_keys(old: Any, new: Any, key: str = "") -> list[tuple[str, Any, Any]]:

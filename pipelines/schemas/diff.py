@@ -37,4 +37,8 @@ def _diff_category(category: str, old: CategorySchema, new: CategorySchema) -> I
 
 
 def _show(setting: object) -> str:
+    if isinstance(setting, bool):
+        return str(setting).lower()
+    if setting is None:
+        return "not set"
     return ", ".join(map(str, setting)) if isinstance(setting, tuple) else str(setting)

@@ -61,8 +61,9 @@ def test_time_left_is_told_from_the_pace_after_the_first_shard(monkeypatch: pyte
     monkeypatch.setattr(progress.time, "monotonic", lambda: now)
     totals = Totals(rows=10, products=10)
     speed = Speed(totals, planned_rows=110)
-    assert speed.describe() == "starting, 0 dead-lettered"
+    assert speed.describe() == "loading and first shards, 0 s, 0 dead-lettered"
     now = 160.0  # a minute to load the model
+    assert speed.describe() == "loading and first shards, 1 min 00 s, 0 dead-lettered"
     totals.add(shard(20, 2))
     assert speed.seconds_left is None
     now = 170.0
@@ -70,6 +71,14 @@ def test_time_left_is_told_from_the_pace_after_the_first_shard(monkeypatch: pyte
     assert speed.seconds_left == pytest.approx(30.0)
     assert speed.products_per_second == pytest.approx(38 / 70)
     assert "50 of 110 products (45%), 0.5 products/s, 30 s left, 2 dead-lettered" in progress_line(totals, 110, speed)
+
+
+def test_a_session_whose_first_shards_hold_dead_rows_only_is_not_loading(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress.time, "monotonic", lambda: 100.0)
+    totals = Totals()
+    speed = Speed(totals, planned_rows=110)
+    totals.add(shard(20, 20))
+    assert speed.describe() == "0.0 products/s, 20 dead-lettered"
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])

@@ -112,7 +112,7 @@ def test_a_resume_with_another_adapter_is_refused(catalog: Workplace, adapter: P
     other = make_adapter(catalog.folder / "other", tiny_model_dir, seed=1)
     with pytest.raises(UsageError, match=f"another configuration: adapter: '{adapter}' -> '{other}'"):
         catalog.run(adapter=str(other))
-    with pytest.raises(UsageError, match=f"another configuration: adapter: '{adapter}' -> None"):
+    with pytest.raises(UsageError, match=f"another configuration: adapter: '{adapter}' -> not set"):
         catalog.run()
 
     kept = shutil.copytree(adapter, catalog.folder / "kept")

@@ -117,7 +117,7 @@ def test_output_folder_of_another_run(catalog: Workplace) -> None:
     assert f"{place}, which has another configuration: engine.layout: 'tree' -> 'stacked'." in message
     message = refused(catalog, "--set", "input.fields=[bullets, title]")
     assert "input.fields: [['title', 'title'], ['bullets', 'bullets']] -> " in message
-    assert "which has --limit None, not 3" in refused(catalog, "--limit", "3")
+    assert "which was begun without --limit, not with --limit 3; use another" in refused(catalog, "--limit", "3")
 
 
 def test_a_run_that_was_begun_before_there_was_a_key_goes_on(catalog: Workplace) -> None:
@@ -127,7 +127,7 @@ def test_a_run_that_was_begun_before_there_was_a_key_goes_on(catalog: Workplace)
     assert plan["result_config"]["engine"].pop("quantization") is None
     path.write_text(json.dumps(plan | {"config_hash": "of the configuration without it"}))
     assert run(catalog, "--dry-run").exit_code == 0
-    assert "another configuration: engine.quantization: None -> 'nf4'." in refused(
+    assert "another configuration: engine.quantization: not set -> 'nf4'." in refused(
         catalog, "--set", "engine.quantization=nf4"
     )
 
@@ -137,7 +137,7 @@ def test_full_keys_are_as_if_there_were_no_choice(catalog: Workplace) -> None:
     plan = json.loads((catalog.folder / "out/_plan.json").read_text())
     assert "keys" not in plan["result_config"]["engine"]["prompt"]
     assert run(catalog, "--dry-run", "--set", "engine.prompt.keys=full").exit_code == 0
-    assert "another configuration: engine.prompt.keys: None -> 'short'." in refused(
+    assert "another configuration: engine.prompt.keys: not set -> 'short'." in refused(
         catalog, "--set", "engine.prompt.keys=short"
     )
 

@@ -51,6 +51,9 @@ def test_workers_are_told_where_a_checkout_is_and_not_where_packages_are(
     monkeypatch.delenv("PYTHONPATH", raising=False)
     assert _worker_path(tmp_path) == {"PYTHONPATH": str(tmp_path)}
     assert _worker_path(installed) == {}
+    behind = tmp_path / "of the Python behind a virtual environment"
+    monkeypatch.setattr("site.getsitepackages", lambda: [str(installed), str(behind)])
+    assert _worker_path(behind) == {}
     monkeypatch.setenv("PYTHONPATH", "mine")
     assert _worker_path(tmp_path) == {"PYTHONPATH": f"{tmp_path}{os.pathsep}mine"}
     assert _worker_path(installed) == {"PYTHONPATH": "mine"}

@@ -140,7 +140,7 @@ def test_diff_names_every_difference() -> None:
     changed = schema("A", Attribute(name="Roast", type="enum", values=("light",), max_value_tokens=3))
     assert [str(change) for change in diff(schema("A", roast), changed)] == [
         "A > Roast: values: light, dark -> light",
-        "A > Roast: max_value_tokens: None -> 3",
+        "A > Roast: max_value_tokens: not set -> 3",
     ]
 
 

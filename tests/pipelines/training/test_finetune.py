@@ -375,7 +375,7 @@ def test_a_key_that_is_newer_than_the_run_is_no_change_at_its_default(
     run_finetuning(training.config(), Console(file=io.StringIO()), dry_run=True)
     for changes, message in (
         ({"optimizer": training.document["optimizer"] | {"label_smoothing": 0.1}}, r"label_smoothing: 0\.0 -> 0\.1"),
-        ({"validation": training.document["validation"] | {"patience": 3}}, r"validation\.patience: None -> 3"),
+        ({"validation": training.document["validation"] | {"patience": 3}}, r"validation\.patience: not set -> 3"),
         ({"labels": {"absent_share": 0.5}}, r"labels\.absent_share: 1\.0 -> 0\.5"),
         ({"validation": training.document["validation"] | {"max_products": 3}}, r"validation\.max_products: 16 -> 3"),
         ({"scaling": {"num_workers": 2}}, r"scaling\.num_workers: 1 -> 2"),
