@@ -79,18 +79,22 @@ def read_answer(
     answer, problems = found
     values: dict[str, Value] = {}
     problems["doubled_key"] += answer.num_doubled
+    disputed: set[str] = set()
     # Keys that are right to the letter come first: a misspelled one never takes their place.
     for key in sorted(answer, key=lambda key: key not in names.attributes):
         name = names.of(key)
-        if name is None or name in values:
+        if name is None or name in values or name in disputed:
             problems["unknown_key"] += 1
             continue
         problems["misspelled_key"] += name != key
+        if key in answer.disputed:
+            disputed.add(name)  # nothing says which of its values is meant
+            continue
         attribute = names.attributes[name]
         value = _bare(attribute, answer[key])
         problems["wrapped_value"] += value is not answer[key]
         values[name] = parse_value(attribute, json.dumps(value, default=lambda _: {}), closed=True, fields=fields)
-    problems["missing_key"] = len(names.attributes) - len(values)
+    problems["missing_key"] = len(names.attributes) - len(values) - len(disputed)
     return FinalAnswer(values, +problems)
 
 
@@ -223,6 +227,7 @@ def _union(names: _Names, earlier: Object, later: Object) -> Object:
     added = [(key, value) for key, value in earlier.items() if (names.of(key) or key) not in has]
     union = Object([*later.items(), *added])
     union.num_doubled = earlier.num_doubled + later.num_doubled
+    union.disputed = earlier.disputed | later.disputed
     return union
 
 

@@ -36,11 +36,19 @@ _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?")
 
 
 class Object(dict[str, Any]):
-    """A JSON object that remembers which keys were written twice; the first of them counts."""
+    """A JSON object that remembers which keys were written twice.
+
+    Attributes:
+        num_doubled: how often a key was written that was there.
+        disputed: keys that were written with different values, of which the first one is held.
+    """
 
     def __init__(self, pairs: list[tuple[str, Any]]) -> None:
-        super().__init__(reversed(pairs))
+        super().__init__()
+        for key, value in pairs:
+            self.setdefault(key, value)
         self.num_doubled = len(pairs) - len(self)
+        self.disputed = {key for key, value in pairs if value != self[key]} if self.num_doubled else set()
 
 
 class NotANumber:

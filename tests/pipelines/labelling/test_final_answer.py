@@ -164,9 +164,17 @@ def test_what_was_whole_before_the_cut_counts(text: str) -> None:
 
 
 def test_keys() -> None:
-    text = '{"brand": "Wrong", "Brand": "Corvina", "Brand": "Later", "shade_colour": "green", "Price": 3}'
+    text = '{"brand": "Wrong", "Brand": "Corvina", "Brand": "Corvina", "shade_colour": "green", "Price": 3}'
     problems = {"doubled_key": 1, "misspelled_key": 1, "unknown_key": 2, "missing_key": 1}
     assert answered(text) == ({"Brand": "Corvina", "Shade colour": "green"}, problems)
+    text = '{"Brand": "Merle", "Shade colour": "green", "Brand": "Corvina", "Power": 40}'
+    assert answered(text) == ({"Shade colour": "green", "Power": "40"}, {"doubled_key": 1}), "which one is meant?"
+    text = '{"Brand": "Merle", "Brand": "Corvina", "brand": "Merle"}'
+    assert answered(text) == ({}, {"doubled_key": 1, "unknown_key": 1, "missing_key": 2})
+    assert answered('{"brand": "Corvina", "BRAND": "Merle"}') == (
+        {"Brand": "Corvina"},
+        {"misspelled_key": 1, "unknown_key": 1, "missing_key": 2},
+    )
     assert answered('{"Price": 3, "Rating": "good"}') == ({}, {"unknown_key": 2, "missing_key": 3})
 
 

@@ -66,9 +66,9 @@ def test_nothing_inside_of_what_was_cut_stands_for_itself(text: str) -> None:
 
 
 def test_keys_that_are_written_twice() -> None:
-    (value,) = values('{"a": 1, "b": 2, "a": 3, "a": 4}')
+    (value,) = values('{"a": 1, "b": 2, "a": 3, "a": 4, "b": 2}')
     assert isinstance(value, Object)
-    assert (value, value.num_doubled) == ({"a": "1", "b": "2"}, 2)
+    assert (value, value.num_doubled, value.disputed) == ({"a": "1", "b": "2"}, 3, {"a"})
 
 
 def test_not_a_number_is_no_text() -> None:
