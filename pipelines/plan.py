@@ -81,7 +81,6 @@ def plan(
         from pipelines.costing import forecast_text
         from pipelines.costing.backtest import describe
         from pipelines.costing.driver import Planner
-        from pipelines.costing.forecast import FORECAST_NAME
         from pipelines.costing.scenarios import DEADLINES
 
         planner = Planner.open(config, overrides or [], limit, folder, on, console)
@@ -97,8 +96,8 @@ def plan(
                 forecast = planner.from_pilot(pilot, second_pilot, seed, utilisation)
             else:
                 forecast = planner.from_run(str(from_run), utilisation)
-            forecast = planner.store(forecast, on, efficiency)
-            place, hours = planner.folder.describe(FORECAST_NAME), deadline or list(DEADLINES)
+            forecast, place = planner.store(forecast, on, efficiency)
+            hours = deadline or list(DEADLINES)
             forecast_text.print_forecast(console, forecast, hours, place)
             answer = forecast_text.forecast_json(forecast, hours, place) | {"left_out": planner.job.left_out.to_dict()}
         if as_json:

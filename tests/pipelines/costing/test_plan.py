@@ -277,7 +277,7 @@ def test_the_command(workplace: Workplace) -> None:
     assert plain.exit_code == 0
     assert "no price is known" in plain.stdout
     small, utilisation = Forecast.read(str(pilot_folder(workplace) / "forecast.json")).assumed
-    assert small.startswith("at most 20 products were in the engine at a time: with 64 and more")
+    assert small.startswith("at most 20 products were in the engine at a time: with 32 and more")
     assert Forecast.read(str(assumed)) == kept, "it lies beside"
     assert "95% of its time" in utilisation
 
