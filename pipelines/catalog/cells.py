@@ -95,7 +95,7 @@ def cell_category(value: Any) -> str:
     if value is None or _is_nan(value):
         return ""
     if not isinstance(value, (bytes, CellError)):
-        raise CellError("wrong_type", f"text is needed, not {kind_of(value)}")
+        raise CellError("wrong_type", f"text is needed, not {kind_of(value)}; write it as text")
     return cell_text(value, "")
 
 

@@ -72,9 +72,11 @@ def _only_field(column: str, setting: str, schema: pa.Schema, name: str) -> pa.F
 def _wrong_column(field: pa.Field, setting: str, wanted: str, name: str) -> UsageError:
     shown = _extension(field) or field.type
     column = field.name.replace('"', '""')
+    is_float = setting == "input.id" and pa.types.is_floating(field.type)
+    written, target = ("whole numbers", "BIGINT") if is_float else ("text", "VARCHAR")
     return UsageError(
-        f"column {field.name!r} ({setting}) of {name} has the type {shown}; {wanted} are needed. Write it as text, "
-        f'in DuckDB with SELECT * REPLACE (CAST("{column}" AS VARCHAR) AS "{column}"), or name another column'
+        f"column {field.name!r} ({setting}) of {name} has the type {shown}; {wanted} are needed. Write it as {written}"
+        f', in DuckDB with SELECT * REPLACE (CAST("{column}" AS {target}) AS "{column}"), or name another column'
     )
 
 
@@ -86,16 +88,20 @@ def _extension(field: pa.Field) -> str | None:
     if name is None or name in _PLAIN_EXTENSIONS:
         return None
     stored = getattr(field.type, "storage_type", field.type)
-    return None if _is_text(value_type(stored)) else str(name)
+    return None if _is_written(value_type(stored)) else str(name)
 
 
 def _is_uuid(kind: pa.DataType) -> bool:
     return getattr(kind, "extension_name", "") == "arrow.uuid"
 
 
-def _is_text(kind: pa.DataType) -> bool:
+def _is_written(kind: pa.DataType) -> bool:
     tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_null)
-    return _is_bytes(kind) or any(test(kind) for test in tests)
+    return any(test(kind) for test in tests)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return _is_written(kind) or _is_bytes(kind)
 
 
 def _is_bytes(kind: pa.DataType) -> bool:

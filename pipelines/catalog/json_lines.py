@@ -69,8 +69,8 @@ def _diagnosis(text: str, error: json.JSONDecodeError) -> str:
     """What is wrong, in plain words, and where."""
     place = f"at character {error.pos}"
     rest, before = text[error.pos :].lstrip(_BLANK + _MARK), text[: error.pos].rstrip()
-    if not text.strip("\0" + _BLANK):
-        return "nothing but NUL bytes; the file is damaged"
+    if not text.strip("\0" + _BLANK + _MARK):
+        return "nothing but NUL bytes; the file is damaged" if "\0" in text else "nothing stands in the line"
     if text.count("\0") * 4 >= len(text):
         return f"it holds NUL bytes {place}; it looks like {wide_encoding(text.encode())}"
     if text.lstrip().startswith(("//", "/*", "#")):

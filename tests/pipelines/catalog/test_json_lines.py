@@ -67,6 +67,7 @@ def test_a_key_that_stands_twice_is_told_where_it_is_read() -> None:
         (b'{"a"=1}', "a colon is missing at character 4"),
         (b'{"a": .5}', "a value is missing at character 6, where '.5}' stands"),
         (b'{"a": 1}\x0c', "'\\x0c' stands behind the end"),
+        (b"\xef\xbb\xbf\r", "nothing stands in the line"),
         (b"\x00" * 64, "nothing but NUL bytes; the file is damaged"),
         ('{"a": "x"}'.encode("utf-16-le"), "it looks like UTF-16: iconv -f UTF-16 -t UTF-8"),
         ('{"a": "é"}'.encode("utf-16"), "it looks like UTF-16: iconv -f UTF-16 -t UTF-8"),

@@ -259,8 +259,28 @@ def test_columns_that_cannot_hold_what_they_are_mapped_to(column: str, kind: pa.
     if is_fine:
         check_column_types(CONFIG, schema, "f.parquet")
         return
-    told = rf"column '{column}' \(input\..*\) of f\.parquet has the type .* are needed\. Write it as text, in DuckDB"
+    told = rf"column '{column}' \(input\..*\) of f\.parquet has the type .* are needed\. Write it as .*, in DuckDB"
     with pytest.raises(UsageError, match=told):
+        check_column_types(CONFIG, schema, "f.parquet")
+
+
+def test_the_way_out_is_one_that_keeps_ids_whole() -> None:
+    schema = pa.schema(list((KINDS | {"id": pa.float32()}).items()))
+    with pytest.raises(UsageError, match=r'Write it as whole numbers, in DuckDB .*CAST\("id" AS BIGINT\) AS "id"'):
+        check_column_types(CONFIG, schema, "f.parquet")
+    schema = pa.schema(list((KINDS | {"name": pa.duration("s")}).items()))
+    with pytest.raises(UsageError, match=r'Write it as text, in DuckDB .*CAST\("name" AS VARCHAR\) AS "name"'):
+        check_column_types(CONFIG, schema, "f.parquet")
+
+
+@pytest.mark.parametrize(("stored", "is_fine"), [(pa.string(), True), (pa.binary(), False), (pa.int64(), False)])
+def test_an_unknown_extension_is_read_where_it_is_text(stored: pa.DataType, is_fine: bool) -> None:
+    field = pa.field("name", stored, metadata={"ARROW:extension:name": "geoarrow.shape"})
+    schema = pa.schema([pa.field(name, kind) for name, kind in KINDS.items() if name != "name"] + [field])
+    if is_fine:
+        check_column_types(CONFIG, schema, "f.parquet")
+        return
+    with pytest.raises(UsageError, match=r"has the type geoarrow\.shape"):
         check_column_types(CONFIG, schema, "f.parquet")
 
 
