@@ -24,7 +24,7 @@ _TURN_END = re.compile(r"(?<=\S)\s*(?:<\|(?:im_end|eot_id|endoftext|end|end_of_t
 _FENCE = re.compile(r"```\w*")
 _DECORATION = re.compile(r"```\w*|<[^<>]*>")
 _WORD = re.compile(r"[^\W\d_]+")
-_MAX_BEFORE = 200  # characters in front of an answer that may say what it is
+_MAX_BEFORE, _MAX_BEHIND = 200, 1000  # characters around an answer that may say what it is
 _SENTENCE_END = re.compile(r"[.!?](?:\s|$)|\n")
 
 _NEGATED = re.compile(r"\b(?:not|wrong|incorrect|instead of|rather than)\b", re.IGNORECASE)
@@ -165,7 +165,11 @@ def _candidates(names: _Names, text: str, found: list[Found]) -> list[_Candidate
         answers = [answer for answer in _answers(names, each.value) if not _is_template(names, answer)]
         if answers:
             before = text[position : each.start]
-            candidates.append(_Candidate(_merged(names, answers), _mark(before), _words(before), text[each.end :]))
+            candidates.append(
+                _Candidate(
+                    _merged(names, answers), _mark(before), _words(before), text[each.end : each.end + _MAX_BEHIND]
+                )
+            )
             position = each.end
     return candidates
 

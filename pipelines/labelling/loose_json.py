@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 _MAX_DEPTH = 50  # brackets within brackets: more mean nothing, and thousands exhaust the stack
-_MAX_VALUES = 200  # that are tried in one text, so that an answer full of braces costs no minutes
+_MAX_VALUES = 1000  # that are tried in one text, so that an answer full of braces costs no minutes
 _MAX_LOOSE = 200_000  # characters of what is nearly JSON, which takes long to read
 
 # An object or list begins here: a brace in prose has no quote or key behind it.
@@ -72,7 +72,7 @@ _DECODER = json.JSONDecoder(
 def find_values(text: str) -> Iterator[Found]:
     """The objects and lists of `text`, outermost ones, in their order; what is neither JSON nor nearly so is skipped.
 
-    The last one has no value if it is not closed: nothing inside of it stands for itself.
+    The last one has no value if it is not closed, for nothing inside of it stands for itself, or if there are too many.
     """
     position = 0
     for _ in range(_MAX_VALUES):
@@ -86,6 +86,7 @@ def find_values(text: str) -> Iterator[Found]:
         value = read_value(text[begin.start() : position]) if depth <= _MAX_DEPTH else None
         if isinstance(value, Object | list):
             yield Found(value, begin.start(), position)
+    yield Found(None, position, len(text))
 
 
 def read_value(text: str) -> Any:

@@ -65,6 +65,11 @@ def test_nothing_inside_of_what_was_cut_stands_for_itself(text: str) -> None:
     assert values(f'{{"b": 1}} {text}') == [{"b": "1"}, None]
 
 
+def test_too_many_are_told() -> None:
+    found = values('{"a": 1} ' * 5000)
+    assert (found[-1], len(found)) == (None, 1001), "the last one of them is not known"
+
+
 def test_keys_that_are_written_twice() -> None:
     (value,) = values('{"a": 1, "b": 2, "a": 3, "a": 4, "b": 2}')
     assert isinstance(value, Object)
