@@ -50,19 +50,24 @@ _TELLING_FIRST = _TELLING_ALONE | _names("body center div dl em font h1 h2 h3 h4
 _OFFICE = re.compile(r"(?:o|v|w|m|x|st\d):\w+")  # elements that word processors add
 
 _NAME = r"[a-zA-Z][a-zA-Z0-9]*(?:[:-][\w:-]*)?"
+_ENTITY_TEXT = r"""
+    &(?P<again>(?:amp;)*)(?:
+        \#(?:(?P<decimal>\d{1,7})|[xX](?P<hex>[0-9a-fA-F]{1,6}));?
+        | (?P<entity>[a-zA-Z][a-zA-Z0-9]*)(?P<named>;)?)
+    """
+_ENTITY = re.compile(_ENTITY_TEXT, re.VERBOSE)
 _MARKUP = re.compile(
     rf"""
     (?P<hidden>
         <!--(?:-?>|.*?(?:--!?>|\Z)) | <!\[CDATA\[
-        | <!doctype\b[^<>]*> | <!\[(?:if|else|endif)\b[^<>]*> | <\?[a-z][^<>]*>
+        | <!doctype\b[^<>]*> | <!\[(?:if|else|endif)\b[^<>]*> | <\?[a-z](?:[^<]*?\?>|[^<>]*>)
     )
     | (?P<data_end>\]\]>)
-    | <(?P<close>\\?/)?(?P<name>{_NAME})(?=[\s/>]|\Z)
-      (?:(?P<attributes>(?:[^<>=]|=\s*(?:"[^"]*"|'[^']*')|=)*+)>|(?P<rest>[^<>]*)(?:>|\Z))
+    | <(?P<close>\\?/)?(?P<name>{_NAME})(?=[\s/>]|\Z|(?(close)<))
+      (?:(?P<attributes>(?:[^<>=]|=\s*(?:"[^"]*"|'[^']*')|=)*+)>
+         | (?P<loose>[^<>]*)> | (?P<cut>\s*/?|\s+[\w:@.-]+\s*(?:=[^<>]*)?)\Z | (?(close)(?=<)|(?!)))
     | (?P<stump></?\Z)
-    | &(?P<again>(?:amp;)*)(?:
-        \#(?:(?P<decimal>\d{{1,7}})|[xX](?P<hex>[0-9a-fA-F]{{1,6}}));?
-        | (?P<entity>[a-zA-Z][a-zA-Z0-9]*)(?P<named>;)?)
+    | {_ENTITY_TEXT}
     """,
     re.VERBOSE | re.IGNORECASE | re.DOTALL,
 )
@@ -195,7 +200,8 @@ class _Reader:
     def read(self) -> ShownText | None:
         """None if there is no markup."""
         read = at = 0
-        while match := _MARKUP.search(self._text, at):
+        wanted = _MARKUP if self._is_html else _ENTITY
+        while match := wanted.search(self._text, at):
             at = match.start() + 1
             if match["again"] is not None:
                 if entity := self._entity(match):
@@ -203,7 +209,7 @@ class _Reader:
                     shown, read = entity
                     at = read
                     self._write(shown, match.start(), read)
-            elif self._is_html and self._is_markup(match):
+            elif self._is_markup(match):
                 self._copy(read, match.start())
                 read = at = self._show(match)
         if not read:
@@ -214,8 +220,10 @@ class _Reader:
     def _tells(self, match: re.Match[str]) -> bool:
         """Whether there is HTML around this."""
         if match["name"] is None:
-            return match["hidden"] is not None
-        name, attributes = match["name"].lower(), match["attributes"] or match["rest"] or ""
+            hidden = match["hidden"] or ""
+            # A comment that does not end may be an arrow.
+            return hidden[-1:] == ">" or "</" in hidden or hidden.startswith("<![")
+        name, attributes = match["name"].lower(), match["attributes"] or match["loose"] or match["cut"] or ""
         if name not in _KNOWN and not _OFFICE.fullmatch(name):
             return False
         if match["close"] or _ASSIGNMENT.match(attributes):
@@ -277,7 +285,7 @@ class _Reader:
         end = match.end()
         if (number := match["decimal"] or match["hex"]) is not None:
             code = int(number, 10 if match["decimal"] else 16)
-            low = _MARKUP.match(self._text, end) if 0xD800 <= code < 0xDC00 else None
+            low = _ENTITY.match(self._text, end) if 0xD800 <= code < 0xDC00 else None
             if low is not None and 0xDC00 <= (half := int(low["decimal"] or 0) or int(low["hex"] or "0", 16)) < 0xE000:
                 # Half by half, as languages write it whose characters have 16 bits.
                 return chr(0x10000 + (code - 0xD800) * 0x400 + half - 0xDC00), low.end()
