@@ -238,7 +238,8 @@ class OpenAITeacher:
 
     def _failure(self, error: openai.APIStatusError) -> Exception:
         status, message = error.status_code, self._told(error)
-        if (told := error.response.extensions.get(_READ)) is not None and told.status == DECLINED:
+        told: EndpointError | None = error.response.extensions.get(_READ)
+        if told is not None and told.status == DECLINED and status in (400, 403, DECLINED):
             return _Failure("declined", message)
         if status in (401, 402, 404) or (status == 403 and not self._has_answered):
             return self._end_with(self._ending(error))
@@ -295,12 +296,14 @@ class OpenAITeacher:
         read = read_completion(body) if status < 400 else read_error(body)
         response.extensions |= {_READ: read, _SENT: status}
         if isinstance(read, EndpointError):
-            if status < 400:
+            # Some endpoints say with a 403 that the rate is limited.
+            if status < 400 or (status in (400, 403) and read.status == 429):
                 response.status_code = read.status
             if read.retry_after is not None and "retry-after" not in response.headers:
                 response.headers["retry-after"] = f"{read.retry_after:g}"
         if response.status_code >= 400:
-            self.faults[str(status) if status >= 400 else f"{response.status_code} inside of a {status}"] += 1
+            meant = response.status_code
+            self.faults[str(status) if status == meant else f"{meant} inside of a {status}"] += 1
             _set_deadline(self._config.timeout_seconds + _RETRY_AFTER_SECONDS)
 
 

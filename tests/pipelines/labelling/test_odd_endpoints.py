@@ -170,6 +170,8 @@ ERRORS: list[tuple[Reply, str]] = [
     (Reply('{"Br', finish="error"), "server_error"),
     (Reply(b'data: {"error": {"code": 502, "message": "gone"}}\n\n'), "server_error"),
     (Reply({"detail": "\ud83d"}, 500), "server_error"),
+    (Reply({"error": "the moderation is down"}, 500), "server_error"),
+    (Reply({"message": "API rate limit exceeded"}, 403), "rate_limited"),
 ]
 
 
@@ -184,7 +186,8 @@ def test_an_error_in_a_200_is_no_verdict(labelling: Labelling) -> None:
             "502 inside of a 200": 10,
             "429 inside of a 200": 2,
             "503 inside of a 200": 1,
-            "500": 1,
+            "500": 2,
+            "429 inside of a 403": 1,
         }
         server.behaviour = lambda *_: Reply(RIGHT)
         again = labelling.ask(server.url, "--json", teacher=ONE_TRY)
