@@ -49,9 +49,12 @@ class Completion:
     usage: tuple[int, int] | None = None
 
 
-def read_completion(content: bytes) -> Completion | EndpointError:
-    """The body of an answer with status 200; the message of an error goes on from "HTTP 200, but"."""
-    text = content.decode("utf-8-sig", errors="replace").strip()
+def read_completion(content: bytes, charset: str | None = None) -> Completion | EndpointError:
+    """The body of an answer with status 200; the message of an error goes on from "HTTP 200, but".
+
+    `charset` is what the header says of it; UTF-8 is tried first, as JSON has to be in that.
+    """
+    text = _decoded(content, charset)
     body = _read_json(text)
     if body is None:
         events = list(_events(text))
@@ -61,9 +64,9 @@ def read_completion(content: bytes) -> Completion | EndpointError:
     return _read_body(body)
 
 
-def read_error(content: bytes) -> EndpointError | None:
+def read_error(content: bytes, charset: str | None = None) -> EndpointError | None:
     """The error in any other body, of whatever status; None: there is none in it."""
-    text = content.decode("utf-8-sig", errors="replace").strip()
+    text = _decoded(content, charset)
     body = _read_json(text)
     if isinstance(body, list) and body:
         body = body[0]
@@ -75,6 +78,15 @@ def read_error(content: bytes) -> EndpointError | None:
 def well_formed(text: str) -> str:
     """`text` without halves of surrogate pairs, which no file and no request can hold."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _decoded(content: bytes, charset: str | None) -> str:
+    for encoding in (json.detect_encoding(content), charset or "utf-8"):
+        try:
+            return content.decode(encoding).strip()
+        except (UnicodeError, LookupError):
+            continue
+    return content.decode("utf-8", errors="replace").strip()
 
 
 def _read_json(text: str) -> Any:

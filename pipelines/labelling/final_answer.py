@@ -49,6 +49,7 @@ _FILLED_IN = re.compile(
     r"|(?:your|the|extracted|insert)\s.*|.*\s(?:here|goes here)",
     re.IGNORECASE | re.DOTALL,
 )
+_DAMAGED = json.dumps("\ufffd").strip('"')
 _MAX_TEXT = 1_000_000  # characters that are looked through
 _MAX_NESTED = 4  # objects around an answer
 
@@ -93,7 +94,10 @@ def read_answer(
         attribute = names.attributes[name]
         value = _bare(attribute, answer[key])
         problems["wrapped_value"] += value is not answer[key]
-        values[name] = parse_value(attribute, json.dumps(value, default=lambda _: {}), closed=True, fields=fields)
+        written = json.dumps(value, default=lambda _: {})
+        if _DAMAGED in written and not any("\ufffd" in text for text in fields.values()):
+            written = "{}"  # the endpoint lost a letter: no value of any attribute
+        values[name] = parse_value(attribute, written, closed=True, fields=fields)
     problems["missing_key"] = len(names.attributes) - len(values) - len(disputed)
     return FinalAnswer(values, +problems)
 

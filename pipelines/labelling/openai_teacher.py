@@ -292,8 +292,8 @@ class OpenAITeacher:
         status = response.status_code
         if status < 400 and (response.request.method != "POST" or response.has_redirect_location):
             return
-        body = await response.aread()
-        read = read_completion(body) if status < 400 else read_error(body)
+        body, charset = await response.aread(), response.charset_encoding
+        read = read_completion(body, charset) if status < 400 else read_error(body, charset)
         response.extensions |= {_READ: read, _SENT: status}
         if isinstance(read, EndpointError):
             # Some endpoints say with a 403 that the rate is limited.

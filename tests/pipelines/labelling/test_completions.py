@@ -215,6 +215,19 @@ def test_a_number_of_5000_digits_is_no_trouble() -> None:
     assert read(body.encode()) == Completion("x")
 
 
+@pytest.mark.parametrize(
+    ("encoding", "charset"),
+    [("utf-8", "latin-1"), ("utf-8-sig", None), ("utf-16", None), ("latin-1", "iso-8859-1"), ("cp1252", "cp1252")],
+)
+def test_letters_beyond_ascii(encoding: str, charset: str | None) -> None:
+    sent = json.dumps(chat("grün"), ensure_ascii=False).encode(encoding)
+    assert read_completion(sent, charset) == Completion("grün")
+
+
+def test_bytes_that_are_no_text() -> None:
+    assert read(json.dumps(chat("gr?n")).encode().replace(b"?", b"\xfc")) == Completion("gr\ufffdn")
+
+
 def test_half_a_surrogate_pair() -> None:
     assert well_formed("a\ud83d b\ude00 \ud83d\ude00") == "a\ufffd b\ufffd \U0001f600"
     completion = read(rb'{"choices": [{"message": {"content": "a\ud83d"}, "finish_reason": "stop"}]}')

@@ -178,6 +178,13 @@ def test_keys() -> None:
     assert answered('{"Price": 3, "Rating": "good"}') == ({}, {"unknown_key": 2, "missing_key": 3})
 
 
+def test_a_value_that_lost_a_letter_is_none() -> None:
+    assert answered('{"Brand": "Corv\ufffdna"}') == ({"Brand": None}, {"missing_key": 2})
+    found = read_answer(SCHEMA, '{"Brand": "Corv\ufffdna"}', {"title": "Corv\ufffdna lamp"})
+    assert not isinstance(found, str)
+    assert found.values["Brand"].text == "Corv\ufffdna", "the product text has it so"
+
+
 def test_an_attribute_that_is_called_like_a_wrapper() -> None:
     schema = CategorySchema(
         category="X", attributes=(Attribute(name="Product"), Attribute(name="Value"), Attribute(name="Name"))
