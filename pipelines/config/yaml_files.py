@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import yaml
@@ -152,22 +153,26 @@ class Places:
     def _find(self, path: Sequence[str | int]) -> tuple[yaml.Node | None, yaml.Node | None]:
         """Key and value there; the key of an item of a list is None."""
         key: yaml.Node | None = None
+        node = self._root
+        for step in path:
+            if isinstance(node, yaml.MappingNode):
+                entries = node.value if isinstance(step, str) else node.value[step : step + 1]
+                key, node = next(
+                    (pair for pair in entries if isinstance(step, int) or pair[0].value == step), (None, None)
+                )
+            elif isinstance(node, yaml.SequenceNode) and isinstance(step, int):
+                key, node = None, node.value[step]
+            else:
+                return None, None
+        return key, node
+
+    @cached_property
+    def _root(self) -> yaml.Node | None:
         try:
-            node = yaml.compose(self._text, Loader=yaml.SafeLoader)
-            for step in path:
-                if isinstance(node, yaml.MappingNode):
-                    entries = node.value if isinstance(step, str) else node.value[step : step + 1]
-                    key, node = next(
-                        (pair for pair in entries if isinstance(step, int) or pair[0].value == step), (None, None)
-                    )
-                elif isinstance(node, yaml.SequenceNode) and isinstance(step, int):
-                    key, node = None, node.value[step]
-                else:
-                    return None, None
+            return yaml.compose(self._text, Loader=yaml.SafeLoader)
         except yaml.YAMLError:
             # JSON that is indented with tabs is no YAML.
-            return None, None
-        return key, node
+            return None
 
 
 def _scalar(node: yaml.Node | None) -> str | None:
