@@ -26,6 +26,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property, lru_cache
+from itertools import takewhile
 
 from hpd_core.text.separators import SPACES, decimal_sign, groups_with_spaces, unit_size
 
@@ -41,7 +42,10 @@ _CORE = r"\d+(?:[.,'’٫٬]\d+)*|(?<![^\W_])[.,٫]\d+"
 _EXPONENT = rf"[eE][+-]?\d{{1,3}}(?!\w)| ?[x×*·⋅] ?10(?:\^[+-]?\d{{1,3}}(?!\d)|[⁺⁻]?[{_SUPERSCRIPTS}]+)"
 _POWER = rf"10(?:\^[+-]?\d{{1,3}}(?!\d)|[⁺⁻]?[{_SUPERSCRIPTS}]+)"
 _ATOM = rf"(?:[{_VULGAR}](?!\d)|{_POWER}|(?:{_SPACED}|{_CORE})(?:{_EXPONENT})?)"
-_MIXED_WITH = rf"(?:[{SPACES}](?:(?:and|&|und|et|y|e)[{SPACES}])?)?(?=[{_VULGAR}](?!\d)|(?<=[{SPACES}])\d{{1,3}}[/⁄∕]\d{{1,3}}(?!\d))"
+_MIXED_WITH = (
+    rf"(?:[{SPACES}](?:(?:and|&|und|et|y|e)[{SPACES}])?)?"
+    rf"(?=[{_VULGAR}](?!\d)|(?<=[{SPACES}])\d{{1,3}}[/⁄∕]\d{{1,3}}(?!\d))"
+)
 _TIGHT_LINK = rf"[{SPACES}]?[/⁄∕][{SPACES}]?|:"
 _RANGE_LINK = (
     rf"[{SPACES}]?[-‐‑–—~〜～÷^][{SPACES}]?[-+]?|(?:\.{{2,3}}|…)[-+]?"
@@ -67,6 +71,8 @@ _TIMES = {
 }
 _SIGNED_UNIT = re.compile(rf"[{SPACES}]?(?:[°º℃℉]|[CFK]\b|grad|degrees?|deg\b|db[amiu]?\b|dpt|dioptr)", re.IGNORECASE)
 _IDENTIFIER = re.compile(r"(?:\w|[.,'’](?=\d))*")
+_MAX_WORD = 40  # what is looked at before a number
+_WITH_UNIT = re.compile(r"(?<!\w)\d\w*\Z")
 _TIMES_SIGN = "xX×хХ*✕✖"
 _UNSPACED = re.compile("[぀-ヿ㐀-鿿฀-๿]")
 # Money without cents: "1.500,-".
@@ -250,11 +256,10 @@ def _is_in_name(plain: str, start: int, end: int) -> bool:
         is_times = before in _TIMES_SIGN and not plain[start - 2 : start - 1].isalpha()
         if not is_times:
             return True
-    if before == "-" and plain[start - 2 : start - 1].isalpha() and not _UNSPACED.match(plain[start - 2]):
-        # "10cm-12cm" is no name: what stands there is a number with its unit.
-        word = re.search(r"\w+\Z", plain[: start - 1])
-        if word is None or not word.group()[0].isdecimal():
-            return True
+    is_hyphen = before == "-" and plain[start - 2 : start - 1].isalpha() and not _UNSPACED.match(plain[start - 2])
+    # "10cm-12cm" is no name: what stands there is a number with its unit.
+    if is_hyphen and not _WITH_UNIT.search(plain, max(0, start - _MAX_WORD), start - 1):
+        return True
     if behind.isalpha():
         if _ORDINAL.match(plain, end):
             return True
@@ -460,8 +465,8 @@ def _sign(text: str, plain: str, start: int, end: int) -> tuple[int, str]:
     if start == 0 or sign not in "-–" or before.isalnum() or before in ("-", ")", "]", "%", '"', "'", "°", "_", "."):
         return start, "+"
     # A dash in front of a line or behind a word may be a bullet or a pause.
-    ahead = plain[: start - 1].rstrip(SPACES)
-    is_minus = text[start - 1] == "−" or not ahead or ahead[-1] in ":=([<>≤≥~,;/" or _SIGNED_UNIT.match(plain, end)
+    ahead = plain[max(0, start - _MAX_WORD) : start - 1].rstrip(SPACES)[-1:]
+    is_minus = text[start - 1] == "−" or not ahead or ahead in ":=([<>≤≥~,;/" or _SIGNED_UNIT.match(plain, end)
     return start - 1, "-" if is_minus else "?"
 
 
@@ -497,6 +502,10 @@ class _Evidence:
     @cached_property
     def _language_decimal(self) -> str | None:
         return decimal_sign(self._texts)
+
+    @cached_property
+    def _has_spaced_groups(self) -> bool:
+        return groups_with_spaces(self._texts)
 
     @cached_property
     def _has_other_groups(self) -> bool:
@@ -535,9 +544,6 @@ class _Evidence:
 
     def _is_spaced(self, text: str, whole: _Whole) -> bool | None:
         """ "12 500" is one number in a language that writes so, but behind a name ("iPhone 13 128 Go")."""
-        word = re.search(r"(\w*)[^\w]*\Z", text[: whole.start])
-        is_behind_name = (
-            word is not None and word.group(1)[:1].isupper() and not text[: whole.start].rstrip().endswith(":")
-        )
-        is_inside_name = word is not None and any(map(str.isupper, word.group(1)[1:]))
-        return True if groups_with_spaces(self._texts) and not (is_behind_name or is_inside_name) else None
+        before = text[max(0, whole.start - _MAX_WORD) : whole.start].rstrip()
+        is_name = any(map(str.isupper, takewhile(str.isalnum, reversed(before))))
+        return True if self._has_spaced_groups and not is_name else None
