@@ -181,7 +181,7 @@ def kind_of(leaf: str, head: bytes, configured: Literal["auto"] | FileFormat = "
 
 def _kind_of(leaf: str, head: bytes, promised: FileFormat | None) -> Kind:
     name = leaf.lower()
-    if name in ("thumbs.db", "desktop.ini"):
+    if name in ("thumbs.db", "desktop.ini") or name.startswith("~$"):
         return _WINDOWS
     if name.endswith(_FOLDER_MARKER):
         return _MARKER

@@ -6,7 +6,7 @@ import difflib
 import os
 import re
 import unicodedata
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -54,6 +54,7 @@ class _Place:
         size: in bytes; None if that is not known.
         kind: where that is known without a look into the file.
         is_linked: reached by a symbolic link.
+        first: of a folder that was listed before, the name that it had then.
     """
 
     argument: int
@@ -64,6 +65,7 @@ class _Place:
     size: int | None = None
     kind: Kind | None = None
     is_linked: bool = False
+    first: str = ""
 
     @property
     def identity(self) -> str:
@@ -81,12 +83,12 @@ def find_files(
     Raises `UsageError` for what cannot be listed or read, and where a path has nothing that can be read.
     """
     listed = [place for argument, path in enumerate(paths) for place in _list(argument, path, anonymous)]
-    places, doubled = _each_once(listed)
+    places, again = _each_once(listed)
     with ThreadPoolExecutor(_THREADS) as pool:
         looked_at = list(pool.map(lambda place: _look(place, file_format), places))
     files = [FoundFile(place.name, kind.format) for place, kind in looked_at if kind.format is not None]
     others = [(place.argument, LeftOutFile(place.name, kind)) for place, kind in looked_at if kind.format is None]
-    useful = {listed[index].argument for index, _ in doubled}
+    useful = {place.argument for place in again}
     useful |= {place.argument for place, kind in looked_at if kind.format is not None}
     for argument, path in enumerate(paths):
         if argument not in useful:
@@ -94,21 +96,21 @@ def find_files(
             there = [f"only {here}"] if here.files else []
             there += [f"to have {what} read, {remedy}" for what, remedy in here.remedies().items()]
             raise UsageError("; ".join([f"input.path: no Parquet or JSON Lines files in {path}", *there]))
-    names = [(listed[again].name, listed[first].name) for again, first in doubled]
-    return FoundFiles(files, LeftOut([file for _, file in others], names))
+    return FoundFiles(files, LeftOut([file for _, file in others], [(place.name, place.first) for place in again]))
 
 
-def _each_once(places: Sequence[_Place]) -> tuple[list[_Place], list[tuple[int, int]]]:
-    """The places without further ones of the same file; and those, by index, each with that of the first."""
+def _each_once(places: Sequence[_Place]) -> tuple[list[_Place], list[_Place]]:
+    """The places without further ones of the same file; and those, each with the name of the first."""
     firsts: dict[str, int] = {}
-    doubled = []
+    again = {}
     # Of a file and a link to it, the file.
     for index in sorted(range(len(places)), key=lambda index: (places[index].argument, places[index].is_linked)):
-        first = firsts.setdefault(places[index].identity, index)
-        if first != index:
-            doubled.append((index, first))
-    again = {index for index, _ in doubled}
-    return [place for index, place in enumerate(places) if index not in again], doubled
+        place = places[index]
+        if place.first:
+            again[index] = place
+        elif (first := firsts.setdefault(place.identity, index)) != index:
+            again[index] = replace(place, first=places[first].name)
+    return [place for index, place in enumerate(places) if index not in again], list(again.values())
 
 
 def _look(place: _Place, file_format: Literal["auto"] | FileFormat) -> tuple[_Place, Kind]:
@@ -200,7 +202,7 @@ def _folded(name: str) -> str:
 def _in_folder(folder: _Place, listing: Mapping[str, Mapping[str, Any]] | None = None) -> list[_Place]:
     """The files in a folder; a hidden folder is one place. Raises `UsageError` for a table of another format."""
     if isinstance(folder.filesystem, LocalFileSystem):
-        places = list(_walk(folder, frozenset()))
+        places = list(_walk(folder))
     else:
         found = folder.filesystem.find(folder.path, detail=True) if listing is None else listing
         places = list(_listed(folder, found))
@@ -209,28 +211,35 @@ def _in_folder(folder: _Place, listing: Mapping[str, Mapping[str, Any]] | None =
     return places
 
 
-def _walk(folder: _Place, above: frozenset[tuple[int, int]]) -> Iterator[_Place]:
-    """A local folder's files. Symbolic links are followed, but not back to a folder that leads here."""
-    status = os.stat(folder.path)
-    if (status.st_dev, status.st_ino) in above:
-        return
-    with os.scandir(folder.path) as entries:
-        for entry in entries:
-            is_folder = entry.is_dir()
-            place = replace(
-                folder,
-                name=f"{folder.name.rstrip('/')}/{entry.name}",
-                path=entry.path,
-                is_linked=folder.is_linked or entry.is_symlink(),
-            )
-            if _is_hidden(entry.name):
-                yield replace(place, name=place.name + "/" * is_folder, kind=HIDDEN)
-            elif is_folder:
-                yield from _walk(place, above | {(status.st_dev, status.st_ino)})
-            elif entry.is_file():
-                yield replace(place, size=entry.stat().st_size)
-            else:
-                yield replace(place, kind=_DANGLING if entry.is_symlink() else SPECIAL)
+def _walk(top: _Place) -> Iterator[_Place]:
+    """A local folder's files. Symbolic links are followed, but each folder is listed once: links may lead to it in very
+    many ways, or without end."""
+    names: dict[tuple[int, int], str] = {}
+    waiting, linked = deque([top]), deque[_Place]()
+    while waiting or linked:
+        # Of a folder and a link to it, the folder; and of several links the shortest.
+        folder = (waiting or linked).popleft()
+        status = os.stat(folder.path)
+        first = names.setdefault((status.st_dev, status.st_ino), folder.name)
+        if first != folder.name:
+            yield replace(folder, name=folder.name + "/", first=first + "/")
+            continue
+        with os.scandir(folder.path) as entries:
+            for entry in entries:
+                place = replace(
+                    folder,
+                    name=f"{folder.name.rstrip('/')}/{entry.name}",
+                    path=entry.path,
+                    is_linked=folder.is_linked or entry.is_symlink(),
+                )
+                if _is_hidden(entry.name):
+                    yield replace(place, name=place.name + "/" * entry.is_dir(), kind=HIDDEN)
+                elif entry.is_dir():
+                    (linked if place.is_linked else waiting).append(place)
+                elif entry.is_file():
+                    yield replace(place, size=entry.stat().st_size)
+                else:
+                    yield replace(place, kind=_DANGLING if entry.is_symlink() else SPECIAL)
 
 
 def _listed(folder: _Place, listing: Mapping[str, Mapping[str, Any]]) -> Iterator[_Place]:
@@ -288,28 +297,43 @@ def _remote_hits(filesystem: Any, pattern: str, start: str) -> dict[str, dict[st
 
 def _local_hits(pattern: str) -> dict[str, dict[str, Any]]:
     """The files and folders that match."""
-    return {path: {} for path in _expand("", pattern.split("/")[1:], frozenset())}
+    return {path: {} for path in _expand("", pattern.split("/")[1:])}
 
 
-def _expand(folder: str, parts: Sequence[str], above: frozenset[str]) -> Iterator[str]:
+def _expand(folder: str, parts: Sequence[str]) -> Iterator[str]:
     if not parts:
         yield folder
         return
     part, rest = parts[0], parts[1:]
     if part == "**":
-        yield from _expand(folder, rest, above)
-        for name in sorted(os.listdir(folder or "/")) if rest else ():
-            inner = f"{folder}/{name}"
-            if os.path.isdir(inner) and (real := os.path.realpath(inner)) not in above:
-                yield from _expand(inner, parts, above | {real})
+        # At the end it stands for all that is in the folder.
+        for inner in _folders(folder) if rest else [folder]:
+            yield from _expand(inner, rest)
     elif not _MAGIC.search(part):
         if os.path.lexists(f"{folder}/{part}"):
-            yield from _expand(f"{folder}/{part}", rest, above)
+            yield from _expand(f"{folder}/{part}", rest)
     elif os.path.isdir(folder or "/"):
         matches = re.compile(glob_translate(part)).match
         for name in sorted(os.listdir(folder or "/")):
             if matches(name) and (not rest or os.path.isdir(f"{folder}/{name}")):
-                yield from _expand(f"{folder}/{name}", rest, above)
+                yield from _expand(f"{folder}/{name}", rest)
+
+
+def _folders(top: str) -> Iterator[str]:
+    """A folder and all below it, each once, by links only where no other way leads there."""
+    seen = set()
+    waiting, linked = deque([top]), deque[str]()
+    while waiting or linked:
+        folder = (waiting or linked).popleft()
+        if (real := os.path.realpath(folder or "/")) in seen:
+            continue
+        seen.add(real)
+        yield folder
+        with os.scandir(folder or "/") as entries:
+            for entry in entries:
+                if entry.is_dir():
+                    is_linked = entry.is_symlink() or real != (folder or "/")
+                    (linked if is_linked else waiting).append(f"{folder}/{entry.name}")
 
 
 def _is_hidden(part: str) -> bool:

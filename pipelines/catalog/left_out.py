@@ -26,7 +26,7 @@ class LeftOut:
 
     Attributes:
         files: of no kind that is read.
-        doubled: further spellings of files that are read once, each with the one that is.
+        doubled: further names of files and folders that are read once, each with the first.
     """
 
     files: Sequence[LeftOutFile] = ()
@@ -53,7 +53,7 @@ class LeftOut:
             yield f"not read: {len(names[what]):,} {what} ({listed_names(names[what])}). To have it read, {remedy}"
         if self.doubled:
             again, first = map(shown_name, self.doubled[0])
-            yield f"{len(self.doubled):,} file(s) are named twice and read once; {again} is {first}"
+            yield f"{len(self.doubled):,} files or folders are named twice and read once: {again} is {first}"
 
     def remedies(self) -> dict[str, str]:
         """For every kind that may hold rows of the catalog, what makes it readable."""
