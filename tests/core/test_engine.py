@@ -22,6 +22,7 @@ from hpd_core import (
     PromptTemplate,
     Record,
     RecordResult,
+    ground,
 )
 from hpd_core.baselines.reference import ReferenceValue, StackedSkeleton, decode_chain, decode_stacked
 from hpd_core.prompt_builder import PromptBuilder
@@ -153,6 +154,28 @@ def test_typed_values_are_of_their_type_unless_the_user_wants_them_free(layout: 
         ]
     assert invalid[True] == []
     assert set(invalid[False]) == {"Size", "Vegan", "Roast"}
+
+
+def test_a_number_is_worth_what_its_own_records_text_says(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same answer, whatever the model is: it is read beside the text of the product that it is about."""
+    schema = CategorySchema(category="Flour", attributes=(Attribute(name="Weight", type="number", unit="g"),))
+    monkeypatch.setattr(engine._segments, "decode", lambda ids: [' "1.500 g",\n'] * len(ids))
+    weights = ["net weight 1,500 g", "Nettogewicht 1.500 g", "weighs 1.5 g", "the pin is 1.500 inch", "red"]
+    records = [Record(str(number), "Flour", {"title": text}) for number, text in enumerate(weights)]
+    results = [
+        ground(record, schema, result)
+        for record, result in zip(records, engine.extract(records, {"Flour": schema}), strict=True)
+    ]
+    found = [result.values["Weight"] for result in results]
+    assert [value.text for value in found] == ["1500", "1500", "1.500", "1.500", "1.500"]
+    assert {value.raw for value in found} == {' "1.500 g",'}
+    assert [[place.match for place in value.evidence[0]] for value in found] == [
+        ["equal number"],
+        ["equal number"],
+        ["equal number"],
+        ["ambiguous"],
+        [],
+    ]
 
 
 def test_equal_ids_are_two_records(engine: Engine) -> None:

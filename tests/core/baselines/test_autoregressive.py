@@ -288,3 +288,13 @@ def test_keys_that_the_model_spells_its_own_way_count() -> None:
         "colour": "blue",
     }
     assert values["Colour"].status == "invalid", "COLOUR may be either of two attributes"
+
+
+def test_a_number_is_read_beside_the_records_text() -> None:
+    schema = CategorySchema(category="Flour", attributes=(Attribute(name="Weight", type="number"),))
+    tokenizer = answering_tokenizer()
+    with AutoregressiveBaseline(answering_model(tokenizer), tokenizer, CONFIG) as baseline:
+        ids = tokenizer('"Weight": 1.500,\n}')["input_ids"]
+        texts = ("net weight 1,500 g", "weighs 1.5 g")
+        found = [baseline._values(schema, {"title": text}, ids, True)["Weight"].text for text in texts]
+    assert found == ["1500", "1.500"]

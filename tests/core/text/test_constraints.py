@@ -129,6 +129,41 @@ def test_the_choices_are_those_of_a_regular_expression(
                 break
 
 
+@pytest.mark.parametrize(
+    ("line", "multiple", "is_allowed"),
+    [
+        (" 20,000,\n", False, True),
+        (" 20,000\n", False, True),
+        (" 1.000.000,\n", False, True),
+        (" 1,250.5,\n", False, True),
+        (" 1.250,5,\n", False, True),
+        (" 12,34,567.5,\n", False, True),
+        (" 0,33,\n", False, True),
+        (" 20, 000,\n", False, False),
+        (" 1.2.3,\n", False, False),
+        (" 1,5,10,\n", False, False),
+        (" 0,500,000,\n", False, False),
+        (' "1/2",\n', False, True),
+        (' "13/16 mAh",\n', False, True),
+        (' "1/7",\n', False, False),
+        (' "2.5e6",\n', False, True),
+        (' "1,500 mAh",\n', False, True),
+        (' "10-12",\n', False, False),
+        (' [20, "20,000"],\n', True, True),
+        (" [20,000],\n", True, False),
+        (" [1.000.000],\n", True, False),
+    ],
+)
+def test_a_number_may_be_written_with_its_groups(
+    line: str, multiple: bool, is_allowed: bool, token_bytes: TokenBytes, tokenizer: Any
+) -> None:
+    states = _compiled(Attribute(name="a", type="number", unit="mAh", multiple=multiple), token_bytes)
+    state: int | None = 0
+    for token in tokenizer(line, add_special_tokens=False)["input_ids"]:
+        state = None if state is None else states[state].get(token)
+    assert (state == len(states) - 1) is is_allowed
+
+
 def test_control_tokens_are_never_allowed(tokenizer: Any, token_bytes: TokenBytes) -> None:
     assert {token for tokens in token_bytes.ids.values() for token in tokens}.isdisjoint(tokenizer.all_special_ids)
     value = Attribute(name="a", type="enum", values=("<|im_end|>", "red"))
