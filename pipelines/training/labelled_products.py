@@ -59,7 +59,7 @@ def is_held_out(record: Record, share: float) -> bool:
 
 @dataclass
 class DataReport:
-    """Counts of everything that was read, and examples of what is not taught."""
+    """Counts of everything that was read, examples of what is not taught, and what is said of the catalogs' files."""
 
     products: int = 0
     values: int = 0
@@ -68,6 +68,7 @@ class DataReport:
     unlabelled_not_taught: int = 0
     not_taught: Counter[str] = field(default_factory=Counter)
     examples: dict[str, list[str]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
     def leave_out(self, reason: str, example: str) -> None:
         """Counts one label or product that is not taught."""
@@ -85,6 +86,7 @@ class DataReport:
         )
         for reason, number in self.not_taught.most_common():
             yield f"left out, {reason}: {number:,} (e.g. {'; '.join(self.examples[reason])})"
+        yield from self.notes
 
 
 def load_products(
@@ -138,8 +140,9 @@ def _pairs(
     by_id = {product.product_id: product for product in gold if product.product_id is not None}
     by_row = {product.row: product for product in gold if product.product_id is None}
     catalog = dataset.input
-    files = find_files(catalog.path, catalog.format, anonymous=catalog.anonymous).files
-    if by_row and len(files) > 1:
+    files = find_files(catalog.path, catalog.format, anonymous=catalog.anonymous)
+    report.notes += files.left_out.warnings()
+    if by_row and len(files.files) > 1:
         raise UsageError(f"{dataset.gold} has no product ids; it belongs to one catalog file, not to several")
     found: set[int] = set()
     refused: dict[int, str] = {}

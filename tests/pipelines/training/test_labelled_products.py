@@ -180,13 +180,15 @@ def test_bad_gold(files: Files, line: dict[str, Any], message: str) -> None:
 
 
 def test_gold_with_a_catalog_of_its_own(files: Files, tmp_path: Path) -> None:
-    catalog = tmp_path / "catalog.jsonl"
+    catalog = tmp_path / "catalog" / "part-0.jsonl"
+    catalog.parent.mkdir()
+    (catalog.parent / "part-1.csv").write_text("sku\n3\n")
     rows = [{"sku": "2", "kind": "Coffee", "name": "dark beans"}, {"sku": "1", "kind": "Coffee", "name": "Velor"}]
     catalog.write_text("".join(json.dumps(row) + "\n" for row in rows))
     lines: list[dict[str, Any]] = [
         {"product_id": str(n), "category": "Coffee", "values": {"Brand": None}} for n in (1, 2, 3)
     ]
-    source = {"path": str(catalog), "id": "sku", "category": "kind", "fields": {"title": "name"}}
+    source = {"path": str(catalog.parent), "id": "sku", "category": "kind", "fields": {"title": "name"}}
     dataset = files.dataset(lines, input=source)
     builder = ExampleBuilder(TOKENIZER, EngineConfig(), "tree", None)
     products, report = load_products([dataset], LabelPolicy(), builder)
@@ -195,6 +197,7 @@ def test_gold_with_a_catalog_of_its_own(files: Files, tmp_path: Path) -> None:
         ("1", {"title": "Velor"}),
     ]
     assert report.not_taught == {"the catalog has no such product": 1}
+    assert f"not read: 1 CSV ({catalog.parent}/part-1.csv)" in list(report.lines())[-1]
     rows[1]["name"] = " "
     catalog.write_text("".join(json.dumps(row) + "\n" for row in rows))
     _, report = load_products([dataset], LabelPolicy(), builder)
