@@ -3,8 +3,8 @@
     answer     a line ' <literal>,\\n', where <literal> is null or fits the attribute; the space and comma may miss.
                What text/values.py reads as a number or boolean is one: "12", "12 oz" where the unit is oz, "Yes". A
                model that quotes them means them, and would say null if it were not allowed to
-    number     as the text has it, with its groups: 20,000 and 1.250,5; "1/2" and "2.5e6" in quotes. A digit behind a
-               comma goes on, a line break ends it. Not in lists, where a comma without quotes parts items
+    number     as the text has it: 20,000 and 1.250,5, .33, 1/2, 2.5e6. A digit behind a comma goes on, a line break is
+               the end. In lists in quotes alone: there a comma without quotes parts items
     automaton  over bytes: node -> byte -> node, from the attribute's type alone
     compiled   over tokens: state -> the tokens that spell a way through the automaton, and the state behind each
 
@@ -86,7 +86,7 @@ def _add_items(nodes: _Nodes, attribute: Attribute, start: int, behind: int) -> 
             quote = nodes.new({ord('"'): behind})
             nodes.spell(closing, unit, quote)
             nodes.spell(closing, f" {unit}", quote)
-        _add_number(nodes, opened, closing, is_quoted=True)
+        _add_number(nodes, opened, closing)
 
 
 def _add_json_number(nodes: _Nodes, start: int, behind: int) -> None:
@@ -102,8 +102,8 @@ def _add_json_number(nodes: _Nodes, start: int, behind: int) -> None:
     nodes[whole][ord(".")] = nodes[zero][ord(".")] = point
 
 
-def _add_number(nodes: _Nodes, start: int, behind: int, *, is_quoted: bool = False) -> None:
-    """A number with the separators that text/numbers.py reads; `is_quoted`: fractions and exponents, too."""
+def _add_number(nodes: _Nodes, start: int, behind: int) -> None:
+    """A number in every form that a text may have and text/numbers.py reads, but with spaces in it."""
 
     def ends() -> int:
         return nodes.new(nodes[behind])
@@ -120,6 +120,8 @@ def _add_number(nodes: _Nodes, start: int, behind: int, *, is_quoted: bool = Fal
     heads = [ends() for _ in range(3)]
     for node in (start, minus):
         nodes.digits(node, heads[0], zero)
+        nodes[node][ord(".")] = leading = nodes.new()
+        nodes.digits(leading, fraction)
     nodes[start][ord("-")] = minus
     for node, longer in zip([*heads, long, fraction], [*heads[1:], long, long, fraction], strict=True):
         nodes.digits(node, longer)
@@ -143,10 +145,9 @@ def _add_number(nodes: _Nodes, start: int, behind: int, *, is_quoted: bool = Fal
             tail = [ends(), ends(), tail[2]]
             with_exponent += tail
             _add_lakhs(nodes, heads[:2], tail, ends(), point, decimals)
-    if is_quoted:
-        for node in heads:
-            _add_denominators(nodes, node, behind)
-        _add_exponents(nodes, with_exponent, behind)
+    for node in heads:
+        _add_denominators(nodes, node, behind)
+    _add_exponents(nodes, with_exponent, behind)
 
 
 def _add_lakhs(
@@ -358,7 +359,7 @@ class Constraints:
         states = compile_automaton(automaton, self._tokens)
         lines = [render_answer_line(attribute, items) for items in _examples(attribute)]
         if attribute.type == "number" and not attribute.multiple:
-            lines += [" 20,000,\n", " 1.250,5,\n", " 12,34,567,\n", ' "1,250.5",\n', ' "1/2",\n', ' "2.5e6",\n']
+            lines += [" 20,000,\n", " 1.250,5,\n", " 12,34,567,\n", " 1/2,\n", " 2.5e6,\n", ' "1,250.5",\n']
         answers = self._segments.encode_text(lines)
         if not states or not all(_accepts(states, answer) for answer in answers):
             logger.warning("values of %r are not constrained: the tokenizer cannot write them", attribute.name)

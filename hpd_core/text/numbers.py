@@ -38,7 +38,7 @@ DENOMINATORS = (2, 3, 4, 5, 6, 8, 16, 32, 64)
 _VULGAR = "¼½¾⅐⅑⅒⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"
 _SUPERSCRIPTS = "⁰¹²³⁴⁵⁶⁷⁸⁹"
 _SPACED = rf"[1-9]\d{{0,2}}(?:[{SPACES}]\d{{3}}(?!\d))+(?:[.,٫]\d+)?(?![.,]?\d)"
-_CORE = r"\d+(?:[.,'’٫٬]\d+)*|(?<![^\W_])[.,٫]\d+"
+_CORE = r"\d+(?:[.,'’٫٬]\d+)*|(?<![^\W_])(?<![.,])[.,٫]\d+"
 _EXPONENT = rf"[eE][+-]?\d{{1,3}}(?!\w)| ?[x×*·⋅] ?10(?:\^[+-]?\d{{1,3}}(?!\d)|[⁺⁻]?[{_SUPERSCRIPTS}]+)"
 _POWER = rf"10(?:\^[+-]?\d{{1,3}}(?!\d)|[⁺⁻]?[{_SUPERSCRIPTS}]+)"
 _ATOM = rf"(?:[{_VULGAR}](?!\d)|{_POWER}|(?:{_SPACED}|{_CORE})(?:{_EXPONENT})?)"
@@ -46,9 +46,9 @@ _MIXED_WITH = (
     rf"(?:[{SPACES}](?:(?:and|&|und|et|y|e)[{SPACES}])?)?"
     rf"(?=[{_VULGAR}](?!\d)|(?<=[{SPACES}])\d{{1,3}}[/⁄∕]\d{{1,3}}(?!\d))"
 )
-_TIGHT_LINK = rf"[{SPACES}]?[/⁄∕][{SPACES}]?|:"
+_TIGHT_LINK = rf"[{SPACES}]?[/⁄∕][{SPACES}]?|[:·⋅]"
 _RANGE_LINK = (
-    rf"[{SPACES}]?[-‐‑–—~〜～÷^][{SPACES}]?[-+]?|(?:\.{{2,3}}|…)[-+]?"
+    rf"[{SPACES}]?[-‐‑–—÷^][{SPACES}]?[-+]?|[~〜～]|[{SPACES}][~〜～][{SPACES}]|(?:\.{{2,3}}|…)[-+]?"
     rf"|[{SPACES}](?:to|bis|à|a|до|tot|til|till)[{SPACES}][-+]?"
 )
 _TIGHT_ATOM = rf"(?:[{_VULGAR}](?!\d)|{_CORE})"
@@ -62,7 +62,8 @@ _BETWEEN = re.compile(
     rf"[{SPACES}]+(?:and|und|et|y|e|en|och|og)[{SPACES}]+(?:{_CORE}))",
     re.IGNORECASE,
 )
-_ORDINAL = re.compile(r"(?:st|nd|rd|th|er|ère|re|e|ème|eme|º|ª)(?!\w)", re.IGNORECASE)
+# Not "2er-Pack", which is two.
+_ORDINAL = re.compile(r"(?:st|nd|rd|th|(?<=1)(?:er|re|ère|ere)|e|ème|eme|º|ª)(?!\w)", re.IGNORECASE)
 _SUFFIX = re.compile(rf"[{SPACES}]?(?P<word>[^\W\d_]+)\.?")
 _TIMES = {
     **dict.fromkeys(("thousand", "tausend", "tsd", "tys", "mille", "тыс"), 3),
@@ -248,7 +249,7 @@ def _is_in_name(plain: str, start: int, end: int) -> bool:
     before, behind = plain[start - 1 : start], plain[end : end + 1]
     if (
         before in ("_", *_VULGAR)
-        or behind == "_"
+        or behind in ("_", *_SUPERSCRIPTS)
         or re.search(r"(?<![^\W\d_])[^\W\d_]\.\Z", plain[max(0, start - 3) : start])
     ):
         return True

@@ -19,17 +19,16 @@ def answer_pattern(attribute: Attribute) -> regex.Pattern[str] | None:
         return None
     number = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?"
     with_exponent, grouped = (
-        r"[1-9][0-9]*(?:[.,][0-9]+)?|0[.,][0-9]+|[1-9][0-9]{0,2}(?:(?:\.[0-9]{3})+,|(?:,[0-9]{3})+\.)[0-9]+"
+        r"[1-9][0-9]*(?:[.,][0-9]+)?|0[.,][0-9]+|\.[0-9]+|[1-9][0-9]{0,2}(?:(?:\.[0-9]{3})+,|(?:,[0-9]{3})+\.)[0-9]+"
         r"|[1-9][0-9]?(?:,[0-9]{2})+,[0-9]{3}\.[0-9]+",
         r"0|[1-9][0-9]{0,2}(?:(?:\.[0-9]{3})+|(?:,[0-9]{3})+)|[1-9][0-9]?(?:,[0-9]{2})+,[0-9]{3}",
     )
-    bare = number if attribute.multiple else f"-?(?:{with_exponent}|{grouped})"
     fraction = r"[1-9][0-9]{0,2}/(?:[234568]|16|32|64)"
-    quoted = f"-?(?:(?:{with_exponent})(?:[eE][-+]?[0-9]{{1,2}})?|{grouped}|{fraction})"
+    written = f"-?(?:(?:{with_exponent})(?:[eE][-+]?[0-9]{{1,2}})?|{grouped}|{fraction})"
     unit = f"(?: ?{regex.escape(json.dumps(attribute.unit, ensure_ascii=False)[1:-1])})?" if attribute.unit else ""
     item = {
         "boolean": 'true|false|"(?:true|false|True|False|yes|no|Yes|No)"',
-        "number": f'{bare}|"{quoted}{unit}"',
+        "number": f'{number if attribute.multiple else written}|"{written}{unit}"',
         "enum": "|".join(regex.escape(json.dumps(value, ensure_ascii=False)) for value in attribute.values or ()),
     }[attribute.type]
     value = rf"\[(?:(?:{item})(?:, (?:{item}))*)?\]" if attribute.multiple else item
