@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -13,6 +14,7 @@ import pyarrow.parquet as pq
 from pipelines.catalog.cells import CellError, described, not_utf8
 from pipelines.catalog.column_types import is_list, value_type
 
+_DAY = 24 * 60 * 60 * 10**9
 _Change = Callable[[Any], Any]
 
 
@@ -45,8 +47,9 @@ def to_rows(batch: pa.RecordBatch, columns: Sequence[str] | None) -> list[dict[s
 
 def read_cells(column: pa.Array) -> list[Any]:
     """A column's cells. float32 and float16 are the shortest decimal that is the stored number."""
-    column = _readable_times(column)
-    change = _change(column.type)
+    change, readable = _change(column.type), _readable(column.type)
+    if readable != column.type:
+        column = column.cast(readable)
     try:
         cells = column.to_pylist()
         return cells if change is None else [change(cell) for cell in cells]
@@ -64,7 +67,7 @@ def _read_cell(column: pa.Array, index: int, change: _Change | None) -> Any:
     except UnicodeDecodeError as error:
         return CellError("unreadable", not_utf8(error.object, error))
     except OverflowError:
-        return CellError("unreadable", f"a {column.type} that Python cannot hold: years are 1 to 9999")
+        return CellError("unreadable", "a date or time that cannot be told: years are 1 to 9999, days have 24 hours")
     except Exception as error:
         return CellError("unreadable", f"it cannot be read: {described(error)}")
 
@@ -80,20 +83,32 @@ def _told_apart(names: Sequence[str]) -> Iterator[str]:
         yield own
 
 
-def _readable_times(column: pa.Array) -> pa.Array:
-    """Times of which Python's own would lose something, or which it does not know, as others of the same worth."""
-    kind = column.type
-    if pa.types.is_time64(kind) and kind.unit == "ns":
-        try:
-            return column.cast(pa.time64("us"))
-        except pa.ArrowInvalid:
-            return column.cast(pa.string())
+def _readable(kind: pa.DataType) -> pa.DataType:
+    """The type as which a column's cells become Python's objects: its own, unless these would lose something."""
+    if _is_nanoseconds(kind):
+        return pa.int64()  # a `datetime.time` ends at microseconds; what is left to do, `_change` does
     if pa.types.is_timestamp(kind) and kind.tz:
         try:
             pa.lib.string_to_tzinfo(kind.tz)
         except (pa.ArrowException, ValueError, LookupError):
-            return column.cast(pa.timestamp(kind.unit, "UTC"))
-    return column
+            return pa.timestamp(kind.unit, "UTC")  # a zone that nobody knows here: the same instant
+    if is_list(kind) or pa.types.is_dictionary(kind):
+        item = _readable(kind.value_type)
+        if item != kind.value_type:
+            return pa.list_(item) if is_list(kind) else item
+    return kind
+
+
+def _is_nanoseconds(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_time64(kind) and kind.unit == "ns")
+
+
+def _time_of_day(nanoseconds: int) -> datetime.time | str:
+    """The time after midnight; as text, if it has parts of a microsecond."""
+    if not 0 <= nanoseconds < _DAY:
+        raise OverflowError
+    time = (datetime.datetime.min + datetime.timedelta(microseconds=nanoseconds // 1000)).time()
+    return time if nanoseconds % 1000 == 0 else f"{time:%H:%M:%S}.{nanoseconds % 10**9:09d}"
 
 
 def _change(kind: pa.DataType) -> _Change | None:
@@ -103,6 +118,8 @@ def _change(kind: pa.DataType) -> _Change | None:
         return _unless_null(lambda value: float(str(np.float32(value))))
     if pa.types.is_float16(kind):
         return _unless_null(lambda value: float(str(np.float16(value))))
+    if _is_nanoseconds(kind):
+        return _unless_null(lambda value: _time_of_day(value) if isinstance(value, int) else value)
     if is_list(kind) or pa.types.is_map(kind):
         item = _change(kind.value_type if is_list(kind) else kind.item_type)
         if item is not None and is_list(kind):

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from pipelines.catalog.cells import cell_text
+from pipelines.catalog.cells import cell_text, field_text
 from pipelines.catalog.parquet_rows import read_cells
 from pipelines.catalog.readers import read_piece
 from pipelines.costing.survey import survey_catalog
@@ -161,7 +161,9 @@ def check_column(kind: pa.DataType, seed: int, mapped: str, model: Path) -> None
 
 
 def check_texts(cells: pa.Array, alive: set[int]) -> None:
-    """Whether the texts of plain cells are what Arrow makes of them."""
+    """Whether the texts of plain cells are what Arrow makes of them, and no text depends on the cells beside it."""
+    alone = [field_text(read_cells(cells.slice(number, 1))[0], SEPARATOR) for number in range(len(cells))]
+    assert [field_text(cell, SEPARATOR) for cell in read_cells(cells)] == alone
     kind = cells.type
     expected = next((make for test, make in _TESTS if test(kind)), None)
     if expected is None:
