@@ -43,6 +43,8 @@ def parse_line(line: bytes) -> ParsedLine:
         return ParsedLine(None, f"not JSON: {_diagnosis(text, error)}")
     except RecursionError:
         return ParsedLine(None, "not readable: nested too deeply")
+    except MemoryError:
+        raise  # of the process, not of the line
     except Exception as error:
         # Nobody knows of such a line. It is no reason for the others not to be read.
         logger.exception("a line could not be parsed")
