@@ -11,7 +11,8 @@ text decides, in this order:
     its numbers     that can be read in one way only: 1.5 kg, 1,250.50
     its language    text/separators.py
     the unit        thousands of grams, mAh or dollars are usual. So are thousands of kilograms and inches, but
-                    thousandths of them, too: behind a dot that alone decides nothing
+                    thousandths of them, too: behind a dot that alone decides nothing. Nobody writes
+                    thousandths of a mAh
 
 What they contradict each other in, or do not tell, keeps all its readings: it is ambiguous.
 """
@@ -532,15 +533,17 @@ class _Evidence:
         if len(self._decimals) > 1:
             return None
         size = unit_size(text, whole.start, whole.end)
+        has_thousands = size in ("small", "whole") or (size == "large" and whole.open == ",")
         if self._decimals:
             is_group = whole.open not in self._decimals
-            return None if size == "small" and not is_group else is_group
+            return None if size in ("small", "whole") and not is_group else is_group
+        if size == "whole":
+            return True
         language = None if self._language_decimal is None else whole.open != self._language_decimal
         if language is None and self._has_other_groups:
             language = False
-        unit = True if size == "small" or (size == "large" and whole.open == ",") else None
         if language is None:
-            return unit
+            return True if has_thousands else None
         return None if size is not None and not language else language
 
     def _is_spaced(self, text: str, whole: _Whole) -> bool | None:

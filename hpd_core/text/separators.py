@@ -69,14 +69,17 @@ _LETTERS = (
 )
 _WORD = re.compile(r"[^\W\d_]{2,}|y")
 
-# Of "small" ones thousands are usual, of "large" ones thousandths, too.
+# Of "small" ones thousands are usual, of "large" ones thousandths, too; nobody writes thousandths of "whole" ones.
 _UNITS = {
+    "whole": """
+    mah btu rpm u upm lm lumen lumens dpi iu pcs pc piece pieces stk stück pièces pezzi piezas peças stuks szt page
+    pages seiten blatt sheets sheet words wörter px pixel pixels cycles zyklen rounds umdrehungen users 毫安 毫安时 流明
+    мач об
+    """,
     "small": """
-    mah g gr gm gram grams gramm gramme grammes grammi gramos grammo mg µg mcg ml cc ccm cl ms hz btu w watt watts
-    wp va rpm u upm lm lumen lumens lux lx kcal cal kj pa dpi iu ie pcs pc piece pieces stk stück pièces pezzi
-    piezas peças stuks szt page pages seiten blatt sheets sheet words wörter points pt px pixel pixels cycles zyklen
-    hours hour hrs std stunden days tage min minutes minuten rounds umdrehungen users eur usd gbp chf dollar dollars
-    euro euros yen rs inr kr zł kč ft² sqft 毫安 毫安时 克 毫升 瓦 流明 мач г мл вт об
+    g gr gm gram grams gramm gramme grammes grammi gramos grammo mg µg mcg ml cc ccm cl ms hz w watt watts wp va lux
+    lx kcal cal kj pa ie points pt hours hour hrs std stunden days tage min minutes minuten eur usd gbp chf dollar
+    dollars euro euros yen rs inr kr zł kč ft² sqft 克 毫升 瓦 г мл вт
     """,
     "large": """
     kg kilo kilos kilogram kilograms kilogramm t to tonne tonnes ton tons l lt ltr liter litre liters litres litros
@@ -97,8 +100,8 @@ _MONEY_BEFORE = re.compile(rf"(?:[{_SIGNS_OF_MONEY}]|\b(?:EUR|USD|GBP|CHF|INR|Rs
 
 
 def unit_size(text: str, start: int, end: int) -> str | None:
-    """Of the unit at the number text[start:end]: "small" if thousands of it are usual (grams, mAh, money), "large" if
-    thousandths of it are, too (kg, inch, GHz); None if there is no unit."""
+    """Of the unit at the number text[start:end]: "small" if thousands of it are usual (grams, money), "whole" if no
+    thousandths are (mAh, pages), "large" if they are, too (kg, inch, GHz); None if there is no unit."""
     match = _UNIT.match(text, end)
     name = unicodedata.normalize("NFKC", match.group(1)).lower() if match else ""
     return "small" if _MONEY_BEFORE.search(text, max(0, start - 5), start) else _SIZES.get(name)

@@ -109,6 +109,7 @@ def test_wholes(text: str, expected: list[tuple[str, ...]]) -> None:
         (["8,500 BTU"], "8500"),
         (["1.500 g"], "1500"),
         (["$1,500"], "1500"),
+        (["the power bank with 10.000 mAh"], "10000"),
         (["1.500 €"], "1500"),
         (["１，５００ｇ"], "1500"),
         # By the other numbers of the product, in whatever field.
@@ -127,6 +128,7 @@ def test_wholes(text: str, expected: list[tuple[str, ...]]) -> None:
         (["die Last ist 1,500 kg"], None),
         (["1.500 kg"], None),
         (["1.500"], None),
+        (["net weight of the flour 1.500 g"], None),
         (["2.412 GHz", "Bluetooth 5.3"], None),
         (["10.000 mAh", "1.5 kg"], None),
         (["1.500 g", "1,5 l", "2.5 kg"], None),
