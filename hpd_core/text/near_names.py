@@ -21,7 +21,8 @@ _MAX_LISTED = 5
 _MAX_COMPARED = 20
 _MAX_COMPARED_LENGTH = 500  # what is longer is a text in the wrong column
 _CUTOFF = 0.75
-_PATH = re.compile(r"[>/|\\»›→]|::")
+# Between the parts of a path, of a list of categories, and behind an id or a language ("632 - Hardware", "en:coffees").
+_PATH = re.compile(r"[>/|\\»›→,;:]|\s[-–—]\s")
 _AND = re.compile(r"(?<=\w )(?:and|und|et|y|e|en|och|og|i)(?= \w)", re.IGNORECASE)
 _JOINERS = "\u200c\u200d\ufe0e\ufe0f"
 _SIGN = re.compile(r"[\W_]+")
@@ -129,8 +130,8 @@ class NearNames:
         for name in known:
             folded = fold_name(name)
             self._folded[folded].append(name)
-            if (leaf := _leaf(name)) is not None:
-                self._leaves[leaf].append(name)
+            if len(parts := _parts(name)) > 1:
+                self._leaves[parts[-1]].append(name)
         for folded in self._folded:
             for trigram in _trigrams(folded):
                 self._with_trigram[trigram].append(folded)
@@ -146,9 +147,8 @@ class NearNames:
         if same := self._folded.get(folded):
             yield from (NearName(each, difference(name, each)) for each in same if each != name)
             return
-        leaf = _leaf(name)
-        path = [*self._leaves.get(folded, ()), *(self._folded.get(leaf, ()) if leaf is not None else ())]
-        if path:
+        parts = [found for part in reversed(_parts(name)) for found in self._folded.get(part, ())]
+        if path := dict.fromkeys([*self._leaves.get(folded, ()), *parts]):
             yield from (NearName(each, "the rest of the path") for each in path)
             return
         shared = Counter(each for trigram in _trigrams(folded) for each in self._with_trigram.get(trigram, ()))
@@ -194,12 +194,10 @@ def near_names(known: Collection[str]) -> NearNames:
     return _last[1]
 
 
-def _leaf(name: str) -> str | None:
-    """The last part of a path ("Home > Kitchen"), folded; None for a name that is no path."""
-    parts = [
-        part for part in map(fold_name, _PATH.split(_entities(name))) if part.strip() and any(map(str.isalnum, part))
-    ]
-    return parts[-1] if len(parts) > 1 else None
+def _parts(name: str) -> list[str]:
+    """The parts of a path ("Home > Kitchen") or list, folded, without those that hold no letter or digit."""
+    parts = map(fold_name, _PATH.split(_entities(name)))
+    return [part for part in parts if any(map(str.isalnum, part))]
 
 
 def _trigrams(text: str) -> set[str]:

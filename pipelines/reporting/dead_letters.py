@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
+from hpd_core import ErrorCode
 from pipelines.reporting.facts import DeadExample, DeadReason
 from pipelines.reporting.formats import shortened
 from pipelines.reporting.part_reader import Parts
@@ -37,11 +38,15 @@ def read_dead_letters(parts: Parts, sums: dict[str, CategorySums]) -> tuple[Dead
                 examples[reason].append(DeadExample(place, row["product_id"], row["category"], error, source))
     return tuple(
         DeadReason(
-            code, stage, count, count / counts.total(), _repeated(messages[code, stage]), tuple(examples[code, stage])
+            *(code, stage, count, count / counts.total()),
+            _worth_counting(messages[code, stage], code),
+            tuple(examples[code, stage]),
         )
         for (code, stage), count in counts.most_common()
     )
 
 
-def _repeated(messages: Counter[str]) -> tuple[tuple[str, int], ...]:
-    return tuple((message, count) for message, count in messages.most_common(_MAX_MESSAGES) if count > 1)
+def _worth_counting(messages: Counter[str], code: str) -> tuple[tuple[str, int], ...]:
+    """Those that several rows have, and those that name a category: each of them is to be seen."""
+    frequent = messages.most_common(_MAX_MESSAGES)
+    return tuple((text, count) for text, count in frequent if count > 1 or code == ErrorCode.NO_SCHEMA)

@@ -254,7 +254,7 @@ class DeadReason:
     """Dead letters of one error code.
 
     Attributes:
-        messages: those that several rows have, with the number of rows; the most frequent first.
+        messages: those that several rows have, or that name a category, with the number of rows; the most frequent.
     """
 
     code: str

@@ -55,6 +55,8 @@ def test_a_finished_run(run: Path) -> None:
     assert f"finished: run {found.run_id}" in text
     assert "25 of 25 (100.0%)" in text
     assert "1 no_schema" in text
+    assert "    no schema for category 'Hats' (1 row)\n" in text
+    assert json.loads(ask(str(run), "--json")[1])["totals"]["unknown_categories"] == {"Hats": 1}
 
 
 def test_a_run_that_nobody_works_on(run: Path) -> None:

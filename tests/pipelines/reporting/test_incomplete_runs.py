@@ -82,6 +82,21 @@ def test_every_row_dead_lettered(tmp_path: Path) -> None:
     assert "- 5 rows: no schema for category 'Coffee'" in render_markdown(facts)
 
 
+def test_every_category_without_a_schema_is_shown(tmp_path: Path) -> None:
+    messages = [f"no schema for category 'C{number}'" for number in (0, 0, 1, 2, 3, 4)]
+    rows = [coffee(number, dead=("no_schema", message)) for number, message in enumerate(messages)]
+    rows += [coffee(10 + number, dead=("too_long", f"{number} tokens")) for number in range(5)]
+    facts = facts_of(write_run(tmp_path, [rows], [metrics(0, 10)]))
+    counted = {reason.code: dict(reason.messages) for reason in facts.dead_letters}
+    assert counted == {
+        "no_schema": {"no schema for category 'C0'": 2}
+        | {f"no schema for category 'C{number}'": 1 for number in (1, 2, 3, 4)},
+        "too_long": {},
+    }
+    assert "- 2 rows: no schema for category 'C0'" in render_markdown(facts)
+    assert "- 1 row: no schema for category 'C4'" in render_markdown(facts)
+
+
 def test_a_run_from_before_seconds_were_counted_by_product(run: Path) -> None:
     for path in (run / "products").glob("*.parquet"):
         pq.write_table(pq.read_table(path).drop_columns(["engine_seconds"]), path)
