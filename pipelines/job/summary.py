@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from hpd_core import ErrorCode
-from hpd_core.text.near_names import near_names
+from hpd_core.text.near_names import near_names, quoted
 from pipelines.console.exit_codes import EXIT_CLEAN, EXIT_INCOMPLETE
 from pipelines.console.progress import describe_counts, format_seconds
 from pipelines.console.terminal import print_notes, printable
@@ -24,6 +24,7 @@ from pipelines.store.tables import TABLES
 from pipelines.store.totals import MAX_UNKNOWN_CATEGORIES, Totals, loading_note
 
 _UNKNOWN_SHOWN = 20
+_RENAMED_SHOWN = 3
 
 
 def exit_code(outcome: Outcome, max_dead_letter_share: float) -> int:
@@ -129,7 +130,8 @@ def print_plan(console: Console, job: PlannedJob, counts: CatalogCounts) -> None
         console.print(f"  left out          {left_out}", highlight=False, markup=False, soft_wrap=True)
     console.print(f"  output            {job.output.uri}", highlight=False, soft_wrap=True)
     if job.earlier is not None:
-        console.print(f"  base              {_describe_base(job, job.earlier)}", highlight=False, soft_wrap=True)
+        base = printable(_describe_base(job, job.earlier))
+        console.print(f"  base              {base}", highlight=False, markup=False, soft_wrap=True)
     width = max((len(name) for name in categories), default=0)
     num_unknown = 0
     for name, count in sorted(categories.items(), key=lambda item: (-item[1], item[0])):
@@ -166,7 +168,15 @@ def _describe_base(job: PlannedJob, earlier: EarlierRun) -> str:
     carriable = earlier.carriable(job.config, job.schemas)
     num_attributes = sum(len(schema.attributes) for schema in job.schemas.values())
     unchanged = sum(map(len, carriable.values()))
-    return f"run {earlier.plan.run_id}; {unchanged} of {num_attributes} attributes are unchanged"
+    renamed = [
+        f"category {quoted(near.name)} there is {quoted(name)} here, differs in {near.difference}"
+        for name in job.schemas
+        if name not in earlier.schemas
+        for near in near_names(earlier.schemas).find(name)[:1]
+        if near.difference is not None and near.name not in job.schemas
+    ]
+    text = f"run {earlier.plan.run_id}; {unchanged} of {num_attributes} attributes are unchanged"
+    return "; ".join([text, *renamed[:_RENAMED_SHOWN]])
 
 
 def plan_json(job: PlannedJob, counts: CatalogCounts) -> dict[str, Any]:

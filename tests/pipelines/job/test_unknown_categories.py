@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 from collections import Counter
@@ -13,6 +14,7 @@ from rich.console import Console
 from pipelines.costing.driver import Planner
 from pipelines.errors import UsageError
 from pipelines.job import summary
+from pipelines.job.carryover import EarlierRun
 from pipelines.job.category_counts import CatalogCounts
 from pipelines.job.driver import Outcome
 from pipelines.job.preflight import plan_job
@@ -99,6 +101,22 @@ def test_the_end_of_a_run_and_its_plan_show_them(workplace: Workplace) -> None:
     assert [each["category"] for each in answer["categories"]] == ["coffee ", "[red]\x1b[31m"]
     planned = summary.plan_json(job, categories)["no_schema"]
     assert planned == answer, "a row without any category is not among them"
+
+
+def test_a_plan_says_which_category_the_base_spells_otherwise(workplace: Workplace) -> None:
+    workplace.write_jsonl("c.jsonl", [product(0)])
+    job = plan_job(workplace.config())
+    before = {"shoes ": job.schemas["Shoes"], "Tea": job.schemas["Coffee"]}
+    stream = io.StringIO()
+    summary.print_plan(
+        Console(file=stream, width=200),
+        dataclasses.replace(job, earlier=EarlierRun(job.output, job.plan, before, {})),
+        CatalogCounts(Counter({"Shoes": 1})),
+    )
+    assert (
+        f"base              run {job.plan.run_id}; 0 of 5 attributes are unchanged; category 'shoes ' there is 'Shoes' "
+        "here, differs in spaces and capitals\n"
+    ) in stream.getvalue()
 
 
 def test_a_plan_does_not_list_every_text_of_a_wrong_column(workplace: Workplace) -> None:
