@@ -61,7 +61,11 @@ _PROVENANCE = (
         "tokenizer's chat template makes of them",
     ),
     _required("layout", pa.string(), "`tree`, `stacked`, or how else it was decoded"),
-    _required("input_hash", pa.string(), "hash of the category and of the fields that the model read, and of HTML as it stands"),
+    _required(
+        "input_hash",
+        pa.string(),
+        "hash of the category and of the fields that the model read, and of HTML as it stands",
+    ),
 )
 
 ATTRIBUTE_COLUMNS = (
