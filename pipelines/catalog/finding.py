@@ -337,8 +337,8 @@ def _folders(top: str) -> Iterator[str]:
 
 
 def _is_hidden(part: str) -> bool:
-    # As in Spark: a partition's folder is not, whatever its column is called.
-    return part.startswith(".") or (part.startswith("_") and "=" not in part)
+    # As in Spark: a partition's folder is not, whatever its column is called. "+tmp" is Kafka Connect's.
+    return part.startswith(".") or part == "+tmp" or (part.startswith("_") and "=" not in part)
 
 
 def _until_hidden(inner: str, written: Collection[str] = ()) -> str | None:

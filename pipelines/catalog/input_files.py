@@ -33,6 +33,8 @@ from pipelines.store.folders import open_filesystem
 _SAMPLED_LINES = 1000
 _SCAN_THREADS = 16
 _CHUNK_BYTES = 4 * 2**20
+# Behind the footer of a Parquet file whose columns are encrypted.
+_SIGNATURE_BYTES = 28
 _HIVE_KEY = re.compile(r"/([^/=]+)=[^/]*(?=/)")
 
 
@@ -194,9 +196,11 @@ def _scan_parquet(name: str, filesystem: Any, path: str, config: InputConfig) ->
 
 
 def open_parquet(file: Any, name: str) -> pq.ParquetFile:
-    """A Parquet file. Raises `UsageError` if its end is missing, and Arrow's errors."""
+    """A Parquet file. Raises `UsageError` if its end is missing or columns are encrypted, and Arrow's errors."""
     try:
-        return pq.ParquetFile(file)
+        parquet = pq.ParquetFile(file)
+        file.seek(-8, os.SEEK_END)
+        length = int.from_bytes(file.read(4), "little")
     except pa.ArrowInvalid as error:
         file.seek(-4, os.SEEK_END)
         if file.read() == b"PAR1":
@@ -204,6 +208,10 @@ def open_parquet(file: Any, name: str) -> pq.ParquetFile:
         raise UsageError(
             f"{name} is cut off: it begins as Parquet and does not end so. Was it copied or written to its end?"
         ) from error
+    if length - parquet.metadata.serialized_size == _SIGNATURE_BYTES:
+        # Nothing else tells in time: Arrow ends the process when it is asked about such a column.
+        raise UsageError(f"{name} has encrypted columns: decrypt it, keys cannot be given here")
+    return parquet
 
 
 def _scan_jsonl(name: str, filesystem: Any, path: str, config: InputConfig) -> SourceFile:

@@ -53,7 +53,7 @@ def test_whatever_lies_in_a_folder_is_read_or_counted_and_named(workplace: Workp
     write("jun.csv", b"id,title\n1,a\n")
     write("jul.csv.gz", gzip.compress(b"id,title\n1,a\n"))
     write("README.md", b"# Products")
-    for name in ("_SUCCESS", ".jan.parquet.crc", ".DS_Store", "_temporary/0/part-0.jsonl", "x/_old/a.jsonl"):
+    for name in ("_SUCCESS", ".jan.parquet.crc", ".DS_Store", "_temporary/0/part-0.jsonl", "x/_old/a.jsonl", "+tmp/b"):
         write(name, b"")
     write("next.parquet.tmp", b"PAR1")
     os.mkfifo(workplace.catalog / "pipe")
@@ -66,7 +66,7 @@ def test_whatever_lies_in_a_folder_is_read_or_counted_and_named(workplace: Workp
         **dict.fromkeys(("aug.jsonlines", "jul.jl", "part-00000", "sep.txt"), "jsonl"),
     }
     assert names(found) == sorted(names(found))
-    hidden = [".DS_Store", ".jan.parquet.crc", "_SUCCESS", "_temporary/", "x/_old/"]
+    hidden = ["+tmp/", ".DS_Store", ".jan.parquet.crc", "_SUCCESS", "_temporary/", "x/_old/"]
     assert left_out(found) == {
         "CSV": ["catalog/jun.csv"],
         "gzip around CSV": ["catalog/jul.csv.gz"],
@@ -75,14 +75,13 @@ def test_whatever_lies_in_a_folder_is_read_or_counted_and_named(workplace: Workp
         "hidden": [f"catalog/{name}" for name in hidden],
         "no regular file": ["catalog/pipe"],
     }
-    assert found.left_out.to_dict()["files"] == 10
+    assert found.left_out.to_dict()["files"] == 11
     warnings = list(found.left_out.warnings())
     assert len(warnings) == 3
     assert any(
         "1 CSV (catalog/jun.csv). To have it read, store it as Parquet: duckdb" in warning for warning in warnings
     )
-    assert "3 hidden" not in str(found.left_out)
-    assert "5 hidden (catalog/.DS_Store, catalog/.jan.parquet.crc, catalog/_SUCCESS, and 2 more)" in str(found.left_out)
+    assert "6 hidden (catalog/+tmp/, catalog/.DS_Store, catalog/.jan.parquet.crc, and 3 more)" in str(found.left_out)
 
 
 @pytest.mark.parametrize("path", ["catalog", "catalog/bad.jsonl", "catalog/*.jsonl"])
@@ -225,7 +224,8 @@ def test_folders_behind_a_glob_are_read_as_if_they_were_named(workplace: Workpla
     assert names(found) == files
     assert left_out(found) == {"CSV": ["catalog/2024/g.csv"], "hidden": ["catalog/2024/_x/"]}
     assert names(find_files(["catalog/**/q1"])) == ["catalog/2024/q1/b.jsonl"]
-    assert names(find_files(["catalog/_o*"])) == ["catalog/_old/e.jsonl"], "what is hidden can be named"
+    for hidden in ("catalog/_o*", "catalog/_old", "catalog/_old/e.jsonl"):
+        assert names(find_files([hidden])) == ["catalog/_old/e.jsonl"], "what is hidden can be named"
     found = find_files(["catalog/**/*.jsonl"])
     assert names(found) == [*files[:3], "catalog/other/d.jsonl"]
     assert left_out(found) == {"hidden": ["catalog/2024/_x/", "catalog/_old/"]}
