@@ -3,8 +3,8 @@
     answer     a line ' <literal>,\\n', where <literal> is null or fits the attribute; the space and comma may miss.
                What text/values.py reads as a number or boolean is one: "12", "12 oz" where the unit is oz, "Yes". A
                model that quotes them means them, and would say null if it were not allowed to
-    number     as the text has it: 20,000 and 1.250,5, .33, 1/2, 2.5e6. A digit behind a comma goes on, a line break is
-               the end. In lists in quotes alone: there a comma without quotes parts items
+    number     as the text has it: 20,000 and 1.250,5, .33, 1/2, 2½, 2.5e6. A digit behind a comma goes on, a line break
+               is the end. In lists in quotes alone: there a comma without quotes parts items
     automaton  over bytes: node -> byte -> node, from the attribute's type alone
     compiled   over tokens: state -> the tokens that spell a way through the automaton, and the state behind each
 
@@ -25,7 +25,7 @@ import numpy as np
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from hpd_core.layout import FREE, IntArray
-from hpd_core.text.numbers import DENOMINATORS
+from hpd_core.text.numbers import DENOMINATORS, VULGAR_FRACTIONS
 from hpd_core.text.template import render_answer_line
 from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.types import Attribute
@@ -147,6 +147,7 @@ def _add_number(nodes: _Nodes, start: int, behind: int) -> None:
             _add_lakhs(nodes, heads[:2], tail, ends(), point, decimals)
     for node in heads:
         _add_denominators(nodes, node, behind)
+    _add_vulgar_fractions(nodes, [start, minus, *heads], ends())
     _add_exponents(nodes, with_exponent, behind)
 
 
@@ -181,6 +182,18 @@ def _add_denominators(nodes: _Nodes, numerator: int, behind: int) -> None:
             if digit not in nodes[node]:
                 nodes[node][digit] = nodes.new(nodes[behind] if int(text[:size]) in DENOMINATORS else None)
             node = nodes[node][digit]
+
+
+def _add_vulgar_fractions(nodes: _Nodes, wholes: Iterable[int], behind: int) -> None:
+    """ "½" and "1½"."""
+    lead = nodes.new()
+    for sign in VULGAR_FRACTIONS:
+        nodes.spell(lead, sign, behind)
+    for whole in wholes:
+        for byte, node in nodes[lead].items():
+            # A unit may begin with the same byte: "°" does.
+            other = nodes[whole].get(byte)
+            nodes[whole][byte] = node if other is None else nodes.new({**nodes[other], **nodes[node]})
 
 
 def _add_exponents(nodes: _Nodes, mantissas: Iterable[int], behind: int) -> None:

@@ -36,25 +36,25 @@ _MAX_DIGITS = 400
 DENOMINATORS = (2, 3, 4, 5, 6, 8, 16, 32, 64)
 """Of measures and recipes: "24/7" and "220/240 V" are no fractions."""
 
-_VULGAR = "¼½¾⅐⅑⅒⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"
+VULGAR_FRACTIONS = "¼½¾⅐⅑⅒⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"
 _SUPERSCRIPTS = "⁰¹²³⁴⁵⁶⁷⁸⁹"
 _SPACED = rf"[1-9]\d{{0,2}}(?:[{SPACES}]\d{{3}}(?!\d))+(?:[.,٫]\d+)?(?![.,]?\d)"
 _CORE = r"\d+(?:[.,'’٫٬]\d+)*|(?<![^\W_])(?<![.,])[.,٫]\d+"
 _EXPONENT = rf"[eE][+-]?\d{{1,3}}(?!\w)| ?[x×*·⋅] ?10(?:\^[+-]?\d{{1,3}}(?!\d)|[⁺⁻]?[{_SUPERSCRIPTS}]+)"
 _POWER = rf"10(?:\^[+-]?\d{{1,3}}(?!\d)|[⁺⁻]?[{_SUPERSCRIPTS}]+)"
-_ATOM = rf"(?:[{_VULGAR}](?!\d)|{_POWER}|(?:{_SPACED}|{_CORE})(?:{_EXPONENT})?)"
+_ATOM = rf"(?:[{VULGAR_FRACTIONS}](?!\d)|{_POWER}|(?:{_SPACED}|{_CORE})(?:{_EXPONENT})?)"
 _MIXED_WITH = (
     rf"(?:[{SPACES}](?:(?:and|&|und|et|y|e)[{SPACES}])?)?"
-    rf"(?=[{_VULGAR}](?!\d)|(?<=[{SPACES}])\d{{1,3}}[/⁄∕]\d{{1,3}}(?!\d))"
+    rf"(?=[{VULGAR_FRACTIONS}](?!\d)|(?<=[{SPACES}])\d{{1,3}}[/⁄∕]\d{{1,3}}(?!\d))"
 )
 _TIGHT_LINK = rf"[{SPACES}]?[/⁄∕][{SPACES}]?|[:·⋅]"
 _RANGE_LINK = (
     rf"[{SPACES}]?[-‐‑–—÷^][{SPACES}]?[-+]?|[~〜～]|[{SPACES}][~〜～][{SPACES}]|(?:\.{{2,3}}|…)[-+]?"
     rf"|[{SPACES}](?:to|bis|à|a|до|tot|til|till)[{SPACES}][-+]?"
 )
-_TIGHT_ATOM = rf"(?:[{_VULGAR}](?!\d)|{_CORE})"
+_TIGHT_ATOM = rf"(?:[{VULGAR_FRACTIONS}](?!\d)|{_CORE})"
 _PARTS = rf"(?:(?:{_TIGHT_LINK}){_TIGHT_ATOM}|(?:{_RANGE_LINK}){_ATOM})"
-_WHOLE = re.compile(rf"(?<!\d){_ATOM}(?:{_MIXED_WITH}(?:[{_VULGAR}](?!\d)|\d+[/⁄∕]\d+))?{_PARTS}*")
+_WHOLE = re.compile(rf"(?<!\d){_ATOM}(?:{_MIXED_WITH}(?:[{VULGAR_FRACTIONS}](?!\d)|\d+[/⁄∕]\d+))?{_PARTS}*")
 _PART = re.compile(rf"(?P<link>{_TIGHT_LINK}|{_RANGE_LINK}|{_MIXED_WITH})(?P<atom>{_TIGHT_ATOM}|{_ATOM})")
 _FIRST = re.compile(_ATOM)
 _PHONE = re.compile(r"(?:\+|\b00)\d{1,3}(?:[ /().-]{1,2}\d{2,}){2,}|\b0\d{2,4}(?:[ /-]\d{2,})+")
@@ -81,7 +81,7 @@ _UNSPACED = re.compile("[぀-ヿ㐀-鿿฀-๿]")
 _NO_CENTS = re.compile(r"[.,](?:[-–—]{1,2})(?!\w)")
 _PLAIN = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?")
 BARE_NUMBER = re.compile(
-    rf"[-+−]?[.,]?\d+(?:(?:[.,'’:^]|[{SPACES}]?[-–—x×*/⁄][{SPACES}]?|[{SPACES}]|[eE][+-]?)\d+)*[{_VULGAR}]?"
+    rf"[-+−]?(?:[{VULGAR_FRACTIONS}]|[.,]?\d+)(?:(?:[.,'’:^]|[{SPACES}]?[-–—x×*/⁄][{SPACES}]?|[{SPACES}]|[eE][+-]?)\d+)*[{VULGAR_FRACTIONS}]?"
 )
 """What begins with a digit and goes on like a number, all of it; whether it is one number, `read_number` says."""
 _OPEN = re.compile(r"(-?)([1-9]\d{0,2})[.,](\d{3})")
@@ -249,7 +249,7 @@ def _is_in_name(plain: str, start: int, end: int) -> bool:
     """Whether what could be a number is a part of a name: E27, WH-1000XM4, 3rd, 12V3A."""
     before, behind = plain[start - 1 : start], plain[end : end + 1]
     if (
-        before in ("_", *_VULGAR)
+        before in ("_", *VULGAR_FRACTIONS)
         or behind in ("_", *_SUPERSCRIPTS)
         or re.search(r"(?<![^\W\d_])[^\W\d_]\.\Z", plain[max(0, start - 3) : start])
     ):
@@ -303,7 +303,7 @@ def _joined(words: Sequence[str], links: Sequence[str]) -> tuple[str, ...] | Non
     is_mixed = kinds[0] in ("", "-", "and", "&", "und", "et", "y", "e") and links[0] not in (" - ", "- ", " -")
     if not is_mixed or not words[0].isdecimal():
         return None
-    if len(words) == 2 and words[1] in _VULGAR:
+    if len(words) == 2 and words[1] in VULGAR_FRACTIONS:
         return (_exact(int(words[0]) + _vulgar(words[1])),)
     if len(words) == 3 and kinds[1] in _SLASHES and _fraction(words[1], words[2]) is not None:
         return (_exact(int(words[0]) + Fraction(int(words[1]), int(words[2]))),)
@@ -378,7 +378,7 @@ def _single(text: str, plain: str, start: int, end: int) -> _Whole:
 
 def _core(word: str) -> tuple[tuple[str, ...], str | None, str | None]:
     """The readings of digits with separators, what of it is open, and the decimal sign that it shows."""
-    if word in _VULGAR:
+    if word in VULGAR_FRACTIONS:
         return (_exact(_vulgar(word)),), None, None
     power = 0
     match = re.search(rf"(?:[eE]| ?[x×*·⋅] ?10\^?|^10\^?)([+-]?\d+|[⁺⁻]?[{_SUPERSCRIPTS}]+)\Z", word)

@@ -11,6 +11,7 @@ import regex
 
 from hpd_core import Attribute
 from hpd_core.baselines.reference import Choices
+from hpd_core.text.numbers import VULGAR_FRACTIONS
 
 
 def answer_pattern(attribute: Attribute) -> regex.Pattern[str] | None:
@@ -23,7 +24,7 @@ def answer_pattern(attribute: Attribute) -> regex.Pattern[str] | None:
         r"|[1-9][0-9]?(?:,[0-9]{2})+,[0-9]{3}\.[0-9]+",
         r"0|[1-9][0-9]{0,2}(?:(?:\.[0-9]{3})+|(?:,[0-9]{3})+)|[1-9][0-9]?(?:,[0-9]{2})+,[0-9]{3}",
     )
-    fraction = r"[1-9][0-9]{0,2}/(?:[234568]|16|32|64)"
+    fraction = rf"[1-9][0-9]{{0,2}}(?:/(?:[234568]|16|32|64)|[{VULGAR_FRACTIONS}])|[{VULGAR_FRACTIONS}]"
     written = f"-?(?:(?:{with_exponent})(?:[eE][-+]?[0-9]{{1,2}})?|{grouped}|{fraction})"
     unit = f"(?: ?{regex.escape(json.dumps(attribute.unit, ensure_ascii=False)[1:-1])})?" if attribute.unit else ""
     item = {

@@ -122,8 +122,10 @@ def test_the_choices_are_those_of_a_regular_expression(
     for _ in range(20):
         state, tokens = 0, []
         for _ in range(12):
-            assert sorted(states[state]) == sorted(expected(tokens) or [])
-            tokens.append(generator.choice(sorted(states[state])))
+            # The expression knows letters, not the bytes of one.
+            allowed = sorted(token for token in states[state] if tokenizer.decode([token]).isascii())
+            assert allowed == sorted(token for token in expected(tokens) or [] if tokenizer.decode([token]).isascii())
+            tokens.append(generator.choice(allowed))
             state = states[state][tokens[-1]]
             if "\n" in tokenizer.decode(tokens):
                 break
@@ -147,6 +149,8 @@ def test_the_choices_are_those_of_a_regular_expression(
         (" 1/2,\n", False, True),
         (" 2.5e6,\n", False, True),
         (" .33,\n", False, True),
+        (" ½,\n", False, True),
+        (' "2⅜ mAh",\n', False, True),
         (" 1/7,\n", False, False),
         (" [1/2],\n", True, False),
         (' "13/16 mAh",\n', False, True),

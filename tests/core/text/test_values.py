@@ -58,6 +58,8 @@ VALUES: list[tuple[Attribute, str, tuple[str, ...]]] = [
     (NUMBER, " 1/2,\n", ("0.5",)),
     (NUMBER, " 2.5e6,\n", ("2500000",)),
     (NUMBER, " .33,\n", ("0.33",)),
+    (NUMBER, " ½,\n", ("0.5",)),
+    (NUMBER, " 2⅜,\n", ("2.375",)),
     (NUMBER, ' ".33",\n', ("0.33",)),
     (NUMBER, ' "1/2",\n', ("0.5",)),
     (NUMBER, ' "1 1/2",\n', ("1.5",)),
