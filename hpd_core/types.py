@@ -115,7 +115,10 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Where a value stands in the record: code-point offsets into the original field."""
+    """Where a value stands in the record: code-point offsets into the original field.
+
+    `match` says what was matched, of numbers "exact", "equal number" or "ambiguous" (text/grounding.py).
+    """
 
     field: str
     start: int
@@ -133,7 +136,9 @@ class Value:
 
     Attributes:
         text: the value as text when `status` is "value", else None. Several items are joined by "; ".
-        items: the single values; several only for `multiple` attributes, empty unless `status` is "value".
+        items: the single values; several only for `multiple` attributes, empty unless `status` is "value". A number is
+            a plain decimal ("1500" for "1,500 g", "0.5" for "1/2"); as the model wrote it where one separator with
+            three digits behind it may be either and the record's texts do not tell.
         status: "value"; "absent" (the model said null, or a word for nothing: an answer); "truncated" (cut at
             K_max); "invalid" (no complete JSON value, wrong type or outside the enum); "error" (the record was not
             decoded).
