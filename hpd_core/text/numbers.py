@@ -29,7 +29,7 @@ from fractions import Fraction
 from functools import cached_property, lru_cache
 from itertools import takewhile
 
-from hpd_core.text.separators import SPACES, decimal_sign, groups_with_spaces, unit_size
+from hpd_core.text.separators import SPACES, decimal_signs, groups_with_spaces, unit_size
 
 _MAX_EXPONENT = 308  # of a double, in which every table and JSON reader can hold a number
 _MAX_DIGITS = 400
@@ -502,8 +502,8 @@ class _Evidence:
         return is_decisive or unit_size(text, whole.start, whole.end) is not None
 
     @cached_property
-    def _language_decimal(self) -> str | None:
-        return decimal_sign(self._texts)
+    def _language_decimals(self) -> frozenset[str]:
+        return decimal_signs(self._texts)
 
     @cached_property
     def _has_spaced_groups(self) -> bool:
@@ -533,18 +533,21 @@ class _Evidence:
         if len(self._decimals) > 1:
             return None
         size = unit_size(text, whole.start, whole.end)
-        has_thousands = size in ("small", "whole") or (size == "large" and whole.open == ",")
+        is_small = size in ("small", "whole")
         if self._decimals:
             is_group = whole.open not in self._decimals
-            return None if size in ("small", "whole") and not is_group else is_group
+            return None if is_small and not is_group else is_group
         if size == "whole":
             return True
-        language = None if self._language_decimal is None else whole.open != self._language_decimal
-        if language is None and self._has_other_groups:
-            language = False
-        if language is None:
+        if len(self._language_decimals) == 1:
+            is_group = whole.open not in self._language_decimals
+        elif self._has_other_groups:
+            is_group = False
+        else:
+            # A lone comma in front of kilograms, too, unless it may be a language of decimal commas.
+            has_thousands = is_small or (size == "large" and whole.open == "," and not self._language_decimals)
             return True if has_thousands else None
-        return None if size is not None and not language else language
+        return None if size is not None and not is_group else is_group
 
     def _is_spaced(self, text: str, whole: _Whole) -> bool | None:
         """ "12 500" is one number in a language that writes so, but behind a name ("iPhone 13 128 Go")."""

@@ -18,14 +18,13 @@ from babel import Locale
 
 SPACES = " \u00a0\u202f\u2009"
 
-# Frequent words, also those of product texts, that tell the comma's languages from the dot's.
+# Frequent words, also those of product texts, that tell the comma's languages from the dot's. Not the English ones that
+# stand in everybody's titles: box, set, black.
 _WORDS = {
-    "en": "the with and for from of your this is are by or not all our can made each set size weight height length "
-    "width capacity volume power black white red blue green grey gray silver steel wood pack piece pieces "
-    "inch inches feet wheat flour water battery bank charger light lamp cooling heating diameter net max high "
-    "low cable wireless portable large small men women kids new free color colour pounds ounces load rate "
-    "output input speed total range cup cups bottle bottles temperature thickness hoist box bag brass copper "
-    "pipe fitting material",
+    "en": "the with and for from of your this is are by or not all our can made each size weight height length "
+    "width capacity volume green grey gray wood piece pieces inch inches feet wheat flour water battery "
+    "charger cooling heating diameter portable large colour pounds ounces load rate output input speed range "
+    "cup cups bottle bottles temperature thickness hoist brass copper pipe fitting material",
     "de": "der das und mit für von aus ist sind nicht ein eine einer eines auch bei zum zur oder nur sehr ohne auf "
     "dem des wird kann durch bis schwarz weiß weiss rot blau grün grau gewicht nettogewicht größe höhe breite "
     "länge tiefe leistung inhalt farbe stück akku maße traglast volumen spannung durchmesser liter gramm holz "
@@ -50,7 +49,7 @@ _WORDS = {
     "hu": "és egy az nem súly magasság szélesség hossz teljesítmény kapacitás fekete fehér piros kék",
     "ro": "și cu pentru din este nu fără greutate înălțime lățime lungime putere capacitate negru alb roșu albastru",
 }
-# Locales asked for a language; where they differ, it says nothing.
+# Locales asked for a language, if not the one of its own name; where they differ, it says nothing.
 _LOCALES = {"es": ("es", "es_419"), "pt": ("pt", "pt_PT")}
 # Scripts, and letters that only some languages have: each language stands for all that write numbers alike.
 _LETTERS = (
@@ -86,7 +85,7 @@ _UNITS = {
     litri cm dm m mm km meter meters metre metres inch inches in zoll pouces pulgadas pollici ft feet foot yd yard
     yards mi mile miles oz ounce ounces lb lbs pound pounds gal gallon gallons ghz mhz khz kw kwh wh ah tb gb mb kb
     ct carat carats karat s sec seconds sekunden v volt volts kv a amp amps bar psi n nm kn ohm db c f k grad
-    degrees x кг л м см мм
+    degrees кг л м см мм
     ° % " ' ” ″ ′
     """,
 }
@@ -107,24 +106,22 @@ def unit_size(text: str, start: int, end: int) -> str | None:
     return "small" if _MONEY_BEFORE.search(text, max(0, start - 5), start) else _SIZES.get(name)
 
 
-def decimal_sign(texts: Iterable[str]) -> str | None:
-    """The decimal sign of the language that the texts are in, "," or "."; None where they do not tell."""
+def decimal_signs(texts: Iterable[str]) -> frozenset[str]:
+    """The decimal signs of the languages that the texts may be in, "," and "."; none where nothing tells."""
     votes: Counter[str] = Counter()
     for language, count in _languages(texts).items():
-        sign = _separators(language)[0]
-        # A word that several languages of one sign share is one word.
-        votes[sign] = max(votes[sign], count)
-    comma, dot = votes[","], votes["."]
-    if comma == dot or min(comma, dot) * 2 >= max(comma, dot) or votes[""] >= max(comma, dot):
-        return None
-    return "," if comma > dot else "."
+        for sign in _symbols(language, "decimal"):
+            # A word that several languages of one sign share is one word.
+            votes[sign] = max(votes[sign], count)
+    most = max(votes.values(), default=0)
+    return frozenset(sign for sign, count in votes.items() if count * 2 >= most)
 
 
 def groups_with_spaces(texts: Iterable[str]) -> bool:
     """Whether the texts' language puts spaces between thousands."""
     counts = _languages(texts)
     best = max(counts.values(), default=0)
-    return bool(best) and all(_separators(name)[1].isspace() for name, count in counts.items() if count == best)
+    return bool(best) and all(_symbols(name, "group")[0].isspace() for name, count in counts.items() if count == best)
 
 
 def _languages(texts: Iterable[str]) -> Counter[str]:
@@ -156,10 +153,7 @@ def _languages_of_word() -> dict[str, tuple[str, ...]]:
 
 
 @cache
-def _separators(language: str) -> tuple[str, str]:
-    """Decimal sign and group separator by CLDR; ("", "") for a language that is written with either."""
-    symbols = [Locale.parse(name).number_symbols["latn"] for name in _LOCALES.get(language, (language,))]
-    written = {(each["decimal"], each["group"]) for each in symbols}
-    if len({decimal for decimal, _ in written}) > 1:
-        return "", ""
-    return sorted(written)[0]
+def _symbols(language: str, name: str) -> tuple[str, ...]:
+    """By CLDR, of all the locales that count for the language."""
+    locales = _LOCALES.get(language, (language,))
+    return tuple(Locale.parse(locale).number_symbols["latn"][name] for locale in locales)

@@ -126,6 +126,8 @@ def test_wholes(text: str, expected: list[tuple[str, ...]]) -> None:
         (["the router with 2.412 GHz"], None),
         (["the pin is 1.125 inch"], None),
         (["die Last ist 1,500 kg"], None),
+        (["Gewicht 1,250 kg mit Box"], None),
+        (["Gewicht mit the size 1,250 kg"], None),
         (["1.500 kg"], None),
         (["1.500"], None),
         (["net weight of the flour 1.500 g"], None),
