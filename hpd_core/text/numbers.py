@@ -197,7 +197,7 @@ def _scan(text: str) -> Iterator[_Whole]:
     """The numbers of one text, from left to right."""
     plain = _ascii(text)
     phones = {match.start(): match.end() for match in _PHONE.finditer(plain)} if "0" in plain or "+" in plain else {}
-    between = {match.start("range"): match.end("range") for match in _BETWEEN.finditer(plain)} if "e" in plain else {}
+    between = {match.start("range"): match.end("range") for match in _BETWEEN.finditer(plain)}
     place = 0
     while match := _WHOLE.search(plain, place):
         start, end = match.span()
