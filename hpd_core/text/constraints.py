@@ -25,7 +25,7 @@ import numpy as np
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from hpd_core.layout import FREE, IntArray
-from hpd_core.text.numbers import DENOMINATORS, VULGAR_FRACTIONS
+from hpd_core.text.number_forms import DENOMINATORS, VULGAR_FRACTIONS
 from hpd_core.text.template import render_answer_line
 from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.types import Attribute
@@ -103,7 +103,7 @@ def _add_json_number(nodes: _Nodes, start: int, behind: int) -> None:
 
 
 def _add_number(nodes: _Nodes, start: int, behind: int) -> None:
-    """A number in every form that a text may have and text/numbers.py reads, but with spaces in it."""
+    """A number in every form that a text may have and text/number_forms.py reads, but with spaces in it."""
 
     def ends() -> int:
         return nodes.new(nodes[behind])
@@ -174,7 +174,7 @@ def _add_lakhs(
 
 
 def _add_denominators(nodes: _Nodes, numerator: int, behind: int) -> None:
-    """ "1/2", as text/numbers.py reads it."""
+    """ "1/2", as text/number_forms.py reads it."""
     nodes[numerator][ord("/")] = slash = nodes.new()
     for text in map(str, DENOMINATORS):
         node = slash

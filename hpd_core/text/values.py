@@ -12,7 +12,8 @@ from typing import Any
 
 from hpd_core.text import absence
 from hpd_core.text.json_reading import Literal, raw_decode
-from hpd_core.text.numbers import BARE_NUMBER, read_number, settle
+from hpd_core.text.number_forms import BARE_NUMBER
+from hpd_core.text.numbers import read_number, settle
 from hpd_core.types import Attribute, Value, is_encodable
 
 _BOOLEANS = {"true": "true", "yes": "true", "false": "false", "no": "false"}

@@ -11,7 +11,7 @@ import regex
 
 from hpd_core import Attribute
 from hpd_core.baselines.reference import Choices
-from hpd_core.text.numbers import VULGAR_FRACTIONS
+from hpd_core.text.number_forms import VULGAR_FRACTIONS
 
 
 def answer_pattern(attribute: Attribute) -> regex.Pattern[str] | None:
