@@ -10,13 +10,14 @@ import math
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 
 from hpd_core.text.separators import SPACES
 
 _MAX_EXPONENT = 308  # of a double, in which every table and JSON reader can hold a number
+_SURELY_FITS = 300
 MAX_DIGITS = 400
 DENOMINATORS = (2, 3, 4, 5, 6, 8, 16, 32, 64)
 """Of measures and recipes: "24/7" and "220/240 V" are no fractions."""
@@ -44,10 +45,10 @@ _PART = re.compile(rf"(?P<link>{_TIGHT_LINK}|{_RANGE_LINK}|{_MIXED_WITH})(?P<ato
 _FIRST = re.compile(_ATOM)
 _PHONE = re.compile(r"(?:\+|\b00)\d{1,3}(?:[ /().-]{1,2}\d{2,}){2,}|\b0\d{2,4}(?:[ /-]\d{2,})+")
 _BETWEEN = re.compile(
-    rf"\b(?:between|zwischen|entre|tussen|mellan|mellem|tra|fra)[{SPACES}]+(?P<range>(?:{_CORE})"
-    rf"[{SPACES}]+(?:and|und|et|y|e|en|och|og)[{SPACES}]+(?:{_CORE}))",
+    rf"\b(?:between|zwischen|entre|tussen|mellan|mellem|tra|fra)[{SPACES}]+\Z",
     re.IGNORECASE,
 )
+_AND_NUMBER = re.compile(rf"[{SPACES}]+(?:and|und|et|y|e|en|och|og)[{SPACES}]+(?:{_CORE})")
 # Not "2er-Pack", which is two.
 _ORDINAL = re.compile(r"(?:st|nd|rd|th|(?<=1)(?:er|re|ère|ere)|e|ème|eme|º|ª)(?!\w)", re.IGNORECASE)
 _SUFFIX = re.compile(rf"[{SPACES}]?(?P<word>[^\W\d_]+)\.?")
@@ -60,6 +61,7 @@ _SIGNED_UNIT = re.compile(rf"[{SPACES}]?(?:[°º℃℉]|[CFK]\b|grad|degrees?|de
 _IDENTIFIER = re.compile(r"(?:\w|[.,'’](?=\d))*")
 MAX_WORD = 40  # what is looked at before a number
 _WITH_UNIT = re.compile(r"(?<!\w)\d\w*\Z")
+_ONE_LETTER = re.compile(r"(?<![^\W\d_])[^\W\d_]\.\Z")
 _TIMES_SIGN = "xX×хХ*✕✖"
 _UNSPACED = re.compile("[぀-ヿ㐀-鿿฀-๿]")
 # Money without cents: "1.500,-".
@@ -91,24 +93,21 @@ def scan(text: str) -> Iterator[Whole]:
     """The numbers of one text, from left to right."""
     plain = to_ascii(text)
     phones = {match.start(): match.end() for match in _PHONE.finditer(plain)} if "0" in plain or "+" in plain else {}
-    between = {match.start("range"): match.end("range") for match in _BETWEEN.finditer(plain)}
     place = 0
     while match := _WHOLE.search(plain, place):
         start, end = match.span()
-        for known in (phones, between):
-            begin = next((place for place in (start, start - 1) if place in known), None)
-            if begin is not None:
-                stop = known[begin]
-                yield Whole(begin, stop)
-                place = stop
-                break
+        phone = next((begin for begin in (start, start - 1) if begin in phones), None) if phones else None
+        if phone is not None:
+            whole = Whole(phone, phones[phone])
+        elif _is_in_name(plain, start, end):
+            place = max(_IDENTIFIER.match(plain, start).end(), start + 1)  # type: ignore[union-attr]
+            continue
+        elif (other := _AND_NUMBER.match(plain, end)) and _BETWEEN.search(plain, max(0, start - MAX_WORD), start):
+            whole = Whole(start, other.end())
         else:
-            if _is_in_name(plain, start, end):
-                place = max(_IDENTIFIER.match(plain, start).end(), start + 1)  # type: ignore[union-attr]
-                continue
-            for whole in _read(text, plain, start, end):
-                yield whole
-                place = whole.end
+            whole = _read(text, plain, start, end)
+        yield whole
+        place = whole.end
 
 
 def to_ascii(text: str) -> str:
@@ -145,7 +144,7 @@ def _is_in_name(plain: str, start: int, end: int) -> bool:
     if (
         before in ("_", *VULGAR_FRACTIONS)
         or behind in ("_", *_SUPERSCRIPTS)
-        or re.search(r"(?<![^\W\d_])[^\W\d_]\.\Z", plain[max(0, start - 3) : start])
+        or (before == "." and _ONE_LETTER.search(plain, max(0, start - 3), start))
     ):
         return True
     if before.isalpha() and not _UNSPACED.match(before) and before not in "Øø":
@@ -164,28 +163,25 @@ def _is_in_name(plain: str, start: int, end: int) -> bool:
     return behind == "-" and re.match(r"-[A-Za-z]{1,4}\d", plain[end : end + 8]) is not None
 
 
-def _read(text: str, plain: str, start: int, end: int) -> Iterator[Whole]:
+def _read(text: str, plain: str, start: int, end: int) -> Whole:
     first = _FIRST.match(plain, start, end)
     assert first is not None
-    atoms, links = [first.span()], []
+    if first.end() == end:
+        return _single(text, plain, start, end)
+    words, links = [first.group()], []
     for part in _PART.finditer(plain, first.end(), end):
         links.append(part.group("link"))
-        atoms.append(part.span("atom"))
-    if not links:
-        yield _single(text, plain, start, end)
-        return
-    words = [plain[left:right] for left, right in atoms]
+        words.append(part.group("atom"))
     readings = _joined(words, links)
-    begin, _ = _sign(text, plain, start, end)
     if readings is not None:
-        yield _signed(text, plain, start, end, readings)
-    elif _is_spread(words, links):
-        # A dash between words, or alternatives ("220/240"): each may be meant, or what they make together.
-        quotient = fraction(words[0], words[1], is_proper=False) if len(words) == 2 and links[0] in _SLASHES else None
-        each = tuple(reading for word in words for reading in _core(word)[0])
-        yield Whole(begin, end, each if quotient is None else (*each, quotient))
-    else:
-        yield Whole(begin, end)
+        return _signed(text, plain, start, end, readings)
+    begin, _ = _sign(text, plain, start, end)
+    if not _is_spread(words, links):
+        return Whole(begin, end)
+    # A dash between words, or alternatives ("220/240"): each may be meant, or what they make together.
+    quotient = fraction(words[0], words[1], is_proper=False) if len(words) == 2 and links[0] in _SLASHES else None
+    each = tuple(reading for word in words for reading in _core(word)[0])
+    return Whole(begin, end, each if quotient is None else (*each, quotient))
 
 
 def _joined(words: Sequence[str], links: Sequence[str]) -> tuple[str, ...] | None:
@@ -271,12 +267,13 @@ def _single(text: str, plain: str, start: int, end: int) -> Whole:
         elif suffix.group() == "k":
             # "20k mAh" are thousands; "14k gold" is not.
             readings = (*readings, *(_plain(Decimal(each).scaleb(3)) for each in readings))
-    whole = _signed(text, plain, start, end, readings)
-    return replace(whole, open=open_, decimal=decimal)
+    return _signed(text, plain, start, end, readings, open_, decimal)
 
 
 def _core(word: str) -> tuple[tuple[str, ...], str | None, str | None]:
     """The readings of digits with separators, what of it is open, and the decimal sign that it shows."""
+    if word.isdecimal():
+        return ((_trimmed(word),) if len(word) <= _SURELY_FITS or fits(Decimal(word)) else ()), None, None
     if word in VULGAR_FRACTIONS:
         return (_exact(_vulgar(word)),), None, None
     power = 0
@@ -372,7 +369,17 @@ def _sign(text: str, plain: str, start: int, end: int) -> tuple[int, str]:
     return start - 1, "-" if is_minus else "?"
 
 
-def _signed(text: str, plain: str, start: int, end: int, readings: tuple[str, ...]) -> Whole:
+def _signed(
+    text: str,
+    plain: str,
+    start: int,
+    end: int,
+    readings: tuple[str, ...],
+    open_: str | None = None,
+    decimal: str | None = None,
+) -> Whole:
     begin, sign = _sign(text, plain, start, end)
-    negative = tuple(each if each == "0" else f"-{each}" for each in readings)
-    return Whole(begin, end, {"+": readings, "-": negative, "?": readings + negative}[sign])
+    if sign != "+":
+        negative = tuple(each if each == "0" else f"-{each}" for each in readings)
+        readings = negative if sign == "-" else readings + negative
+    return Whole(begin, end, readings, open_, decimal)
