@@ -93,12 +93,12 @@ def test_without_our_clock_it_is_the_same_text_on_that_day(family: str, monkeypa
 def test_another_date_is_another_prompt(family: str, shown: str) -> None:
     tokenizer = build_tokenizer()
     tokenizer.chat_template, _ = CLOCKS[family]
-    later = PromptTemplate(date="2026-11-05")  # type: ignore[arg-type]
+    later = PromptTemplate(date="2026-11-05")
     assert rendered(later, tokenizer).startswith(shown)
     assert later.rendered_hash(tokenizer) != PromptTemplate().rendered_hash(tokenizer)
     assert PromptTemplate.model_validate(later.model_dump(mode="json")) == later
     with pytest.raises(ValidationError, match="date"):
-        PromptTemplate(date="today")  # type: ignore[arg-type]
+        PromptTemplate(date="today")
 
 
 @pytest.mark.parametrize(

@@ -116,6 +116,7 @@ def test_a_whole_model_that_is_continued_says_what_it_was_validated_on(training:
         saved = AdapterRecord.read(training.folder / "saved")
         assert saved is not None
         assert saved.held_out == kept
+        assert saved.rendered_prompt_hash == trained.config.engine.prompt.rendered_hash(trained.tokenizer)
 
 
 @pytest.mark.full
