@@ -23,6 +23,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -132,12 +133,20 @@ class Grounder:
 
     def _cuts_number(self, field: int, start: int, end: int) -> bool:
         """Whether [start, end) begins or ends inside of a number, or of a range or date without spaces."""
-        text = self._fields[field].text
-        return any(
-            (number.start < start < number.end and text[number.start : start] != "+") or number.start < end < number.end
-            for number in self._numbers[field]
-            if len(number.worths) == 1 or not (number.worths or " " in text[number.start : number.end])
-        )
+        text, numbers = self._fields[field].text, self._numbers[field]
+        for edge in (start, end):
+            index = bisect_left(numbers, edge, key=_start) - 1
+            if index < 0 or edge >= numbers[index].end:
+                continue
+            number = numbers[index]
+            is_whole = len(number.worths) == 1 or not (number.worths or " " in text[number.start : number.end])
+            if is_whole and text[number.start : edge] != "+":
+                return True
+        return False
+
+
+def _start(number: Number) -> int:
+    return number.start
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,10 +40,13 @@ _RANGE_LINK = (
 )
 _TIGHT_ATOM = rf"(?:[{VULGAR_FRACTIONS}](?!\d)|{_CORE})"
 _PARTS = rf"(?:(?:{_TIGHT_LINK}){_TIGHT_ATOM}|(?:{_RANGE_LINK}){_ATOM})"
-_WHOLE = re.compile(rf"(?<!\d){_ATOM}(?:{_MIXED_WITH}(?:[{VULGAR_FRACTIONS}](?!\d)|\d+[/⁄∕]\d+))?{_PARTS}*")
+# What it begins with is looked at first: that settles it at most letters.
+_WHOLE = re.compile(
+    rf"(?=[\d.,٫{VULGAR_FRACTIONS}])(?<!\d){_ATOM}(?:{_MIXED_WITH}(?:[{VULGAR_FRACTIONS}](?!\d)|\d+[/⁄∕]\d+))?{_PARTS}*"
+)
 _PART = re.compile(rf"(?P<link>{_TIGHT_LINK}|{_RANGE_LINK}|{_MIXED_WITH})(?P<atom>{_TIGHT_ATOM}|{_ATOM})")
 _FIRST = re.compile(_ATOM)
-_PHONE = re.compile(r"(?:\+|\b00)\d{1,3}(?:[ /().-]{1,2}\d{2,}){2,}|\b0\d{2,4}(?:[ /-]\d{2,})+")
+_PHONE = re.compile(r"(?=[+0])(?:\+|\b00)\d{1,3}(?:[ /().-]{1,2}\d{2,}){2,}|\b0\d{2,4}(?:[ /-]\d{2,})+")
 _BETWEEN = re.compile(
     rf"\b(?:between|zwischen|entre|tussen|mellan|mellem|tra|fra)[{SPACES}]+\Z",
     re.IGNORECASE,
