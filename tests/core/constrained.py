@@ -8,10 +8,14 @@ from functools import cache
 from typing import Any
 
 import regex
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from hpd_core import Attribute
 from hpd_core.baselines.reference import Choices
 from hpd_core.text.number_forms import VULGAR_FRACTIONS
+
+# Of tokens that hold a part of a letter.
+_BYTES = {letter: byte for byte, letter in bytes_to_unicode().items()}
 
 
 def answer_pattern(attribute: Attribute) -> regex.Pattern[str] | None:
@@ -24,7 +28,8 @@ def answer_pattern(attribute: Attribute) -> regex.Pattern[str] | None:
         r"|[1-9][0-9]?(?:,[0-9]{2})+,[0-9]{3}\.[0-9]+",
         r"0|[1-9][0-9]{0,2}(?:(?:\.[0-9]{3})+|(?:,[0-9]{3})+)|[1-9][0-9]?(?:,[0-9]{2})+,[0-9]{3}",
     )
-    fraction = rf"[1-9][0-9]{{0,2}}(?:/(?:[234568]|16|32|64)|[{VULGAR_FRACTIONS}])|[{VULGAR_FRACTIONS}]"
+    vulgar = "|".join(VULGAR_FRACTIONS)
+    fraction = rf"[1-9][0-9]{{0,2}}(?:/(?:[234568]|16|32|64)|{vulgar})|{vulgar}"
     written = f"-?(?:(?:{with_exponent})(?:[eE][-+]?[0-9]{{1,2}})?|{grouped}|{fraction})"
     unit = f"(?: ?{regex.escape(json.dumps(attribute.unit, ensure_ascii=False)[1:-1])})?" if attribute.unit else ""
     item = {
@@ -37,23 +42,34 @@ def answer_pattern(attribute: Attribute) -> regex.Pattern[str] | None:
 
 
 def text_choices(attribute: Attribute, tokenizer: Any) -> Choices:
-    """The tokens after which the text is still the beginning of an answer. For ASCII answers."""
+    """The tokens after which the text is still the beginning of an answer, byte by byte."""
     pattern = answer_pattern(attribute)
+    in_bytes = None if pattern is None else regex.compile(pattern.pattern.encode())
     vocabulary = _vocabulary(tokenizer)
 
     def allowed(tokens: Sequence[int]) -> list[int] | None:
-        if pattern is None:
+        if in_bytes is None:
             return None
-        text = "".join(vocabulary[token] for token in tokens)
-        return [t for t, written in vocabulary.items() if written and pattern.fullmatch(text + written, partial=True)]
+        text = b"".join(vocabulary[token] for token in tokens)
+        return [t for t, written in vocabulary.items() if written and in_bytes.fullmatch(text + written, partial=True)]
 
     return allowed
 
 
 @cache
-def _vocabulary(tokenizer: Any) -> dict[int, str]:
-    """Per token that is no control token, the text that it adds."""
+def _vocabulary(tokenizer: Any) -> dict[int, bytes]:
+    """Per token that is no control token, what it adds."""
     # Gemma has its line break among the added tokens; white space is text all the same.
     added = {token for token, entry in tokenizer.added_tokens_decoder.items() if entry.content.strip()}
     controls = set(tokenizer.all_special_ids) | added
-    return {token: tokenizer.decode([token]) for token in range(len(tokenizer)) if token not in controls}
+    return {token: _written(tokenizer, token) for token in range(len(tokenizer)) if token not in controls}
+
+
+def _written(tokenizer: Any, token: int) -> bytes:
+    text: str = tokenizer.decode([token])
+    if "\ufffd" not in text:
+        return text.encode()
+    name: str = tokenizer.convert_ids_to_tokens(token)
+    if name.startswith("<0x"):
+        return bytes([int(name[3:5], 16)])
+    return bytes(_BYTES[letter] for letter in name)
