@@ -1,7 +1,7 @@
 """What one cell of a catalog says: its text, an id, a category. Pure functions.
 
 A cell is what JSON or Arrow made of it. Digits are never changed: a number of a JSON line stays as it is written, a
-decimal has all its places, a float is the shortest decimal that is it.
+decimal has all its places, a float is the whole number or else the shortest decimal that is it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 
 from hpd_core.types import is_encodable
 
-# From there on neighbouring whole numbers are the same double.
-_EXACT_DOUBLES = 2**53
+EXACT_DOUBLES = 2**53
+"""From there on neighbouring whole numbers are the same double."""
 _WANTED = "text, a number or a list of them is needed"
 _ID_WANTED = "text or a whole number is needed"
 _WHOLE = re.compile(r"(-?\d+)(\.0+)?")
@@ -79,7 +79,7 @@ def cell_id(value: Any) -> str:
 def _whole_number(value: JsonNumber | decimal.Decimal | float) -> str:
     text = format(value, "f") if isinstance(value, decimal.Decimal) else str(value)
     whole = _WHOLE.fullmatch(text)
-    is_rounded = not isinstance(value, decimal.Decimal) and "." in text and abs(float(text)) >= _EXACT_DOUBLES
+    is_rounded = not isinstance(value, decimal.Decimal) and "." in text and abs(float(text)) >= EXACT_DOUBLES
     if whole is None or is_rounded:
         raise CellError(
             "wrong_type",
@@ -165,7 +165,7 @@ def _float_text(value: float) -> str:
         return ""
     if math.isinf(value):
         raise CellError("wrong_type", f"{_WANTED}, and infinity is none")
-    return str(int(value)) if value.is_integer() and abs(value) < _EXACT_DOUBLES else repr(value)
+    return str(int(value)) if value.is_integer() and abs(value) < EXACT_DOUBLES else repr(value)
 
 
 def _bytes_text(value: bytes) -> str:

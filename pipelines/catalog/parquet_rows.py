@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.catalog.cells import CellError, described, not_utf8
+from pipelines.catalog.cells import EXACT_DOUBLES, CellError, described, not_utf8
 from pipelines.catalog.column_types import is_list, value_type
 
 _DAY = 24 * 60 * 60 * 10**9
@@ -46,7 +46,8 @@ def to_rows(batch: pa.RecordBatch, columns: Sequence[str] | None) -> list[dict[s
 
 
 def read_cells(column: pa.Array) -> list[Any]:
-    """A column's cells. float32 and float16 are the shortest decimal that is the stored number."""
+    """A column's cells. Of float32 and float16 a whole number is what is stored, others are the shortest
+    decimal that is it."""
     change, readable = _change(column.type), _readable(column.type)
     if readable != column.type:
         column = column.cast(readable)
@@ -115,9 +116,9 @@ def _change(kind: pa.DataType) -> _Change | None:
     """What is to be done with a value of this type after Arrow has made a Python object of it."""
     kind = value_type(kind)
     if pa.types.is_float32(kind):
-        return _unless_null(lambda value: float(str(np.float32(value))))
+        return _unless_null(lambda value: _short_float(value, np.float32))
     if pa.types.is_float16(kind):
-        return _unless_null(lambda value: float(str(np.float16(value))))
+        return _unless_null(lambda value: _short_float(value, np.float16))
     if _is_nanoseconds(kind):
         return _unless_null(lambda value: _time_of_day(value) if isinstance(value, int) else value)
     if is_list(kind) or pa.types.is_map(kind):
@@ -131,6 +132,12 @@ def _change(kind: pa.DataType) -> _Change | None:
         if changes:
             return _unless_null(lambda values: values | {name: each(values[name]) for name, each in changes.items()})
     return None
+
+
+def _short_float(value: float, kind: type[np.floating[Any]]) -> float:
+    """The stored number if it is whole, else the shortest decimal that is it: 0.1 is not 0.10000000149011612."""
+    # The shortest decimal of the float16 65504 is 65500.
+    return float(value) if float(value).is_integer() and abs(value) < EXACT_DOUBLES else float(str(kind(value)))
 
 
 def _unless_null(change: _Change) -> _Change:

@@ -50,7 +50,9 @@ NANOSECONDS = 1_764_000_000_000_000_000
     [
         (pa.array(FLOATS, pa.float32()), ["0.1", "12.99", "3", "1e+20", "16777216", "1e-45", "", ""]),
         (pa.array(FLOATS[:3], pa.float64()), ["0.1", "12.99", "3"]),
-        (pa.array([np.float16(0.1), np.float16(65504), None], pa.float16()), ["0.1", "65500", ""]),
+        (pa.array([np.float16(0.1), np.float16(65504), None], pa.float16()), ["0.1", "65504", ""]),
+        (pa.array([123456792.0, -8388609.0, 2.0**53], pa.float32()), ["123456792", "-8388609", "9007199000000000"]),
+        (pa.array([[123456792.0, 12.99]], pa.list_(pa.float32())), ["123456792|12.99"]),
         (pa.array([[0.1, None, 2.5], None, []], pa.list_(pa.float32())), ["0.1|2.5", "", ""]),
         (pa.array([[0.1, 2.5]], pa.list_(pa.float32(), 2)), ["0.1|2.5"]),
         (pa.array([[0.1, 2.5]], pa.large_list(pa.float32())), ["0.1|2.5"]),
@@ -96,11 +98,14 @@ def test_every_type_has_the_text_of_its_values(cells: pa.Array, expected: list[s
     assert texts(cells) == expected
 
 
-def test_every_double_and_float_is_the_shortest_decimal_that_is_it() -> None:
+def test_every_float_is_its_whole_number_or_the_shortest_decimal_that_is_it() -> None:
     numbers = np.random.default_rng(1).integers(0, 2**32, 2000, dtype=np.uint32).view(np.float32)
     numbers = numbers[np.isfinite(numbers)]
     for text, number in zip(texts(pa.array(numbers)), numbers, strict=True):
         assert np.float32(text) == number
+        if float(number).is_integer() and abs(number) < 2**53:
+            assert text == str(int(number))
+            continue
         # No decimal with fewer digits is the same number.
         digits = len(f"{float(text):e}".split("e")[0].strip("-").replace(".", "").rstrip("0"))
         assert digits <= 1 or np.float32(f"{number:.{digits - 2}e}") != number
