@@ -11,7 +11,7 @@ import html
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -19,6 +19,8 @@ _MAX_SHOWN = 100  # characters of a name in a message
 _MAX_NEAR = 3
 _MAX_LISTED = 5
 _MAX_COMPARED = 20
+_MAX_COUNTED = 5_000  # names that share a trigram with the one asked for, with repeats
+_MAX_MESSAGES = 1_000  # with a search; more different names than that are no misspellings
 _MAX_COMPARED_LENGTH = 500  # what is longer is a text in the wrong column
 _CUTOFF = 0.75
 # Between the parts of a path, of a list of categories, and behind an id or a language ("632 - Hardware", "en:coffees").
@@ -123,7 +125,8 @@ class NearNames:
 
     def __init__(self, known: Iterable[str]) -> None:
         known = sorted(known)
-        self._first, self._num_more = known[:_MAX_LISTED], max(0, len(known) - _MAX_LISTED)
+        self._all_known = f"there are schemas for {_listed(known)}"
+        self._ways_out: dict[str, str] = {}
         self._folded: dict[str, list[str]] = defaultdict(list)
         self._leaves: dict[str, list[str]] = defaultdict(list)
         self._with_trigram: dict[str, list[str]] = defaultdict(list)
@@ -151,10 +154,32 @@ class NearNames:
         if path := dict.fromkeys([*self._leaves.get(folded, ()), *parts]):
             yield from (NearName(each, "the rest of the path") for each in path)
             return
-        shared = Counter(each for trigram in _trigrams(folded) for each in self._with_trigram.get(trigram, ()))
-        candidates = [each for each, _ in shared.most_common(_MAX_COMPARED)]
+        candidates = [each for each, _ in self._sharing(folded).most_common(_MAX_COMPARED)]
         for each in difflib.get_close_matches(folded, candidates, n=_MAX_NEAR, cutoff=_CUTOFF):
             yield from (NearName(found, None) for found in self._folded[each])
+
+    def _sharing(self, folded: str) -> Counter[str]:
+        """Known names, folded, by the trigrams that they share with this one."""
+        shared: Counter[str] = Counter()
+        room = _MAX_COUNTED
+        # The rare ones first: what all names of a long list have in common tells none of them.
+        for names in sorted((self._with_trigram.get(each, ()) for each in _trigrams(folded)), key=len):
+            room -= len(names)
+            if room < 0 and shared:
+                break
+            shared.update(names)
+        return shared
+
+    def missing(self, name: str) -> str:
+        """Says that the name is not known, as a schema's, and which one was probably meant, or which there are.
+
+        It is asked for every row. A column that holds no categories has a new name in each: after many different
+        ones nothing is searched any more.
+        """
+        way_out = self._ways_out.get(name)
+        if way_out is None and len(self._ways_out) < _MAX_MESSAGES:
+            way_out = self._ways_out[name] = self.hint(name) or self._all_known
+        return f"no schema for category {quoted(name)}; {way_out or self._all_known}"
 
     def hint(self, name: str) -> str:
         """As a question, "did you mean 'Coffee' (differs in capitals)?"; empty if nothing is near."""
@@ -165,17 +190,16 @@ class NearNames:
         )
         return f"did you mean {' or '.join(shown)}?" if found else ""
 
-    def listed(self) -> str:
-        """Some of the known names: "'Coffee', 'Tea' and 7 more"."""
-        more = f" and {self._num_more:,} more" if self._num_more else ""
-        return ", ".join(map(quoted, self._first)) + more
-
 
 def missing_schema(category: str, schemas: Collection[str]) -> str:
     """Says that there is no schema for the category, and which one was probably meant, or which there are."""
-    near = near_names(schemas)
-    way_out = near.hint(category) or f"there are schemas for {near.listed()}"
-    return f"no schema for category {quoted(category)}; {way_out}"
+    return near_names(schemas).missing(category)
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Some of the names: "'Coffee', 'Tea' and 7 more"."""
+    more = f" and {len(names) - _MAX_LISTED:,} more" if len(names) > _MAX_LISTED else ""
+    return ", ".join(map(quoted, names[:_MAX_LISTED])) + more
 
 
 def quoted(name: str) -> str:

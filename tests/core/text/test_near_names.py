@@ -96,3 +96,20 @@ def test_another_form_of_any_name_is_found(name: str, form: str, behind: str) ->
     if spelled != name:
         assert name in {near.name for near in NearNames([name, "another"]).find(spelled)}
         assert difference(name, spelled)
+
+
+def test_a_column_that_holds_no_categories_costs_little_a_row() -> None:
+    schemas = [f"Home & Garden > Kitchen > Kitchen Tools > Utensils > Kind {number}" for number in range(3000)]
+    near = NearNames(schemas)
+    meant = "Home & Garden > Kitchen > Kitchen Tools > Utensil > Kind 2718"
+    assert near.find(meant)[0].name == "Home & Garden > Kitchen > Kitchen Tools > Utensils > Kind 2718"
+    searches = near.find.cache_info().misses
+    messages = {near.missing(f"a text of row {number}") for number in range(5000)}
+    assert near.find.cache_info().misses - searches == 1000, "then it is no misspelling any more"
+    assert len(messages) == 5000
+    assert near.missing("a text of row 4999") == (
+        "no schema for category 'a text of row 4999'; there are schemas for "
+        + ", ".join(map(repr, sorted(schemas)[:5]))
+        + " and 2,995 more"
+    )
+    assert near.hint(meant), "who asks for few names, as a summary, still gets an answer"
