@@ -21,7 +21,7 @@ from pipelines.catalog.rows import RowRefusal, row_category, to_record
 from pipelines.catalog.sharding import Piece
 from pipelines.job.preflight import PlannedJob
 from pipelines.job.unknown_categories import count_unknown
-from pipelines.store.totals import bounded
+from pipelines.store.totals import NameCounts
 
 # Rows between two calls of `on_progress`.
 _CHUNK = 10_000
@@ -64,7 +64,7 @@ class Survey:
 
     cells: Mapping[Cell, CellCount]
     dead: Counter[str]
-    unknown_categories: Counter[str] = field(default_factory=Counter)
+    unknown_categories: NameCounts = field(default_factory=NameCounts)
 
     @property
     def num_rows(self) -> int:
@@ -85,7 +85,7 @@ def survey_catalog(
     """
     cells: dict[Cell, CellCount] = defaultdict(CellCount)
     dead: Counter[str] = Counter()
-    unknown: Counter[str] = Counter()
+    unknown = NameCounts()
     for count, (file, row) in enumerate(_rows(job), start=1):
         record = _to_record(row, job)
         if isinstance(record, Record):
@@ -101,8 +101,7 @@ def survey_catalog(
         else:
             dead[record.code] += 1
             if record.code == ErrorCode.NO_SCHEMA and row.values is not None:
-                unknown.update(count_unknown([row_category(row.values, job.config.input)]))
-                unknown = bounded(unknown)
+                unknown.add(count_unknown([row_category(row.values, job.config.input)]), 1)
         if count % _CHUNK == 0:
             on_progress(count)
     for cell in cells.values():

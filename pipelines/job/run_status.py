@@ -102,7 +102,7 @@ def read_status(uri: str) -> Status:
 
 
 def _without_schema(folder: Folder, totals: Totals) -> list[str]:
-    if not totals.unknown_categories:
+    if not totals.unknown_categories.rows:
         return []
     schemas = read_schemas(folder) or {}
     return list(unknown_lines(totals.unknown_categories, totals.reasons[ErrorCode.NO_SCHEMA], schemas))

@@ -21,7 +21,7 @@ from pipelines.job.driver import Outcome
 from pipelines.job.preflight import PlannedJob
 from pipelines.job.unknown_categories import unknown_json, unknown_lines
 from pipelines.store.tables import TABLES
-from pipelines.store.totals import MAX_UNKNOWN_CATEGORIES, Totals, loading_note
+from pipelines.store.totals import NameCounts, Totals, loading_note
 
 _UNKNOWN_SHOWN = 20
 _RENAMED_SHOWN = 3
@@ -200,4 +200,4 @@ def plan_json(job: PlannedJob, counts: CatalogCounts) -> dict[str, Any]:
 
 def _unknown_in_plan(job: PlannedJob, categories: Mapping[str, int]) -> dict[str, Any]:
     unknown = Counter({name: rows for name, rows in categories.items() if name and name not in job.schemas})
-    return unknown_json(dict(unknown.most_common(MAX_UNKNOWN_CATEGORIES)), unknown.total(), job.schemas)
+    return unknown_json(NameCounts(unknown), unknown.total(), job.schemas)

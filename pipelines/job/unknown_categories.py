@@ -3,43 +3,45 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from hpd_core.text.near_names import near_names, quoted
-from pipelines.store.totals import MAX_UNKNOWN_CATEGORIES
+from pipelines.store.totals import MAX_UNKNOWN_CATEGORIES, NameCounts
 
 _MAX_LENGTH = 200  # of a name; what is longer is a text in the wrong column
+_MAX_NAMES = 300  # of a shard
 _SHOWN = 10
 
 
 def count_unknown(categories: Iterable[str | None]) -> dict[str, int]:
     """Rows by the name for which there is no schema, of the most frequent names; a very long one is cut."""
     counts = Counter((name or "")[:_MAX_LENGTH] for name in categories)
-    return dict(counts.most_common(MAX_UNKNOWN_CATEGORIES))
+    return dict(counts.most_common(_MAX_NAMES))
 
 
-def unknown_lines(counts: Mapping[str, int], num_rows: int, schemas: Collection[str]) -> Iterator[str]:
+def unknown_lines(counts: NameCounts, num_rows: int, schemas: Collection[str]) -> Iterator[str]:
     """A line for each of the most frequent names, then how many rows have others.
 
     Args:
-        counts: rows by name; of the names that were kept.
+        counts: by name; where names were left out, each is a lower bound and is said to be one.
         num_rows: that have no schema, in all.
     """
-    shown = Counter(counts).most_common(_SHOWN)
+    shown = counts.rows.most_common(_SHOWN)
+    least, most = ("at least ", "at most ") if counts.are_least and shown else ("", "")
     for name, rows in shown:
         hint = near_names(schemas).hint(name)
-        yield f"no schema for category {quoted(name)} ({rows:,} {_rows(rows)})" + (f"; {hint}" if hint else "")
+        yield f"no schema for category {quoted(name)} ({least}{rows:,} {_rows(rows)})" + (f"; {hint}" if hint else "")
     if rest := num_rows - sum(rows for _, rows in shown):
-        yield f"no schema for other categories ({rest:,} {_rows(rest)})"
+        yield f"no schema for other categories ({most}{rest:,} {_rows(rest)})"
 
 
 def _rows(count: int) -> str:
     return "row" if count == 1 else "rows"
 
 
-def unknown_json(counts: Mapping[str, int], num_rows: int, schemas: Collection[str]) -> dict[str, Any]:
-    """The same for machines: the named categories, and the rows of all others."""
+def unknown_json(counts: NameCounts, num_rows: int, schemas: Collection[str]) -> dict[str, Any]:
+    """The same for machines: the most frequent categories, and the rows of all others."""
     near = near_names(schemas)
     named = [
         {
@@ -47,6 +49,10 @@ def unknown_json(counts: Mapping[str, int], num_rows: int, schemas: Collection[s
             "rows": rows,
             "near": [{"category": each.name, "difference": each.difference} for each in near.find(name)],
         }
-        for name, rows in Counter(counts).most_common()
+        for name, rows in counts.rows.most_common(MAX_UNKNOWN_CATEGORIES)
     ]
-    return {"categories": named, "other_rows": num_rows - sum(counts.values())}
+    return {
+        "categories": named,
+        "other_rows": num_rows - sum(each["rows"] for each in named),
+        "rows_are_least": counts.are_least,
+    }

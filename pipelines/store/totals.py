@@ -7,10 +7,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from hpd_core import ErrorCode
+
 Number = TypeVar("Number", int, float)
 
 MAX_UNKNOWN_CATEGORIES = 100
-"""Names that are kept of the categories without a schema, by shard and by run."""
+"""Names that are kept of a run's categories without a schema."""
 
 
 def sum_of_known(numbers: Iterable[Number | None]) -> Number | None:
@@ -32,12 +34,24 @@ def loading_note(load_seconds: float, billed_seconds: float) -> str:
     return f"{load_seconds / billed_seconds:.0%} of it loading, paid once an engine however many products there are"
 
 
-def bounded(names: Counter[str]) -> Counter[str]:
-    """The counts, or those of the most frequent names where they have become too many: a column that holds no
-    categories may have as many names as rows."""
-    if len(names) <= 10 * MAX_UNKNOWN_CATEGORIES:
-        return names
-    return Counter(dict(names.most_common(MAX_UNKNOWN_CATEGORIES)))
+@dataclass(slots=True)
+class NameCounts:
+    """Rows by name. A column that holds no categories may have as many names as rows: the most frequent are kept.
+
+    Attributes:
+        are_least: names were left out on the way, so of any name there may be more rows.
+    """
+
+    rows: Counter[str] = field(default_factory=Counter)
+    are_least: bool = False
+
+    def add(self, names: Mapping[str, int], num_rows: int) -> None:
+        """Takes in the names of `num_rows` rows; some may have been left out."""
+        self.are_least |= sum(names.values()) < num_rows
+        self.rows.update(names)
+        if len(self.rows) > 20 * MAX_UNKNOWN_CATEGORIES:
+            self.rows = Counter(dict(self.rows.most_common(10 * MAX_UNKNOWN_CATEGORIES)))
+            self.are_least = True
 
 
 @dataclass(slots=True)
@@ -54,7 +68,7 @@ class Totals:
     dead_letters: int = 0
     statuses: Counter[str] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
-    unknown_categories: Counter[str] = field(default_factory=Counter)
+    unknown_categories: NameCounts = field(default_factory=NameCounts)
     carried: Counter[str] = field(default_factory=Counter)
     metrics: Counter[str] = field(default_factory=Counter)
 
@@ -76,8 +90,7 @@ class Totals:
         self.dead_letters += counts["dead_letters"]
         self.statuses.update(counts["statuses"])
         self.reasons.update(counts["reasons"])
-        self.unknown_categories.update(counts.get("unknown_categories", {}))
-        self.unknown_categories = bounded(self.unknown_categories)
+        self.unknown_categories.add(counts.get("unknown_categories", {}), counts["reasons"].get(ErrorCode.NO_SCHEMA, 0))
         self.carried.update(counts.get("carried", {}))
         self.metrics.update(manifest["metrics"])
 
@@ -106,7 +119,8 @@ class Totals:
             "dead_letters": self.dead_letters,
             "statuses": dict(self.statuses),
             "reasons": dict(self.reasons),
-            "unknown_categories": dict(self.unknown_categories.most_common(MAX_UNKNOWN_CATEGORIES)),
+            "unknown_categories": dict(self.unknown_categories.rows.most_common(MAX_UNKNOWN_CATEGORIES)),
+            "unknown_categories_are_least": self.unknown_categories.are_least,
             "carried": dict(self.carried),
             "metrics": dict(self.metrics),
         }
@@ -117,7 +131,9 @@ class Totals:
         totals = cls(data["shards"], data.get("priced_shards", 0), data["rows"], data["products"], data["dead_letters"])
         totals.statuses.update(data["statuses"])
         totals.reasons.update(data["reasons"])
-        totals.unknown_categories.update(data.get("unknown_categories", {}))
+        totals.unknown_categories = NameCounts(
+            Counter(data.get("unknown_categories", {})), data.get("unknown_categories_are_least", True)
+        )
         totals.carried.update(data.get("carried", {}))
         totals.metrics.update(data["metrics"])
         return totals

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import random
 from collections import Counter
 from typing import Any
 
@@ -19,7 +20,7 @@ from pipelines.job.category_counts import CatalogCounts
 from pipelines.job.driver import Outcome
 from pipelines.job.preflight import plan_job
 from pipelines.job.unknown_categories import count_unknown, unknown_json, unknown_lines
-from pipelines.store.totals import MAX_UNKNOWN_CATEGORIES, Totals
+from pipelines.store.totals import MAX_UNKNOWN_CATEGORIES, NameCounts, Totals
 from tests.pipelines.conftest import Workplace, product
 
 SCHEMAS = ("Café", "Shoes")
@@ -46,7 +47,7 @@ def test_the_most_frequent_names_are_counted_and_the_rest_as_one() -> None:
     assert "no schema for category 'shoes' (1 row); did you mean 'Shoes' (differs in capitals)?" in lines
     assert len(lines) == 11
     assert lines[-1] == "no schema for other categories (13 rows)"
-    assert not list(unknown_lines({}, 0, SCHEMAS))
+    assert not list(unknown_lines(NameCounts(), 0, SCHEMAS))
 
     found = unknown_json(totals.unknown_categories, 40, SCHEMAS)
     assert found["categories"][0] == {
@@ -63,15 +64,39 @@ def test_a_column_that_holds_no_categories_does_not_fill_the_books() -> None:
     assert len(name) == 200, "cut, they are one"
     totals = Totals()
     for shard in range(30):
-        one = manifest([f"{shard}-{number}" for number in range(300)] + ["Hats"] * 3)
-        assert len(one["counts"]["unknown_categories"]) == MAX_UNKNOWN_CATEGORIES
+        one = manifest([f"{shard}-{number}" for number in range(400)] + ["Hats"] * 3)
+        assert len(one["counts"]["unknown_categories"]) == 300
         totals.add(one)
-    assert len(totals.unknown_categories) <= 10 * MAX_UNKNOWN_CATEGORIES
+    assert len(totals.unknown_categories.rows) <= 20 * MAX_UNKNOWN_CATEGORIES
     stored = json.loads(json.dumps(totals.to_dict()))
     assert len(stored["unknown_categories"]) == MAX_UNKNOWN_CATEGORIES
     again = Totals.from_dict(stored)
-    assert again.unknown_categories.most_common(1) == [("Hats", 90)]
-    assert list(unknown_lines(again.unknown_categories, 30 * 303, SCHEMAS))[-1].endswith(f"({30 * 303 - 99:,} rows)")
+    assert again.unknown_categories.rows.most_common(1) == [("Hats", 90)]
+    lines = list(unknown_lines(again.unknown_categories, 30 * 403, SCHEMAS))
+    assert lines[0] == "no schema for category 'Hats' (at least 90 rows)"
+    assert lines[-1].endswith(f"(at most {30 * 403 - 99:,} rows)")
+
+
+@pytest.mark.parametrize("num_names", [250, 400])
+def test_a_count_is_exact_or_is_said_to_be_the_least(num_names: int) -> None:
+    names = [f"name {number}" for number in range(num_names)]
+    random_numbers = random.Random(1)
+    totals = Totals.of([manifest(random_numbers.choices(names, k=1000)) for _ in range(30)])
+    random_numbers = random.Random(1)
+    true = Counter(name for _ in range(30) for name in random_numbers.choices(names, k=1000))
+    stored = Totals.from_dict(json.loads(json.dumps(totals.to_dict()))).unknown_categories
+    answer = unknown_json(stored, 30_000, SCHEMAS)
+    assert len(answer["categories"]) == MAX_UNKNOWN_CATEGORIES
+    named = {each["category"]: each["rows"] for each in answer["categories"]}
+    assert sum(named.values()) + answer["other_rows"] == 30_000
+    assert answer["rows_are_least"] == (num_names > 300)
+    if answer["rows_are_least"]:
+        assert all(rows <= true[name] for name, rows in named.items())
+    else:
+        assert named == {name: true[name] for name in named}
+        assert min(named.values()) >= max(rows for name, rows in true.items() if name not in named)
+    is_said = [" (at " in line for line in unknown_lines(stored, 30_000, SCHEMAS)]
+    assert is_said == [num_names > 300] * 11
 
 
 def test_a_run_of_before_they_were_counted_says_how_many_there_were() -> None:
