@@ -1,7 +1,7 @@
 """From what a teacher wrote to the values of its final answer, by attribute: read leniently, problems counted.
 
-Thoughts are taken out first. Of several answers the last one counts, unless an earlier one is marked as final or the
-last one as an example. Where that cannot be told there is no answer, so that the teacher is asked again.
+Thoughts are taken out first. Of several answers that differ the one counts that the words in front of it say is the
+answer. Where they do not say so there is no answer, so that the teacher is asked again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 from hpd_core import Attribute, CategorySchema, Value
 from hpd_core.text.values import parse_value
 from pipelines.labelling.loose_json import Found, Object, find_values, read_value
-from pipelines.labelling.thinking import without_thoughts
+from pipelines.labelling.thinking import outside, without_thoughts
 
 # An end of turn: what a model goes on with behind it is no answer to us.
 _TURN_END = re.compile(r"(?<=\S)\s*(?:<\|(?:im_end|eot_id|endoftext|end|end_of_text)\|>|</s>|<end_of_turn>)")
@@ -28,7 +28,11 @@ _MAX_BEFORE, _MAX_BEHIND = 200, 1000  # characters around an answer that may say
 _SENTENCE_END = re.compile(r"[.!?](?:\s|$)|\n")
 
 _NEGATED = re.compile(r"\b(?:not|wrong|incorrect|instead of|rather than)\b", re.IGNORECASE)
-_FINAL = re.compile(r"\b(?:final|finally|corrected|revised|endgültige?)\b", re.IGNORECASE)
+_FINAL = re.compile(
+    r"\b(?:final|finally|corrected|revised|updated|fixed|endgültige?|begin_of_box|boxed)\b"
+    r"|<(?:answer|output|result|response)>\s*\Z",
+    re.IGNORECASE,
+)
 _ASIDE = re.compile(
     r"\b(?:examples?|e\.g|for instance|format|template|schema|draft|guess|first|initial|initially|earlier|previous"
     r"|attempt|alternatives?|alternatively|candidates?|options?|variants?|placeholder|maybe|perhaps|could be|would be"
@@ -36,19 +40,43 @@ _ASIDE = re.compile(
     re.IGNORECASE,
 )
 _ANSWER = re.compile(
-    r"\b(?:answer|result|output|response|solution|begin_of_box|boxed|antwort|ergebnis|réponse|respuesta)\b",
+    r"\b(?:answer|result|output|response|solution|so|therefore|thus|hence|antwort|ergebnis|réponse|respuesta)\b",
     re.IGNORECASE,
 )
-# Behind an answer: it is taken back.
-_RETRACTED = re.compile(r"\b(?:wrong|incorrect|mistaken?|wait|correction|on second thoughts?)\b", re.IGNORECASE)
+_CLOSING_TAG = re.compile(r"</[^<>]*>|<\|end_[^<>]*>")
+# A heading or key of nothing but these has an object below it that is about the answer: where a value stands, how sure
+# it is.
+_ABOUT = re.compile(
+    r"(?:evidence|confidence|certainty|score|probability|source|origin|verification|justification|reason|reasoning"
+    r"|rationale|explanation|offset|span|position|location|unit|type|quote|citation|reference|comment|note|metadata"
+    r"|provenance|where|why)s?"
+)
+_ABOUT_WHAT = re.compile(r"(?:the|my|for|of|each|per|value|attribute|key|field|level|character|i|found|it)s?")
+# Sentences behind an answer that take it back: they begin so, say that it is wrong, or what an attribute should be.
+_SENTENCE = re.compile(r"[^.!?\n]+[.!?]?")
+_TAKES_BACK = re.compile(
+    r"\W*(?:wait|hmm*|actually|oops|sorry|apologies|(?:scratch|strike) that|my mistake"
+    r"|on (?:second thoughts?|reflection)|let me (?:correct|fix|check|re\w+)|(?:no|nope|correction)\s*(?=[,.!:;–—]))\b",
+    re.IGNORECASE,
+)
+_SAYS_WRONG = re.compile(
+    r"\b(?:(?:is|are|was|were|be|am|seems?|looks?)\s+(?:\w+\s+)?(?:wrong|incorrect|mistaken)"
+    r"|made an? (?:mistake|error))\b",
+    re.IGNORECASE,
+)
+_SAYS_RIGHT = re.compile(r"\b(?:no|not|nothing|never|without|if)\b|n['’]t\b|\?\s*\Z", re.IGNORECASE)
+_IS_NOT_RIGHT = re.compile(r"(?:\bnot|n['’]t)\s+(?:\w+\s+)?(?:right|correct)\b[^?]*\Z", re.IGNORECASE)
+_OUGHT = re.compile(r"\b(?:(?:should|must) (?:be|read|have been)|ought to be|more likely)\b", re.IGNORECASE)
 # A teacher that names attribute and value, or says more of a value than what it is.
 _NAME_KEYS = ("attribute", "attribute name", "name", "key", "field", "property")
 _VALUE_KEYS = ("value", "values", "attribute value", "extracted value", "answer", "text", "val")
 _FILLED_IN = re.compile(
-    r"\.{2,}|…|<.*>|\[.*\]|\{.*\}|(?:string|str|text|value|number|boolean|bool|integer|float)(?:\s*(?:[|/]|or)\s*\w+)*"
-    r"|(?:your|the|extracted|insert)\s.*|.*\s(?:here|goes here)",
+    r"\.{2,}|…|<.*>|\[[^\"']*\]|\{.*\}"
+    r"|(?:string|str|text|value|number|boolean|bool|integer|float)(?:\s*(?:[|/]|or)\s*\w+)*",
     re.IGNORECASE | re.DOTALL,
 )
+_TO_FILL_IN = re.compile(r"(?:your|the|extracted|insert|enter)\s.*|.*\shere", re.IGNORECASE | re.DOTALL)
+_WHAT_IS_FILLED_IN = frozenset({"value", "answer", "text", "attribute"})
 _DAMAGED = json.dumps("\ufffd").strip('"')
 _MAX_TEXT = 1_000_000  # characters that are looked through
 _MAX_NESTED = 4  # objects around an answer
@@ -61,9 +89,10 @@ class FinalAnswer(NamedTuple):
     problems: Counter[str]
 
 
-# Why there is none: no JSON object; one that is not closed; thoughts that are not; what goes on behind an answer was
-# cut, or takes it back; several, and nothing says which; so long a text that nobody asked for it.
-NoAnswer = Literal["none", "unclosed", "thinking", "cut_behind", "taken_back", "several", "too_long"]
+# Why there is none: no JSON object; one that only shows the form; one that is not closed; thoughts that are not; what
+# goes on behind an answer was cut, or takes it back; several, and nothing says which; so long a text that nobody asked
+# for it.
+NoAnswer = Literal["none", "template", "unclosed", "thinking", "cut_behind", "taken_back", "several", "too_long"]
 
 
 def read_answer(
@@ -73,44 +102,50 @@ def read_answer(
 
     A key that is equal to one attribute's name but for case and punctuation counts as that attribute.
     """
-    names = _Names(schema)
+    names = _Names(schema, fields)
     found = _find_answer(names, text, is_cut)
     if isinstance(found, str):
         return found
     answer, problems = found
-    values: dict[str, Value] = {}
     problems["doubled_key"] += answer.num_doubled
-    disputed: set[str] = set()
-    # Keys that are right to the letter come first: a misspelled one never takes their place.
-    for key in sorted(answer, key=lambda key: key not in names.attributes):
+    written: dict[str, list[tuple[str, Any]]] = {}
+    for key, value in answer.items():
         name = names.of(key)
-        if name is None or name in values or name in disputed:
+        if name is None:
             problems["unknown_key"] += 1
-            continue
-        problems["misspelled_key"] += name != key
-        if key in answer.disputed:
-            disputed.add(name)  # nothing says which of its values is meant
-            continue
+        else:
+            problems["misspelled_key"] += name != key
+            written.setdefault(name, []).append((key, value))
+    values: dict[str, Value] = {}
+    for name, pairs in written.items():
+        problems["doubled_key"] += len(pairs) - 1
         attribute = names.attributes[name]
-        value = _bare(attribute, answer[key])
-        problems["wrapped_value"] += value is not answer[key]
-        written = json.dumps(value, default=lambda _: {})
-        if _DAMAGED in written and not any("\ufffd" in text for text in fields.values()):
-            written = "{}"  # the endpoint lost a letter: no value of any attribute
-        values[name] = parse_value(attribute, written, closed=True, fields=fields)
-    problems["missing_key"] = len(names.attributes) - len(values) - len(disputed)
+        bare = [_bare(attribute, value) for _, value in pairs]
+        if any(key in answer.disputed for key, _ in pairs) or any(value != bare[0] for value in bare):
+            continue  # nothing says which of its values is meant
+        problems["wrapped_value"] += bare[0] is not pairs[0][1]
+        values[name] = _parsed(attribute, bare[0], fields)
+    problems["missing_key"] = len(names.attributes) - len(written)
     return FinalAnswer(values, +problems)
 
 
-class _Names:
-    """The attributes of a schema, by their name and by how it may be spelled."""
+def _parsed(attribute: Attribute, value: Any, fields: Mapping[str, str]) -> Value:
+    written = json.dumps(value, default=lambda _: {})
+    if _DAMAGED in written and not any("\ufffd" in text for text in fields.values()):
+        written = "{}"  # the endpoint lost a letter: no value of any attribute
+    return parse_value(attribute, written, closed=True, fields=fields)
 
-    def __init__(self, schema: CategorySchema) -> None:
+
+class _Names:
+    """The attributes of a schema, by their name and by how it may be spelled, and the product's text."""
+
+    def __init__(self, schema: CategorySchema, fields: Mapping[str, str]) -> None:
         self.attributes = {attribute.name: attribute for attribute in schema.attributes}
         counts = Counter(_spelling(name) for name in self.attributes)
         self._spelled = {_spelling(name): name for name in self.attributes if counts[_spelling(name)] == 1}
         self.words = {word for spelling in counts for word in spelling.split()}
         self.spellings = frozenset(counts)
+        self._text = "\n".join(fields.values())
 
     def of(self, key: str) -> str | None:
         """The attribute that a key means."""
@@ -120,14 +155,25 @@ class _Names:
         """How many keys are an attribute's."""
         return sum(_spelling(key) in self.spellings for key in answer)
 
+    def is_said(self, item: str) -> bool:
+        """Whether the product's text has `item` to the letter, as words of its own."""
+        return bool(_WORD.search(item)) and bool(re.search(rf"(?<!\w){re.escape(item.strip())}(?!\w)", self._text))
+
+    def is_about(self, text: str) -> bool:
+        """Whether a heading or key says that what it holds is about the answer."""
+        words = set(_words(text))
+        about = set(filter(_ABOUT.fullmatch, words))
+        return bool(about - self.words) and all(map(_ABOUT_WHAT.fullmatch, words - about))
+
 
 class _Mark(IntEnum):
     """What the words in front of an answer say of it."""
 
-    ASIDE = 0
-    NONE = 1
-    ANSWER = 2
-    FINAL = 3
+    ABOUT = 0
+    ASIDE = 1
+    NONE = 2
+    ANSWER = 3
+    FINAL = 4
 
 
 @dataclass(slots=True)
@@ -147,35 +193,40 @@ def _find_answer(names: _Names, text: str, is_cut: bool) -> tuple[Object, Counte
     if text.startswith('"') and isinstance(inner := read_value(text), str):
         text = inner.strip()  # encoded twice
     found = list(find_values(text))
-    if not (len(found) == 1 and found[0].value is not None and (found[0].start, found[0].end) == (0, len(text))):
-        text, is_thinking = without_thoughts(text)
-        if is_thinking:
-            return "thinking"
-        text = _TURN_END.split(text, maxsplit=1)[0]
-        found = list(find_values(text))
+    spoken, is_thinking = without_thoughts(text, _extents(found))
+    if is_thinking:
+        return "thinking"
+    if spoken != text:
+        found = list(find_values(spoken))
+    if end := next(outside(_TURN_END, spoken, _extents(found)), None):
+        spoken = spoken[: end.start()]
+        found = list(find_values(spoken))
     if found and found[-1].value is None:
         return "unclosed"
-    if candidates := _candidates(names, text, found):
+    if candidates := _candidates(names, spoken, found):
         return _choose(names, candidates, is_cut)
     objects = [each.value for each in found if isinstance(each.value, Object)]
-    templates = [answer for each in objects for answer in _answers(names, each)]
-    return (objects[-1], Counter()) if objects and not templates else "none"
+    if any(_answers(names, each) for each in objects):
+        return "template"
+    return (objects[-1], Counter()) if objects else "none"
+
+
+def _extents(found: list[Found]) -> list[tuple[int, int]]:
+    return [(each.start, each.end) for each in found if each.value is not None]
 
 
 def _candidates(names: _Names, text: str, found: list[Found]) -> list[_Candidate]:
+    """The answers in the text; without those that are said to be about another one."""
     candidates = []
     position = 0
     for each in found:
         answers = [answer for answer in _answers(names, each.value) if not _is_template(names, answer)]
         if answers:
             before = text[position : each.start]
-            candidates.append(
-                _Candidate(
-                    _merged(names, answers), _mark(before), _words(before), text[each.end : each.end + _MAX_BEHIND]
-                )
-            )
+            rest = text[each.end : each.end + _MAX_BEHIND]
+            candidates.append(_Candidate(_merged(names, answers), _mark(names, before), _words(before), rest))
             position = each.end
-    return candidates
+    return [candidate for candidate in candidates if candidate.mark is not _Mark.ABOUT] or candidates
 
 
 def _choose(names: _Names, candidates: list[_Candidate], is_cut: bool) -> tuple[Object, Counter[str]] | NoAnswer:
@@ -186,38 +237,39 @@ def _choose(names: _Names, candidates: list[_Candidate], is_cut: bool) -> tuple[
         earlier = earlier[: earlier.index(last)]
     if last.answer is None:
         return "several"
-    if is_cut and last.mark < _Mark.ANSWER and _words(last.rest):
+    if is_cut and last.mark < _Mark.FINAL and _words(last.rest):
         return "cut_behind"
-    if last is candidates[-1] and _RETRACTED.search(last.rest[:_MAX_BEFORE]):
+    if last is candidates[-1] and _takes_back(names, last.rest[:_MAX_BEFORE]):
         return "taken_back"
     answer, follower = last.answer, last
     problems: Counter[str] = Counter()
     for candidate in reversed(earlier):
-        if candidate.mark < last.mark:
-            continue
         relation = _relation(names, candidate.answer, answer)
+        if candidate.mark < last.mark:
+            problems["earlier_answer"] += candidate.mark is _Mark.NONE and relation == "differs"
+            continue
         # One object for each attribute has nothing between them but perhaps the attribute's name.
         is_beside = set(follower.words_before) <= names.words
-        if candidate.answer is not None and (relation == "agrees" or (relation == "apart" and is_beside)):
-            answer, follower = _union(names, candidate.answer, answer), candidate
-        elif (
-            candidate.mark > last.mark
-            or last.mark is _Mark.ASIDE
-            or relation in ("apart", "larger")
-            or (relation == "equal" and is_beside)
-        ):
+        if candidate.answer is None or relation == "differs" or (relation == "apart" and not is_beside):
             return "several"
-        else:
-            problems["earlier_answer"] += 1
-    return answer, problems
+        answer, follower = _union(names, candidate.answer, answer), candidate
+    return answer, +problems
 
 
-def _relation(
-    names: _Names, earlier: Object | None, later: Object
-) -> Literal["agrees", "apart", "larger", "equal", "smaller"]:
-    """How an earlier answer stands to a later one; where the two differ, by how many attributes it has."""
+def _takes_back(names: _Names, behind: str) -> bool:
+    """Whether a sentence behind an answer takes it back."""
+    for sentence in _SENTENCE.findall(_DECORATION.sub(" ", behind)):
+        is_wrong = _SAYS_WRONG.search(sentence) and not _SAYS_RIGHT.search(sentence)
+        is_corrected = _OUGHT.search(sentence) and not names.words.isdisjoint(_words(sentence))
+        if _TAKES_BACK.match(sentence) or is_wrong or is_corrected or _IS_NOT_RIGHT.search(sentence):
+            return True
+    return False
+
+
+def _relation(names: _Names, earlier: Object | None, later: Object) -> Literal["agrees", "apart", "differs"]:
+    """How an earlier answer stands to a later one."""
     if earlier is None:
-        return "equal"
+        return "differs"
     before, after = (
         {name: _bare(names.attributes[name], value) for key, value in answer.items() if (name := names.of(key))}
         for answer in (earlier, later)
@@ -225,9 +277,7 @@ def _relation(
     shared = before.keys() & after.keys()
     if not shared:
         return "apart"
-    if all(before[name] == after[name] for name in shared):
-        return "agrees"
-    return "equal" if len(before) == len(after) else "larger" if len(before) > len(after) else "smaller"
+    return "agrees" if all(before[name] == after[name] for name in shared) else "differs"
 
 
 def _union(names: _Names, earlier: Object, later: Object) -> Object:
@@ -243,7 +293,7 @@ def _merged(names: _Names, answers: list[Object]) -> Object | None:
     """The answers within one value as one; None if they contradict each other: they are of several products."""
     merged = answers[-1]
     for answer in reversed(answers[:-1]):
-        if _relation(names, answer, merged) not in ("agrees", "apart"):
+        if _relation(names, answer, merged) == "differs":
             return None
         merged = _union(names, answer, merged)
     return merged
@@ -262,7 +312,7 @@ def _answers(names: _Names, value: Any, nested: int = 0) -> list[Object]:
         return [answer for item in value for answer in _answers(names, item, nested + 1)]
     inner: dict[_Mark, list[Object]] = {}
     for key, item in value.items():
-        mark = _mark(_spelling(key)) if len(value) > 1 else _Mark.NONE
+        mark = _mark(names, _spelling(key)) if len(value) > 1 else _Mark.NONE
         inner.setdefault(mark, []).extend(_answers(names, item, nested + 1))
     nearest = [*inner.get(_Mark.FINAL, []), *inner.get(_Mark.ANSWER, [])] or inner.get(_Mark.NONE, [])
     num_known = names.count(value)
@@ -315,20 +365,33 @@ def _is_template(names: _Names, answer: Object) -> bool:
         for item in (value if isinstance(value, list) else [value])
         if item is not None
     ]
-    return bool(shown) and all(_is_filled_in(key, item) for key, item in shown)
+    texts = {item for _, item in shown if isinstance(item, str)}
+    is_one_word = len(shown) > 1 and len(texts) == 1  # "string" for each of them, whatever the product's text has
+    return bool(shown) and all(_is_filled_in(names, key, item, is_one_word) for key, item in shown)
 
 
-def _is_filled_in(key: str, item: Any) -> bool:
+def _is_filled_in(names: _Names, key: str, item: Any, is_one_word: bool) -> bool:
     if isinstance(item, Object):
         return "type" in item and not any(_spelling(inner) in _VALUE_KEYS for inner in item)
-    return isinstance(item, str) and (
-        bool(_FILLED_IN.fullmatch(item.strip())) or (_spelling(item) == _spelling(key) != "")
+    name = names.of(key)
+    if not isinstance(item, str) or name is None or item in (names.attributes[name].values or ()):
+        return False
+    if not is_one_word and names.is_said(item):
+        return False
+    of_name = {*_words(name), *_WHAT_IS_FILLED_IN}
+    return (
+        bool(_FILLED_IN.fullmatch(item.strip()))
+        or (bool(_TO_FILL_IN.fullmatch(item.strip())) and not of_name.isdisjoint(_words(item)))
+        or (_spelling(item) == _spelling(key) != "")
     )
 
 
-def _mark(before: str) -> _Mark:
+def _mark(names: _Names, before: str) -> _Mark:
     """What the last sentence in front of an answer says of it."""
-    sentence = _SENTENCE_END.split(_FENCE.sub("", before[-_MAX_BEFORE:]).strip())[-1]
+    plain = _FENCE.sub("", _CLOSING_TAG.sub("", before[-_MAX_BEFORE:])).strip()
+    sentence = _SENTENCE_END.split(plain)[-1]
+    if names.is_about(sentence):
+        return _Mark.ABOUT
     for pattern, mark in (
         (_NEGATED, _Mark.ASIDE),
         (_FINAL, _Mark.FINAL),

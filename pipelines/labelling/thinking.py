@@ -7,6 +7,7 @@ The marks are those of the models that vLLM and llama.cpp have parsers for, and 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 
 _NAME = (
     r"think(?:ing)?|thoughts?(?:_process)?|reason(?:ing)?|reflect(?:ion)?|scratch_?pad|analysis|rationale|cot|"
@@ -35,15 +36,19 @@ _BARE_CHANNEL = re.compile(r"\A\s*(?:analysis|commentary)(?=[A-Z])")
 _BARE_FINAL = re.compile(r"assistant\s*final(?=\W|[A-Z])")
 
 
-def without_thoughts(text: str) -> tuple[str, bool]:
-    """What was not thought, and whether the thinking has no end: nothing behind it is an answer then."""
-    text, is_open = _final_channel(text)
+def without_thoughts(text: str, whole: Sequence[tuple[int, int]] = ()) -> tuple[str, bool]:
+    """What was not thought, and whether the thinking has no end: nothing behind it is an answer then.
+
+    `whole` are the beginnings and ends of JSON values in `text`, in their order: "[Draft]" within one is no mark.
+    """
+    text, start, is_open = _final_channel(text, whole)
     if is_open:
         return text, True
+    whole = [(begin - start, end - start) for begin, end in whole]
     spoken: list[str] = []
     inside: list[str] = []  # the thoughts that are not ended yet
     position = 0
-    for mark in _MARK.finditer(text):
+    for mark in outside(_MARK, text, whole):
         if not inside:
             spoken.append(text[position : mark.start()])
         position = mark.end()
@@ -75,17 +80,30 @@ def _is_end(mark: re.Match[str]) -> bool:
     return "end" in ((mark["before"] or "").casefold(), (mark["after"] or "").casefold())
 
 
-def _final_channel(text: str) -> tuple[str, bool]:
-    """The text of the last message that is for the reader, where there are channels; whether none has come yet."""
-    headers = list(_CHANNEL.finditer(text))
+def outside(pattern: re.Pattern[str], text: str, whole: Sequence[tuple[int, int]]) -> Iterator[re.Match[str]]:
+    """The places of `pattern` in `text` that begin in none of the extents `whole`, which are in their order."""
+    number = 0
+    for found in pattern.finditer(text):
+        while number < len(whole) and whole[number][1] <= found.start():
+            number += 1
+        if number == len(whole) or found.start() < whole[number][0]:
+            yield found
+
+
+def _final_channel(text: str, whole: Sequence[tuple[int, int]]) -> tuple[str, int, bool]:
+    """The text of the last message that is for the reader, where there are channels, and where it begins; whether none
+    has come yet.
+    """
+    headers = list(outside(_CHANNEL, text, whole))
     if headers:
         public = [header for header in headers if (header[1] or header[2] or "") in _PUBLIC]
         if not public:
-            return "", True
-        end = _CHANNEL_END.search(text, public[-1].end())
-        is_last = public[-1] is headers[-1]
-        return text[public[-1].end() : end.start() if end else len(text)], not is_last and end is None
+            return "", 0, True
+        start = public[-1].end()
+        later = (end.start() for end in outside(_CHANNEL_END, text, whole) if end.start() >= start)
+        end = next(later, None)
+        return text[start:end], start, public[-1] is not headers[-1] and end is None
     if _BARE_CHANNEL.match(text):
         finals = list(_BARE_FINAL.finditer(text))
-        return (text[finals[-1].end() :], False) if finals else ("", True)
-    return text, False
+        return (text[finals[-1].end() :], finals[-1].end(), False) if finals else ("", 0, True)
+    return text, 0, False

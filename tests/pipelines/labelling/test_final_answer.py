@@ -66,6 +66,19 @@ def answered(text: str, *, is_cut: bool = False) -> tuple[dict[str, str | None],
         '{"Brand": "Corvina"}\n{"Shade colour": "green"}\n{"Power": 40}',
         'Brand: {"Brand": "Corvina"}\nShade colour: {"Shade colour": "green"}\nPower: {"Power": 40}',
         '[{"Brand": "Corvina"}, {"Shade colour": "green", "Power": 40}]',
+        # about the answer
+        f'{FINAL}\nEvidence: {{"Brand": "title", "Shade colour": "title", "Power": "title"}}',
+        f'{FINAL}\n\n**Confidence scores:**\n```json\n{{"Brand": 0.9, "Shade colour": 0.8, "Power": 1}}\n```',
+        f'Sources: {{"Brand": "first word"}}\n{FINAL}',
+        f'{{"attributes": {FINAL}, "confidence": {{"Brand": 0.9, "Shade colour": 0.8, "Power": 1}}}}',
+        f'{{"values": {FINAL}, "scores": {{"Brand": 0.9, "Shade colour": 0.8, "Power": 1}}}}',
+        f'{{"extracted": {FINAL}, "evidence": {{"Brand": "title", "Shade colour": "title", "Power": "title"}}}}',
+        f"<answer>{FINAL}</answer> whereas {DRAFT} was considered",
+        # words behind it that do not take it back
+        f"{FINAL}\nThe product is correction fluid.",
+        f"{FINAL}\nThere is no mistake.",
+        f"{FINAL}\nIs there anything wrong? If a value is wrong, tell me.",
+        f"{FINAL}\nNo size is given. It should be complete.",
         # objects around it
         f"[{FINAL}]",
         f'{{"1": {FINAL}}}',
@@ -109,8 +122,13 @@ def test_the_final_answer_is_found(text: str) -> None:
             {"wrapped_value": 3},
         ),
         ('[["Brand", "Corvina"], ["Shade colour", "green"], ["Power", 40]]', {}),
-        (f"{DRAFT}\n\nThe title says otherwise.\n\n{FINAL}", {"earlier_answer": 1}),
-        ('{"Brand": "Merle"}\n' + FINAL, {"earlier_answer": 1}),
+        (f"{DRAFT}\n\nThe title says otherwise. Corrected:\n\n{FINAL}", {"earlier_answer": 1}),
+        (f"{DRAFT}\nBut the shade is green, so: {FINAL}", {"earlier_answer": 1}),
+        (f"{DRAFT}\nUpdated:\n```json\n{FINAL}\n```", {"earlier_answer": 1}),
+        (
+            '{"brand": "Corvina", "Brand": "Corvina", "Shade colour": "green", "Power": 40}',
+            {"doubled_key": 1, "misspelled_key": 1},
+        ),
         ('{"brand": "Corvina", "SHADE_COLOUR": "green", "Power": 40}', {"misspelled_key": 2}),
     ],
 )
@@ -132,7 +150,10 @@ def test_a_unit_is_not_dropped() -> None:
 @pytest.mark.parametrize(
     ("text", "is_cut", "why"),
     [
-        *((text, False, "none") for text in ("", "no", "null", "[]", "{", "{ words }", "{Brand: Corvina}", FORM)),
+        *((text, False, "none") for text in ("", "no", "null", "[]", "{", "{ words }", "{Brand: Corvina}")),
+        (FORM, False, "template"),
+        ('{"Brand": "the brand", "Shade colour": "your colour here"}', False, "template"),
+        ('{"Brand": "string", "Shade colour": "Shade colour"}', False, "template"),
         ('{"Brand": "Corvina", "Shade', True, "unclosed"),
         ('{"Brand": "Corvina"', False, "unclosed"),
         (f'{{"product": {FINAL}, "alternatives": [{{"Brand": "Mer', True, "unclosed"),
@@ -143,6 +164,13 @@ def test_a_unit_is_not_dropped() -> None:
         (f"{DRAFT}\nWait, the title says", True, "cut_behind"),
         (f"Draft: {DRAFT}\nNow", True, "cut_behind"),
         (f"{FINAL}\n{DRAFT}", False, "several"),
+        # nothing says which one is meant, whatever words stand between the two
+        (f"{FINAL}\nCompare with the Merle lamp: {DRAFT}", False, "several"),
+        (f"{DRAFT}\n\nThe title says otherwise.\n\n{FINAL}", False, "several"),
+        ('{"Brand": "Merle"}\n' + FINAL, False, "several"),
+        (f'{FINAL}\nHow sure I am: {{"Brand": 0.9, "Shade colour": 0.8, "Power": 1}}', False, "several"),
+        (f"Final answer: {DRAFT}\nFinal answer: {FINAL}", False, "several"),
+        (f"Answer: {DRAFT}\nLet me see. The colour", True, "cut_behind"),
         (f"[{FINAL}, {DRAFT}]", False, "several"),
         (f'{{"a": {FINAL}, "b": {DRAFT}}}', False, "several"),
         (f'{{"products": [{FINAL}, {DRAFT}]}}', False, "several"),
@@ -152,6 +180,10 @@ def test_a_unit_is_not_dropped() -> None:
         (f"Option A: {FINAL}\nOption B: {DRAFT}\nThe best one is A.", False, "several"),
         (f"{DRAFT}\nWait, the title says otherwise.", False, "taken_back"),
         (f"Answer: {DRAFT}\nThis is wrong, but I cannot tell.", False, "taken_back"),
+        (f"{DRAFT}\nNo, scratch that. The brand is Corvina.", False, "taken_back"),
+        (f"{DRAFT}\nActually, the shade is green.", False, "taken_back"),
+        (f"{DRAFT}\nThe shade colour should be green.", False, "taken_back"),
+        (f"```json\n{DRAFT}\n```\nThat's not right.", False, "taken_back"),
     ],
 )
 def test_where_it_cannot_be_told_there_is_none(text: str, is_cut: bool, why: NoAnswer) -> None:
@@ -164,18 +196,45 @@ def test_what_was_whole_before_the_cut_counts(text: str) -> None:
 
 
 def test_keys() -> None:
-    text = '{"brand": "Wrong", "Brand": "Corvina", "Brand": "Corvina", "shade_colour": "green", "Price": 3}'
-    problems = {"doubled_key": 1, "misspelled_key": 1, "unknown_key": 2, "missing_key": 1}
+    text = '{"brand": "Corvina", "Brand": "Corvina", "Brand": "Corvina", "shade_colour": "green", "Price": 3}'
+    problems = {"doubled_key": 2, "misspelled_key": 2, "unknown_key": 1, "missing_key": 1}
     assert answered(text) == ({"Brand": "Corvina", "Shade colour": "green"}, problems)
+    text = '{"brand": "Merle", "Brand": "Corvina", "Power": 40}'
+    problems = {"doubled_key": 1, "misspelled_key": 1, "missing_key": 1}
+    assert answered(text) == ({"Power": "40"}, problems), "which one is meant?"
     text = '{"Brand": "Merle", "Shade colour": "green", "Brand": "Corvina", "Power": 40}'
     assert answered(text) == ({"Shade colour": "green", "Power": "40"}, {"doubled_key": 1}), "which one is meant?"
     text = '{"Brand": "Merle", "Brand": "Corvina", "brand": "Merle"}'
-    assert answered(text) == ({}, {"doubled_key": 1, "unknown_key": 1, "missing_key": 2})
+    assert answered(text) == ({}, {"doubled_key": 2, "misspelled_key": 1, "missing_key": 2})
     assert answered('{"brand": "Corvina", "BRAND": "Merle"}') == (
-        {"Brand": "Corvina"},
-        {"misspelled_key": 1, "unknown_key": 1, "missing_key": 2},
+        {},
+        {"doubled_key": 1, "misspelled_key": 2, "missing_key": 2},
     )
     assert answered('{"Price": 3, "Rating": "good"}') == ({}, {"unknown_key": 2, "missing_key": 3})
+
+
+BOOKS = CategorySchema(category="Books", attributes=(Attribute(name="Title"), Attribute(name="Author")))
+
+
+@pytest.mark.parametrize(
+    "title",
+    [
+        *("The Hobbit", "Your Name", "Wish You Were Here", "Text", "[REC]", "Title", "Kestrel [Draft]", "1984…"),
+        *("<Analysis>", "[Planning] a city", "Price: <s>9</s> 8"),
+    ],
+)
+def test_a_value_that_the_text_has_is_one(title: str) -> None:
+    answer = json.dumps({"Title": title, "Author": None}, ensure_ascii=False)
+    for text in (answer, f"```json\n{answer}\n```", f"Here it is: {answer}", f'{{"Title": "It"}}\nCorrected: {answer}'):
+        found = read_answer(BOOKS, text, {"title": f"Book: {title} (new)"})
+        assert not isinstance(found, str), (text, found)
+        assert (found.values["Title"].text, found.values["Author"].status) == (title, "absent"), text
+
+
+def test_a_form_is_none_though_the_text_has_its_words() -> None:
+    fields = {"title": "text of a string ... value pack"}
+    for word in ("string", "text", "value", "..."):
+        assert read_answer(BOOKS, json.dumps({"Title": word, "Author": word}), fields) == "template"
 
 
 def test_a_value_that_lost_a_letter_is_none() -> None:

@@ -85,13 +85,25 @@ def test_other_forms(text: str, spoken: str, is_open: bool) -> None:
     assert (found.strip(), found_open) == (spoken, is_open)
 
 
+def test_a_value_is_no_mark() -> None:
+    text = 'Draft?</think>Here: {"Brand": "Kestrel [Draft]"}'
+    whole = [(text.index("{"), len(text))]
+    assert without_thoughts(text, whole) == ('Here: {"Brand": "Kestrel [Draft]"}', False)
+    assert without_thoughts(text) == ('Here: {"Brand": "Kestrel ', True)
+    channel = "<|channel|>final<|message|>"
+    assert without_thoughts(channel + text, [(begin + len(channel), end + len(channel)) for begin, end in whole]) == (
+        'Here: {"Brand": "Kestrel [Draft]"}',
+        False,
+    )
+
+
 @given(st.lists(st.tuples(st.sampled_from(TAGS), st.text("ab {}", max_size=5)), max_size=4), st.text("xy ", max_size=9))
 @settings(max_examples=examples(100))
 def test_nothing_that_was_thought_is_spoken(thoughts: list[tuple[tuple[str, str], str]], answer: str) -> None:
-    text = "".join(f"{opening}THOUGHT{words}{closing}" for (opening, closing), words in thoughts) + answer
+    text = "".join(f"{opening}THOUGHT {words} {closing}" for (opening, closing), words in thoughts) + answer
     spoken, is_open = without_thoughts(text)
     assert (spoken.strip(), is_open) == (answer.strip(), False)
     deeper = text
     for (opening, closing), _ in thoughts:
-        deeper = f"{opening}{deeper}{closing}"
+        deeper = f"{opening}{deeper} {closing}"
     assert without_thoughts(deeper + "!")[0].strip() == ("!" if thoughts else f"{answer}!".strip())
