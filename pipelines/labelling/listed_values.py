@@ -1,7 +1,8 @@
 """Where an attribute is a list and a teacher wrote one text, "S, M, L": its values, if that can be told.
 
-A text is taken apart only where every part is an enum's member or stands in the product text by itself, so that
-"Black & Decker", "1,5" and "Apple, Inc." stay whole. Another text with separators is a problem and no label.
+A text is taken apart only where every part is an enum's member or stands in the product text by itself, so that "1,5"
+and "Apple, Inc." stay whole. What may be one name, "Black & Decker", "AC/DC", "S and M", is taken apart only where
+every part stands somewhere else in the text, too. Another text with separators is a problem and no label.
 """
 
 from __future__ import annotations
@@ -16,10 +17,15 @@ from hpd_core import Attribute, CategorySchema, Value
 from hpd_core.text.values import parse_value
 from pipelines.quality.scoring import fold, words_pattern
 
+_SPACES = re.compile(r"[^\S\n]+")
 # A comma between digits belongs to a number, and so does a slash.
-_SEPARATOR = re.compile(r"\s*(?:[;|•\n]|,(?!\d)|(?<!\d),|\s/\s)\s*")
-_MEMBER_SEPARATOR = re.compile(rf"{_SEPARATOR.pattern}|/")
-# What joins the last two parts, or says that there are more: the parts are not all of it, or not parts.
+_SEPARATOR = re.compile(r"\s*(?:[;；|•·\n、]|[,，،](?!\d)|(?<!\d)[,，،]|\s/\s)\s*")
+# What joins two values, or the words of one name; letters that stand alone are no words.
+_JOINER = re.compile(
+    rf"{_SEPARATOR.pattern}|(?<!\d)[/／](?!\d)|\s+(?:[&＆+]|and|or|und|oder|et|ou|y|och|og)\s+"
+    r"|(?<=\b[^\W\d_])\s+(?=[^\W\d_]\b)"
+)
+# The parts of a list are not all of it, or not parts.
 _JOINED = re.compile(r"&|\+|\b(?:and|or|more|etc|und|oder|mehr|usw|et|ou|plus|y|o|e|och|og|en|i)\b", re.IGNORECASE)
 _NAME_ENDS = frozenset({"inc", "ltd", "llc", "co", "corp", "gmbh", "ag", "plc", "sa", "jr", "sr"})
 
@@ -34,13 +40,14 @@ def split_lists(
         if value is None or not attribute.multiple or value.status not in ("value", "invalid"):
             continue
         text, is_listed = _only_text(value)
-        parts = _parts(attribute, text)
-        if len(parts) < 2:
-            continue
-        several = parse_value(attribute, json.dumps(parts), closed=True, fields=fields)
-        if several.status == "value" and (attribute.type == "enum" or _are_apart(parts, fields)):
+        ways = [(_parts(attribute, text, _SEPARATOR), "")]
+        if not is_listed or attribute.type == "enum":  # within a list, "S and M" is one value
+            ways.append((_parts(attribute, text, _JOINER), text))
+        ways = [way for way in ways if len(way[0]) > 1]
+        several = next(filter(None, (_several(attribute, parts, fields, whole) for parts, whole in ways)), None)
+        if several is not None:
             split[attribute.name] = several
-        elif value.status == "value" and not is_listed and attribute.type == "string":
+        elif ways and value.status == "value" and not is_listed and attribute.type == "string":
             del split[attribute.name]
             problems["list_as_text"] += 1
     return split, problems
@@ -58,14 +65,20 @@ def _only_text(value: Value) -> tuple[str, bool]:
     return (answer if isinstance(answer, str) else ""), is_listed
 
 
-def _parts(attribute: Attribute, text: str) -> list[str]:
+def _parts(attribute: Attribute, text: str, separator: re.Pattern[str]) -> list[str]:
     if text in (attribute.values or ()):
         return [text]
-    separator = _MEMBER_SEPARATOR if attribute.type == "enum" else _SEPARATOR
-    parts = [part for part in separator.split(text.strip()) if part]
+    parts = [part for part in separator.split(_SPACES.sub(" ", text.strip())) if part]
     return [text] if any(fold(part.replace(".", "")) in _NAME_ENDS for part in parts) else parts
 
 
-def _are_apart(parts: list[str], fields: Mapping[str, str]) -> bool:
+def _several(attribute: Attribute, parts: list[str], fields: Mapping[str, str], whole: str) -> Value | None:
+    """The parts as values, if each is one: a member, or in the text, outside of the text that has them all if given."""
+    several = parse_value(attribute, json.dumps(parts), closed=True, fields=fields)
+    if several.status != "value" or attribute.type == "enum":
+        return several if several.status == "value" else None
     text = fold("\n".join(fields.values()))
-    return all(not _JOINED.search(part) and words_pattern([fold(part)]).search(text) for part in parts)
+    if whole:
+        text = text.replace(fold(whole), "\n")
+    is_apart = all(not _JOINED.search(part) and words_pattern([fold(part)]).search(text) for part in parts)
+    return several if is_apart else None
