@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pipelines.labelling.endpoint_errors import SERVER_ERROR, EndpointError, error_of
+from pipelines.labelling.endpoint_errors import ENDING, SERVER_ERROR, EndpointError, error_of
 
 _CUT = frozenset({"length", "max_tokens", "max_output_tokens", "model_length", "model_context_window_exceeded"})
 _DECLINED = frozenset(
@@ -24,6 +24,12 @@ _FAILED = frozenset(
 _THOUGHTS = ("reasoning_content", "reasoning", "thinking", "thought")
 _THINKING_PARTS = frozenset({"thinking", "reasoning", "redacted_thinking", "reasoning_text", "summary_text"})
 _WRAPPERS = ("result", "data", "response", "completion")
+_ERROR_KEYS = frozenset(
+    {"error", "code", "status", "status_code", "message", "type", "object", "request_id", "success"}
+)
+_SAYS_ERROR = re.compile(r"\W*(?:(?:api|http|provider|upstream|server)\s+)?error\b", re.IGNORECASE)
+_RATE_LIMIT = re.compile(r"rate.?limit|too many requests", re.IGNORECASE)
+_MAX_ERROR = 500  # characters of an error without JSON
 _MAX_DIGITS = 15  # of a whole number that counts something
 _MAX_SHOWN = 120
 
@@ -84,7 +90,7 @@ def _decoded(content: bytes, charset: str | None) -> str:
     for encoding in (json.detect_encoding(content), charset or "utf-8"):
         try:
             return content.decode(encoding).strip()
-        except (UnicodeError, LookupError):
+        except (ValueError, LookupError):
             continue
     return content.decode("utf-8", errors="replace").strip()
 
@@ -125,7 +131,7 @@ def _read_body(body: Any) -> Completion | EndpointError:
     has_begun = completion.usage is None or completion.usage[1] > 0 or completion.is_cut
     if is_empty and not (finish and has_begun):
         return EndpointError(SERVER_ERROR, "an empty message that is not finished, or of no token")
-    return completion
+    return _error_as_content(completion.text) or completion
 
 
 def _message_of(body: Mapping[str, Any]) -> tuple[Mapping[str, Any] | None, str, Any]:
@@ -190,7 +196,8 @@ def _completion(message: Mapping[str, Any], finish: str, usage: tuple[int, int] 
     thoughts += [text for key in _THOUGHTS for _, text in _parts(message.get(key))]
     if isinstance(refusal := message.get("refusal"), str) and refusal:
         refusals.append(refusal)
-    text = "\n".join([*texts, *(written for _, written in tools)])
+    # Parts are cut anywhere, within a word, too.
+    text = "\n".join(["".join(texts), *(written for _, written in tools)])
     if finish in _DECLINED and not refusals:
         refusals.append(text or "content filter")
     return Completion(
@@ -297,6 +304,30 @@ def _blocked(body: Mapping[str, Any]) -> str:
 def _inside(error: Any) -> EndpointError:
     told = error_of(error)
     return EndpointError(told.status, f"an error inside: {told.message}", told.retry_after)
+
+
+def _error_as_content(text: str) -> EndpointError | None:
+    """The error that a gateway wrote where the answer belongs: one with a code, or words about a rate limit.
+
+    A teacher may write of errors and of keys, too, so that nothing here ends a run.
+    """
+    body = _read_json(text.strip()) if text.lstrip().startswith("{") else None
+    error = body.get("error") if isinstance(body, Mapping) and set(body) <= _ERROR_KEYS else None
+    if isinstance(error, Mapping) and not {"code", "status", "type"}.isdisjoint(error):
+        told = _inside(error)
+        if told.status in ENDING:
+            return EndpointError(SERVER_ERROR, told.message, told.retry_after)
+        if told.status != SERVER_ERROR or str(error.get("code", error.get("status"))) == str(SERVER_ERROR):
+            return told
+    words = _error_words(error) or (text if len(text) <= _MAX_ERROR and _SAYS_ERROR.match(text) else "")
+    if not _RATE_LIMIT.search(words):
+        return None
+    told = _inside(words)
+    return EndpointError(429, told.message, told.retry_after)
+
+
+def _error_words(error: Any) -> str:
+    return error if isinstance(error, str) else error_of(error).message if isinstance(error, Mapping) else ""
 
 
 def _without_choices(body: Mapping[str, Any]) -> EndpointError:

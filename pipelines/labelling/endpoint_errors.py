@@ -10,14 +10,18 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 # Where none of the words below says what it is: the endpoint's fault, asked about again.
 SERVER_ERROR = 502
 DECLINED = 451  # the text offends the endpoint's rules: it is about this product
 
+ENDING = (401, 402, 404)  # the key, the account or the model: the run ends
+
 _MAX_NESTED = 6
-_MAX_MESSAGE = 2000  # characters that are read
+_MAX_MESSAGE, _MAX_CODE = 2000, 200  # characters that are read
+_MAX_LEAVES = 200  # values of an error that are looked at for codes
 _CODES = frozenset(
     {"code", "status", "status_code", "statuscode", "http_code", "http_status", "type", "error_code", "errortype"}
 )
@@ -29,7 +33,11 @@ _IN_WORDS = re.compile(r"\b(?:code|status|http|error|returned)\b\W{0,12}([45]\d\
 _MEANINGS: tuple[tuple[int, re.Pattern[str]], ...] = tuple(
     (status, re.compile(words))
     for status, words in (
-        (402, r"insufficient (?:quota|balance|credit|fund)|billing|payment|out of credits|not enough credits"),
+        (
+            402,
+            r"insufficient (?:quota|balance|credit|fund)|billing (?:hard limit|limit|error|not|is not)|payment required"
+            r"|out of credits|not enough credits",
+        ),
         (DECLINED, r"content ?(?:filter|policy|management)|moderation|responsible ?ai|data ?inspection"),
         (
             429,
@@ -38,8 +46,10 @@ _MEANINGS: tuple[tuple[int, re.Pattern[str]], ...] = tuple(
         ),
         (
             401,
-            r"unauthori[sz]ed|authenticat|api ?key|invalid (?:access |auth )?token|permission ?denied|forbidden"
-            r"|no auth|not logged in",
+            r"unauthori[sz]ed|unauthenticated|not authenticated|authentication ?(?:error|fail|required|is required)"
+            r"|(?:invalid|valid|incorrect|missing|wrong|no|bad|expired|provide|an|your|the) api ?key"
+            r"|api ?key (?:not|is|missing|required|expired|invalid)|invalid (?:access |auth )?token|permission ?denied"
+            r"|\Aforbidden|no auth\b|not logged in",
         ),
         (
             404,
@@ -50,6 +60,8 @@ _MEANINGS: tuple[tuple[int, re.Pattern[str]], ...] = tuple(
         (400, r"context ?(?:length|window)|maximum context|too (?:long|many tokens|large)|invalid ?request"),
     )
 )
+# What is quoted may be the product's text: it never ends a run.
+_QUOTED = re.compile(r"""(?<!\w)'[^']*'(?!\w)|"[^"]*"|`[^`]*`|[“„«][^”“»]*[”“»]|‘[^’]*’""")
 _WAITS = {"retry_after": 1, "retryafter": 1, "retry_after_seconds": 1, "retrydelay": 1, "retry_after_ms": 1000}
 _WAIT_IN_WORDS = re.compile(r"\b(?:again|retry|wait)\b\D{0,20}?((?:\d+(?:\.\d+)?\s*(?:ms|[a-z]+)\s*)+)", re.IGNORECASE)
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|milli|s|m|h)?", re.IGNORECASE)
@@ -77,7 +89,7 @@ def error_of(error: Any) -> EndpointError:
 
 
 def _status(error: Any, message: str) -> int:
-    codes = [str(value) for key, value in _leaves(error) if key in _CODES]
+    codes = [str(value)[:_MAX_CODE] for key, value in islice(_leaves(error), _MAX_LEAVES) if key in _CODES]
     # "insufficient_quota" and "content_filter" say more than the number beside them.
     if (named := _meaning(codes)) in (402, DECLINED):
         return named
@@ -90,8 +102,12 @@ def _status(error: Any, message: str) -> int:
 
 
 def _meaning(texts: list[str]) -> int | None:
-    words = re.sub(r"[\W_]+", " ", " ".join(texts).casefold()).strip()
-    return next((status for status, pattern in _MEANINGS if pattern.search(words)), None)
+    words, unquoted = (
+        re.sub(r"[\W_]+", " ", text.casefold()).strip() for text in (" ".join(texts), _QUOTED.sub(" ", " ".join(texts)))
+    )
+    return next(
+        (status for status, pattern in _MEANINGS if pattern.search(unquoted if status in ENDING else words)), None
+    )
 
 
 def _message(error: Any, nested: int = 0) -> str:

@@ -22,7 +22,7 @@ from hpd_core import CategorySchema, Record
 from pipelines.config.labelling import OpenAITeacherConfig
 from pipelines.errors import RunError, UsageError
 from pipelines.labelling.completions import Completion, read_completion, read_error, well_formed
-from pipelines.labelling.endpoint_errors import DECLINED, EndpointError
+from pipelines.labelling.endpoint_errors import DECLINED, SERVER_ERROR, EndpointError
 from pipelines.labelling.final_answer import NoAnswer, read_answer
 from pipelines.labelling.listed_values import split_lists
 from pipelines.labelling.pacing import Budget, BudgetReached, Pace
@@ -290,10 +290,17 @@ class OpenAITeacher:
     async def _after_headers(self, response: Any) -> None:
         """Reads the body, and gives an answer that is an error the status and the wait that it means."""
         status = response.status_code
-        if status < 400 and (response.request.method != "POST" or response.has_redirect_location):
+        keeps_question = response.request.method != "POST" or status in (307, 308)
+        if (response.has_redirect_location and keeps_question) or (status < 400 and response.request.method != "POST"):
             return
         body, charset = await response.aread(), response.charset_encoding
-        read = read_completion(body, charset) if status < 400 else read_error(body, charset)
+        response.encoding = "utf-8"  # the package reads the text as well; not every charset that a header names can
+        read: Completion | EndpointError | None
+        if response.has_redirect_location:
+            # The question would be lost on the way there: it is a page to sign in, or another address.
+            read = EndpointError(SERVER_ERROR, f"redirected to {response.headers['location']}")
+        else:
+            read = read_completion(body, charset) if status < 400 else read_error(body, charset)
         response.extensions |= {_READ: read, _SENT: status}
         if isinstance(read, EndpointError):
             # Some endpoints say with a 403 that the rate is limited.
@@ -365,4 +372,6 @@ def _no_answer(why: NoAnswer, completion: Completion, limit: int) -> _Useless:
         return _Useless("cut_off", f"it was cut at {cut} behind its JSON object, which may not be its last word")
     if completion.is_cut:
         return _Useless("cut_off", f"it was cut at {cut} and holds no complete JSON object")
+    if why == "template":
+        return _Useless("not_json", "its JSON object only shows the form of an answer")
     return _Useless("not_json", tool or "it holds no complete JSON object")

@@ -41,6 +41,7 @@ ANSWERED: dict[str, Any] = {
     "null error beside it": {**chat(ANSWER), "error": None},
     "a warning beside it": {**chat(ANSWER), "error": {"message": "deprecated model"}},
     "text parts": chat([{"type": "text", "text": ANSWER}]),
+    "a word in two parts": chat([{"type": "text", "text": ANSWER[:14]}, {"type": "text", "text": ANSWER[14:]}]),
     "thinking part": chat(
         [{"type": "thinking", "thinking": [{"type": "text", "text": "so"}]}, {"type": "text", "text": ANSWER}]
     ),
@@ -151,6 +152,13 @@ def test_the_limit_before_the_first_word() -> None:
             502,
             "an error inside: idle",
         ),
+        # where the answer belongs
+        (chat('{"error": {"code": 429, "message": "busy"}}'), 429, "an error inside: busy"),
+        (chat('{"error": {"type": "overloaded_error", "message": "busy"}}'), 503, "an error inside: busy"),
+        (chat('{"error": {"code": 502, "message": "gone"}}'), SERVER_ERROR, "an error inside: gone"),
+        (chat('{"error": {"code": 401, "message": "no such key"}}'), SERVER_ERROR, "an error inside: no such key"),
+        (chat('{"error": "Rate limit reached"}'), 429, "an error inside: Rate limit reached"),
+        (chat("Error: rate limit exceeded, try again in 20 seconds"), 429, "an error inside: Error: rate limit"),
         ({"choices": None}, SERVER_ERROR, "a completion without choices or message"),
         ({"choices": []}, SERVER_ERROR, "a completion without choices or message"),
         ({"choices": [{"message": None}]}, SERVER_ERROR, "a completion without choices or message"),
@@ -187,6 +195,21 @@ def test_what_is_no_answer_is_an_error(body: Any, status: int, message: str) -> 
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        '{"error": "the text names no server"}',
+        '{"error": {"message": "no brand is given"}}',
+        '{"error": {"code": "NO_BRAND", "message": "no brand is given"}}',
+        '{"error": {"code": 429}, "Brand": "Corvina"}',
+        "Error: the text has no API key.",
+        "The rate limit of this device is 3.",
+    ],
+)
+def test_a_teacher_may_write_of_errors(text: str) -> None:
+    assert read(chat(text)) == Completion(text)
+
+
+@pytest.mark.parametrize(
     ("usage", "counted"),
     [
         ({"prompt_tokens": 12, "completion_tokens": 5}, (12, 5)),
@@ -217,11 +240,23 @@ def test_a_number_of_5000_digits_is_no_trouble() -> None:
 
 @pytest.mark.parametrize(
     ("encoding", "charset"),
-    [("utf-8", "latin-1"), ("utf-8-sig", None), ("utf-16", None), ("latin-1", "iso-8859-1"), ("cp1252", "cp1252")],
+    [
+        ("utf-8", "latin-1"),
+        ("utf-8-sig", None),
+        ("utf-16", None),
+        ("latin-1", "iso-8859-1"),
+        ("cp1252", "cp1252"),
+        ("utf-8", "idna"),
+    ],
 )
 def test_letters_beyond_ascii(encoding: str, charset: str | None) -> None:
     sent = json.dumps(chat("grün"), ensure_ascii=False).encode(encoding)
     assert read_completion(sent, charset) == Completion("grün")
+
+
+@pytest.mark.parametrize("charset", ["idna", "undefined", "hex", "utf-99", "a\0b"])
+def test_a_charset_that_cannot_be(charset: str) -> None:
+    assert read_completion(json.dumps(chat("gr?n")).encode().replace(b"?", b"\xfc"), charset) == Completion("gr\ufffdn")
 
 
 def test_bytes_that_are_no_text() -> None:

@@ -83,6 +83,11 @@ USELESS: dict[str, tuple[Reply, str, str]] = {
         "its thoughts took all of teacher.max_output_tokens: 1024, and it did not come to its answer",
     ),
     "thoughts alone": (message("", reasoning="Hm."), "no_completion", "it has thoughts, but no answer"),
+    "a form": (
+        Reply('{"Brand": "<brand>", "Colour": "..."}'),
+        "not_json",
+        "its JSON object only shows the form of an answer",
+    ),
     "another tool": (
         message(None, "tool_calls", tool_calls=[{"function": {"name": "search", "arguments": '["Velor"]'}}]),
         "not_json",
@@ -172,6 +177,12 @@ ERRORS: list[tuple[Reply, str]] = [
     (Reply({"detail": "\ud83d"}, 500), "server_error"),
     (Reply({"error": "the moderation is down"}, 500), "server_error"),
     (Reply({"message": "API rate limit exceeded"}, 403), "rate_limited"),
+    (Reply(b"", 302, {"Location": "/login"}), "server_error"),
+    (Reply(b"", 307), "server_error"),
+    (Reply(b"", 303, {"Location": "https://sso.example/"}), "server_error"),
+    (Reply(b'{"choices": "\xe9', headers={"Content-Type": "application/json; charset=idna"}), "server_error"),
+    (Reply(b'{"error": "\xe9"}', 500, {"Content-Type": "application/json; charset=undefined"}), "server_error"),
+    (Reply('{"error": {"code": 429, "message": "busy"}}'), "rate_limited"),
 ]
 
 
@@ -183,10 +194,13 @@ def test_an_error_in_a_200_is_no_verdict(labelling: Labelling) -> None:
         reasons = {line["product_id"]: line["reason"] for line in labelling.rejected()}
         assert reasons == {f"p{number}": reason for number, (_, reason) in enumerate(ERRORS)}
         assert totals(result)["faults"] == {
-            "502 inside of a 200": 10,
-            "429 inside of a 200": 2,
+            "502 inside of a 200": 11,
+            "429 inside of a 200": 3,
             "503 inside of a 200": 1,
-            "500": 2,
+            "502 inside of a 302": 1,
+            "502 inside of a 307": 1,
+            "502 inside of a 303": 1,
+            "500": 3,
             "429 inside of a 403": 1,
         }
         server.behaviour = lambda *_: Reply(RIGHT)
