@@ -6,7 +6,9 @@ import bz2
 import codecs
 import json
 import lzma
+import os
 import re
+import shlex
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -36,7 +38,7 @@ class Kind:
     Attributes:
         what: for a person, as it stands in a list of things.
         format: how it is read; None where it is not.
-        way_out: what makes it readable; FILE stands for its name.
+        way_out: what makes it readable, in a template for `remedy`.
         is_data: it may hold rows: left out, it is warned of.
         is_refused: it was surely meant to be read: among others it is refused, not left out.
     """
@@ -47,6 +49,34 @@ class Kind:
     is_data: bool = True
     is_refused: bool = False
 
+    def remedy(self, name: str) -> str:
+        """The way out of one file: a command in it can be run as it stands, and leaves nothing that is refused again.
+
+        Args:
+            name: as the user wrote it.
+        """
+        note, local = "", name.removeprefix("file://")
+        if "FILE" in self.way_out and "://" in local:
+            note, local = "in a copy of it, which then replaces it: ", local.rpartition("/")[2]
+        folder = local.rpartition("/")[0] or "."
+        words = {"FILE": _shell_word(local), "FOLDER": _shell_word(folder), "SQL": sql_in_quotes(name)}
+        return note + re.sub("FILE|FOLDER|SQL", lambda match: words[match[0]], self.way_out)
+
+
+def _shell_word(name: str) -> str:
+    """A name as one word of a command, whatever is in it."""
+    if name.startswith("-"):
+        name = f"./{name}"
+    if name.isprintable():
+        return shlex.quote(name)
+    plain = (chr(byte) if 32 <= byte < 127 and byte not in b"'\\" else f"\\x{byte:02x}" for byte in os.fsencode(name))
+    return f"$'{''.join(plain)}'"
+
+
+def sql_in_quotes(name: str) -> str:
+    """A name between single quotes of SQL that stands between double quotes of a shell."""
+    return re.sub(r'[\\"$`]', r"\\\g<0>", name.replace("'", "''"))
+
 
 _PARQUET = Kind("Parquet", "parquet")
 _JSONL = Kind("JSON Lines", "jsonl")
@@ -55,7 +85,8 @@ _TEXT = Kind("text")
 _XML = Kind("XML")
 _CSV = Kind(
     "CSV",
-    way_out="store it as Parquet: duckdb -c \"COPY (FROM read_csv('FILE', all_varchar = true)) TO 'FILE.parquet'\"",
+    way_out="store it as Parquet and move it away: "
+    "duckdb -c \"COPY (FROM read_csv('SQL', all_varchar = true)) TO 'SQL.parquet'\"",
 )
 _MARKUP = Kind("web page", is_data=False, way_out="download the file again")
 _UNKNOWN = Kind("no known kind of data")
@@ -66,12 +97,12 @@ _EMPTY = Kind("empty", is_data=False, way_out="it has no bytes")
 _MARKER = Kind("folder marker", is_data=False)
 _WINDOWS = Kind("Windows file", is_data=False)
 _UNFINISHED = Kind("unfinished", way_out="let it be finished and renamed")
-_BACKUP = Kind("backup copy", way_out="rename it to have it read")
+_BACKUP = Kind("backup copy", way_out="rename it")
 
 _FOLDER_MARKER = "_$folder$"
 _UNFINISHED_ENDINGS = (
-    *(".tmp", ".temp", ".inprogress", ".in-progress", ".partial", ".crdownload", ".filepart"),
-    "._copying_",
+    *(".tmp", ".temp", ".inprogress", ".in-progress", ".incomplete", "._copying_"),
+    *(".part", ".partial", ".filepart", ".download", ".crdownload", ".opdownload", ".aria2", ".gstmp"),
 )
 _BACKUP_ENDINGS = ("~", ".bak", ".backup", ".orig", ".old", ".swp")
 # Text and what no magic number tells.
@@ -123,19 +154,35 @@ _OFFICE_ENDINGS = (".xlsx", ".xlsm", ".xlsb", ".ods", ".docx", ".odt", ".pptx")
 
 @dataclass(frozen=True, slots=True)
 class _Compression:
+    """How files are compressed.
+
+    Attributes:
+        endings: by which the tool knows what to call the result.
+        options: with which the tool puts the result into the file's place.
+        begin: decompresses the first bytes, where that needs no library.
+    """
+
     name: str
     magic: bytes
     command: str
+    endings: tuple[str, ...] = ()
     begin: Callable[[bytes], bytes] | None = None
+    options: str = ""
 
 
 _COMPRESSIONS = (
-    _Compression("gzip", b"\x1f\x8b", "gunzip", lambda head: zlib.decompressobj(31).decompress(head, HEAD_BYTES)),
-    _Compression("bzip2", b"BZh", "bunzip2", lambda head: bz2.BZ2Decompressor().decompress(head, HEAD_BYTES)),
-    _Compression("xz", b"\xfd7zXZ\0", "unxz", lambda head: lzma.LZMADecompressor().decompress(head, HEAD_BYTES)),
-    _Compression("zstd", b"\x28\xb5\x2f\xfd", "unzstd"),
-    _Compression("lz4", b"\x04\x22\x4d\x18", "unlz4"),
-    _Compression("snappy", b"\xff\x06\0\0sNaPpY", "snzip -d"),
+    _Compression(
+        "gzip", b"\x1f\x8b", "gunzip", (".gz",), lambda head: zlib.decompressobj(31).decompress(head, HEAD_BYTES)
+    ),
+    _Compression(
+        "bzip2", b"BZh", "bunzip2", (".bz2", ".bz"), lambda head: bz2.BZ2Decompressor().decompress(head, HEAD_BYTES)
+    ),
+    _Compression(
+        "xz", b"\xfd7zXZ\0", "unxz", (".xz",), lambda head: lzma.LZMADecompressor().decompress(head, HEAD_BYTES)
+    ),
+    _Compression("zstd", b"\x28\xb5\x2f\xfd", "unzstd", (".zst",), options="--rm "),
+    _Compression("lz4", b"\x04\x22\x4d\x18", "unlz4", (".lz4",), options="-m --rm "),
+    _Compression("snappy", b"\xff\x06\0\0sNaPpY", "snzip -d", (".sz",)),
     _Compression("zip", b"PK\x03\x04", "unzip"),
 )
 _MARKS = (
@@ -251,9 +298,19 @@ def _compressed(leaf: str, head: bytes, compression: _Compression) -> Kind:
             return Kind(f"damaged {compression.name}", way_out="write it again", is_refused=promised is not None)
     within = _kind_of(stem, inner, promised) if inner or promised is None else _KINDS[promised]
     what = compression.name if within in (_UNKNOWN, _EMPTY) else f"{compression.name} around {within.what}"
-    way_out = f"decompress it ({compression.command}) or store it as Parquet"
+    if compression.name == "zip":
+        way_out = "unpack it: unzip FILE -d FOLDER && rm FILE"
+    elif leaf.endswith(compression.endings):
+        way_out = f"decompress it: {compression.command} {compression.options}FILE"
+    else:
+        way_out = "decompress it: " + _in_place(f"{compression.command} < FILE")
     is_refused = within.format is not None or within.is_refused
     return Kind(what, way_out=way_out, is_data=within.is_data or not inner, is_refused=is_refused)
+
+
+def _in_place(command: str) -> str:
+    """A command that replaces a file by what another one makes of it."""
+    return f"{command} > FILE.new && mv FILE.new FILE"
 
 
 def _wide_encoding(head: bytes) -> str | None:
@@ -264,7 +321,7 @@ def _wide_encoding(head: bytes) -> str | None:
 
 def _wide_text(head: bytes, encoding: str) -> Kind:
     text = head.decode(encoding, "replace").lstrip("\ufeff \t\r\n")
-    way_out = f"convert it: iconv -f {encoding} -t UTF-8 FILE > FILE.utf8"
+    way_out = "convert it: " + _in_place(f"iconv -f {encoding} -t UTF-8 FILE")
     return Kind(f"text in {encoding}, not UTF-8", way_out=way_out, is_refused=text.startswith(("{", "[")))
 
 
@@ -283,18 +340,19 @@ def _of_text(head: bytes) -> Kind:
     if b"\n" not in text.rstrip() and b"\r" in text.rstrip() and _is_object(text.split(b"\r", 1)[0]):
         return Kind(
             "JSON Lines whose lines end with CR alone",
-            way_out="give it line feeds: tr '\\r' '\\n' < FILE > FILE.jsonl",
+            way_out="give it line feeds: " + _in_place(r"tr '\r' '\n' < FILE"),
             is_refused=True,
         )
     lines = text.split(b"\n")
     if len(head) >= HEAD_BYTES - len(codecs.BOM_UTF8):
         del lines[-1]  # goes on behind what is looked at
     if text.startswith(b"[") and not (lines and _is_json(lines[0]) and any(line.strip() for line in lines[1:])):
-        return Kind("one JSON array, not an object a line", way_out="jq -c '.[]' FILE > FILE.jsonl")
+        return Kind("one JSON array, not an object a line", way_out="convert it: " + _in_place("jq -c '.[]' FILE"))
     if any(_is_object(line) for line in lines) or (not lines and _LONG_LINE.match(text)):
         return _JSONL
     if lines and lines[0].rstrip().endswith((b"{", b"[", b",", b":")):
-        return Kind("one JSON object over several lines, not one a line", way_out="jq -c . FILE > FILE.jsonl")
+        way_out = "convert it: " + _in_place("jq -c . FILE")
+        return Kind("one JSON object over several lines, not one a line", way_out=way_out)
     return _TEXT
 
 

@@ -18,12 +18,13 @@ from fsspec.utils import glob_translate
 from hpd_core.types import is_encodable
 from pipelines.catalog.file_kinds import HEAD_BYTES, HIDDEN, SPECIAL, FileFormat, Kind, kind_of
 from pipelines.catalog.left_out import LeftOut, LeftOutFile, shown_name
-from pipelines.catalog.table_formats import refuse_tables, refuse_tables_around
+from pipelines.catalog.table_formats import TablesAround, refuse_tables
 from pipelines.errors import UsageError
-from pipelines.store.folders import open_filesystem
+from pipelines.store.folders import map_requests, open_filesystem
 
 _THREADS = 16
 _MAGIC = re.compile(r"[*?\[]")
+_BRACES = ". Braces are no pattern here: give a list of paths"
 _DANGLING = Kind("link to nothing", way_out="mend the link, or remove it", is_refused=True)
 
 
@@ -82,8 +83,10 @@ def find_files(
 
     Raises `UsageError` for what cannot be listed or read, and where a path has nothing that can be read.
     """
-    listed = [place for argument, path in enumerate(paths) for place in _list(argument, path, anonymous)]
-    places, again = _each_once(listed)
+    around = TablesAround()
+    listings = map_requests(lambda item: _list(*item, anonymous, around), list(enumerate(paths)))
+    around.refuse()
+    places, again = _each_once([place for listing in listings for place in listing])
     with ThreadPoolExecutor(_THREADS) as pool:
         looked_at = list(pool.map(lambda place: _look(place, file_format), places))
     files = [FoundFile(place.name, kind.format) for place, kind in looked_at if kind.format is not None]
@@ -125,7 +128,7 @@ def _look(place: _Place, file_format: Literal["auto"] | FileFormat) -> tuple[_Pl
     is_meant = kind.is_refused or place.how == "named" or (place.how == "glob" and kind.is_data)
     shown = shown_name(place.name)
     if kind.format is None and is_meant:
-        way_out = kind.way_out.replace("FILE", shown)
+        way_out = kind.remedy(place.name)
         if place.how != "named":
             way_out += ". If it is no part of the catalog, move it, or name the others by a glob"
         raise UsageError(f"{shown} cannot be read ({kind.what}): {way_out}")
@@ -141,22 +144,26 @@ def _head(place: _Place) -> bytes:
     return bytes(place.filesystem.cat_file(place.path, start=0, end=HEAD_BYTES))
 
 
-def _list(argument: int, path: str, anonymous: bool) -> list[_Place]:
+def _list(argument: int, path: str, anonymous: bool, around: TablesAround) -> list[_Place]:
     """What lies at one path, sorted by name. Raises `UsageError` if there is nothing, or it cannot be listed."""
     filesystem, root = open_filesystem(path, anonymous=anonymous)
     named = _Place(argument, path.rstrip("/") or "/", filesystem, root, "named")
     try:
         # A name that is there is meant, whatever a glob would make of its brackets.
         info = _info(filesystem, root)
-        if info is None and _MAGIC.search(path):
-            places = list(_matches(replace(named, how="glob")))
+        start = _start(filesystem, root) if info is None else None
+        if start is not None:
+            places = list(_matches(replace(named, how="glob"), start, around))
             if not places:
-                raise UsageError(f"input.path: nothing matches {path}")
+                hint = _BRACES if "{" in path else ". In a glob, [[] stands for [" if "[" in root[len(start) :] else ""
+                raise UsageError(f"input.path: nothing matches {path}{hint}")
         elif info is None:
             raise UsageError(f"input.path: no such file or folder: {path}{_hint(filesystem, path, root)}")
         elif info["type"] == "directory" or _is_marker(filesystem, root, info):
-            places = _in_folder(replace(named, how="folder"))
+            places = _in_folder(replace(named, how="folder"), around)
         else:
+            for file in _paths(named):
+                around.add_file(filesystem, file)
             places = [replace(named, size=info.get("size"), kind=None if info["type"] == "file" else SPECIAL)]
     except (OSError, ValueError) as error:
         raise UsageError(f"input.path: cannot list {path}: {error}") from error
@@ -171,6 +178,23 @@ def _info(filesystem: Any, root: str) -> dict[str, Any] | None:
         return None
 
 
+def _start(filesystem: Any, root: str) -> str | None:
+    """The folder where a glob begins: names with brackets that are there belong to it. None if it is no glob."""
+    parts = root.split("/")
+    for index, part in enumerate(parts):
+        folder = "/".join(parts[: index + 1])
+        if _MAGIC.search(part) and (index in (0, len(parts) - 1) or not _is_folder(filesystem, folder)):
+            return "/".join(parts[:index])
+    return None
+
+
+def _is_folder(filesystem: Any, path: str) -> bool:
+    try:
+        return bool(filesystem.isdir(path))
+    except OSError:
+        return False  # who may list what the glob matches need not be allowed to list anything else
+
+
 def _is_marker(filesystem: Any, root: str, info: dict[str, Any]) -> bool:
     """Whether an empty object only stands for the folder of its name, as some tools make them on S3."""
     is_empty = info.get("size") == 0 and not isinstance(filesystem, LocalFileSystem)
@@ -179,7 +203,7 @@ def _is_marker(filesystem: Any, root: str, info: dict[str, Any]) -> bool:
 
 def _hint(filesystem: Any, path: str, root: str) -> str:
     if "{" in path:
-        return ". Braces are no pattern here: give a list of paths"
+        return _BRACES
     parent, _, leaf = root.rpartition("/")
     if not isinstance(filesystem, LocalFileSystem) or not os.path.isdir(parent or "/"):
         return ""
@@ -199,16 +223,33 @@ def _folded(name: str) -> str:
     return unicodedata.normalize("NFKC", name).casefold().strip()
 
 
-def _in_folder(folder: _Place, listing: Mapping[str, Mapping[str, Any]] | None = None) -> list[_Place]:
+def _in_folder(
+    folder: _Place, around: TablesAround, listing: Mapping[str, Mapping[str, Any]] | None = None
+) -> list[_Place]:
     """The files in a folder; a hidden folder is one place. Raises `UsageError` for a table of another format."""
     if isinstance(folder.filesystem, LocalFileSystem):
         places = list(_walk(folder))
     else:
         found = folder.filesystem.find(folder.path, detail=True) if listing is None else listing
         places = list(_listed(folder, found))
-    refuse_tables(folder.name, (place.name[len(folder.name) :] for place in places))
-    refuse_tables_around(folder.filesystem, folder.path)
+    refuse_tables(folder.name, ("/" + place.name[len(folder.name) :].removeprefix("/") for place in places))
+    for path in _paths(folder):
+        around.add_home(folder.filesystem, path)
+    for place in places:
+        if place.is_linked and place.kind is None and not place.first:
+            around.add_file(folder.filesystem, os.path.realpath(place.path))
     return places
+
+
+def _paths(place: _Place) -> set[str]:
+    """Where a file or folder lies: by its name and, if links lead to it, in truth."""
+    is_local = isinstance(place.filesystem, LocalFileSystem)
+    return {place.path, os.path.realpath(place.path)} if is_local else {place.path}
+
+
+def _inside(folder: str, leaf: str) -> str:
+    """The name of something in a folder; that of the folder that a glob begins in is empty."""
+    return f"{folder.rstrip('/')}/{leaf}" if folder else leaf
 
 
 def _walk(top: _Place) -> Iterator[_Place]:
@@ -222,13 +263,13 @@ def _walk(top: _Place) -> Iterator[_Place]:
         status = os.stat(folder.path)
         first = names.setdefault((status.st_dev, status.st_ino), folder.name)
         if first != folder.name:
-            yield replace(folder, name=folder.name + "/", first=first + "/")
+            yield replace(folder, name=folder.name + "/", first=f"{first or '.'}/")
             continue
         with os.scandir(folder.path) as entries:
             for entry in entries:
                 place = replace(
                     folder,
-                    name=f"{folder.name.rstrip('/')}/{entry.name}",
+                    name=_inside(folder.name, entry.name),
                     path=entry.path,
                     is_linked=folder.is_linked or entry.is_symlink(),
                 )
@@ -251,17 +292,17 @@ def _listed(folder: _Place, listing: Mapping[str, Mapping[str, Any]]) -> Iterato
             visible = _until_hidden(inner)
             kind = None if visible is None else HIDDEN
             inner = inner if visible is None else visible
-            yield replace(folder, name=folder.name.rstrip("/") + inner, path=path, size=info.get("size"), kind=kind)
+            name = _inside(folder.name, inner.removeprefix("/"))
+            yield replace(folder, name=name, path=path, size=info.get("size"), kind=kind)
 
 
-def _matches(pattern: _Place) -> Iterator[_Place]:
+def _matches(pattern: _Place, start: str, around: TablesAround) -> Iterator[_Place]:
     """What a glob matches; of folders the files. What is hidden has to be written in the pattern."""
     filesystem, root = pattern.filesystem, pattern.path
     is_local = isinstance(filesystem, LocalFileSystem)
-    start = _MAGIC.split(root, maxsplit=1)[0].rpartition("/")[0]
     written = {part[0] for part in root[len(start) :].split("/") if _is_hidden(part)}
-    homes = set()
-    for path, listing in (_local_hits(root) if is_local else _remote_hits(filesystem, root, start)).items():
+    hits = _local_hits(root, start) if is_local else _remote_hits(filesystem, root, start, around)
+    for path, listing in hits.items():
         name = _as_written(path, pattern.name, root)
         is_linked = is_local and os.path.realpath(path) != os.path.realpath(start) + path[len(start) :]
         hit = replace(pattern, name=name, path=path, is_linked=is_linked)
@@ -270,34 +311,38 @@ def _matches(pattern: _Place) -> Iterator[_Place]:
             hidden = _as_written(start + visible.rstrip("/"), pattern.name, root)
             yield replace(hit, name=hidden + "/" * visible.endswith("/"), kind=HIDDEN)
         elif is_folder:
-            yield from _in_folder(replace(hit, how="folder"), listing)
+            yield from _in_folder(replace(hit, how="folder"), around, listing)
         else:
-            homes.add(path.rpartition("/")[0])
+            for file in _paths(hit):
+                around.add_file(filesystem, file)
             yield replace(hit, size=os.path.getsize(path) if is_local else listing[path].get("size"))
-    for home in homes:
-        refuse_tables_around(filesystem, home)
 
 
-def _remote_hits(filesystem: Any, pattern: str, start: str) -> dict[str, dict[str, Any]]:
+def _remote_hits(filesystem: Any, pattern: str, start: str, around: TablesAround) -> dict[str, dict[str, Any]]:
     """The files and folders that match, each with what is listed under it.
 
     fsspec's own glob passes over folders that cannot be listed, and files that cannot be asked for: rows would be
     missing without a word. A flat listing of everything that begins like the pattern raises.
     """
-    stem = _MAGIC.split(pattern, maxsplit=1)[0][len(start) + 1 :]
-    matches = re.compile(glob_translate(pattern)).match
+    rest = pattern[len(start) :].removeprefix("/")
+    stem = _MAGIC.split(rest, maxsplit=1)[0]
+    matches = re.compile(glob_translate(rest)).match
     options = {"prefix": stem} if "s3" in filesystem.protocol else {}
+    listed = filesystem.find(start, detail=True, **options)
+    around.add_listing(filesystem, f"{start}/{stem}", listed)
     hits: dict[str, dict[str, Any]] = defaultdict(dict)
-    for path, info in filesystem.find(start, detail=True, **options).items():
-        ends = [index for index in range(len(start) + 1, len(path)) if path[index] == "/"]
-        if (hit := next((path[:end] for end in (*ends, len(path)) if matches(path[:end])), None)) is not None:
-            hits[hit][path] = info
+    for path, info in listed.items():
+        inner = path[len(start) :].removeprefix("/")
+        ends = [index for index in range(1, len(inner)) if inner[index] == "/"]
+        if end := next((end for end in (*ends, len(inner)) if matches(inner[:end])), 0):
+            hits[path[: len(path) - len(inner) + end]][path] = info
     return {hit: dict(listing) for hit, listing in hits.items() if not hit.endswith("/")}
 
 
-def _local_hits(pattern: str) -> dict[str, dict[str, Any]]:
+def _local_hits(pattern: str, start: str) -> dict[str, dict[str, Any]]:
     """The files and folders that match."""
-    return {path: {} for path in _expand("", pattern.split("/")[1:])}
+    parts = pattern[len(start) :].removeprefix("/").split("/")
+    return {path: {} for path in _expand(start, parts)} if os.path.isdir(start or "/") else {}
 
 
 def _expand(folder: str, parts: Sequence[str]) -> Iterator[str]:

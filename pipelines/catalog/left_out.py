@@ -53,12 +53,13 @@ class LeftOut:
             yield f"not read: {len(names[what]):,} {what} ({listed_names(names[what])}). To have it read, {remedy}"
         if self.doubled:
             again, first = map(shown_name, self.doubled[0])
-            yield f"{len(self.doubled):,} files or folders are named twice and read once: {again} is {first}"
+            shown = again if again == first else f"{again} is {first}"
+            yield f"{len(self.doubled):,} files or folders are named twice and read once: {shown}"
 
     def remedies(self) -> dict[str, str]:
         """For every kind that may hold rows of the catalog, what makes it readable."""
         first = {file.kind.what: file for file in reversed(self.files) if file.kind.is_data}
-        return {what: each.kind.way_out.replace("FILE", shown_name(each.name)) for what, each in first.items()}
+        return {what: each.kind.remedy(each.name) for what, each in first.items()}
 
     def _by_kind(self) -> dict[str, list[str]]:
         names = defaultdict(list)

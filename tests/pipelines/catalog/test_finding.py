@@ -51,7 +51,7 @@ def test_whatever_lies_in_a_folder_is_read_or_counted_and_named(workplace: Workp
     for name in ("jul.jl", "aug.jsonlines", "sep.txt", "part-00000"):
         write(name)
     write("jun.csv", b"id,title\n1,a\n")
-    write("jul.csv.gz", gzip.compress(b"id,title\n1,a\n"))
+    write("jul.csv.gz", gzip.compress(b"id,title\n1,a\n", mtime=0))
     write("README.md", b"# Products")
     for name in ("_SUCCESS", ".jan.parquet.crc", ".DS_Store", "_temporary/0/part-0.jsonl", "x/_old/a.jsonl", "+tmp/b"):
         write(name, b"")
@@ -79,7 +79,8 @@ def test_whatever_lies_in_a_folder_is_read_or_counted_and_named(workplace: Workp
     warnings = list(found.left_out.warnings())
     assert len(warnings) == 3
     assert any(
-        "1 CSV (catalog/jun.csv). To have it read, store it as Parquet: duckdb" in warning for warning in warnings
+        "1 CSV (catalog/jun.csv). To have it read, store it as Parquet and move it away: duckdb" in warning
+        for warning in warnings
     )
     assert "6 hidden (catalog/+tmp/, catalog/.DS_Store, catalog/.jan.parquet.crc, and 3 more)" in str(found.left_out)
 
@@ -89,8 +90,8 @@ def test_whatever_lies_in_a_folder_is_read_or_counted_and_named(workplace: Workp
     ("content", "message"),
     [
         (
-            gzip.compress(b'{"a": 1}\n'),
-            r"bad\.jsonl cannot be read \(gzip around JSON Lines\): decompress it \(gunzip\)",
+            gzip.compress(b'{"a": 1}\n', mtime=0),
+            r"bad\.jsonl cannot be read \(gzip around JSON Lines\): decompress it: gunzip < .*bad\.jsonl > ",
         ),
         ('{"a": 1}\n'.encode("utf-16"), r"\(text in UTF-16, .*iconv -f UTF-16 -t UTF-8 catalog/bad\.jsonl"),
         (b'[{"a": 1}]', r"one JSON array.* jq -c '\.\[\]' catalog/bad\.jsonl"),
@@ -153,6 +154,9 @@ def test_names_stay_as_the_user_wrote_them(workplace: Workplace, write: Write) -
         "catalog/*",
         "cat*/",
         "**/x/*.jsonl",
+        "**",
+        "**/",
+        "**/**",
     ):
         assert names(find_files([path])) == ["catalog/x/two.jsonl"], path
     assert names(find_files(["./catalog"])) == ["./catalog/x/two.jsonl"]
@@ -249,7 +253,10 @@ def test_folders_behind_a_glob_are_read_as_if_they_were_named(workplace: Workpla
 def test_any_name_can_be_named(write: Write, folder: str) -> None:
     write(f"{folder}/[1].jsonl")
     expected = [f"catalog/{folder}/[1].jsonl"]
-    for path in (f"catalog/{folder}", expected[0], "catalog", f"catalog/{folder[0]}*", "catalog/**/[[]1].jsonl"):
+    write(f"{folder}/other.csv", b"id\n")
+    globs = ("[[]1].jsonl", "[[]*.jsonl", "**/?1?.jsonl", "*.j*")
+    paths = (f"catalog/{folder}", expected[0], "catalog", "catalog/**/[[]1].jsonl")
+    for path in (*paths, *(f"catalog/{folder}/{glob}" for glob in globs)):
         assert names(find_files([path])) == expected, path
 
 
@@ -259,6 +266,10 @@ def test_what_is_missing_is_told_with_the_nearest_name(write: Write) -> None:
         find_files(["catalog/Café.jsonl"])
     with pytest.raises(UsageError, match=r"Braces are no pattern"):
         find_files(["catalog/{a,b}.jsonl"])
+    with pytest.raises(UsageError, match=r"nothing matches catalog/\*/\{a,b\}\.jsonl\. Braces are no pattern"):
+        find_files(["catalog/*/{a,b}.jsonl"])
+    with pytest.raises(UsageError, match=r"nothing matches catalog/x\[1\]/\*\. In a glob, \[\[\] stands for \["):
+        find_files(["catalog/x[1]/*"])
     with pytest.raises(UsageError, match=r"no such file or folder: catalogs; there is catalog$"):
         find_files(["catalogs"])
 
@@ -291,12 +302,18 @@ def test_a_table_format_is_refused(workplace: Workplace, write: Write, sign: str
     for path in ("catalog", "catalog/t", "catalog/*", "*/t"):
         with pytest.raises(UsageError, match=f"catalog/t.* is a table of {table}: .*{way_out}"):
             find_files([path])
-    if table in ("Delta", "Iceberg", "Hudi"):
-        for path in ("catalog/t/data/category=Coffee", "catalog/t/data/*/*.parquet", "catalog/*/data"):
+    (workplace.folder / "link").symlink_to("catalog/t/data/category=Coffee")
+    (workplace.folder / "one.parquet").symlink_to("link/part-0.parquet")
+    if table != "DuckLake":
+        file = "data/category=Coffee/part-0.parquet"
+        inner = ("data/category=Coffee", file, "data/*/*.parquet", "d*")
+        for path in (*(f"catalog/t/{name}" for name in inner), "link", "link/part-0.parquet", "one.parquet", "one.*"):
             with pytest.raises(UsageError, match=f"catalog/t is a table of {table}"):
                 find_files([path])
-    file = "catalog/t/data/category=Coffee/part-0.parquet"
-    assert names(find_files([file])) == [file], "who names the files one by one has asked which they are"
+    else:
+        for path in (f"catalog/t/{sign}", "catalog/t/data/*.parquet"):
+            with pytest.raises(UsageError, match="is a table of DuckLake"):
+                find_files([path])
 
 
 def test_a_folder_that_looks_like_a_table_is_none(workplace: Workplace, write: Write) -> None:
@@ -312,3 +329,32 @@ def test_a_folder_that_cannot_be_listed_is_no_empty_one(workplace: Workplace, wr
     for path in ("catalog", "catalog/**/x.jsonl"):
         with pytest.raises(UsageError, match=r"cannot list|nothing matches"):
             find_files([path])
+
+
+def test_a_glob_of_everything_where_the_command_is_started(
+    workplace: Workplace, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write("a.jsonl")
+    write("b/c.jsonl")
+    (workplace.catalog / "b" / "loop").symlink_to("..")
+    (workplace.folder / "x [1]").mkdir()
+    monkeypatch.chdir(workplace.catalog)
+    found = find_files(["**"])
+    assert names(found) == ["a.jsonl", "b/c.jsonl"]
+    assert found.left_out.doubled == [("b/loop/", "./")]
+    workplace.catalog.rename(workplace.folder / "x [1]" / "y")
+    monkeypatch.chdir(workplace.folder / "x [1]" / "y")
+    assert names(find_files(["*"])) == names(find_files(["**"])) == ["a.jsonl", "b/c.jsonl"]
+    Path("_delta_log").mkdir()
+    for path in ("**", "*", "a.jsonl", "."):
+        with pytest.raises(UsageError, match="is a table of Delta"):
+            find_files([path])
+
+
+def test_a_file_named_twice_in_one_spelling(write: Write) -> None:
+    write("a.jsonl")
+    told = "1 files or folders are named twice and read once: catalog/a.jsonl"
+    assert list(find_files(["catalog/a.jsonl"] * 2).left_out.warnings()) == [told]
+    assert list(find_files(["catalog", "./catalog/a.jsonl"]).left_out.warnings()) == [
+        "1 files or folders are named twice and read once: ./catalog/a.jsonl is catalog/a.jsonl"
+    ]

@@ -315,7 +315,7 @@ def test_every_object_of_a_folder_is_read_or_named(bucket: str, tmp_path: Path) 
     found = find_files([f"{bucket}/x/*[!v]", f"s3a{bucket[2:]}/x/d*"])
     assert [file.name for file in found.files] == everything
     assert find_files([f"{bucket}/x/2024 #1%+ä"]).files == [(everything[0], "parquet")]
-    for path in ("lake", "lake/k=1", "lake/*/a", "l*"):
+    for path in ("lake", "lake/k=1", "lake/k=1/a", "lake/*/a", "l*"):
         with pytest.raises(UsageError, match=f"{bucket}/lake is a table of Delta"):
             find_files([f"{bucket}/{path}"])
     with pytest.raises(UsageError, match="no such file or folder"):

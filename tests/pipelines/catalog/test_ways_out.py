@@ -1,0 +1,123 @@
+"""The way out of a file that is refused, done as it is told: then the file is read."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import json
+import lzma
+import os
+import re
+import shutil
+import subprocess
+import zipfile
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from pipelines.catalog.file_kinds import kind_of
+from pipelines.catalog.finding import find_files
+from pipelines.catalog.left_out import LeftOut, LeftOutFile
+from pipelines.errors import UsageError
+
+ROWS = [{"id": "1", "title": "Größe 40"}, {"id": "2", "title": "rot"}]
+LINES = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in ROWS)
+NAMES = [
+    *("plain", "a b", "it's", '5" nails $(touch oops) `x`', "-r", "*?[1]", "a;b&c|d>e", "Größe", "n\nl", "\u200b", "~"),
+    *("FILE FOLDER", "\\x41"),
+]
+
+
+def zipped(name: str) -> bytes:
+    sink = io.BytesIO()
+    with zipfile.ZipFile(sink, "w") as archive:
+        archive.writestr(name, LINES)
+    return sink.getvalue()
+
+
+KINDS = {
+    "utf-16": (".jsonl", LINES.encode("utf-16")),
+    "utf-16-le": (".jsonl", LINES.encode("utf-16-le")),
+    "utf-32-be": (".ndjson", LINES.encode("utf-32-be")),
+    "array": (".json", json.dumps(ROWS).encode()),
+    "array over lines": (".json", json.dumps(ROWS, indent=1).encode()),
+    "object over lines": (".json", "".join(json.dumps(row, indent=1) + "\n" for row in ROWS).encode()),
+    "cr": (".jsonl", LINES.replace("\n", "\r").encode()),
+    "gzip": (".jsonl.gz", gzip.compress(LINES.encode())),
+    "gzip without its ending": (".jsonl", gzip.compress(LINES.encode())),
+    "bzip2": (".jsonl.bz2", bz2.compress(LINES.encode())),
+    "xz": (".jsonl.xz", lzma.compress(LINES.encode())),
+    "zstd": (".jsonl.zst", pa.compress(LINES.encode(), "zstd", asbytes=True)),
+    "zstd without its ending": (".jsonl", pa.compress(LINES.encode(), "zstd", asbytes=True)),
+    "lz4": (".jsonl.lz4", pa.compress(LINES.encode(), "lz4", asbytes=True)),
+    "zip": (".jsonl.zip", b""),
+}
+
+
+def follow(message: str, folder: Path) -> None:
+    """Runs the command of a message."""
+    command = re.search(r"\): [a-z ]+: (.*)", message.partition(". If it is no part")[0], re.DOTALL)
+    assert command is not None, message
+    tools = re.findall(r"(?:^|&& )(\w+)", command[1])
+    if missing := [tool for tool in tools if shutil.which(tool) is None]:
+        pytest.skip(f"not on this machine: {missing}")
+    subprocess.run(["bash", "-c", command[1]], cwd=folder, check=True, capture_output=True)
+
+
+def read(folder: Path) -> list[dict[str, str]]:
+    files = find_files(["in"]).files
+    assert len(files) == 1
+    return [json.loads(line) for line in (folder / files[0].name).read_text().splitlines()]
+
+
+@pytest.fixture(autouse=True)
+def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in").mkdir()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_way_out_leads_out(tmp_path: Path, kind: str) -> None:
+    ending, content = KINDS[kind]
+    (tmp_path / f"in/5 a's b{ending}").write_bytes(content or zipped("5 a's b.jsonl"))
+    with pytest.raises(UsageError, match="cannot be read") as refused:
+        find_files(["in"])
+    follow(str(refused.value), tmp_path)
+    assert read(tmp_path) == ROWS
+    assert len(list((tmp_path / "in").iterdir())) == 1
+
+
+@pytest.mark.parametrize("name", [*NAMES, os.fsdecode(b"\xff")])
+@pytest.mark.parametrize("where", ["in", "."])
+def test_whatever_the_file_is_called(tmp_path: Path, name: str, where: str) -> None:
+    file = tmp_path / where / f"{name}.jsonl"
+    file.write_bytes(LINES.encode("utf-16"))
+    with pytest.raises(UsageError, match="UTF-16") as refused:
+        find_files([f"{name}.jsonl"] if where == "." else ["in"])
+    follow(str(refused.value), tmp_path)
+    assert file.read_text() == LINES
+    assert {path.name for path in tmp_path.rglob("*")} == {"in", file.name}
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if "\n" not in name and name != "~"])
+def test_a_csv_in_the_words_of_duckdb(tmp_path: Path, name: str) -> None:
+    """The shell and SQL take off their quotes: what is left is the name."""
+    remedy = kind_of("a.csv", b"id\n1\n").remedy(f"in/{name}.csv")
+    command = remedy.removeprefix("store it as Parquet and move it away: ")
+    told = subprocess.run(["bash", "-c", command.replace("duckdb -c", "printf %s")], check=True, capture_output=True)
+    read_csv, written = re.findall(r"'((?:[^']|'')*)'", told.stdout.decode())
+    assert read_csv.replace("''", "'") == f"in/{name}.csv"
+    assert written.replace("''", "'") == f"in/{name}.csv.parquet"
+
+
+def test_what_is_on_a_storage_is_mended_in_a_copy() -> None:
+    kind = kind_of("a.jsonl", LINES.encode("utf-16"))
+    assert kind.remedy("s3://b/t/a b.jsonl") == (
+        "in a copy of it, which then replaces it: convert it: "
+        "iconv -f UTF-16 -t UTF-8 'a b.jsonl' > 'a b.jsonl'.new && mv 'a b.jsonl'.new 'a b.jsonl'"
+    )
+    assert kind.remedy("file:///t/a.jsonl").endswith(" && mv /t/a.jsonl.new /t/a.jsonl")
+    backup = LeftOut([LeftOutFile("in/a.jsonl~", kind_of("a.jsonl~", LINES.encode()))])
+    assert list(backup.warnings()) == ["not read: 1 backup copy (in/a.jsonl~). To have it read, rename it"]
