@@ -6,6 +6,7 @@ is a brand), and a member of an enum is a value whatever it says: who calls look
     "N/A", "not specified", "k.A.", "--"    nothing, however it is written: letters' case, accents, spaces, brackets
     "Unknown", "NA", "None"                 one word may be a name, too: it is one where the text spells it as a name,
                                             with the same capitals, among other words and not behind a label
+    "unbranded", "No Brand", "ノーブランド"   a value: that there is no brand is an answer, and shops list it as one
 """
 
 from __future__ import annotations
@@ -13,19 +14,19 @@ from __future__ import annotations
 import html
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
-from enum import Enum, auto
+from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum, IntEnum, auto
 from functools import lru_cache
 
 # By language: those of the sample catalog first, then others that catalogs are written in. Folded before use.
 _PHRASES: Mapping[str, str] = {
-    "programs": "null, nil, nan, none, undefined, [object Object], n/a n/a, no value",
+    "programs": "null, nil, nan, none, unk, undefined, [object Object], n/a n/a, no value",
     "English": "nothing, unknown, unspecified, undisclosed, unavailable, undetermined, undeclared, unstated, na, n/a, "
     "tbd, tbc, tba, t.b.d., t.b.c., t.b.a., missing value, value missing, does not apply, doesn't apply, do not apply, "
     "don't know, I don't know, I do not know, unsure, not sure, unclear, missing, restricted access, "
     "no answer, not enough information, insufficient information, "
     "insufficient data, information missing, information not available, data not available, no further information, "
-    "currently unknown, cannot be determined, can't be determined, could not be determined, unable to determine, "
+    "currently unknown, none of the above, none of these, none of those, "
     "to be determined, to be confirmed, to be announced, to be defined, to be advised, as pictured, as shown, "
     "as described, as photo, as picture, as image, as picture shown, as the picture shown, as picture shows, "
     "as the picture shows, as in the picture, as shown in the picture",
@@ -39,13 +40,17 @@ _PHRASES: Mapping[str, str] = {
     "siehe Artikelbeschreibung, siehe Produktbeschreibung, siehe Text, siehe Titel, siehe oben, siehe unten, "
     "siehe Details, siehe Datenblatt, s. Beschreibung, s. Bild, wie abgebildet, wie beschrieben, wie auf dem Bild, "
     "wie auf den Bildern",
-    "Spanish": "desconocido, desconocida, se desconoce, ninguno, ninguna, nada, n/d, no especificado, "
+    "Spanish": "no está especificado, no está especificada, no está disponible, no está indicado, no está indicada, "
+    "no se puede determinar, "
+    "desconocido, desconocida, se desconoce, ninguno, ninguna, nada, n/d, no especificado, "
     "no especificada, sin especificar, no se especifica, no indicado, no indicada, no se indica, no disponible, "
     "no aplica, no aplicable, no procede, no consta, no corresponde, sin datos, sin dato, sin información, "
     "no hay información, no mencionado, no mencionada, no se menciona, no definido, no definida, no conocido, "
     "por determinar, por definir, por confirmar, ver imagen, ver imágenes, ver foto, ver fotos, ver descripción, "
     "ver detalles, ver título, según imagen, según foto, como en la foto, como en la imagen",
-    "French": "inconnu, inconnue, aucun, aucune, néant, rien, n.d., non spécifié, non spécifiée, non précisé, "
+    "French": "n'est pas spécifié, n'est pas spécifiée, n'est pas précisé, n'est pas précisée, n'est pas indiqué, "
+    "n'est pas indiquée, n'est pas mentionné, n'est pas mentionnée, "
+    "inconnu, inconnue, aucun, aucune, néant, rien, n.d., non spécifié, non spécifiée, non précisé, "
     "non précisée, non indiqué, non indiquée, non renseigné, non renseignée, non communiqué, non communiquée, "
     "non disponible, non applicable, sans objet, non mentionné, non mentionnée, non défini, non définie, "
     "non déterminé, non déterminée, non connu, non connue, non concerné, non concernée, pas spécifié, pas précisé, "
@@ -65,12 +70,14 @@ _PHRASES: Mapping[str, str] = {
     "Hebrew": "לא ידוע, לא ידועה, לא צוין, לא צוינה, לא צויין, לא מצוין, לא רלוונטי, לא רלוונטית, אין, אין מידע, "
     "אין נתונים, לא זמין, לא זמינה, לא קיים, לא קיימת, לא מוגדר, לא מוגדרת, לא נמסר, לא הוגדר, לא חל, ראה תמונה, "
     "ראו תמונה, ראה תיאור, ראו תיאור, כמו בתמונה, ל/ר",
-    "Italian": "sconosciuto, sconosciuta, nessuno, nessuna, niente, nulla, n.d., non specificato, non specificata, "
+    "Italian": "non è specificato, non è specificata, non è indicato, non è indicata, non è disponibile, "
+    "sconosciuto, sconosciuta, nessuno, nessuna, niente, nulla, n.d., non specificato, non specificata, "
     "non indicato, non indicata, non disponibile, non applicabile, non si applica, non noto, non nota, non definito, "
     "non definita, non dichiarato, non dichiarata, non menzionato, non fornito, nessuna informazione, nessun dato, "
     "da definire, da determinare, da confermare, vedi foto, vedi immagine, vedi immagini, vedi descrizione, "
     "vedere descrizione, vedere foto, come da foto, come in foto",
-    "Portuguese": "desconhecido, desconhecida, nenhum, nenhuma, nada, n/d, não especificado, não especificada, "
+    "Portuguese": "não está especificado, não está especificada, não foi informado, não foi informada, "
+    "não foi especificado, desconhecido, desconhecida, nenhum, nenhuma, nada, n/d, não especificado, não especificada, "
     "não informado, não informada, não indicado, não indicada, não disponível, não aplicável, não se aplica, "
     "não consta, não definido, não definida, não mencionado, não mencionada, não identificado, sem informação, "
     "sem informações, sem dados, sem especificação, indisponível, a definir, a confirmar, ver foto, ver imagem, "
@@ -121,28 +128,66 @@ _PHRASES: Mapping[str, str] = {
     "상세 설명 참조, 상품상세 참조, 상품 상세 참조, 상세페이지 참조, 상세페이지 참고, 이미지 참조",
 }
 
+# Where models and shops say that they looked.
+_PLACES: Mapping[str, str] = {
+    "German": "im Text, im Titel, im Produkttext, im Produkttitel, in der Beschreibung, in der Produktbeschreibung, "
+    "vorhanden, verfügbar, gefunden, hinterlegt, enthalten",
+    "Spanish": "en el texto, en el título, en la descripción, en el producto, disponible, disponibles",
+    "French": "dans le texte, dans le titre, dans la description, sur le produit, disponible, disponibles, fournie, "
+    "trouvée",
+    "Italian": "nel testo, nel titolo, nella descrizione, disponibile, disponibili",
+    "Portuguese": "no texto, no título, na descrição, disponível, disponíveis",
+    "Dutch": "in de tekst, in de titel, in de beschrijving, in de omschrijving, beschikbaar",
+    "Polish": "w tekście, w tytule, w opisie",
+    "Nordic": "i texten, i titeln, i beskrivningen, i teksten, i titlen, i tittelen, i beskrivelsen",
+    "Russian": "в тексте, в описании, в названии",
+    "Japanese": "本文に, 本文中に, テキストに, 商品名に, 商品説明に, 説明文に, 説明に",
+    "Chinese": "文中, 文本中, 标题中, 描述中, 商品描述中",
+    "Korean": "텍스트에, 본문에, 제목에, 설명에, 상품명에",
+}
+
 _BEHIND_NOT = (
     "applicable|assigned|available|collected|declared|defined|described|detailed|determined|disclosed|documented|entered|found|"
     "given|identified|indicated|known|listed|mentioned|noted|present|provided|published|recorded|relevant|reported|"
     "shown|specified|stated|visible"
 )
+_SAID = "described|detailed|determined|disclosed|identified|indicated|listed|mentioned|provided|specified|stated"
 _NOUNS = "information|info|data|details?|values?|entry|mention|indication|specifications?"
-_WHERE = "text|title|name|description|listing|product|item|source|document|record|data|page|seller|manufacturer|vendor"
+_PLACE = "text|title|name|description|listing|product|item|source|document|record|data|page|seller|manufacturer|vendor"
+_KNOWN = "information|info|details|context|input|content|entry|catalog"
 _SHOWN = (
     "pictures?|pics?|images?|photos?|description|title|listing|details|above|below|text|specifications?|specs|chart"
 )
+_ABOUT = r"(?: (?:about|for|of|on|regarding)(?: (?:the|this|its|it))?)?"
+_THE = r"(?:(?:the|this|any|its) )?(?:(?:product|given|provided|available|item|above) ){,2}"
+_FIND = "determine|identify|infer|tell|say|find|extract|confirm|verify|establish|deduce"
+_FOUND = "determined|identified|inferred|told|found|extracted|confirmed|verified|established|deduced|known|specified"
+# The attribute's own name is left out: of "the brand is not specified" this is "the is not specified".
 _SENTENCES = re.compile(
-    rf"(?:(?:(?:it|this) )?(?:(?:is|was|are) )?not (?:(?:\w+ly|yet) )?(?:{_BEHIND_NOT})"
-    rf"|none (?:{_BEHIND_NOT})"
-    rf"|(?:there is )?no (?:(?:explicit|specific|clear) )?(?:{_NOUNS})(?: (?:about|for|of|on))?"
+    rf"(?:{_THE}(?:(?:it|this|that|product's|item's|name|value|of {_THE}) ?)?"
+    rf"(?:(?:is|was|are|were) )?not (?:(?:\w+ly|yet) )?(?:{_BEHIND_NOT}|clear|determinable)"
+    rf"|the (?:[\w'-]+ ){{1,4}}(?:is|was|are|were) not (?:(?:\w+ly|yet) )?(?:{_SAID})"
+    rf"|(?:{_THE}(?:(?:it|this|that|product's|item's|name|value|of {_THE}) ?)?|the (?:[\w'-]+ ){{1,4}})"
+    rf"(?:can ?not|can't|could not|couldn't) be (?:(?:\w+ly) )?(?:{_FOUND})"
+    rf"|(?:(?:i|we) )?(?:am |are |was |were )?(?:unable to|not able to|can ?not|can't|could not|couldn't) (?:{_FIND})"
+    rf"(?: (?:it|this|that|the|a|its))?(?: value)?"
+    rf"|(?:it is )?(?:impossible|not possible) to (?:{_FIND})(?: (?:it|this|that|the|a|its))?(?: value)?"
+    rf"|(?:none|nothing) (?:(?:is|was) )?(?:{_BEHIND_NOT})"
+    rf"|(?:there is )?no (?:(?:explicit|specific|clear) )?(?:{_NOUNS}){_ABOUT}"
     rf"|(?:{_NOUNS}) (?:(?:is|are) )?(?:missing|unavailable|unknown|not (?:{_BEHIND_NOT}))"
-    rf"|no (?:(?:{_NOUNS}) )?(?:(?:is|was) )?(?:{_BEHIND_NOT})"
-    r"|(?:(?:is|was) )?(?:unknown|unspecified))"
-    rf"(?: (?:in|on|by|from|for|within) (?:(?:the|this|any) )?(?:(?:product|given|provided|item) )?(?:{_WHERE}))?"
+    rf"|(?:there (?:is|was) )?no (?:(?:{_NOUNS}) )?(?:(?:is|was) )?(?:{_BEHIND_NOT}){_ABOUT}"
+    rf"|(?:not enough|insufficient) (?:{_NOUNS})(?: (?:is )?(?:available|given|provided))?"
+    rf"(?: to (?:{_FIND})(?: (?:it|this|the|a|its))?)?"
+    rf"|(?:{_THE}(?:(?:it|this|that|product's|item's|name|value|of {_THE}) ?)?)?"
+    r"(?:is|was|remains) (?:unknown|unspecified|unclear)"
+    r"|unknown|unspecified|unclear)"
+    rf"(?: (?:in|on|by|from|for|within|with|given|based on) {_THE}(?:{_PLACE}|{_KNOWN})"
+    rf"(?: (?:or|and|nor) {_THE}(?:{_PLACE}|{_KNOWN}))?(?: (?:provided|given|alone))?)?"
     r"(?: (?:yet|here))?"
-    r"|(?:(?:the|this) )?(?:product )?(?:text|title|description|listing) (?:does not|doesn't) "
-    r"(?:specify|mention|state|say|provide|indicate)(?: (?:it|this|the|a|any))?"
-    rf"|not in (?:(?:the|this) )?(?:(?:product|given|provided|item) )?(?:{_WHERE})"
+    rf"|{_THE}(?:text|title|description|listing|information|input) (?:does not|doesn't|do not) (?:\w+ly )?"
+    r"(?:specify|mention|state|say|provide|indicate|contain|include|give|list|disclose)"
+    rf"(?: (?:it|this|the|a|an|any|its))?(?: (?:{_NOUNS}){_ABOUT})?"
+    rf"|not in {_THE}(?:{_PLACE}|{_KNOWN})"
     rf"|(?:please )?(?:see|refer to|check|view)(?: (?:the|our))?(?: (?:product|item|size))? (?:{_SHOWN})"
 )
 # What a spreadsheet, a database or a template leaves behind.
@@ -151,16 +196,50 @@ _LEFT_BEHIND = re.compile(
 )
 _IN_BRACKETS = frozenset({"empty", "blank", "missing", "leer", "fehlt", "vacio", "vide"})
 
-_MAX_LENGTH = 80  # characters; no word for nothing is longer
+_MAX_LENGTH = 120  # characters; no word for nothing is longer
 _OUTER = " \t\r\n\"'`´‘’‚“”„«»‹›「」『』【】〈〉《》〔〕()[]{}<>.,;:!?¿¡…·・•*_~〜|/\\#=-‐‑‒–—―−─ー。、،؛؟"
 _BRACKETS = "([{<【「『《〈"
+_VERB = re.compile(
+    r"^(?:(?:die|der|das|es|de|het) )?(?:ist|sind|wird|wurden?|is|werd) "
+    r"|^(?:la|le|el|il|lo|a|o) (?=(?:n'est|non?|nao) )"
+)
 _BETWEEN_WORDS = re.compile(r"[\s_\-‐‑‒–—―−־]+")
 _ABBREVIATION = re.compile(r"(\w{1,2})\s*[./\\]\s*(\w{1,2})(?:\s*[./\\]\s*(\w{1,2}))?")
-_BETWEEN_PARTS = r"[,;:|()\[\]]|\.\s|\s[-–—]\s|\s(?:or|oder|ou|o)\s"
-_SEPARATORS = re.compile(_BETWEEN_PARTS, re.IGNORECASE), re.compile(rf"{_BETWEEN_PARTS}|/", re.IGNORECASE)
+# A slash between two letters is a part of "N/A".
+_SEPARATORS = re.compile(r"[,;:|()\[\]]|\.\s|\s[-–—]\s|\s(?:or|oder|ou|o)\s|/(?!(?<=\b\w/)\w\b)", re.IGNORECASE)
 _SAME_LETTERS = str.maketrans({"‘": "'", "’": "'", "´": "'", "ı": "i"})
 _LABELS = (":", "=", "：", "|", "\t")
 _COPULAS = frozenset({"is", "are", "was", "ist", "est", "es", "è"})
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_NO_NAMES = _words(
+    "kein keine keiner keines aucun aucune ninguno ninguna nenhum nenhuma nessuno nessuna geen ingen inget "
+    "zadny zadna zadne niciunul niciuna"
+)
+"""Folded words that only ever stand before what is not there: "Keine Batterien"."""
+_BEFORE_NAMES = _words(
+    "the by from for to in and new original genuine official von für und der die das neu de du par pour et le la "
+    "por para y el del di da per e il van voor en av från för och til fra og"
+)
+_NO_NAME_BEHIND = _words(
+    "of but like else more less and or in on at to for from is are was beats compares matters required needed included "
+    "supplied necessary applicable available specified stated given provided known listed found mentioned"
+)
+"""Words behind which the capital of a title tells nothing: "None Required", "Nothing Beats It"."""
+_PROPERTIES = _words(
+    "age artist author brand care category color colour condition country date designer dimension finish flavor "
+    "flavour gender genre gtin height length maker make manufacturer material model mpn origin pattern period "
+    "photographer publisher quantity scent season shape size source sku style theme type upc warranty weight width year"
+)
+"""Names of attributes as titles and lists without colons have them: "Pattern None Color Blue"."""
+_LABEL_WORDS = 3
+_ENDS_OF_PARTS = (".", "!", "?", ";", ",")
+_JOINTS = frozenset(" (_-/")
+_WINDOW = 80  # characters on each side of a word that tell what it is
 _WORD_BEFORE = re.compile(r"(\w+) +\Z")
 _WORD_BEHIND = re.compile(r"(?:['’]s|[®™©])? +\(?(\w+)")
 
@@ -187,7 +266,7 @@ def read(item: str, attribute: str, fields: Mapping[str, str] | None = None) -> 
         return Reading.VALUE
     name = item.rstrip(".")
     if fields and name.isalpha() and name[0].isupper():
-        return _as_name(name, fold(attribute), "\n".join(fields.values()))
+        return Reading.NOTHING if fold(name) in _NO_NAMES else _as_name(name, _fold_name(attribute), fields.values())
     return Reading.NOTHING
 
 
@@ -221,60 +300,112 @@ def _says_nothing(item: str, attribute: str) -> bool:
         rest = fold(re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", " ", text))
         if rest and _is_phrase(rest):
             return True
-    if not _SEPARATORS[-1].search(item):
-        return False
     # "N/A (not available)", and "unknown/not specified".
-    return any(_are_phrases(filter(None, map(fold, separators.split(item)))) for separators in _SEPARATORS)
-
-
-def _are_phrases(parts: Iterable[str]) -> bool:
-    found = list(map(_is_phrase, parts))
-    return len(found) > 1 and all(found)
+    parts = list(filter(None, map(fold, _SEPARATORS.split(item))))
+    return len(parts) > 1 and all(map(_is_phrase, parts))
 
 
 def _is_phrase(text: str) -> bool:
-    return text in _FOLDED or _SENTENCES.fullmatch(text) is not None
+    if text in _FOLDED or _SENTENCES.fullmatch(text):
+        return True
+    rests = (text.replace(place, " ", 1) for place in ("", *_FOLDED_PLACES) if place in text)
+    return any(_VERB.sub("", " ".join(rest.split())) in _FOLDED for rest in rests)
 
 
-_Spelling = tuple[Reading, bool]
-# "Nothing Phone (2)" makes a name of "Brand: Nothing"; "ships to NA and EU" does not make one of "Brand: NA".
-_STRONGEST: tuple[_Spelling, ...] = (
-    (Reading.VALUE, True),
-    (Reading.NOTHING, True),
-    (Reading.VALUE, False),
-    (Reading.UNCLEAR, False),
-)
+class _Spelling(IntEnum):
+    """What a word is at one place of a text, the strongest first."""
+
+    FIRST = auto()
+    """A name with which a text begins."""
+    OWN_LABEL = auto()
+    """Nothing: it stands behind or before the attribute's name."""
+    NAME = auto()
+    ALONE = auto()
+    """Nothing: behind another label, or no word of a sentence."""
+    IN_SENTENCE = auto()
+    """A name, by its capital in a sentence: "ships to NA and EU"."""
+    UNCLEAR = auto()
 
 
-def _as_name(name: str, label: str, text: str) -> Reading:
-    """One word for nothing, with a capital, that is a name where the text spells it as one."""
-    pattern = rf"(?<!\w){re.escape(name)}(?!\w)"
-    spellings = {_spelling(text[: place.start()], text[place.end() :], label) for place in re.finditer(pattern, text)}
-    if spellings:
-        return min(spellings, key=_STRONGEST.index)[0]
-    return Reading.UNCLEAR if re.search(pattern, text, re.IGNORECASE) else Reading.NOTHING
+_READINGS = {
+    _Spelling.FIRST: Reading.VALUE,
+    _Spelling.OWN_LABEL: Reading.NOTHING,
+    _Spelling.NAME: Reading.VALUE,
+    _Spelling.ALONE: Reading.NOTHING,
+    _Spelling.IN_SENTENCE: Reading.VALUE,
+    _Spelling.UNCLEAR: Reading.UNCLEAR,
+}
 
 
-def _spelling(before: str, behind: str, label: str) -> _Spelling:
-    """What a word is at one place of a text, and whether that is sure."""
+def _as_name(name: str, label: str, texts: Iterable[str]) -> Reading:
+    """One word for nothing, with a capital, that is a name where a text spells it as one."""
+    anyhow = re.compile(rf"(?<!\w){re.escape(name)}(?!\w)", re.IGNORECASE)
+    places = [(text, *place.span()) for text in texts for place in anyhow.finditer(text)]
+    surroundings = {
+        (text[max(0, start - _WINDOW) : start], text[end : end + _WINDOW], start <= _WINDOW)
+        for text, start, end in places
+        if text[start:end] == name
+    }
+    if surroundings:
+        return _READINGS[min(_spelling(*surrounding, label) for surrounding in surroundings)]
+    return Reading.UNCLEAR if places else Reading.NOTHING
+
+
+def _spelling(before: str, behind: str, has_begun: bool, label: str) -> _Spelling:
+    """What a word is between these texts; `has_begun`: the text begins with `before`."""
+    is_first = has_begun and not before.strip(_OUTER)
     before, behind = before.rpartition("\n")[2], behind.partition("\n")[0]
-    left, right = _WORD_BEFORE.search(before), _WORD_BEHIND.match(behind)
-    is_labelled = before.rstrip(" \"'“”(").endswith(_LABELS) or f" {fold(before)}".endswith(f" {label}")
-    if is_labelled or f"{fold(behind)} ".startswith(f"{label} ") or (left and left[1].casefold() in _COPULAS):
-        return Reading.NOTHING, True
-    if right and right[1].casefold() == "of":
-        return Reading.UNCLEAR, False
-    if right and not right[1][0].islower():
-        return Reading.VALUE, True
-    if left:
-        return Reading.VALUE, False
-    return (Reading.UNCLEAR, False) if right else (Reading.NOTHING, True)
+    is_labelled = before.rstrip(" \"'“”(").endswith(_LABELS)
+    if label and _is_its_label(before, behind, label, is_labelled):
+        return _Spelling.OWN_LABEL
+    left_word, right_word = _first_group(_WORD_BEFORE.search(before)), _first_group(_WORD_BEHIND.match(behind))
+    left, right = left_word.casefold(), right_word.casefold()
+    if is_labelled or left in _COPULAS:
+        return _Spelling.ALONE
+    if right == "of" or _is_property(right) or _is_property(left):
+        return _Spelling.UNCLEAR
+    if right and not right_word[0].islower():
+        if right in _NO_NAME_BEHIND:
+            return _Spelling.UNCLEAR
+        if is_first:
+            return _Spelling.FIRST
+        # In a title every word has a capital: of "Strap None Buckle Gold" it tells nothing.
+        is_told = not left or left in _BEFORE_NAMES or left_word.islower()
+        return _Spelling.NAME if is_told else _Spelling.UNCLEAR
+    if left in _BEFORE_NAMES:
+        return _Spelling.IN_SENTENCE
+    return _Spelling.UNCLEAR if left or right else _Spelling.ALONE
+
+
+def _is_its_label(before: str, behind: str, label: str, is_labelled: bool) -> bool:
+    """Whether the attribute's name stands before or behind: "Brand None", "Brand name: None", "Unknown brand"."""
+    folded = fold(before)
+    if is_labelled and f" {label} " in f" {' '.join(folded.split()[-_LABEL_WORDS:])} ":
+        return True
+    if f" {folded}".endswith(f" {label}") and not before.rstrip().endswith(_ENDS_OF_PARTS):
+        return True
+    return behind[:1] in _JOINTS and f"{fold(behind)} ".startswith(f"{label} ")
+
+
+def _is_property(word: str) -> bool:
+    return word in _PROPERTIES or word.removesuffix("s") in _PROPERTIES
+
+
+def _first_group(found: re.Match[str] | None) -> str:
+    return found[1] if found else ""
 
 
 _WITHOUT_UMLAUTS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue"})
-_FOLDED = frozenset(
-    fold(spelling)
-    for phrases in _PHRASES.values()
-    for phrase in phrases.split(", ")
-    for spelling in (phrase, phrase.translate(_WITHOUT_UMLAUTS))
+
+
+def _spellings(phrases: Iterable[str]) -> Iterator[str]:
+    for phrase in phrases:
+        yield fold(phrase)
+        yield fold(phrase.translate(_WITHOUT_UMLAUTS))
+
+
+_FOLDED = frozenset(_spellings(phrase for phrases in _PHRASES.values() for phrase in phrases.split(", ")))
+# The longest first.
+_FOLDED_PLACES = tuple(
+    sorted(set(_spellings(place for places in _PLACES.values() for place in places.split(", "))), key=len, reverse=True)
 )

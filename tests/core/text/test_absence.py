@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import unicodedata
 
 import pytest
@@ -19,7 +20,21 @@ WORDS = {
     "To be determined; information not available; No information; not mentioned in the text; "
     "not explicitly stated; no details given; The text does not specify; cannot be determined; None found; "
     "N/A (not available); unknown / not specified; none, unknown; Not stated.; please see the image; missing; "
-    "not collected; not in the title; No mention of brand; value not found; Details unavailable",
+    "not collected; not in the title; No mention of brand; value not found; Details unavailable; unk; UNK.; "
+    "None / N/A; none/n/a; N/A / unknown; none of the above; Nothing mentioned; None given.; can not be determined",
+    "sentences": "The brand is not specified in the text; Unable to determine from the provided text; "
+    "cannot be determined from the text; The brand cannot be determined from the given information.; "
+    "I cannot determine the brand from the given text.; We were unable to find the brand; The brand is unknown; "
+    "The product's brand is not mentioned in the title or description; The material was not explicitly stated.; "
+    "There is no information available about the brand; There is no mention of the brand in the text; "
+    "The provided text does not contain information about the brand; Not enough information to determine the brand; "
+    "It is not possible to determine the brand; brand name not given; Not specified - the text does not mention it",
+    "German sentences": "keine Angabe vorhanden; Keine Angaben im Text; nicht in der Beschreibung angegeben; "
+    "keine Informationen verfuegbar; Die Brand ist nicht angegeben; Die Brand wird im Text nicht genannt",
+    "other sentences": "non spécifié dans le texte; aucune information disponible; La brand n'est pas précisée; "
+    "no especificado en el texto; La brand no está especificada; non specificato nel testo; Il brand non è indicato; "
+    "não especificado no texto; niet vermeld in de tekst; nie podano w opisie; не указано в описании; 本文に記載なし; "
+    "文中未提及; 텍스트에 정보 없음",
     "German": "keine Angabe; k.A.; k. A.; K.A; nicht angegeben; unbekannt; entfällt; siehe Beschreibung",
     "German without umlauts": "nicht verfuegbar; entfaellt; nicht verfügbar",
     "Spanish": "no especificado; Sin especificar; desconocido; no aplica; ver descripción; ver descripcion",
@@ -46,7 +61,9 @@ VALUES = (
     "Not Your Mother's; NA-KD; None Such; Unknown Pleasures; No Brand; unbranded; Generic; No Name; no; "
     "Nada Surf; See Kai Run; see-through; Nilfisk; Naked; Keine Ahnung GmbH; Brakspear; Brand; Brand X; S/M; "
     "A/C; N/O; ND; N; +; ★; ✓; °; %; 0; -5; n/a 5; none-stick; empty; not included; nothing but cotton; "
-    "unknown soldier; 梨; 無印良品; Нетто; Geenoa; not available in stores near you, call"
+    "ノーブランド; The North Face; The Unknown; The Book of Not Known; The Truth Is Not Out There; unk mug; "
+    "unknown/kestrel; s/n/m; in the text; vorhanden; disponible; the product; Nothing But Thieves; clear; "
+    "this is not known pleasures; unknown soldier; 梨; 無印良品; Нетто; Geenoa; not available in stores near you, call"
 )
 
 
@@ -92,6 +109,25 @@ def test_any_text_is_read(item: str, attribute: str, text: str) -> None:
         ("NA", ["Adapter, ships to NA and EU"], Reading.VALUE),
         ("Unknown", ["The Unknown, a novel"], Reading.VALUE),
         ("Brak", ["Brak Show T-shirt"], Reading.VALUE),
+        ("Nothing", ["New Nothing Phone (2)"], Reading.VALUE),
+        ("Nothing", ["Case For Nothing Phone (2)"], Reading.VALUE),
+        ("Nothing", ["smartphone Nothing Phone (2)"], Reading.VALUE),
+        ("Nothing", ["5G phone, Nothing Phone (2)"], Reading.VALUE),
+        ("NOTHING", ["NOTHING PHONE (2)"], Reading.VALUE),
+        ("Unknown", ["Brand: Unknown. Unknown Pleasures mug"], Reading.NOTHING),
+        ("Unknown", ["Brand name: Unknown. See Unknown Pleasures"], Reading.NOTHING),
+        ("Unknown", ["Brand: Unknown. Unknown Year vintage mug"], Reading.NOTHING),
+        ("Unknown", ["Kestrel brand. Unknown Pleasures mug"], Reading.VALUE),
+        ("Keine", ["Keine Batterien enthalten"], Reading.NOTHING),
+        ("None", ["Pattern None Color Blue"], Reading.UNCLEAR),
+        ("None", ["Batteries None Required"], Reading.UNCLEAR),
+        ("None", ["batteries, None Included"], Reading.UNCLEAR),
+        ("None", ["Strap None Buckle Gold"], Reading.UNCLEAR),
+        ("None", ["Strap Leather, Buckle None"], Reading.UNCLEAR),
+        ("Unknown", ["Unknown Artist Print"], Reading.UNCLEAR),
+        ("Unknown", ["a mug of Unknown year"], Reading.UNCLEAR),
+        ("Nothing", ["Nothing Beats This Mug"], Reading.UNCLEAR),
+        ("NONE", ["NONE IN STOCK"], Reading.UNCLEAR),
         ("Nothing", ["Brand: Nothing"], Reading.NOTHING),
         ("None", ["Brand None Colour red"], Reading.NOTHING),
         ("Unknown", ["Brand is Unknown"], Reading.NOTHING),
@@ -113,3 +149,11 @@ def test_a_name_is_one_where_the_text_spells_it_so(name: str, texts: list[str], 
     fields = {str(number): text for number, text in enumerate(texts)}
     assert read(name, "Brand", fields) is reading
     assert read(name, "Brand") is Reading.NOTHING, "nobody knows the text"
+
+
+@pytest.mark.parametrize("line", ["Compatible: None, mug {}; ", "Größe: None, mug {} für Tee; "])
+def test_a_long_line_is_read_in_linear_time(line: str) -> None:
+    text = "".join(map(line.format, range(8000)))
+    start = time.process_time()
+    assert read("None", "Brand", {"title": text}) is Reading.NOTHING
+    assert time.process_time() - start < 3, "slices of the whole line at every place take half a minute"
