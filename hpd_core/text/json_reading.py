@@ -2,7 +2,8 @@
 
 A model copies `cotton\\nylon` and `L\\XL` into a string as they stand in the product's text and forgets to write the
 backslash twice. What JSON has no escape for is kept; what can be read in two ways ("\\n") is decided by the record's
-texts, word by word: the reading that stands there. Without texts, or where they have neither, it is JSON's.
+texts, word by word: the reading that stands there, or that is a member of the enum. Without texts, or where they have
+neither, it is JSON's.
 
     text       written      read
     a\\nb       "a\\nb"       a\\nb      the text has no line break between a and b
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from json.scanner import py_make_scanner  # type: ignore[attr-defined]
 from typing import Any
 
@@ -36,13 +37,16 @@ _UNPRINTABLE = re.compile("[\b\f\r]")
 _SWALLOWED = re.compile(r'\\"(?=\s*(?:[,\]}]|\Z))')
 
 
-def raw_decode(text: str, fields: Mapping[str, str] | None, *, is_whole: bool) -> tuple[Any, int]:
+def raw_decode(
+    text: str, fields: Mapping[str, str] | None, *, is_whole: bool, members: Iterable[str] = ()
+) -> tuple[Any, int]:
     """The first JSON value of `text` and where it ends; numbers are `Literal`s.
 
     Args:
         text: begins with the value.
         fields: the record's texts; None where they are not known.
         is_whole: False for a text that was cut: what ends with it may have had more.
+        members: the enum's, which a model copies as it does words of the texts.
 
     Raises:
         ValueError: there is none.
@@ -50,7 +54,7 @@ def raw_decode(text: str, fields: Mapping[str, str] | None, *, is_whole: bool) -
     """
     if "\\" not in text:
         return _STRICT.raw_decode(text)
-    document = "\n".join((fields or {}).values()).casefold()
+    document = "\n".join((*members, *(fields or {}).values())).casefold()
     try:
         return _Decoder(document).raw_decode(text)
     except ValueError:

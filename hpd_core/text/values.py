@@ -49,7 +49,9 @@ def parse_value(
     }
     text = line.strip()
     try:
-        answer, end = _bare_number(attribute, text) or raw_decode(text, fields, is_whole=closed)
+        answer, end = _bare_number(attribute, text) or raw_decode(
+            text, fields, is_whole=closed, members=attribute.values or ()
+        )
     except (ValueError, RecursionError):
         return Value(None, (), "invalid" if closed else "truncated", **common)
     rest = text[end:]
@@ -68,7 +70,7 @@ def parse_value(
 def words_for_nothing(attribute: Attribute, raw: str, fields: Mapping[str, str] | None = None) -> list[str]:
     """The texts in an answer, as `Value.raw` has it, that are no items since they say that there is no value."""
     try:
-        answer, _ = raw_decode(raw.strip(), fields, is_whole=True)
+        answer, _ = raw_decode(raw.strip(), fields, is_whole=True, members=attribute.values or ())
     except (ValueError, RecursionError):
         return []
     answers = answer if isinstance(answer, list) else [answer]

@@ -85,6 +85,18 @@ def test_what_cannot_be_told_is_no_value(raw: str, text: str, closed: bool, stat
     assert parse_value(TEXT, raw, closed=closed, fields={"title": text}).status == status
 
 
+@pytest.mark.parametrize("fields", [None, {"title": "mug"}, {"title": "cotton\nylon"}])
+@pytest.mark.parametrize("member", ["cotton\\nylon", "L\\XL", "S\\", "C:\\temp", '1/2\\"', "cotton\nylon", "Levi's"])
+def test_a_member_is_copied_as_it_stands(member: str, fields: dict[str, str] | None) -> None:
+    for multiple in (False, True):
+        attribute = Attribute(name="a", type="enum", values=("mug", member), multiple=multiple)
+        for written in (f'"{member}"', json.dumps(member)):
+            line = f" [{written}],\n" if multiple else f" {written},\n"
+            if "\n" in written:
+                continue  # the line would end there
+            assert parse_value(attribute, line, closed=True, fields=fields).items == (member,)
+
+
 def test_the_rest_of_the_line_is_counted_in_what_was_written() -> None:
     value = parse_value(TEXT, ' "L\\XL" and C:\\temp\n', closed=True, fields={"title": "L\\XL"})
     assert (value.text, value.num_dropped) == ("L\\XL", len("and C:\\temp"))

@@ -18,6 +18,7 @@ from pipelines.labelling.final_answer import read_answer
 from pipelines.labelling.teacher_answers import judge
 from pipelines.quality.evaluation import evaluate_run
 from pipelines.quality.gold import read_gold
+from pipelines.quality.scoring import Comparison
 from pipelines.schemas.from_gold import schemas_from_gold
 from pipelines.schemas.schema_file import load_schemas
 from pipelines.store.asked_schemas import store_schemas
@@ -106,6 +107,15 @@ def test_a_member_is_one_for_all(member: str, tmp_path: Path) -> None:
     assert gold(asked, member, fields, tmp_path) == "value"
 
 
+@pytest.mark.parametrize("written", [r"cotton\nylon", r"cotton\\nylon"])
+def test_a_member_with_a_backslash_is_a_label(written: str) -> None:
+    asked = schemas(type="enum", values=(r"cotton\nylon", "wool"))
+    answer = read_answer(asked[CATEGORY], f'{{"Brand": "{written}"}}', {"title": "mug"})
+    assert not isinstance(answer, str)
+    labels = judge(asked[CATEGORY], answer.values, {"title": "mug"}, require_evidence=True)
+    assert labels.values == {"Brand": [r"cotton\nylon"]}
+
+
 def test_the_spelling_of_another_case_is_the_member(tmp_path: Path) -> None:
     (tmp_path / "schemas.yaml").write_text("categories: {Mugs: [{name: Closure, type: enum, values: [None, zip]}]}")
     (attribute,) = load_schemas(str(tmp_path / "schemas.yaml"))["Mugs"].attributes
@@ -127,6 +137,29 @@ def test_scores_know_the_run_s_enums(tmp_path: Path) -> None:
     store_schemas(Folder(run), {"Coffee": CategorySchema(category="Coffee", attributes=(attribute,))})
     counts = evaluate_run(run, str(path)).exact.counts
     assert (counts.vc, counts.vn, counts.num_labels) == (1, 1, 2)
+
+
+def test_scores_know_the_run_s_types(tmp_path: Path) -> None:
+    """Numbers by their worth and members in any case, in both comparisons; of a string every letter counts."""
+    asked = [
+        Attribute(name="Weight", type="number"),
+        Attribute(name="Closure", type="enum", values=("N/A", "zip")),
+        Attribute(name="Size"),
+    ]
+    rows = [
+        Row("p0", {"Weight": "0.5", "Closure": "N/A", "Size": "0.5"}),
+        Row("p1", {"Weight": "1500", "Closure": "zip", "Size": "1500"}),
+    ]
+    run = write_run(tmp_path / "run", rows, schemas={"Coffee": asked})
+    lines = [
+        {"product_id": "p0", "values": {"Weight": ["1/2"], "Closure": ["n/a"], "Size": ["1/2"]}},
+        {"product_id": "p1", "values": {"Weight": ["1,500"], "Closure": ["Zip"], "Size": ["1,500"]}},
+    ]
+    path = tmp_path / "gold.jsonl"
+    path.write_text("\n".join(json.dumps({**line, "category": "Coffee"}) for line in lines), encoding="utf-8")
+    for score in evaluate_run(run, str(path), comparison=Comparison.FOLDED).scores:
+        assert (score.counts.vc, score.counts.vw) == (4, 2)
+        assert {each.attribute for each in score.by_attribute if each.counts.vw} == {"Size"}
 
 
 def test_a_schema_is_made_of_what_is_labelled(tmp_path: Path) -> None:
