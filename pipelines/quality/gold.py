@@ -39,6 +39,7 @@ _SHAPES = (
     '{"category": "Coffee", "target_scores": {"Brand": {"Acme": 1}}}, MAVE\'s {"id": "p1", "category": "Coffee", '
     '"attributes": [{"key": "Brand", "evidences": [{"value": "Acme"}]}]}'
 )
+_MAX_DIGITS = 40
 _FORMS_SHAPE = '{"<accepted form>": 1} or {"<accepted form>": [<positions>]}'
 
 
@@ -141,11 +142,13 @@ class _LineReader:
     def read(self, line: bytes) -> GoldProduct:
         place = self._place
         try:
-            entry = json.loads(line.decode("utf-8"), object_pairs_hook=_unique_keys)
+            entry = json.loads(line.decode("utf-8"), object_pairs_hook=_unique_keys, parse_int=self._integer)
         except UnicodeDecodeError as error:
             raise UsageError(f"{place}: not UTF-8 text: {error.reason} at byte {error.start} of the line") from error
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             raise UsageError(f"{place}: not JSON: {error}. Every line is one product") from error
+        except RecursionError as error:
+            raise UsageError(f"{place}: objects or lists are nested too deeply. {_SHAPES}") from error
         if not isinstance(entry, dict):
             raise UsageError(f"{place}: a JSON object is needed, not {_kind(entry)}. Every line is one product")
         self._category = _text(entry, "category", place)
@@ -154,6 +157,14 @@ class _LineReader:
             found = f"has both {layouts[0]!r} and {layouts[1]!r}" if layouts else "neither of the known layouts"
             raise UsageError(f"{place}: {found}: {_SHAPES}")
         return {"values": self._ours, "target_scores": self._extractgpt, "attributes": self._mave}[layouts[0]](entry)
+
+    def _integer(self, digits: str) -> int:
+        if len(digits) > _MAX_DIGITS:
+            raise UsageError(
+                f"{self._place}: a number of {len(digits)} digits, more than {_MAX_DIGITS}: no score and no position "
+                f"has as many. An id or an accepted form is written in quotes"
+            )
+        return int(digits)
 
     def _ours(self, entry: Mapping[str, Any]) -> GoldProduct:
         values = _mapping(entry, "values", self._place)
@@ -165,7 +176,8 @@ class _LineReader:
 
     def _extractgpt(self, entry: Mapping[str, Any]) -> GoldProduct:
         scores = _mapping(entry, "target_scores", self._place)
-        self._texts = {name: text for name, text in entry.items() if name.startswith("input") and isinstance(text, str)}
+        inputs = [name for name, text in entry.items() if name.startswith("input") and isinstance(text, str) and text]
+        self._texts = {name: _text(entry, name, self._place) for name in inputs}
         golds = {name: self._from_scores(name, forms, "target_scores") for name, forms in scores.items()}
         return GoldProduct(self._row, None, self._category, golds)
 
@@ -331,6 +343,9 @@ def _mapping(entry: Mapping[str, Any], key: str, place: str) -> dict[str, Any]:
     value = entry[key]
     if not isinstance(value, dict):
         raise UsageError(f"{place}: {key!r} must be an object, not {_kind(value)}")
+    for name in value:
+        if not is_encodable(name):
+            raise UsageError(f"{_key(place, key, name)}: the name holds half a surrogate pair, which is no text")
     return value
 
 

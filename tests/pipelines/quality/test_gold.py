@@ -145,6 +145,33 @@ def test_bad_lines_are_named(tmp_path: Path, line: Any, message: str) -> None:
     assert str(caught.value).startswith(f"{path}, line 2: ")
 
 
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (ours(**{"Br\ud83d": ["Acme"]}), r"'values' > 'Br\\ud83d': the name holds half a surrogate pair"),
+        (theirs(**{"Br\ud83d": {"Acme": 1}}), r"'target_scores' > 'Br\\ud83d': the name holds half a surrogate pair"),
+        (mave(**{"Br\ud83d": []}), "'attributes': 'key': holds half a surrogate pair"),
+        ({**theirs(Brand={"Acme": 1}), "input": "mug \ud83d"}, "'input': holds half a surrogate pair"),
+        ({**ours(Brand=["Acme"]), "input": {"ti\ud83d": "mug"}}, "'input' > .*: the name holds half a surrogate pair"),
+    ],
+)
+def test_half_a_surrogate_pair_is_no_text(tmp_path: Path, line: Any, message: str) -> None:
+    path = write(tmp_path / "gold.jsonl", json.dumps(line))
+    with pytest.raises(UsageError, match=f"line 1: {message}"):
+        read_gold(path)
+
+
+def test_numbers_and_nestings_without_end(tmp_path: Path) -> None:
+    digits = "7" * 5000
+    for line, message in (
+        (f'{{"product_id": {digits}, "category": "C", "values": {{}}}}', "a number of 5000 digits.* written in quotes"),
+        (f'{{"category": "C", "target_scores": {{"A": {{"x": -{digits}}}}}}}', "a number of 5001 digits"),
+        ('{"category": "C", "values": ' + "[" * 100_000, "nested too deeply"),
+    ):
+        with pytest.raises(UsageError, match=f"line 1: .*{message}"):
+            read_gold(write(tmp_path / "gold.jsonl", line))
+
+
 def test_a_doubled_id_names_both_lines(tmp_path: Path) -> None:
     path = write(tmp_path / "gold.jsonl", ours(Brand=["A"]), "", ours(Brand=["B"]))
     with pytest.raises(UsageError, match="line 3: product_id 'p1' stands in line 1 already"):
