@@ -15,6 +15,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from html.entities import html5
 
 from pipelines.config.extraction import HtmlMode
@@ -38,6 +39,12 @@ _INLINE = _names(
     "slot small source span strike strong style sub sup svg template textarea time track tt u var wbr"
 )
 _KNOWN = _LINES | _CELLS | _OBJECTS | _INLINE
+# Those that set a text apart from what it touches: old and new prices, small digits behind a price. Where they begin or
+# end, two numbers must not become one; next to what was struck out, nor two words.
+_STRUCK = _names("del ins s strike")
+_APART = _STRUCK | _names(
+    "a abbr acronym big cite code data dfn kbd label output q rp rt ruby samp slot small sub sup time var"
+)
 _VOID = _names("area base br col embed frame hr img input link meta param source track wbr")
 # Their content is not shown; it goes on to their closing tag, whatever stands in it.
 _UNSEEN = {
@@ -49,6 +56,23 @@ _TELLING_ALONE = _names("br dd dt hr li p td th tr wbr")
 _TELLING_FIRST = _TELLING_ALONE | _names("body center div dl em font h1 h2 h3 h4 h5 h6 html ol span strong table ul")
 _OFFICE = re.compile(r"(?:o|v|w|m|x|st\d):\w+")  # elements that word processors add
 
+_BARE_ATTRIBUTE = (
+    r"(?:allowfullscreen|async|autofocus|autoplay|checked|compact|contenteditable|controls|defer|disabled|download"
+    r"|draggable|hidden|href|inert|ismap|itemscope|loop|multiple|muted|nohref|noshade|novalidate|nowrap|open|playsinline"
+    r"|readonly|required|reversed|selected|\w+-[\w-]*)"
+)
+# "<i 10 cm but width>" is text that was never escaped.
+_ATTRIBUTES = re.compile(
+    rf"""(?:[\s/"']++{_BARE_ATTRIBUTE}(?=[\s/]|\Z))*+[\s/"']*+(?:\Z|[\w:@.*\#()\[\]-]+\s*=)""",
+    re.IGNORECASE | re.VERBOSE,
+)
+# What a cut may have left of an attribute's name.
+_ATTRIBUTE_NAMES = _names(
+    "align alt bgcolor border cellpadding cellspacing class color colspan content dir face height href hspace id "
+    "itemprop itemscope itemtype lang name rel role rowspan scope size src srcset start style tabindex target title "
+    "type valign value vspace width"
+)
+
 _NAME = r"[a-zA-Z][a-zA-Z0-9]*(?:[:-][\w:-]*)?"
 _ENTITY_TEXT = r"""
     &(?P<again>(?:amp;)*)(?:
@@ -56,22 +80,28 @@ _ENTITY_TEXT = r"""
         | (?P<entity>[a-zA-Z][a-zA-Z0-9]*)(?P<named>;)?)
     """
 _ENTITY = re.compile(_ENTITY_TEXT, re.VERBOSE)
+# Each alternative begins with a character of its own: such a pattern is searched for fast. The number of attributes is
+# limited, or a text of many tags inside each other's quotes is read to its end from each of them.
 _MARKUP = re.compile(
     rf"""
-    (?P<hidden>
-        <!--(?:-?>|.*?(?:--!?>|\Z)) | <!\[CDATA\[
-        | <!doctype\b[^<>]*> | <!\[(?:if|else|endif)\b[^<>]*> | <\?[a-z](?:[^<]*?\?>|[^<>]*>)
-    )
-    | (?P<data_end>\]\]>)
-    | <(?P<close>\\?/)?(?P<name>{_NAME})(?=[\s/>]|\Z|(?(close)<))
-      (?:(?P<attributes>(?:[^<>=]|=\s*(?:"[^"]*"|'[^']*')|=)*+)>
-         | (?P<loose>[^<>]*)> | (?P<cut>\s*/?|\s+[\w:@.-]+\s*(?:=[^<>]*)?)\Z | (?(close)(?=<)|(?!)))
-    | (?P<stump></?\Z)
-    | {_ENTITY_TEXT}
+    <(?:
+        (?P<close>\\?/)?(?P<name>{_NAME})(?=[\s/>]|\Z|(?(close)<))
+        (?:>
+           | (?P<attributes>(?:[^<>=]*+=(?:\s*+(?:"[^"]*"|'[^']*'))?+){{0,60}}+[^<>=]*+)>
+           | (?P<loose>[^<>]*)> | (?P<cut>\s*/?|\s+[\w:@.-]+\s*(?:=[^<>]*)?)\Z | (?(close)(?=<)|(?!)))
+        | (?P<hidden>
+            !--(?:-?>|.*?(?:--!?>|\Z)) | !\[CDATA\[
+            | !doctype\b[^<>]*> | !\[(?:if|else|endif)\b[^<>]*> | \?[a-z](?:[^<]*?\?>|[^<>]*>)
+          )
+        | (?P<stump>/?\Z)
+      )
+    | {_ENTITY_TEXT.strip()}
+    | \]\]>
     """,
     re.VERBOSE | re.IGNORECASE | re.DOTALL,
 )
 _ASSIGNMENT = re.compile(r"\s+[\w:@.-]+\s*=")
+_CLOSED = re.compile(r"<\\?/([a-z]\w*-[\w:-]*)", re.IGNORECASE)
 # Taken without a semicolon where nothing else is markup; others are mostly the end of something: "&section" of a URL.
 _CORE_ENTITIES = frozenset(("amp", "lt", "gt", "quot", "nbsp", "copy", "reg", "deg"))
 _SPACES, _ZERO_WIDTH = " \t\n\r\f\v\u00a0", "\u00ad\u200b\u2060\ufeff"
@@ -80,24 +110,78 @@ _RUN = re.compile(
     rf"(?P<space>[{_SPACES}]+|(?<![^\s>])(?:\\r)?\\n(?=\s*(?:\\n|\Z)))|[{_ZERO_WIDTH}]+"
     rf"|(?P<text>\\?[^{_SPACES}{_ZERO_WIDTH}\\]*(?:[ ][^{_SPACES}{_ZERO_WIDTH}\\]+)*)"
 )
-_RAISED = re.compile(r"([+\-−]?\d{1,3}|n)</sup\s*>(?P<over>\s*(?:[/⁄∕]|&frasl;|&sol;|&#47;|&#8260;))?", re.IGNORECASE)
-_SUPERSCRIPT = str.maketrans("0123456789+-−nN", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻ⁿⁿ")
+# A line of text with at most one space in each place is copied at once.
+_LINE_OF_TEXT = re.compile(rf"( ?)([^{_SPACES}{_ZERO_WIDTH}\\]+(?:[ ][^{_SPACES}{_ZERO_WIDTH}\\]+)*+)( ?)")
+_STYLE_TAG = r"</?(?:b|em|font|i|small|span|strong|u)\b[^<>]*>"
+_RAISED_END = re.compile(r"</sup\s*>", re.IGNORECASE)
+_MAX_RAISED = 200  # characters between the tags
+_RAISED = re.compile(r"[+\-−–]?\d+(?:[.,]\d+)*[+\-−–]?|n", re.IGNORECASE)
+_DECIMAL = re.compile(r"[+\-−–]?\d+[.,]\d+")
+_FRACTION = re.compile(r"\d+\s*[/⁄∕]\s*\d+")
+_BAR = re.compile(
+    rf"(?:{_STYLE_TAG}|\s)*(?:[/⁄∕]|&(?:frasl|sol|#0*47|#0*8260|#x0*2f|#x0*2044);)(?:{_STYLE_TAG}|\s)*"
+    rf"(?P<lower><sub\b[^<>]*>(?:{_STYLE_TAG}|\s)*)?\d",
+    re.IGNORECASE,
+)
+_SUPERSCRIPT = str.maketrans("0123456789+-−–nN", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻⁻ⁿⁿ")
+_TEN = re.compile(r"(?<!\d)10\Z")
 _NBSP, _SPACE, _CELL, _LINE = "\u00a0", " ", " | ", "\n"
+_GAPS = dict.fromkeys(_LINES, _LINE) | dict.fromkeys(_CELLS, _CELL) | dict.fromkeys(_OBJECTS, _SPACE)
+# Most tags are one of these: what it is to the text, and how much deeper it goes into elements of lines.
+_PLAIN_TAGS = {
+    f"<{slash}{name}>": (_GAPS.get(name, ""), (-1 if slash else 1) if name in _LINES - _VOID else 0)
+    for name in _KNOWN - _APART - _UNSEEN.keys()
+    for slash in ("", "/")
+}
 _STRENGTH = {"": 0, _NBSP: 1, _SPACE: 2, _CELL: 3, _LINE: 4}
 # What was escaped twice is read in a second round, and so on; nobody escapes that often in earnest.
 _MAX_ROUNDS = 4
+# Magento's pages keep HTML like that.
+_ESCAPED_CONTENT = re.compile(r"""<\w[^<>]*\sdata-content-type=["']?html\b""")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ShownText:
     """The text that a field shows. Character i comes from the original's [starts[i], ends[i]).
 
     A line break that stands for a tag comes from the tag; in front of it and behind it nothing else is covered.
+
+    Attributes:
+        pieces: what `text` is made of. A piece comes as a whole from the original's [start, end), or, if end is None,
+            stands at start as it is.
+        before: what `pieces` were read from, if that is not the original itself.
     """
 
     text: str
-    starts: Sequence[int]
-    ends: Sequence[int]
+    pieces: Sequence[tuple[str, int, int | None]]
+    before: ShownText | None = None
+
+    @property
+    def starts(self) -> Sequence[int]:
+        """Ascending."""
+        return self._places[0]
+
+    @property
+    def ends(self) -> Sequence[int]:
+        """Ascending."""
+        return self._places[1]
+
+    @cached_property
+    def _places(self) -> tuple[list[int], list[int]]:
+        """Made when asked for: of most texts only the text is wanted."""
+        starts: list[int] = []
+        ends: list[int] = []
+        for text, start, end in self.pieces:
+            if end is None:
+                starts += range(start, start + len(text))
+                ends += range(start + 1, start + len(text) + 1)
+            else:
+                starts += [start] * len(text)
+                ends += [end] * len(text)
+        if self.before is not None:
+            spans = [self.before.original_span(start, end) for start, end in zip(starts, ends, strict=True)]
+            starts, ends = [start for start, _ in spans], [end for _, end in spans]
+        return starts, ends
 
     def original_span(self, start: int, end: int) -> tuple[int, int]:
         """Where in the original the characters [start, end) come from; there must be at least one."""
@@ -114,36 +198,33 @@ def read_html(text: str, mode: HtmlMode) -> ShownText | None:
     Args:
         mode: "auto": as described above; "always": whatever looks like a tag is one; "never": there is no markup.
     """
-    shown = None
     if mode == "never":
         return None
+    shown = None
     for number in range(_MAX_ROUNDS):
         now = text if shown is None else shown.text
         if "<" not in now and "&" not in now:
             break
-        read = _Reader(now, always=mode == "always" and number == 0).read()
-        if read is None:
+        reader = _Reader(now, always=mode == "always" and number == 0)
+        pieces = reader.read()
+        if pieces is None:
             break
-        shown = read if shown is None else _joined(read, shown)
+        shown = ShownText("".join([piece[0] for piece in pieces]), pieces, shown)
+        if reader.has_tags and not _ESCAPED_CONTENT.search(text):
+            # Beside real tags, "&lt;br&gt;" is there to be seen.
+            break
     return shown
-
-
-def _joined(read: ShownText, before: ShownText) -> ShownText:
-    """`read` of `before.text`, as of the text in front of that."""
-    spans = [before.original_span(start, end) for start, end in zip(read.starts, read.ends, strict=True)]
-    return ShownText(read.text, [start for start, _ in spans], [end for _, end in spans])
 
 
 @dataclass(slots=True)
 class _Writer:
     """The text so far. A gap is written when text follows it: never first, never last, the strongest of several."""
 
-    texts: list[str] = field(default_factory=list)
-    starts: list[int] = field(default_factory=list)
-    ends: list[int] = field(default_factory=list)
+    pieces: list[tuple[str, int, int | None]] = field(default_factory=list)
     gap: str = ""
     gap_start: int = 0
     gap_end: int = 0
+    seam: tuple[int, int, bool] | None = None
 
     def separate(self, gap: str, start: int, end: int) -> None:
         """`gap` comes from the original's [start, end)."""
@@ -155,31 +236,36 @@ class _Writer:
         if _STRENGTH[gap] > _STRENGTH[self.gap]:
             self.gap = gap
 
-    def write(self, text: str, start: int, end: int) -> None:
-        """`text` comes as a whole from the original's [start, end)."""
-        self._close_gap()
-        self.texts.append(text)
-        self.starts += [start] * len(text)
-        self.ends += [end] * len(text)
+    def set_apart(self, start: int, end: int, *, words: bool) -> None:
+        """At the tag [start, end) two numbers, or also two words, do not become one."""
+        self.seam = start, end, words or (self.seam is not None and self.seam[2])
 
-    def copy(self, text: str, start: int) -> None:
-        """`text` stands at `start` in the original."""
-        self._close_gap()
-        self.texts.append(text)
-        self.starts += range(start, start + len(text))
-        self.ends += range(start + 1, start + len(text) + 1)
+    def write(self, text: str, start: int, end: int | None = None) -> None:
+        """`text` comes as a whole from the original's [start, end), or stands at `start` as it is."""
+        if self.seam is not None:
+            self._close_seam(text[0])
+        if self.gap:
+            if self.pieces:
+                self.pieces.append((self.gap, self.gap_start, self.gap_end))
+            self.gap = ""
+        self.pieces.append((text, start, end))
 
     @property
     def last(self) -> str:
         """The last character; "" if there is none, or a gap."""
-        return self.texts[-1][-1] if self.texts and not self.gap else ""
+        return self.pieces[-1][0][-1] if self.pieces and not self.gap else ""
 
-    def _close_gap(self) -> None:
-        if self.gap and self.texts:
-            self.texts.append(self.gap)
-            self.starts += [self.gap_start] * len(self.gap)
-            self.ends += [self.gap_end] * len(self.gap)
-        self.gap = ""
+    @property
+    def is_at_ten(self) -> bool:
+        """Whether the number 10 was written last."""
+        return not self.gap and _TEN.search("".join([text[-3:] for text, _, _ in self.pieces[-3:]])) is not None
+
+    def _close_seam(self, first: str) -> None:
+        assert self.seam is not None
+        (start, end, words), self.seam = self.seam, None
+        last = self.last
+        if (last.isdigit() and first.isdigit()) or (words and last.isalnum() and first.isalnum()):
+            self.separate(_SPACE, start, end)
 
 
 class _Reader:
@@ -188,41 +274,47 @@ class _Reader:
     def __init__(self, text: str, *, always: bool) -> None:
         self._text = text
         self._always = always
+        self.has_tags = False
         self._out = _Writer()
-        found = [match for match in _MARKUP.finditer(text) if match["again"] is None]
-        self._closed = {match["name"].lower() for match in found if match["close"]}
         self._first = len(text) - len(text.lstrip())
-        self._is_html = always or any(map(self._tells, found))
+        self._is_html = always or ("<" in text and any(map(self._tells, _MARKUP.finditer(text))))
         self._has_data = self._is_html and "<![cdata[" in text.lower()
+        self._closed: frozenset[str] | None = None
         self._unclosed: set[str] = set()  # of those whose content is not shown
         self._depth = 0  # of elements in which a line end is a space
 
-    def read(self) -> ShownText | None:
-        """None if there is no markup."""
+    def read(self) -> list[tuple[str, int, int | None]] | None:
+        """The pieces of what is shown; None if there is no markup."""
         read = at = 0
-        wanted = _MARKUP if self._is_html else _ENTITY
-        while match := wanted.search(self._text, at):
-            at = match.start() + 1
-            if match["again"] is not None:
+        search, text = (_MARKUP if self._is_html else _ENTITY).search, self._text
+        while match := search(text, at):
+            start = match.start()
+            at = start + 1
+            if (effect := _PLAIN_TAGS.get(match.group())) is not None:
+                if read < start:
+                    self._copy(read, start)
+                read = at = match.end()
+                self._open_or_close(*effect, start, at)
+            elif match["again"] is not None:
                 if entity := self._entity(match):
-                    self._copy(read, match.start())
+                    self._copy(read, start)
                     shown, read = entity
                     at = read
-                    self._write(shown, match.start(), read)
+                    self._write(shown, start, read)
             elif self._is_markup(match):
-                self._copy(read, match.start())
+                self._copy(read, start)
                 read = at = self._show(match)
         if not read:
             return None
-        self._copy(read, len(self._text))
-        return ShownText("".join(self._out.texts), self._out.starts, self._out.ends)
+        self._copy(read, len(text))
+        return self._out.pieces
 
     def _tells(self, match: re.Match[str]) -> bool:
         """Whether there is HTML around this."""
         if match["name"] is None:
             hidden = match["hidden"] or ""
             # A comment that does not end may be an arrow.
-            return hidden[-1:] == ">" or "</" in hidden or hidden.startswith("<![")
+            return hidden[-1:] == ">" or "</" in hidden or hidden.startswith("![")
         name, attributes = match["name"].lower(), match["attributes"] or match["loose"] or match["cut"] or ""
         if name not in _KNOWN and not _OFFICE.fullmatch(name):
             return False
@@ -234,33 +326,49 @@ class _Reader:
 
     def _is_markup(self, match: re.Match[str]) -> bool:
         """Whether this is markup, in a text that is HTML."""
-        if match["name"] is None:
-            if match["data_end"]:
-                return self._has_data
-            return match["stump"] != "<" or not self._text[match.start() - 1 : match.start()].isspace()
-        name = match["name"].lower()
-        if self._always or name in _KNOWN or _OFFICE.fullmatch(name) or ("-" in name and name in self._closed):
+        name = match["name"]
+        if name is None:
+            if match["stump"] is None:
+                return match["hidden"] is not None or self._has_data
+            return match["stump"] != "" or not self._text[match.start() - 1 : match.start()].isspace()
+        name = name.lower()
+        if self._always:
             return True
+        if name in _KNOWN or _OFFICE.fullmatch(name) or ("-" in name and self._is_closed(name)):
+            return match["close"] is not None or _is_like_attributes(match)
         is_cut = match.end("name") == len(self._text)
         return is_cut and any(known.startswith(name) for known in _KNOWN)
 
+    def _is_closed(self, name: str) -> bool:
+        if self._closed is None:
+            self._closed = frozenset(map(str.lower, _CLOSED.findall(self._text)))
+        return name in self._closed
+
     def _show(self, match: re.Match[str]) -> int:
         """Writes what the markup does to the text; returns where it ends."""
-        if match["name"] is None:
-            return match.end()
-        name, start, end = match["name"].lower(), *match.span()
-        if name == "sup" and not match["close"] and (raised := _RAISED.match(self._text, end)):
-            return self._raise(raised, start)
-        if name in _LINES:
-            self._out.separate(_LINE, start, end)
-            if name not in _VOID:
-                self._depth = max(0, self._depth + (-1 if match["close"] else 1))
-        elif name in _CELLS:
-            self._out.separate(_CELL, start, end)
-        elif name in _OBJECTS:
-            self._out.separate(_SPACE, start, end)
-        is_open = not match["close"] and not match.group().endswith("/>")
-        return self._behind(name, end) if name in _UNSEEN and is_open else end
+        name = match["name"]
+        start, end = match.span()
+        if name is None:
+            return end
+        name = name.lower()
+        is_open = match["close"] is None
+        depth = 0 if name in _VOID or name not in _LINES else 1 if is_open else -1
+        self._open_or_close(_GAPS.get(name, ""), depth, start, end)
+        if name in _APART:
+            if name == "sup" and is_open and (raised := self._raise(start, end)):
+                return raised
+            self._out.set_apart(start, end, words=name in _STRUCK)
+        if name in _UNSEEN and is_open and self._text[end - 2 : end] != "/>":
+            return self._behind(name, end)
+        return end
+
+    def _open_or_close(self, gap: str, depth: int, start: int, end: int) -> None:
+        """What an element's tag at [start, end) is to the text around it."""
+        self.has_tags = True
+        if gap:
+            self._out.separate(gap, start, end)
+        if depth:
+            self._depth = max(0, self._depth + depth)
 
     def _behind(self, name: str, start: int) -> int:
         """Where the element's content ends that begins at `start`. A script that is cut goes on to the end."""
@@ -270,15 +378,42 @@ class _Reader:
             self._unclosed.add(name)
         return len(self._text) if name in ("script", "style") else start
 
-    def _raise(self, raised: re.Match[str], start: int) -> int:
-        """Writes raised digits as such: 10<sup>6</sup> is not 106. Over a line they are a fraction's."""
-        if raised["over"] is None:
-            self._out.copy(raised[1].translate(_SUPERSCRIPT), raised.start())
+    def _raise(self, start: int, end: int) -> int | None:
+        """Writes a number of the element that opens at [start, end) as what it is: 10<sup>6</sup> is not 106.
+
+        Returns:
+            Where the element ends; None if there is something else in it.
+        """
+        closed = _RAISED_END.search(self._text, end, end + _MAX_RAISED)
+        if closed is None:
+            return None
+        inside = self._text[end : closed.start()]
+        number = html.unescape(re.sub(_STYLE_TAG, "", inside)).strip(_SPACES + _ZERO_WIDTH)
+        is_fraction = _FRACTION.fullmatch(number) or (number.isdecimal() and self._is_over(closed.end()))
+        if is_fraction:
+            self._out.set_apart(start, end, words=False)
+        elif _RAISED.fullmatch(number) is None:
+            return None
+        elif self._out.is_at_ten and _DECIMAL.fullmatch(number):
+            self._out.write("^", start, end)
         else:
-            if self._out.last.isdigit():
-                self._out.separate(_SPACE, start, raised.start())
-            self._out.copy(raised[1], raised.start())
-        return raised.start("over") if raised["over"] is not None else raised.end()
+            self._out.seam = None
+            number = number.translate(_SUPERSCRIPT)
+        if len(number) == len(inside):
+            self._out.write(number, end)
+        else:
+            self._out.write(number, end, closed.start())
+        self._out.set_apart(*closed.span(), words=False)
+        return closed.end()
+
+    def _is_over(self, end: int) -> bool:
+        """Whether a raised number that ends here stands over the line of a fraction, and is no power."""
+        bar = _BAR.match(self._text, end)
+        if bar is None:
+            return False
+        last = self._out.last
+        # 5<sup>1</sup>/2, but 10<sup>9</sup>/2 and m<sup>2</sup>/24
+        return bar["lower"] is not None or not last or (last.isdigit() and not self._out.is_at_ten)
 
     def _entity(self, match: re.Match[str]) -> tuple[str, int] | None:
         """The character that is named, and where its name ends; None if it names none."""
@@ -291,6 +426,9 @@ class _Reader:
                 return chr(0x10000 + (code - 0xD800) * 0x400 + half - 0xDC00), low.end()
             return html.unescape(f"&#{code};"), end
         name = match["entity"]
+        if match["again"] and name in ("lt", "gt") and not self._is_html:
+            # All of the text may be escaped: what it holds as text is read in a round of its own.
+            return "&", match.start("again") + len("amp;")
         if match["named"]:
             shown = html5.get(f"{name};") or (html5[f"{name.lower()};"] if name.lower() in _CORE_ENTITIES else None)
         elif self._text[end : end + 1] != "=" and (name in _CORE_ENTITIES or (self._is_html and name in html5)):
@@ -313,14 +451,23 @@ class _Reader:
 
     def _copy(self, start: int, end: int) -> None:
         """Writes text; in HTML, white space as it is shown."""
-        if not self._is_html:
-            self._out.copy(self._text[start:end], start)
+        if start == end:
             return
-        for run in _RUN.finditer(self._text, start, end):
-            if run["space"]:
-                self._space(run["space"].replace("\\n", "\n"), *run.span())
-            elif run["text"]:
-                self._out.copy(run["text"], run.start())
+        if not self._is_html:
+            self._out.write(self._text[start:end], start)
+        elif line := _LINE_OF_TEXT.fullmatch(self._text, start, end):
+            before, text, behind = line.groups()
+            if before:
+                self._out.separate(_SPACE, start, start + 1)
+            self._out.write(text, start + len(before))
+            if behind:
+                self._out.separate(_SPACE, end - 1, end)
+        else:
+            for run in _RUN.finditer(self._text, start, end):
+                if run["space"]:
+                    self._space(run["space"].replace("\\n", "\n"), *run.span())
+                elif run["text"]:
+                    self._out.write(run["text"], run.start())
 
     def _space(self, space: str, start: int, end: int) -> None:
         lines = max(space.count("\n"), space.count("\r"))
@@ -328,3 +475,12 @@ class _Reader:
             self._out.separate(_LINE, start, end)
         elif space:
             self._out.separate(_NBSP if space == _NBSP else _SPACE, start, end)
+
+
+def _is_like_attributes(match: re.Match[str]) -> bool:
+    """Whether what stands behind the name of an opening tag can be its attributes."""
+    if (cut := match["cut"]) is not None:
+        cut = cut.strip().lower()
+        return not cut.strip("/") or "=" in cut or "-" in cut or any(name.startswith(cut) for name in _ATTRIBUTE_NAMES)
+    attributes = match["attributes"] if match["attributes"] is not None else match["loose"]
+    return not attributes or _ATTRIBUTES.match(attributes) is not None
