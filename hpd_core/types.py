@@ -117,7 +117,8 @@ class Record:
 class Evidence:
     """Where a value stands in the record: code-point offsets into the original field.
 
-    `match` says what was matched, of numbers "exact", "equal number" or "ambiguous" (text/grounding.py).
+    `match` says what was matched, of numbers "exact", "equal number" or "ambiguous"; a text that may end inside of a
+    number is "ambiguous", too (text/grounding.py).
     """
 
     field: str

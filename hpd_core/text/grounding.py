@@ -15,6 +15,8 @@ no place of its own. A `number` is found by what it is worth in the product's te
     equal number  other letters: 1500 in "1,500 g", 0.5 in "1/2 inch"
     ambiguous     a number that may be worth that, or something else: 1.125 in "1.125 inch"
 
+A text that may end inside of a number is ambiguous, too: "500 ml" in "1 500 ml".
+
 Offsets are code points into the original field.
 """
 
@@ -29,8 +31,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cached_property, lru_cache
+from typing import Literal
 
+from hpd_core.text.number_forms import VULGAR_FRACTIONS
 from hpd_core.text.numbers import Number, find_numbers, open_readings, read_number, settle
+from hpd_core.text.separators import SPACES
 from hpd_core.types import Attribute, CategorySchema, Evidence, MatchKind, Record, RecordResult
 
 MAX_PLACES = 16
@@ -47,6 +52,9 @@ _UNSPACED = re.compile(
 # ASCII without runs of spaces is folded by lower-casing it. Its last letter is left out where a mark may follow.
 _PLAIN = re.compile(r"[!-~]+(?: [!-~]+)*(?![^\x00-\x7f])")
 _ASCII_WORD = re.compile(r"[A-Za-z0-9]+(?:(?<=[0-9])[.,](?=[0-9])[A-Za-z0-9]+)*")
+_DIGIT = re.compile(rf"[\d{VULGAR_FRACTIONS}]")
+# Of mixed numbers, too: "a box of 100 1/4 inch".
+_MAY_BE_GROUPS = re.compile(rf"[-+−]?\d{{1,3}}[{SPACES}](?:\d{{3}}(?:[.,]\d+)?|\d+[/⁄∕]\d+|[{VULGAR_FRACTIONS}])")
 _STEM = 4  # letters that inflected words have in common at least
 _DASHES, _APOSTROPHES, _QUOTES = "\u2010\u2011\u2012\u2013\u2014\u2212", "‘’‛′`´", "“”„″«»"
 _ALIKE = str.maketrans(_DASHES + _APOSTROPHES + _QUOTES, "-" * 6 + "'" * 6 + '"' * 6)
@@ -89,17 +97,22 @@ class Grounder:
             return ()
         if attribute.type == "number":
             return self._find_number(item)
-        cuts_numbers = item[0].isdecimal() or item[-1].isdecimal()
+        has_number = _DIGIT.search(item) is not None
+        perhaps: tuple[Evidence, ...] = ()
         for kind, look_up in _TEXT_TRIES:
-            found = [
-                Evidence(field.name, start, end, field.text[start:end], kind)
-                for index, field in enumerate(self._fields)
-                for start, end in look_up(field, item)
-                if not (cuts_numbers and self._cuts_number(index, start, end))
-            ]
+            found, cut_perhaps = [], []
+            for index, field in enumerate(self._fields):
+                for start, end in look_up(field, item):
+                    cut = self._cut(index, start, end) if has_number else None
+                    place = Evidence(field.name, start, end, field.text[start:end], kind)
+                    if cut is None:
+                        found.append(place)
+                    elif cut == "perhaps":
+                        cut_perhaps.append(replace(place, match="ambiguous"))
             if found:
                 return tuple(found[:MAX_PLACES])
-        return ()
+            perhaps = perhaps or tuple(cut_perhaps[:MAX_PLACES])
+        return perhaps
 
     @cached_property
     def _numbers(self) -> list[list[Number]]:
@@ -131,18 +144,26 @@ class Grounder:
             return set(map(Decimal, readings)), True
         return {Decimal(settled)}, False
 
-    def _cuts_number(self, field: int, start: int, end: int) -> bool:
-        """Whether [start, end) begins or ends inside of a number, or of a range or date without spaces."""
+    def _cut(self, field: int, start: int, end: int) -> Literal["surely", "perhaps"] | None:
+        """Whether [start, end) begins or ends inside of a number, or of a range or date without spaces.
+
+        "perhaps": "12 500" may be one number or two, but not behind a name that goes with its first part ("iPhone 13").
+        """
+        cut: Literal["surely", "perhaps"] | None = None
         text, numbers = self._fields[field].text, self._numbers[field]
         for edge in (start, end):
             index = bisect_left(numbers, edge, key=_start) - 1
             if index < 0 or edge >= numbers[index].end:
                 continue
             number = numbers[index]
-            is_whole = len(number.worths) == 1 or not (number.worths or " " in text[number.start : number.end])
+            shown = text[number.start : number.end]
+            is_whole = len(number.worths) == 1 or not (number.worths or " " in shown)
             if is_whole and text[number.start : edge] != "+":
-                return True
-        return False
+                return "surely"
+            is_named = edge == end and text[start].isalpha()
+            if number.worths and not is_named and _MAY_BE_GROUPS.fullmatch(shown):
+                cut = "perhaps"
+        return cut
 
 
 def _start(number: Number) -> int:

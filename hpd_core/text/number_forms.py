@@ -6,28 +6,42 @@ number, a range, a date: no part of it is a number of its own, but where they ma
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 
+from hpd_core.text.number_words import (
+    EASTERN_SIGN,
+    EASTERN_SIGNS,
+    MAX_MINUS,
+    MINUS,
+    MINUS_ENDS,
+    factor_behind,
+    power_of,
+    surely_multiplies,
+)
 from hpd_core.text.separators import SPACES
 
 _MAX_EXPONENT = 308  # of a double, in which every table and JSON reader can hold a number
 _SURELY_FITS = 300
 MAX_DIGITS = 400
+_MAX_MIXED = 6  # digits in front of a fraction
+_YEARS = range(1900, 2100)
 DENOMINATORS = (2, 3, 4, 5, 6, 8, 16, 32, 64)
 """Of measures and recipes: "24/7" and "220/240 V" are no fractions."""
 
 VULGAR_FRACTIONS = "¼½¾⅐⅑⅒⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"
 _SUPERSCRIPTS = "⁰¹²³⁴⁵⁶⁷⁸⁹"
+_SUPERSCRIPT_POWER = rf"[{_SUPERSCRIPTS}]{{1,3}}(?![{_SUPERSCRIPTS}])"
 _SPACED = rf"[1-9]\d{{0,2}}(?:[{SPACES}]\d{{3}}(?!\d))+(?:[.,٫]\d+)?(?![.,]?\d)"
 _CORE = r"\d+(?:[.,'’٫٬]\d+)*|(?<![^\W_])(?<![.,])[.,٫]\d+"
-_EXPONENT = rf"[eE][+-]?\d{{1,3}}(?!\w)| ?[x×*·⋅] ?10(?:\^[+-]?\d{{1,3}}(?!\d)|[⁺⁻]?[{_SUPERSCRIPTS}]+)"
-_POWER = rf"10(?:\^[+-]?\d{{1,3}}(?!\d)|[⁺⁻]?[{_SUPERSCRIPTS}]+)"
+_EXPONENT = rf"[eE][+-]?\d{{1,3}}(?!\w)| ?[x×*·⋅] ?10(?:\^[+-]?\d{{1,3}}(?!\d)|[⁺⁻]?{_SUPERSCRIPT_POWER})"
+_POWER = rf"10(?:\^[+-]?\d{{1,3}}(?!\d)|[⁺⁻]?{_SUPERSCRIPT_POWER})"
 _ATOM = rf"(?:[{VULGAR_FRACTIONS}](?!\d)|{_POWER}|(?:{_SPACED}|{_CORE})(?:{_EXPONENT})?)"
 _MIXED_WITH = (
     rf"(?:[{SPACES}](?:(?:and|&|und|et|y|e)[{SPACES}])?)?"
@@ -54,14 +68,20 @@ _BETWEEN = re.compile(
 _AND_NUMBER = re.compile(rf"[{SPACES}]+(?:and|und|et|y|e|en|och|og)[{SPACES}]+(?:{_CORE})")
 # Not "2er-Pack", which is two.
 _ORDINAL = re.compile(r"(?:st|nd|rd|th|(?<=1)(?:er|re|ère|ere)|e|ème|eme|º|ª)(?!\w)", re.IGNORECASE)
-_SUFFIX = re.compile(rf"[{SPACES}]?(?P<word>[^\W\d_]+)\.?")
-_TIMES = {
-    **dict.fromkeys(("thousand", "tausend", "tsd", "tys", "mille", "тыс"), 3),
-    **dict.fromkeys(("million", "millions", "millionen", "mio", "mln", "millones", "milioni", "milhões", "млн"), 6),
-    **{"lakh": 5, "lakhs": 5, "crore": 7, "crores": 7, "万": 4, "萬": 4, "億": 8, "亿": 8},
-}
-_SIGNED_UNIT = re.compile(rf"[{SPACES}]?(?:[°º℃℉]|[CFK]\b|grad|degrees?|deg\b|db[amiu]?\b|dpt|dioptr)", re.IGNORECASE)
+# "12만 5,000" is one number, and so is "1万2000".
+_EASTERN_NEXT = re.compile(rf"(?:(?<=[만억천백조])[{SPACES}])?(?P<digits>{_CORE})")
+_EASTERN_RANGE = re.compile(rf"(?:{_RANGE_LINK})(?:{_CORE})(?:[{SPACES}]?[{EASTERN_SIGNS}](?:{_CORE})?)*")
+_RANGE_OF_SAME_UNITS = re.compile(
+    rf"[{SPACES}]?(?P<unit>[^\W\d_]{{1,12}}|%|[°º][CFK]?|[\"″′])(?P<link>{_RANGE_LINK})(?P<to>{_ATOM})"
+    rf"[{SPACES}]?(?P=unit)(?!\w)"
+)
+_COUNTED = re.compile(rf"\b(?:pack|set|box|case|bag|lot|kit|pair)s?(?:[{SPACES}]of)?[:{SPACES}]+\Z", re.IGNORECASE)
+_SIGNED_UNIT = re.compile(
+    rf"[{SPACES}]?(?:[°º℃℉]|[CFK]\b|度|도|grad|degrees?|deg\b|celsius|fahrenheit|db[amiu]?\b|dpt|dioptr)", re.IGNORECASE
+)
 _IDENTIFIER = re.compile(r"(?:\w|[.,'’](?=\d))*")
+# Where a line may break, and which way it runs.
+_INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff]")
 MAX_WORD = 40  # what is looked at before a number
 _WITH_UNIT = re.compile(r"(?<!\w)\d\w*\Z")
 _ONE_LETTER = re.compile(r"(?<![^\W\d_])[^\W\d_]\.\Z")
@@ -70,7 +90,7 @@ _UNSPACED = re.compile("[぀-ヿ㐀-鿿฀-๿]")
 # Money without cents: "1.500,-".
 _NO_CENTS = re.compile(r"[.,](?:[-–—]{1,2})(?!\w)")
 BARE_NUMBER = re.compile(
-    rf"[-+−]?(?:[{VULGAR_FRACTIONS}]|[.,]?\d+)(?:(?:[.,'’:^]|[{SPACES}]?[-–—x×*/⁄][{SPACES}]?|[{SPACES}]|[eE][+-]?)\d+)*[{VULGAR_FRACTIONS}]?"
+    rf"[-+−]?(?:[{VULGAR_FRACTIONS}]|[.,]?\d+)(?:(?:[.,'’´`:^]|[{SPACES}]?[-–—x×*/⁄][{SPACES}]?|[{SPACES}]|[eE][+-]?)\d+)*[{VULGAR_FRACTIONS}]?"
 )
 """What begins with a digit and goes on like a number, all of it; whether it is one number, `read_number` says."""
 
@@ -81,7 +101,7 @@ class Whole:
 
     Attributes:
         readings: as plain decimals. If `open` is set, the group's comes first.
-        open: what the text has to decide: "." or ",", or " " for "12 500".
+        open: what the text has to decide: "." or ",", " " for "12 500", "list" for "36,38", whose decimals come first.
         decimal: the decimal sign that can be read off it.
     """
 
@@ -94,6 +114,16 @@ class Whole:
 
 def scan(text: str) -> Iterator[Whole]:
     """The numbers of one text, from left to right."""
+    shown = _INVISIBLE.sub("", text) if not text.isascii() else text
+    if len(shown) == len(text):
+        yield from _scan(text)
+        return
+    places = [place for place, letter in enumerate(text) if not _INVISIBLE.match(letter)]
+    for whole in _scan(shown):
+        yield replace(whole, start=places[whole.start], end=places[whole.end - 1] + 1)
+
+
+def _scan(text: str) -> Iterator[Whole]:
     plain = to_ascii(text)
     phones = {match.start(): match.end() for match in _PHONE.finditer(plain)} if "0" in plain or "+" in plain else {}
     place = 0
@@ -116,10 +146,10 @@ def scan(text: str) -> Iterator[Whole]:
 def to_ascii(text: str) -> str:
     """Digits and signs of other scripts as ASCII's, character by character, so that offsets stay."""
     if text.isascii():
-        return text
+        return text.replace("`", "'")
     return "".join(
         letter
-        if letter.isascii() or letter in SPACES
+        if (letter.isascii() and letter != "`") or letter in SPACES
         else str(unicodedata.decimal(letter))
         if letter.isdecimal()
         else _SIGNS.get(letter, letter)
@@ -136,6 +166,7 @@ _SIGNS = {
     "，": ",",
     "／": "/",
     "：": ":",
+    **dict.fromkeys("`´ʼ‘", "'"),
     "\u2007": " ",
     "\u2008": " ",
 }
@@ -177,13 +208,19 @@ def _read(text: str, plain: str, start: int, end: int) -> Whole:
         words.append(part.group("atom"))
     readings = _joined(words, links)
     if readings is not None:
+        is_counted = len(words[0]) > 2 or _COUNTED.search(plain, max(0, start - MAX_WORD), start)
+        if links[0] and links[0] in SPACES and is_counted:
+            # "A box of 100 1/4 inch screws" may tell two numbers.
+            rest = (_exact(_vulgar(words[1])),) if len(words) == 2 else _joined(words[1:], links[1:]) or ()
+            readings = (*readings, _trimmed(words[0]), *rest)
         return _signed(text, plain, start, end, readings)
     begin, _ = _sign(text, plain, start, end)
     if not _is_spread(words, links):
         return Whole(begin, end)
     # A dash between words, or alternatives ("220/240"): each may be meant, or what they make together.
     quotient = fraction(words[0], words[1], is_proper=False) if len(words) == 2 and links[0] in _SLASHES else None
-    each = tuple(reading for word in words for reading in _core(word)[0])
+    parts = [_core(word)[0] for word in words]
+    each = tuple(itertools.chain(*parts)) if all(parts) else ()
     return Whole(begin, end, each if quotient is None else (*each, quotient))
 
 
@@ -194,7 +231,7 @@ def _joined(words: Sequence[str], links: Sequence[str]) -> tuple[str, ...] | Non
         worth = fraction(words[0], words[1])
         return None if worth is None else (worth,)
     is_mixed = kinds[0] in ("", "-", "and", "&", "und", "et", "y", "e") and links[0] not in (" - ", "- ", " -")
-    if not is_mixed or not words[0].isdecimal():
+    if not is_mixed or not words[0].isdecimal() or len(words[0]) > _MAX_MIXED:
         return None
     if len(words) == 2 and words[1] in VULGAR_FRACTIONS:
         return (_exact(int(words[0]) + _vulgar(words[1])),)
@@ -210,7 +247,8 @@ def _is_spread(words: Sequence[str], links: Sequence[str]) -> bool:
     """Whether the parts may be numbers of their own: "220/240", "12 - 10", "2 24/7"; a range and a date have none."""
     kinds = {link.strip(SPACES) for link in links}
     if kinds <= {*_SLASHES, ""}:
-        is_date = len(words) >= 3 and any(len(word) == 4 for word in words)
+        is_month = len(words) == 2 and _is_month(*words)
+        is_date = is_month or (len(words) >= 3 and any(len(word) == 4 for word in words))
         return not is_date and not any(len(word) > 1 and word.startswith("0") for word in words if word.isdecimal())
     if len(words) != 2 or not re.fullmatch(rf"[{SPACES}][-–—][{SPACES}]", links[0]):
         return False
@@ -230,12 +268,18 @@ def fraction(numerator: str, denominator: str, *, is_proper: bool = True) -> str
     is_padded = any(len(part) > 1 and part.startswith("0") for part in (numerator, denominator))
     if (
         is_padded
+        or _is_month(numerator, denominator)
         or not top
         or (is_proper and top >= bottom)
         or (bottom not in DENOMINATORS and (top > 1 or not is_proper))
     ):
         return None
     return _exact(Fraction(top, bottom))
+
+
+def _is_month(month: str, year: str) -> bool:
+    """Of "1/2024" and the like."""
+    return len(year) == 4 and year.isdecimal() and month.isdecimal() and int(month) <= 12 and int(year) in _YEARS
 
 
 def _vulgar(sign: str) -> Fraction:
@@ -260,17 +304,62 @@ def _single(text: str, plain: str, start: int, end: int) -> Whole:
     no_cents = _NO_CENTS.match(plain, end)
     if no_cents and open_ in (".", ",") and open_ != plain[end]:
         readings, open_, decimal = readings[:1], None, plain[end]
-    suffix = _SUFFIX.match(plain, end)
-    if suffix is not None:
-        name = suffix.group("word").lower()
-        power = _TIMES.get(name) or _TIMES.get(name[0])
-        if power is not None:
-            readings = tuple(_plain(Decimal(each).scaleb(power)) for each in readings)
-            end = suffix.end() if name in _TIMES else suffix.start("word") + 1
-        elif suffix.group() == "k":
-            # "20k mAh" are thousands; "14k gold" is not.
-            readings = (*readings, *(_plain(Decimal(each).scaleb(3)) for each in readings))
+    spread = _RANGE_OF_SAME_UNITS.match(plain, end)
+    if spread is not None and not _is_spread((word, spread.group("to")), (spread.group("link"),)):
+        return Whole(_sign(text, plain, start, end)[0], spread.end("to"))
+    if EASTERN_SIGN.match(plain, end):
+        return _eastern(text, plain, start, end)
+    factor, end, is_sure = factor_behind(plain, end)
+    if factor > 1:
+        if open_ == "list":
+            readings, open_ = readings[:1], None
+        multiplied = _multiplied(readings, factor)
+        readings, open_ = (multiplied, open_) if is_sure else ((*readings, *multiplied), None)
     return _signed(text, plain, start, end, readings, open_, decimal)
+
+
+def _eastern(text: str, plain: str, start: int, end: int) -> Whole:
+    """One number with signs for hundreds and more behind its digits, the first of which are plain[start:end]."""
+    parts: list[tuple[str, int]] = []
+    digits, place, last = plain[start:end], end, end
+    while sign := EASTERN_SIGN.match(plain, place):
+        parts.append((digits, power_of(sign)))
+        last, place, digits = place, sign.end(), ""
+        if behind := _EASTERN_NEXT.match(plain, place):
+            digits, place = behind.group("digits"), behind.end()
+        else:
+            break
+    if digits:
+        parts.append((digits, 0))
+    if to := _EASTERN_RANGE.match(plain, place):
+        return Whole(_sign(text, plain, start, place)[0], to.end())
+    if len(parts) > 1:
+        return _signed(text, plain, start, place, _sum(parts))
+    readings, open_, _ = _core(parts[0][0])
+    scaled = _multiplied(readings, 10 ** parts[0][1])
+    if surely_multiplies(plain[last:place], plain[place : place + 1]):
+        return _signed(text, plain, start, place, scaled, open_)
+    return _signed(text, plain, start, end, (*readings, *scaled))
+
+
+def _sum(parts: Sequence[tuple[str, int]]) -> tuple[str, ...]:
+    """Of "1万2000" and the like; none if a part may be something else, or counts more than the one before."""
+    total, least = Decimal(0), None
+    for digits, power in parts:
+        readings, open_, _ = _core(digits)
+        # Commas are groups where these signs are written.
+        if not readings or (len(readings) > 1 and open_ != ","):
+            return ()
+        amount = Decimal(readings[0]).scaleb(power)
+        if least is not None and amount >= least:
+            return ()
+        total, least = total + amount, Decimal(10) ** power
+    return _multiplied((str(total),), 1)
+
+
+def _multiplied(readings: Sequence[str], factor: int) -> tuple[str, ...]:
+    products = (_plain(Decimal(each) * factor) for each in readings)
+    return tuple(each for each in products if len(each) <= MAX_DIGITS and fits(Decimal(each)))
 
 
 def _core(word: str) -> tuple[tuple[str, ...], str | None, str | None]:
@@ -289,7 +378,8 @@ def _core(word: str) -> tuple[tuple[str, ...], str | None, str | None]:
         if abs(power) > _MAX_EXPONENT:
             return (), None, None
         # No group stands before an exponent, and its point is that of programs in every country.
-        readings = tuple(_plain(Decimal(each).scaleb(power)) for each in readings[open_ is not None :])
+        kept = readings[:1] if open_ == "list" else readings[open_ is not None :]
+        readings = tuple(_plain(Decimal(each).scaleb(power)) for each in kept)
         open_ = decimal = None
     return tuple(each for each in readings if len(each) <= MAX_DIGITS and fits(Decimal(each))), open_, decimal
 
@@ -312,8 +402,11 @@ def _digits(word: str) -> tuple[tuple[str, ...], str | None, str | None]:
         whole = groups[0]
         if len(tail) == 3 and 1 <= len(whole) <= 3 and whole[0] != "0":
             return (whole + tail, f"{whole}.{tail}"), last, None
+        decimals = f"{_trimmed(whole)}.{tail}"
+        if last == "," and whole[:1] not in ("", "0") and tail[0] != "0":
+            return (decimals, whole, tail), "list", last
         # Without a unit "5.3" may be a version (`_Evidence`).
-        return (f"{_trimmed(whole)}.{tail}",), None, last
+        return (decimals,), None, last
     if len({*separators}) == 1 and _are_groups(parts, last):
         readings = ("".join(parts),)
         if last == " " and len(parts) == 2 and " " in word and tail[0] != "0":
@@ -360,15 +453,23 @@ def fits(number: Decimal) -> bool:
 
 
 def _sign(text: str, plain: str, start: int, end: int) -> tuple[int, str]:
-    """Where the number begins with its sign, and the sign: "-", "+", or "?" for a dash that may be one."""
+    """Where the number begins with its sign, and the sign: "-", "+", or "?" for what may be a minus."""
     sign, before = plain[start - 1 : start], plain[start - 2 : start - 1]
     if sign == "+" and start and not before.isalnum():
         return start - 1, "+"
+    last = before if sign in SPACES else sign
+    is_signed_unit = last in MINUS_ENDS and _SIGNED_UNIT.match(plain, end) is not None
+    if last in MINUS_ENDS and (minus := MINUS.search(plain, max(0, start - MAX_MINUS), start)):
+        if minus["dash"] is None:
+            return minus.start(), "-" if is_signed_unit and (minus["sure"] or minus["below"]) else "?"
+        # A dash with a space behind it is a bullet or a pause, but in front of a temperature it may be a minus.
+        is_open = plain[max(0, minus.start() - MAX_WORD) : minus.start()].rstrip(SPACES)[-1:] in tuple(":=([<>≤≥~")
+        return (minus.start(), "?") if is_signed_unit or is_open else (start, "+")
     if start == 0 or sign not in "-–" or before.isalnum() or before in ("-", ")", "]", "%", '"', "'", "°", "_", "."):
         return start, "+"
     # A dash in front of a line or behind a word may be a bullet or a pause.
     ahead = plain[max(0, start - MAX_WORD) : start - 1].rstrip(SPACES)[-1:]
-    is_minus = text[start - 1] == "−" or not ahead or ahead in ":=([<>≤≥~,;/" or _SIGNED_UNIT.match(plain, end)
+    is_minus = text[start - 1] == "−" or not ahead or ahead in ":=([<>≤≥~,;/" or is_signed_unit
     return start - 1, "-" if is_minus else "?"
 
 

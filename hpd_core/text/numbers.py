@@ -2,13 +2,15 @@
 
     1,500 g    1500        ½, 1/2     0.5          2.5e6, 2.5×10^6   2500000
     1.250,5    1250.5      1 1/2      1.5          −20 °C            -20
+    3 million  3000000     1万2000    12000        minus 18 °C       -18
     .33 l      0.33        4 x 1.5    4 and 1.5    10-12, 12:30, 1.2.3, 12.05.2024, +49 30 1234567: no number
 
 No number is found inside another, in a name (E27, WH-1000XM4) or in what only looks like one. A lone comma or dot with
 three digits behind it may end a group or the whole: "1,500" is fifteen hundred or one and a half. The product's whole
 text decides, in this order:
 
-    its numbers     that can be read in one way only: 1.5 kg, 1,250.50
+    its numbers     that can be read in one way only: 1,250.50 or, with a unit, 1.5 kg. Without one, "0.9" may be a
+                    version, "09.00" a time, "36,38" two sizes. Groups with spaces or apostrophes tell, too: 1'200
     its language    text/separators.py
     the unit        thousands of grams, mAh or dollars are usual. So are thousands of kilograms and inches, but
                     thousandths of them, too: behind a dot that alone decides nothing. Nobody writes
@@ -30,6 +32,8 @@ from hpd_core.text.number_forms import MAX_DIGITS, MAX_WORD, Whole, fits, fracti
 from hpd_core.text.separators import SPACES, decimal_signs, groups_with_spaces, unit_size
 
 _PLAIN = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?")
+_LONE_SEPARATOR = re.compile(r"[^\d.,]*\d*[.,]\d+[^\d]*")
+_PADDED = re.compile(r"[+-]?0\d")
 _OPEN = re.compile(r"(-?)([1-9]\d{0,2})[.,](\d{3})")
 
 
@@ -80,7 +84,8 @@ def read_number(text: str) -> str | None:
     if found is None or (found.start, found.end) != (0, len(text)) or not found.readings:
         return None
     if found.open in (".", ","):
-        return sign + text
+        # "1,500 million" has no plain form before it is known what it is worth.
+        return sign + text if _OPEN.fullmatch(text) else None
     # "12 500" is no two numbers where one is asked for, and "3/2" is no alternative.
     parts = re.split("[/⁄∕]", text)
     if len(found.readings) > 1 and len(parts) == 2:
@@ -135,15 +140,17 @@ class _Evidence:
             whole.decimal
             for text, wholes in zip(self._texts, self._scans, strict=True)
             for whole in wholes
-            if whole.decimal is not None and (whole.decimal == "," or self._is_measure(text, whole))
+            if whole.decimal is not None and self._is_decisive(text, whole)
         )
 
     @staticmethod
-    def _is_measure(text: str, whole: Whole) -> bool:
-        """Versions ("Bluetooth 5.3") have dots in every country."""
-        shown = text[whole.start : whole.end]
-        is_decisive = "," in shown or shown.lstrip("+-−").startswith(("0", "."))
-        return is_decisive or unit_size(text, whole.start, whole.end) is not None
+    def _is_decisive(text: str, whole: Whole) -> bool:
+        """Whether it has groups, too, or a unit: versions ("0.9"), times, dates and lists ("36,38") have neither."""
+        shown = to_ascii(text[whole.start : whole.end])
+        if whole.decimal is None or whole.decimal not in shown or _LONE_SEPARATOR.fullmatch(shown) is None:
+            return True
+        is_padded = _PADDED.match(shown) is not None
+        return not is_padded and unit_size(text, whole.start, whole.end) is not None
 
     @cached_property
     def _language_decimals(self) -> frozenset[str]:
@@ -157,7 +164,7 @@ class _Evidence:
     def _has_other_groups(self) -> bool:
         """Whether thousands are written with spaces or apostrophes here."""
         return any(
-            re.search(rf"\d[{SPACES}'’]\d{{3}}", text[whole.start : whole.end])
+            re.search(rf"\d[{SPACES}'’]\d{{3}}", to_ascii(text[whole.start : whole.end]))
             for text, wholes in zip(self._texts, self._scans, strict=True)
             for whole in wholes
             if whole.readings and whole.open is None
@@ -165,28 +172,36 @@ class _Evidence:
 
     def decide(self, text: str, whole: Whole) -> Whole:
         """The same with one reading, where the texts tell which."""
-        is_group = self._is_spaced(text, whole) if whole.open == " " else self._is_group(text, whole)
-        if is_group is None:
+        if whole.open == "list":
+            first, step = (0 if self._is_no_list(text, whole) else None), 3
+        else:
+            is_group = self._is_spaced(text, whole) if whole.open == " " else self._is_group(text, whole)
+            first, step = (None if is_group is None else int(not is_group)), (3 if whole.open == " " else 2)
+        if first is None:
             return whole
-        # Several for a dash that may be a sign, too: each with its group first.
-        step = len(whole.readings) if whole.open == " " else 2
-        first = 0 if is_group else 1
+        # Each reading may be there twice, for a dash that may be a sign.
         return replace(whole, readings=whole.readings[first::step], open=None)
+
+    def _is_no_list(self, text: str, whole: Whole) -> bool:
+        """Whether "36,38" is one number: it has a unit, or is no two sizes in a text of decimal commas."""
+        if unit_size(text, whole.start, whole.end) is not None:
+            return True
+        _, left, right = whole.readings[:3]
+        is_alike = 1 < len(left.lstrip("-")) == len(right.lstrip("-"))
+        return not is_alike and (self._decimals or self._language_decimals) == {","}
 
     def _is_group(self, text: str, whole: Whole) -> bool | None:
         if len(self._decimals) > 1:
             return None
         size = unit_size(text, whole.start, whole.end)
         is_small = size in ("small", "whole")
-        if self._decimals:
-            is_group = whole.open not in self._decimals
+        if self._decimals or self._has_other_groups:
+            is_group = bool(self._decimals) and whole.open not in self._decimals
             return None if is_small and not is_group else is_group
         if size == "whole":
             return True
         if len(self._language_decimals) == 1:
             is_group = whole.open not in self._language_decimals
-        elif self._has_other_groups:
-            is_group = False
         else:
             # A lone comma in front of kilograms, too, unless it may be a language of decimal commas.
             has_thousands = is_small or (size == "large" and whole.open == "," and not self._language_decimals)

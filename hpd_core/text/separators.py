@@ -91,6 +91,7 @@ _UNITS = {
 }
 _SIGNS_OF_MONEY = "€$£¥₹₽₺₩₴฿"
 _UNIT = re.compile(rf"[{SPACES}-]?([^\W\d_]+[²³]?|[\"”″'′°%{_SIGNS_OF_MONEY}])")
+_WORD_TOO = re.compile(rf"[{SPACES}](?:in|to|a)[{SPACES}][^\W\d_]")  # "1.5 in red"
 _SIZES = {
     **{unicodedata.normalize("NFKC", name): size for size, names in _UNITS.items() for name in names.split()},
     **dict.fromkeys(_SIGNS_OF_MONEY, "small"),
@@ -102,6 +103,8 @@ def unit_size(text: str, start: int, end: int) -> str | None:
     """Of the unit at the number text[start:end]: "small" if thousands of it are usual (grams, money), "whole" if no
     thousandths are (mAh, pages), "large" if they are, too (kg, inch, GHz); None if there is no unit."""
     match = _UNIT.match(text, end)
+    if match and _WORD_TOO.match(text, end):
+        match = None
     name = unicodedata.normalize("NFKC", match.group(1)).lower() if match else ""
     return "small" if _MONEY_BEFORE.search(text, max(0, start - 5), start) else _SIZES.get(name)
 

@@ -93,7 +93,8 @@ ATTRIBUTE_COLUMNS = (
         pa.list_(pa.field("element", EVIDENCE)),
         "where the value stands in the text, 16 places at most: `field`, `start` and `end` (code points), `text`, and "
         "`match`: `exact`, `folded` or `fuzzy`; of numbers `exact`, `equal number` (1500 in `1,500 g`) or `ambiguous` "
-        "(1.125 in `1.125 inch`). Empty: it stands nowhere. Null: there is no value to look for",
+        "(1.125 in `1.125 inch`; of a text, 500 ml in `1 500 ml`). Empty: it stands nowhere. Null: there is no value "
+        "to look for",
     ),
     _required("num_tokens", pa.int32(), "tokens generated for the attribute, all of its items together"),
     _required("num_dropped", pa.int32(), "characters after the value that were dropped"),

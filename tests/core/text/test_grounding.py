@@ -92,6 +92,12 @@ def test_found(item: str, text: str, expected: list[str], kind: str) -> None:
         ("2 inch", "1/2 inch"),
         ("1/2 inch", "1 1/2 inch"),
         ("12 inch", "10-12 inch"),
+        ("12mm", "10mm-12mm"),
+        ("½ cup", "1½ cup"),
+        ("¼ inch", "2¼ inch"),
+        ("-5 °C", "10-5 °C"),
+        ("size 5", "size 5½"),
+        ("18 °C", "minus 18 °C"),
         ("20 °C", "at -20 °C"),
         ("2024", "2024-05-12"),
         ("1.5", "1.5 million"),
@@ -293,3 +299,39 @@ def test_plain_stretches_are_folded_as_every_other(text: str) -> None:
 def test_plain_words_are_found_as_all_others(text: str) -> None:
     """A letter beyond ASCII at the end sends the text the long way."""
     assert list(_words(text)) == [span for span in _words(text + " é") if span[0] < len(text)]
+
+
+@pytest.mark.parametrize(
+    ("item", "text", "kind"),
+    [
+        ("500 ml", "1 500 ml", "ambiguous"),
+        ("1/4 inch", "a box of 100 1/4 inch screws", "ambiguous"),
+        ("500 ml", "1 500 ml, 500 ml", "exact"),
+        ("Note 12", "Note 12 128 GB", "exact"),
+    ],
+)
+def test_a_text_that_may_end_inside_of_a_number_is_ambiguous(item: str, text: str, kind: str) -> None:
+    found = Grounder({"title": text}).find(Attribute(name="Size"), item)
+    assert [(place.text, place.match) for place in found] == [(item, kind)]
+
+
+@pytest.mark.parametrize(
+    ("item", "text", "kind"),
+    [
+        ("1500", "Traglast 1.500 kg, geöffnet ab 09.00 Uhr", "equal number"),
+        ("1500", "for Honda 2006,2007, load 1,500 kg", "equal number"),
+        ("2006", "for Honda 2006,2007, load 1,500 kg", "ambiguous"),
+        ("30000", "3만원", "equal number"),
+        ("-18", "minus 18 °C", "equal number"),
+        ("18", "Frost: - 18 °C", "ambiguous"),
+        ("1500", "CHF 1´500", "equal number"),
+        ("3", "3만원", None),
+        ("2", "2 billion", None),
+        ("18", "minus 18 °C", None),
+        ("10", "10mm-12mm", None),
+        ("1.5", "for Honda 2006,2007, load 1,500 kg", None),
+    ],
+)
+def test_a_number_is_found_by_its_worth(item: str, text: str, kind: str | None) -> None:
+    found = Grounder({"title": text}).find(Attribute(name="Size", type="number"), item)
+    assert {place.match for place in found} == ({kind} if kind else set())

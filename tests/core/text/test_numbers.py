@@ -94,6 +94,45 @@ def found(*texts: str) -> list[tuple[str, ...]]:
         ("Ø12, #5, No.5, 約10000mAh", [("12", "12"), ("5", "5"), ("5", "5"), ("10000", "10000")]),
         ("１，２５０．５ｇ ١٬٥٠٠٫٥ ३", [("１，２５０．５", "1250.5"), ("١٬٥٠٠٫٥", "1500.5"), ("३", "3")]),
         ("1e999, " + "9" * 500, [("1e999",), ("9" * 500,)]),
+        ("9" * 9000 + " 1/2; " + "9" * 9000 + "½; 10" + "⁰" * 9000, [("9" * 9000 + " 1/2",), ("9" * 9000 + "½",)]),
+        # Words and signs that multiply.
+        (
+            "2 billion, 12 Milliarden, 1,5 Mrd.",
+            [("2 billion", "2000000000"), ("12 Milliarden", "12000000000"), ("1,5 Mrd.", "1500000000")],
+        ),
+        ("5 hundred thousand, 2-million-year", [("5 hundred thousand", "500000"), ("2-million", "2000000")]),
+        ("9" * 305 + " billion", [("9" * 305 + " billion",)]),
+        ("2 dozen, 3 mil", [("2", "2", "24"), ("3", "3", "3000")]),
+        ("3만원, 2千, 5百円, 5천만원", [("3만", "30000"), ("2千", "2000"), ("5百", "500"), ("5천만", "50000000")]),
+        ("1万2000円, 3万5千円", [("1万2000", "12000"), ("3万5千", "35000")]),
+        ("1億2000万, 12만 5,000원", [("1億2000万", "120000000"), ("12만 5,000", "125000")]),
+        ("2千克, 5千瓦, 4万向轮", [("2", "2"), ("5", "5"), ("4", "4")]),
+        (
+            "3조각, 512兆, 3兆円",
+            [("3", "3", "3000000000000"), ("512", "512", "512000000000000"), ("3兆", "3000000000000")],
+        ),
+        ("1万2億, 1万2000-3000円", [("1万2億",), ("1万2000-3000",)]),
+        # Signs in words, and dashes with a space behind.
+        ("minus 18 °C, bis minus 20 Grad, 零下18度", [("minus 18", "-18"), ("minus 20", "-20"), ("零下18", "-18")]),
+        ("10 minus 5, au moins 20 °C", [("10", "10"), ("minus 5", "5", "-5"), ("moins 20", "20", "-20")]),
+        ("Frost: - 18 °C", [("- 18", "18", "-18")]),
+        ("keeps - 18 °C", [("- 18", "18", "-18")]),
+        ("keeps − 18 °C; t: −18 °C", [("− 18", "18", "-18"), ("−18", "-18")]),
+        # Ranges with the unit at both ends.
+        ("10mm-12mm, 5%-10%, 20°C-30°C", [("10mm-12",), ("5%-10",), ("20°C-30",)]),
+        ("-20 °C to 5 °C, 2 million - 3 million", [("-20 °C to 5",), ("2 million - 3",)]),
+        ("12 cm - 10 cm, 18V-5Ah", [("12", "12"), ("10", "10"), ("18", "18"), ("5", "5")]),
+        # Months; and what a fraction may be a part of.
+        ("Lot 1/2024, 12/2024, 1/4000 s", [("1/2024",), ("12/2024",), ("1/4000", "0.00025")]),
+        ("a box of 100 1/4 inch screws", [("100 1/4", "100.25", "100", "0.25")]),
+        ("set of 4 ½ inch bolts, length of 4 ½ inch", [("4 ½", "4.5", "4", "0.5"), ("4 ½", "4.5")]),
+        # Other apostrophes, and letters that nobody sees.
+        ("CHF 1´500, 1`500.50, 1ʼ500", [("1´500", "1500"), ("1`500.50", "1500.50"), ("1ʼ500", "1500")]),
+        ("a 1\u200b500 g, \u200e-20 °C", [("1\u200b500", "1500"), ("-20", "-20")]),
+        # Years and sizes that a comma parts.
+        ("2006,2007", [("2006,2007", "2006.2007", "2006", "2007")]),
+        ("Weight: 1,5; 1,05", [("1,5", "1.5", "1", "5"), ("1,05", "1.05")]),
+        ("Gewicht: 1,5; Größe 36,38", [("1,5", "1.5"), ("36,38", "36.38", "36", "38")]),
     ],
 )
 def test_wholes(text: str, expected: list[tuple[str, ...]]) -> None:
@@ -117,6 +156,15 @@ def test_wholes(text: str, expected: list[tuple[str, ...]]) -> None:
         (["1,125 inch", "1.250,75 €"], "1.125"),
         (["1.500 kg", "1,5 l"], "1500"),
         (["1.125", "0.5 mm"], "1.125"),
+        (["1.500 kg, 1'200 W, schwarz, das Gewicht"], "1.500"),
+        # What has no unit may be a version, a time, a date, a list, or a phone.
+        (["1.500 kg Traglast, geöffnet ab 09.00 Uhr"], "1500"),
+        (["1.500 kg Traglast, ab 01.12."], "1500"),
+        (["1.500 kg Traglast, Tel. 0.711"], "1500"),
+        (["1.500 kg Traglast, Version 0.9 in Rot"], "1500"),
+        (["1,500 kg load, for Honda 2006,2007"], "1500"),
+        (["1,500 kg load, sizes 36,38 in red"], "1500"),
+        (["1,500 kg load, EU 38,40"], "1500"),
         # By the language.
         (["the load is 1,500 kg"], "1500"),
         (["die Traglast ist 1.500 kg"], "1500"),
@@ -182,6 +230,10 @@ def test_a_space_may_part_groups_or_numbers(text: str, worths: tuple[str, ...]) 
         ("nan", None),
         ("9" * 400, None),
         ("1e309", None),
+        ("1万2000", "12000"),
+        ("1,500 million", None),
+        ("1/2024", None),
+        ("1,5", "1.5"),
     ],
 )
 def test_one_number_as_a_plain_decimal(text: str, number: str | None) -> None:
@@ -207,9 +259,9 @@ LOCALES = ["en", "de", "fr", "it", "sv", "pl", "ru", "de_CH", "en_IN", "ja", "pt
 @example(Decimal("-1234567.5"), "en_IN")
 @example(Decimal("999.99"), "fr")
 def test_what_a_locale_writes_is_read_back(number: Decimal, locale: str) -> None:
-    """With decimals a number is decided by itself, and decides the next one."""
+    """With decimals and a unit a number is decided by itself, and decides the next one."""
     written = format_decimal(number, locale=locale)
-    (first, second) = found(f"value: {written}", f"next: {format_decimal(12345, locale=locale)} W")
+    (first, second) = found(f"value: {written} kg", f"next: {format_decimal(12345, locale=locale)} W")
     assert (first[0], *map(Decimal, first[1:])) == (written, number)
     assert Decimal(second[1]) == 12345
     assert Locale.parse(locale).number_symbols["latn"]["decimal"] not in second[0]
