@@ -201,7 +201,8 @@ def judge_products(
     for position, index in enumerate(indexes):
         for attribute, value in gold[index].values.items():
             answer = products[index].answer(attribute)
-            outcome = scoring.judge(value, answer, comparison)
+            asked = products[index].asked.get(attribute)
+            outcome = scoring.judge(value, answer, comparison, asked, gold[index].fields)
             judgements.append(Judgement(position, gold[index].category, attribute, value, answer, outcome))
     return judgements
 

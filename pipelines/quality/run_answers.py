@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast, get_args
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from hpd_core import CategorySchema
+from hpd_core import Attribute, CategorySchema
 from hpd_core.text.near_names import difference, fold_name
 from pipelines.errors import UsageError
 from pipelines.quality.gold import GoldProduct
@@ -31,7 +31,10 @@ class RowKey(NamedTuple):
 
 @dataclass(slots=True)
 class RunProduct:
-    """What a run says about one product: answers by attribute, or none if it was given up (`failed`)."""
+    """What a run says about one product: answers by attribute, or none if it was given up (`failed`).
+
+    `asked` has what the run asked for, by name, as far as it says so.
+    """
 
     key: RowKey
     product_id: str | None
@@ -39,6 +42,7 @@ class RunProduct:
     failed: bool
     dead_lettered: bool
     answers: dict[str, Answer] = field(default_factory=dict)
+    asked: Mapping[str, Attribute] = field(default_factory=dict)
 
     def answer(self, attribute: str) -> Answer:
         """The run's answer for one attribute; an error if the product was given up."""
@@ -102,6 +106,10 @@ def read_run(uri: str, gold: Sequence[GoldProduct], gold_path: str) -> tuple[dic
     folder = RunFolder(uri)
     products = _match(_read_products(folder), gold, gold_path, uri)
     by_key = {product.key: product for product in products.values()}
+    schemas = folder.schemas or {}
+    for product in products.values():
+        if schema := schemas.get(product.category or ""):
+            product.asked = {attribute.name: attribute for attribute in schema.attributes}
     rows: dict[tuple[RowKey, str], list[tuple[Any, ...]]] = {}
     columns = ("value_index", "value_raw", "status", "num_tokens", "logprob_mean")
     for source_file, source_row, attribute, *values in folder.rows(

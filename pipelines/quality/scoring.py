@@ -16,6 +16,7 @@ Attributes without a label are not counted at all: a value for them is neither r
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 from collections import Counter
@@ -27,12 +28,16 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from hpd_core import Attribute
+from hpd_core.text.numbers import open_readings
+from hpd_core.text.values import parse_value
 from pipelines.quality.gold import GoldValue
 
 AnswerStatus = Literal["value", "absent", "truncated", "invalid", "error", "not_asked"]
 
 NUM_RESAMPLES = 1000
 SEED = 0
+_DECIMAL = re.compile(r"-?\d+(?:\.\d+)?")
 _MAX_CHUNK_ELEMENTS = 4_000_000  # bounds the memory of a bootstrap, not its result
 
 _Floats = npt.NDArray[np.float64]
@@ -157,20 +162,36 @@ def words_pattern(texts: Iterable[str]) -> re.Pattern[str]:
     return re.compile(rf"(?<!\w)(?:{words})(?!\w)")
 
 
-def judge(gold: GoldValue, answer: Answer, comparison: Comparison = Comparison.EXACT) -> Outcome:
+def judge(
+    gold: GoldValue,
+    answer: Answer,
+    comparison: Comparison = Comparison.EXACT,
+    attribute: Attribute | None = None,
+    fields: Mapping[str, str] | None = None,
+) -> Outcome:
     """The outcome of one labelled attribute.
 
     A prediction is correct if it equals any accepted form of the gold value, character for character
     (folded comparison: after `fold`). With several gold values the predicted items must match them one to
     one. An answer that is truncated, invalid, an error or that was never asked for is no value; words for nothing
     ("n/a", "None") are read as absent long before (hpd_core/text/absence.py), members of an enum apart.
+
+    Args:
+        attribute: what the run asked for. Accepted forms are read as an answer would be, unless it is a string: one
+            number in several spellings, another case of an enum's member and "yes" for true are equal.
+        fields: the product's texts, by which is decided what "1,500" is worth; without them it is either.
     """
-    items = _predicted_items(answer, comparison)
+    items = _predicted_items(answer, comparison, attribute)
     if gold.is_absent:
         return Outcome.NV if items else Outcome.NN
     if not items:
         return Outcome.VN
-    accepted = [frozenset(_normalise(form, comparison) for form in forms) for forms in gold.items]
+    accepted = [
+        frozenset(
+            _normalise(reading, comparison) for form in forms for reading in _readings(form, attribute, fields or {})
+        )
+        for forms in gold.items
+    ]
     return Outcome.VC if _match_one_to_one(items, accepted) else Outcome.VW
 
 
@@ -248,11 +269,33 @@ def _normalise(text: str, comparison: Comparison) -> str:
     return fold(text) if comparison is Comparison.FOLDED else text
 
 
-def _predicted_items(answer: Answer, comparison: Comparison) -> tuple[str, ...]:
+def _predicted_items(answer: Answer, comparison: Comparison, attribute: Attribute | None) -> tuple[str, ...]:
     """The predicted items as they are compared; empty: the run gives no value."""
     if answer.status != "value":
         return ()
-    return tuple(_normalise(item, comparison) for item in answer.items)
+    is_number = attribute is not None and attribute.type == "number"
+    return tuple(_normalise(_plain(item) if is_number else item, comparison) for item in answer.items)
+
+
+def _readings(form: str, attribute: Attribute | None, fields: Mapping[str, str]) -> tuple[str, ...]:
+    """What an accepted form may look like as the item of an answer; as it is, if it would be no answer."""
+    if attribute is None or attribute.type == "string":
+        return (form,)
+    items = parse_value(attribute, json.dumps(form), closed=True, fields=fields).items
+    if not items:
+        return (form,)
+    if attribute.type != "number":
+        return items
+    # What the texts leave open stands in an answer as it is written, or as one of what it may be.
+    return tuple(_plain(reading) for item in items for reading in (item, *(open_readings(item) or ())))
+
+
+def _plain(number: str) -> str:
+    """A plain decimal without the noughts that do not count: "1.50" as "1.5", "-0" as "0"."""
+    if not _DECIMAL.fullmatch(number):
+        return number
+    text = number.rstrip("0").rstrip(".") if "." in number else number
+    return "0" if text == "-0" else text
 
 
 def _match_one_to_one(items: Sequence[str], accepted: Sequence[frozenset[str]]) -> bool:

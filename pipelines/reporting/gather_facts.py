@@ -24,6 +24,7 @@ from pipelines.reporting.run_folder import OpenedRun, open_run, state_notes
 from pipelines.reporting.sample import GoldIndex, build_sample
 from pipelines.reporting.sample_draw import draw
 from pipelines.reporting.table_scan import CategorySums, scan_attributes, scan_products
+from pipelines.store.asked_schemas import read_schemas
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ def gather(uri: str, wishes: Wishes) -> Facts:
     quality, f1_by_category, gold_index = None, dict[str, float](), None
     if wishes.gold is not None:
         quality, by_category, gold_products, gold_notes = read_quality(run, wishes.gold)
-        f1_by_category, gold_index = dict(by_category), GoldIndex(gold_products, wishes.gold)
+        f1_by_category, gold_index = dict(by_category), GoldIndex(gold_products, wishes.gold, read_schemas(run.folder))
         notes += gold_notes
 
     sums = scan_products(run.parts, machines.prices)

@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hpd_core import Evidence
+from hpd_core import CategorySchema, Evidence
 from pipelines.job.run_plan import Plan
-from pipelines.quality.gold import GoldProduct, GoldValue
+from pipelines.quality.gold import GoldProduct
 from pipelines.quality.run_answers import answer_probability
 from pipelines.quality.scoring import Answer, Outcome, judge
 from pipelines.reporting.facts import FieldText, Place, Sample, SampledProduct, SampledValue
@@ -37,17 +37,28 @@ Row = Mapping[str, Any]
 class GoldIndex:
     """The right answers, by the run's rows: by id, or by row number where gold has no ids."""
 
-    def __init__(self, products: Sequence[GoldProduct], path: str) -> None:
+    def __init__(
+        self, products: Sequence[GoldProduct], path: str, schemas: Mapping[str, CategorySchema] | None
+    ) -> None:
+        self._schemas = schemas or {}
         self._name = PurePosixPath(path).name
         self._by_id = {each.product_id: each for each in products if each.product_id is not None}
         self._by_row = {each.row: each for each in products if each.product_id is None}
 
-    def values(self, product: Row) -> Mapping[str, GoldValue]:
-        """The labels of a product; empty if nobody labelled it."""
+    def verdict(self, product: Row, items: Sequence[Row]) -> tuple[str | None, bool | None]:
+        """What gold says of an answer: the right one, and whether this is it; nothing if nobody labelled it."""
         found = self._by_id.get(product["product_id"])
         if found is None and PurePosixPath(product["source_file"]).name == self._name:
             found = self._by_row.get(product["source_row"])
-        return found.values if found is not None else {}
+        status, name = items[0]["status"], items[0]["attribute"]
+        label = found.values.get(name) if found is not None else None
+        if found is None or label is None:
+            return None, None
+        texts = tuple(item["value_raw"] for item in items if status == "value" and item["value_raw"] is not None)
+        schema = self._schemas.get(product["category"])
+        asked = next((each for each in schema.attributes if each.name == name), None) if schema else None
+        outcome = judge(label, Answer(status, texts), attribute=asked, fields=found.fields)
+        return shortened(str(label), _MAX_TEXT), outcome in (Outcome.NN, Outcome.VC)
 
 
 def build_sample(
@@ -73,8 +84,7 @@ def build_sample(
     for each in drawn:
         key = each.scored[:2]
         if key in products:
-            labels = gold.values(products[key]) if gold is not None else {}
-            sampled.append(_product(each, products[key], values[key], texts.get(key), booleans, labels))
+            sampled.append(_product(each, products[key], values[key], texts.get(key), booleans, gold))
     return Sample(seed, len(sampled), tuple(sampled)), notes
 
 
@@ -84,7 +94,7 @@ def _product(
     values: Sequence[Row],
     fields: Mapping[str, SourceText] | None,
     booleans: Pairs,
-    labels: Mapping[str, GoldValue],
+    gold: GoldIndex | None,
 ) -> SampledProduct:
     by_attribute: defaultdict[str, list[Row]] = defaultdict(list)
     for value in values:
@@ -92,7 +102,7 @@ def _product(
     answers = []
     for attribute, items in by_attribute.items():
         items.sort(key=lambda item: item["value_index"])
-        verdict = _verdict(labels.get(attribute), items)
+        verdict = gold.verdict(row, items) if gold is not None else (None, None)
         answers += [(_value(item, (row["category"], attribute) in booleans, verdict), item) for item in items]
     answers.sort(key=lambda answer: _doubt(answer[0]))
     shown = None
@@ -124,16 +134,6 @@ def _value(item: Row, is_boolean: bool, verdict: tuple[str | None, bool | None])
         gold=verdict[0],
         is_right=verdict[1],
     )
-
-
-def _verdict(label: GoldValue | None, items: Sequence[Row]) -> tuple[str | None, bool | None]:
-    """What gold says of an answer: the right one, and whether this is it."""
-    if label is None:
-        return None, None
-    status = items[0]["status"]
-    texts = tuple(item["value_raw"] for item in items if status == "value" and item["value_raw"] is not None)
-    outcome = judge(label, Answer(status, texts))
-    return shortened(str(label), _MAX_TEXT), outcome in (Outcome.NN, Outcome.VC)
 
 
 def _doubt(value: SampledValue) -> tuple[bool, float]:

@@ -71,7 +71,11 @@ def validate(model: Any, tokenizer: Any, products: Sequence[Product], config: Fi
         for product, result in zip(products, results, strict=True):
             answers = {name: Answer(value.status, value.items) for name, value in result.values.items()}
             missing = Answer("not_asked")
-            counts += count(judge(gold, answers.get(name, missing)) for name, gold in product.gold.values.items())
+            asked = {attribute.name: attribute for attribute in product.schema.attributes}
+            counts += count(
+                judge(gold, answers.get(name, missing), attribute=asked.get(name), fields=product.record.fields)
+                for name, gold in product.gold.values.items()
+            )
             others = [answer for name, answer in answers.items() if name not in product.gold.values]
             num_unlabelled += len(others)
             num_answered += sum(answer.status == "value" for answer in others)

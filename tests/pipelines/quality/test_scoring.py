@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hpd_core import Attribute
 from pipelines.quality import scoring
 from pipelines.quality.gold import GoldValue
 from pipelines.quality.scoring import Answer, Comparison, Counts, Judgement, Outcome, Rates, judge
@@ -18,6 +19,8 @@ from pipelines.quality.scoring import Answer, Comparison, Counts, Judgement, Out
 ABSENT = GoldValue(())
 ACME = GoldValue((("Acme", "ACME Inc."),))
 ORIGINS = GoldValue((("Colombia",), ("Brazil", "Brasil")))
+NUMBER = Attribute(name="Weight", type="number", unit="g")
+ENUM = Attribute(name="Closure", type="enum", values=("None", "N/A", "zip"))
 
 
 def value(*items: str) -> Answer:
@@ -272,3 +275,43 @@ def test_folding_never_makes_a_right_answer_wrong(labels: list[tuple[GoldValue, 
 @given(st.text())
 def test_folding_is_idempotent(text: str) -> None:
     assert scoring.fold(scoring.fold(text)) == scoring.fold(text)
+
+
+@pytest.mark.parametrize("comparison", list(Comparison))
+@pytest.mark.parametrize(
+    ("form", "predicted", "attribute", "right"),
+    [
+        ("1/2", "0.5", NUMBER, True),
+        (".5", "0.50", NUMBER, True),
+        ("1e3", "1000", NUMBER, True),
+        ("1,500", "1500", NUMBER, True),
+        ("1,500", "1.5", NUMBER, True),
+        ("1,500", "1,500", NUMBER, True),
+        ("1,500", "15", NUMBER, False),
+        ("1,500.5", "1500.5", NUMBER, True),
+        ("1500 g", "1500", NUMBER, True),
+        ("−20", "-20", NUMBER, True),
+        ("1500", "1501", NUMBER, False),
+        ("about 5", "5", NUMBER, False),
+        ("n/a", "N/A", ENUM, True),
+        ("none", "None", ENUM, True),
+        ("zip", "None", ENUM, False),
+        ("Yes", "true", Attribute(name="Lid", type="boolean"), True),
+        ("no", "true", Attribute(name="Lid", type="boolean"), False),
+        ("1/2", "0.5", Attribute(name="Size"), False),
+        ("1/2", "0.5", None, False),
+    ],
+)
+def test_forms_are_read_as_answers_are(
+    form: str, predicted: str, attribute: Attribute | None, right: bool, comparison: Comparison
+) -> None:
+    outcome = judge(GoldValue(((form,),)), value(predicted), comparison, attribute)
+    assert outcome is (Outcome.VC if right else Outcome.VW)
+
+
+def test_the_product_s_text_tells_what_a_gold_number_is_worth() -> None:
+    gold = GoldValue((("1,500",),))
+    outcomes = [
+        judge(gold, value(text), attribute=NUMBER, fields={"title": "flour, 1,500 g"}) for text in ("1500", "1.5")
+    ]
+    assert outcomes == [Outcome.VC, Outcome.VW]
