@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -13,6 +14,8 @@ from pipelines.errors import UsageError
 from pipelines.store.folders import open_filesystem
 
 _PLAIN = "tag:yaml.org,2002:"
+# A number of more digits is none of a configuration's; no float can hold it, and Python does not read all.
+_MAX_DIGITS = 300
 # What a byte order mark says a file is in; a mark of UTF-8 is read over.
 _ENCODINGS = ((b"\xff\xfe", "UTF-16"), (b"\xfe\xff", "UTF-16"))
 
@@ -42,11 +45,22 @@ class _StrictLoader(yaml.SafeLoader):
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         try:
-            return super().construct_object(node, deep=deep)
+            value = super().construct_object(node, deep=deep)
         except (ValueError, LookupError, AttributeError) as error:
             kind = node.tag.removeprefix(_PLAIN)
             problem = f"{str(node.value)[:40]!r} looks like a value of the type {kind!r} and is none; put it in quotes"
+            if kind == "int" and len(node.value) > _MAX_DIGITS:
+                problem = _too_large(node.value)
             raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from error
+        if isinstance(value, int) and value.bit_length() > _MAX_DIGITS * math.log2(10):
+            raise yaml.constructor.ConstructorError(None, None, _too_large(node.value), node.start_mark)
+        return value
+
+
+def _too_large(written: str) -> str:
+    return (
+        f"the number {written[:20]}... of {len(written):,} characters is too large; if it is a text, put it in quotes"
+    )
 
 
 def _as_text(loader: _StrictLoader, node: yaml.ScalarNode) -> Any:
@@ -84,12 +98,24 @@ def load_yaml(path: str) -> Any:
     return parse_document(read_text(path), path)
 
 
+def is_json(path: str) -> bool:
+    """Whether the file at `path` is read as JSON: by its ending."""
+    return path.lower().endswith(".json")
+
+
 def parse_document(text: str, path: str) -> Any:
     """The document in the text of the file at `path`: YAML, or JSON by the file's ending. Raises `UsageError`."""
-    if not path.lower().endswith(".json"):
+    if not is_json(path):
         return parse_yaml(text, path)
+
+    def read_int(written: str) -> int:
+        if len(written) > _MAX_DIGITS:
+            line = text.count("\n", 0, text.index(written)) + 1
+            raise UsageError(f"{path}, line {line}: {_too_large(written)}")
+        return int(written)
+
     try:
-        return json.loads(text, object_pairs_hook=_unique_keys)
+        return json.loads(text, object_pairs_hook=_unique_keys, parse_int=read_int)
     except json.JSONDecodeError as error:
         raise UsageError(f"{path}, line {error.lineno}: not JSON: {error.msg}") from error
     except (ValueError, RecursionError) as error:

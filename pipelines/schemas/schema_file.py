@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from hpd_core import Attribute, CategorySchema
 from hpd_core.types import content_hash, is_encodable
-from pipelines.config.yaml_files import Places, parse_document, read_text
+from pipelines.config.yaml_files import Places, is_json, parse_document, read_text
 from pipelines.errors import UsageError
 
 _SHAPE = "a schema file holds one mapping 'categories: {<category>: [<attribute>, ...]}'"
@@ -86,9 +86,12 @@ class _SchemaReader:
     def _place(self, *path: str | int) -> str:
         return self._name + self._places.line("categories", *path)
 
+    def _text(self, value: Any, written: str | None, place: str) -> str:
+        return _text(value, written, place, from_json=is_json(self._name))
+
     def _category_name(self, category: Any, number: int) -> str:
         written = self._places.written_key("categories", number)
-        return _text(category, written, f"{self._place(number)}: category")
+        return self._text(category, written, f"{self._place(number)}: category")
 
     def _category(self, category: str, entries: Any, number: int) -> CategorySchema:
         place = f"{self._place(number)}: category {category!r}"
@@ -109,20 +112,20 @@ class _SchemaReader:
             raise UsageError(f"{place}: attribute {index + 1} must be a name or a mapping, not a list")
         if not isinstance(entry, dict):
             written = self._places.written("categories", number, index)
-            entry = {"name": _text(entry, written, f"{place}: attribute {index + 1}:")}
+            entry = {"name": self._text(entry, written, f"{place}: attribute {index + 1}:")}
         name = entry.get("name")
         label = f"{place}, attribute {(name if isinstance(name, str) else index + 1)!r}"
         _refuse_unknown(entry, Attribute.model_fields, label)
         for key in ("name", "description", "type", "unit"):
             if key in entry and (key == "name" or entry[key] is not None):
                 written = self._places.written("categories", number, index, key)
-                _text(entry[key], written, f"{label}: {key}")
+                self._text(entry[key], written, f"{label}: {key}")
         values = entry.get("values")
         if values is not None and not isinstance(values, list):
             raise UsageError(f"{label}: values must be a list, not {_kind(values)}")
         for position, value in enumerate(values or ()):
             written = self._places.written("categories", number, index, "values", position)
-            _text(value, written, f"{label}: value")
+            self._text(value, written, f"{label}: value")
         try:
             return Attribute.model_validate(entry)
         except ValidationError as error:
@@ -145,11 +148,16 @@ def _refuse_unknown(mapping: Mapping[Any, Any], known: Iterable[str], place: str
             raise UsageError(f"{place}: unknown key {key!r}; {hint}")
 
 
-def _text(value: Any, written: str | None, place: str) -> str:
-    """`value`, if it is a text. YAML reads a bare yes, no, on, 3, 0.5, 1:30, 012 or 2024-01-01 as something else."""
+def _text(value: Any, written: str | None, place: str, *, from_json: bool) -> str:
+    """`value`, if it is a text. YAML reads a bare yes, no, on, 3, 0.5, 1:30, 012 or 2024-01-01 as something else; JSON
+    means what is written there."""
     if not isinstance(value, str):
         shown = reprlib.repr(value) if written is None else written or "an empty place"
-        raise UsageError(f"{place} {shown} is read by YAML as {_kind(value)}, not as text; put it in quotes")
+        problem = f"is read by YAML as {_kind(value)}, not as text"
+        if from_json:
+            is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            problem = f"is {'a number' if is_number else _kind(value)}, not a text"
+        raise UsageError(f"{place} {shown} {problem}; put it in quotes")
     if not is_encodable(value):
         raise UsageError(f"{place} {value!r} holds half a surrogate pair, which is no text")
     return value

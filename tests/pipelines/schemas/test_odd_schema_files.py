@@ -95,7 +95,16 @@ def test_what_yaml_reads_as_text_is_text(tmp_path: Path) -> None:
         ),
         ("categories:\n  A:\n  - x\n  - x\n", "line 4: category 'A': attribute 'x' is listed twice"),
         ("categories:\n  A: [x, 2024-13-45]\n", "line 2: '2024-13-45' looks like a value of the type 'timestamp' and"),
-        (f"categories:\n  A: [x, {'1' * 5000}]\n", "line 2: '1111111111111111111111111111111111111111' looks like"),
+        (f"categories:\n  A: [x, {'1' * 5000}]\n", "line 2: the number 11111111111111111111... of 5,000 characters is"),
+        (f"categories:\n  {'1' * 800}: [x]\n", "800 characters is too large; if it is a text, put it in quotes"),
+        (
+            f"categories:\n  A:\n  - name: x\n    max_value_tokens: {'9' * 5000}\n",
+            "line 4: the number 99999999999999999999... of 5,000 characters is too large",
+        ),
+        (
+            f"categories:\n  A:\n  - name: x\n    max_value_tokens: 0x{'f' * 5000}\n",
+            "line 4: the number 0xffffffffffffffffff... of 5,002 characters is too large",
+        ),
         ("categories:\n  A: [!!bool x]\n", "line 2: 'x' looks like a value of the type 'bool' and is none"),
         ("categories:\n  A: [!mine x]\n", "line 2: could not determine a constructor for the tag '!mine'"),
         ("categories:\n  A: [*x]\n", "line 2: found undefined alias 'x'"),
@@ -143,7 +152,7 @@ def test_json_is_read(tmp_path: Path) -> None:
     )
     assert refusal(tmp_path, '{"categories":\n{"A": ["x",]}}', "s.json").startswith("s.json, line 2: not JSON: ")
     assert refusal(tmp_path, "[" * 100_000, "s.json").startswith("s.json: not JSON: ")
-    assert "attribute 1: name 3 is read" in refusal(tmp_path, '{"categories": {"A": [{"name": 3}]}}', "s.json")
+    assert "attribute 1: name 3 is a number" in refusal(tmp_path, '{"categories": {"A": [{"name": 3}]}}', "s.json")
 
 
 def test_odd_names_stay_as_they_are(tmp_path: Path) -> None:
@@ -192,3 +201,26 @@ def test_any_text_is_a_schema_or_is_refused_by_name(text: str, tmp_path_factory:
         except UsageError as error:
             refusal = str(error)
         assert refusal is None or refusal.startswith(str(path))
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        (
+            '{"name": "x", "type": "enum", "values": ["a",\n1]}',
+            "attribute 'x': value 1 is a number, not a text; put it",
+        ),
+        ('{"name": "x", "type": "enum", "values": [1.50, "a"]}', "'x': value 1.50 is a number, not a text; put it in"),
+        ("\ntrue", "line 2: category 'A': attribute 1: true is a truth value, not a text; put it in quotes"),
+        ('{"name": null}', "line 1: category 'A', attribute 1: name null is null, not a text; put it in quotes"),
+        (
+            '{"name": "x",\n"max_value_tokens": ' + "9" * 5000 + "}",
+            "line 2: the number 99999999999999999999... of 5,000 characters is too large; if it is a text, put it in",
+        ),
+    ],
+)
+def test_json_is_not_called_yaml(tmp_path: Path, entry: str, message: str) -> None:
+    told = refusal(tmp_path, f'{{"categories": {{"A": [{entry}]}}}}', "schemas.json")
+    assert message in told
+    assert "YAML" not in told
+    assert "sys." not in told
