@@ -25,12 +25,15 @@ from pipelines.catalog.file_kinds import FileFormat
 from pipelines.catalog.finding import FoundFile, find_files
 from pipelines.catalog.json_lines import parse_line
 from pipelines.catalog.left_out import LeftOut, listed_names
+from pipelines.catalog.parquet_rows import first_rows
 from pipelines.catalog.rows import RowRefusal, to_record
 from pipelines.config.extraction import InputConfig
 from pipelines.errors import UsageError
 from pipelines.store.folders import open_filesystem
 
-_SAMPLED_LINES = 1000
+# Lines of a JSONL file that are parsed, and rows that are checked: of a file at most and at least, and of all about.
+_PARSED_LINES = 1000
+_MOST_CHECKED, _FEWEST_CHECKED, _ALL_CHECKED = 1000, 10, 10_000
 _SCAN_THREADS = 16
 _CHUNK_BYTES = 4 * 2**20
 # Behind the footer of a Parquet file whose columns are encrypted.
@@ -53,7 +56,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class SampledRows:
-    """What becomes of a file's first rows, their categories apart: a warning before any work.
+    """What becomes of a file's first rows, categories without a schema apart: a warning before any work.
 
     Attributes:
         num_rows: that were looked at.
@@ -74,7 +77,7 @@ class SourceFile:
         name: the path as the user wrote it; part of every row's identity.
         fingerprint: changes whenever the content does.
         segments: in the file's order.
-        sample: of JSONL; a Parquet file's columns have types, which are checked.
+        sample: of its first rows.
         byte_columns: of Parquet, the mapped columns whose bytes are taken for text.
     """
 
@@ -94,10 +97,11 @@ class SourceFile:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """A measured catalog, and what lies beside it."""
+    """A measured catalog, and what lies beside it. `num_sampled`: rows of each file that were checked, at most."""
 
     files: Sequence[SourceFile]
     left_out: LeftOut
+    num_sampled: int = _MOST_CHECKED
 
     def warnings(self) -> list[str]:
         """What a user should know of the files before any work, a line each."""
@@ -120,7 +124,7 @@ class Sources:
             reasons = "; ".join(f"{count:,} {code} ({examples[code]})" for code, count in refused.most_common())
             num_rows = sum(file.sample.num_rows for file in self.files)
             yield (
-                f"of {num_rows:,} rows looked at, the first {_SAMPLED_LINES:,} of each JSONL file, {refused.total():,} "
+                f"of {num_rows:,} rows looked at, the first {self.num_sampled:,} of each file, {refused.total():,} "
                 f"will be dead letters: {reasons}"
             )
 
@@ -152,21 +156,23 @@ class LineSegments(Sequence[Segment]):
 def scan_sources(config: InputConfig) -> Sources:
     """Finds and measures every input file. Raises `UsageError` naming the first file that cannot be used."""
     found = find_files(config.path, config.format, anonymous=config.anonymous)
+    num_sampled = min(_MOST_CHECKED, max(_FEWEST_CHECKED, _ALL_CHECKED // max(1, len(found.files))))
     with ThreadPoolExecutor(_SCAN_THREADS) as pool:
-        files = list(pool.map(lambda file: scan_file(file, config), found.files))
+        files = list(pool.map(lambda file: scan_file(file, config, num_sampled), found.files))
     if not any(file.num_rows for file in files):
         raise UsageError(f"the catalog is empty: {len(files)} file(s) in {', '.join(config.path)}, no rows")
-    return Sources(files, found.left_out)
+    return Sources(files, found.left_out, num_sampled)
 
 
-def scan_file(file: FoundFile, config: InputConfig) -> SourceFile:
-    """Measures one file. Raises `UsageError` if it cannot be read or lacks a mapped column."""
+def scan_file(file: FoundFile, config: InputConfig, num_sampled: int = _MOST_CHECKED) -> SourceFile:
+    """Measures one file and checks its first rows. Raises `UsageError` if it cannot be read or lacks a mapped
+    column."""
     name = file.name
     filesystem, path = open_filesystem(name, anonymous=config.anonymous)
     try:
         if file.format == "parquet":
-            return _scan_parquet(name, filesystem, path, config)
-        return _scan_jsonl(name, filesystem, path, config)
+            return _scan_parquet(name, filesystem, path, config, num_sampled)
+        return _scan_jsonl(name, filesystem, path, config, num_sampled)
     except pa.ArrowException as error:
         raise UsageError(f"{name} is not a readable Parquet file: {error}") from error
     except FileNotFoundError as error:
@@ -175,7 +181,7 @@ def scan_file(file: FoundFile, config: InputConfig) -> SourceFile:
         raise UsageError(f"cannot read {name}: {error}") from error
 
 
-def _scan_parquet(name: str, filesystem: Any, path: str, config: InputConfig) -> SourceFile:
+def _scan_parquet(name: str, filesystem: Any, path: str, config: InputConfig, num_sampled: int) -> SourceFile:
     size, etag = _size_and_etag(filesystem, path)
     with filesystem.open(path, "rb") as file:
         parquet = open_parquet(file, name)
@@ -191,8 +197,13 @@ def _scan_parquet(name: str, filesystem: Any, path: str, config: InputConfig) ->
         chunks = [group.column(position) for position in range(group.num_columns)]
         mapped = [chunk for chunk in chunks if _belongs_to(chunk.path_in_schema, config.columns)]
         segments.append(Segment(group.num_rows, sum(chunk.total_uncompressed_size for chunk in mapped)))
+    first = _FirstRows(config)
+    # Just what is asked for: a read-ahead cache would fetch whole row groups.
+    with filesystem.open(path, "rb", cache_type="none") as file:
+        for number, row in enumerate(first_rows(file, num_sampled, config.columns)):
+            first.add(number, row)
     fingerprint = etag or footer.hexdigest()[:32]
-    return SourceFile(name, "parquet", size, fingerprint, segments, byte_columns=byte_columns(config, schema))
+    return SourceFile(name, "parquet", size, fingerprint, segments, first.sample, byte_columns(config, schema))
 
 
 def open_parquet(file: Any, name: str) -> pq.ParquetFile:
@@ -214,19 +225,19 @@ def open_parquet(file: Any, name: str) -> pq.ParquetFile:
     return parquet
 
 
-def _scan_jsonl(name: str, filesystem: Any, path: str, config: InputConfig) -> SourceFile:
+def _scan_jsonl(name: str, filesystem: Any, path: str, config: InputConfig, num_sampled: int) -> SourceFile:
     size, etag = _size_and_etag(filesystem, path)
     content = hashlib.sha256()
     lengths: array[int] = array("Q")
     blank: set[int] = set()
-    first = _FirstLines(config)
+    first = _FirstLines(config, num_sampled)
     with filesystem.open(path, "rb", block_size=_CHUNK_BYTES) as file:
         for number, line in enumerate(file):
             content.update(line)
             lengths.append(len(line))
             if not line.strip():
                 blank.add(number)
-            elif number < _SAMPLED_LINES:
+            elif number < _PARSED_LINES:
                 first.add(number, line)
             elif first.missing:
                 first.look_for_missing(line)
@@ -242,10 +253,33 @@ class _EveryCategory(dict[str, CategorySchema]):
         return True
 
 
+class _FirstRows:
+    """Checks a file's first rows."""
+
+    def __init__(self, config: InputConfig) -> None:
+        self._config = config
+        self._num_rows = 0
+        self._refused: Counter[str] = Counter()
+        self._examples: dict[str, tuple[int, str]] = {}
+
+    @property
+    def sample(self) -> SampledRows:
+        """What becomes of them."""
+        return SampledRows(self._num_rows, dict(self._refused), self._examples)
+
+    def add(self, number: int, row: Mapping[str, Any] | RowRefusal) -> None:
+        """Takes a row, or the reason why it could not be read."""
+        self._num_rows += 1
+        outcome = row if isinstance(row, RowRefusal) else to_record(row, "", self._config, _EVERY_CATEGORY)
+        if isinstance(outcome, RowRefusal):
+            self._refused[outcome.code] += 1
+            self._examples.setdefault(outcome.code, (number, outcome.message))
+
+
 class _FirstLines:
     """What the beginning of a JSONL file tells of it."""
 
-    def __init__(self, config: InputConfig) -> None:
+    def __init__(self, config: InputConfig, num_sampled: int) -> None:
         self.missing = {
             column: {json.dumps(column).encode(), json.dumps(column, ensure_ascii=False).encode()}
             for column in config.columns
@@ -255,28 +289,26 @@ class _FirstLines:
         self._keys: dict[str, None] = {}
         self._problem = ""
         self._num_lines = self._num_rows = 0
-        self._refused: Counter[str] = Counter()
-        self._examples: dict[str, tuple[int, str]] = {}
+        self._num_sampled = num_sampled
+        self._first = _FirstRows(config)
 
     @property
     def sample(self) -> SampledRows:
-        """What becomes of the rows."""
-        return SampledRows(self._num_lines, dict(self._refused), self._examples)
+        """What becomes of the first rows."""
+        return self._first.sample
 
     def add(self, number: int, line: bytes) -> None:
         """Takes a line that is not blank."""
         parsed = parse_line(line)
         self._num_lines += 1
         if parsed.row is None:
-            record: Any = RowRefusal("broken_line", parsed.problem or "")
             self._problem = self._problem or f"line {number + 1}: {parsed.problem}"
         else:
             self._num_rows += 1
             self._see(parsed.row)
-            record = to_record(parsed.row, "", self._config, _EVERY_CATEGORY)
-        if isinstance(record, RowRefusal):
-            self._refused[record.code] += 1
-            self._examples.setdefault(record.code, (number, record.message))
+        if self._num_lines <= self._num_sampled:
+            refusal = RowRefusal("broken_line", parsed.problem or "")
+            self._first.add(number, refusal if parsed.row is None else parsed.row)
 
     def look_for_missing(self, line: bytes) -> None:
         """Takes a later line: most need not be parsed."""

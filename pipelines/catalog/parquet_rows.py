@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -13,15 +14,50 @@ import pyarrow.parquet as pq
 
 from pipelines.catalog.cells import EXACT_DOUBLES, CellError, described, not_utf8
 from pipelines.catalog.column_types import is_list, value_type
+from pipelines.catalog.rows import RowRefusal
 
+logger = logging.getLogger(__name__)
+
+_PAGES = 2**20
 _DAY = 24 * 60 * 60 * 10**9
 _Change = Callable[[Any], Any]
 
 
-def open_rows(file: Any) -> pq.ParquetFile:
-    """A Parquet file whose batches are for `to_rows`."""
+def open_rows(file: Any, *, whole_groups: bool = True) -> pq.ParquetFile:
+    """A Parquet file whose batches are for `to_rows`. `whole_groups`: all rows of a row group are going to be read."""
     # Spark's and Hive's INT96 timestamps: as nanoseconds, 9999-12-31 would become a day in 1816, without a word.
-    return pq.ParquetFile(file, pre_buffer=True, coerce_int96_timestamp_unit="us")
+    return pq.ParquetFile(
+        file, pre_buffer=whole_groups, buffer_size=0 if whole_groups else _PAGES, coerce_int96_timestamp_unit="us"
+    )
+
+
+def first_rows(file: Any, num_rows: int, columns: Sequence[str]) -> Iterator[dict[str, Any] | RowRefusal]:
+    """The file's first rows; for those that lie in damaged data, why they cannot be read. Little more is read of it."""
+    parquet = open_rows(file, whole_groups=False)
+    number = 0
+    for group in range(parquet.num_row_groups):
+        stop = min(number + parquet.metadata.row_group(group).num_rows, num_rows)
+        try:
+            for batch in parquet.iter_batches(num_rows, row_groups=[group], columns=list(columns)):
+                rows = to_rows(batch.slice(0, stop - number), columns)
+                yield from rows
+                number += len(rows)
+                if number == stop:
+                    break
+        except Exception as error:
+            yield from [damage(error, group)] * (stop - number)
+            number = stop
+        if number == num_rows:
+            return
+
+
+def damage(error: Exception, group: int) -> RowRefusal:
+    """Why rows of a row group cannot be read. Raises the error if it is not the data's."""
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno is not None):
+        raise error  # the process's trouble, or the file system's
+    if not isinstance(error, (OSError, pa.ArrowException)):
+        logger.error("a row group could not be read", exc_info=error)
+    return RowRefusal("unreadable", f"the file is damaged in row group {group}: {error}")
 
 
 def to_rows(batch: pa.RecordBatch, columns: Sequence[str] | None) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.catalog.json_lines import parse_line
-from pipelines.catalog.parquet_rows import open_rows, to_rows
+from pipelines.catalog.parquet_rows import damage, open_rows, to_rows
 from pipelines.catalog.rows import RowRefusal, row_json
 from pipelines.catalog.sharding import Piece
 from pipelines.errors import RunError
@@ -156,15 +156,9 @@ def _read_row_group(
             number += batch.num_rows
             if number >= piece.stop:
                 return
-    except MemoryError:
-        raise
     except Exception as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise  # the file system's trouble, not the data's
-        if not isinstance(error, (OSError, pa.ArrowException)):
-            logger.exception("a row group could not be read")
         # Damaged data stays damaged: what could not be read is lost for this run, and accounted for.
-        refusal = RowRefusal("unreadable", f"the file is damaged in row group {group}: {error}")
+        refusal = damage(error, group)
         for unread in range(max(number, piece.start), min(stop, piece.stop)):
             yield SourceRow(unread, None, refusal)
 

@@ -1,20 +1,42 @@
-"""What a planned catalog will bring, for `--dry-run`: its rows by category, and those that will be dead letters."""
+"""What a planned catalog will bring, for `--dry-run`: its rows by category, and those that will be dead letters.
+
+To read a category is cheap, to check a row as a run does is not where it holds HTML. So the category of every row is
+read, and all rows of a small catalog are checked, of a large one some.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from hpd_core import CategorySchema
 from pipelines.catalog.cells import CellError, cell_category
 from pipelines.catalog.readers import SourceRow, read_piece
 from pipelines.catalog.rows import RowRefusal, to_record
+from pipelines.catalog.sharding import Piece
 from pipelines.config.extraction import InputConfig
 from pipelines.job.run_plan import Plan
 
 # They are counted by category.
 _BY_CATEGORY = ("no_schema", "null_category")
+# Rows that are checked, and in how many places of a large catalog at least.
+_MAX_CHECKED = 20_000
+_PLACES = 20
+
+
+@dataclass(slots=True)
+class DeadRows:
+    """Rows that will be dead letters, by reason, and of each reason the first as an example."""
+
+    rows: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, str] = field(default_factory=dict)
+
+    def add(self, refusal: RowRefusal, file: str, row: int) -> None:
+        """Counts one."""
+        self.rows[refusal.code] += 1
+        self.examples.setdefault(refusal.code, f"{file}, row {row}: {refusal.message}")
 
 
 @dataclass(slots=True)
@@ -23,46 +45,54 @@ class CatalogCounts:
 
     Attributes:
         categories: rows whose category can be told; "" for those without one.
-        dead: rows that will be dead letters for another reason than their category, by reason. JSONL is looked at
-            whole, of Parquet the category's column.
-        examples: by reason, the first of these rows.
+        dead: rows of the whole catalog that will be dead letters for another reason than their category's name: those
+            that are no row or whose category cannot be read, and where every row was checked all others.
+        checked: rows that were checked as a run does.
+        dead_in_sample: where not every row was checked, those that will be dead letters for still other reasons.
     """
 
     categories: Counter[str] = field(default_factory=Counter)
-    dead: Counter[str] = field(default_factory=Counter)
-    examples: dict[str, str] = field(default_factory=dict)
-
-    def add_dead(self, refusal: RowRefusal, file: str, row: int) -> None:
-        """Counts a row that will be a dead letter."""
-        self.dead[refusal.code] += 1
-        self.examples.setdefault(refusal.code, f"{file}, row {row}: {refusal.message}")
+    dead: DeadRows = field(default_factory=DeadRows)
+    checked: int = 0
+    dead_in_sample: DeadRows = field(default_factory=DeadRows)
 
 
 def count_categories(plan: Plan, config: InputConfig, schemas: Mapping[str, CategorySchema]) -> CatalogCounts:
-    """Reads every planned row. Raises `RunError` if a file cannot be read."""
+    """Reads every planned row, and checks up to 20,000. Raises `RunError` if a file cannot be read."""
     counts = CatalogCounts()
-    for shard in plan.shards:
-        for piece in shard.pieces:
-            file = plan.files[piece.file]
-            for row in read_piece(file.name, file.format, piece, [config.category], anonymous=config.anonymous):
-                refusal = _look_at(row, counts, config, schemas)
-                if refusal is not None and refusal.code not in _BY_CATEGORY:
-                    counts.add_dead(refusal, file.name, row.number)
+    pieces = [piece for shard in plan.shards for piece in shard.pieces]
+    is_whole = plan.num_rows <= _MAX_CHECKED
+    dead = counts.dead if is_whole else counts.dead_in_sample
+    # Small pieces are checked whole, of large ones the beginning.
+    step = 1 if is_whole else max(1, min(len(pieces) // _PLACES, plan.num_rows // _MAX_CHECKED))
+    share = _MAX_CHECKED if is_whole else max(1, _MAX_CHECKED // len(pieces[::step]))
+    for index, piece in enumerate(pieces):
+        file = plan.files[piece.file].name
+        for row in _rows(plan, piece, [config.category], config):
+            category = _category(row, config)
+            if isinstance(category, RowRefusal):
+                counts.dead.add(category, file, row.number)
+            else:
+                counts.categories[category] += 1
+        for row in islice(_rows(plan, piece, config.columns, config), share if index % step == 0 else 0):
+            counts.checked += 1
+            if row.values is None or isinstance(_category(row, config), RowRefusal):
+                continue  # it is counted
+            outcome = to_record(row.values, "", config, schemas)
+            if isinstance(outcome, RowRefusal) and outcome.code not in _BY_CATEGORY:
+                dead.add(outcome, file, row.number)
     return counts
 
 
-def _look_at(
-    row: SourceRow, counts: CatalogCounts, config: InputConfig, schemas: Mapping[str, CategorySchema]
-) -> RowRefusal | None:
-    """Counts the row's category, if it can be told; why the row will be a dead letter."""
+def _rows(plan: Plan, piece: Piece, columns: Sequence[str], config: InputConfig) -> Iterator[SourceRow]:
+    file = plan.files[piece.file]
+    return read_piece(file.name, file.format, piece, columns, anonymous=config.anonymous)
+
+
+def _category(row: SourceRow, config: InputConfig) -> str | RowRefusal:
     if row.values is None:
         return row.problem or RowRefusal("unreadable", "the row could not be read")
     try:
-        counts.categories[cell_category(row.values.get(config.category))] += 1
-        refusal = None
+        return cell_category(row.values.get(config.category))
     except CellError as bad:
-        refusal = RowRefusal(bad.code, f"column {config.category!r}: {bad.reason}")
-    if row.raw is None:
-        return refusal  # of Parquet only the category was read
-    outcome = to_record(row.values, "", config, schemas)
-    return outcome if isinstance(outcome, RowRefusal) else None
+        return RowRefusal(bad.code, f"column {config.category!r}: {bad.reason}")

@@ -16,7 +16,7 @@ from pipelines.console.progress import describe_counts, format_seconds
 from pipelines.console.terminal import print_notes, printable
 from pipelines.job.base_changes import Changes
 from pipelines.job.carryover import EarlierRun
-from pipelines.job.category_counts import CatalogCounts
+from pipelines.job.category_counts import CatalogCounts, DeadRows
 from pipelines.job.driver import Outcome
 from pipelines.job.preflight import PlannedJob
 from pipelines.job.unknown_categories import unknown_json, unknown_lines
@@ -24,6 +24,7 @@ from pipelines.store.tables import TABLES
 from pipelines.store.totals import NameCounts, Totals, loading_note
 
 _UNKNOWN_SHOWN = 20
+_CATEGORY_WIDTH = 100
 _RENAMED_SHOWN = 3
 
 
@@ -132,28 +133,52 @@ def print_plan(console: Console, job: PlannedJob, counts: CatalogCounts) -> None
     if job.earlier is not None:
         base = printable(_describe_base(job, job.earlier))
         console.print(f"  base              {base}", highlight=False, markup=False, soft_wrap=True)
-    width = max((len(name) for name in categories), default=0)
+    width = min(_CATEGORY_WIDTH, max((len(_shown_category(name)) for name in categories), default=0))
     num_unknown = 0
     for name, count in sorted(categories.items(), key=lambda item: (-item[1], item[0])):
         schema = job.schemas.get(name)
         num_unknown += schema is None
         if schema is not None or num_unknown <= _UNKNOWN_SHOWN:
             note = _describe_missing(name, job) if schema is None else f"{len(schema.attributes)} attributes"
-            place = f"    {printable(name) or '(none)':{width}}  {count:>9,}"
+            place = f"    {_shown_category(name):{width}}  {count:>9,}"
             console.print(f"{place}  {note}", highlight=False, markup=False, soft_wrap=True)
     if num_unknown > _UNKNOWN_SHOWN:
         rest = num_unknown - _UNKNOWN_SHOWN
         console.print(f"    and {rest:,} more without a schema: will be dead-lettered", highlight=False)
-    for reason, count in counts.dead.most_common():
-        rows = "1 row" if count == 1 else f"{count:,} rows"
-        console.print(
-            f"    {rows} will be dead-lettered ({reason}): {printable(counts.examples[reason])}",
-            highlight=False,
-            markup=False,
-            soft_wrap=True,
+    lines = _dead_lines(counts.dead)
+    if counts.checked < plan.num_rows:
+        lines += [f"of the {counts.checked:,} rows checked {line}" for line in _dead_lines(counts.dead_in_sample)]
+        lines.append(
+            f"{counts.checked:,} of {plan.num_rows:,} rows were checked as a run does, of the others only the category"
         )
-    # The sample's are in the counts.
-    print_notes(console, job.warnings)
+    for line in lines:
+        console.print(f"    {line}", highlight=False, markup=False, soft_wrap=True)
+    print_notes(console, _warnings(job, counts))
+
+
+def _shown_category(name: str) -> str:
+    """As it stands, if all of it can be seen; in quotes and written out, as at the end of the run, if not."""
+    if not name:
+        return "(none)"
+    return name if name.isprintable() and name == name.strip() and len(name) <= _CATEGORY_WIDTH else quoted(name)
+
+
+def _dead_lines(dead: DeadRows) -> list[str]:
+    return [
+        f"{'1 row' if count == 1 else f'{count:,} rows'} will be dead-lettered ({reason}): "
+        f"{printable(dead.examples[reason])}"
+        for reason, count in dead.rows.most_common()
+    ]
+
+
+def _dead_json(dead: DeadRows) -> dict[str, Any]:
+    return {reason: {"rows": rows, "example": dead.examples[reason]} for reason, rows in dead.rows.items()}
+
+
+def _warnings(job: PlannedJob, counts: CatalogCounts) -> list[str]:
+    # Where every row was checked, the first ones are in the counts.
+    is_whole = counts.checked == job.plan.num_rows
+    return [*job.warnings, *(() if is_whole else job.sample_warnings)]
 
 
 def _describe_missing(name: str, job: PlannedJob) -> str:
@@ -185,16 +210,16 @@ def plan_json(job: PlannedJob, counts: CatalogCounts) -> dict[str, Any]:
     return {
         "files": len(job.plan.files),
         "rows": job.plan.num_rows,
+        "rows_checked": counts.checked,
         "categories": len(categories),
         "shards": len(job.plan.shards),
         "estimated_tokens": job.plan.estimated_tokens,
         "left_out": job.left_out.to_dict(),
         "rows_by_category": dict(categories),
-        "dead_letters": {
-            reason: {"rows": rows, "example": counts.examples[reason]} for reason, rows in counts.dead.items()
-        },
+        "dead_letters": _dead_json(counts.dead),
+        "dead_letters_in_sample": _dead_json(counts.dead_in_sample),
         "no_schema": _unknown_in_plan(job, categories),
-        "warnings": list(job.warnings),
+        "warnings": _warnings(job, counts),
     }
 
 

@@ -42,17 +42,17 @@ def _rows(count: int) -> str:
 
 def unknown_json(counts: NameCounts, num_rows: int, schemas: Collection[str]) -> dict[str, Any]:
     """The same for machines: the most frequent categories, and the rows of all others."""
-    near = near_names(schemas)
+    near, shown = near_names(schemas), counts.rows.most_common(MAX_UNKNOWN_CATEGORIES)
     named = [
         {
             "category": name,
             "rows": rows,
             "near": [{"category": each.name, "difference": each.difference} for each in near.find(name)],
         }
-        for name, rows in counts.rows.most_common(MAX_UNKNOWN_CATEGORIES)
+        for name, rows in shown
     ]
     return {
         "categories": named,
-        "other_rows": num_rows - sum(each["rows"] for each in named),
+        "other_rows": num_rows - sum(rows for _, rows in shown),
         "rows_are_least": counts.are_least,
     }

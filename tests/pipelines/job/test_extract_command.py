@@ -205,7 +205,7 @@ def test_a_plan_says_what_is_left_out_and_what_the_first_rows_say(catalog: Workp
     job = plan_job(catalog.config())
     assert len(job.sample_warnings) == 1
     assert "1 will be dead letters: 1 wrong_type" in job.sample_warnings[0]
-    assert job.sample_warnings[0].startswith("of 2 rows looked at, the first 1,000 of each JSONL file, ")
+    assert job.sample_warnings[0].startswith("of 8 rows looked at, the first 1,000 of each file, ")
     assert "row 0: column 'title': text, a number or a list of them is needed, not an object" in job.sample_warnings[0]
 
 
