@@ -22,7 +22,7 @@ from pipelines.job.run_plan import Plan
 # They are counted by category.
 _BY_CATEGORY = ("no_schema", "null_category")
 # Rows that are checked, and in how many places of a large catalog at least.
-_MAX_CHECKED = 20_000
+_MAX_CHECKED = 10_000
 _PLACES = 20
 
 
@@ -58,7 +58,7 @@ class CatalogCounts:
 
 
 def count_categories(plan: Plan, config: InputConfig, schemas: Mapping[str, CategorySchema]) -> CatalogCounts:
-    """Reads every planned row, and checks up to 20,000. Raises `RunError` if a file cannot be read."""
+    """Reads every planned row, and checks up to 10,000. Raises `RunError` if a file cannot be read."""
     counts = CatalogCounts()
     pieces = [piece for shard in plan.shards for piece in shard.pieces]
     is_whole = plan.num_rows <= _MAX_CHECKED
