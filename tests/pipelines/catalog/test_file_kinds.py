@@ -88,7 +88,7 @@ def test_what_only_claims_to_be_json_lines_is_left_to_its_lines(content: bytes) 
         ("a", gzip.compress(LINE, mtime=0), "gzip around JSON Lines", "gunzip"),
         ("a.parquet.gz", gzip.compress(PARQUET, mtime=0), "gzip around Parquet", "gunzip"),
         ("a.json", gzip.compress(LINE, mtime=0), "gzip around JSON Lines", "gunzip"),
-        ("a.jsonl.gz", gzip.compress(gzip.compress(LINE), mtime=0), "gzip around gzip around JSON Lines", "gunzip"),
+        ("a.jsonl.gz", gzip.compress(gzip.compress(LINE, mtime=0), mtime=0), "gzip around gzip around JSON Lines", "gunzip"),
         ("a.jsonl.gz", gzip.compress(LINE, mtime=0)[:3] + b"broken", "damaged gzip", "write it again"),
         ("a.jsonl.bz2", bz2.compress(LINE), "bzip2 around JSON Lines", "bunzip2"),
         ("a.jsonl.xz", lzma.compress(LINE), "xz around JSON Lines", "unxz"),
