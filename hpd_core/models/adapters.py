@@ -74,16 +74,19 @@ _LORA_KEY = re.compile(
     r"|(?P<embedding>lora_embedding_[AB])(?:\.(?P<embedding_name>[^.]+))?)"
 )
 _PREFIX = "base_model.model."
+# What stands in front of a model's own names: peft's wrapper, inside of what trained it (Lightning, DeepSpeed).
+_OUTSIDE = re.compile(rf".*(?<![^.]){re.escape(_PREFIX)}")
 # What training puts around modules: torch.compile, FSDP, activation checkpointing, DeepSpeed.
 _WRAPPERS = frozenset(("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_forward_module"))
-# Why weights are not taken, by a part of their key.
+# Why weights are not taken, by what is found in their key.
 _FOREIGN = {
-    "lora_magnitude_vector": "it is a DoRA adapter; only plain LoRA is supported, train it without use_dora",
-    ".lora_B.bias": "its matrices have biases; only plain LoRA is supported, train it without lora_bias",
-    "lora_down": "it is in another format than peft's; convert it to that",
-    "lora_up": "it is in another format than peft's; convert it to that",
-    ".lora_a": "it is in another format than peft's; convert it to that",
-    ".lora_b": "it is in another format than peft's; convert it to that",
+    r"lora_magnitude_vector": "it is a DoRA adapter; only plain LoRA is supported, train it without use_dora",
+    r"\.lora_[AB](\.[^.]+)?\.bias": "its matrices have biases; only plain LoRA is supported, "
+    "train it without lora_bias",
+    r"lora_down": "it is in another format than peft's; convert it to that",
+    r"lora_up": "it is in another format than peft's; convert it to that",
+    r"\.lora_a": "it is in another format than peft's; convert it to that",
+    r"\.lora_b": "it is in another format than peft's; convert it to that",
 }
 
 
@@ -383,7 +386,7 @@ def _plain_key(key: str) -> str:
     match = _LORA_KEY.fullmatch(key)
     assert match is not None
     layer = ".".join(part for part in match["layer"].split(".") if part not in _WRAPPERS)
-    layer = layer.removeprefix("module.").removeprefix(_PREFIX).removeprefix("module.")
+    layer = _OUTSIDE.sub("", layer.removeprefix("module.")).removeprefix("module.")
     matrix = match["embedding"] or f"{match['linear']}.weight"
     return f"{_PREFIX}{layer}.{matrix}"
 
@@ -391,7 +394,7 @@ def _plain_key(key: str) -> str:
 def _foreign(key: str) -> str:
     """Why an adapter is refused that has a weight of this key."""
     for part, reason in _FOREIGN.items():
-        if part in key:
+        if re.search(part, key):
             return f"{reason} (it holds {key})"
     return (
         f"it holds more than LoRA matrices, such as {key}; save it without whole layers or embeddings "

@@ -23,12 +23,13 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Literal, Self
 
-from jinja2 import TemplateError
+from jinja2 import Environment, TemplateError
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -61,6 +62,17 @@ _STOPPED_CLOCK = """\
         {%- endfor -%}
     {%- endfor -%}
 {%- endmacro %}"""
+
+_LEFT_TO_CHANCE = (
+    "the tokenizer's chat template shows something else every time, so that no answer could be had again; set "
+    "prompt.chat to 'never', or use a template without chance in it"
+)
+_CHANCE = re.compile(r"\brandom\b|\blipsum\b")
+# In Jinja's tokens, one a line.
+_CHANCE_IN_CODE = re.compile(
+    r"""^operator\ \|\nname\ random$ | ^name\ map\noperator\ \(\nstring\ ['"]random['"]$ | ^name\ lipsum$""",
+    re.MULTILINE | re.VERBOSE,
+)
 
 _RULES = """\
 Answer with JSON: {shape}, every attribute on a line of its own. Copy each value from the product text in as \
@@ -188,10 +200,7 @@ def _chat_wrapping(template: PromptTemplate, tokenizer: Any) -> tuple[str, str]:
         messages.insert(0, {"role": "system", "content": template.system})
     text = _render_chat(tokenizer, messages, template.date)
     if text != _render_chat(tokenizer, messages, template.date):
-        raise PromptError(
-            "the tokenizer's chat template shows something else every time, so that no answer could be had again; set "
-            "prompt.chat to 'never', or use a template without chance in it"
-        )
+        raise PromptError(_LEFT_TO_CHANCE)
     if text.count(marker) != 1:
         raise PromptError("the tokenizer's chat template does not show the user's message exactly once")
     head, tail = text.split(marker)
@@ -202,6 +211,8 @@ def _render_chat(tokenizer: Any, messages: list[dict[str, str]], date: datetime.
     now = datetime.datetime.combine(date, datetime.time())
     try:
         chat_template: str = tokenizer.get_chat_template()
+        if _has_chance(chat_template):
+            raise PromptError(_LEFT_TO_CHANCE)
         clock: dict[str, Any] = {}
         if "strftime_now" in chat_template:
             clock = {
@@ -216,6 +227,18 @@ def _render_chat(tokenizer: Any, messages: list[dict[str, str]], date: datetime.
     except (TemplateError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise PromptError(f"the tokenizer's chat template refuses our messages: {error}") from error
     return text
+
+
+def _has_chance(chat_template: str) -> bool:
+    """Whether it uses what Jinja has of chance: the filter `random`, by its name or as a map's, or `lipsum`.
+
+    Rendered twice, a choice of two is the same half the time.
+    """
+    if not _CHANCE.search(chat_template):
+        return False
+    tokens = Environment().lex(chat_template)
+    code = "\n".join(f"{kind} {text}" for _, kind, text in tokens if kind in ("name", "operator", "string"))
+    return _CHANCE_IN_CODE.search(code) is not None
 
 
 def _adds_bos(tokenizer: Any) -> bool:

@@ -49,6 +49,9 @@ SPELLINGS: dict[str, Rename] = {
     "fsdp": lambda key: key.replace(".layers.1.", ".layers.1._fsdp_wrapped_module."),
     "checkpointing": lambda key: key.replace(".self_attn.", "._checkpoint_wrapped_module.self_attn."),
     "deepspeed": lambda key: f"_forward_module.{key}",
+    "deepspeed engine": lambda key: f"engine.module.{named('default')(key)}",
+    "lightning": lambda key: f"model.{named('default')(key)}",
+    "lightning, injected": lambda key: f"state_dict.{PREFIX}{key}",
 }
 
 
@@ -103,6 +106,8 @@ FOREIGN = {
     f"{Q_PROJ}.lora_magnitude_vector": "it is a DoRA adapter; only plain LoRA is supported, train it without use_dora",
     f"{Q_PROJ}.lora_magnitude_vector.default.weight": "it is a DoRA adapter",
     f"{Q_PROJ}.lora_B.bias": "its matrices have biases; only plain LoRA is supported, train it without lora_bias",
+    f"{Q_PROJ}.lora_B.default.bias": "its matrices have biases",
+    f"{Q_PROJ}.lora_A.my-adapter.bias": "its matrices have biases",
     f"{Q_PROJ}.bias": "it holds more than LoRA matrices",
     f"{Q_PROJ}.base_layer.weight": "it holds more than LoRA matrices",
     f"{PREFIX}lm_head.modules_to_save.default.weight": "it holds more than LoRA matrices",

@@ -137,6 +137,15 @@ def test_the_token_that_begins_a_text_is_in_the_hash() -> None:
     ("chat_template", "reason"),
     [
         ("{{ range(90000) | random }}{{ messages[0].content }}", "something else every time"),
+        ("{{ [1, 2] | random }}{{ messages[0].content }}", "something else every time"),
+        ("{{- [1, 1]|  random -}}{{ messages[0].content }}", "something else every time"),
+        (
+            "{% filter trim %}{{ ['a', 'b']|random }}{% endfilter %}{{ messages[0].content }}",
+            "something else every time",
+        ),
+        ("{{ [[1, 2]] | map('random') | list }}{{ messages[0].content }}", "something else every time"),
+        ("{{ lipsum(n=1) }}{{ messages[0].content }}", "something else every time"),
+        ("{% generation %}{{ 'ab'|random }}{% endgeneration %}{{ messages[0].content }}", "something else every time"),
         ("{{ messages[0].content + 1 }}", "refuses our messages"),
         ("{{ messages[7].content.x }}", "refuses our messages"),
         ("{{ strftime_now() }}{{ messages[0].content }}", "refuses our messages"),
@@ -149,6 +158,22 @@ def test_a_chat_template_that_cannot_be_used_says_why(chat_template: Any, reason
     tokenizer.chat_template = chat_template
     with pytest.raises(PromptError, match=reason):
         rendered(PromptTemplate(), tokenizer)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Do not answer at random | random",
+        "{{ 'a random | random word, lipsum' }}",
+        "{# [1, 2] | random #}",
+        "{% set random = 5 %}{{ random }}",
+        "{{ {'random': 1}.random }}",
+    ],
+)
+def test_a_chat_template_may_speak_of_chance(said: str) -> None:
+    tokenizer = build_tokenizer()
+    tokenizer.chat_template = said + "{{ messages[0].content }}"
+    assert "Extract" in rendered(PromptTemplate(), tokenizer)
 
 
 def test_of_several_chat_templates_the_default_one_is_used() -> None:
