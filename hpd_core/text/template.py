@@ -225,7 +225,7 @@ def _render_chat(tokenizer: Any, messages: list[dict[str, str]], date: datetime.
             messages, tokenize=False, add_generation_prompt=True, enable_thinking=False, **clock
         )
     except (TemplateError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        raise PromptError(f"the tokenizer's chat template refuses our messages: {error}") from error
+        raise PromptError(f"the tokenizer's chat template refuses our messages: {_one_line(str(error))}") from error
     return text
 
 
