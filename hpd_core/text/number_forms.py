@@ -400,6 +400,8 @@ def _digits(word: str) -> tuple[tuple[str, ...], str | None, str | None]:
         return (f"{_trimmed(''.join(groups))}.{tail}",), None, None
     if len(separators) == 1 and last in ".,":
         whole = groups[0]
+        if last == "," and not whole and tail[0] != "0":
+            return (f"0.{tail}", tail), None, None  # ",5 l", or a slip of a comma: "Coffee ,10 oz"
         if len(tail) == 3 and 1 <= len(whole) <= 3 and whole[0] != "0":
             return (whole + tail, f"{whole}.{tail}"), last, None
         decimals = f"{_trimmed(whole)}.{tail}"
