@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from hpd_core import CategorySchema
 from pipelines.catalog.input_files import scan_sources
@@ -65,11 +66,18 @@ def plan_job(config: JobConfig, limit: int | None = None) -> PlannedJob:
     config = _with_base(config, stored, output)
     sources = scan_sources(config.input)
     files = sources.files
-    told = (sources.left_out, [*sources.warnings(), *schema_warnings(config, schemas)], [*sources.sample_warnings()])
+    planned = partial(
+        PlannedJob,
+        config,
+        schemas,
+        output,
+        left_out=sources.left_out,
+        warnings=[*sources.warnings(), *schema_warnings(config, schemas)],
+        sample_warnings=[*sources.sample_warnings()],
+    )
     if stored is not None:
         check_resume(stored, make_plan(config, schemas, files, limit), config, output)
-        earlier = _reopen(config, stored, output)
-        return PlannedJob(config, schemas, output, stored, False, earlier, None, *told)
+        return planned(stored, is_new=False, earlier=_reopen(config, stored, output))
     earlier = EarlierRun.open(config.base, output) if config.base is not None else None
     only = None
     if config.retry_failed is not None:
@@ -77,7 +85,7 @@ def plan_job(config: JobConfig, limit: int | None = None) -> PlannedJob:
         failed.check_input(planned_files(files))
         only = failed.rows
     plan = make_plan(config, schemas, files, limit, only, earlier.plan.run_id if earlier is not None else None)
-    return PlannedJob(config, schemas, output, plan, True, earlier, None, *told)
+    return planned(plan, is_new=True, earlier=earlier)
 
 
 def _reopen(config: JobConfig, stored: Plan, output: Folder) -> EarlierRun | None:
