@@ -10,7 +10,6 @@ import json
 import os
 import re
 from array import array
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -26,7 +25,7 @@ from pipelines.catalog.finding import FoundFile, find_files
 from pipelines.catalog.json_lines import parse_line
 from pipelines.catalog.left_out import LeftOut, listed_names
 from pipelines.catalog.parquet_rows import first_rows
-from pipelines.catalog.rows import RowRefusal, to_record
+from pipelines.catalog.rows import DeadRows, RowRefusal, to_record
 from pipelines.config.extraction import InputConfig
 from pipelines.errors import UsageError
 from pipelines.store.folders import open_filesystem
@@ -55,21 +54,6 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
-class SampledRows:
-    """What becomes of a file's first rows, categories without a schema apart: a warning before any work.
-
-    Attributes:
-        num_rows: that were looked at.
-        refused: how many will be dead letters, by the reason's code.
-        examples: for each of these codes, a row's number and its message.
-    """
-
-    num_rows: int = 0
-    refused: Mapping[str, int] = field(default_factory=dict)
-    examples: Mapping[str, tuple[int, str]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
 class SourceFile:
     """A measured input file.
 
@@ -77,7 +61,8 @@ class SourceFile:
         name: the path as the user wrote it; part of every row's identity.
         fingerprint: changes whenever the content does.
         segments: in the file's order.
-        sample: of its first rows.
+        num_sampled: of its first rows, how many were checked.
+        dead_in_sample: of these, those that will be dead letters.
         byte_columns: of Parquet, the mapped columns whose bytes are taken for text.
     """
 
@@ -86,7 +71,8 @@ class SourceFile:
     size: int
     fingerprint: str
     segments: Sequence[Segment]
-    sample: SampledRows = SampledRows()
+    num_sampled: int = 0
+    dead_in_sample: DeadRows = field(default_factory=DeadRows)
     byte_columns: Sequence[str] = ()
 
     @property
@@ -114,17 +100,14 @@ class Sources:
 
     def sample_warnings(self) -> Iterator[str]:
         """What becomes of the first rows."""
-        refused: Counter[str] = Counter()
-        examples: dict[str, str] = {}
+        dead, num_rows = DeadRows(), sum(file.num_sampled for file in self.files)
         for file in self.files:
-            refused.update(file.sample.refused)
-            for code, (number, message) in file.sample.examples.items():
-                examples.setdefault(code, f"{file.name}, row {number}: {message}")
-        if refused:
-            reasons = "; ".join(f"{count:,} {code} ({examples[code]})" for code, count in refused.most_common())
-            num_rows = sum(file.sample.num_rows for file in self.files)
+            dead.rows.update(file.dead_in_sample.rows)
+            dead.examples = file.dead_in_sample.examples | dead.examples
+        if dead.rows:
+            reasons = "; ".join(f"{count:,} {code} ({dead.examples[code]})" for code, count in dead.rows.most_common())
             yield (
-                f"of {num_rows:,} rows looked at, the first {self.num_sampled:,} of each file, {refused.total():,} "
+                f"of {num_rows:,} rows looked at, the first {self.num_sampled:,} of each file, {dead.rows.total():,} "
                 f"will be dead letters: {reasons}"
             )
 
@@ -197,13 +180,14 @@ def _scan_parquet(name: str, filesystem: Any, path: str, config: InputConfig, nu
         chunks = [group.column(position) for position in range(group.num_columns)]
         mapped = [chunk for chunk in chunks if _belongs_to(chunk.path_in_schema, config.columns)]
         segments.append(Segment(group.num_rows, sum(chunk.total_uncompressed_size for chunk in mapped)))
-    first = _FirstRows(config)
+    first = _FirstRows(name, config)
     # Just what is asked for: a read-ahead cache would fetch whole row groups.
     with filesystem.open(path, "rb", cache_type="none") as file:
         for number, row in enumerate(first_rows(file, num_sampled, config.columns)):
             first.add(number, row)
     fingerprint = etag or footer.hexdigest()[:32]
-    return SourceFile(name, "parquet", size, fingerprint, segments, first.sample, byte_columns(config, schema))
+    sampled = (first.num_rows, first.dead)
+    return SourceFile(name, "parquet", size, fingerprint, segments, *sampled, byte_columns(config, schema))
 
 
 def open_parquet(file: Any, name: str) -> pq.ParquetFile:
@@ -230,7 +214,7 @@ def _scan_jsonl(name: str, filesystem: Any, path: str, config: InputConfig, num_
     content = hashlib.sha256()
     lengths: array[int] = array("Q")
     blank: set[int] = set()
-    first = _FirstLines(config, num_sampled)
+    first = _FirstLines(name, config, num_sampled)
     with filesystem.open(path, "rb", block_size=_CHUNK_BYTES) as file:
         for number, line in enumerate(file):
             content.update(line)
@@ -241,9 +225,10 @@ def _scan_jsonl(name: str, filesystem: Any, path: str, config: InputConfig, num_
                 first.add(number, line)
             elif first.missing:
                 first.look_for_missing(line)
-    first.check(name)
+    first.check()
     segments = LineSegments(lengths, blank)
-    return SourceFile(name, "jsonl", size, etag or content.hexdigest()[:32], segments, first.sample)
+    fingerprint = etag or content.hexdigest()[:32]
+    return SourceFile(name, "jsonl", size, fingerprint, segments, first.checked.num_rows, first.checked.dead)
 
 
 class _EveryCategory(dict[str, CategorySchema]):
@@ -256,46 +241,34 @@ class _EveryCategory(dict[str, CategorySchema]):
 class _FirstRows:
     """Checks a file's first rows."""
 
-    def __init__(self, config: InputConfig) -> None:
-        self._config = config
-        self._num_rows = 0
-        self._refused: Counter[str] = Counter()
-        self._examples: dict[str, tuple[int, str]] = {}
-
-    @property
-    def sample(self) -> SampledRows:
-        """What becomes of them."""
-        return SampledRows(self._num_rows, dict(self._refused), self._examples)
+    def __init__(self, name: str, config: InputConfig) -> None:
+        self.num_rows = 0
+        self.dead = DeadRows()
+        self._name, self._config = name, config
 
     def add(self, number: int, row: Mapping[str, Any] | RowRefusal) -> None:
         """Takes a row, or the reason why it could not be read."""
-        self._num_rows += 1
+        self.num_rows += 1
         outcome = row if isinstance(row, RowRefusal) else to_record(row, "", self._config, _EVERY_CATEGORY)
         if isinstance(outcome, RowRefusal):
-            self._refused[outcome.code] += 1
-            self._examples.setdefault(outcome.code, (number, outcome.message))
+            self.dead.add(outcome, self._name, number)
 
 
 class _FirstLines:
     """What the beginning of a JSONL file tells of it."""
 
-    def __init__(self, config: InputConfig, num_sampled: int) -> None:
+    def __init__(self, name: str, config: InputConfig, num_sampled: int) -> None:
         self.missing = {
             column: {json.dumps(column).encode(), json.dumps(column, ensure_ascii=False).encode()}
             for column in config.columns
         }
         """Mapped columns that were in no line yet, each as JSON may write it."""
-        self._config = config
+        self.checked = _FirstRows(name, config)
+        self._name, self._config = name, config
         self._keys: dict[str, None] = {}
         self._problem = ""
         self._num_lines = self._num_rows = 0
         self._num_sampled = num_sampled
-        self._first = _FirstRows(config)
-
-    @property
-    def sample(self) -> SampledRows:
-        """What becomes of the first rows."""
-        return self._first.sample
 
     def add(self, number: int, line: bytes) -> None:
         """Takes a line that is not blank."""
@@ -308,7 +281,7 @@ class _FirstLines:
             self._see(parsed.row)
         if self._num_lines <= self._num_sampled:
             refusal = RowRefusal("broken_line", parsed.problem or "")
-            self._first.add(number, refusal if parsed.row is None else parsed.row)
+            self.checked.add(number, refusal if parsed.row is None else parsed.row)
 
     def look_for_missing(self, line: bytes) -> None:
         """Takes a later line: most need not be parsed."""
@@ -320,13 +293,13 @@ class _FirstLines:
         for column in self.missing.keys() & row.keys():
             del self.missing[column]
 
-    def check(self, name: str) -> None:
+    def check(self) -> None:
         """Raises `UsageError` if no line could be read, or a mapped column is in none."""
         if self._num_rows:
-            require_columns(self._config, list(self._keys), f"any line of {name}")
+            require_columns(self._config, list(self._keys), f"any line of {self._name}")
         elif self._num_lines:
             raise UsageError(
-                f"{name} is not JSON Lines: of {self._num_lines:,} lines looked at none is a JSON object; "
+                f"{self._name} is not JSON Lines: of {self._num_lines:,} lines looked at none is a JSON object; "
                 f"{self._problem}"
             )
 

@@ -6,8 +6,9 @@ import decimal
 import json
 import logging
 import math
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from hpd_core import CategorySchema, Record
@@ -29,6 +30,19 @@ class RowRefusal:
 
     code: str
     message: str
+
+
+@dataclass(slots=True)
+class DeadRows:
+    """Rows that will be dead letters, by reason, and of each reason the first as an example."""
+
+    rows: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, str] = field(default_factory=dict)
+
+    def add(self, refusal: RowRefusal, file: str, row: int) -> None:
+        """Counts one."""
+        self.rows[refusal.code] += 1
+        self.examples.setdefault(refusal.code, f"{file}, row {row}: {refusal.message}")
 
 
 def default_id(file: str, number: int) -> str:

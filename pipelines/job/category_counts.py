@@ -14,7 +14,7 @@ from itertools import islice
 from hpd_core import CategorySchema
 from pipelines.catalog.cells import CellError, cell_category
 from pipelines.catalog.readers import SourceRow, read_piece
-from pipelines.catalog.rows import RowRefusal, to_record
+from pipelines.catalog.rows import DeadRows, RowRefusal, to_record
 from pipelines.catalog.sharding import Piece
 from pipelines.config.extraction import InputConfig
 from pipelines.job.run_plan import Plan
@@ -24,19 +24,6 @@ _BY_CATEGORY = ("no_schema", "null_category")
 # Rows that are checked, and in how many places of a large catalog at least.
 _MAX_CHECKED = 10_000
 _PLACES = 20
-
-
-@dataclass(slots=True)
-class DeadRows:
-    """Rows that will be dead letters, by reason, and of each reason the first as an example."""
-
-    rows: Counter[str] = field(default_factory=Counter)
-    examples: dict[str, str] = field(default_factory=dict)
-
-    def add(self, refusal: RowRefusal, file: str, row: int) -> None:
-        """Counts one."""
-        self.rows[refusal.code] += 1
-        self.examples.setdefault(refusal.code, f"{file}, row {row}: {refusal.message}")
 
 
 @dataclass(slots=True)

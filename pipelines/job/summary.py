@@ -11,12 +11,13 @@ from rich.markup import escape
 
 from hpd_core import ErrorCode
 from hpd_core.text.near_names import near_names, quoted
+from pipelines.catalog.rows import DeadRows
 from pipelines.console.exit_codes import EXIT_CLEAN, EXIT_INCOMPLETE
 from pipelines.console.progress import describe_counts, format_seconds
 from pipelines.console.terminal import print_notes, printable
 from pipelines.job.base_changes import Changes
 from pipelines.job.carryover import EarlierRun
-from pipelines.job.category_counts import CatalogCounts, DeadRows
+from pipelines.job.category_counts import CatalogCounts
 from pipelines.job.driver import Outcome
 from pipelines.job.preflight import PlannedJob
 from pipelines.job.unknown_categories import unknown_json, unknown_lines
