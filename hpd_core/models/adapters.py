@@ -1,9 +1,9 @@
 """LoRA adapters in peft's format: small matrices, trained beside a model's weights, that change what it answers.
 
 An adapter is merged into the weights, so that answering costs nothing more: in float32, and rounded once to the
-model's precision. Beside quantized weights, which cannot take it, it stays what it is. Plain LoRA on linear and
-embedding layers is claimed; whatever else an adapter asks for is refused, because peft would leave out some of it
-without a word.
+model's precision (before they are put into FP8). Beside bitsandbytes' weights, which cannot take it, it stays what it
+is. Plain LoRA on linear and embedding layers is claimed; whatever else an adapter asks for is refused, because peft
+would leave out some of it without a word.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from hpd_core.errors import ModelError
+from hpd_core.layers.fp8 import is_fp8
 from hpd_core.models.description import files_digest
 from hpd_core.system.storage import open_filesystem
 
@@ -275,6 +276,12 @@ def add_adapter(model: Any, adapter: Adapter, base_revision: str | None, merge: 
         ModelError: peft is missing, the adapter was trained on other weights, or not all of it fits the model.
     """
     check_base(adapter, base_revision)
+    if is_fp8(model):
+        raise _refusal(
+            adapter.id,
+            "the model's checkpoint is in FP8, into which nothing can be merged; load the model in bfloat16 with "
+            "engine.quantization: fp8, which merges the adapter first",
+        )
     quantized = bool(getattr(model, "is_quantized", False))
     if merge and quantized:
         raise _refusal(adapter.id, "it cannot be merged into quantized weights; leave it beside them")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,9 +14,13 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from hpd_core.config import EngineConfig
 from hpd_core.errors import ModelError
+from hpd_core.layers import fp8
+from hpd_core.models import fp8_checkpoint
 from hpd_core.models.embedded import EMBEDDED_MODELS, embedded_model_folder
 from hpd_core.system.storage import local_copy
 from hpd_core.system.user_cache import cache_folder
+
+logger = logging.getLogger(__name__)
 
 _KNOWN_LAYER_TYPES = frozenset({"full_attention", "sliding_attention"})
 
@@ -66,25 +71,71 @@ def load_model(model: str, config: EngineConfig) -> Any:
     Raises:
         ModelError: not found, not in safetensors, or quantization is not possible.
     """
+    return finish(load_weights(model, config), config)
+
+
+def load_weights(model: str, config: EngineConfig) -> Any:
+    """As `load_model`, but what is to be put into FP8 waits for `finish`, on the CPU: adapters are merged before.
+
+    Raises:
+        ModelError: as `load_model`.
+    """
     source = resolve_source(model)
     device = resolve_device(config)
-    options: dict[str, Any] = {
-        "dtype": resolve_dtype(config, device),
-        "trust_remote_code": config.trust_remote_code,
-        "use_safetensors": True,
-    }
+    dtype = resolve_dtype(config, device)
+    trust = config.trust_remote_code
+    options: dict[str, Any] = {"dtype": dtype, "trust_remote_code": trust, "use_safetensors": True}
     try:
-        model_config = AutoConfig.from_pretrained(source, trust_remote_code=config.trust_remote_code)
+        model_config = AutoConfig.from_pretrained(source, trust_remote_code=trust)
         refuse_unsupported(model_config)
-        if config.quantization:
-            options["quantization_config"] = _quantization(config.quantization, options["dtype"])
-            options["device_map"] = {"": device}
-        loaded = AutoModelForCausalLM.from_pretrained(source, config=model_config, **options)
+        is_stored_in_fp8 = _is_stored_in_fp8(model_config, config.quantization)
+        to_fp8 = is_stored_in_fp8 or config.quantization == "fp8"
+        if to_fp8:
+            if (reason := fp8.why_not(device, dtype)) is not None:
+                raise ModelError(f"FP8 cannot be had: {reason}")
+            fp8.decoder_linears(load_empty(model, config))  # nobody waits for the weights of what cannot work
+        if is_stored_in_fp8:
+            loaded = fp8_checkpoint.load(source, model_config, options)
+        else:
+            if config.quantization is not None and not to_fp8:
+                options["quantization_config"] = _quantization(config.quantization, dtype)
+                options["device_map"] = {"": device}
+            loaded = AutoModelForCausalLM.from_pretrained(source, config=model_config, **options)
+        on_device = loaded if to_fp8 or config.quantization is not None else loaded.to(device)
     except ModelError:
         raise
     except (OSError, ValueError, ImportError) as error:
         raise ModelError(_not_found(model, error)) from error
-    return loaded.eval() if config.quantization else loaded.to(device).eval()
+    return on_device.eval()
+
+
+def finish(loaded: Any, config: EngineConfig) -> Any:
+    """Puts a model of `load_weights` into FP8, if that is asked for, and on its device, in place.
+
+    Raises:
+        ModelError: as `load_model`.
+    """
+    device = resolve_device(config)
+    if config.quantization == "fp8" and not fp8.is_fp8(loaded):
+        fp8.quantize_model(loaded, device)
+    if fp8.is_fp8(loaded):
+        loaded.to(device)
+        if device.type == "cpu":
+            logger.warning("FP8 is emulated on a CPU: slower than without it, to judge the answers")
+    return loaded
+
+
+def _is_stored_in_fp8(model_config: Any, asked: str | None) -> bool:
+    """Raises `ModelError` if it is quantized otherwise than asked, or in a way that cannot be used."""
+    stored = fp8_checkpoint.quantization_of(model_config)
+    if fp8_checkpoint.is_fp8_checkpoint(model_config):
+        if asked not in (None, "fp8"):
+            raise ModelError(f"the checkpoint is in FP8 already: set engine.quantization to null or fp8, not {asked!r}")
+        return True
+    if stored and asked == "fp8":
+        method = stored.get("quant_method")
+        raise ModelError(f"the checkpoint is quantized already ({method}): FP8 is made of one in bfloat16")
+    return False
 
 
 def load_empty(model: str, config: EngineConfig) -> Any:

@@ -14,6 +14,7 @@ from hpd_core.attention.dispatch import ATTENTION_NAME, packed_attention
 from hpd_core.decoding.decoder import Decoder
 from hpd_core.decoding.prompt import Prompt
 from hpd_core.errors import ModelError
+from hpd_core.layers.fp8 import is_fp8
 from hpd_core.layout import Branch, tree_layout
 from hpd_core.models.loading import refuse_unsupported
 from hpd_core.system.device import is_out_of_memory
@@ -51,9 +52,10 @@ def verify(model: Any, tokenizer: Any, decoder: Decoder, expected: Sequence[Tens
         ModelError: it does not obey.
     """
     prompt = run_probe(model, tokenizer, decoder)
-    # Half precision moves log-probabilities by tenths, and so may int8, which rounds activations: the last bit of a sum
-    # decides to which side. Seeing a wrong token moves them by more.
-    is_exact = model.dtype == torch.float32 and not getattr(model, "is_loaded_in_8bit", False)
+    # Half precision moves log-probabilities by tenths, and so may 8 bits, which round activations: the last bit of a
+    # sum decides to which side. Seeing a wrong token moves them by more.
+    rounds_activations = getattr(model, "is_loaded_in_8bit", False) or is_fp8(model)
+    is_exact = model.dtype == torch.float32 and not rounds_activations
     tolerance = 1e-3 if is_exact else 0.5
     if expected is None:
         with own_attention(model):

@@ -123,6 +123,11 @@ class FinetuneConfig(_Section):
     def _check_layout(self) -> FinetuneConfig:
         if "layout" in self.engine.model_fields_set:
             raise ValueError("engine.layout is decided by 'layout' here; remove it")
+        if self.engine.quantization == "fp8":
+            raise ValueError(
+                "nothing is trained over weights in FP8; train in bfloat16 (or over nf4), and set "
+                "engine.quantization: fp8 in the extraction job, which merges the adapter first"
+            )
         if self.engine.quantization and self.method == "full":
             raise ValueError("quantized weights cannot be trained in full; use method: lora")
         if self.scaling.num_workers > 1 and self.engine.device not in ("auto", "cpu"):

@@ -15,6 +15,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 
 from hpd_core import ModelError
+from hpd_core.layers.fp8 import is_fp8
 from hpd_core.models import description, loading
 from hpd_core.models.adapters import Adapter, AdapterRecord, check_base, load_weights, lora_settings, open_adapter
 from pipelines.config.finetuning import FinetuneConfig, OptimizerConfig
@@ -30,6 +31,8 @@ class TrainedModel:
         self.config = config
         self.tokenizer = loading.load_tokenizer(config.model, config.engine)
         self.model: Any = loading.load_model(config.model, config.engine)
+        if is_fp8(self.model):
+            raise ModelError("the checkpoint is in FP8, over which nothing is trained; train the model in bfloat16")
         source = loading.resolve_source(config.model)
         self.revision = description.model_revision(self.model, source)
         if self.model.dtype == torch.float16:

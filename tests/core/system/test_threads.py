@@ -42,13 +42,13 @@ def test_who_interrupts_does_not_wait() -> None:
 @pytest.mark.usefixtures("smollm2_dir")
 def test_the_thread_that_loads_has_ended(monkeypatch: pytest.MonkeyPatch, kind: type[Extractor]) -> None:
     threads: list[threading.Thread] = []
-    load_model = loading.load_model
+    load_weights = loading.load_weights
 
     def load(*given: Any) -> Any:
         threads.append(threading.current_thread())
-        return load_model(*given)
+        return load_weights(*given)
 
-    monkeypatch.setattr(loading, "load_model", load)
+    monkeypatch.setattr(loading, "load_weights", load)
     with kind.from_pretrained("smollm2", EngineConfig(dtype="float32")):
         assert len(threads) == 1
         assert not threads[0].is_alive()
