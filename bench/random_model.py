@@ -56,6 +56,22 @@ SHAPES: dict[str, dict[str, Any]] = {
 """As in the `config.json` of the models that Qwen has published under these names."""
 
 
+def random_config(shape: dict[str, Any], tokenizer: Any) -> Any:
+    """The model's configuration. Raises `ValueError` where the tokenizer's vocabulary is larger than the model's."""
+    if len(tokenizer) > shape["vocab_size"]:
+        raise ValueError(f"the tokenizer has {len(tokenizer)} tokens, the model {shape['vocab_size']}")
+    ends = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
+    return transformers.AutoConfig.for_model(**shape, **ends)
+
+
+def random_model(shape: dict[str, Any], tokenizer: Any, device: str, seed: int = 0) -> Any:
+    """A model in bfloat16, made where it is wanted. Arguments and errors as `write_random_model` has them."""
+    config = random_config(shape, tokenizer)
+    torch.manual_seed(seed)
+    with torch.device(device):
+        return transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).eval()
+
+
 def write_random_model(shape: dict[str, Any], tokenizer: Any, folder: Path, seed: int = 0) -> int:
     """Writes config, bfloat16 weights and tokenizer in transformers' format. Returns the number of weights.
 
@@ -66,14 +82,8 @@ def write_random_model(shape: dict[str, Any], tokenizer: Any, folder: Path, seed
     Raises:
         ValueError: the tokenizer's vocabulary is larger.
     """
-    if len(tokenizer) > shape["vocab_size"]:
-        raise ValueError(f"the tokenizer has {len(tokenizer)} tokens, the model {shape['vocab_size']}")
-    ends = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
-    config = transformers.AutoConfig.for_model(**shape, **ends)
-    torch.manual_seed(seed)
     # Where there is a GPU, billions of random numbers are a matter of seconds.
-    with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
-        model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    model = random_model(shape, tokenizer, "cuda" if torch.cuda.is_available() else "cpu", seed)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return sum(parameter.numel() for parameter in model.parameters())

@@ -60,6 +60,9 @@ class VllmProcess:
         runs: Mapping[str, Requests],
         block_size: int,
         gpu_share: float | None = None,
+        *,
+        options: Mapping[str, Any] | None = None,
+        num_warm: int | None = None,
     ) -> None:
         """Starts it and waits until it has compiled.
 
@@ -69,6 +72,8 @@ class VllmProcess:
             runs: name -> requests that are asked together.
             block_size: tokens of a block of its KV cache. Only whole blocks of a prompt are found again.
             gpu_share: of the GPU's memory, for its weights and cache; None where there is no GPU.
+            options: further arguments of `vllm.LLM`.
+            num_warm: requests of a run that are made beforehand, untimed; None: all.
 
         Raises:
             UsageError: it does not start.
@@ -83,6 +88,8 @@ class VllmProcess:
             "block_size": block_size,
             "num_threads": torch.get_num_threads(),
             "gpu_share": gpu_share,
+            "options": dict(options or {}),
+            "num_warm": num_warm,
             "runs": {name: asdict(run) for name, run in runs.items()},
         }
         self._scratch = tempfile.TemporaryDirectory(prefix="hpd-vllm-")

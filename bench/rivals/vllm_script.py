@@ -40,6 +40,7 @@ def main(path: str) -> None:
         enable_prefix_caching=True,
         disable_log_stats=True,
         **({} if work["gpu_share"] is None else {"gpu_memory_utilization": work["gpu_share"]}),
+        **work["options"],
     )
     _say(answers, {"version": vllm.__version__, "load_seconds": time.perf_counter() - started})
     warm: set[str] = set()
@@ -49,7 +50,8 @@ def main(path: str) -> None:
         prompts = [{"prompt_token_ids": prompt} for prompt in run["prompts"]]
         parameters = _parameters(run)
         if name not in warm:
-            engine.generate(prompts, parameters, use_tqdm=False)
+            count = work["num_warm"]
+            engine.generate(prompts[:count], parameters[:count], use_tqdm=False)
             warm.add(name)
         if engine.reset_prefix_cache() is False:
             raise RuntimeError("vLLM's prefix cache could not be emptied")

@@ -19,19 +19,19 @@ from bench.speed.ceilings import CompiledDense, Floor, Work, run_dense, seconds_
 from bench.workloads.workload import ForcedRecord, Workload
 from hpd_core import EngineConfig
 from hpd_core.decoding.decoder import Decoder, StepReport
-from hpd_core.decoding.memory import fitted, free_bytes
+from hpd_core.decoding.memory import activation_bytes, fitted, free_bytes
 from hpd_core.models import description, steering
 from hpd_core.text.endings import Endings
 from pipelines.errors import UsageError
 
-GENERATE, NAIVE, TREE = "transformers generate", "naive padded HPD", "tree"
+GENERATE, NAIVE, TREE, APART = "transformers generate", "naive padded HPD", "tree", "tree, no text shared"
 PROMPT_LOOKUP, DRAFT_MODEL = "generate, prompt lookup", "generate, draft model"
 CONTINUOUS = "transformers continuous batching"
 JACOBI, ANPD = "Jacobi decoding", "ANPD"
 VLLM_AR, VLLM_FAN_OUT, VLLM_SCHEMA = "vLLM AR", "vLLM fan-out", "vLLM AR, JSON schema"
 CEILING, COMPILED, FLOOR = "ceiling", "ceiling, compiled", "floor"
 
-ON_REQUEST = frozenset({PROMPT_LOOKUP, CONTINUOUS, JACOBI, ANPD, VLLM_SCHEMA})
+ON_REQUEST = frozenset({PROMPT_LOOKUP, CONTINUOUS, JACOBI, ANPD, VLLM_SCHEMA, APART})
 """Those that run only if they are asked for: most take one product at a time, and as long as all others together."""
 
 _WHAT_IT_NEEDS = {
@@ -50,6 +50,7 @@ class Run:
 
     Attributes:
         num_steps: of the engine.
+        steps: of the engine, where it is not another thread's: seconds and tokens of each.
         num_value_tokens: of values that end where the model ends them.
         peak_bytes: memory at its highest, above what was there before (speed/peak_memory.py).
         note: what a reader of the table must know.
@@ -59,6 +60,7 @@ class Run:
     seconds: float
     work: Work | None = None
     num_steps: int | None = None
+    steps: Sequence[tuple[float, int]] = ()
     num_value_tokens: int | None = None
     peak_bytes: int | None = None
     note: str | None = None
@@ -73,17 +75,27 @@ class EngineRuns:
     """
 
     def __init__(
-        self, model: Any, workload: Workload, config: EngineConfig, *, at_once: int | None = None, natural: bool = False
+        self,
+        model: Any,
+        workload: Workload,
+        config: EngineConfig,
+        *,
+        at_once: int | None = None,
+        natural: bool = False,
+        warm_up: Workload | None = None,
     ) -> None:
         """Makes no decoder yet, but sets its limits by the memory that is free now, before others' engines take some.
 
         Args:
             at_once: so many prompts are decoded to their end before others begin; None: as the engine does it.
             natural: values end where the model ends them, K_max at the latest.
+            warm_up: what the first call decodes before it counts; None: the workload.
         """
         shape = description.cache_shape(model)
         self._model, self._workload, self._shape = model, workload, shape
-        self._config = fitted(config, shape, free_bytes(shape.device))
+        self._warm_up = warm_up or workload
+        self._config = config
+        self._limits = fitted(config, shape, free_bytes(shape.device), activation_bytes(model))
         self._at_once, self._natural = at_once, natural
         self._decoder: Decoder | None = None
 
@@ -92,23 +104,25 @@ class EngineRuns:
         decoder, self._decoder = self._decoder, None
         if decoder is None:
             decoder = self._make_decoder()
-            self._run(decoder)
+            self._run(decoder, self._warm_up)
         decoder.forget_prefixes()
-        run = self._run(decoder)
+        run = self._run(decoder, self._workload)
         self._decoder = decoder
         return run
 
     def once(self) -> Run:
         """By a decoder that has done nothing yet, and that is not kept."""
-        return self._run(self._make_decoder())
+        return self._run(self._make_decoder(), self._workload)
 
     def _make_decoder(self) -> Decoder:
         num_tokens = self._model.get_output_embeddings().weight.shape[0]
         endings = self._workload.endings(self._model) if self._natural else Endings.none(num_tokens)
-        return Decoder(self._model, endings, self._config, self._shape)
+        decoder = Decoder(self._model, endings, self._config, self._shape)
+        decoder.limit(self._limits)
+        return decoder
 
-    def _run(self, decoder: Decoder) -> Run:
-        prepared = self._workload.prompts(self._model.config, self._config, natural=self._natural)
+    def _run(self, decoder: Decoder, workload: Workload) -> Run:
+        prepared = workload.prompts(self._model.config, self._config, natural=self._natural)
         at_once = self._at_once or len(prepared)
         started = time.perf_counter()
         reports: list[StepReport] = []
@@ -118,15 +132,17 @@ class EngineRuns:
                 reports.append(decoder.step())
         seconds = time.perf_counter() - started
         # What was drafted in vain is no work that somebody else would have to do.
-        num_tokens = sum(count for report in reports for cohort in report.cohorts for _, count in cohort)
+        steps = [(report.seconds, sum(count for cohort in report.cohorts for _, count in cohort)) for report in reports]
+        num_tokens = sum(tokens for _, tokens in steps)
         num_tokens -= sum(report.rejected_tokens for report in reports)
         num_logits = sum(len(tokens) for item in prepared for tokens in item.prompt.tokens)
         note = None
-        if decoder.limits != self._config:
+        if decoder.limits != self._limits:
             note = f"out of memory: it goes on with {decoder.limits.max_tokens_per_step} tokens a step"
         num_value_tokens = num_logits if self._natural else None
         code = {"attention": decoder.way, "layers": decoder.layers}
-        return Run(seconds, Work(num_tokens, num_logits), len(reports), num_value_tokens, note=note, code=code)
+        work = Work(num_tokens, num_logits)
+        return Run(seconds, work, len(steps), steps, num_value_tokens, note=note, code=code)
 
 
 def run_engine(
@@ -191,6 +207,7 @@ def contenders(
         "stacked J=1": engine(layout="stacked", stack_size=1),
         "stacked J=6": engine(layout="stacked", stack_size=6),
         TREE: engine(layout="tree"),
+        APART: engine(layout="tree", share_text=False),
     }
     if draft_model is not None:
         runs = {DRAFT_MODEL: rival(partial(run_draft_model, draft_model), _ASSISTED)} | runs
@@ -292,10 +309,13 @@ def _run_vllm(vllm: VllmProcess, name: str, has_schema: bool, num_forced: int) -
     )
 
 
-def yardsticks(model: Any, work: Work, shape: tuple[int, int], attention: str, *, compiled: bool = False) -> Contenders:
+def yardsticks(
+    model: Any, work: Work, rows: int, shape: tuple[int, int], attention: str, *, compiled: bool = False
+) -> Contenders:
     """Name -> a run of as much work.
 
     Args:
+        rows: of the floor's products.
         shape: (rows, length) of dense batches.
         attention: transformers' way to attend in them.
         compiled: the compiled ceiling, too.
@@ -305,7 +325,7 @@ def yardsticks(model: Any, work: Work, shape: tuple[int, int], attention: str, *
         with steering.own_attention(model, attention):
             return timed(lambda: run_dense(model, work, shape))
 
-    floor = Floor(model)
+    floor = Floor(model, rows)
     runs: Contenders = {CEILING: ceiling}
     if compiled:
         dense = CompiledDense(model, work, shape)
@@ -316,4 +336,5 @@ def yardsticks(model: Any, work: Work, shape: tuple[int, int], attention: str, *
             return Run(seconds, note=f"compiled in {dense.compile_seconds:.0f} s, which are not counted")
 
         runs[COMPILED] = compiled_ceiling
-    return runs | {FLOOR: lambda: timed(lambda: floor.run(work))}
+    note = f"products of {rows:,} rows, as tree's large steps have"
+    return runs | {FLOOR: lambda: Run(seconds_of(lambda: floor.run(work)), note=note)}

@@ -62,9 +62,9 @@ def askers(model: Any, workload: Workload, config: EngineConfig) -> dict[str, As
     trials = {name: min(generate(name, 0).seconds for _ in range(2)) for name in steering.own_attentions(model)}
     return {
         GENERATE: partial(generate, min(trials, key=lambda name: trials[name])),
-        "stacked J=1": _engine(model, workload, config.model_copy(update={"layout": "stacked", "stack_size": 1})),
-        TREE: _engine(model, workload, config.model_copy(update={"layout": "tree"})),
-        PREFIX_KNOWN: _engine(model, workload, config.model_copy(update={"layout": "tree"}), is_prefix_known=True),
+        "stacked J=1": engine_asker(model, workload, config.model_copy(update={"layout": "stacked", "stack_size": 1})),
+        TREE: engine_asker(model, workload, config.model_copy(update={"layout": "tree"})),
+        PREFIX_KNOWN: engine_asker(model, workload, config.model_copy(update={"layout": "tree"}), is_prefix_known=True),
     }
 
 
@@ -94,7 +94,8 @@ def _asked(name: str, number: int) -> str:
     return f"{name}, product {number}"
 
 
-def _engine(model: Any, workload: Workload, config: EngineConfig, *, is_prefix_known: bool = False) -> Ask:
+def engine_asker(model: Any, workload: Workload, config: EngineConfig, *, is_prefix_known: bool = False) -> Ask:
+    """How a decoder of the engine decodes one product, whose category's prefix it computes for each, or knows."""
     vocab_size = model.get_output_embeddings().weight.shape[0]
     decoder = Decoder(model, Endings.none(vocab_size), config, description.cache_shape(model))
     prompts = [item.prompt for item in workload.prompts(model.config, config)]

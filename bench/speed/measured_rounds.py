@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Collection
 from typing import Any
 
-from bench.speed.ceilings import best_shape
+from bench.speed.ceilings import best_shape, rows_of_large_steps
 from bench.speed.contenders import TREE, Contenders, Run, contenders, run_engine, yardsticks
 from bench.speed.natural_ends import natural_contenders
 from bench.speed.peak_memory import measured
@@ -80,15 +80,17 @@ def compare(
     workload.refuse_unfit(model.config, config, runs.keys() - rounds.outside)
     say("looking for the best dense batch")
     tree = config.model_copy(update={"layout": "tree"})
-    work = run_engine(model, workload, tree, natural=rounds.natural).work
+    first = run_engine(model, workload, tree, natural=rounds.natural)
+    work = first.work
     assert work is not None
+    rows = rows_of_large_steps([tokens for _, tokens in first.steps])
     found: dict[str, tuple[float, tuple[int, int]]] = {}
     for attention in steering.own_attentions(model):
         with steering.own_attention(model, attention):
             found[attention] = best_shape(model, work)
     attention = max(found, key=lambda name: found[name])
     shape = found[attention][1]
-    limits = yardsticks(model, work, shape, attention, compiled=rounds.compiled)
+    limits = yardsticks(model, work, rows, shape, attention, compiled=rounds.compiled)
     results: dict[str, list[Run]] = {name: [] for name in runs | limits}
     out_of_memory: list[str] = []
     # Rounds over all contenders, so that a slow moment of the machine does not fall on one of them.

@@ -26,6 +26,7 @@ MATERIALS = (
     *("stainless steel", "ripstop nylon", "solid beech", "BPA-free plastic", "organic cotton", "cork and rubber"),
     *("powder-coated aluminium", "tempered glass", "wool blend", "bamboo"),
 )
+PACKS = ("", "2", "3", "6", "12")
 COUNTRIES = ("Portugal", "Vietnam", "Slovenia", "Taiwan", "Mexico", "Finland", "Morocco", "South Korea")
 FEATURES = (
     *("carry handle", "two side pockets", "auto shut-off", "USB-C charging", "removable lid", "reflective trim"),

@@ -7,6 +7,7 @@ description  Made in Portugal. We started in a garage ...
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,6 +34,17 @@ LISTING_ATTRIBUTES = (
     Attribute(name="Age group", type="enum", values=words.AGES),
     Attribute(name="Power source", type="enum", values=words.POWER),
     Attribute(name="Indoor use only", type="boolean"),
+)
+
+TITLE_ATTRIBUTES = tuple(
+    attribute
+    for attribute in LISTING_ATTRIBUTES
+    if attribute.name in ("Brand", "Series", "Product type", "Colour", "Material", "Pack count")
+)
+
+_COLOUR, _PACK_COUNT = (
+    next(number for number, attribute in enumerate(LISTING_ATTRIBUTES) if attribute.name == name)
+    for name in ("Colour", "Pack count")
 )
 
 _STATED = 0.7
@@ -65,7 +77,7 @@ def make_listing(draw: random.Random, product: str, num_tokens: int, count: Call
     adjective, place, pack = (
         draw.choice(words.ADJECTIVES),
         draw.choice(words.PLACES),
-        maybe(("2", "3", "6", "12")),
+        maybe(words.PACKS[1:]),
     )
     material, care, country = maybe(words.MATERIALS), maybe(words.CARE), maybe(words.COUNTRIES)
     age, power, indoor = maybe(words.AGES), maybe(words.POWER), maybe(("true", "false"))
@@ -93,6 +105,42 @@ def make_listing(draw: random.Random, product: str, num_tokens: int, count: Call
     single: list[Answer] = [None if item is None else [item] for item in [*stated, pack]]
     rest: list[Answer] = [None if item is None else [item] for item in (care, age, power, indoor)]
     return Listing(fields, [*single, features or None, *rest])
+
+
+def make_variants(
+    draw: random.Random, product: str, num_tokens: int, count: Callable[[Sequence[str]], int], size: int
+) -> list[Listing]:
+    """A listing in several colours and packs, 50 at most, which have its bullets and description in front.
+
+    What differs is in the title, or in a line of its own below it. Other arguments as `make_listing` has them.
+    """
+    one = make_listing(draw, product, num_tokens, count)
+    title = one.fields["title"].partition(",")[0].partition(" - Pack of ")[0]
+    has_line = draw.random() < 0.5
+    common = {name: one.fields[name] for name in ("bullets", "description")}
+    variants = []
+    for colour, pack in draw.sample(list(itertools.product(words.COLOURS, words.PACKS)), size):
+        if has_line:
+            fields = common | {"title": title, "variant": f"Colour: {colour}" + (f", pack of {pack}" if pack else "")}
+        else:
+            fields = common | {"title": f"{title}, {colour}" + (f" - Pack of {pack}" if pack else "")}
+        answers = list(one.answers)
+        answers[_COLOUR], answers[_PACK_COUNT] = [colour], [pack] if pack else None
+        variants.append(Listing(fields, answers))
+    return variants
+
+
+def make_title(draw: random.Random, product: str) -> Listing:
+    """A title alone, of 20 to 30 tokens, with TITLE_ATTRIBUTES."""
+    brand, series = draw.choice(words.BRANDS), draw.choice(words.SERIES)
+    colour, material, pack = (
+        draw.choice(choices) if draw.random() < _STATED else None
+        for choices in (words.COLOURS, words.MATERIALS, words.PACKS[1:])
+    )
+    title = f"{brand} {series} {draw.choice(words.ADJECTIVES)} {product} for {draw.choice(words.PLACES)}"
+    title += "".join(f", {word}" for word in (material, colour) if word) + (f" - Pack of {pack}" if pack else "")
+    answers = (brand, series, product, colour, material, pack)
+    return Listing({"title": title}, [None if answer is None else [answer] for answer in answers])
 
 
 def make_specification(draw: random.Random, product: str, names: Sequence[str]) -> Listing:

@@ -1,6 +1,8 @@
 """Made-up workloads of the benchmark, each hard in its own way. The same seed gives the same records.
 
     listings     long listings as a marketplace has them: title, bullets, description, ~250 tokens; 16 attributes
+    titles       titles alone, ~25 tokens; 6 attributes
+    variants     families of 1 to 20 such listings that share bullets and description, which stand first
     skewed       most values of 2 tokens, one in 20 of K_max
     wide         64 attributes
     categories   1,000 categories of 5 products, each with 8 attributes of its own
@@ -19,10 +21,13 @@ from typing import Any
 from bench.workloads.listing_words import PRODUCTS
 from bench.workloads.listings import (
     LISTING_ATTRIBUTES,
+    TITLE_ATTRIBUTES,
     Listing,
     category_names,
     make_listing,
     make_specification,
+    make_title,
+    make_variants,
     specification_names,
 )
 from bench.workloads.workload import Workload
@@ -32,6 +37,7 @@ from pipelines.errors import UsageError
 
 SINGLE = "single"
 LISTING_TOKENS = 250
+LARGEST_FAMILY = 20
 SHORT_TOKENS, LONG_SHARE = 2, 0.05
 """Of `skewed`: tokens of most values, and the share of those that take K_max."""
 NUM_WIDE_ATTRIBUTES = 64
@@ -67,15 +73,35 @@ def make_workload(
     return recipe(_Maker(tokenizer, seed, random.Random(seed), limit or size, max_value_tokens))
 
 
+_LISTED = CategorySchema(category="Home & Outdoor", attributes=LISTING_ATTRIBUTES)
+
+
 def _listings(maker: _Maker) -> Workload:
-    segments = SegmentTokenizer(maker.tokenizer)
-
-    def count(texts: Sequence[str]) -> int:
-        return sum(map(len, segments.encode_text(texts)))
-
-    schema = CategorySchema(category="Home & Outdoor", attributes=LISTING_ATTRIBUTES)
+    count = _counter(maker.tokenizer)
     made = [make_listing(maker.draw, maker.draw.choice(PRODUCTS), LISTING_TOKENS, count) for _ in range(maker.size)]
+    return _workload(maker, [_LISTED] * maker.size, made)
+
+
+def _titles(maker: _Maker) -> Workload:
+    schema = CategorySchema(category="Home & Outdoor", attributes=TITLE_ATTRIBUTES)
+    made = [make_title(maker.draw, maker.draw.choice(PRODUCTS)) for _ in range(maker.size)]
     return _workload(maker, [schema] * maker.size, made)
+
+
+def _variants(maker: _Maker) -> Workload:
+    """Half of the families have one or two, a few have many: 1 in k, of those of k."""
+    count, sizes = _counter(maker.tokenizer), range(1, LARGEST_FAMILY + 1)
+    made: list[Listing] = []
+    while len(made) < maker.size:
+        (size,) = maker.draw.choices(sizes, [1 / size for size in sizes])
+        made += make_variants(maker.draw, maker.draw.choice(PRODUCTS), LISTING_TOKENS, count, size)
+    return _workload(maker, [_LISTED] * maker.size, made[: maker.size])
+
+
+def _counter(tokenizer: Any) -> Callable[[Sequence[str]], int]:
+    """Tokens of some texts."""
+    segments = SegmentTokenizer(tokenizer)
+    return lambda texts: sum(map(len, segments.encode_text(texts)))
 
 
 def _skewed(maker: _Maker) -> Workload:
@@ -129,6 +155,8 @@ def _workload(maker: _Maker, schemas: Sequence[CategorySchema], listings: Sequen
 
 _RECIPES: dict[str, tuple[int, Callable[[_Maker], Workload]]] = {
     "listings": (120, _listings),
+    "titles": (240, _titles),
+    "variants": (240, _variants),
     "skewed": (240, _skewed),
     "wide": (60, _wide),
     "categories": (NUM_CATEGORIES * PRODUCTS_OF_CATEGORY, _categories),

@@ -80,7 +80,7 @@ def expected_tokens(workplace: Workplace, **settings: Any) -> int:
 
 def test_every_contender_runs_and_is_compared(workplace: Workplace) -> None:
     workplace.write_parquet("a.parquet", products(NUM_RECORDS))
-    result = run(workplace)
+    result = run(workplace, "--set", "engine.share_text=false")
     assert result.exit_code == 0, result.output
     facts = json.loads(result.stdout.strip().splitlines()[-1])
     layouts = {"stacked J=1", "stacked J=6", "tree"}
@@ -95,6 +95,12 @@ def test_every_contender_runs_and_is_compared(workplace: Workplace) -> None:
     for yardstick in ("ceiling", "floor"):
         needed = facts["seconds"][yardstick][0]
         assert facts["efficiency"][yardstick]["tree"] == pytest.approx(needed / facts["seconds"]["tree"][0])
+    apart = json.loads(run(workplace, "--only", "tree, no text shared").stdout.strip().splitlines()[-1])
+    assert apart["tokens"] == {
+        "tree, no text shared": facts["tokens"]["tree"],
+        "tree": pytest.approx(facts["tokens"]["tree"], rel=0.1),
+    }
+    assert apart["tokens"]["tree"] < facts["tokens"]["tree"]
     limited = json.loads(run(workplace, "--limit", "3", "--only", "naive padded HPD").stdout.strip().splitlines()[-1])
     assert limited["records"] == 3
     assert set(limited["seconds"]) == {"naive padded HPD", "tree", "ceiling", "floor"}
@@ -202,7 +208,9 @@ def test_a_profile_is_of_one_run_of_a_warm_engine(workplace: Workplace, monkeypa
     workplace.write_parquet("a.parquet", products(NUM_RECORDS))
     runs: list[Any] = []
     run_once = EngineRuns._run
-    monkeypatch.setattr(EngineRuns, "_run", lambda self, decoder: runs.append(decoder) or run_once(self, decoder))
+    monkeypatch.setattr(
+        EngineRuns, "_run", lambda self, decoder, *work: runs.append(decoder) or run_once(self, decoder, *work)
+    )
 
     def counting(model: Any, engine: Any) -> dict[str, float]:
         before = len(runs)
@@ -259,7 +267,7 @@ def test_the_ceiling_forwards_what_it_says(model: Any, work: Work, shape: tuple[
 
 def test_the_floor_is_every_matrix_product_that_is_needed_once(model: Any) -> None:
     work = Work(5000, 700)
-    floor = Floor(model)
+    floor = Floor(model, 800)
     with FlopCounterMode(display=False) as counter:
         floor.run(work)
     of_all = LINEAR_WEIGHTS - OTHER_WEIGHTS  # nobody attends to what comes behind the last layer's keys and values
@@ -274,7 +282,7 @@ def test_the_floor_of_a_model_that_names_its_layers_otherwise_is_all_of_them() -
     weights = sum(part.weight.numel() for part in other.modules() if isinstance(part, torch.nn.Linear))
     head = other.lm_head.weight.numel()
     work = Work(300, 70)
-    floor = Floor(other)
+    floor = Floor(other, 64)
     with FlopCounterMode(display=False) as counter:
         floor.run(work)
     assert counter.get_total_flops() == 2 * (work.num_tokens * (weights - head) + work.num_logits * head)

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from bench.workloads.listings import LISTING_ATTRIBUTES, make_listing
+from bench.workloads.listing_words import COLOURS
+from bench.workloads.listings import LISTING_ATTRIBUTES, make_listing, make_title, make_variants
 from bench.workloads.made_up import LISTING_TOKENS, make_workload
 from bench.workloads.workload import Workload
 from hpd_core import Attribute, CategorySchema, EngineConfig, PromptTemplate
@@ -42,6 +43,56 @@ def test_listings_are_long_and_have_16_attributes(tokenizer: Any, name: str) -> 
     assert {len(lengths) for lengths in workload.lengths} == {16}
     assert len({render_document(record.fields) for record in workload.records}) == len(workload.records)
     assert all(set(record.fields) == {"title", "bullets", "description"} for record in workload.records)
+
+
+def test_titles_are_short_and_have_6_attributes_whose_answers_stand_in_them(tokenizer: Any) -> None:
+    workload = make("titles", tokenizer)
+    sizes = [len(ids) for ids in workload.documents]
+    assert 20 <= statistics.mean(sizes) <= 30
+    assert max(sizes) <= 40
+    assert {len(lengths) for lengths in workload.lengths} == {6}
+    draw = random.Random(3)
+    for _ in range(50):
+        listing = make_title(draw, "Kettle")
+        stated = [items[0] for items in listing.answers if items is not None]
+        assert len(stated) >= 3
+        assert all(answer in listing.fields["title"] for answer in stated)
+
+
+def test_variants_share_bullets_and_description_and_differ_behind_them(tokenizer: Any) -> None:
+    workload = make("variants", tokenizer, 600)
+    families: dict[str, list[int]] = {}
+    for number, record in enumerate(workload.records):
+        assert list(record.fields) in (
+            ["bullets", "description", "title"],
+            ["bullets", "description", "title", "variant"],
+        )
+        families.setdefault(record.fields["bullets"] + record.fields["description"], []).append(number)
+    sizes = [len(members) for members in families.values()]
+    assert min(sizes) == 1
+    assert 15 < max(sizes) <= 20
+    assert 4 < statistics.mean(sizes) < 7
+    assert len({tuple(record.fields.values()) for record in workload.records}) == 600
+    for members in families.values():
+        beginnings = {tuple(workload.documents[number][:200]) for number in members}
+        assert len(beginnings) == 1
+    assert min(map(len, workload.documents)) > 200
+
+
+def test_a_variant_says_its_own_colour_and_pack() -> None:
+    draw, names = random.Random(3), [attribute.name for attribute in LISTING_ATTRIBUTES]
+    found = Counter[bool]()
+    for _ in range(20):
+        made = make_variants(draw, "Kettle", LISTING_TOKENS, lambda texts: sum(len(text) // 4 for text in texts), 20)
+        assert len({render_document(listing.fields) for listing in made}) == 20
+        for listing in made:
+            answers = dict(zip(names, listing.answers, strict=True))
+            own = listing.fields.get("variant", listing.fields["title"])
+            assert [colour for colour in COLOURS if colour in own] == answers["Colour"]
+            assert own.lower().partition("pack of ")[2] == (answers["Pack count"] or [""])[0]
+            found.update([own == listing.fields["title"], answers["Pack count"] is None])
+    assert found[True] > 50
+    assert found[False] > 50
 
 
 def test_the_answers_stand_in_the_listing() -> None:
@@ -82,7 +133,7 @@ def test_there_are_1000_categories_of_5_products(tokenizer: Any) -> None:
     assert few.records == workload.records[:12]
 
 
-@pytest.mark.parametrize("name", ["listings", "skewed", "wide"])
+@pytest.mark.parametrize("name", ["listings", "variants", "skewed", "wide"])
 def test_the_seed_decides(tokenizer: Any, name: str) -> None:
     workload = make(name, tokenizer, 10)
     assert make(name, tokenizer, 10) == workload
@@ -92,7 +143,7 @@ def test_the_seed_decides(tokenizer: Any, name: str) -> None:
 
 
 def test_a_workload_that_nobody_knows_is_an_error(tokenizer: Any) -> None:
-    with pytest.raises(UsageError, match="--workload 'titles': there are 'listings', 'skewed', "):
+    with pytest.raises(UsageError, match="--workload 'titles': there are 'listings', 'variants', "):
         make("titles", tokenizer)
 
 

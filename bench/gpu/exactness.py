@@ -1,0 +1,93 @@
+"""`tests/gpu` on the card, several processes side by side, counted test by test."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from bench.gpu.supervisor import ROOT, Settings
+
+_MOST_PROCESSES = 8
+_SECONDS_FOR_THE_COUNT = 6.0
+_SHOWN = 8
+
+
+def exactness(seconds: float, settings: Settings, say: Callable[[str], object]) -> dict[str, Any]:
+    """A row: how many tests passed, failed and were skipped.
+
+    Args:
+        seconds: what is not done by then is counted as not done.
+
+    Raises:
+        RuntimeError: not all that ran passed, not all ran, or none.
+    """
+    count = 2 if settings.rehearsal else max(1, min(_MOST_PROCESSES, (os.cpu_count() or 2) // 2))
+    with tempfile.TemporaryDirectory() as folder:
+        processes = [_start(Path(folder), number, count) for number in range(count)]
+        deadline = time.monotonic() + seconds - _SECONDS_FOR_THE_COUNT
+        while time.monotonic() < deadline and any(process.poll() is None for process in processes):
+            time.sleep(0.2)
+        were_cut = [process.poll() is None for process in processes]
+        for process in processes:
+            process.kill()
+            process.wait()
+        tests = [
+            json.loads(line) for path in sorted(Path(folder).glob("*.jsonl")) for line in path.read_text().splitlines()
+        ]
+        logs = [path.read_text(errors="replace") for path in sorted(Path(folder).glob("*.log"))]
+    Path(settings.out, "exactness.txt").write_text("\n".join(logs))
+    return _row(tests, sum(were_cut), [process.returncode for process in processes], settings, say)
+
+
+def _start(folder: Path, number: int, count: int) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider"]
+    # As many examples as `make test` has: the others are for machines with more time.
+    command += [
+        "-p",
+        "bench.gpu.pytest_share",
+        "--continue-on-collection-errors",
+        "--hypothesis-profile=quick",
+        "tests/gpu",
+    ]
+    environment = os.environ | {
+        "HPD_SHARE_OF_TESTS": f"{number}/{count}",
+        "HPD_TEST_REPORTS": str(folder / f"{number}.jsonl"),
+        "OMP_NUM_THREADS": "1",
+        "TORCHINDUCTOR_COMPILE_THREADS": "2",
+    }
+    with (folder / f"{number}.log").open("wb") as log:
+        return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT)
+
+
+def _row(
+    tests: list[Mapping[str, Any]], num_cut: int, codes: list[int], settings: Settings, say: Callable[[str], object]
+) -> dict[str, Any]:
+    counts = Counter(test["outcome"] for test in tests)
+    say(", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items())) or "no test has run")
+    reasons = Counter(test["reason"] for test in tests if test["outcome"] == "skipped")
+    for reason, count in reasons.most_common(_SHOWN):
+        say(f"skipped: {count} x {reason}")
+    for test in [test for test in tests if test["outcome"] == "failed"][:_SHOWN]:
+        say(f"failed: {test['test']}: {test['reason']}")
+    problems = []
+    if counts["failed"]:
+        problems.append(f"{counts['failed']} failed")
+    if num_cut:
+        problems.append(f"{num_cut} of {len(codes)} processes were not done in time")
+    # 5: no test was collected, which a share of few tests may be; a cut one was killed.
+    if any(code not in (0, 1, 5) for code in codes) and not num_cut:
+        problems.append(f"pytest's exit codes are {codes}")
+    if not counts["passed"] and not settings.rehearsal:
+        problems.append("none has passed")
+    if problems:
+        raise RuntimeError(f"{'; '.join(problems)} (exactness.txt has all of it)")
+    seconds = {test["test"]: test["seconds"] for test in tests if test["seconds"] >= 1}
+    return {"kind": "exact", **{key: counts[key] for key in ("passed", "failed", "skipped")}, "slow_tests": seconds}

@@ -1,0 +1,32 @@
+"""NF4 for a model that is in memory. (The engine quantizes while it reads a checkpoint; here is none.)"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from hpd_core.layers.fp8 import decoder_linears
+from pipelines.errors import UsageError
+
+
+def to_nf4(model: Any) -> None:
+    """Puts the linear layers of all decoder layers into NF4, in place, as bitsandbytes does for the engine.
+
+    Raises:
+        UsageError: bitsandbytes is not installed.
+    """
+    try:
+        import bitsandbytes
+    except ImportError as error:
+        raise UsageError("NF4 needs bitsandbytes: pip install 'hpd[quantization]'") from error
+    layers: Any = bitsandbytes.nn
+    for name in decoder_linears(model):
+        linear: torch.nn.Linear = model.get_submodule(name)
+        sizes = linear.in_features, linear.out_features
+        layer = layers.Linear4bit(*sizes, bias=False, compute_dtype=model.dtype, quant_type="nf4", device="meta")
+        # It is quantized on its way to the device, even where it is there.
+        weight = layers.Params4bit(linear.weight.data, requires_grad=False, quant_type="nf4")
+        layer.weight = weight.to(linear.weight.device)
+        model.set_submodule(name, layer)
+    model.is_loaded_in_4bit = model.is_quantized = True  # by which the engine and transformers know it

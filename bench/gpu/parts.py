@@ -1,0 +1,218 @@
+"""What is measured of a model, one function for each kind of part. Each returns rows for results.jsonl."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from bench.gpu import plan
+from bench.gpu.loaded import Loaded
+from bench.gpu.plan import Part
+from bench.gpu.profile import run_launches, run_profile
+from bench.gpu.small_steps import run_small_steps
+from bench.rivals.generate import run_generate
+from bench.speed.ceilings import Floor, Work, best_shape, rows_of_large_steps, run_dense, seconds_of
+from bench.speed.contenders import TREE, EngineRuns, Run, check_lengths
+from bench.speed.latency import PREFIX_KNOWN, Ask, engine_asker
+from bench.speed.peak_memory import measure
+from hpd_core.models import description, steering
+
+Row = dict[str, Any]
+
+_WARM_UP_SHARE = 4
+"""The engine decodes a quarter of the workload before it counts: by then all is compiled and has its memory."""
+
+_GENERATE_SHARE = 4
+"""generate, the slowest, gets a quarter of the records."""
+
+_GENERATE_BATCH = 128
+_WORDS_TO_WARM_UP = 6
+
+_DENSE_SHAPES = ((16, 512), (32, 256), (64, 128), (32, 512), (64, 256), (8, 512))
+"""(rows, length): those of the ceiling's batches that have come out best on large GPUs."""
+
+_SINGLE_RECORDS = 20
+
+
+def run_part(loaded: Loaded, part: Part) -> list[Row]:
+    """The rows of one part of a model."""
+    shared = {
+        "shape": loaded.shape,
+        "kind": part.kind,
+        "workload": part.workload,
+        "options": list(part.options),
+        "quantization": part.quantization,
+        "device": description.device_name(loaded.device),
+        **loaded.size,
+    }
+    return [shared | row for row in _KINDS[part.kind](loaded, part)]
+
+
+def _tree(loaded: Loaded, part: Part) -> list[Row]:
+    workload = loaded.workload(part.workload)
+    few = workload.part(range(max(1, len(workload.records) // _WARM_UP_SHARE)))
+    runs = EngineRuns(loaded.model, workload, loaded.config(part), warm_up=few)
+    found: list[Run] = []
+    whole, peak, _ = measure(
+        lambda: seconds_of(lambda: found.extend(runs() for _ in range(part.rounds))), loaded.device
+    )
+    run = sorted(found, key=lambda item: item.seconds)[(len(found) - 1) // 2]
+    assert run.work is not None
+    tokens = [count for _, count in run.steps]
+    if part.options in ((), (part.quantization,)):
+        loaded.large_steps[part.workload] = run.work, rows_of_large_steps(tokens)
+    row = _timed(loaded, [item.seconds for item in found], len(workload.records)) | {
+        "tokens": run.work.num_tokens,
+        "logits": run.work.num_logits,
+        "flop": loaded.flop(run.work),
+        "peak_bytes": peak,
+        "seconds_before": whole - sum(item.seconds for item in found),
+        "code": dict(run.code or {}),
+        "steps": [[round(1000 * seconds, 3), count] for seconds, count in run.steps],
+        **kinds_of_steps(run.steps),
+        **({"note": run.note} if run.note else {}),
+    }
+    loaded.say(f"{_rate(row)}; {_steps(row)}; {row['seconds_before']:.0f} s to compile and warm up; {row['code']}")
+    return [row]
+
+
+def kinds_of_steps(steps: Sequence[tuple[float, int]]) -> Row:
+    """Of the large steps (half of the largest one's tokens, or more) and of the small ones: how many, median tokens and
+    milliseconds."""
+    least = max(tokens for _, tokens in steps) / 2
+    found: Row = {}
+    for name, kind in (
+        ("large", [step for step in steps if step[1] >= least]),
+        ("small", [step for step in steps if step[1] < least]),
+    ):
+        if kind:
+            found[f"{name}_steps"] = {
+                "count": len(kind),
+                "tokens": int(statistics.median(tokens for _, tokens in kind)),
+                "ms": 1000 * statistics.median(seconds for seconds, _ in kind),
+                "seconds": sum(seconds for seconds, _ in kind),
+            }
+    return found
+
+
+def _work_of_tree(loaded: Loaded, part: Part) -> tuple[Work, int]:
+    """What tree forwards of this workload, and the rows of its large steps: of its part, or of a run for this."""
+    if part.workload not in loaded.large_steps:
+        run = EngineRuns(loaded.model, loaded.workload(part.workload), loaded.config(part)).once()
+        assert run.work is not None
+        loaded.large_steps[part.workload] = run.work, rows_of_large_steps([tokens for _, tokens in run.steps])
+    return loaded.large_steps[part.workload]
+
+
+def _floor(loaded: Loaded, part: Part) -> list[Row]:
+    work, rows = _work_of_tree(loaded, part)
+    floor = Floor(loaded.model, rows)
+    floor.run(Work(min(rows, work.num_tokens), max(1, min(rows, work.num_tokens) * work.num_logits // work.num_tokens)))
+    seconds = [seconds_of(lambda: floor.run(work)) for _ in range(part.rounds)]
+    return [_yardstick(loaded, part, work, seconds, rows=rows, note=f"products of {rows:,} rows, as large steps have")]
+
+
+def _ceiling(loaded: Loaded, part: Part) -> list[Row]:
+    work, _ = _work_of_tree(loaded, part)
+    attention = steering.own_attentions(loaded.model)[0]
+    with steering.own_attention(loaded.model, attention):
+        _, shape = best_shape(loaded.model, work, _DENSE_SHAPES)
+        seconds = [seconds_of(partial(run_dense, loaded.model, work, shape)) for _ in range(part.rounds)]
+    note = f"dense batches of {shape[0]} x {shape[1]}, {attention}"
+    return [_yardstick(loaded, part, work, seconds, note=note)]
+
+
+def _yardstick(loaded: Loaded, part: Part, work: Work, seconds: list[float], **facts: Any) -> Row:
+    row = _timed(loaded, seconds, len(loaded.workload(part.workload).records)) | {
+        "tokens": work.num_tokens,
+        "logits": work.num_logits,
+        "flop": loaded.flop(work),
+        **facts,
+    }
+    loaded.say(f"{_rate(row)}; {facts['note']}")
+    return row
+
+
+def _generate(loaded: Loaded, part: Part) -> list[Row]:
+    workload = loaded.workload(part.workload)
+    workload = workload.part(range(max(1, len(workload.records) // _GENERATE_SHARE)))
+    forced = workload.forced(loaded.model.config, loaded.config(part))
+    brief = [dataclasses.replace(record, answer_length=_WORDS_TO_WARM_UP) for record in forced[:_GENERATE_BATCH]]
+    seconds = []
+    with steering.own_attention(loaded.model):
+        run_generate(loaded.model, brief, _GENERATE_BATCH)
+        for _ in range(part.rounds):
+            started = time.perf_counter()
+            answers = run_generate(loaded.model, forced, _GENERATE_BATCH)
+            seconds.append(time.perf_counter() - started)
+            check_lengths(answers, forced)
+    row = _timed(loaded, seconds, len(forced)) | {"note": f"{len(forced)} records, batches of {_GENERATE_BATCH}"}
+    loaded.say(f"{_rate(row)}; {row['note']}")
+    return [row]
+
+
+def _single(loaded: Loaded, part: Part) -> list[Row]:
+    workload = loaded.workload("single" if part.workload == plan.LISTINGS else part.workload, _SINGLE_RECORDS)
+    config = loaded.config(part)
+    asks: Mapping[str, Ask] = {
+        TREE: engine_asker(loaded.model, workload, config),
+        PREFIX_KNOWN: engine_asker(loaded.model, workload, config, is_prefix_known=True),
+    }
+    rows = []
+    for name, ask in asks.items():
+        ask(0)
+        waits = [ask(number) for _ in range(part.rounds) for number in range(len(workload.records))]
+        seconds = sorted(wait.seconds for wait in waits)
+        rows.append(
+            {
+                "name": name,
+                "median_ms": 1000 * statistics.median(seconds),
+                "p90_ms": 1000 * seconds[(9 * len(seconds)) // 10],
+                "steps_of_one": statistics.median(wait.num_steps for wait in waits),
+            }
+        )
+        loaded.say(
+            f"one product, {name}: {rows[-1]['median_ms']:.1f} ms (p90 {rows[-1]['p90_ms']:.1f}), "
+            f"{rows[-1]['steps_of_one']:.0f} steps"
+        )
+    return rows
+
+
+def _timed(loaded: Loaded, seconds: Sequence[float], num_records: int) -> Row:
+    median = statistics.median(seconds)
+    return {
+        "seconds": median,
+        "all_seconds": list(seconds),
+        "records": num_records,
+        "products_per_second": num_records / median,
+    }
+
+
+def _rate(row: Row) -> str:
+    text = f"{row['products_per_second']:.1f} products/s, {row['seconds']:.2f} s"
+    return text + (f", {row['flop'] / row['seconds'] / 1e12:.0f} TFLOP/s" if "flop" in row else "")
+
+
+def _steps(row: Row) -> str:
+    return ", ".join(
+        f"{row[f'{kind}_steps']['count']} {kind} steps of {row[f'{kind}_steps']['tokens']:,} tokens and "
+        f"{row[f'{kind}_steps']['ms']:.1f} ms"
+        for kind in ("large", "small")
+        if f"{kind}_steps" in row
+    )
+
+
+_KINDS: Mapping[str, Callable[[Loaded, Part], Iterable[Row]]] = {
+    plan.TREE: _tree,
+    plan.FLOOR: _floor,
+    plan.CEILING: _ceiling,
+    plan.GENERATE: _generate,
+    plan.SMALL_STEPS: run_small_steps,
+    plan.SINGLE: _single,
+    plan.PROFILE: run_profile,
+    plan.LAUNCHES: run_launches,
+}

@@ -1,0 +1,153 @@
+"""The table at the end, the estimate for another card, and the JSON line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from bench.gpu import plan
+from bench.gpu.estimate import FORMULA, L40S, Card, ModelFacts, context_of, estimate
+
+Row = Mapping[str, Any]
+
+_LAUNCHES_IF_UNKNOWN = 330.0
+"""Of a step: eight a layer of Qwen3-8B, and forty outside."""
+
+
+def latest(rows: Sequence[Row]) -> dict[str, Row]:
+    """Part (and what it calls one of its rows) -> the row that was found last, in the order of the first."""
+    return {f"{row['part']}, {row['name']}" if "name" in row else row["part"]: row for row in rows}
+
+
+def rates(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Of every part that has products a second: these, and how they compare.
+
+    Rivals are those of the same model and workload, in bf16. The yardsticks have the row's quantization, too, and their
+    time counts token for token.
+    """
+    found = [row for row in latest(rows).values() if "products_per_second" in row]
+    table = []
+    for row in found:
+        compared: dict[str, Any] = {"part": row["part"], "products_per_second": row["products_per_second"]}
+        compared |= {key: row[key] for key in ("seconds", "records", "tokens", "peak_bytes", "note") if key in row}
+        rivals = [
+            ("x vLLM", plan.VLLM, "vLLM AR"),
+            ("x fan-out", plan.VLLM, "vLLM fan-out"),
+            ("x generate", plan.GENERATE, None),
+        ]
+        for column, kind, name in rivals:
+            rival = _same(found, row, kind, None, name)
+            if rival is not None and row["kind"] != kind:
+                compared[column] = row["products_per_second"] / rival["products_per_second"]
+        for column, kind in (("of floor", plan.FLOOR), ("of ceiling", plan.CEILING)):
+            yardstick = _same(found, row, kind, row["quantization"])
+            if yardstick is not None and row["kind"] != kind and "tokens" in row:
+                compared[column] = yardstick["seconds"] * row["tokens"] / yardstick["tokens"] / row["seconds"]
+        if "name" in row:
+            compared["part"] += f", {row['name']}"
+        if "flop" in row:
+            compared["tflops"] = row["flop"] / row["seconds"] / 1e12
+        for kind in ("large", "small"):
+            if f"{kind}_steps" in row:
+                compared[f"{kind}_steps"] = row[f"{kind}_steps"]
+        table.append(compared)
+    return table
+
+
+def _same(rows: Sequence[Row], row: Row, kind: str, quantization: str | None, name: str | None = None) -> Row | None:
+    """What the row is compared with."""
+    same = [
+        other
+        for other in rows
+        if other["kind"] == kind
+        and (other["shape"], other["workload"]) == (row["shape"], row["workload"])
+        and other["options"] in ([], [quantization])
+        and (name is None or other["asked"] == name)
+    ]
+    return same[-1] if same else None
+
+
+_COLUMNS: Sequence[tuple[str, str, Callable[[Any], str]]] = (
+    ("products/s", "products_per_second", lambda value: f"{value:.1f}"),
+    ("s", "seconds", lambda value: f"{value:.2f}"),
+    ("x vLLM", "x vLLM", lambda value: f"{value:.2f}"),
+    ("x fan-out", "x fan-out", lambda value: f"{value:.2f}"),
+    ("x generate", "x generate", lambda value: f"{value:.1f}"),
+    ("of floor", "of floor", lambda value: f"{value:.0%}"),
+    ("of ceiling", "of ceiling", lambda value: f"{value:.0%}"),
+    ("TFLOP/s", "tflops", lambda value: f"{value:.0f}"),
+    ("large steps", "large_steps", lambda value: f"{value['count']} x {value['tokens']:,}: {value['ms']:.1f} ms"),
+    ("small steps", "small_steps", lambda value: f"{value['count']} x {value['tokens']:,}: {value['ms']:.1f} ms"),
+    ("GB", "peak_bytes", lambda value: f"{value / 1e9:.1f}"),
+)
+
+
+def table(rows: Sequence[Row]) -> list[str]:
+    """Lines: a part each, those columns that anybody has."""
+    compared = rates(rows)
+    columns = [column for column in _COLUMNS if any(column[1] in row for row in compared)]
+    cells = [["", *(name for name, _, _ in columns)]]
+    for row in compared:
+        cells.append([row["part"], *(show(row[key]) if key in row else "" for _, key, show in columns)])
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return [
+        "  ".join(
+            cell.ljust(width) if not place else cell.rjust(width) for place, (cell, width) in enumerate(line)
+        ).rstrip()
+        for line in (list(zip(line, widths, strict=True)) for line in cells)
+    ]
+
+
+def estimates(rows: Sequence[Row], shapes: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """For every `tree` in bf16: products a second on an L40S, reckoned.
+
+    Args:
+        shapes: the arguments of each model's configuration.
+    """
+    of_part = latest(rows)
+    card = of_part.get(plan.GEMM)
+    if card is None:
+        return []
+    here = Card(card["device"], card["bf16_flops"], card["bytes_per_second"], card["launch_seconds"])
+    found = []
+    for row in of_part.values():
+        if row["kind"] != plan.TREE or row["quantization"] is not None:
+            continue
+        profiled = [
+            other for other in of_part.values() if other["kind"] == plan.PROFILE and other["shape"] == row["shape"]
+        ]
+        launches = profiled[0]["calls"] if profiled else _LAUNCHES_IF_UNKNOWN
+        model = ModelFacts.of_row(row, shapes[row["shape"]], context_of(row), launches)
+        rate, ratio = estimate(row, here, L40S, model)
+        found.append({"part": row["part"], "products_per_second": rate, "measured_over_formula": ratio})
+    return found
+
+
+def report(
+    rows: Sequence[Row], shapes: Mapping[str, Mapping[str, Any]], say: Callable[[str], object]
+) -> dict[str, Any]:
+    """Says the tables; returns what the JSON line has."""
+    compared = rates(rows)
+    if compared:
+        for line in table(rows):
+            say(line)
+        say("of floor, of ceiling: their time, token for token, in percent of the row's")
+    reckoned = estimates(rows, shapes)
+    if reckoned:
+        say(
+            f"An estimate for an {L40S.name}, which was not measured ({L40S.flops / 1e12:.0f} TFLOP/s, "
+            f"{L40S.bytes_per_second / 1e9:.0f} GB/s):"
+        )
+        for item in reckoned:
+            say(
+                f"  {item['part']}: about {item['products_per_second']:.1f} products/s (here a step takes "
+                f"{item['measured_over_formula']:.2f} times what the formula says)"
+            )
+        say(f"  {FORMULA}")
+    return {"rates": compared, "estimates": {"card": L40S.name, "parts": reckoned}}
+
+
+def json_line(found: Mapping[str, Any], done: Sequence[Mapping[str, Any]]) -> str:
+    """What stands in the last line of the output, for machines."""
+    return json.dumps({**found, "parts": list(done)})
