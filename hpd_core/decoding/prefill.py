@@ -25,7 +25,7 @@ class Prefill:
     def _padded(self, prompts: Sequence[Prompt], pick: Callable[[Layout], IntArray]) -> IntArray:
         padded = np.zeros((len(prompts), int(self._lengths.max())), dtype=np.int64)
         for row, prompt in enumerate(prompts):
-            padded[row, : prompt.num_own_tokens] = pick(prompt.layout)[prompt.layout.num_prefix_tokens :]
+            padded[row, : prompt.num_own_tokens] = pick(prompt.layout)[prompt.num_tokens_before :]
         return padded
 
     @property

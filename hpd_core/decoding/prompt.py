@@ -15,6 +15,8 @@ class Prompt:
     Attributes:
         layout: its tokens; the first `layout.num_prefix_tokens` are the prefix named by `prefix_key`.
         prefix_key: equal keys mean equal prefixes.
+        num_shared_tokens: so many tokens of the document are computed apart, once for all that begin so
+            (shared_text.py); the scheduler decides it.
         owner: whatever the caller wants to find again when the prompt is finished.
         tokens, logprobs: after it is finished, per branch: generated ids (the closing one last) and their
             log-probabilities. `closed[b]` is False where the value was cut at its limit.
@@ -24,6 +26,7 @@ class Prompt:
     layout: Layout
     prefix_key: Any
     owner: Any = None
+    num_shared_tokens: int = 0
     tokens: list[list[int]] = field(default_factory=list)
     logprobs: list[list[float]] = field(default_factory=list)
     closed: list[bool] = field(default_factory=list)
@@ -41,9 +44,14 @@ class Prompt:
         return bool(self.tokens)
 
     @property
+    def num_tokens_before(self) -> int:
+        """Of the prefix, and of the document what is shared."""
+        return self.layout.num_prefix_tokens + self.num_shared_tokens
+
+    @property
     def num_own_tokens(self) -> int:
-        """Tokens behind the prefix."""
-        return self.layout.num_tokens - self.layout.num_prefix_tokens
+        """Tokens behind them."""
+        return self.layout.num_tokens - self.num_tokens_before
 
     @property
     def most_own_tokens(self) -> int:

@@ -67,7 +67,9 @@ class ValueStates:
                 array[row, : prompt.layout.num_branches] = pick(prompt.layout)
             return array
 
-        ends = padded(-1, lambda layout: layout.ends - layout.num_prefix_tokens)
+        before = np.array([prompt.num_tokens_before for prompt in prompts], dtype=np.int64)
+        ends = padded(-1, lambda layout: layout.ends)
+        ends = np.where(ends >= 0, ends - before[:, None], -1)
         scopes = padded(PUBLIC, lambda layout: layout.value_scopes)
         limits = padded(0, lambda layout: layout.max_new_tokens)
         states = padded(FREE, lambda layout: layout.states)

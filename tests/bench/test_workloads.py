@@ -143,8 +143,8 @@ def test_the_seed_decides(tokenizer: Any, name: str) -> None:
 
 
 def test_a_workload_that_nobody_knows_is_an_error(tokenizer: Any) -> None:
-    with pytest.raises(UsageError, match="--workload 'titles': there are 'listings', 'variants', "):
-        make("titles", tokenizer)
+    with pytest.raises(UsageError, match="--workload 'headlines': there are 'listings', 'titles', "):
+        make("headlines", tokenizer)
 
 
 @pytest.mark.parametrize("keys", ["full", "short"])

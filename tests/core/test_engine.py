@@ -192,6 +192,7 @@ def test_identical_documents_are_decoded_once_and_answered_each(tree: Engine) ->
     often = [Record(f"{n}-{record.id}", record.category, record.fields) for n in range(3) for record in once]
     other_category = Record("x", "Coffee", once[0].fields)  # a Shoes' text
     alone = tree.submit([*once, other_category], SCHEMAS)
+    alone.result()  # beside it, the other submission would share its texts
     future = tree.submit([*often, other_category], SCHEMAS)
     results = future.result()
     assert [result.id for result in results] == [*(record.id for record in often), "x"]

@@ -92,10 +92,34 @@ def test_tokens_are_counted_where_they_are_forwarded(tiny_model_dir: Path) -> No
         assert (first.metrics.prefix_tokens_computed, again.metrics.prefix_tokens_computed) == (computed, 0)
         assert (first.metrics.prefix_tokens_reused, again.metrics.prefix_tokens_reused) == (shared - computed, shared)
         for metrics in (first.metrics, again.metrics):
-            assert (metrics.document_tokens, metrics.key_tokens) == (own - keys, keys)
+            assert metrics.document_tokens + metrics.document_tokens_shared == own - keys
+            assert (metrics.document_tokens_shared > 0) == (layout == "tree"), "some of these begin alike"
+            assert metrics.key_tokens == keys
             assert metrics.value_tokens == sum(v.num_tokens for r in results for v in r.values.values())
             assert (metrics.num_records, metrics.num_errors) == (20, 0)
             assert metrics.num_steps >= max(v.num_tokens for r in results for v in r.values.values())
+
+
+def test_what_is_shared_is_counted_once_among_all_who_share_it(tree: Engine) -> None:
+    text = " ".join(f"word{n} soft red" for n in range(40))
+    records = [Record(str(n), "Shoes", {"text": f"{text} {n}"}) for n in range(12)]
+    tree.extract(records[:1], SCHEMAS)  # the category's prefix
+    steps = Steps(tree, hold=True)
+    busy = tree.submit([Record("busy", "Shoes", {"text": "soft"})], SCHEMAS)
+    assert steps.entered.wait(TIMEOUT)
+    futures = [tree.submit(records[first : first + 4], SCHEMAS) for first in range(0, 12, 4)]
+    steps.release.set()
+    results = [result for future in futures for result in future.result(TIMEOUT)]
+    tree._decoder.step = steps._step  # type: ignore[method-assign]
+    computed = [prompt.num_own_tokens for report in steps.reports for prompt in report.computed_texts]
+    assert len(computed) == 1
+    assert sum(future.metrics.document_tokens_shared for future in futures) == 11 * computed[0] > 11 * 100
+    forwarded = sum(count for report in steps.reports for cohort in report.cohorts for _, count in cohort)
+    prompts = sum(future.metrics.document_tokens + future.metrics.key_tokens for future in [busy, *futures])
+    values = [value for result in [*busy.result(), *results] for value in result.values.values()]
+    assert forwarded == prompts + sum(value.num_tokens - 1 for value in values)
+    alone = [tree.extract([record], SCHEMAS)[0] for record in records]
+    assert answers(results) == answers(alone)
 
 
 def test_steps_are_counted(fresh: Engine) -> None:

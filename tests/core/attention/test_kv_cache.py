@@ -141,3 +141,26 @@ def test_the_copy_of_a_prompt_has_memory_of_its_own_and_is_0_behind_its_last_col
         assert torch.equal(found, wanted)
     assert all((x[:, 6:] == 0).all() for x in by_column)
     assert all(x.is_contiguous() for x in values)
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(st.sampled_from(ORDERS), st.lists(st.integers(1, 13), min_size=1, max_size=4))
+def test_copies_are_joined_in_any_order_of_memory(order: CacheOrder, sizes: list[int]) -> None:
+    """Each behind all those before it, whether blocks are full or not; 0 behind the last column."""
+    pool = CachePool(SHAPE, order)
+    joined = None
+    expected: list[list[torch.Tensor]] = []
+    for number, size in enumerate(sizes):
+        block = filled(pool, 2, order.room_for(size), number)
+        expected.append([x.clone() for x in columns(block, 1, size)])
+        joined = block.copy_of_prompt(1, size, joined)
+        block.memory.fill_(math.nan)
+    assert joined is not None
+    keys, values = joined
+    by_column = [x if x.dim() == 3 else x.transpose(-1, -2).flatten(-3, -2) for x in values]
+    total = sum(sizes)
+    for layer, found in enumerate((*keys, *(x[:, :total] for x in by_column))):
+        assert torch.equal(found, torch.cat([parts[layer] for parts in expected], dim=1))
+    assert all((x[:, total:] == 0).all() for x in by_column)
+    assert all(x.shape[1] == order.room_for(total) for x in by_column)
+    assert all(x.is_contiguous() for x in values)

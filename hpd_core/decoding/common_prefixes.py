@@ -1,0 +1,133 @@
+"""The KV that prompts have in common: prefixes of categories, and texts that documents begin with alike.
+
+A text's KV is that of all before it and its own, in one piece, as if it were a longer prefix of the category.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from hpd_core.attention.plan import PrefixCache
+from hpd_core.decoding.prompt import Prompt
+from hpd_core.decoding.shared_text import SharedText, shared_texts
+from hpd_core.layout import tree_layout
+
+
+class CommonPrefixes:
+    """What is computed, and what has to be before a prompt can run.
+
+    Prefixes of categories are kept after their last use; texts only as long as prompts wait that begin so.
+    """
+
+    def __init__(self, share_text: bool) -> None:
+        """Nothing is computed yet. `share_text`: texts, too."""
+        self._share_text = share_text
+        self._prefixes: OrderedDict[Any, PrefixCache] = OrderedDict()  # least recently used first
+        self._texts: dict[SharedText, PrefixCache] = {}
+        self._longest: dict[Prompt, SharedText] = {}  # of prompts that wait, the longest text that they begin with
+
+    def clear(self) -> None:
+        """Forgets the texts; no prompt waits any more."""
+        self._texts.clear()
+        self._longest.clear()
+
+    def clear_all(self) -> None:
+        """Forgets the prefixes, too."""
+        self.clear()
+        self._prefixes.clear()
+
+    # Which prompts have something in common.
+
+    def find_texts(self, arrived: Iterable[Prompt], waiting: Iterable[Prompt]) -> None:
+        """Finds what the documents of new prompts, and of those waiting that are alone so far, have in common."""
+        if not self._share_text:
+            return
+        prompts = dict.fromkeys(prompt for prompt in waiting if prompt not in self._longest)
+        by_prefix: dict[Any, list[Prompt]] = {}
+        for prompt in prompts | dict.fromkeys(arrived):
+            by_prefix.setdefault(prompt.prefix_key, []).append(prompt)
+        for group in by_prefix.values():
+            if len(group) > 1:
+                documents = [prompt.document_ids for prompt in group]
+                for text in shared_texts(group, documents, group[0].layout.num_prefix_tokens):
+                    self._longest.update(dict.fromkeys(text.members, text))  # longer ones come later
+
+    def relatives(self, prompt: Prompt, most: int) -> Collection[Prompt]:
+        """Prompts that wait and begin as this one does, as far as they are no more than so many."""
+        text = self._longest.get(prompt)
+        if text is None or text.num_waiting > most:
+            return ()
+        while text.parent is not None and text.parent.num_waiting <= most:
+            text = text.parent
+        return [member for member in text.members if member in self._longest]
+
+    # What there is.
+
+    def of(self, prompt: Prompt) -> PrefixCache | None:
+        """What the prompt attends to, where `missing` finds nothing; notes that it is used."""
+        text = self._text(prompt)
+        prompt.num_shared_tokens = 0 if text is None else text.length
+        return self._before(prompt, text)
+
+    def _before(self, prompt: Prompt, text: SharedText | None) -> PrefixCache | None:
+        if text is not None:
+            return self._texts[text]
+        if not prompt.layout.num_prefix_tokens:
+            return None
+        self._prefixes.move_to_end(prompt.prefix_key)
+        return self._prefixes[prompt.prefix_key]
+
+    def _text(self, prompt: Prompt) -> SharedText | None:
+        longest = self._longest.get(prompt)
+        return None if longest is None else longest.or_above()
+
+    def admit(self, prompt: Prompt) -> None:
+        """It does not wait any more: texts that nobody waits for are forgotten."""
+        text = self._longest.pop(prompt, None)
+        while text is not None:
+            text.num_waiting -= 1
+            if not text.num_waiting:
+                self._texts.pop(text, None)
+            text = text.parent
+
+    @property
+    def texts(self) -> Collection[PrefixCache]:
+        """The KV of texts that prompts wait for."""
+        return self._texts.values()
+
+    # What there is not.
+
+    def missing(self, prompt: Prompt) -> Any:
+        """The key of what has to be computed first: a prefix, or a `SharedText`. None: nothing."""
+        text, missing = self._text(prompt), None
+        while text is not None and text not in self._texts:
+            missing, text = text, text.parent.or_above() if text.parent is not None else None
+        if text is None and prompt.layout.num_prefix_tokens and prompt.prefix_key not in self._prefixes:
+            return prompt.prefix_key
+        return missing
+
+    def to_compute(self, key: Any, prompt: Prompt) -> tuple[Prompt, PrefixCache | None]:
+        """What is missing, as a prompt without branches whose `prefix_key` is `key`, and what it attends to itself.
+
+        Args:
+            prompt: one for which it is missing.
+        """
+        ids, num_prefix_tokens = prompt.layout.token_ids, prompt.layout.num_prefix_tokens
+        if not isinstance(key, SharedText):
+            return Prompt(tree_layout([], ids[:num_prefix_tokens].tolist(), []), key, prompt.owner), None
+        above = key.parent.or_above() if key.parent is not None else None
+        own = ids[num_prefix_tokens : num_prefix_tokens + key.length].tolist()
+        bare = Prompt(tree_layout(ids[:num_prefix_tokens].tolist(), own, []), key, prompt.owner)
+        bare.num_shared_tokens = 0 if above is None else above.length
+        return bare, self._before(prompt, above)
+
+    def computed(self, key: Any, prefix: PrefixCache, most: int) -> None:
+        """Takes what was missing; of prefixes, `most` are kept."""
+        if isinstance(key, SharedText):
+            self._texts[key] = prefix
+            return
+        self._prefixes[key] = prefix
+        while len(self._prefixes) > most:
+            self._prefixes.popitem(last=False)
