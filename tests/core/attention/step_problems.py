@@ -1,0 +1,292 @@
+"""Random steps of several cohorts for an attention that finds keys and values by address, and what it is to compute."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from hypothesis import strategies as st
+from torch import Tensor
+
+from hpd_core.attention.kv_cache import CacheBlock, CacheOrder, CacheShape
+from hpd_core.attention.plan import AddressedPlan, PrefixCache
+from hpd_core.decoding.cohort_cache import UNSEEN
+from hpd_core.layout import PUBLIC, IntArray, visible
+
+if TYPE_CHECKING:
+    from hpd_core.attention.triton_step import TritonStep
+
+ORDER = CacheOrder(fills=False, by_address=True)
+NUM_LAYERS, LAYER = 3, 1
+"""Of the cache, and which of them attends."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Of a random step: of each cohort the new tokens of each prompt; and what a layer may be like.
+
+    Attributes:
+        earlier: columns that a prompt has in the cache, at most.
+    """
+
+    cohorts: list[list[int]]
+    earlier: int
+    num_kv_heads: int = 2
+    group: int = 3
+    key_size: int = 64
+    value_size: int = 64
+    prefix_lengths: tuple[int, ...] = ()
+    dtype: torch.dtype = torch.float32
+    window: int | None = None
+    softcap: float | None = None
+    sinks: float | None = None
+    scale: float = 0.3
+
+
+SHAPES = st.builds(
+    Shape,
+    cohorts=st.lists(
+        st.lists(st.one_of(st.integers(0, 7), st.integers(8, 70)), min_size=1, max_size=3).filter(any),
+        min_size=1,
+        max_size=3,
+    ),
+    earlier=st.sampled_from([0, 1, 14, 50, 90, 300]),
+    num_kv_heads=st.integers(1, 3),
+    group=st.integers(1, 5),
+    key_size=st.sampled_from([2, 8, 24, 32, 64, 80]),
+    value_size=st.sampled_from([1, 8, 16, 40, 64, 80]),
+    prefix_lengths=st.lists(st.sampled_from([1, 15, 64, 33, 130]), max_size=2).map(tuple),
+    window=st.sampled_from([None, None, 1, 9, 60]),
+    softcap=st.sampled_from([None, 3.0]),
+    sinks=st.sampled_from([None, 0.0, 100.0, -100.0]),
+    scale=st.sampled_from([0.3, 6.0]),
+)
+
+
+@dataclass
+class StepProblem:
+    """Plans of cohorts, T new tokens, and the settings of the layer. The cache holds NaN where it holds nothing."""
+
+    cache_shape: CacheShape
+    plans: list[AddressedPlan]
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    settings: dict[str, Any]
+
+    @property
+    def num_tokens(self) -> int:
+        """T"""
+        return len(self.q)
+
+    def step(self) -> TritonStep:
+        """The tables on the device."""
+        from hpd_core.attention.triton_step import TritonAttention
+
+        attention = TritonAttention(self.cache_shape, self.q.shape[1] // self.k.shape[1])
+        ids = np.arange(self.num_tokens)
+        return attention.step(attention.tables(self.plans, ids, ids[:1]))
+
+    def run(self) -> Tensor:
+        """[T, H, D_v]: who may see the new columns is noted, keys and values are stored, and then all attend."""
+        step = self.step()
+        step.note()
+        step.store(LAYER, self.q, self.k, self.v)
+        out = torch.full((*self.q.shape[:2], self.v.shape[2]), torch.nan, dtype=self.q.dtype, device=self.q.device)
+        step.attend(LAYER, self.q, out, **self.settings)
+        return out
+
+
+def step_problem(rng: np.random.Generator, shape: Shape, device: torch.device | None = None) -> StepProblem:
+    """Cohorts that prefill or decode, with and without prefixes."""
+    device = device or torch.device("cpu")
+    cache_shape = CacheShape(NUM_LAYERS, shape.num_kv_heads, shape.key_size, shape.value_size, shape.dtype, device)
+
+    def draw(*size: int) -> Tensor:
+        return torch.from_numpy(rng.standard_normal(size)).to(device, shape.dtype)
+
+    prefixes: list[PrefixCache | None] = [None]
+    for length in shape.prefix_lengths:
+        block = _block(cache_shape, 1, length)
+        for tensor in (*block.keys, *block.values):
+            tensor.copy_(draw(*tensor.shape))
+        prefixes.append(PrefixCache(*block.copy_of_prompt(0, length)))
+    plans: list[AddressedPlan] = []
+    for counts in shape.cohorts:
+        start = plans[-1].stop if plans else 0
+        picked = [prefixes[i] for i in rng.integers(0, len(prefixes), len(counts))]
+        plans.append(_cohort(rng, cache_shape, np.array(counts), shape.earlier, picked, start))
+    num_tokens, num_heads = plans[-1].stop, shape.num_kv_heads * shape.group
+    # As models give them: heads before tokens in memory, or all cut from one product.
+    q = draw(num_heads, num_tokens, shape.key_size).transpose(0, 1)
+    both = draw(num_tokens, shape.num_kv_heads, shape.key_size + shape.value_size)
+    k, v = both[..., : shape.key_size], both[..., shape.key_size :]
+    sinks = None if shape.sinks is None else draw(num_heads) + shape.sinks
+    options = {"scale": shape.scale, "window": shape.window, "softcap": shape.softcap, "sinks": sinks}
+    return StepProblem(cache_shape, plans, q, k, v, options)
+
+
+def _block(shape: CacheShape, num_prompts: int, capacity: int) -> CacheBlock:
+    memory = torch.full((num_prompts * capacity * shape.numbers_per_token,), torch.nan, dtype=shape.dtype)
+    return CacheBlock(shape, ORDER, memory.to(shape.device), num_prompts, capacity)
+
+
+def _cohort(
+    rng: np.random.Generator,
+    shape: CacheShape,
+    counts: IntArray,
+    most_earlier: int,
+    prefixes: list[PrefixCache | None],
+    start: int,
+) -> AddressedPlan:
+    """Prompts with `most_earlier` columns at most in the cache."""
+    num_prompts, capacity = len(counts), most_earlier + int(counts.max()) + 3
+    block = _block(shape, num_prompts, capacity)
+    is_prefill = bool(rng.random() < 0.5)
+    k_scopes, k_positions = np.full((num_prompts, capacity), PUBLIC), np.full((num_prompts, capacity), UNSEEN)
+    earlier = rng.integers(0, most_earlier + 1, num_prompts)
+    prompts = np.repeat(np.arange(num_prompts), counts)
+    columns = np.concatenate([np.arange(first, first + n) for first, n in zip(earlier, counts, strict=True)])
+    num_leading, first_positions, leads_only = [], [], []
+    scopes, positions = np.zeros_like(prompts), np.zeros_like(prompts)
+    for p, (first, count) in enumerate(zip(earlier.tolist(), counts.tolist(), strict=True)):
+        behind = getattr(prefixes[p], "num_tokens", 0)
+        k_scopes[p, :first], k_positions[p, :first], document = _earlier(rng, first, behind)
+        begin = behind + (document if rng.random() < 0.7 else int(rng.integers(0, document + 1)))
+        own = prompts == p
+        scopes[own], positions[own] = _new(rng, count, begin, behind + document, is_prefill, k_scopes[p, :first])
+        # Only for what is said of the leading columns: the kernel notes them itself.
+        all_scopes = np.concatenate([k_scopes[p, :first], scopes[own]])
+        all_positions = np.concatenate([k_positions[p, :first], positions[own]])
+        at = int(all_positions[0]) if len(all_positions) else 0
+        leads = (all_scopes == PUBLIC) & (all_positions == at + np.arange(len(all_scopes)))
+        length = int(np.argmin([*leads, False]))
+        length = length if rng.random() < 0.7 else int(rng.integers(0, length + 1))
+        num_leading.append(length)
+        first_positions.append(at)
+        leads_only.append(not (all_scopes[length:] == PUBLIC).any())
+        for tensor in (*block.keys, *block.values):
+            new = rng.standard_normal((tensor.shape[1], first, tensor.shape[3]))
+            tensor[p, :, :first] = torch.from_numpy(new).to(tensor)
+    return AddressedPlan(
+        start=start,
+        stop=start + len(prompts),
+        counts=counts,
+        used=earlier + counts,
+        prompts=prompts,
+        columns=columns,
+        scopes=scopes,
+        positions=positions,
+        num_leading=np.array(num_leading),
+        leading_positions=np.array(first_positions),
+        leads_only=np.array(leads_only),
+        is_prefill=is_prefill,
+        keys=block.keys,
+        values=block.values,
+        k_scopes=torch.from_numpy(k_scopes).to(shape.device),
+        k_positions=torch.from_numpy(k_positions).to(shape.device),
+        prefixes=prefixes,
+    )
+
+
+def _earlier(rng: np.random.Generator, count: int, behind: int) -> tuple[IntArray, IntArray, int]:
+    """Scopes and positions of columns in the cache, some of which nobody sees; how many of the first are a document."""
+    document = int(rng.choice([0, count, rng.integers(0, count + 1)]))
+    scopes, positions = np.full(count, PUBLIC), behind + np.arange(count)
+    scopes[document:] = rng.integers(PUBLIC, 4, count - document)
+    positions[document:] = behind + rng.integers(0, count + 1, count - document)
+    positions[document:][rng.random(count - document) < 0.2] = UNSEEN
+    return scopes, positions, document
+
+
+def _new(
+    rng: np.random.Generator, count: int, begin: int, document_end: int, is_prefill: bool, earlier: IntArray
+) -> tuple[IntArray, IntArray]:
+    """Scopes and positions of a prompt's new tokens, in stretches of one scope; none sees one that comes behind it.
+
+    In a prefill a scope has one stretch, which is all of it, and is behind the document; but the first may have begun
+    `earlier`.
+    """
+    scopes: list[int] = []
+    positions: list[int] = []
+    latest_of: dict[int, int] = {}
+    while len(scopes) < count:
+        length = min(count - len(scopes), int(rng.choice([1, 5, 40])))
+        scope = int(rng.integers(PUBLIC, 4))
+        if is_prefill and scope != PUBLIC and (scopes or not (earlier == scope).any()):
+            scope = 10 + len(scopes)
+        latest = max(positions, default=begin - 1) if scope == PUBLIC else latest_of.get(scope, begin - 1)
+        if is_prefill and scope != PUBLIC:
+            latest = max(latest, latest_of.get(PUBLIC, begin - 1), document_end - 1)
+        first = latest + (1 if rng.random() < 0.7 else int(rng.integers(1, 5)))
+        scopes += [scope] * length
+        positions += range(first, first + length)
+        latest_of[scope] = first + length - 1
+    return np.array(scopes, dtype=np.int64), np.array(positions, dtype=np.int64)
+
+
+def expected(item: StepProblem) -> Tensor:
+    """One token at a time, in fp64, from the definition, [T, H, D_v]. Reads the cache as the kernel has left it."""
+    q, settings = item.q.double().cpu(), item.settings
+    group = q.shape[1] // item.k.shape[1]
+    sinks = None if settings["sinks"] is None else settings["sinks"].double().cpu()
+    out = torch.zeros(*q.shape[:2], item.v.shape[2], dtype=torch.float64)
+    for plan in item.plans:
+        keys, values = (tensors[LAYER].double().cpu() for tensors in (plan.keys, plan.values))
+        k_scopes, k_positions = plan.k_scopes.cpu(), plan.k_positions.cpu()
+        for token, prompt in enumerate(plan.prompts.tolist()):
+            at = (plan.scopes[token], plan.positions[token])
+            seen = visible(*at, k_scopes[prompt], k_positions[prompt], settings["window"]).nonzero()[:, 0]
+            k, v = keys[prompt][:, seen], values[prompt][:, seen]
+            prefix = plan.prefixes[prompt]
+            if prefix is not None:
+                places = torch.arange(prefix.num_tokens)
+                shared = visible(PUBLIC, at[1], PUBLIC, places, settings["window"])
+                k = torch.cat([prefix.keys[LAYER].double().cpu()[:, shared], k], dim=1)
+                v = torch.cat([prefix.values[LAYER].double().cpu()[:, shared], v], dim=1)
+            k, v = k.repeat_interleave(group, dim=0), v.repeat_interleave(group, dim=0)
+            scores = (k @ q[plan.start + token, :, :, None])[..., 0] * settings["scale"]
+            if settings["softcap"] is not None:
+                scores = torch.tanh(scores / settings["softcap"]) * settings["softcap"]
+            if sinks is not None:
+                scores = torch.cat([scores, sinks[:, None]], dim=1)
+            weights = scores.softmax(1)[:, : v.shape[1]]
+            out[plan.start + token] = (weights[:, None] @ v)[:, 0]
+    return out
+
+
+ROUNDING = {torch.float32: 5e-5, torch.bfloat16: 2e-2, torch.float16: 4e-3}
+"""Of fp32 at scores of some hundred."""
+
+
+def check(item: StepProblem, found: Tensor) -> None:
+    """That `found` is attention."""
+    rounding = ROUNDING[found.dtype]
+    torch.testing.assert_close(found.double().cpu(), expected(item), atol=rounding, rtol=rounding)
+
+
+def copies(item: StepProblem) -> list[Tensor]:
+    """All that a step may write to: keys, values, scopes and positions of every cohort."""
+    return [
+        tensor.clone() for plan in item.plans for tensor in (*plan.keys, *plan.values, plan.k_scopes, plan.k_positions)
+    ]
+
+
+def check_cache(item: StepProblem, before: list[Tensor], k: Tensor, v: Tensor) -> None:
+    """The new tokens are in the cache, with these keys and values, and all else is as it was `before`."""
+    rest = iter(before)
+    for plan in item.plans:
+        at = torch.from_numpy(plan.prompts).to(k.device), torch.from_numpy(plan.columns).to(k.device)
+        own = slice(plan.start, plan.stop)
+        for all_layers, new in ((plan.keys, k[own]), (plan.values, v[own])):
+            for layer, tensor in enumerate(all_layers):
+                wanted = next(rest)
+                if layer == LAYER:
+                    wanted[at[0], :, at[1]] = new
+                torch.testing.assert_close(tensor, wanted, equal_nan=True, atol=1e-5, rtol=ROUNDING[k.dtype] / 10)
+        for tensor, new in ((plan.k_scopes, plan.scopes), (plan.k_positions, plan.positions)):
+            wanted = next(rest)
+            wanted[at] = torch.from_numpy(new).to(k.device)
+            assert torch.equal(tensor, wanted)

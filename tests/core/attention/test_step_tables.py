@@ -1,0 +1,277 @@
+"""The tables of a step, over what the cohorts of a decoder really feed: who sees what, and where it is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hpd_core.attention.plan import AddressedPlan
+from hpd_core.attention.step_tables import (
+    PROMPT_FIELDS,
+    TILE_FIELDS,
+    TOKEN_FIELDS,
+    Cut,
+    Sizes,
+    StepTables,
+    step_tables,
+    views,
+)
+from hpd_core.config import EngineConfig
+from hpd_core.decoding import decoder as decoder_module
+from hpd_core.decoding.cohort_input import CohortInput
+from hpd_core.decoding.drafts import Drafter
+from hpd_core.decoding.model_runner import ModelRunner
+from hpd_core.decoding.next_token import Chosen
+from hpd_core.layout import FREE, PUBLIC, IntArray, visible
+from tests.core.attention.step_problems import ORDER, Shape, step_problem
+from tests.core.families import VOCABULARY, build_model
+from tests.core.helpers import decoder_with_constraints, random_case, random_endings, random_ids, without_constraints
+from tests.examples import examples
+
+CUTS = [Cut(rows, few, group) for rows, few, group in ((128, 64, 4), (16, 16, 1), (8, 4, 3), (4, 0, 9))]
+
+
+def tables_of(plans: Sequence[AddressedPlan], cut: Cut, room: Sizes | None = None) -> StepTables:
+    ids = np.arange(plans[-1].stop) + 7
+    return step_tables(plans, ids, ids[::3] - 7, cut, 64, 128, plans[0].keys[0].itemsize, room)
+
+
+@dataclass
+class Checker:
+    """Checks the tables of one step after the other.
+
+    Attributes:
+        seen: how often something happened that a test has to have seen.
+    """
+
+    cut: Cut
+    seen: Counter[str]
+
+    def check(self, plans: Sequence[AddressedPlan]) -> None:
+        """All that the tables say of these cohorts."""
+        tables = tables_of(plans, self.cut)
+        parts = views(tables.numbers, tables.sizes)
+        owners = [(plan, row) for plan in plans for row in np.nonzero(plan.counts)[0].tolist()]
+        assert len(parts.prompts) == len(owners)
+        for plan in plans:  # as the kernel notes it
+            at = plan.prompts, plan.columns
+            plan.k_scopes[at], plan.k_positions[at] = torch.from_numpy(plan.scopes), torch.from_numpy(plan.positions)
+        for place, (plan, row) in zip(parts.prompts, owners, strict=True):
+            self._check_addresses(dict(zip(PROMPT_FIELDS, place.tolist(), strict=True)), plan, row)
+        self._check_tokens(dict(zip(TOKEN_FIELDS, parts.tokens, strict=True)), plans, owners)
+        assert parts.rows.tolist() == list(range(0, plans[-1].stop, 3))
+        assert tables.last_position == max(int(plan.positions.max()) for plan in plans)
+        self._check_tiles(parts.tiles, plans, owners)
+        self._check_room(plans, tables)
+        self.seen["cohorts"] = max(self.seen["cohorts"], len(plans))
+
+    def _check_addresses(self, found: dict[str, int], plan: AddressedPlan, row: int) -> None:
+        """Number by number, of every layer and head."""
+        size = plan.keys[0].itemsize
+        prefix = plan.prefixes[row]
+        for layer in range(len(plan.keys)):
+            for head in range(plan.keys[0].shape[1]):
+                for name, tensor in (("keys", plan.keys[layer][row, head]), ("values", plan.values[layer][row, head])):
+                    number = found[name] + layer * found[f"{name}_layer"] + head * found[f"{name}_head"]
+                    assert 64 + size * number == tensor.data_ptr()
+                if prefix is None:
+                    continue
+                for name, tensor in (("keys", prefix.keys[layer][head]), ("values", prefix.values[layer][head])):
+                    field = f"prefix_{name}"
+                    number = found[field] + layer * found[f"{field}_layer"] + head * found[f"{field}_head"]
+                    assert 64 + size * number == tensor.data_ptr()
+        assert 128 + 8 * found["scopes"] == plan.k_scopes[row].data_ptr()
+        assert 128 + 8 * found["positions"] == plan.k_positions[row].data_ptr()
+        assert found["prefix_length"] == (prefix.num_tokens if prefix else 0)
+        self.seen["prefixes"] += prefix is not None
+
+    def _check_tokens(
+        self, found: dict[str, IntArray], plans: Sequence[AddressedPlan], owners: list[tuple[AddressedPlan, int]]
+    ) -> None:
+        assert found["id"].tolist() == list(range(7, plans[-1].stop + 7))
+        number_of = {(id(plan), row): number for number, (plan, row) in enumerate(owners)}
+        for plan in plans:
+            here = slice(plan.start, plan.stop)
+            assert found["position"][here].tolist() == plan.positions.tolist()
+            assert found["scope"][here].tolist() == plan.scopes.tolist()
+            assert found["column"][here].tolist() == plan.columns.tolist()
+            assert found["prompt"][here].tolist() == [number_of[id(plan), row] for row in plan.prompts.tolist()]
+
+    def _check_tiles(
+        self, tiles: IntArray, plans: Sequence[AddressedPlan], owners: list[tuple[AddressedPlan, int]]
+    ) -> None:
+        times = np.zeros(plans[-1].stop, dtype=int)
+        is_small = []
+        for tile in tiles:
+            of = dict(zip(TILE_FIELDS, tile.tolist(), strict=True))
+            plan, row = owners[of["prompt"]]
+            times[of["first_token"] : of["first_token"] + of["num_tokens"]] += 1
+            assert 0 < of["num_tokens"] <= self.cut.tokens
+            is_small.append(of["num_tokens"] * self.cut.group <= self.cut.few_rows)
+            self._check_tile(of, plan, row)
+        assert (times == 1).all(), "every token is in one tile"
+        assert is_small == sorted(is_small), "large ones begin first"
+
+    def _check_tile(self, tile: dict[str, int], plan: AddressedPlan, row: int) -> None:
+        first = tile["first_token"] - plan.start
+        here = slice(first, first + tile["num_tokens"])
+        assert (plan.prompts[here] == row).all()
+        k_scopes, k_positions = plan.k_scopes[row].numpy(), plan.k_positions[row].numpy()
+        sees = visible(plan.scopes[here, None], plan.positions[here, None], k_scopes, k_positions)
+        column = np.arange(len(k_scopes))
+        own = plan.columns[here, None]
+        assert np.take_along_axis(sees, own, axis=1).all(), "every token sees itself"
+        assert not (sees & (column > own)).any(), "no token sees a column behind its own"
+        assert tile["end"] <= plan.used[row]
+        assert sees[:, : tile["num_open"]].all(), "all see what is open"
+        is_read = (column < tile["num_open"]) | ((column >= tile["begin"]) & (column < tile["end"]))
+        assert not sees[:, ~is_read].any(), "what is not read is seen by nobody"
+        self.seen["open columns"] += tile["num_open"]
+        self.seen["columns that are gone past"] += tile["begin"] - tile["num_open"]
+
+    def _check_room(self, plans: Sequence[AddressedPlan], tables: StepTables) -> None:
+        """Tables of a fixed size begin with the same, and the rest has no effect."""
+        needed = tables.sizes
+        room = Sizes(needed.tiles + 2, needed.prompts + 1, needed.tokens + 3, needed.rows + 5)
+        found, wanted = views(tables_of(plans, self.cut, room).numbers, room), views(tables.numbers, needed)
+        for part, whole, own in (
+            (found.tiles, room.tiles, wanted.tiles),
+            (found.prompts, room.prompts, wanted.prompts),
+            (found.rows, room.rows, wanted.rows),
+        ):
+            assert len(part) == whole
+            assert np.array_equal(part[: len(own)], own)
+        assert not found.tiles[needed.tiles :, TILE_FIELDS.index("num_tokens")].any()
+        assert np.array_equal(found.tokens[:, : needed.tokens], wanted.tokens)
+        assert (found.tokens[TOKEN_FIELDS.index("prompt"), needed.tokens :] == -1).all()
+        assert not found.rows[needed.rows :].any()
+        for field in ("tiles", "prompts", "tokens", "rows"):
+            with pytest.raises(ValueError, match="does not fit"):
+                tables_of(plans, self.cut, replace(room, **{field: getattr(needed, field) - 1}))
+
+
+def run_decoder(rng: np.random.Generator, layout: str, changes: dict[str, Any], checker: Checker) -> None:
+    """Decodes random prompts to random tokens; no model computes anything."""
+    endings = random_endings(rng, share=0.08)
+    prefixes = [[], random_ids(rng, 9, 15), random_ids(rng, 3, 5)]
+    cases = [
+        without_constraints(random_case(rng, layout, prefixes, branches=int(rng.integers(1, 5)), k_max=6, document=40))
+        for _ in range(int(rng.integers(3, 14)))
+    ]
+
+    def drafts(document: IntArray, written: IntArray, most: int) -> list[int]:
+        return [int(token) for token in rng.integers(3, 6, size=most)]
+
+    def run(_: ModelRunner, inputs: Sequence[CohortInput]) -> Any:
+        checker.check([item.plan for item in inputs if isinstance(item.plan, AddressedPlan)])
+        checker.seen["fed with drafts"] += any(item.num_drafts for item in inputs)
+        count = sum(len(item.logit_rows) for item in inputs)
+        # Few different ones, so that drafts are right now and then.
+        tokens = np.where(rng.random(count) < 0.8, rng.integers(3, 6, count), rng.integers(0, VOCABULARY, count))
+        chosen = Chosen(tokens, np.zeros(count, dtype=np.float32), np.full(count, FREE))
+        return SimpleNamespace(fetch=lambda: chosen)
+
+    config = EngineConfig(attention="eager", **changes)
+    with patch.object(decoder_module, "cache_order", lambda *_: ORDER), patch.object(ModelRunner, "run", run):
+        decoder = decoder_with_constraints(build_model("llama"), endings, config)
+        decoder._drafter = Drafter(config.max_draft_tokens_per_step, endings, decoder._constraints, drafts)
+        prompts = [case.prompt() for case in cases]
+        decoder.add(prompts)
+        while decoder.has_work:
+            report = decoder.step()
+            checker.seen["rejected drafts"] += report.rejected_tokens
+            checker.seen["shared prefixes"] += len(report.computed_prefixes)
+    assert all(prompt.is_finished for prompt in prompts)
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    layout=st.sampled_from(["tree", "stacked"]),
+    cut=st.sampled_from(CUTS),
+    changes=st.fixed_dictionaries(
+        {
+            "max_tokens_per_step": st.sampled_from([7, 30, 200]),
+            "max_prompts_per_cohort": st.integers(1, 6),
+            "max_draft_tokens_per_step": st.sampled_from([0, 16, 64]),
+            "overlap_steps": st.booleans(),
+        }
+    ),
+)
+def test_tables_say_what_cohorts_feed(seed: int, layout: str, cut: Cut, changes: dict[str, Any]) -> None:
+    run_decoder(np.random.default_rng(seed), layout, changes, Checker(cut, Counter()))
+
+
+@pytest.mark.parametrize("layout", ["tree", "stacked"])
+def test_that_is_seen_of_all_that_happens(layout: str) -> None:
+    """Else the property above might hold for want of cases."""
+    seen: Counter[str] = Counter()
+    for seed in range(3):
+        changes = {"max_tokens_per_step": 60, "max_prompts_per_cohort": 3, "max_draft_tokens_per_step": 64}
+        run_decoder(np.random.default_rng(seed), layout, changes, Checker(CUTS[2], seen))
+    assert seen["cohorts"] > 1
+    assert all(seen[name] for name in ("open columns", "prefixes", "shared prefixes"))
+    for name in ("fed with drafts", "rejected drafts", "columns that are gone past"):
+        assert (seen[name] > 0) == (layout == "tree"), name  # in stacked prompts all is public
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    cohorts=st.lists(
+        st.lists(st.one_of(st.just(0), st.integers(1, 90)), min_size=1, max_size=4).filter(any),
+        min_size=1,
+        max_size=3,
+    ),
+    earlier=st.sampled_from([0, 3, 90]),
+    cut=st.sampled_from(CUTS),
+)
+def test_tables_say_what_plans_say(seed: int, cohorts: list[list[int]], earlier: int, cut: Cut) -> None:
+    """Also what no cohort of today feeds; and the problems that the kernel is given are of the kind that it takes."""
+    shape = Shape(cohorts, earlier, 2, 1, 2, 3, prefix_lengths=(4,))
+    Checker(cut, Counter()).check(step_problem(np.random.default_rng(seed), shape).plans)
+
+
+def test_a_branch_goes_past_the_branches_before_it() -> None:
+    """A document of 40 and 8 branches of 5 each, in one step: the tile of the last branches reads little but them."""
+    item = step_problem(np.random.default_rng(0), Shape([[80]], 0, 1, 1, 2, 2))
+    scopes = np.repeat([PUBLIC, *range(8)], [40, *[5] * 8])
+    positions = np.concatenate([np.arange(40), np.tile(np.arange(40, 45), 8)])
+    plan = replace(
+        item.plans[0],
+        scopes=scopes,
+        positions=positions,
+        num_leading=np.array([40]),
+        leading_positions=np.array([0]),
+        leads_only=np.array([True]),
+        is_prefill=True,
+    )
+    tiles = views((tables := tables_of([plan], Cut(10, 0, 1))).numbers, tables.sizes).tiles
+    # prompt, first token, tokens, open columns, and where the rest begins and ends
+    assert tiles[0].tolist() == [0, 0, 10, 1, 1, 10]
+    assert tiles[3].tolist() == [0, 30, 10, 31, 31, 40]
+    assert tiles[4:].tolist() == [[0, first, 10, 40, first, first + 10] for first in (40, 50, 60, 70)]
+
+
+def test_a_step_that_only_fills_up_does_nothing() -> None:
+    sizes = Sizes(3, 3, 4, 4)
+    tables = step_tables([], np.zeros(0, np.int64), np.zeros(0, np.int64), CUTS[0], 0, 0, 4, sizes)
+    parts = views(tables.numbers, sizes)
+    assert not parts.tiles.any()
+    assert (parts.tokens[TOKEN_FIELDS.index("prompt")] == -1).all()
+
+
+def test_keys_that_are_not_aligned_are_refused() -> None:
+    plans = step_problem(np.random.default_rng(0), Shape([[3]], 0)).plans
+    with pytest.raises(ValueError, match="not aligned"):
+        step_tables(plans, np.arange(3), np.zeros(0, np.int64), CUTS[0], 2, 0, 4)

@@ -1,0 +1,154 @@
+"""Norms, SwiGLU and the choice of tokens in Triton, in its interpreter, against fp64."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from hpd_core.layers.fp8 import quantize_rows
+from tests.core.triton import IS_INTERPRETED, needs_interpreter
+from tests.examples import examples
+
+TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2**-7, torch.float16: 2**-10}
+"""Inside of a function nothing is rounded but its result."""
+
+
+def assert_near(found: Tensor, expected: Tensor) -> None:
+    """As near as its type is to fp64."""
+    tolerance = TOLERANCE[found.dtype]
+    torch.testing.assert_close(found.double(), expected, rtol=tolerance, atol=tolerance)
+
+
+def assert_same_in_fp8(found: tuple[Tensor, Tensor], exact: Tensor) -> None:
+    """As layers/fp8.py quantizes what was rounded to its type; one step off where rounding was at a tie."""
+    small, scales = found
+    expected, expected_scales = quantize_rows(exact)
+    torch.testing.assert_close(scales, expected_scales, rtol=2 * TOLERANCE[exact.dtype], atol=0)
+    bits = expected.view(torch.uint8).int()
+    off = (small.view(torch.uint8).int() - bits).abs()
+    if IS_INTERPRETED:  # which does not carry into the exponent what it rounds up to the next power of two
+        off[bits % 8 == 0] = 0
+    assert off.max() <= 1
+    assert (off > 0).float().mean() <= (0.02 if exact.dtype == torch.float32 else 0.2)
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """In fp64."""
+    x = x.double()
+    return x / (x.pow(2).mean(-1, keepdim=True) + eps).sqrt() * weight.double()
+
+
+def check_norm(num_tokens: int, size: int, has_delta: bool, dtype: torch.dtype, device: str = "cpu") -> None:
+    """The residual stream is what was added, rounded; and its norm."""
+    from hpd_core.layers.triton_pointwise import add_norm, add_norm_fp8
+
+    torch.manual_seed(num_tokens + size)
+    x, delta = (torch.randn(num_tokens, size).to(device, dtype) for _ in range(2))
+    weight = torch.randn(size).to(device, dtype)
+    stream = x + delta if has_delta else x.clone()
+    other, third = x.clone(), x.clone()
+    found = add_norm(other, delta if has_delta else None, weight, 1e-3)
+    assert torch.equal(other, stream)
+    assert_near(found, rms_norm(stream, weight, 1e-3))
+    small = add_norm_fp8(third, delta if has_delta else None, weight, 1e-3)
+    assert torch.equal(third, stream)
+    assert_same_in_fp8(small, found)
+
+
+def check_swiglu(num_tokens: int, size: int, dtype: torch.dtype, device: str = "cpu") -> None:
+    """Gate and up side by side."""
+    from hpd_core.layers.triton_pointwise import swiglu, swiglu_fp8
+
+    torch.manual_seed(num_tokens + size)
+    both = (3 * torch.randn(num_tokens, 2 * size)).to(device, dtype)
+    before = both.clone()
+    gate, up = both.double().chunk(2, dim=1)
+    found = swiglu(both)
+    assert_near(found, torch.nn.functional.silu(gate) * up)
+    assert_same_in_fp8(swiglu_fp8(both), found)
+    assert torch.equal(both, before)
+
+
+@needs_interpreter
+@settings(max_examples=examples(30), deadline=None)
+@given(st.integers(1, 40), st.sampled_from([1, 16, 48, 100, 576]), st.booleans())
+def test_norms(num_tokens: int, size: int, has_delta: bool) -> None:
+    check_norm(num_tokens, size, has_delta, torch.float32)
+
+
+@needs_interpreter
+@settings(max_examples=examples(20), deadline=None)
+@given(st.integers(1, 20), st.sampled_from([1, 16, 100, 4096, 5000]))
+def test_swiglu(num_tokens: int, size: int) -> None:
+    check_swiglu(num_tokens, size, torch.float32)
+
+
+@needs_interpreter
+def test_a_row_of_zeros_has_a_scale() -> None:
+    from hpd_core.layers.triton_pointwise import swiglu_fp8
+
+    small, scales = swiglu_fp8(torch.zeros(2, 8))
+    assert scales.tolist() == [1, 1]
+    assert not small.float().any()
+
+
+def check_choice(rows: Tensor, allowed: list[list[int] | None]) -> None:
+    """The tokens of `rows`, [n, V]: each may have any token, or of some the likeliest."""
+    from hpd_core.layers.triton_choice import choose
+
+    device, count = rows.device, len(rows)
+    choices = [ids for ids in allowed if ids is not None]
+    most = max(map(len, choices), default=1)
+    number = torch.cumsum(torch.tensor([ids is not None for ids in allowed]), 0) - 1
+    bound = torch.where(torch.tensor([ids is not None for ids in allowed]), number, -1).to(device)
+    # As a table of states has them: the last of a row is repeated.
+    table = torch.tensor([[*ids, *[ids[-1]] * (most - len(ids))] for ids in choices] or [[0]]).to(device)
+    tokens = torch.full((count,), -7, device=device)
+    scores, normalizers = torch.full((2, count), math.nan, device=device)
+    picked = torch.full((len(choices),), -7, device=device)
+    has_any = bool(choices)
+    choose(rows, bound if has_any else None, table if has_any else None, tokens, scores, normalizers, picked)
+    wide = rows.double()
+    torch.testing.assert_close(normalizers.double(), wide.logsumexp(1), rtol=1e-6, atol=1e-5)
+    for row, ids in enumerate(allowed):
+        among = wide[row] if ids is None else wide[row, torch.tensor(ids, device=device)]
+        best = int((among == among.max()).nonzero()[0, 0])  # of equal ones the first
+        assert int(tokens[row]) == (best if ids is None else ids[best])
+        assert float(scores[row]) == float(among.max())
+        if ids is not None:
+            assert int(picked[number[row]]) == best
+
+
+@needs_interpreter
+@settings(max_examples=examples(30), deadline=None)
+@given(data=st.data(), vocabulary=st.sampled_from([1, 5, 160, 8192, 8193, 20_000]), ties=st.booleans())
+def test_choices(data: st.DataObject, vocabulary: int, ties: bool) -> None:
+    """Ties go to the lowest id, or to the first that is allowed; some logits are -inf."""
+    count = data.draw(st.integers(1, 6))
+    torch.manual_seed(data.draw(st.integers(0, 1000)))
+    logits = torch.randn(count, vocabulary)
+    if ties:
+        logits = logits.clamp(max=0.5).round()
+    logits = torch.where(torch.rand_like(logits) < 0.3, -math.inf, logits)
+    logits[:, torch.randint(vocabulary, (1,))] = 0.0  # something is possible
+    ids = st.lists(st.integers(0, vocabulary - 1), min_size=1, max_size=min(vocabulary, 600), unique=True)
+    check_choice(logits, [data.draw(st.none() | ids) for _ in range(count)])
+
+
+@needs_interpreter
+def test_a_constraint_all_of_whose_tokens_are_impossible_gets_the_first_of_them() -> None:
+    logits = torch.tensor([[0.0, -math.inf, -math.inf, 1.0]])
+    check_choice(logits, [[2, 1]])
+
+
+@needs_interpreter
+@pytest.mark.parametrize("most", [255, 256, 257, 1000])
+def test_constraints_of_many_tokens(most: int) -> None:
+    torch.manual_seed(most)
+    logits = torch.randn(3, 3000)
+    check_choice(logits, [torch.randperm(3000)[:most].tolist(), None, [5]])
