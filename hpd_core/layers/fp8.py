@@ -155,11 +155,15 @@ def why_not(device: torch.device, dtype: torch.dtype) -> str | None:
     return None
 
 
-def decoder_linears(model: Any) -> list[str]:
-    """Names of the linear layers between embeddings and head, within `model`.
+def decoder_linears(model: Any, device: torch.device) -> list[str]:
+    """Names of the linear layers between embeddings and head, within `model`, which may be on the device meta.
+
+    Args:
+        device: where they are to be multiplied in FP8.
 
     Raises:
-        ModelError: a matrix there belongs to something else, such as experts; the message names it.
+        ModelError: a matrix there belongs to something else, such as experts, or is of a size that a GPU does not take
+            in FP8; the message names it.
     """
     family, layers = model.config.model_type, getattr(model.get_decoder(), "layers", None)
     if layers is None:
@@ -168,6 +172,9 @@ def decoder_linears(model: Any) -> list[str]:
     names = []
     for path, module in layers.named_modules(prefix=within):
         if type(module) is nn.Linear:
+            sizes = module.weight.shape
+            if device.type == "cuda" and any(size % _MULTIPLE for size in sizes):
+                raise _refusal(family, f"{path} is {sizes[0]} x {sizes[1]}, and a GPU wants multiples of {_MULTIPLE}")
             names.append(path)
         elif not isinstance(module, Fp8Linear) and any(part.dim() > 1 for part in module.parameters(recurse=False)):
             raise _refusal(family, f"{path} is a {type(module).__name__}, not a linear layer")
@@ -184,22 +191,14 @@ def quantize_model(model: Any, device: torch.device | None = None) -> None:
 
     Args:
         model: a transformers model with its weights, as a rule on the CPU, where they are freed one by one.
-        device: where to put the layers in FP8; by default they stay where they are.
+        device: where to put the layers in FP8; by default where the model is.
 
     Raises:
-        ModelError: not all of its matrices are linear layers, or one has numbers or sizes that FP8 cannot have.
+        ModelError: as `decoder_linears`, or weights are not finite.
     """
-    for name in decoder_linears(model):
-        linear = model.get_submodule(name)
+    for name in decoder_linears(model, device or model.device):
         try:
-            replace_layer(model, name, Fp8Linear.from_linear(linear, device))
+            layer = Fp8Linear.from_linear(model.get_submodule(name), device)
         except ValueError as error:
             raise _refusal(model.config.model_type, f"{name}: {error}") from error
-
-
-def replace_layer(model: Any, name: str, layer: Fp8Linear) -> None:
-    """Puts `layer` in place of the one of this name. Raises ValueError if a GPU cannot multiply by it."""
-    sizes = (layer.out_features, layer.in_features)
-    if layer.weight8.device.type == "cuda" and any(size % _MULTIPLE for size in sizes):
-        raise ValueError(f"its weight is {sizes[0]} x {sizes[1]}, and a GPU wants multiples of {_MULTIPLE}")
-    model.set_submodule(name, layer)
+        model.set_submodule(name, layer)

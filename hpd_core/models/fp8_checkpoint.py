@@ -101,7 +101,7 @@ def load(source: str, model_config: Any, options: Mapping[str, Any]) -> Any:
     transformers.logging.set_verbosity_error()  # it warns of scales that it has no use for
     try:
         model, report = transformers.AutoModelForCausalLM.from_pretrained(
-            source, config=model_config, output_loading_info=True, **options
+            source, config=model_config, output_loading_info=True, ignore_mismatched_sizes=True, **options
         )
     finally:
         transformers.logging.set_verbosity(verbosity)
@@ -115,7 +115,7 @@ def load(source: str, model_config: Any, options: Mapping[str, Any]) -> Any:
 @torch.no_grad()
 def _put_back(model: Any, scales: Mapping[str, Tensor]) -> None:
     """Puts the layers that are stored in FP8 back into it, in place."""
-    of_layers = set(decoder_linears(model))
+    of_layers = set(decoder_linears(model, model.device))
     if not scales.keys() & of_layers:
         raise _refusal("none of the decoder's layers is stored in FP8")
     for name, scale in scales.items():

@@ -93,7 +93,7 @@ def load_weights(model: str, config: EngineConfig) -> Any:
         if to_fp8:
             if (reason := fp8.why_not(device, dtype)) is not None:
                 raise ModelError(f"FP8 cannot be had: {reason}")
-            fp8.decoder_linears(load_empty(model, config))  # nobody waits for the weights of what cannot work
+            fp8.decoder_linears(load_empty(model, config), device)  # nobody waits for the weights of what cannot work
         if is_stored_in_fp8:
             loaded = fp8_checkpoint.load(source, model_config, options)
         else:
