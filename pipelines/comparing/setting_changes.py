@@ -16,6 +16,7 @@ _ENGINE_KEYS = (
     "model_revision",
     "adapter_revision",
     "dtype",
+    "quantization",
     "attention",
     "layers",
     "prompt_hash",

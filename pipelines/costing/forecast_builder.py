@@ -14,7 +14,7 @@ from pipelines.config.extraction import JobConfig
 from pipelines.costing.earlier_run import EarlierCosts
 from pipelines.costing.estimate import Estimate, Measurements, estimate
 from pipelines.costing.forecast import CategoryForecast, Forecast, Interval
-from pipelines.costing.machines import Gpu, assumed_seconds, planned_price, work_per_row
+from pipelines.costing.machines import Gpu, assumed_seconds, planned_price, rate_text, work_per_row
 from pipelines.costing.pilot import MeasuredRun, Pilot, batches_in_flight
 from pipelines.errors import UsageError
 
@@ -85,7 +85,8 @@ def _assumed_of_pilots(
 ) -> Iterator[str]:
     draw = pilots[0][0].draw
     in_flight = round(len(draw.rows) / draw.num_batches * batches_in_flight(draw, config))
-    in_engine, full = min(in_flight, len(draw.rows)), config.engine.max_prompts_per_cohort
+    limits = pilots[0][1].engine.get("limits") or {}
+    in_engine, full = min(in_flight, len(draw.rows)), limits.get("max_prompts_per_cohort", 0)
     if in_engine < full:
         yield f"at most {in_engine} products were in the engine at a time: with {full} and more, each may cost less"
     if num_categories > config.engine.max_cached_prefixes:
@@ -227,7 +228,8 @@ def on_other_machine(
 ) -> Forecast:
     """The same work on a GPU that was not measured."""
     taken = forecast.rows - forecast.dead_rows
-    seconds = assumed_seconds(work_per_row(config, engine, forecast.tokens), gpu, efficiency) * taken
+    work = work_per_row(config, engine, forecast.tokens)
+    seconds = assumed_seconds(work, gpu, efficiency) * taken
     measured = forecast.work_hours.estimate * 3600
     factor = seconds / measured
     return dataclasses.replace(
@@ -238,8 +240,8 @@ def on_other_machine(
         categories=[dataclasses.replace(each, hours=each.hours.scaled(factor)) for each in forecast.categories],
         assumed=[
             *forecast.assumed,
-            f"{gpu.name} was not measured: the pilot's operations at {efficiency:.0%} of its {gpu.flops / 1e12:,.0f} "
-            f"TFLOP/s, at least its weights at {efficiency:.0%} of {gpu.bandwidth / 1e9:,.0f} GB/s in every step",
+            f"{gpu.name} was not measured: the pilot's operations at {efficiency:.0%} of its {rate_text(work, gpu)}, "
+            f"at least its weights at {efficiency:.0%} of {gpu.bandwidth / 1e9:,.0f} GB/s in every step",
             f"loading takes as long as on {forecast.device}",
             f"the interval is that of the sample alone: at {efficiency / 2:.0%} instead of {efficiency:.0%} the work "
             "takes twice as long",

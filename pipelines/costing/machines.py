@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from hpd_core.decoding.memory import Limits
 from pipelines.config.extraction import CostConfig, JobConfig
 from pipelines.costing.forecast import Price
 from pipelines.errors import UsageError
@@ -21,15 +24,16 @@ from pipelines.job.prices import Instance, engine_price, price_table
 
 _TABLE = Path(__file__).with_name("gpus.csv")
 EFFICIENCY = 0.4
-"""Share of a GPU's dense bf16 peak that is assumed where nothing was measured."""
+"""Share of a GPU's dense peak, in bf16 or FP8, that is assumed where nothing was measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A data sheet: dense bf16 operations a second, and bytes a second from its memory."""
+    """A data sheet: dense operations a second, in bf16 and in FP8 (if it has that), bytes a second from its memory."""
 
     name: str
     flops: float
+    fp8_flops: float | None
     bandwidth: float
 
 
@@ -38,10 +42,12 @@ def gpu_table() -> dict[str, Gpu]:
     """The data sheets that ship, by name."""
     with _TABLE.open(encoding="utf-8") as file:
         rows = csv.DictReader(line for line in file if not line.startswith("#"))
-        return {
-            row["gpu"]: Gpu(row["gpu"], float(row["bf16_tflops"]) * 1e12, float(row["gb_per_second"]) * 1e9)
-            for row in rows
-        }
+        return {row["gpu"]: _gpu(row) for row in rows}
+
+
+def _gpu(row: Mapping[str, str]) -> Gpu:
+    fp8 = float(row["fp8_tflops"]) * 1e12 if row["fp8_tflops"] else None
+    return Gpu(row["gpu"], float(row["bf16_tflops"]) * 1e12, fp8, float(row["gb_per_second"]) * 1e9)
 
 
 def planned_price(config: JobConfig, metrics: Sequence[Mapping[str, Any]]) -> Price:
@@ -83,12 +89,14 @@ class Work:
     """What a catalog's row asks of a machine, on average.
 
     Attributes:
-        flops: of the matrix products, attention apart.
+        flops: of the matrix products in 16 bits, attention apart.
+        fp8_flops: of those in FP8: with engine.quantization 'fp8', all but the output head's.
         steps: forwards of the whole model that a row has to pay for, if every step is full.
         weight_bytes: read by each of them.
     """
 
     flops: float
+    fp8_flops: float
     steps: float
     weight_bytes: float
 
@@ -106,13 +114,29 @@ def work_per_row(config: JobConfig, engine: Mapping[str, Any], tokens: Mapping[s
     if not size:
         raise UsageError("the measured run does not say how large its model is; run a new pilot")
     forwarded = tokens["document"] + tokens["key"] + tokens["value"]
-    flops = 2 * size["layer_parameters"] * forwarded + 2 * size["head_parameters"] * tokens["value"]
-    return Work(flops, forwarded / config.engine.max_tokens_per_step, size["weight_bytes"])
+    of_layers, of_head = 2 * size["layer_parameters"] * forwarded, 2 * size["head_parameters"] * tokens["value"]
+    fp8_flops = of_layers if engine.get("quantization") == "fp8" else 0.0
+    steps = forwarded / Limits.of(config.engine, torch.device("cuda")).max_tokens_per_step
+    return Work(of_layers - fp8_flops + of_head, fp8_flops, steps, size["weight_bytes"])
 
 
 def assumed_seconds(work: Work, gpu: Gpu, efficiency: float) -> float:
-    """Seconds for a row on a GPU that was not measured: the slower of arithmetic and reading the weights."""
-    return max(work.flops / (gpu.flops * efficiency), work.steps * work.weight_bytes / (gpu.bandwidth * efficiency))
+    """Seconds for a row on a GPU that was not measured: the slower of arithmetic and reading the weights.
+
+    Raises `UsageError` if the work is in FP8 and the GPU has none.
+    """
+    arithmetic = work.flops / gpu.flops
+    if work.fp8_flops:
+        if gpu.fp8_flops is None:
+            raise UsageError(f"--on: {gpu.name} has no FP8; name a machine that has, or plan without it")
+        arithmetic += work.fp8_flops / gpu.fp8_flops
+    return max(arithmetic, work.steps * work.weight_bytes / gpu.bandwidth) / efficiency
+
+
+def rate_text(work: Work, gpu: Gpu) -> str:
+    """The GPU's rates at which the work is computed, in words."""
+    in_fp8 = f" (the layers' at {gpu.fp8_flops / 1e12:,.0f}, FP8)" if work.fp8_flops and gpu.fp8_flops else ""
+    return f"{gpu.flops / 1e12:,.0f} TFLOP/s{in_fp8}"
 
 
 def is_same_gpu(gpu: Gpu, device: str) -> bool:

@@ -21,7 +21,15 @@ from pipelines.costing.backtest import SHARES, backtest
 from pipelines.costing.estimate import FloatArray, Measurements, estimate, student_t
 from pipelines.costing.forecast import CategoryForecast, Forecast, Interval, Price
 from pipelines.costing.forecast_builder import _combined, _measurements
-from pipelines.costing.machines import assumed_seconds, find_gpu, gpu_table, is_same_gpu, planned_price, work_per_row
+from pipelines.costing.machines import (
+    assumed_seconds,
+    find_gpu,
+    gpu_table,
+    is_same_gpu,
+    planned_price,
+    rate_text,
+    work_per_row,
+)
 from pipelines.costing.pilot import MeasuredRun, Pilot
 from pipelines.costing.pilot_rows import MIN_ROWS, Draw, draw_rows
 from pipelines.costing.scenarios import deadlines, sensitivity
@@ -471,6 +479,14 @@ def test_work_on_a_machine_that_was_not_measured() -> None:
     small_steps = replace(work, steps=1.0)
     assert assumed_seconds(small_steps, gpu, 0.5) == pytest.approx(17e9 / 432e9), "then the weights take longer"
     assert is_same_gpu(gpu, "NVIDIA L40S")
+    in_fp8 = work_per_row(job(), {"model_size": size, "quantization": "fp8"}, tokens)
+    assert (in_fp8.fp8_flops, in_fp8.flops) == (pytest.approx(2 * 8e9 * 300), pytest.approx(2 * 5e8 * 40))
+    expected = (in_fp8.fp8_flops / 733e12 + in_fp8.flops / 362e12) / 0.5
+    assert assumed_seconds(in_fp8, gpu, 0.5) == pytest.approx(expected), "the head's are not in FP8"
+    assert rate_text(work, gpu) == "362 TFLOP/s"
+    assert rate_text(in_fp8, gpu) == "362 TFLOP/s (the layers' at 733, FP8)"
+    with pytest.raises(UsageError, match="A100 has no FP8; name a machine that has"):
+        assumed_seconds(in_fp8, gpu_table()["A100"], 0.5)
     assert not is_same_gpu(gpu_table()["L4"], "NVIDIA L40S")
     assert is_same_gpu(gpu_table()["A100"], "NVIDIA A100-SXM4-40GB")
     with pytest.raises(UsageError, match="only decoding: hpd"):
