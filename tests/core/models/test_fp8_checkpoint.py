@@ -11,77 +11,20 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from safetensors.torch import load_file, save_file
-from torch import Tensor
+from safetensors.torch import save_file
 
 from hpd_core import Engine, EngineConfig, ModelError
 from hpd_core.baselines.autoregressive import AutoregressiveBaseline
 from hpd_core.layers import fp8
 from hpd_core.layers.fp8 import Fp8Linear, quantize_model, quantize_rows
 from hpd_core.models.loading import load_model
+from tests.core.fp8_checkpoints import scheme, write
 from tests.core.products import SCHEMAS, products
 from tests.tiny_model import answering_model, answering_tokenizer
 
 from .test_adapters import logits, train
 
 CPU = {"device": "cpu", "dtype": "float32", "max_value_tokens": 8}
-_BY_TOKEN = {"num_bits": 8, "type": "float", "symmetric": True, "dynamic": True, "strategy": "token"}
-_BY_CHANNEL = {"num_bits": 8, "type": "float", "symmetric": True, "dynamic": False, "strategy": "channel"}
-
-
-def scheme(weights: dict[str, Any] | None = None, inputs: dict[str, Any] | None = None) -> dict[str, Any]:
-    """As llm-compressor writes it into `config.json`, with these settings other than usual."""
-    group = {
-        "targets": ["Linear"],
-        "weights": _BY_CHANNEL | (weights or {}),
-        "input_activations": _BY_TOKEN | (inputs or {}),
-        "output_activations": None,
-    }
-    return {
-        "quant_method": "compressed-tensors",
-        "format": "float-quantized",
-        "quantization_status": "compressed",
-        "ignore": ["lm_head"],
-        "kv_cache_scheme": None,
-        "config_groups": {"group_0": group},
-    }
-
-
-def write(folder: Path, quantization: dict[str, Any], *, shards: int = 1, **changes: Any) -> dict[str, Tensor]:
-    """A tiny checkpoint in FP8, and what is in it: weights by channel or, as the scheme says, by tensor.
-
-    `changes`: of tensors, by their names with "__" for "."; None leaves one out.
-    """
-    tokenizer = answering_tokenizer()
-    answering_model(tokenizer).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    by_tensor = "tensor" in json.dumps(quantization.get("config_groups"))
-    stored: dict[str, Tensor] = {}
-    for key, weight in load_file(folder / "model.safetensors").items():
-        if ".layers." not in key or weight.dim() < 2:
-            stored[key] = weight
-            continue
-        whole = weight.reshape(1, -1) if by_tensor else weight
-        weight8, scales = quantize_rows(whole)
-        stored[key] = weight8.view(weight.shape)
-        stored[f"{key}_scale"] = scales if by_tensor else scales[:, None].bfloat16()
-    for name, tensor in changes.items():
-        stored.pop(name.replace("__", "."))
-        stored |= {} if tensor is None else {name.replace("__", "."): tensor}
-    keys = sorted(stored)
-    if shards == 1:
-        save_file(stored, folder / "model.safetensors", metadata={"format": "pt"})
-    else:
-        (folder / "model.safetensors").unlink()
-        index: dict[str, Any] = {"metadata": {}, "weight_map": {}}
-        for number in range(shards):  # so that a weight's scale may be in another file
-            name = f"model-{number + 1:05d}-of-{shards:05d}.safetensors"
-            save_file({key: stored[key] for key in keys[number::shards]}, folder / name, metadata={"format": "pt"})
-            index["weight_map"] |= dict.fromkeys(keys[number::shards], name)
-        (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"quantization_config": quantization}))
-    return stored
 
 
 def answers(engine: Any) -> list[list[tuple[str | None, str]]]:
