@@ -16,7 +16,7 @@ import sys
 import types
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import pyarrow as pa
 import typer
@@ -25,6 +25,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from hpd_core import Attribute, EngineConfig
+from hpd_core.extractor import EngineDescription
 from pipelines.cli import COMMANDS
 from pipelines.config.extraction import JobConfig
 from pipelines.config.finetuning import FinetuneConfig
@@ -132,6 +133,12 @@ def _engine() -> Iterator[str]:
     yield "Under `engine:` in a job, a labelling (`teacher.engine`) or a fine-tuning; in Python, of `EngineConfig`."
     yield ""
     yield from _keys(EngineConfig, "engine.")
+    yield "## What an engine says of itself"
+    yield ""
+    yield " ".join((EngineDescription.__doc__ or "").split())
+    yield ""
+    hints = get_type_hints(EngineDescription, include_extras=True)
+    yield from _table(("key", "meaning"), ((f"`{name}`", hint.__metadata__[0]) for name, hint in hints.items()))
 
 
 def _schemas() -> Iterator[str]:
@@ -174,19 +181,24 @@ def _rows(model: type[BaseModel], prefix: str) -> Iterator[str]:
 
 
 def _type(field: FieldInfo) -> str:
-    limits = [
+    return f"{_kind(field.annotation)} {_limits(field)}".strip()
+
+
+def _limits(field: FieldInfo) -> str:
+    return ", ".join(
         text.format(f"{getattr(limit, name):,}")
         for limit in field.metadata
         for name, text in _LIMITS.items()
         if hasattr(limit, name)
-    ]
-    return " ".join([_kind(field.annotation), ", ".join(limits)]).strip()
+    )
 
 
 def _kind(annotation: Any) -> str:
     origin, arguments = get_origin(annotation), get_args(annotation)
     if annotation in _TYPES:
         return _TYPES[annotation]
+    if origin is Annotated:
+        return f"{_kind(arguments[0])} {_limits(annotation.__metadata__[0])}"
     if origin is Literal:
         return ", ".join(f"`{argument}`" for argument in arguments)
     if origin in (Union, types.UnionType):

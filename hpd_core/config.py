@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -11,6 +11,8 @@ from hpd_core.text.template import PromptTemplate
 LayoutName = Literal["tree", "stacked"]
 DTypeName = Literal["auto", "float32", "bfloat16", "float16"]
 Quantization = Literal["nf4", "int8"]
+AutoCount = Annotated[int, Field(ge=1)] | Literal["auto"]
+"""A number from 1 on, or what fits the device (decoding/memory.py: `Limits`)."""
 
 
 class EngineConfig(BaseModel):
@@ -21,14 +23,22 @@ class EngineConfig(BaseModel):
     layout: LayoutName = Field("tree", description="'tree' (ours, exact per product) or 'stacked' (the paper's)")
     max_value_tokens: int = Field(30, ge=1, description="K_max: the most tokens a value may take")
     stack_size: int = Field(6, ge=1, description="J: documents of one category in one prompt ('stacked' only)")
-    max_tokens_per_step: int = Field(4096, ge=1, description="tokens forwarded in one step, prefill and decode")
+    max_tokens_per_step: AutoCount = Field(
+        "auto",
+        description="tokens forwarded in one step, prefill and decode; 'auto': 16,384 on a GPU, fewer where its memory "
+        "does not hold them, 4,096 on a CPU",
+    )
     max_draft_tokens_per_step: int = Field(
         0,
         ge=0,
         description="'tree': steps of fewer tokens than this are filled up with drafts of what values may go on with; "
         "no answer depends on it. 0: no drafts",
     )
-    max_prompts_per_cohort: int = Field(32, ge=1, description="prompts that share one KV cache and one attention call")
+    max_prompts_per_cohort: AutoCount = Field(
+        "auto",
+        description="prompts that are admitted and attend together ('ar': are generated together); 'auto': 128 on a "
+        "GPU, fewer where its memory is small, 32 on a CPU",
+    )
     max_cached_tokens: int = Field(
         262_144,
         ge=1,
@@ -42,7 +52,7 @@ class EngineConfig(BaseModel):
         "auto",
         description="'native': a kernel in C++ for CPUs, which g++ must be there to compile; 'eager': matrix products; "
         "'sdpa': torch's fused kernel where neither softcap nor sinks forbid it; 'triton': a kernel of ours for GPUs; "
-        "'auto': sdpa on a GPU, on a CPU native if it can be had, else eager",
+        "'auto': triton on a GPU if it can be had, else sdpa; on a CPU native if it can be had, else eager",
     )
     layers: Literal["auto", "native", "compiled", "transformers"] = Field(
         "auto",

@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from hpd_core.config import EngineConfig
 from hpd_core.decoding.decoder import Decoder, StepReport
+from hpd_core.decoding.memory import Limits
 from hpd_core.decoding.prompt import Prompt
 from hpd_core.errors import EngineError, ModelError
 from hpd_core.extractor import ExtractionFuture, Extractor, Weights, refused_result
@@ -87,7 +88,7 @@ class Engine(Extractor):
         else:
             self._decoder = Decoder(model, endings, self.config, description.cache_shape(model), constraints.table)
             steering.verify(model, tokenizer, self._decoder)
-            self._decoder.fit(self.config)
+            self._decoder.fit()
 
         self._inbox: deque[tuple[_Submission, list[PreparedPrompt]]] = deque()
         self._wake = threading.Condition()
@@ -129,6 +130,16 @@ class Engine(Extractor):
     def layers(self) -> str:
         """Whose code runs the model's layers: 'native', 'compiled' or 'transformers'."""
         return self._decoder.layers
+
+    @property
+    def limits(self) -> Limits:
+        """How much is decoded at a time now: less than at first where memory was missing."""
+        return self._decoder.limits
+
+    @property
+    def overlaps_steps(self) -> bool:
+        """Whether the device has one step while the host does what is to be done for another."""
+        return self._decoder.overlaps_steps
 
     def submit(
         self,

@@ -8,12 +8,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self, TypedDict
 
 from hpd_core.config import EngineConfig
+from hpd_core.decoding.memory import Limits
 from hpd_core.errors import EngineError, ModelError
 from hpd_core.models import description, loading
 from hpd_core.models.adapters import Adapter, add_adapter, open_adapter
@@ -119,6 +120,40 @@ class Weights:
         return description.model_revision(self.model, self.source)
 
 
+class EngineDescription(TypedDict):
+    """What an engine says of itself, in `manifest.json` under `engine`: what answers and speed depend on.
+
+    For a setting that is 'auto' it says what that has led to; null, where there is no such thing.
+    """
+
+    model_id: Annotated[str, "the model, as the user named it"]
+    model_revision: Annotated[str | None, "what names exactly its weights: the hub's commit, or a digest of its files"]
+    adapter_id: Annotated[str | None, "the adapter, likewise"]
+    adapter_revision: Annotated[str | None, "what names exactly its weights"]
+    decoding: Annotated[str, "'hpd', 'ar' or 'made-up'"]
+    layout: Annotated[str, "of prompts and answers"]
+    dtype: Annotated[str | None, "in which it computes"]
+    attention: Annotated[str, "how it attends; with 'ar' by transformers' name"]
+    layers: Annotated[str, "whose code runs the model's layers"]
+    quantization: Annotated[str | None, "of the weights"]
+    limits: Annotated[
+        dict[str, int] | None,
+        "how much is decoded at a time, when it has been loaded: max_tokens_per_step, max_prompts_per_cohort, "
+        "max_cached_tokens, max_cached_prefixes. Where memory is missing later, it goes on with less",
+    ]
+    overlap_steps: Annotated[bool, "whether two steps are under way at a time"]
+    model_size: Annotated[
+        dict[str, int] | None,
+        "layer_parameters, which every token goes through; head_parameters, which make logits; weight_bytes",
+    ]
+    tensor_parallel: Annotated[int, "GPUs that share every layer"]
+    device: Annotated[str, "cpu, or the GPU's number"]
+    device_name: Annotated[str | None, "the GPU's name, or the number of CPU cores"]
+    prompt_hash: Annotated[str, "a hash of all that the model reads around a document, the schema apart"]
+    notes: Annotated[list[str], "what a user should know about this combination of settings"]
+    versions: Annotated[dict[str, str], "of hpd, torch and transformers"]
+
+
 class Extractor(ABC):
     """Extracts attribute values with a language model. Use as a context manager, or `close` it."""
 
@@ -179,6 +214,16 @@ class Extractor(ABC):
         """Whose code runs the model's layers."""
 
     @property
+    @abstractmethod
+    def limits(self) -> Limits | None:
+        """How much is decoded at a time now; None where nothing is decoded."""
+
+    @property
+    def overlaps_steps(self) -> bool:
+        """Whether there are two steps at a time."""
+        return False
+
+    @property
     def prompt_hash(self) -> str:
         """A hash of all that the model reads around a document, the schema apart."""
         return self._builder.prompt_hash
@@ -236,9 +281,9 @@ class Extractor(ABC):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def describe(self) -> dict[str, Any]:
-        """What answers depend on, for a manifest: model, adapter, layout, precision, prompt, versions."""
-        model, adapter = self._weights.model, self._weights.adapter
+    def describe(self) -> EngineDescription:
+        """For a manifest: what answers and speed depend on."""
+        model, adapter, limits = self._weights.model, self._weights.adapter, self.limits
         return {
             "model_id": self.model_id,
             "model_revision": self._weights.revision,
@@ -250,6 +295,8 @@ class Extractor(ABC):
             "attention": self.attention,
             "layers": self.layers,
             "quantization": self.config.quantization,
+            "limits": None if limits is None else asdict(limits),
+            "overlap_steps": self.overlaps_steps,
             "model_size": self._weights.whole_size or description.size(model),
             "tensor_parallel": self.config.tensor_parallel,
             "device": str(model.device),

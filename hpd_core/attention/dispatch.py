@@ -60,21 +60,17 @@ def way_to_attend(asked: Literal["auto"] | Way, shape: CacheShape) -> Way:
     """
     if asked in ("sdpa", "eager"):
         return asked
-    if asked == "triton":
-        if (reason := _why_not_triton(shape)) is not None:
-            raise ModelError(f"engine.attention is 'triton', but {reason}; 'auto' takes another way to attend")
-        return "triton"
-    reason = _why_not_native(shape)
+    on_cpu = shape.device.type == "cpu"
+    ours: Way = asked if asked != "auto" else "native" if on_cpu else "triton"
+    reason = _why_not_native(shape) if ours == "native" else _why_not_triton(shape)
     if reason is None:
-        return "native"
-    if asked == "native":
+        return ours
+    if asked != "auto":
         raise ModelError(
-            f"engine.attention is 'native', but {reason}; 'auto' takes another way to attend where it must"
+            f"engine.attention is {asked!r}, but {reason}; 'auto' takes another way to attend where it must"
         )
-    if shape.device.type != "cpu":
-        return "sdpa"
     logger.warning("decoding is slower than it could be: %s", reason)
-    return "eager"
+    return "eager" if on_cpu else "sdpa"
 
 
 def cache_order(way: Way, shape: CacheShape) -> CacheOrder:
@@ -98,13 +94,31 @@ def _why_not_native(shape: CacheShape) -> str | None:
 
 
 def _why_not_triton(shape: CacheShape) -> str | None:
-    if shape.device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
+    interpreted = os.environ.get("TRITON_INTERPRET") == "1"
+    if shape.device.type != "cuda" and not interpreted:
         return f"the kernel in Triton runs on a GPU, not on {shape.device}"
     try:
         from hpd_core.attention.triton import DTYPES
     except ImportError as error:
         return f"Triton is not here ({error}): PyTorch for CUDA brings it along"
-    return None if shape.dtype in DTYPES else f"the kernel in Triton takes no {shape.dtype}"
+    if shape.dtype not in DTYPES:
+        return f"the kernel in Triton takes no {shape.dtype}"
+    return None if interpreted else _why_triton_cannot_compile(shape.device)
+
+
+def _why_triton_cannot_compile(device: torch.device) -> str | None:
+    """Triton compiles a module of its own in C before any kernel; what is missing for it shows there."""
+    from triton.runtime import driver
+
+    try:
+        driver.active.get_current_target()
+    except Exception as error:  # of whatever kind: a compiler's, the system's, Triton's own
+        reason = (str(error).strip() or type(error).__name__).splitlines()[-1]
+        return f"Triton cannot compile here ({reason}); it needs a C compiler and Python's header files (python3-dev)"
+    if torch.cuda.get_device_capability(device) < (8, 0):
+        name = torch.cuda.get_device_name(device)
+        return f"the kernel in Triton needs a GPU of compute capability 8.0 or newer, which {name} is not"
+    return None
 
 
 def _kernel_of(way: Way) -> Callable[[AttentionPlan], NativeAttention | TritonAttention] | None:

@@ -11,7 +11,7 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -22,6 +22,7 @@ from torch import Tensor
 from transformers import StoppingCriteria, StoppingCriteriaList
 
 from hpd_core.config import EngineConfig
+from hpd_core.decoding.memory import Limits, activation_bytes, fitted, free_bytes
 from hpd_core.errors import EngineError
 from hpd_core.extractor import ExtractionFuture, ExtractionMetrics, Extractor, Weights, answer_in_turn, refused_result
 from hpd_core.models import description, steering
@@ -55,6 +56,9 @@ class AutoregressiveBaseline(Extractor):
         tokens = tokenizer.convert_ids_to_tokens(list(range(min(size, len(tokenizer)))))
         self._has_brace = torch.zeros(size, dtype=torch.bool)
         self._has_brace[: len(tokens)] = torch.tensor([token is not None and "}" in token for token in tokens])
+        self._limits = fitted(
+            self.config, description.cache_shape(model), free_bytes(model.device), activation_bytes(model)
+        )
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hpd-ar")
         self.load_seconds = time.perf_counter() - started
 
@@ -72,6 +76,11 @@ class AutoregressiveBaseline(Extractor):
     def layers(self) -> str:
         """'transformers': by the code that the model came with."""
         return "transformers"
+
+    @property
+    def limits(self) -> Limits:
+        """`max_prompts_per_cohort` prompts are generated together, or fewer where they need more cache."""
+        return self._limits
 
     def submit(
         self,
@@ -118,8 +127,7 @@ class AutoregressiveBaseline(Extractor):
                 refusals.update(dict.fromkeys(item.records, refusal))
         prepared.sort(key=lambda item: len(_trunk(item)))
         results: dict[int, RecordResult] = {}
-        for first in range(0, len(prepared), self.config.max_prompts_per_cohort):
-            batch = prepared[first : first + self.config.max_prompts_per_cohort]
+        for batch in self._batches(prepared):
             started = time.perf_counter()
             answers = self._generate([_trunk(item) for item in batch], _answer_limit(batch), metrics)
             seconds = time.perf_counter() - started
@@ -139,6 +147,21 @@ class AutoregressiveBaseline(Extractor):
             results[number] = refused_result(record, refusal, schemas.get(record.category))
         metrics.num_records, metrics.num_errors = len(records), len(refusals)
         return [results[number] for number in range(len(records))]
+
+    def _batches(self, prepared: Sequence[PreparedPrompt]) -> Iterator[list[PreparedPrompt]]:
+        """All of them in order, which is by length: each prompt of a batch is padded to the last one's."""
+        batch: list[PreparedPrompt] = []
+        longest_answer = 0
+        for item in prepared:
+            longest_answer = max(longest_answer, _answer_limit([item]))
+            slots = (len(batch) + 1) * (len(_trunk(item)) + longest_answer)
+            full = len(batch) == self._limits.max_prompts_per_cohort or slots > self._limits.max_cached_tokens
+            if batch and full:
+                yield batch
+                batch, longest_answer = [], _answer_limit([item])
+            batch.append(item)
+        if batch:
+            yield batch
 
     @torch.inference_mode()
     def _generate(

@@ -11,7 +11,15 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self
 
 from hpd_core.config import EngineConfig
-from hpd_core.extractor import ExtractionFuture, ExtractionMetrics, Extractor, answer_in_turn, refused_result, versions
+from hpd_core.extractor import (
+    EngineDescription,
+    ExtractionFuture,
+    ExtractionMetrics,
+    Extractor,
+    answer_in_turn,
+    refused_result,
+    versions,
+)
 from hpd_core.models import loading
 from hpd_core.prompt_builder import DocumentTokenizer, Refusal, asked_attributes, not_text
 from hpd_core.text.near_names import missing_schema
@@ -81,7 +89,12 @@ class NullEngine(Extractor):
         """That the answers are made up."""
         return [NOTE]
 
-    def describe(self) -> dict[str, Any]:
+    @property
+    def limits(self) -> None:
+        """Nothing is decoded."""
+        return None
+
+    def describe(self) -> EngineDescription:
         """As `Extractor.describe`; what belongs to a model is None."""
         return {
             "model_id": self.model_id,
@@ -94,7 +107,10 @@ class NullEngine(Extractor):
             "attention": self.attention,
             "layers": self.layers,
             "quantization": None,
+            "limits": None,
+            "overlap_steps": self.overlaps_steps,
             "model_size": None,
+            "tensor_parallel": 1,
             "device": "cpu",
             "device_name": None,
             "prompt_hash": self.config.prompt.hash,

@@ -24,7 +24,7 @@ from hpd_core.config import EngineConfig
 from hpd_core.decoding.cohort import Cohort
 from hpd_core.decoding.cohort_input import CohortInput
 from hpd_core.decoding.drafts import Drafter
-from hpd_core.decoding.memory import fitted, free_bytes, halved
+from hpd_core.decoding.memory import Limits, activation_bytes, fitted, free_bytes, halved
 from hpd_core.decoding.next_token import Choice, Chosen, greedy
 from hpd_core.decoding.prompt import Prompt
 from hpd_core.decoding.scheduler import Scheduler, num_tokens
@@ -89,8 +89,9 @@ class Decoder:
         self._constraints = constraints
         self._open: dict[Prompt, None] = {}  # in the order in which they came
         self._in_flight: deque[_StepInFlight] = deque()
-        overlap = shape.device.type == "cuda" if config.overlap_steps == "auto" else config.overlap_steps
-        self._most_in_flight = 2 if overlap else 1
+        self.overlaps_steps = shape.device.type == "cuda" if config.overlap_steps == "auto" else config.overlap_steps
+        self._most_in_flight = 2 if self.overlaps_steps else 1
+        self._limits = Limits.of(config, shape.device)
         self._lost_seconds = 0.0
         self.way = way_to_attend(config.attention, shape)
         self._layers = self._fused_layers()
@@ -98,13 +99,13 @@ class Decoder:
         self._linears = PackedLinears(model, mlps) if config.pack_weights else None
         share = self.way != "sdpa"  # torch's fused kernel takes one block of keys a prompt
         self._drafter = Drafter(config.max_draft_tokens_per_step, endings, constraints)
-        self.pool = pool = CachePool(shape, cache_order(self.way, shape), max_tokens=config.max_cached_tokens)
+        self.pool = pool = CachePool(shape, cache_order(self.way, shape), max_tokens=self._limits.max_cached_tokens)
 
         def make_cohort(prompts: list[Prompt], prefixes: list[PrefixCache | None]) -> Cohort:
             # Our kernel for CPUs goes past what is finished; elsewhere it is computed, too.
             return Cohort.admit(prompts, prefixes, pool, share, max_finished=0.75 if self.way == "native" else 0.5)
 
-        self._scheduler = Scheduler(config, make_cohort, share, overlap, pool.order.room_for)
+        self._scheduler = Scheduler(self._limits, make_cohort, share, self.overlaps_steps, pool.order.room_for)
 
     def add(self, prompts: Iterable[Prompt]) -> None:
         """Queues prompts; those added first run first, and take along what shares their prefix."""
@@ -142,29 +143,29 @@ class Decoder:
         return "transformers" if self._layers is None else self._layers.by
 
     @property
-    def limits(self) -> EngineConfig:
-        """The settings as they are now: smaller ones where memory was missing."""
-        return self._scheduler.config
+    def limits(self) -> Limits:
+        """As they are now: smaller ones where memory was missing."""
+        return self._scheduler.limits
 
-    def fit(self, config: EngineConfig) -> None:
+    def fit(self) -> None:
         """Sets limits that memory has room for, while there is no work; after a first step, which packs weights."""
-        self.limit(fitted(config, self._shape, self._free_bytes()))
+        self.limit(fitted(self._config, self._shape, self._free_bytes(), activation_bytes(self._model)))
 
     def _free_bytes(self) -> int:
         return free_bytes(self._shape.device)
 
-    def limit(self, config: EngineConfig) -> None:
+    def limit(self, limits: Limits) -> None:
         """Sets other limits, while there is no work."""
-        self._config = config
-        self._restart(config)
+        self._limits = limits
+        self._restart(limits)
 
-    def _restart(self, limits: EngineConfig) -> None:
+    def _restart(self, limits: Limits) -> None:
         self.pool.limit(limits.max_cached_tokens)
         self._scheduler.restart(limits)
 
     def forget_prefixes(self) -> None:
         """Drops the cached prefixes, while there is no work."""
-        self._scheduler.restart(self._scheduler.config)
+        self._scheduler.restart(self._scheduler.limits)
 
     def clear(self) -> None:
         """Drops all prompts, after an error."""
@@ -187,11 +188,11 @@ class Decoder:
         except Exception as error:
             if not is_out_of_memory(error) or not self.restarts_after_out_of_memory:
                 raise
-            limits = self._scheduler.config
+            limits = self._scheduler.limits
             smaller = halved(limits)
             if smaller is None:
                 self._in_flight.clear()
-                self._restart(self._config)  # others may need less
+                self._restart(self._limits)  # others may need less
                 raise
             logger.warning(
                 "out of memory (%s); goes on with engine.max_tokens_per_step %d instead of %d, max_prompts_per_cohort "
@@ -212,7 +213,7 @@ class Decoder:
             self._lost_seconds = time.perf_counter() - started
         return StepReport(finished, [], [], 0.0)
 
-    def _begin_anew(self, limits: EngineConfig) -> list[Prompt]:
+    def _begin_anew(self, limits: Limits) -> list[Prompt]:
         """Drops what runs and queues all that is not finished. Returns what was, and is not reported yet."""
         prompts = list(self._open)
         self.clear()
@@ -251,7 +252,7 @@ class Decoder:
     def _gather(self, cohorts: list[Cohort]) -> list[CohortInput]:
         inputs: list[CohortInput] = []
         start = 0
-        limit = self._scheduler.config.max_tokens_per_step
+        limit = self._scheduler.limits.max_tokens_per_step
         load = num_tokens(cohorts)
         room = min(self._drafter.room(load), limit - load)
         for cohort in cohorts:

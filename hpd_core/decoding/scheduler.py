@@ -8,8 +8,8 @@ from itertools import chain, islice
 from typing import Any
 
 from hpd_core.attention.plan import PrefixCache
-from hpd_core.config import EngineConfig
 from hpd_core.decoding.cohort import Cohort
+from hpd_core.decoding.memory import Limits
 from hpd_core.decoding.prompt import Prompt
 from hpd_core.layout import Layout, tree_layout
 
@@ -37,7 +37,7 @@ class Scheduler:
 
     def __init__(
         self,
-        config: EngineConfig,
+        limits: Limits,
         make_cohort: MakeCohort,
         share_prefixes: bool,
         overlap: bool,
@@ -50,7 +50,7 @@ class Scheduler:
             overlap: whether a step may be scheduled while another one is not finished.
             room_for: cache slots that so many columns take.
         """
-        self.config = config
+        self.limits = limits
         self._overlap = overlap
         self._share_prefixes = share_prefixes
         self._make_cohort = make_cohort
@@ -80,18 +80,18 @@ class Scheduler:
         self._in_flight.clear()
         self._prefix_cohort = None
 
-    def restart(self, config: EngineConfig) -> None:
+    def restart(self, limits: Limits) -> None:
         """Drops everything, cached prefixes too, and goes on within other limits."""
         self.clear()
         self._prefixes.clear()
-        self.config = config
+        self.limits = limits
 
     def schedule(self) -> list[Cohort]:
         """The cohorts of the next step, new ones included; an uncached prefix comes as a cohort of its own.
 
         None, while other steps are not finished: if there is nothing else to do, or too little for a step of its own.
         """
-        budget = self.config.max_tokens_per_step
+        budget = self.limits.max_tokens_per_step
         load = num_tokens(self._idle())
         # A new cohort is worth its overhead only with enough room to fill it.
         if self._waiting and load <= budget // 2:
@@ -110,7 +110,7 @@ class Scheduler:
         """About half of them, if both halves are worth a step of their own: else all."""
         loads = [num_tokens([cohort]) for cohort in cohorts]
         half = min(range(len(loads) + 1), key=lambda count: abs(sum(loads[:count]) - sum(loads[count:])))
-        least = self.config.max_tokens_per_step // _LEAST_OVERLAP
+        least = self.limits.max_tokens_per_step // _LEAST_OVERLAP
         return cohorts[:half] if min(sum(loads[:half]), sum(loads[half:])) >= max(1, least) else cohorts
 
     def _idle(self) -> list[Cohort]:
@@ -126,7 +126,7 @@ class Scheduler:
         for prompt in self._next_in_turn():
             has_prefix = prompt.layout.num_prefix_tokens > 0
             uncached = has_prefix and prompt.prefix_key not in self._prefixes
-            if uncached and len(missing) < self.config.max_cached_prefixes:
+            if uncached and len(missing) < self.limits.max_cached_prefixes:
                 missing.setdefault(prompt.prefix_key, prompt)
             if missing:
                 continue  # prompts run in order: those behind one that waits for its prefix wait with it
@@ -137,7 +137,7 @@ class Scheduler:
             if prefix is not None:
                 users[prefix] += 1
             num_own = (len(prompts) + 1) * self._room_for(widest)
-            full = num_cached + num_own + self._num_prefix_slots(users) > self.config.max_cached_tokens
+            full = num_cached + num_own + self._num_prefix_slots(users) > self.limits.max_cached_tokens
             alone = not prompts and not self.running
             if (num_new > max_tokens or full) and not alone:
                 break
@@ -162,7 +162,7 @@ class Scheduler:
         oldest always runs next.
         """
         if self._turn is None:
-            most = self.config.max_prompts_per_cohort
+            most = self.limits.max_prompts_per_cohort
             by_prefix: dict[Any, list[Prompt]] = {}
             for prompt in islice(self._waiting, _COHORTS_IN_SIGHT * most):
                 by_prefix.setdefault(prompt.prefix_key, []).append(prompt)
@@ -189,7 +189,7 @@ class Scheduler:
             for prompt, prefix in zip(prefix_cohort.prompts, prefix_cohort.take_prefixes(), strict=True):
                 computed.append(prompt)
                 self._prefixes[prompt.prefix_key] = prefix
-                while len(self._prefixes) > self.config.max_cached_prefixes:
+                while len(self._prefixes) > self.limits.max_cached_prefixes:
                     self._prefixes.popitem(last=False)
             prefix_cohort.release()
             self._prefix_cohort = None
@@ -204,12 +204,12 @@ class Scheduler:
 
     def _rows_to_merge(self, cohort: Cohort) -> int:
         """What it adds to a merged one. A large one adds all: it would be copied for each small one that comes."""
-        is_small = 2 * cohort.num_unfinished <= self.config.max_prompts_per_cohort
+        is_small = 2 * cohort.num_unfinished <= self.limits.max_prompts_per_cohort
         return cohort.num_unfinished if is_small else len(cohort.prompts)
 
     def _merge(self, cohorts: list[Cohort]) -> list[Cohort]:
         """Merges decoding cohorts that together fit one."""
-        limit = self.config.max_prompts_per_cohort
+        limit = self.limits.max_prompts_per_cohort
         merged = [cohort for cohort in cohorts if cohort.num_prefill_tokens]
         small = sorted(
             (cohort for cohort in cohorts if not cohort.num_prefill_tokens),

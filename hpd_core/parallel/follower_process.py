@@ -47,7 +47,7 @@ def follow() -> None:
         endings = description.endings(model, SegmentTokenizer(tokenizer))
         decoder = SharedDecoder(place, model, endings, setup.config)
         steering.run_probe(model, tokenizer, decoder)
-        decoder.fit(setup.config)
+        decoder.fit()
         say(READY)
         while True:
             name, arguments = orders.get()

@@ -70,7 +70,7 @@ class Group:
         model, config = self.weights.model, self._setup.config
         decoder = SharedDecoder(self._ranks, model, endings, config, constraints)
         steering.verify(model, tokenizer, decoder, self._expected)
-        decoder.fit(config)
+        decoder.fit()
         self._followers.wait_for(READY)
         decoder.lead(self._followers)
         return decoder

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import types
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
@@ -34,8 +35,16 @@ def parse_config(model: type[Config], document: dict[str, Any], name: str) -> Co
     try:
         return model.model_validate(document)
     except ValidationError as error:
-        problems = "\n".join(f"  {_describe(problem, model)}" for problem in error.errors())
-        raise UsageError(f"{name} is not a valid configuration:\n{problems}") from error
+        reasons: dict[tuple[str, str], list[str]] = {}
+        for problem in error.errors():
+            place, reason, value = _describe(problem, model)
+            reasons.setdefault((place, value), []).append(reason)
+        # Where a key may hold several kinds of value, each says why it is not that one.
+        lines = "\n".join(
+            f"  {place}{', or '.join([first, *(each.removeprefix('Input should be ') for each in others)])}{value}"
+            for (place, value), (first, *others) in reasons.items()
+        )
+        raise UsageError(f"{name} is not a valid configuration:\n{lines}") from error
 
 
 def _apply(document: dict[str, Any], override: str) -> None:
@@ -55,27 +64,33 @@ def _apply(document: dict[str, Any], override: str) -> None:
     target[leaf] = parse_yaml(text, f"--set {override!r}")
 
 
-def _describe(problem: Any, model: type[BaseModel]) -> str:
+def _describe(problem: Any, model: type[BaseModel]) -> tuple[str, str, str]:
+    """Which key, what is wrong with it, and what it holds."""
     location, section = _locate(problem["loc"], model)
     key = ".".join(location) or "configuration"
     if problem["type"] == "extra_forbidden":
-        return f"unknown key {key!r}; {_hint(location, section, model)}"
+        return f"unknown key {key!r}; ", _hint(location, section, model), ""
     if problem["type"] == "missing":
-        return f"{key!r} is missing"
+        return f"{key!r} ", "is missing", ""
     message = str(problem["msg"]).removeprefix("Value error, ")
     value = problem["input"]
     shown = f" (got {value!r})" if isinstance(value, (str, int, float, bool, type(None))) else ""
-    return f"{key!r}: {message}{shown}"
+    return f"{key!r}: ", message, shown
 
 
 def _locate(parts: Sequence[int | str], model: type[BaseModel]) -> tuple[list[str], type[BaseModel] | None]:
     """The keys as the file has them, and the section that the last of them stands in.
 
-    Where sections are alternatives, told apart by their `kind`, pydantic adds the kind of the one it tried.
+    Where sections are alternatives, told apart by their `kind`, pydantic adds the kind of the one it tried; where plain
+    values are, their type.
     """
     location: list[str] = []
     sections, holder = [model], None
+    is_alternative = False
     for part in parts:
+        if is_alternative:
+            is_alternative = False
+            continue
         if len(sections) > 1:
             sections = [section for section in sections if part in get_args(section.model_fields["kind"].annotation)]
             continue
@@ -83,7 +98,13 @@ def _locate(parts: Sequence[int | str], model: type[BaseModel]) -> tuple[list[st
         holder = sections[0] if sections else None
         field = holder.model_fields.get(str(part)) if holder is not None else None
         sections = _sections(field.annotation) if field is not None else []
+        is_alternative = field is not None and not sections and _has_alternatives(field.annotation)
     return location, holder
+
+
+def _has_alternatives(annotation: Any) -> bool:
+    kinds = [kind for kind in get_args(annotation) if kind is not type(None)]
+    return get_origin(annotation) in (Union, types.UnionType) and len(kinds) > 1
 
 
 def _hint(location: list[str], section: type[BaseModel] | None, model: type[BaseModel]) -> str:

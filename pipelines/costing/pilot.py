@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import os
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -18,8 +19,10 @@ from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import torch
 from rich.console import Console
 
+from hpd_core.decoding.memory import Limits
 from pipelines.catalog.cells import field_text
 from pipelines.catalog.readers import pick_rows
 from pipelines.catalog.rows import row_id, row_json
@@ -154,7 +157,10 @@ def run_pilot(folder: Folder, pilot: Pilot, config: JobConfig, console: Console)
 def batches_in_flight(draw: Draw, config: JobConfig) -> int:
     """So many that the engine has the products that it could decode at the same time, and as many again."""
     per_batch = len(draw.rows) / draw.num_batches
-    wanted = math.ceil(2 * config.engine.max_prompts_per_cohort / per_batch)
+    # Whether a cluster has GPUs is not known before it is joined; with more batches than it needs, a CPU is as full.
+    on_gpu = config.actors.num_gpus != 0 and (torch.cuda.is_available() or "RAY_ADDRESS" in os.environ)
+    limits = Limits.of(config.engine, torch.device("cuda" if on_gpu else "cpu"))
+    wanted = math.ceil(2 * limits.max_prompts_per_cohort / per_batch)
     return max(config.actors.max_in_flight, min(_MOST_IN_FLIGHT, max(_LEAST_IN_FLIGHT, wanted)))
 
 

@@ -52,7 +52,7 @@ def load_engine(config: JobConfig) -> Extractor:
 def describe_engine(config: JobConfig) -> dict[str, Any]:
     """What the job's engine will be: loads one and closes it. Raises as `ShardDecoder`."""
     with explained(), load_engine(config) as engine:
-        return engine.describe()
+        return dict(engine.describe())
 
 
 @contextmanager
@@ -198,10 +198,11 @@ class ShardDecoder:
 
     def _take_less_memory(self, error: Exception) -> None:
         """Halves the limits of the next engine if memory was missing and this one could not do it itself."""
-        smaller = halved(self._settings)
+        limits = self._engine.limits
+        smaller = None if limits is None else halved(limits)
         shared = self._settings.tensor_parallel > 1  # alone, an engine goes on with smaller steps
         if shared and smaller is not None and any(is_out_of_memory(cause) for cause in causes(error)):
-            self._settings = smaller
+            self._settings = self._settings.model_copy(update=asdict(smaller))
             logger.warning(
                 "out of memory: the engine is loaded anew with max_tokens_per_step %d, max_prompts_per_cohort %d, "
                 "max_cached_tokens %d",

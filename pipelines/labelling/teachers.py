@@ -81,13 +81,13 @@ class SelfTeacher:
         self, config: SelfTeacherConfig, schemas: Mapping[str, CategorySchema], *, require_evidence: bool
     ) -> None:
         """Loads the model. Raises `UsageError` if it cannot."""
-        self.batch_size = config.engine.max_prompts_per_cohort
         self.faults: Counter[str] = Counter()
         self._config, self._schemas, self._require_evidence = config, schemas, require_evidence
         try:
             self._model = AutoregressiveBaseline.from_pretrained(config.model, config.engine, config.adapter)
         except HPDError as error:
             raise UsageError(f"teacher.model: {error}") from error
+        self.batch_size = self._model.limits.max_prompts_per_cohort
 
     async def __aenter__(self) -> Self:
         return self

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -203,12 +204,31 @@ def test_padding_does_not_change_an_answer(baseline: AutoregressiveBaseline) -> 
     """The first tokens, before a random model's fp32 noise can flip a near-tie, must be equal for all."""
     records = [record for record in products(20) if record.category == "Shoes"]
     together = generated(baseline, records)
-    baseline.config = baseline.config.model_copy(update={"max_prompts_per_cohort": 1})
+    baseline._limits = replace(limits := baseline.limits, max_prompts_per_cohort=1)
     alone = generated(baseline, records)
+    baseline._limits = limits
     assert [ids[:4] for ids in together] == [ids[:4] for ids in alone]
     equal = sum(a == b for a, b in zip(together, alone, strict=True))
     assert equal >= len(records) - 1
     assert len({tuple(ids) for ids in alone}) > 8
+
+
+def test_a_batch_takes_no_more_cache_than_there_is(baseline: AutoregressiveBaseline) -> None:
+    records = products(20)
+    built, _ = baseline._builder.build(records, SCHEMAS)
+    prepared = sorted(built, key=lambda item: item.prompt.layout.num_tokens)
+    limits = baseline.limits
+    sizes = {}
+    for slots in (1, 700, 10**6):
+        baseline._limits = replace(limits, max_cached_tokens=slots, max_prompts_per_cohort=6)
+        batches = list(baseline._batches(prepared))
+        assert [item for batch in batches for item in batch] == prepared
+        for batch in batches:
+            width = max(item.prompt.layout.num_tokens + int(item.prompt.layout.max_new_tokens.sum()) for item in batch)
+            assert len(batch) == 1 or len(batch) * width <= slots
+        sizes[slots] = max(map(len, batches))
+    baseline._limits = limits
+    assert sizes[1] == 1 < sizes[700] < sizes[10**6] == 6
 
 
 def test_it_reads_the_prompt_of_tree_up_to_the_first_key(baseline: AutoregressiveBaseline) -> None:

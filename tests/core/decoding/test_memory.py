@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,7 +24,7 @@ from hpd_core.attention.kv_cache import CacheBlock, CachePool, CacheShape
 from hpd_core.decoding import memory
 from hpd_core.decoding.cohort_cache import CohortCache
 from hpd_core.decoding.decoder import Decoder
-from hpd_core.decoding.memory import fitted, free_bytes, halved
+from hpd_core.decoding.memory import Limits, activation_bytes, fitted, free_bytes, halved
 from hpd_core.decoding.prompt import Prompt
 from hpd_core.layers import packed_linears
 from hpd_core.layers.packed_linears import PackedLinears
@@ -32,7 +34,7 @@ from hpd_core.models.steering import attach
 from hpd_core.system.device import is_out_of_memory
 from hpd_core.text.endings import Endings
 from tests.core.engines import answers, config
-from tests.core.families import VOCABULARY, build_model
+from tests.core.families import FAMILIES, VOCABULARY, build_model
 from tests.core.helpers import random_ids
 from tests.core.products import SCHEMAS, products
 from tests.examples import examples
@@ -61,13 +63,85 @@ def test_what_the_allocator_says_is_understood() -> None:
 
 def test_a_cache_that_does_not_fit_is_made_smaller_and_said_so(caplog: pytest.LogCaptureFixture) -> None:
     wanted = EngineConfig(max_cached_tokens=100_000)
-    assert fitted(wanted, SHAPE, 100_000 * BYTES_PER_TOKEN * 2) is wanted
+    assert fitted(wanted, SHAPE, 100_000 * BYTES_PER_TOKEN * 2, 1) == Limits(4096, 32, 100_000, 64)
     assert caplog.records == []
-    smaller = fitted(wanted, SHAPE, 10_000 * BYTES_PER_TOKEN)
-    assert smaller == wanted.model_copy(update={"max_cached_tokens": 5000}), "half of a CPU's free memory"
+    smaller = fitted(wanted, SHAPE, 10_000 * BYTES_PER_TOKEN, 1)
+    assert smaller == Limits(4096, 32, 5000, 64), "half of a CPU's free memory"
     assert "engine.max_cached_tokens is 100000" in caplog.text
-    assert fitted(wanted, SHAPE, 0).max_cached_tokens == 4096, "less is not worth trying"
-    assert fitted(EngineConfig(max_cached_tokens=50), SHAPE, 0).max_cached_tokens == 50
+    assert fitted(wanted, SHAPE, 0, 1).max_cached_tokens == 4096, "less is not worth trying"
+    assert fitted(EngineConfig(max_cached_tokens=50), SHAPE, 0, 1).max_cached_tokens == 50
+
+
+GIB = 2**30
+QWEN3 = {
+    "1.7B": tf.Qwen3Config(
+        hidden_size=2048, intermediate_size=6144, num_hidden_layers=28, num_attention_heads=16, num_key_value_heads=8
+    ),
+    "8B": tf.Qwen3Config(
+        hidden_size=4096, intermediate_size=12_288, num_hidden_layers=36, num_attention_heads=32, num_key_value_heads=8
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("size", "free", "tokens", "prompts"),
+    [
+        ("8B", 123.0, 16_384, 128),  # an H200 with the model in it
+        ("8B", 28.6, 16_384, 128),  # an L40S
+        ("8B", 7.7, 4096, 32),  # 24 GiB
+        ("8B", 6.2, 2048, 16),  # what is left of 24 GB on an A10G
+        ("1.7B", 19.7, 16_384, 128),
+        ("8B", 0.1, 1024, 8),
+    ],
+)
+def test_what_auto_takes_on_a_gpu_leaves_room_for_a_step(size: str, free: float, tokens: int, prompts: int) -> None:
+    sizes = QWEN3[size]
+    with torch.device("meta"):
+        model = tf.Qwen3ForCausalLM(sizes).to(torch.bfloat16)
+    shape = replace(cache_shape(model), device=torch.device("cuda"))
+    limits = fitted(EngineConfig(), shape, int(free * GIB), activation_bytes(model))
+    assert (limits.max_tokens_per_step, limits.max_prompts_per_cohort) == (tokens, prompts)
+    if free < 1:
+        return
+    # What our own code has at the same time of a layer, its logits in blocks, and what their reduction takes beside.
+    heads = (sizes.num_attention_heads + 2 * sizes.num_key_value_heads) * sizes.head_dim
+    of_a_token = 4 * sizes.hidden_size + 2 * heads + 3 * sizes.intermediate_size
+    step = 2 * tokens * of_a_token + 3 * 2**28
+    cache = limits.max_cached_tokens * shape.numbers_per_token * 2
+    assert step + cache < free * GIB
+
+
+def test_what_the_user_sets_is_what_is_taken() -> None:
+    gpu, cpu = torch.device("cuda"), torch.device("cpu")
+    assert Limits.of(EngineConfig(), cpu) == Limits(4096, 32, 262_144, 64)
+    assert Limits.of(EngineConfig(), gpu) == Limits(16_384, 128, 262_144, 64)
+    assert Limits.of(EngineConfig(max_tokens_per_step=100_000), gpu, 5000) == Limits(100_000, 32, 262_144, 64)
+    assert Limits.of(EngineConfig(max_prompts_per_cohort=7), gpu, 5000) == Limits(4096, 7, 262_144, 64)
+    assert Limits.of(EngineConfig(), cpu, 0) == Limits(4096, 32, 262_144, 64), "a CPU's memory is fitted by the cache"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_a_token_takes_is_estimated_from_above(family: str) -> None:
+    """Against what really goes in and out of the linear layers of one decoder layer, the experts' products among it."""
+    model = build_model(family)
+    sizes: dict[str, int] = {}
+    tokens = 64
+
+    def count(name: str) -> Any:
+        def hook(_: Any, given: tuple[torch.Tensor, ...], result: torch.Tensor) -> None:
+            layer = ".".join(name.split(".")[:3])
+            sizes[layer] = sizes.get(layer, 0) + given[0].numel() + result.numel()
+
+        return hook
+
+    for name, module in model.named_modules():
+        if isinstance(module, torch.nn.Linear) and module is not model.get_output_embeddings():
+            module.register_forward_hook(count(name))
+    with torch.inference_mode():
+        model(torch.arange(tokens)[None] % VOCABULARY)
+    assert len(sizes) == 3
+    most = max(sizes.values()) * 4 / tokens
+    assert most <= activation_bytes(model) <= 4 * most + 4 * VOCABULARY
 
 
 def test_free_memory_is_what_a_container_leaves(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -101,7 +175,7 @@ def test_free_memory_is_what_a_container_leaves(monkeypatch: pytest.MonkeyPatch,
     prefixes=st.integers(1, 99),
 )
 def test_halving_comes_to_an_end(tokens: int, prompts: int, slots: int, prefixes: int) -> None:
-    limits: EngineConfig | None = EngineConfig(
+    limits: Limits | None = Limits(
         max_tokens_per_step=tokens,
         max_prompts_per_cohort=prompts,
         max_cached_tokens=slots,
@@ -114,7 +188,7 @@ def test_halving_comes_to_an_end(tokens: int, prompts: int, slots: int, prefixes
             assert limits.max_prompts_per_cohort == limits.max_cached_prefixes == 1
             assert max(limits.max_tokens_per_step, limits.max_cached_tokens) <= 64
             return
-        assert EngineConfig.model_validate(smaller.model_dump()) == smaller
+        assert EngineConfig(**asdict(smaller)), "such may be set"
         assert smaller.max_tokens_per_step <= max(64, limits.max_tokens_per_step)
         assert smaller.max_prompts_per_cohort <= limits.max_prompts_per_cohort
         assert smaller != limits
@@ -356,7 +430,7 @@ def test_the_cache_is_one_piece_of_memory_once_the_engine_knows_how_large(monkey
     decoder = Decoder(LLAMA, NEVER, config, cache_shape(LLAMA))
     expected, _ = run(decoder, some_prompts(3))
     monkeypatch.setattr(decoder, "_free_bytes", lambda: 0)
-    decoder.fit(config)
+    decoder.fit()
     blocks = []
     take = decoder.pool.take
     monkeypatch.setattr(decoder.pool, "take", lambda *size: blocks.append(take(*size)) or blocks[-1])

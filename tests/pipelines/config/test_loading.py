@@ -72,6 +72,11 @@ def test_fields_may_rename_columns_and_keep_their_order(tmp_path: Path) -> None:
         (["input.zzz=1"], "unknown key 'input.zzz'; known keys here: path, format, id"),
         (["engine.layout=bush"], "'engine.layout': Input should be 'tree' or 'stacked' (got 'bush')"),
         (["shards.target_tokens=0"], "'shards.target_tokens': Input should be greater than or equal to 1 (got 0)"),
+        (
+            ["engine.max_tokens_per_step=0"],
+            "'engine.max_tokens_per_step': Input should be greater than or equal to 1, or 'auto' (got 0)",
+        ),
+        (["engine.overlap_steps=maybe"], "'engine.overlap_steps': Input should be a valid boolean"),
         (["input.fields=[title, title]"], "'input.fields': a column is listed twice"),
         (["input.fields=[]"], "'input.fields'"),
         (["input.path="], "'input.path'"),
