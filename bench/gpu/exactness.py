@@ -9,10 +9,11 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.gpu.plan import EXACT, PartError
 from bench.gpu.supervisor import ROOT, Settings
 
 _MOST_PROCESSES = 8
@@ -20,14 +21,14 @@ _SECONDS_FOR_THE_COUNT = 6.0
 _SHOWN = 8
 
 
-def exactness(seconds: float, settings: Settings, say: Callable[[str], object]) -> dict[str, Any]:
+def exactness(seconds: float, settings: Settings, say: Callable[[str], object]) -> Iterator[dict[str, Any]]:
     """A row: how many tests passed, failed and were skipped.
 
     Args:
         seconds: what is not done by then is counted as not done.
 
     Raises:
-        RuntimeError: not all that ran passed, not all ran, or none.
+        PartError: not all that ran passed, not all ran, or none. The row comes first.
     """
     count = 2 if settings.rehearsal else max(1, min(_MOST_PROCESSES, (os.cpu_count() or 2) // 2))
     with tempfile.TemporaryDirectory() as folder:
@@ -44,7 +45,10 @@ def exactness(seconds: float, settings: Settings, say: Callable[[str], object]) 
         ]
         logs = [path.read_text(errors="replace") for path in sorted(Path(folder).glob("*.log"))]
     Path(settings.out, "exactness.txt").write_text("\n".join(logs))
-    return _row(tests, sum(were_cut), [process.returncode for process in processes], settings, say)
+    yield _row(tests, say)
+    problems = _problems(tests, were_cut, [process.returncode for process in processes], settings)
+    if problems:
+        raise PartError(f"{'; '.join(problems)} (exactness.txt has all of it)")
 
 
 def _start(folder: Path, number: int, count: int) -> subprocess.Popen[bytes]:
@@ -67,9 +71,7 @@ def _start(folder: Path, number: int, count: int) -> subprocess.Popen[bytes]:
         return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT)
 
 
-def _row(
-    tests: list[Mapping[str, Any]], num_cut: int, codes: list[int], settings: Settings, say: Callable[[str], object]
-) -> dict[str, Any]:
+def _row(tests: Sequence[Mapping[str, Any]], say: Callable[[str], object]) -> dict[str, Any]:
     counts = Counter(test["outcome"] for test in tests)
     say(", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items())) or "no test has run")
     reasons = Counter(test["reason"] for test in tests if test["outcome"] == "skipped")
@@ -77,17 +79,24 @@ def _row(
         say(f"skipped: {count} x {reason}")
     for test in [test for test in tests if test["outcome"] == "failed"][:_SHOWN]:
         say(f"failed: {test['test']}: {test['reason']}")
+    slow = {test["test"]: test["seconds"] for test in tests if test["seconds"] >= 1}
+    return {"kind": EXACT, **{key: counts[key] for key in ("passed", "failed", "skipped")}, "slow_tests": slow}
+
+
+def _problems(
+    tests: Sequence[Mapping[str, Any]], were_cut: Sequence[bool], codes: Sequence[int], settings: Settings
+) -> list[str]:
+    """Args: were_cut, codes: of each process, whether it was killed and its exit code."""
+    counts = Counter(test["outcome"] for test in tests)
     problems = []
     if counts["failed"]:
         problems.append(f"{counts['failed']} failed")
-    if num_cut:
-        problems.append(f"{num_cut} of {len(codes)} processes were not done in time")
-    # 5: no test was collected, which a share of few tests may be; a cut one was killed.
-    if any(code not in (0, 1, 5) for code in codes) and not num_cut:
-        problems.append(f"pytest's exit codes are {codes}")
+    if any(were_cut):
+        problems.append(f"{sum(were_cut)} of {len(were_cut)} processes were not done in time")
+    # 1: a failed test, which is counted. 5: no test, which a share of few tests may be.
+    strange = [code for code, was_cut in zip(codes, were_cut, strict=True) if code not in (0, 1, 5) and not was_cut]
+    if strange:
+        problems.append(f"pytest's exit codes are {', '.join(map(str, strange))}")
     if not counts["passed"] and not settings.rehearsal:
         problems.append("none has passed")
-    if problems:
-        raise RuntimeError(f"{'; '.join(problems)} (exactness.txt has all of it)")
-    seconds = {test["test"]: test["seconds"] for test in tests if test["seconds"] >= 1}
-    return {"kind": "exact", **{key: counts[key] for key in ("passed", "failed", "skipped")}, "slow_tests": seconds}
+    return problems

@@ -6,12 +6,11 @@ from typing import Any
 
 import torch
 
-from hpd_core.layers.fp8 import decoder_linears
 from pipelines.errors import UsageError
 
 
 def to_nf4(model: Any) -> None:
-    """Puts the linear layers of all decoder layers into NF4, in place, as bitsandbytes does for the engine.
+    """Puts the linear layers but the head into NF4, in place, as bitsandbytes does for the engine.
 
     Raises:
         UsageError: bitsandbytes is not installed.
@@ -21,8 +20,10 @@ def to_nf4(model: Any) -> None:
     except ImportError as error:
         raise UsageError("NF4 needs bitsandbytes: pip install 'hpd[quantization]'") from error
     layers: Any = bitsandbytes.nn
-    for name in decoder_linears(model):
-        linear: torch.nn.Linear = model.get_submodule(name)
+    head = model.get_output_embeddings()
+    for name, linear in list(model.named_modules()):
+        if type(linear) is not torch.nn.Linear or linear is head:
+            continue
         sizes = linear.in_features, linear.out_features
         layer = layers.Linear4bit(*sizes, bias=False, compute_dtype=model.dtype, quant_type="nf4", device="meta")
         # It is quantized on its way to the device, even where it is there.

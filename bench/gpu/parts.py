@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -38,8 +38,8 @@ _DENSE_SHAPES = ((16, 512), (32, 256), (64, 128), (32, 512), (64, 256), (8, 512)
 _SINGLE_RECORDS = 20
 
 
-def run_part(loaded: Loaded, part: Part) -> list[Row]:
-    """The rows of one part of a model."""
+def run_part(loaded: Loaded, part: Part) -> Iterator[Row]:
+    """The rows of one part of a model, each when it is found."""
     shared = {
         "shape": loaded.shape,
         "kind": part.kind,
@@ -49,7 +49,8 @@ def run_part(loaded: Loaded, part: Part) -> list[Row]:
         "device": description.device_name(loaded.device),
         **loaded.size,
     }
-    return [shared | row for row in _KINDS[part.kind](loaded, part)]
+    for row in _KINDS[part.kind](loaded, part):
+        yield shared | row
 
 
 def _tree(loaded: Loaded, part: Part) -> list[Row]:
@@ -155,31 +156,27 @@ def _generate(loaded: Loaded, part: Part) -> list[Row]:
     return [row]
 
 
-def _single(loaded: Loaded, part: Part) -> list[Row]:
+def _single(loaded: Loaded, part: Part) -> Iterator[Row]:
     workload = loaded.workload("single" if part.workload == plan.LISTINGS else part.workload, _SINGLE_RECORDS)
     config = loaded.config(part)
     asks: Mapping[str, Ask] = {
         TREE: engine_asker(loaded.model, workload, config),
         PREFIX_KNOWN: engine_asker(loaded.model, workload, config, is_prefix_known=True),
     }
-    rows = []
     for name, ask in asks.items():
         ask(0)
         waits = [ask(number) for _ in range(part.rounds) for number in range(len(workload.records))]
         seconds = sorted(wait.seconds for wait in waits)
-        rows.append(
-            {
-                "name": name,
-                "median_ms": 1000 * statistics.median(seconds),
-                "p90_ms": 1000 * seconds[(9 * len(seconds)) // 10],
-                "steps_of_one": statistics.median(wait.num_steps for wait in waits),
-            }
-        )
+        row = {
+            "name": name,
+            "median_ms": 1000 * statistics.median(seconds),
+            "p90_ms": 1000 * seconds[(9 * len(seconds)) // 10],
+            "steps_of_one": statistics.median(wait.num_steps for wait in waits),
+        }
         loaded.say(
-            f"one product, {name}: {rows[-1]['median_ms']:.1f} ms (p90 {rows[-1]['p90_ms']:.1f}), "
-            f"{rows[-1]['steps_of_one']:.0f} steps"
+            f"one product, {name}: {row['median_ms']:.1f} ms (p90 {row['p90_ms']:.1f}), {row['steps_of_one']:.0f} steps"
         )
-    return rows
+        yield row
 
 
 def _timed(loaded: Loaded, seconds: Sequence[float], num_records: int) -> Row:

@@ -70,6 +70,10 @@ DEFAULT = (
 takes half a minute to load and to compile)."""
 
 
+class PartError(Exception):
+    """A part has found something wrong, which is said in one line."""
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """One part.

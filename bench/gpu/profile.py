@@ -9,7 +9,7 @@ import json
 import pstats
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,21 +41,18 @@ _STEPS_OF_LAUNCHES = 40
 _NEARLY_FULL = 0.97
 
 
-def run_profile(loaded: Loaded, part: Part) -> list[dict[str, Any]]:
+def run_profile(loaded: Loaded, part: Part) -> Iterator[dict[str, Any]]:
     """A row for the large steps in the middle of a run, and one for small ones of _SMALL_VALUES tokens."""
     config = loaded.config(part)
     workload = loaded.workload(part.workload)
     workload = workload.part(range(max(1, len(workload.records) // _RECORDS_SHARE)))
     small = values_of(loaded, _SMALL_VALUES)
-    return [
-        _Profiled(loaded, part, "large steps", workload, config).row(),
-        _Profiled(loaded, part, "small steps", small, config, tokens=_SMALL_VALUES).row(),
-    ]
+    yield _Profiled(loaded, part, "large steps", workload, config).row()
+    yield _Profiled(loaded, part, "small steps", small, config, tokens=_SMALL_VALUES).row()
 
 
-def run_launches(loaded: Loaded, part: Part) -> list[dict[str, Any]]:
+def run_launches(loaded: Loaded, part: Part) -> Iterator[dict[str, Any]]:
     """A row for each number of cohorts and of values a product: does a step of more cohorts launch more?"""
-    rows = []
     for num_values in (4, 16):
         workload = loaded.workload(LISTINGS, _PROMPTS_OF_LAUNCHES).with_attributes(num_values)
         workload = workload.with_values_of(_STEPS_OF_LAUNCHES)
@@ -66,13 +63,12 @@ def run_launches(loaded: Loaded, part: Part) -> list[dict[str, Any]]:
             )
             tokens = _PROMPTS_OF_LAUNCHES * num_values
             name = f"{tokens:,} tokens, {cohorts} cohorts"
-            rows.append(_Profiled(loaded, part, name, workload, config, tokens=tokens, shows_table=False).row())
-            row = rows[-1]
+            row = _Profiled(loaded, part, name, workload, config, tokens=tokens, shows_table=False).row()
             loaded.say(
                 f"{name}: {row['kernels']:.0f} kernels and copies, {row['of_a_layer']:.0f} a layer and "
                 f"{row['outside']:.0f} outside; {row['calls']:.0f} launches by the host; {row['wall_ms']:.2f} ms"
             )
-    return rows
+            yield row
 
 
 class _Profiled:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from bench.gpu.loaded import Loaded
@@ -21,19 +22,18 @@ _STEPS = 24
 """Tokens of each value, and so steps of as many tokens each."""
 
 
-def run_small_steps(loaded: Loaded, part: Part) -> list[dict[str, Any]]:
+def run_small_steps(loaded: Loaded, part: Part) -> Iterator[dict[str, Any]]:
     """A row for each of SIZES: the median milliseconds of a step that decodes so many tokens.
 
     One step at a time: neither the host nor the device has anything else to do meanwhile, as at the end of a run.
     """
     config = loaded.config(part).model_copy(update={"overlap_steps": False, "max_prompts_per_cohort": 128})
-    rows = []
     for size in SIZES:
         steps = decode_steps(loaded, values_of(loaded, size), config)
         of_size = [seconds for seconds, tokens in steps if tokens == size]
-        rows.append({"name": f"{size} tokens", "tokens": size, "ms": 1000 * statistics.median(of_size)})
-    loaded.say("a step of " + ", ".join(f"{row['tokens']}: {row['ms']:.2f} ms" for row in rows))
-    return rows
+        row = {"name": f"{size} tokens", "tokens": size, "ms": 1000 * statistics.median(of_size)}
+        loaded.say(f"a step of {size} tokens: {row['ms']:.2f} ms")
+        yield row
 
 
 def values_of(loaded: Loaded, num_values: int) -> Workload:

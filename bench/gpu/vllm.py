@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ _OPTIONS = {"load_format": "dummy", "skip_tokenizer_init": True, "max_num_seqs":
 _ROPE_THETA = 1_000_000.0
 
 
-def run_vllm(part: Part, settings: Settings, say: Callable[[str], object]) -> list[dict[str, Any]]:
+def run_vllm(part: Part, settings: Settings, say: Callable[[str], object]) -> Iterator[dict[str, Any]]:
     """A row for each way of asking. vLLM takes a minute to load: where no workload is named it gets the titles, too."""
     assert part.shape is not None
     assert settings.vllm is not None
@@ -57,28 +57,25 @@ def run_vllm(part: Part, settings: Settings, say: Callable[[str], object]) -> li
             settings.vllm, folder, "bfloat16", runs, _BLOCK_SIZE, share, options=_OPTIONS, num_warm=_WARM_REQUESTS
         )
     say(f"vLLM {process.facts['version']}, ready in {time.perf_counter() - started:.0f} s")
-    rows = []
     try:
         for workload_name, name in requests:
             seconds = sorted(process.run(f"{workload_name} {name}").seconds for _ in range(part.rounds))
             median = seconds[(len(seconds) - 1) // 2]
-            rows.append(
-                {
-                    "shape": part.shape,
-                    "kind": part.kind,
-                    "workload": workload_name,
-                    "options": list(part.options),
-                    "quantization": part.quantization,
-                    "name": name if workload_name == part.workload else f"{workload_name}, {name}",
-                    "asked": name,
-                    "seconds": median,
-                    "all_seconds": seconds,
-                    "records": settings.records,
-                    "products_per_second": settings.records / median,
-                    "version": process.facts["version"],
-                }
-            )
-            say(f"{workload_name}, {name}: {rows[-1]['products_per_second']:.1f} products/s, {median:.2f} s")
+            row = {
+                "shape": part.shape,
+                "kind": part.kind,
+                "workload": workload_name,
+                "options": list(part.options),
+                "quantization": part.quantization,
+                "name": name if workload_name == part.workload else f"{workload_name}, {name}",
+                "asked": name,
+                "seconds": median,
+                "all_seconds": seconds,
+                "records": settings.records,
+                "products_per_second": settings.records / median,
+                "version": process.facts["version"],
+            }
+            say(f"{workload_name}, {name}: {row['products_per_second']:.1f} products/s, {median:.2f} s")
+            yield row
     finally:
         process.close()
-    return rows

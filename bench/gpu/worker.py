@@ -15,10 +15,11 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Iterator
 from typing import Any, TextIO
 
 from bench.gpu import plan
-from bench.gpu.plan import Part
+from bench.gpu.plan import Part, PartError
 from bench.gpu.supervisor import Settings
 from hpd_core.errors import HPDError
 from pipelines.errors import UsageError
@@ -54,7 +55,7 @@ def main(process: str, settings: Settings) -> None:
         try:
             for row in worker.run(part):
                 messages.send("row", row={"part": part.name, **row})
-        except (HPDError, UsageError) as error:
+        except (HPDError, UsageError, PartError) as error:
             problem = str(error)
         except Exception as error:
             traceback.print_exc()
@@ -71,28 +72,31 @@ class _Worker:
         self._settings, self._messages = settings, messages
         self._model: Any = None
 
-    def run(self, part: Part) -> list[dict[str, Any]]:
-        """The rows that a part has found."""
+    def run(self, part: Part) -> Iterator[dict[str, Any]]:
+        """The rows that a part finds, one by one."""
         if part.kind in plan.FAULTS:
             _go_wrong(part.kind)
         if part.kind == plan.GEMM:
             from bench.gpu.card import card
 
-            return [card(self._settings.device, self._messages.say)]
+            yield card(self._settings.device, self._messages.say)
+            return
         if part.kind == plan.EXACT:
             from bench.gpu.exactness import exactness
 
-            return [exactness(part.limit, self._settings, self._messages.say)]
+            yield from exactness(part.limit, self._settings, self._messages.say)
+            return
         if part.kind == plan.VLLM:
             from bench.gpu.vllm import run_vllm
 
-            return run_vllm(part, self._settings, self._messages.say)
+            yield from run_vllm(part, self._settings, self._messages.say)
+            return
         from bench.gpu.loaded import Loaded
         from bench.gpu.parts import run_part
 
         if self._model is None:
             self._model = Loaded.of_shape(part, self._settings, self._messages.say)
-        return run_part(self._model, part)
+        yield from run_part(self._model, part)
 
     def is_sound(self) -> bool:
         """Gives memory back. Whether the GPU can go on: there are errors behind which nothing works any more."""
