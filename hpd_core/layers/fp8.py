@@ -139,19 +139,19 @@ def why_not(device: torch.device, dtype: torch.dtype) -> str | None:
     if device.type == "cpu":
         return None
     if device.type != "cuda":
-        return f"there is no code of ours for FP8 on {device.type}; it takes an NVIDIA GPU, or 'cpu' to try it"
+        return f"there is no code for FP8 on {device.type}, only on NVIDIA's GPUs, and on 'cpu' to try it"
     capability = torch.cuda.get_device_capability(device)
     if capability < _FIRST_CAPABILITY:
         return (
-            f"{torch.cuda.get_device_name(device)} has no products in FP8 (its compute capability is "
-            f"{capability[0]}.{capability[1]}, they begin with 8.9: L4, L40S, H100); use a newer GPU, or 'nf4'"
+            f"{torch.cuda.get_device_name(device)} does not multiply in FP8 (its compute capability is "
+            f"{capability[0]}.{capability[1]}; it begins with 8.9: L4, L40S, H100 and newer)"
         )
     number = torch.zeros(_MULTIPLE, _MULTIPLE, device=device)
     try:
         product(*quantize_rows(number), *quantize_rows(number), None, dtype)
     except (RuntimeError, ValueError) as error:
         reason = str(error).strip().partition("\n")[0].rstrip(".")
-        return f"torch has no products in FP8 with results in {dtype} on this GPU: {reason}; try dtype 'bfloat16'"
+        return f"torch does not multiply in FP8 with results in {dtype} on this GPU ({reason}; try dtype 'bfloat16')"
     return None
 
 

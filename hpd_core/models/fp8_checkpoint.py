@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from transformers.utils import cached_file
 
 from hpd_core.errors import ModelError
 from hpd_core.layers.fp8 import DTYPE, Fp8Linear, decoder_linears
+
+logger = logging.getLogger(__name__)
 
 _WAY_OUT = "take the model in bfloat16 with engine.quantization: fp8"
 _STORED_AS = "F8_E4M3"
@@ -108,8 +111,20 @@ def load(source: str, model_config: Any, options: Mapping[str, Any]) -> Any:
     missing = [*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])]
     if missing:
         raise _refusal(f"it lacks {missing[0]}, or has it in another shape")
-    _put_back(model, _stored_scales(source, getattr(model.config, "_commit_hash", None)))
+    unused = sorted(key for key in report["unexpected_keys"] if not key.endswith(_SCALE))
+    if unused:
+        logger.warning("%d tensors of the checkpoint are not used, such as %s", len(unused), unused[0])
+    _put_back(model, _stored_scales(_weight_files(model, source)))
     return model
+
+
+def refuse_unnamed(model: Any, source: str) -> None:
+    """Raises `ModelError` if weights that were read as they are have scales of which the configuration says nothing."""
+    if quantization_of(model.config):
+        return
+    in_fp8, others = _keys(_weight_files(model, source))
+    if in_fp8 and (scales := [key for key in others if "scale" in key.rpartition(".")[2]]):
+        raise _refusal(f"config.json has no quantization_config, which says what {min(scales)} is for")
 
 
 @torch.no_grad()
@@ -143,27 +158,39 @@ def _by_channel(name: str, scale: Tensor, num_channels: int) -> Tensor:
     return scales.expand(num_channels).contiguous()
 
 
-def _stored_scales(source: str, commit: str | None) -> dict[str, Tensor]:
-    """The scale of each layer that is stored in FP8, by the layer's name."""
-    in_fp8: set[str] = set()
-    scales: dict[str, Tensor] = {}
-    for path in _weight_files(source, commit):
+def _keys(paths: Iterable[Path]) -> tuple[dict[str, Path], dict[str, Path]]:
+    """The tensors in FP8, and the others; in which file they are."""
+    in_fp8: dict[str, Path] = {}
+    others: dict[str, Path] = {}
+    for path in paths:
         with safe_open(path, framework="pt") as file:
             for key in file.keys():  # noqa: SIM118 (it is no dict)
-                if key.endswith(_SCALE):
-                    scales[key.removesuffix(_SCALE)] = file.get_tensor(key)
-                elif file.get_slice(key).get_dtype() == _STORED_AS:
-                    in_fp8.add(key.removesuffix(".weight"))
+                (in_fp8 if file.get_slice(key).get_dtype() == _STORED_AS else others)[key] = path
+    return in_fp8, others
+
+
+def _stored_scales(paths: Iterable[Path]) -> dict[str, Tensor]:
+    """The scale of each layer that is stored in FP8, by the layer's name."""
+    keys_in_fp8, others = _keys(paths)
+    in_fp8 = {key.removesuffix(".weight") for key in keys_in_fp8}
+    scales: dict[str, Tensor] = {}
+    for key in others:
+        if key.endswith(_SCALE):
+            with safe_open(others[key], framework="pt") as file:
+                scales[key.removesuffix(_SCALE)] = file.get_tensor(key)
     for name in sorted(in_fp8 ^ scales.keys()):
         raise _refusal(f"{name} has a scale, and no weight in FP8" if name in scales else f"{name} has no scale")
     return scales
 
 
-def _weight_files(source: str, commit: str | None) -> list[Path]:
+def _weight_files(model: Any, source: str) -> list[Path]:
     """What transformers has read: of a hub id, the files in its cache."""
 
     def find(name: str) -> Path | None:
-        found = cached_file(source, name, revision=commit, _raise_exceptions_for_missing_entries=False)
+        commit = getattr(model.config, "_commit_hash", None)
+        found = cached_file(
+            source, name, revision=commit, local_files_only=True, _raise_exceptions_for_missing_entries=False
+        )
         return None if found is None else Path(found)
 
     if (whole := find("model.safetensors")) is not None:

@@ -92,7 +92,10 @@ def load_weights(model: str, config: EngineConfig) -> Any:
         to_fp8 = is_stored_in_fp8 or config.quantization == "fp8"
         if to_fp8:
             if (reason := fp8.why_not(device, dtype)) is not None:
-                raise ModelError(f"FP8 cannot be had: {reason}")
+                way_out = (
+                    "null, or to 'nf4' for less memory" if not is_stored_in_fp8 else "null, with the model in bfloat16"
+                )
+                raise ModelError(f"FP8 cannot be had: {reason}; set engine.quantization to {way_out}")
             fp8.decoder_linears(load_empty(model, config), device)  # nobody waits for the weights of what cannot work
         if is_stored_in_fp8:
             loaded = fp8_checkpoint.load(source, model_config, options)
@@ -101,6 +104,7 @@ def load_weights(model: str, config: EngineConfig) -> Any:
                 options["quantization_config"] = _quantization(config.quantization, dtype)
                 options["device_map"] = {"": device}
             loaded = AutoModelForCausalLM.from_pretrained(source, config=model_config, **options)
+            fp8_checkpoint.refuse_unnamed(loaded, source)
         on_device = loaded if to_fp8 or config.quantization is not None else loaded.to(device)
     except ModelError:
         raise

@@ -94,11 +94,11 @@ def test_a_gpu_without_it_is_refused_before_anything_is_loaded(
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 6))
     monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", None)
     in_bf16 = {"device": "cuda", "dtype": "bfloat16"}
-    reason = r"FP8 cannot be had: NVIDIA A10G has no products in FP8 .* 8\.6.*use a newer GPU, or 'nf4'"
-    with pytest.raises(ModelError, match=reason):
+    reason = r"FP8 cannot be had: NVIDIA A10G does not multiply in FP8 .* 8\.6.*; set engine\.quantization to null, "
+    with pytest.raises(ModelError, match=reason + "or to 'nf4'"):
         load_model(str(tiny_model_dir), EngineConfig(**in_bf16, quantization="fp8"))
     write(tmp_path, scheme())
-    with pytest.raises(ModelError, match=reason):
+    with pytest.raises(ModelError, match=reason + "with the model in bfloat16"):
         load_model(str(tmp_path), EngineConfig(**in_bf16))
 
 
@@ -181,6 +181,30 @@ def test_other_formats_are_refused_with_the_way_out(kind: str, tmp_path: Path) -
     (tmp_path / "config.json").write_text(json.dumps(config | {"quantization_config": quantization}))
     with pytest.raises(ModelError, match=f"{reason}.*; take the model in bfloat16 with engine.quantization: fp8"):
         load_model(str(tmp_path), EngineConfig(**CPU))
+
+
+def test_scales_that_nobody_names_are_not_left_out_in_silence(tmp_path: Path) -> None:
+    """As of older checkpoints by other tools. Weights that are in FP8 and have no scales are what they say."""
+    stored = write(tmp_path, scheme())
+    config = json.loads((tmp_path / "config.json").read_text())
+    del config["quantization_config"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    reason = r"no quantization_config, which says what model\.layers\.0\.mlp\.down_proj\.weight_scale is for"
+    for asked in (None, "fp8"):
+        with pytest.raises(ModelError, match=reason):
+            load_model(str(tmp_path), EngineConfig(**CPU, quantization=asked))
+    plain = {key: tensor for key, tensor in stored.items() if not key.endswith("_scale")}
+    save_file(plain, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    name = "model.layers.0.mlp.up_proj.weight"
+    model = load_model(str(tmp_path), EngineConfig(**CPU))
+    assert torch.equal(model.get_parameter(name), plain[name].float())
+
+
+def test_what_is_not_used_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    stored = write(tmp_path, scheme()) | {"model.layers.0.self_attn.k_scale": torch.ones(1)}
+    save_file(stored, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    load_model(str(tmp_path), EngineConfig(**CPU))
+    assert "1 tensors of the checkpoint are not used, such as model.layers.0.self_attn.k_scale" in caplog.text
 
 
 _SCALE = "model__layers__1__mlp__up_proj__weight_scale"
