@@ -92,10 +92,8 @@ def load_weights(model: str, config: EngineConfig) -> Any:
         to_fp8 = is_stored_in_fp8 or config.quantization == "fp8"
         if to_fp8:
             if (reason := fp8.why_not(device, dtype)) is not None:
-                way_out = (
-                    "null, or to 'nf4' for less memory" if not is_stored_in_fp8 else "null, with the model in bfloat16"
-                )
-                raise ModelError(f"FP8 cannot be had: {reason}; set engine.quantization to {way_out}")
+                other = "with the model in bfloat16" if is_stored_in_fp8 else "or to 'nf4'"
+                raise ModelError(f"FP8 cannot be had: {reason}; set engine.quantization to null, {other}")
             fp8.decoder_linears(load_empty(model, config), device)  # nobody waits for the weights of what cannot work
         if is_stored_in_fp8:
             loaded = fp8_checkpoint.load(source, model_config, options)
