@@ -33,6 +33,7 @@ import typer
 from rich.console import Console
 
 from bench.rivals.generate import load_draft_model
+from bench.rivals.llama_cpp_process import LlamaCppProcess, ggufs
 from bench.rivals.vllm_process import VllmProcess
 from bench.rivals.vllm_requests import Requests
 from bench.speed.contenders import (
@@ -45,6 +46,7 @@ from bench.speed.contenders import (
     vllm_requests,
 )
 from bench.speed.latency import ask_alone, askers, vllm_askers, vllm_requests_alone
+from bench.speed.llama_cpp_contenders import llama_cpp_contenders, llama_cpp_requests
 from bench.speed.measured_rounds import Rounds, compare, enter
 from bench.speed.options import plotter, refuse_conflicts, whole_numbers
 from bench.speed.profiling import profile
@@ -91,6 +93,16 @@ def main(
         str | None, typer.Option(metavar="PYTHON", help="Also vLLM, of this interpreter's environment (make rivals).")
     ] = None,
     vllm_block_size: Annotated[int, typer.Option(min=1, help="Tokens of a block of vLLM's KV cache.")] = 32,
+    llama_cpp: Annotated[
+        str | None,
+        typer.Option(metavar="PYTHON", help="Also llama.cpp, of this interpreter's environment (make rivals)."),
+    ] = None,
+    gguf: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE", help="Weights for llama.cpp, instead of the embedded model's own and bf16; can be repeated."
+        ),
+    ] = None,
     compiled: Annotated[
         bool, typer.Option("--compiled", help="Also the ceiling of a compiled model (torch.compile, minutes).")
     ] = False,
@@ -106,7 +118,7 @@ def main(
             {"--gold": gold, "--workload": made_up, "--sweep": sweep, "--points": points, "--out": out, "--vllm": vllm}
             | {"--natural": natural, "--profile": shares, "--workload single": made_up == SINGLE}
             | {"--draft-model": draft_model, "--all": everybody, "--compare-answers": compare_answers, "--only": only}
-            | {"--compiled": compiled}
+            | {"--compiled": compiled, "--llama-cpp": llama_cpp, "--gguf": gguf}
         )
         swept = None if sweep is None else find_sweep(sweep, whole_numbers("--points", points))
         draw = None if out is None else plotter(out)
@@ -159,12 +171,22 @@ def main(
             draft = load_draft_model(draft_model, job.model, tokenizer, job.engine) if draft_model else None
             entrants = enter(model, workload, job.engine, batch_size, natural, draft)
             outside, facts = {}, {}
+            requests = {} if vllm is None else vllm_requests(model, workload, job.engine)
+            files = [] if llama_cpp is None else ggufs(job.model, gguf or [])
+            forked = {file: llama_cpp_requests(model, workload, job.engine, file.name) for file in files}
+            check_names([*requests, *(name for asked in forked.values() for name in asked), *entrants], only)
             if vllm is not None:
-                requests = vllm_requests(model, workload, job.engine)
-                check_names([*requests, *entrants], only)
                 process = start_vllm(requests)
                 facts = facts_of_vllm(process)
                 outside = vllm_contenders(process, requests)
+            for file, asked in forked.items():
+                if only and not asked.keys() & set(only):
+                    continue
+                console.print(f"starting llama.cpp, {file.name}")
+                rival = LlamaCppProcess(str(llama_cpp), file, asked, model.get_output_embeddings().weight.shape[0])
+                stack.callback(rival.close)
+                facts[f"llama.cpp, {file.name}"] = rival.facts
+                outside |= llama_cpp_contenders(rival, asked)
             runs = chosen(outside | entrants, only, everybody)
             rounds = Rounds(repeats, batch_size, natural, outside.keys(), compiled)
             report(job.model, model, name, compare(model, workload, job.engine, runs, rounds, console.print), facts)

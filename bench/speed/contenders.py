@@ -29,6 +29,7 @@ PROMPT_LOOKUP, DRAFT_MODEL = "generate, prompt lookup", "generate, draft model"
 CONTINUOUS = "transformers continuous batching"
 JACOBI, ANPD = "Jacobi decoding", "ANPD"
 VLLM_AR, VLLM_FAN_OUT, VLLM_SCHEMA = "vLLM AR", "vLLM fan-out", "vLLM AR, JSON schema"
+LLAMA_CPP_AR, LLAMA_CPP_FAN_OUT = "llama.cpp AR", "llama.cpp fan-out"
 CEILING, COMPILED, FLOOR = "ceiling", "ceiling, compiled", "floor"
 
 ON_REQUEST = frozenset({PROMPT_LOOKUP, CONTINUOUS, JACOBI, ANPD, VLLM_SCHEMA, APART})
@@ -39,6 +40,8 @@ _WHAT_IT_NEEDS = {
     VLLM_AR: "--vllm",
     VLLM_FAN_OUT: "--vllm",
     VLLM_SCHEMA: "--vllm",
+    LLAMA_CPP_AR: "--llama-cpp",
+    LLAMA_CPP_FAN_OUT: "--llama-cpp",
 }
 _ASSISTED = "one product at a time, transformers' assisted decoding takes no more"
 _OURS = "one product at a time; our implementation"
@@ -257,8 +260,10 @@ def check_names(known: Collection[str], only: Sequence[str] | None) -> None:
         UsageError: a name that nobody has, or who has it needs another option.
     """
     for name in only or ():
-        if name not in known and name in _WHAT_IT_NEEDS:
-            raise UsageError(f"--only {name!r} needs {_WHAT_IT_NEEDS[name]}")
+        # A type of weights may stand behind a comma.
+        needed = _WHAT_IT_NEEDS.get(name) or _WHAT_IT_NEEDS.get(name.split(",")[0])
+        if name not in known and needed and not any(each.startswith(name.split(",")[0]) for each in known):
+            raise UsageError(f"--only {name!r} needs {needed}")
         if name not in known:
             raise UsageError(f"--only {name!r}: there are {', '.join(map(repr, known))}")
 

@@ -19,6 +19,8 @@ _EXCLUSIVE = (
     ("--profile", "--workload single"),
     ("--natural", "--draft-model"),
     ("--vllm", "--profile"),
+    *(("--llama-cpp", option) for option in ("--sweep", "--natural", "--profile", "--workload single")),
+    ("--llama-cpp", "--compare-answers"),
     ("--only", "--profile"),
     ("--only", "--compare-answers"),
     ("--only", "--all"),
@@ -46,6 +48,8 @@ def refuse_conflicts(given: Mapping[str, object]) -> None:
     for option in ("--points", "--out"):
         if option in there and "--sweep" not in there:
             raise UsageError(f"{option} belongs to a sweep: name one with --sweep")
+    if "--gguf" in there and "--llama-cpp" not in there:
+        raise UsageError("--gguf is for llama.cpp: name the interpreter of its environment with --llama-cpp")
 
 
 def whole_numbers(option: str, text: str | None) -> list[int] | None:

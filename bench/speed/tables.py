@@ -72,7 +72,7 @@ def report(name: str, model: Any, workload: str, found: Comparison, other_facts:
         f"{'; '.join(efficiencies)}: {tree.num_tokens:,} tokens, {tree.num_logits:,} of them with logits, as 'tree' "
         f"needs. The last {len(efficiencies)} columns are their time, token for token, in percent of the row's. Dense "
         f"batches of {found.dense_shape[0]} x {found.dense_shape[1]} tokens, {found.dense_attention} attention.",
-        f"{_MEMORY_NOTE}. vLLM's: of its processes, above what they hold when it is ready. "
+        f"{_MEMORY_NOTE}. vLLM's and llama.cpp's: of their processes, above what they hold when they are ready. "
         "Not measured where there is no number.",
     ]
     said = {name: runs[0].note for name, runs in results.items() if runs[0].note is not None}

@@ -198,3 +198,14 @@ def test_real_models_equal_the_oracle(name: str) -> None:
                 steps = zip(expected.tokens, expected.logits, strict=True)
                 logprobs = [float(row.log_softmax(-1)[token]) for token, row in steps]
                 assert value.logprob_min == pytest.approx(min(logprobs), abs=1e-3)
+
+
+def test_the_file_itself_is_kept_for_those_who_ask_for_it(
+    conversions: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = embedded.embedded_gguf("fake")
+    assert path.read_bytes() == b"".join(PARTS)
+    assert leftovers() == [path.name]
+    assert not conversions, "nobody has asked for the model"
+    monkeypatch.setattr(embedded, "_download", None)
+    assert embedded.embedded_gguf("fake") == path

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 import psutil
 import pytest
 
-from bench.rivals import vllm_process
-from bench.rivals.vllm_process import wait_until_idle
+from bench.rivals import outside_process
+from bench.rivals.outside_process import wait_until_idle
 from pipelines.errors import UsageError
 
 SPIN = "import time; end = time.monotonic() + {}\nwhile time.monotonic() < end: pass\ntime.sleep({})"
@@ -56,7 +56,7 @@ def test_one_that_ends_does_not_hide_another() -> None:
 
 
 def test_one_that_never_rests_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vllm_process, "_MOST_SECONDS_TO_REST", 1)
+    monkeypatch.setattr(outside_process, "_MOST_SECONDS_TO_REST", 1)
     with workers((60, 0)) as process, pytest.raises(UsageError, match="goes on working after its answer"):
         wait_until_idle(process.pid)
 
