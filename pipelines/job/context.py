@@ -11,6 +11,7 @@ from hpd_core import CategorySchema, Record, RecordResult
 from pipelines.catalog.sharding import Piece, Shard
 from pipelines.config.extraction import JobConfig
 from pipelines.job.carryover import CarryOver
+from pipelines.store.field_orders import FieldOrders
 from pipelines.store.folders import Folder
 from pipelines.store.ledger import Ledger
 
@@ -117,6 +118,7 @@ class PreparedShard:
         answered: those that need none: all of their answers are taken over.
         sources: where its rows stand in the catalog's files.
         bytes_read: of the files, as stored.
+        field_orders: how much of their text the records share, in this order of the fields and in others.
     """
 
     shard: Shard
@@ -127,6 +129,7 @@ class PreparedShard:
     sources: Sequence[Piece]
     seconds: float
     bytes_read: int = 0
+    field_orders: FieldOrders = field(default_factory=FieldOrders)
 
 
 @dataclass(slots=True)

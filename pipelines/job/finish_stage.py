@@ -22,7 +22,10 @@ logger = logging.getLogger(__name__)
 
 Row = dict[str, Any]
 
-TOKEN_METRICS = ("prefix_tokens_computed", "prefix_tokens_reused", "document_tokens", "key_tokens", "value_tokens")
+TOKEN_METRICS = (
+    *("prefix_tokens_computed", "prefix_tokens_reused", "document_tokens", "document_tokens_shared", "key_tokens"),
+    "value_tokens",
+)
 # What a run's manifest sums over its shards.
 SUMMED_METRICS = (
     *(*TOKEN_METRICS, "num_steps", "busy_seconds", "prefix_seconds", "retry_seconds", "load_seconds"),
@@ -64,6 +67,7 @@ def finish_shard(decoded: DecodedShard, job: JobContext) -> tuple[dict[str, Enco
         "reasons": Counter(row.code for row in dead),
         "unknown_categories": count_unknown(row.category for row in dead if row.code == ErrorCode.NO_SCHEMA),
         "carried": _count_carried(written),
+        "field_orders": decoded.prepared.field_orders.to_dict(),
     }
     tables = {
         "attributes": encode("attributes", attributes),

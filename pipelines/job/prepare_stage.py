@@ -22,6 +22,7 @@ from pipelines.errors import RunError
 from pipelines.job.carryover import CarryOver
 from pipelines.job.clustering.clustered_rows import from_values, source_piece
 from pipelines.job.context import DeadRow, JobContext, PreparedRecord, PreparedShard
+from pipelines.store.field_orders import FieldOrders
 
 if TYPE_CHECKING:
     from hpd_core import DocumentTokenizer
@@ -53,9 +54,10 @@ def prepare_shard(shard: Shard, job: JobContext) -> PreparedShard:
     records.sort(key=lambda prepared: prepared.record.category)
     records, document_ids, not_tokenized = _tokenize(records, tokenizer)
     dead += not_tokenized
+    orders = FieldOrders.of([prepared.record for prepared in records], list(job.config.input.fields))
     seconds = time.perf_counter() - started
     logger.info("prepared", extra=about(shard.id, records=len(records), dead=len(dead), seconds=seconds))
-    return PreparedShard(shard, records, document_ids, answered, dead, sources, seconds, sum(sizes))
+    return PreparedShard(shard, records, document_ids, answered, dead, sources, seconds, sum(sizes), orders)
 
 
 def _tokenize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from rich.console import Console
@@ -55,6 +55,8 @@ def print_outcome(console: Console, job: PlannedJob, outcome: Outcome) -> None:
     console.print(f"  dead letters {describe_counts(totals.reasons)}", highlight=False)
     for line in unknown_lines(totals.unknown_categories, totals.reasons[ErrorCode.NO_SCHEMA], job.schemas):
         console.print(f"    {printable(line)}", highlight=False, markup=False, soft_wrap=True)
+    for line in shared_text_lines(totals, job.config.input.fields):
+        console.print(f"  {printable(line)}", highlight=False, markup=False, soft_wrap=True)
     if totals.priced_shards:
         console.print(f"  cost         {_describe_cost(totals)}", highlight=False, soft_wrap=True)
     if outcome.changes is not None:
@@ -70,6 +72,21 @@ def print_outcome(console: Console, job: PlannedJob, outcome: Outcome) -> None:
             f"max_dead_letter_share allows {allowed:.1%}: exit code {EXIT_INCOMPLETE}",
             highlight=False,
         )
+
+
+def shared_text_lines(totals: Totals, fields: Collection[str]) -> list[str]:
+    """How much of the texts was computed once for several products, and in which order of the fields more would be."""
+    lines = []
+    if shared := totals.metrics["document_tokens_shared"]:
+        share = shared / (shared + totals.metrics["document_tokens"])
+        lines.append(f"shared text  {shared:,} tokens of texts ({share:.0%}) were computed once for several products")
+    if better := totals.field_orders.better(list(fields)):
+        lines.append(
+            f"shared text  of a sample, {better.share_as_configured:.0%} is in fields with which others begin, too; it "
+            f"would be {better.share:.0%} with input.fields in the order [{', '.join(better.fields)}], which may "
+            "change answers"
+        )
+    return lines
 
 
 def _describe_cost(totals: Totals) -> str:

@@ -23,6 +23,7 @@ TOKEN_NAMES = {
     "prefix_tokens_reused": "prefix, reused",
     "prefix_tokens_computed": "prefix, computed",
     "document_tokens": "documents",
+    "document_tokens_shared": "documents, shared",
     "key_tokens": "keys",
     "value_tokens": "values",
 }

@@ -154,7 +154,12 @@ METRIC_COLUMNS = (
     _required("estimated_tokens", pa.int64(), "what the plan estimated"),
     _required("prefix_tokens_computed", pa.int64(), "tokens of categories' prefixes that were forwarded"),
     _required("prefix_tokens_reused", pa.int64(), "tokens of prefixes that were remembered"),
-    _required("document_tokens", pa.int64(), "tokens of product texts"),
+    _required("document_tokens", pa.int64(), "tokens of product texts that were forwarded"),
+    Column(
+        "document_tokens_shared",
+        pa.int64(),
+        "tokens of product texts that were not: other texts begin with the same, which was forwarded once for all",
+    ),
     _required("key_tokens", pa.int64(), "tokens of attribute names, which are fed"),
     _required("value_tokens", pa.int64(), "tokens of values, which are decoded"),
     Column("draft_tokens", pa.int64(), "tokens forwarded on trial (`engine.max_draft_tokens_per_step`)"),
@@ -164,7 +169,11 @@ METRIC_COLUMNS = (
     _required("finished_at", pa.timestamp("us", tz="UTC"), "when it was ready to commit"),
     _required("prepare_seconds", pa.float64(), "reading, checking, tokenizing; without loading the tokenizer"),
     _required("busy_seconds", pa.float64(), "the engine's time, shared out by tokens forwarded"),
-    Column("prefix_seconds", pa.float64(), "of `busy_seconds`: prefixes, which no single product has to pay"),
+    Column(
+        "prefix_seconds",
+        pa.float64(),
+        "of `busy_seconds`: prefixes and shared text, which no single product has to pay",
+    ),
     Column(
         "retry_seconds", pa.float64(), "tries that failed, from start to end; other shards may have run beside them"
     ),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from hpd_core import ErrorCode
+from pipelines.store.field_orders import FieldOrders
 
 Number = TypeVar("Number", int, float)
 
@@ -58,7 +59,8 @@ class NameCounts:
 class Totals:
     """What became of the rows. `statuses` counts attribute values, `reasons` counts dead letters by code,
     `unknown_categories` those of "no_schema" by the category's name (the most frequent names), `carried` what was taken
-    over from an earlier run, `metrics` sums tokens, steps, seconds and, over `priced_shards`, dollars.
+    over from an earlier run, `metrics` sums tokens, steps, seconds and, over `priced_shards`, dollars. `field_orders`:
+    of a sample.
     """
 
     shards: int = 0
@@ -71,6 +73,7 @@ class Totals:
     unknown_categories: NameCounts = field(default_factory=NameCounts)
     carried: Counter[str] = field(default_factory=Counter)
     metrics: Counter[str] = field(default_factory=Counter)
+    field_orders: FieldOrders = field(default_factory=FieldOrders)
 
     @classmethod
     def of(cls, manifests: Iterable[Mapping[str, Any]]) -> Totals:
@@ -93,6 +96,7 @@ class Totals:
         self.unknown_categories.add(counts.get("unknown_categories", {}), counts["reasons"].get(ErrorCode.NO_SCHEMA, 0))
         self.carried.update(counts.get("carried", {}))
         self.metrics.update(manifest["metrics"])
+        self.field_orders.add(FieldOrders.from_dict(counts.get("field_orders", {})))
 
     @property
     def dead_letter_share(self) -> float:
@@ -123,6 +127,7 @@ class Totals:
             "unknown_categories_are_least": self.unknown_categories.are_least,
             "carried": dict(self.carried),
             "metrics": dict(self.metrics),
+            "field_orders": self.field_orders.to_dict(),
         }
 
     @classmethod
@@ -136,4 +141,5 @@ class Totals:
         )
         totals.carried.update(data.get("carried", {}))
         totals.metrics.update(data["metrics"])
+        totals.field_orders = FieldOrders.from_dict(data.get("field_orders", {}))
         return totals

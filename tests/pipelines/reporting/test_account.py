@@ -47,6 +47,7 @@ def test_tokens_by_kind(facts: Facts) -> None:
         "prefix_tokens_computed": 20,
         "prefix_tokens_reused": 40,
         "document_tokens": 120,
+        "document_tokens_shared": 0,
         "key_tokens": 40,
         "value_tokens": 40,
     }
