@@ -15,7 +15,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from hpd_core.config import EngineConfig
 from hpd_core.errors import HPDError, ModelError
 from hpd_core.extractor import Weights
-from hpd_core.models import loading, steering
+from hpd_core.models import fp8_checkpoint, loading, steering
 from hpd_core.parallel.followers import Followers
 from hpd_core.parallel.ranks import Ranks, SharedDecoder
 from hpd_core.parallel.setup import HERE, HOST, LONGEST_WAIT, READY, Setup, take_device
@@ -28,6 +28,8 @@ def check(model: str, config: EngineConfig) -> None:
     """Raises `ModelError` if the model cannot be shared so; before any weights are read."""
     if config.quantization is not None:
         raise ModelError("quantized weights cannot be cut: set quantization or tensor_parallel, not both")
+    if fp8_checkpoint.is_fp8_checkpoint(loading.load_config(model, config)):
+        raise ModelError("the checkpoint is in FP8, and quantized weights cannot be cut: set tensor_parallel to 1")
     if config.max_draft_tokens_per_step:
         raise ModelError("tensor_parallel takes no drafts: set max_draft_tokens_per_step to 0")
     if dist.is_initialized():
