@@ -107,12 +107,10 @@ def main(
 
 def _report(out: Path, rehearse: bool, done: list[Done], say: Any) -> bool:
     """The table, what is missing in it, and the JSON line. Whether a part failed."""
-    from bench.gpu.loaded import model_shape  # torch: there is time for it now
-
     path = out / "results.jsonl"
     lines = path.read_text().splitlines() if path.exists() else []
     rows = [row for row in map(json.loads, lines) if row["rehearsal"] == rehearse]
-    found = summary.report(rows, {shape: model_shape(shape, rehearse) for shape in plan.SHAPES}, say)
+    found = summary.report(rows, say)
     for item in done:
         if item.outcome != "ok":
             say(f"{item.part.name}: {item.outcome}" + (f": {item.message}" if item.message else ""))

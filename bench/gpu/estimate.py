@@ -46,6 +46,13 @@ L40S = Card("L40S", 0.65 * 362e12, 0.85 * 864e9, 8e-6)
 copies 85%."""
 
 
+DIMENSIONS = (
+    *("num_hidden_layers", "hidden_size", "intermediate_size"),
+    *("num_attention_heads", "num_key_value_heads", "head_dim"),
+)
+"""Of a model's configuration, as `ModelFacts` has them at its end, in this order."""
+
+
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
     """What the time of a step depends on.
@@ -58,31 +65,21 @@ class ModelFacts:
     layer_parameters: int
     head_parameters: int
     weight_bytes: int
+    context: float
+    launches: float
     layers: int
     hidden: int
     intermediate: int
     heads: int
     kv_heads: int
     head_size: int
-    context: float
-    launches: float
 
     @classmethod
-    def of_row(cls, row: Mapping[str, Any], shape: Mapping[str, Any], context: float, launches: float) -> ModelFacts:
-        """`row`: of `tree`; `shape`: the arguments of the model's configuration."""
-        return cls(
-            row["layer_parameters"],
-            row["head_parameters"],
-            row["weight_bytes"],
-            shape["num_hidden_layers"],
-            shape["hidden_size"],
-            shape["intermediate_size"],
-            shape["num_attention_heads"],
-            shape["num_key_value_heads"],
-            shape["head_dim"],
-            context,
-            launches,
-        )
+    def of_row(cls, row: Mapping[str, Any], launches: float) -> ModelFacts:
+        """`row`: of `tree`. A token sees half of its product's prompt, and some of the category's prefix."""
+        sizes = (row["dimensions"][name] for name in DIMENSIONS)
+        context = 0.6 * row["tokens"] / row["records"]
+        return cls(row["layer_parameters"], row["head_parameters"], row["weight_bytes"], context, launches, *sizes)
 
 
 def step_seconds(card: Card, model: ModelFacts, num_tokens: int, logits_share: float) -> float:
@@ -113,8 +110,3 @@ def estimate(row: Mapping[str, Any], here: Card, there: Card, model: ModelFacts)
     sums = [sum(step_seconds(card, model, tokens, share) for _, tokens in row["steps"]) for card in (here, there)]
     ratio = row["seconds"] / sums[0]
     return row["records"] / (sums[1] * ratio), ratio
-
-
-def context_of(row: Mapping[str, Any]) -> float:
-    """Tokens that a token sees: of a product's, half, and some of the category's prefix. `row`: of `tree`."""
-    return 0.6 * float(row["tokens"]) / float(row["records"])

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from bench.gpu import plan
+from bench.gpu.estimate import DIMENSIONS
 from bench.gpu.loaded import Loaded
 from bench.gpu.plan import Part
 from bench.gpu.profile import run_launches, run_profile
@@ -73,6 +74,7 @@ def _tree(loaded: Loaded, part: Part) -> list[Row]:
         "peak_bytes": peak,
         "seconds_before": whole - sum(item.seconds for item in found),
         "code": dict(run.code or {}),
+        "dimensions": {name: getattr(loaded.model.config, name) for name in DIMENSIONS},
         "steps": [[round(1000 * seconds, 3), count] for seconds, count in run.steps],
         **kinds_of_steps(run.steps),
         **({"note": run.note} if run.note else {}),

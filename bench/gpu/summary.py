@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bench.gpu import plan
-from bench.gpu.estimate import FORMULA, L40S, Card, ModelFacts, context_of, estimate
+from bench.gpu.estimate import FORMULA, L40S, Card, ModelFacts, estimate
 
 Row = Mapping[str, Any]
 
@@ -99,12 +99,8 @@ def table(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def estimates(rows: Sequence[Row], shapes: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """For every `tree` in bf16: products a second on an L40S, reckoned.
-
-    Args:
-        shapes: the arguments of each model's configuration.
-    """
+def estimates(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """For every `tree` in bf16: products a second on an L40S, reckoned."""
     of_part = latest(rows)
     card = of_part.get(plan.GEMM)
     if card is None:
@@ -118,22 +114,19 @@ def estimates(rows: Sequence[Row], shapes: Mapping[str, Mapping[str, Any]]) -> l
             other for other in of_part.values() if other["kind"] == plan.PROFILE and other["shape"] == row["shape"]
         ]
         launches = profiled[0]["calls"] if profiled else _LAUNCHES_IF_UNKNOWN
-        model = ModelFacts.of_row(row, shapes[row["shape"]], context_of(row), launches)
-        rate, ratio = estimate(row, here, L40S, model)
+        rate, ratio = estimate(row, here, L40S, ModelFacts.of_row(row, launches))
         found.append({"part": row["part"], "products_per_second": rate, "measured_over_formula": ratio})
     return found
 
 
-def report(
-    rows: Sequence[Row], shapes: Mapping[str, Mapping[str, Any]], say: Callable[[str], object]
-) -> dict[str, Any]:
+def report(rows: Sequence[Row], say: Callable[[str], object]) -> dict[str, Any]:
     """Says the tables; returns what the JSON line has."""
     compared = rates(rows)
     if compared:
         for line in table(rows):
             say(line)
         say("of floor, of ceiling: their time, token for token, in percent of the row's")
-    reckoned = estimates(rows, shapes)
+    reckoned = estimates(rows)
     if reckoned:
         say(
             f"An estimate for an {L40S.name}, which was not measured ({L40S.flops / 1e12:.0f} TFLOP/s, "

@@ -14,7 +14,7 @@ import pytest
 import transformers
 
 from bench.gpu import exactness, kernels, plan, summary
-from bench.gpu.estimate import Card, ModelFacts, activation_numbers, estimate, step_seconds
+from bench.gpu.estimate import DIMENSIONS, Card, ModelFacts, activation_numbers, estimate, step_seconds
 from bench.gpu.kernels import Kernels, kind_of
 from bench.gpu.loaded import Loaded, model_shape
 from bench.gpu.parts import kinds_of_steps, run_part
@@ -226,21 +226,25 @@ def test_an_estimate_scales_what_was_measured() -> None:
 
 
 def test_an_estimate_is_made_of_every_tree_in_bf16_where_the_card_was_measured() -> None:
-    facts = {"layer_parameters": 7_000_000_000, "head_parameters": 600_000_000, "weight_bytes": 16_000_000_000}
+    facts: dict[str, Any] = {
+        "layer_parameters": 7_000_000_000,
+        "head_parameters": 600_000_000,
+        "weight_bytes": 16_000_000_000,
+        "dimensions": {name: model_shape("8b", False)[name] for name in DIMENSIONS},
+    }
     steps = {"tokens": 160_000, "logits": 32_000, "steps": [[400.0, 16_000]] * 10}
     rows = [
         row("8b:tree", "tree", 125, **facts, **steps),
         row("8b:tree+fp8", "tree", 200, **(facts | steps | {"options": ["fp8"], "quantization": "fp8"})),
     ]
-    shapes = {shape: model_shape(shape, False) for shape in plan.SHAPES}
-    assert summary.estimates(rows, shapes) == [], "without the card nothing is known"
+    assert summary.estimates(rows) == [], "without the card nothing is known"
     card = {"part": "gemm", "kind": "gemm", "device": "H200", "bf16_flops": 783e12, "bytes_per_second": 4.28e12}
-    [found] = summary.estimates([*rows, card | {"launch_seconds": 1e-5}], shapes)
+    [found] = summary.estimates([*rows, card | {"launch_seconds": 1e-5}])
     assert found["part"] == "8b:tree"
     # An L40S has about three tenths of the products and a sixth of the bandwidth.
     assert 125 * 0.15 < found["products_per_second"] < 125 * 0.32
     said: list[str] = []
-    summary.report([*rows, card | {"launch_seconds": 1e-5}], shapes, said.append)
+    summary.report([*rows, card | {"launch_seconds": 1e-5}], said.append)
     assert any("An estimate for an L40S, which was not measured" in line for line in said)
 
 
