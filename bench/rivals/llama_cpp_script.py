@@ -78,6 +78,7 @@ class Engine:
             )
         self._work = work
         self._context = self._memory = None
+        self._had_single_tokens = False
 
     def prepare(self, run: dict[str, Any]) -> None:
         """An empty cache that suits this way of asking, in place of the one before."""
@@ -110,12 +111,14 @@ class Engine:
     def num_forwarded(self) -> int:
         """Tokens since a run began, by llama.cpp's own count."""
         counts = llama_cpp.llama_perf_context(self._context)
-        return int(counts.n_p_eval + counts.n_eval)
+        # Batches of one token are counted apart, as one where there was none.
+        return int(counts.n_p_eval + (counts.n_eval if self._had_single_tokens else 0))
 
     def run(self, run: dict[str, Any]) -> list[list[int]]:
         """The answers of all records, record by record."""
         llama_cpp.llama_memory_clear(self._memory, False)
         llama_cpp.llama_perf_context_reset(self._context)
+        self._had_single_tokens = False
         prefixes = run["prefixes"]
         records: list[OpenRecord] = []
         # Of one prefix side by side, so that each is computed once.
@@ -205,14 +208,17 @@ class Engine:
         arrays = {"token": tokens, "pos": positions, "n_seq_id": counts, "seq_id": lists, "logits": is_wanted}
         for name, array in arrays.items():
             setattr(batch, name, ctypes.cast(array.ctypes.data, types[name]))
+        self._had_single_tokens |= len(tokens) == 1
         status = llama_cpp.llama_decode(self._context, batch)
         if status != 0:
             raise RuntimeError(f"llama_decode says {status}")
-        if answers:
-            logits = llama_cpp.llama_get_logits(self._context)
-            rows = np.ctypeslib.as_array(logits, (len(answers), self._vocabulary_size))
-            for answer, token in zip(answers, rows.argmax(1).tolist(), strict=True):
-                answer.tokens.append(token)
+        if not answers:
+            llama_cpp.llama_synchronize(self._context)  # or it would be counted together with the next batch
+            return
+        logits = llama_cpp.llama_get_logits(self._context)
+        rows = np.ctypeslib.as_array(logits, (len(answers), self._vocabulary_size))
+        for answer, token in zip(answers, rows.argmax(1).tolist(), strict=True):
+            answer.tokens.append(token)
 
 
 def main(path: str) -> None:

@@ -121,13 +121,15 @@ class Pretended:
     def __init__(self) -> None:
         self.sequences: dict[int, list[tuple[int, object]]] = {}
         self.parameters = SimpleNamespace()
-        self.num_forwarded, self.largest_batch, self.most_cells, self.batches = 0, 0, 0, 0
+        self.num_forwarded, self.num_single, self.batches = 0, 0, 0
         self.logits = np.zeros((0, VOCABULARY_SIZE), np.float32)
 
     def decode(self, _: Any, batch: Batch) -> int:
         self.batches += 1
-        self.largest_batch = max(self.largest_batch, batch.n_tokens)
-        self.num_forwarded += batch.n_tokens
+        if batch.n_tokens == 1:
+            self.num_single += 1
+        else:
+            self.num_forwarded += batch.n_tokens
         answers = []
         for number in range(batch.n_tokens):
             ids = [batch.seq_id[number][each] for each in range(batch.n_seq_id[number])]
@@ -144,7 +146,6 @@ class Pretended:
                 assert len(ids) == 1
                 answers.append(following([token for token, _ in self.sequences[ids[0]]]))
         cells_in_use = {id(cell) for cells in self.sequences.values() for _, cell in cells}
-        self.most_cells = max(self.most_cells, len(cells_in_use))
         assert not self.parameters.kv_unified or len(cells_in_use) <= self.parameters.n_ctx
         assert batch.n_tokens <= self.parameters.n_batch
         self.logits = np.eye(VOCABULARY_SIZE, dtype=np.float32)[answers]
@@ -174,8 +175,10 @@ class Pretended:
             "llama_memory_clear": lambda *_: self.sequences.clear(),
             "llama_memory_seq_rm": lambda _, number, *__: self.sequences.pop(number, None),
             "llama_memory_seq_cp": self.copy,
-            "llama_perf_context_reset": lambda _: setattr(self, "num_forwarded", 0),
-            "llama_perf_context": lambda _: SimpleNamespace(n_p_eval=self.num_forwarded, n_eval=0),
+            "llama_perf_context_reset": lambda _: vars(self).update(num_forwarded=0, num_single=0),
+            "llama_perf_context": lambda _: SimpleNamespace(
+                n_p_eval=self.num_forwarded, n_eval=max(1, self.num_single)
+            ),
             "llama_decode": self.decode,
             "llama_get_logits": lambda _: self.logits.ctypes.data_as(ctypes.POINTER(ctypes.c_float)),
         }
