@@ -179,6 +179,7 @@ class Pretended:
             "llama_perf_context": lambda _: SimpleNamespace(
                 n_p_eval=self.num_forwarded, n_eval=max(1, self.num_single)
             ),
+            "llama_synchronize": lambda _: None,
             "llama_decode": self.decode,
             "llama_get_logits": lambda _: self.logits.ctypes.data_as(ctypes.POINTER(ctypes.c_float)),
         }
