@@ -126,7 +126,7 @@ def launches(capability: int) -> list[Launch]:
         attention(capability, "in fp32, wide", 2, 1, 256, fp32, window=9, softcap=50.0),
         storing("of Qwen3-8B", 8, 4, 128, rotates=True),
         storing("of Gemma 2", 4, 2, 256, rotates=False),
-        recorded("note", lambda: note(seen, prompts, tokens)),
+        recorded("note", lambda: note(seen, prompts, tokens, numbers)),
         recorded("norm", lambda: add_norm(x, x, weight, 1e-6)),
         recorded("swiglu", lambda: swiglu(both)),
         recorded(

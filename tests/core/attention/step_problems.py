@@ -10,7 +10,8 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from hpd_core.attention.kv_cache import CacheBlock, CacheOrder, CacheShape
+from hpd_core.attention.cache_slots import CacheSlot
+from hpd_core.attention.kv_cache import CacheOrder, CacheShape
 from hpd_core.attention.plan import AddressedPlan, PrefixCache
 from hpd_core.decoding.cohort_cache import UNSEEN
 from hpd_core.layout import PUBLIC, IntArray, visible
@@ -67,7 +68,10 @@ SHAPES = st.builds(
 
 @dataclass
 class StepProblem:
-    """Plans of cohorts, T new tokens, and the settings of the layer. The cache holds NaN where it holds nothing."""
+    """Plans of cohorts, T new tokens, and the settings of the layer.
+
+    Where the cache holds nothing, it holds NaN, at a position that all tokens see.
+    """
 
     cache_shape: CacheShape
     plans: list[AddressedPlan]
@@ -109,10 +113,8 @@ def step_problem(rng: np.random.Generator, shape: Shape, device: torch.device | 
 
     prefixes: list[PrefixCache | None] = [None]
     for length in shape.prefix_lengths:
-        block = _block(cache_shape, 1, length)
-        for tensor in (*block.keys, *block.values):
-            tensor.copy_(draw(*tensor.shape))
-        prefixes.append(PrefixCache(*block.copy_of_prompt(0, length)))
+        sizes = [(NUM_LAYERS, shape.num_kv_heads, length, size) for size in (shape.key_size, shape.value_size)]
+        prefixes.append(PrefixCache(*(list(draw(*size)) for size in sizes)))
     plans: list[AddressedPlan] = []
     for counts in shape.cohorts:
         start = plans[-1].stop if plans else 0
@@ -128,9 +130,15 @@ def step_problem(rng: np.random.Generator, shape: Shape, device: torch.device | 
     return StepProblem(cache_shape, plans, q, k, v, options)
 
 
-def _block(shape: CacheShape, num_prompts: int, capacity: int) -> CacheBlock:
-    memory = torch.full((num_prompts * capacity * shape.numbers_per_token,), torch.nan, dtype=shape.dtype)
-    return CacheBlock(shape, ORDER, memory.to(shape.device), num_prompts, capacity)
+def _slot(rng: np.random.Generator, shape: CacheShape, capacity: int, used: int) -> CacheSlot:
+    """One that holds numbers in its first columns."""
+    slot = CacheSlot.new(shape, capacity)
+    slot.seen[0], slot.seen[1] = PUBLIC, 0
+    for tensor in (slot.keys, slot.values):
+        tensor.fill_(torch.nan)
+        new = rng.standard_normal((*tensor.shape[:2], used, tensor.shape[3]))
+        tensor[:, :, :used] = torch.from_numpy(new).to(tensor)
+    return slot
 
 
 def _cohort(
@@ -142,53 +150,52 @@ def _cohort(
     start: int,
 ) -> AddressedPlan:
     """Prompts with `most_earlier` columns at most in the cache."""
-    num_prompts, capacity = len(counts), most_earlier + int(counts.max()) + 3
-    block = _block(shape, num_prompts, capacity)
     is_prefill = bool(rng.random() < 0.5)
-    k_scopes, k_positions = np.full((num_prompts, capacity), PUBLIC), np.full((num_prompts, capacity), UNSEEN)
-    earlier = rng.integers(0, most_earlier + 1, num_prompts)
-    prompts = np.repeat(np.arange(num_prompts), counts)
-    columns = np.concatenate([np.arange(first, first + n) for first, n in zip(earlier, counts, strict=True)])
-    num_leading, first_positions, leads_only = [], [], []
+    earlier = rng.integers(0, most_earlier + 1, len(counts))
+    prompts = np.repeat(np.arange(len(counts)), counts)
     scopes, positions = np.zeros_like(prompts), np.zeros_like(prompts)
+    slots, hidden, leading = [], [], []
     for p, (first, count) in enumerate(zip(earlier.tolist(), counts.tolist(), strict=True)):
+        slot = _slot(rng, shape, first + count + int(rng.integers(1, 9)), first)
         behind = getattr(prefixes[p], "num_tokens", 0)
-        k_scopes[p, :first], k_positions[p, :first], document = _earlier(rng, first, behind)
+        old_scopes, old_positions, document = _earlier(rng, first, behind)
+        slot.seen[:, :first] = torch.from_numpy(np.stack([old_scopes, old_positions])).to(shape.device)
+        hidden.append(document + np.nonzero(rng.random(first - document) < 0.1)[0])
         begin = behind + (document if rng.random() < 0.7 else int(rng.integers(0, document + 1)))
         own = prompts == p
-        scopes[own], positions[own] = _new(rng, count, begin, behind + document, is_prefill, k_scopes[p, :first])
-        # Only for what is said of the leading columns: the kernel notes them itself.
-        all_scopes = np.concatenate([k_scopes[p, :first], scopes[own]])
-        all_positions = np.concatenate([k_positions[p, :first], positions[own]])
-        at = int(all_positions[0]) if len(all_positions) else 0
-        leads = (all_scopes == PUBLIC) & (all_positions == at + np.arange(len(all_scopes)))
-        length = int(np.argmin([*leads, False]))
-        length = length if rng.random() < 0.7 else int(rng.integers(0, length + 1))
-        num_leading.append(length)
-        first_positions.append(at)
-        leads_only.append(not (all_scopes[length:] == PUBLIC).any())
-        for tensor in (*block.keys, *block.values):
-            new = rng.standard_normal((tensor.shape[1], first, tensor.shape[3]))
-            tensor[p, :, :first] = torch.from_numpy(new).to(tensor)
+        scopes[own], positions[own] = _new(rng, count, begin, behind + document, is_prefill, old_scopes)
+        old_positions[hidden[-1]] = UNSEEN
+        all_positions = np.concatenate([old_positions, positions[own]])
+        leading.append(_leading(rng, np.concatenate([old_scopes, scopes[own]]), all_positions))
+        slots.append(slot)
+    num_leading, leading_positions, leads_only = zip(*leading, strict=True)
     return AddressedPlan(
         start=start,
         stop=start + len(prompts),
         counts=counts,
         used=earlier + counts,
         prompts=prompts,
-        columns=columns,
+        columns=np.concatenate([np.arange(first, first + n) for first, n in zip(earlier, counts, strict=True)]),
         scopes=scopes,
         positions=positions,
         num_leading=np.array(num_leading),
-        leading_positions=np.array(first_positions),
+        leading_positions=np.array(leading_positions),
         leads_only=np.array(leads_only),
         is_prefill=is_prefill,
-        keys=block.keys,
-        values=block.values,
-        k_scopes=torch.from_numpy(k_scopes).to(shape.device),
-        k_positions=torch.from_numpy(k_positions).to(shape.device),
+        slots=slots,
+        hidden_prompts=np.repeat(np.arange(len(counts)), [len(columns) for columns in hidden]),
+        hidden_columns=np.concatenate(hidden),
         prefixes=prefixes,
     )
+
+
+def _leading(rng: np.random.Generator, scopes: IntArray, positions: IntArray) -> tuple[int, int, bool]:
+    """So many columns are the first ones of a document, or less; where they begin; whether they are all public ones."""
+    at = int(positions[0]) if len(positions) else 0
+    leads = (scopes == PUBLIC) & (positions == at + np.arange(len(positions))) & (positions != UNSEEN)
+    length = int(np.argmin([*leads, False]))
+    length = length if rng.random() < 0.7 else int(rng.integers(0, length + 1))
+    return length, at, not (scopes[length:] == PUBLIC).any()
 
 
 def _earlier(rng: np.random.Generator, count: int, behind: int) -> tuple[IntArray, IntArray, int]:
@@ -234,12 +241,12 @@ def expected(item: StepProblem) -> Tensor:
     sinks = None if settings["sinks"] is None else settings["sinks"].double().cpu()
     out = torch.zeros(*q.shape[:2], item.v.shape[2], dtype=torch.float64)
     for plan in item.plans:
-        keys, values = (tensors[LAYER].double().cpu() for tensors in (plan.keys, plan.values))
-        k_scopes, k_positions = plan.k_scopes.cpu(), plan.k_positions.cpu()
         for token, prompt in enumerate(plan.prompts.tolist()):
             at = (plan.scopes[token], plan.positions[token])
-            seen = visible(*at, k_scopes[prompt], k_positions[prompt], settings["window"]).nonzero()[:, 0]
-            k, v = keys[prompt][:, seen], values[prompt][:, seen]
+            slot = plan.slots[prompt]
+            in_use = slot.seen[:, : plan.used[prompt]].cpu()
+            seen = visible(*at, *in_use, settings["window"]).nonzero()[:, 0]
+            k, v = (tensor[LAYER].double().cpu()[:, seen] for tensor in (slot.keys, slot.values))
             prefix = plan.prefixes[prompt]
             if prefix is not None:
                 places = torch.arange(prefix.num_tokens)
@@ -270,7 +277,7 @@ def check(item: StepProblem, found: Tensor) -> None:
 def copies(item: StepProblem) -> list[Tensor]:
     """All that a step may write to: keys, values, scopes and positions of every cohort."""
     return [
-        tensor.clone() for plan in item.plans for tensor in (*plan.keys, *plan.values, plan.k_scopes, plan.k_positions)
+        tensor.clone() for plan in item.plans for slot in plan.slots for tensor in (slot.keys, slot.values, slot.seen)
     ]
 
 
@@ -278,15 +285,16 @@ def check_cache(item: StepProblem, before: list[Tensor], k: Tensor, v: Tensor) -
     """The new tokens are in the cache, with these keys and values, and all else is as it was `before`."""
     rest = iter(before)
     for plan in item.plans:
-        at = torch.from_numpy(plan.prompts).to(k.device), torch.from_numpy(plan.columns).to(k.device)
-        own = slice(plan.start, plan.stop)
-        for all_layers, new in ((plan.keys, k[own]), (plan.values, v[own])):
-            for layer, tensor in enumerate(all_layers):
+        for prompt, slot in enumerate(plan.slots):
+            own = np.nonzero(plan.prompts == prompt)[0]
+            columns = torch.from_numpy(plan.columns[own]).to(k.device)
+            tokens = torch.from_numpy(plan.start + own).to(k.device)
+            for tensor, new in ((slot.keys, k), (slot.values, v)):
                 wanted = next(rest)
-                if layer == LAYER:
-                    wanted[at[0], :, at[1]] = new
+                wanted[LAYER][:, columns] = new[tokens].transpose(0, 1)
                 torch.testing.assert_close(tensor, wanted, equal_nan=True, atol=1e-5, rtol=ROUNDING[k.dtype] / 10)
-        for tensor, new in ((plan.k_scopes, plan.scopes), (plan.k_positions, plan.positions)):
             wanted = next(rest)
-            wanted[at] = torch.from_numpy(new).to(k.device)
-            assert torch.equal(tensor, wanted)
+            hidden = plan.hidden_columns[plan.hidden_prompts == prompt]
+            wanted[1, torch.from_numpy(hidden).to(k.device)] = UNSEEN
+            wanted[:, columns] = torch.from_numpy(np.stack([plan.scopes[own], plan.positions[own]])).to(k.device)
+            assert torch.equal(slot.seen, wanted)

@@ -28,6 +28,7 @@ from hpd_core.attention.step_tables import (
 )
 from hpd_core.config import EngineConfig
 from hpd_core.decoding import decoder as decoder_module
+from hpd_core.decoding.cohort_cache import UNSEEN
 from hpd_core.decoding.cohort_input import CohortInput
 from hpd_core.decoding.drafts import Drafter
 from hpd_core.decoding.model_runner import ModelRunner
@@ -43,7 +44,7 @@ CUTS = [Cut(rows, few, group) for rows, few, group in ((128, 64, 4), (16, 16, 1)
 
 def tables_of(plans: Sequence[AddressedPlan], cut: Cut, room: Sizes | None = None) -> StepTables:
     ids = np.arange(plans[-1].stop) + 7
-    return step_tables(plans, ids, ids[::3] - 7, cut, 64, 128, plans[0].keys[0].itemsize, room)
+    return step_tables(plans, ids, ids[::3] - 7, cut, plans[0].slots[0].shape, 64, 128, room)
 
 
 @dataclass
@@ -63,9 +64,7 @@ class Checker:
         parts = views(tables.numbers, tables.sizes)
         owners = [(plan, row) for plan in plans for row in np.nonzero(plan.counts)[0].tolist()]
         assert len(parts.prompts) == len(owners)
-        for plan in plans:  # as the kernel notes it
-            at = plan.prompts, plan.columns
-            plan.k_scopes[at], plan.k_positions[at] = torch.from_numpy(plan.scopes), torch.from_numpy(plan.positions)
+        self._note(plans, parts.hidden)
         for place, (plan, row) in zip(parts.prompts, owners, strict=True):
             self._check_addresses(dict(zip(PROMPT_FIELDS, place.tolist(), strict=True)), plan, row)
         self._check_tokens(dict(zip(TOKEN_FIELDS, parts.tokens, strict=True)), plans, owners)
@@ -75,13 +74,30 @@ class Checker:
         self._check_room(plans, tables)
         self.seen["cohorts"] = max(self.seen["cohorts"], len(plans))
 
+    def _note(self, plans: Sequence[AddressedPlan], hidden: IntArray) -> None:
+        """As the kernel does."""
+        there = [
+            plan.slots[prompt].seen[1, column]
+            for plan in plans
+            for prompt, column in zip(plan.hidden_prompts.tolist(), plan.hidden_columns.tolist(), strict=True)
+        ]
+        assert [128 + 8 * place for place in hidden.tolist()] == [place.data_ptr() for place in there]
+        for place in there:
+            place.fill_(UNSEEN)
+        self.seen["hidden columns"] += len(there)
+        for plan in plans:
+            seen = torch.from_numpy(np.stack([plan.scopes, plan.positions]))
+            for prompt, slot in enumerate(plan.slots):
+                own = plan.prompts == prompt
+                slot.seen[:, plan.columns[own]] = seen[:, own]
+
     def _check_addresses(self, found: dict[str, int], plan: AddressedPlan, row: int) -> None:
         """Number by number, of every layer and head."""
-        size = plan.keys[0].itemsize
-        prefix = plan.prefixes[row]
-        for layer in range(len(plan.keys)):
-            for head in range(plan.keys[0].shape[1]):
-                for name, tensor in (("keys", plan.keys[layer][row, head]), ("values", plan.values[layer][row, head])):
+        slot, prefix = plan.slots[row], plan.prefixes[row]
+        size = slot.keys.itemsize
+        for layer in range(len(slot.keys)):
+            for head in range(slot.keys.shape[1]):
+                for name, tensor in (("keys", slot.keys[layer, head]), ("values", slot.values[layer, head])):
                     number = found[name] + layer * found[f"{name}_layer"] + head * found[f"{name}_head"]
                     assert 64 + size * number == tensor.data_ptr()
                 if prefix is None:
@@ -90,8 +106,8 @@ class Checker:
                     field = f"prefix_{name}"
                     number = found[field] + layer * found[f"{field}_layer"] + head * found[f"{field}_head"]
                     assert 64 + size * number == tensor.data_ptr()
-        assert 128 + 8 * found["scopes"] == plan.k_scopes[row].data_ptr()
-        assert 128 + 8 * found["positions"] == plan.k_positions[row].data_ptr()
+        assert 128 + 8 * found["scopes"] == slot.seen[0].data_ptr()
+        assert 128 + 8 * found["positions"] == slot.seen[1].data_ptr()
         assert found["prefix_length"] == (prefix.num_tokens if prefix else 0)
         self.seen["prefixes"] += prefix is not None
 
@@ -126,7 +142,8 @@ class Checker:
         first = tile["first_token"] - plan.start
         here = slice(first, first + tile["num_tokens"])
         assert (plan.prompts[here] == row).all()
-        k_scopes, k_positions = plan.k_scopes[row].numpy(), plan.k_positions[row].numpy()
+        # Behind what is in use there may be anything.
+        k_scopes, k_positions = plan.slots[row].seen[:, : plan.used[row]].numpy()
         sees = visible(plan.scopes[here, None], plan.positions[here, None], k_scopes, k_positions)
         column = np.arange(len(k_scopes))
         own = plan.columns[here, None]
@@ -142,7 +159,7 @@ class Checker:
     def _check_room(self, plans: Sequence[AddressedPlan], tables: StepTables) -> None:
         """Tables of a fixed size begin with the same, and the rest has no effect."""
         needed = tables.sizes
-        room = Sizes(needed.tiles + 2, needed.prompts + 1, needed.tokens + 3, needed.rows + 5)
+        room = Sizes(needed.tiles + 2, needed.prompts + 1, needed.tokens + 3, needed.rows + 5, needed.hidden + 2)
         found, wanted = views(tables_of(plans, self.cut, room).numbers, room), views(tables.numbers, needed)
         for part, whole, own in (
             (found.tiles, room.tiles, wanted.tiles),
@@ -155,7 +172,11 @@ class Checker:
         assert np.array_equal(found.tokens[:, : needed.tokens], wanted.tokens)
         assert (found.tokens[TOKEN_FIELDS.index("prompt"), needed.tokens :] == -1).all()
         assert not found.rows[needed.rows :].any()
-        for field in ("tiles", "prompts", "tokens", "rows"):
+        assert np.array_equal(found.hidden[: needed.hidden], wanted.hidden)
+        assert (found.hidden[needed.hidden :] == np.iinfo(np.int64).min).all()
+        for field in ("tiles", "prompts", "tokens", "rows", "hidden"):
+            if not getattr(needed, field):
+                continue
             with pytest.raises(ValueError, match="does not fit"):
                 tables_of(plans, self.cut, replace(room, **{field: getattr(needed, field) - 1}))
 
@@ -221,7 +242,7 @@ def test_that_is_seen_of_all_that_happens(layout: str) -> None:
         run_decoder(np.random.default_rng(seed), layout, changes, Checker(CUTS[2], seen))
     assert seen["cohorts"] > 1
     assert all(seen[name] for name in ("open columns", "prefixes", "shared prefixes"))
-    for name in ("fed with drafts", "rejected drafts", "columns that are gone past"):
+    for name in ("fed with drafts", "rejected drafts", "hidden columns", "columns that are gone past"):
         assert (seen[name] > 0) == (layout == "tree"), name  # in stacked prompts all is public
 
 
@@ -264,14 +285,10 @@ def test_a_branch_goes_past_the_branches_before_it() -> None:
 
 
 def test_a_step_that_only_fills_up_does_nothing() -> None:
-    sizes = Sizes(3, 3, 4, 4)
-    tables = step_tables([], np.zeros(0, np.int64), np.zeros(0, np.int64), CUTS[0], 0, 0, 4, sizes)
+    sizes = Sizes(3, 3, 4, 4, 2)
+    shape = step_problem(np.random.default_rng(0), Shape([[1]], 0)).cache_shape
+    tables = step_tables([], np.zeros(0, np.int64), np.zeros(0, np.int64), CUTS[0], shape, 0, 0, sizes)
     parts = views(tables.numbers, sizes)
     assert not parts.tiles.any()
     assert (parts.tokens[TOKEN_FIELDS.index("prompt")] == -1).all()
-
-
-def test_keys_that_are_not_aligned_are_refused() -> None:
-    plans = step_problem(np.random.default_rng(0), Shape([[3]], 0)).plans
-    with pytest.raises(ValueError, match="not aligned"):
-        step_tables(plans, np.arange(3), np.zeros(0, np.int64), CUTS[0], 2, 0, 4)
+    assert (parts.hidden == np.iinfo(np.int64).min).all()

@@ -23,7 +23,7 @@ def cpu(dtype: torch.dtype) -> CacheShape:
 
 
 @needs_interpreter
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), shape=SHAPES)
 def test_the_kernels_compute_attention(seed: int, shape: Shape) -> None:
     """Cohorts, prompts with and without tokens and prefixes, columns nobody may see, sizes that fill no block.

@@ -78,7 +78,7 @@ def test_what_fills_a_step_up_is_stored_nowhere(rotates: bool) -> None:
     filled = 64
     attention = TritonAttention(item.cache_shape, 2)
     ids = np.arange(item.num_tokens)
-    step = attention.step(attention.tables(item.plans, ids, ids[:1], Sizes(filled, filled, filled, filled)))
+    step = attention.step(attention.tables(item.plans, ids, ids[:1], Sizes(filled, filled, filled, filled, filled)))
     before = copies(item)
     heads = torch.randn(filled, 4 + 2 + 2, 16)
     heads[item.num_tokens :] = torch.nan

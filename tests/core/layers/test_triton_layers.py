@@ -1,0 +1,147 @@
+"""Whole decodings by the kernels in Triton, in its interpreter: equal to the oracle, whatever the layers are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from hpd_core import EngineConfig
+from hpd_core.decoding.decoder import StepReport
+from tests.core.families import build_model
+from tests.core.helpers import (
+    Case,
+    Prompter,
+    assert_equals_oracle,
+    decode,
+    new_decoder,
+    random_case,
+    random_endings,
+    random_ids,
+)
+from tests.core.triton import needs_interpreter
+
+pytestmark = needs_interpreter
+
+TRITON = {"attention": "triton", "layers": "triton"}
+
+
+def cases_of(rng: np.random.Generator, layout: str = "tree", count: int = 3, k_max: int = 3) -> list[Case]:
+    prefixes = [[], random_ids(rng, 9, 15)]
+    return [random_case(rng, layout, prefixes, branches=3, k_max=k_max) for _ in range(count)]
+
+
+def full(*values: Any) -> Any:
+    return pytest.param(*values, marks=pytest.mark.full)
+
+
+@pytest.mark.parametrize(
+    ("family", "layout", "changes"),
+    [
+        ("llama", "tree", {"layers": "triton"}),
+        ("llama", "tree", {"layers": "transformers"}),
+        full("llama", "stacked", {"layers": "triton"}),
+        full("llama", "stacked", {"layers": "transformers"}),
+        ("qwen3", "tree", {"layers": "triton", "max_draft_tokens_per_step": 64}),
+        full("qwen3", "tree", {"layers": "transformers", "max_draft_tokens_per_step": 64}),
+        full("qwen3", "stacked", {"layers": "triton"}),
+        full("mistral", "tree", {"layers": "triton"}),  # windows
+        ("mistral", "stacked", {"layers": "triton"}),
+        ("qwen2", "tree", {"layers": "triton"}),  # biases, and windows in some layers
+        ("gemma2", "tree", {"layers": "auto"}),
+        full("gemma2", "stacked", {"layers": "auto"}),
+        full("gpt_oss", "tree", {"layers": "auto"}),
+        ("gpt_oss", "stacked", {"layers": "auto"}),
+    ],
+)
+@pytest.mark.usefixtures("poison")
+def test_decoding_equals_the_oracle(family: str, layout: str, changes: dict[str, Any]) -> None:
+    """Shared prefixes, windows, softcap and sinks, in cohorts that shrink and merge."""
+    rng = np.random.default_rng(11)
+    endings = random_endings(rng, share=0.1)
+    has_drafts = "max_draft_tokens_per_step" in changes
+    cases = cases_of(rng, layout, count=4, k_max=9 if has_drafts else 3)
+    config = EngineConfig(attention="triton", max_tokens_per_step=60, max_prompts_per_cohort=3, **changes)
+    source = Prompter(decode(build_model(family), cases, endings, EngineConfig(attention="eager")), rng, spoilt=0.3)
+    reports: list[StepReport] = []
+    prompts = decode(build_model(family), cases, endings, config, source, reports)
+    assert any(report.rejected_tokens for report in reports) == has_drafts
+    oracle = build_model(family)
+    for case, prompt in zip(cases, prompts, strict=True):
+        assert_equals_oracle(oracle, case, prompt, endings)
+
+
+class Wrapped(torch.nn.Module):
+    """A linear layer by another name, without a weight of its own."""
+
+    def __init__(self, inside: Any) -> None:
+        super().__init__()
+        self.inside = inside
+
+    def forward(self, x: Tensor) -> Any:
+        return self.inside(x)
+
+
+def _wrap(model: Any) -> None:
+    for layer in model.model.layers:
+        layer.mlp.gate_proj, layer.self_attn.q_proj = Wrapped(layer.mlp.gate_proj), Wrapped(layer.self_attn.q_proj)
+
+
+def _hook(model: Any) -> None:
+    for layer in model.model.layers:
+        layer.self_attn.k_proj.register_forward_hook(lambda _, __, found: found * 1)
+
+
+def _share(model: Any) -> None:
+    """One layer's weights are another's."""
+    model.model.layers[1].mlp.up_proj.weight = model.model.layers[0].mlp.up_proj.weight
+
+
+@pytest.mark.parametrize("change", [_wrap, _hook, _share])
+def test_linear_layers_may_be_anything(change: Any) -> None:
+    rng = np.random.default_rng(7)
+    endings = random_endings(rng)
+    [case] = cases_of(rng, count=1)
+    model, oracle = build_model("llama"), build_model("llama")
+    change(model)
+    if change is _share:
+        change(oracle)
+    [prompt] = decode(model, [case], endings, EngineConfig(**TRITON))
+    assert_equals_oracle(oracle, case, prompt, endings)
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2"])
+def test_weights_lie_side_by_side_once(family: str) -> None:
+    """The model's own layers have views of them, with the same numbers; who comes next finds them so."""
+    model, before = build_model(family), build_model(family)
+    new_decoder(model, **TRITON)
+    of_layer = model.model.layers[1]
+    q, k, v = (getattr(of_layer.self_attn, f"{name}_proj").weight for name in "qkv")
+    gate, up = of_layer.mlp.gate_proj.weight, of_layer.mlp.up_proj.weight
+    for first, second in ((q, k), (k, v), (gate, up)):
+        assert second.data_ptr() == first.data_ptr() + first.numel() * first.itemsize
+    places = {name: weight.data_ptr() for name, weight in model.named_parameters()}
+    new_decoder(model, **TRITON)
+    assert places == {name: weight.data_ptr() for name, weight in model.named_parameters()}
+    for name, weight in before.named_parameters():
+        assert torch.equal(model.get_parameter(name), weight)
+
+
+def test_logits_in_many_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    from hpd_core.layers import triton_layers
+
+    monkeypatch.setattr(triton_layers, "_LOGIT_BYTES", 1)
+    rng = np.random.default_rng(5)
+    endings = random_endings(rng)
+    cases = [random_case(rng, "tree", [random_ids(rng, 4, 12)], branches=9, k_max=2) for _ in range(3)]
+    sizes: list[int] = []
+    model = build_model("qwen3")
+    model.lm_head.register_forward_hook(lambda _, inputs, __: sizes.append(len(inputs[0])))
+    prompts = decode(model, cases, endings, EngineConfig(**TRITON))
+    assert max(sizes) == 16
+    assert min(sizes) < 16
+    for case, prompt in zip(cases, prompts, strict=True):
+        assert_equals_oracle(build_model("qwen3"), case, prompt, endings)
