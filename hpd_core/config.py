@@ -10,7 +10,7 @@ from hpd_core.text.template import PromptTemplate
 
 LayoutName = Literal["tree", "stacked"]
 DTypeName = Literal["auto", "float32", "bfloat16", "float16"]
-Quantization = Literal["nf4", "int8"]
+Quantization = Literal["nf4", "int8", "fp8"]
 AutoCount = Annotated[int, Field(ge=1)] | Literal["auto"]
 """A number from 1 on, or what fits the device (decoding/memory.py: `Limits`)."""
 
@@ -54,12 +54,16 @@ class EngineConfig(BaseModel):
         "'sdpa': torch's fused kernel where neither softcap nor sinks forbid it; 'triton': a kernel of ours for GPUs; "
         "'auto': triton on a GPU if it can be had, else sdpa; on a CPU native if it can be had, else eager",
     )
-    layers: Literal["auto", "native", "compiled", "transformers"] = Field(
+    layers: Literal["auto", "native", "triton", "transformers"] = Field(
         "auto",
-        description="whose code runs a Llama's, Mistral's or Qwen's (2, 3) layers. 'native': ours, with norms, rotary "
-        "embedding and SwiGLU in C++ (with native attention only); 'compiled': ours, with these by torch.compile; "
-        "'transformers': the model's own, as for any other model; 'auto': native if attention is, compiled on a GPU, "
-        "else transformers",
+        description="whose code runs a Llama's, Mistral's or Qwen's (2, 3) layers. 'native': ours for CPUs, with "
+        "norms, rotary embedding and SwiGLU in C++; 'triton': ours for GPUs; 'transformers': the model's own, as for "
+        "any other model; 'auto': as attention is, where it is ours, else transformers",
+    )
+    cuda_graphs: bool | Literal["auto"] = Field(
+        "auto",
+        description="steps of at most 512 tokens run on a GPU as CUDA graphs, which are captured when the model is "
+        "loaded; 'auto': where layers are 'triton' and nothing speaks against it",
     )
     pack_weights: bool = Field(
         True,
@@ -70,6 +74,11 @@ class EngineConfig(BaseModel):
         description="two steps at a time, so that the device has one while the host does what is to be done for the "
         "other; 'auto': on a GPU",
     )
+    share_text: bool = Field(
+        True,
+        description="'tree': what documents of a category begin with alike, as variants of a product do, is computed once; "
+        "no answer depends on it",
+    )
     constrain_values: bool = Field(
         True,
         description="numbers, booleans and enums are answered in their type or null, if the tokenizer can write it",
@@ -79,7 +88,12 @@ class EngineConfig(BaseModel):
         ge=1,
         description="GPUs of one node that share every layer of a model which is too large for one; a process each",
     )
-    quantization: Quantization | None = Field(None, description="bitsandbytes weights: 'nf4' or 'int8'")
+    quantization: Quantization | None = Field(
+        None,
+        description="'fp8': weights and activations of the layers' products in 8 bits, for GPUs that multiply them "
+        "(L4, L40S, H100 and newer); a CPU emulates it, slowly. 'nf4', 'int8': bitsandbytes' weights, which save "
+        "memory, not time. A checkpoint that is stored in FP8 is used so, whether asked or not",
+    )
     trust_remote_code: bool = Field(False, description="run code that comes with a hub model")
     prompt: PromptTemplate = Field(default_factory=PromptTemplate, description="the prompt's texts")
 

@@ -217,11 +217,15 @@ class Engine(Extractor):
             if prompt.layout.num_branches:
                 prompt.owner.seconds += seconds
             else:
-                metrics.prefix_seconds += seconds  # of all products of the category, whoever asked first
+                metrics.prefix_seconds += seconds  # of all products that have it, whoever asked first
         for submission in {prompt.owner.submission for prompt, _ in fed}:
             submission.future.metrics.num_steps += 1
         for prompt in report.computed_prefixes:
             prompt.owner.submission.future.metrics.prefix_tokens_computed += prompt.layout.num_tokens
+        for prompt in report.computed_texts:
+            metrics = prompt.owner.submission.future.metrics
+            metrics.document_tokens += prompt.num_own_tokens
+            metrics.document_tokens_shared -= prompt.num_own_tokens  # of one of those who share it, it was forwarded
         for prompt in report.finished:
             submission = prompt.owner.submission
             submission.finished.append(prompt)
@@ -271,9 +275,12 @@ class Engine(Extractor):
             layout = prompt.layout
             metrics.key_tokens += layout.num_key_tokens
             metrics.document_tokens += prompt.num_own_tokens - layout.num_key_tokens
+            metrics.document_tokens_shared += prompt.num_shared_tokens
             prefix_tokens += layout.num_prefix_tokens
         metrics.num_records = len(submission.records)
         metrics.num_errors = len(submission.refusals)
+        # What was computed and lost again, for want of memory, counts twice.
+        metrics.document_tokens_shared = max(0, metrics.document_tokens_shared)
         metrics.prefix_tokens_reused = max(0, prefix_tokens - metrics.prefix_tokens_computed)
         return [
             replace(_result(record, number, answers, submission), engine_seconds=seconds[number])

@@ -16,6 +16,7 @@ from typing import Annotated, Any, ClassVar, Self, TypedDict
 from hpd_core.config import EngineConfig
 from hpd_core.decoding.memory import Limits
 from hpd_core.errors import EngineError, ModelError
+from hpd_core.layers.fp8 import is_fp8
 from hpd_core.models import description, loading
 from hpd_core.models.adapters import Adapter, add_adapter, open_adapter
 from hpd_core.prompt_builder import PromptBuilder, Refusal
@@ -30,9 +31,10 @@ logger = logging.getLogger(__name__)
 class ExtractionMetrics:
     """What one submission cost. Tokens are counted where they were forwarded.
 
+    `document_tokens_shared` were not: others begin with the same text, which was forwarded once for all.
     Of `draft_tokens`, `rejected_tokens` were wrong; the others are among the `value_tokens`.
     `busy_seconds` is the engine's time, each step's split over the submissions in it by tokens forwarded; of it,
-    `prefix_seconds` went into categories' prefixes, the rest is the sum of the results' `engine_seconds`.
+    `prefix_seconds` went into categories' prefixes and shared text, the rest is the sum of the results' `engine_seconds`.
     """
 
     num_records: int = 0
@@ -40,6 +42,7 @@ class ExtractionMetrics:
     prefix_tokens_computed: int = 0
     prefix_tokens_reused: int = 0
     document_tokens: int = 0
+    document_tokens_shared: int = 0
     key_tokens: int = 0
     value_tokens: int = 0
     draft_tokens: int = 0
@@ -109,9 +112,10 @@ class Weights:
         with ExitStack() as stack:
             # Before the weights: what is wrong with an adapter's files is said within seconds.
             opened = None if adapter is None else stack.enter_context(open_adapter(adapter))
-            weights = cls(loading.load_model(model, config), model, loading.resolve_source(model), opened)
+            weights = cls(loading.load_weights(model, config), model, loading.resolve_source(model), opened)
             if opened is not None:
                 add_adapter(weights.model, opened, weights.revision)
+            loading.finish(weights.model, config)
         return weights
 
     @cached_property
@@ -294,7 +298,7 @@ class Extractor(ABC):
             "dtype": str(model.dtype).removeprefix("torch."),
             "attention": self.attention,
             "layers": self.layers,
-            "quantization": self.config.quantization,
+            "quantization": "fp8" if is_fp8(model) else self.config.quantization,
             "limits": None if limits is None else asdict(limits),
             "overlap_steps": self.overlaps_steps,
             "model_size": self._weights.whole_size or description.size(model),

@@ -18,7 +18,8 @@ import torch
 import transformers
 
 from hpd_core.attention import dispatch
-from hpd_core.decoding import decoder, next_token
+from hpd_core.decoding import model_runner as runner
+from hpd_core.decoding import next_token
 from hpd_core.layers.native import NativeLayers
 from hpd_core.native.linear import TiledMLP, choose_by_tiles
 
@@ -103,10 +104,10 @@ def profile(model: Any, run: Callable[[], Any]) -> dict[str, float]:
         stack.enter_context(patch.object(torch.nn.Linear, "__call__", timed_call))
         stack.enter_context(patch.object(TiledMLP, "__call__", found.timed(LINEAR, TiledMLP.__call__)))
         stack.enter_context(patch.object(NativeLayers, "run", timed_layers))
-        stack.enter_context(patch.object(decoder.Decoder, "_logits", found.timed(REST, decoder.Decoder._logits)))
+        stack.enter_context(patch.object(runner.ModelRunner, "_packed", found.timed(REST, runner.ModelRunner._packed)))
         # With AMX logits are not written down: the choice of tokens is a part of their product.
         stack.enter_context(patch("hpd_core.decoding.next_token.choose_by_tiles", found.timed(HEAD, choose_by_tiles)))
-        stack.enter_context(patch.object(decoder, "greedy", found.timed(CHOOSING, next_token.greedy)))
+        stack.enter_context(patch.object(runner, "greedy", found.timed(CHOOSING, next_token.greedy)))
         timed = found.timed(ATTENTION, dispatch.packed_attention)
         transformers.AttentionInterface.register(dispatch.ATTENTION_NAME, timed)
         stack.callback(transformers.AttentionInterface.register, dispatch.ATTENTION_NAME, dispatch.packed_attention)

@@ -8,15 +8,15 @@ its own.
 Four ways to attend. `sdpa` is torch's fused kernel; it takes no shared prefix. `eager` is made of plain matrix
 products, in tiles whose scores stay in the caches of a CPU; it takes softcap, sinks and prefixes, too.
 `native` is a kernel in C++ (native/attention.cpp), for CPUs; it takes all of that, too, and needs neither tiles nor
-masks, for it decides by positions and scopes who sees whom. `triton` is the same for GPUs (attention/triton.py);
-it reads a prefix once for every prompt, but from one place.
+masks, for it decides by positions and scopes who sees whom. `triton` is the same for GPUs (attention/triton.py), with
+one launch for all cohorts.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -31,9 +31,10 @@ from hpd_core.attention.plan import AttentionPlan
 from hpd_core.attention.sdpa import sdpa_attention
 from hpd_core.errors import ModelError
 from hpd_core.native import library
+from hpd_core.system.compile_cache import prepare_compile_cache
 
 if TYPE_CHECKING:
-    from hpd_core.attention.triton import TritonAttention
+    from hpd_core.attention.triton_step import TritonStep
 
 logger = logging.getLogger(__name__)
 
@@ -45,11 +46,23 @@ ATTENTION_NAME = "hpd_packed"
 
 @dataclass(slots=True)
 class PackedBatch:
-    """What `packed_attention` needs to know about the packed row of one forward."""
+    """What `packed_attention` needs to know about the packed row of one forward.
+
+    Attributes:
+        plans: of the cohorts; none with `triton`.
+        step: with `triton`, of all cohorts.
+        num_calls: layers that have attended.
+    """
 
     plans: Sequence[AttentionPlan]
     way: Way = "sdpa"
+    step: TritonStep | None = None
     num_calls: int = 0
+
+    def forget_masks(self) -> None:
+        """When all layers have been given to the device: they are large, and a plan is kept until its step ends."""
+        for plan in self.plans:
+            plan.forget_masks()
 
 
 def way_to_attend(asked: Literal["auto"] | Way, shape: CacheShape) -> Way:
@@ -77,7 +90,7 @@ def cache_order(way: Way, shape: CacheShape) -> CacheOrder:
     """How this way to attend wants keys and values in memory."""
     if way == "native":
         return CacheOrder(library.columns_of_block(shape.dtype, shape.key_size, shape.value_size), fills=False)
-    return CacheOrder(fills=way != "triton")
+    return CacheOrder(fills=way != "triton", by_address=way == "triton")
 
 
 def _why_not_native(shape: CacheShape) -> str | None:
@@ -110,6 +123,7 @@ def _why_triton_cannot_compile(device: torch.device) -> str | None:
     """Triton compiles a module of its own in C before any kernel; what is missing for it shows there."""
     from triton.runtime import driver
 
+    prepare_compile_cache()  # that module is kept, too
     try:
         driver.active.get_current_target()
     except Exception as error:  # of whatever kind: a compiler's, the system's, Triton's own
@@ -118,16 +132,6 @@ def _why_triton_cannot_compile(device: torch.device) -> str | None:
     if torch.cuda.get_device_capability(device) < (8, 0):
         name = torch.cuda.get_device_name(device)
         return f"the kernel in Triton needs a GPU of compute capability 8.0 or newer, which {name} is not"
-    return None
-
-
-def _kernel_of(way: Way) -> Callable[[AttentionPlan], NativeAttention | TritonAttention] | None:
-    if way == "native":
-        return NativeAttention
-    if way == "triton":
-        from hpd_core.attention.triton import TritonAttention  # Triton is not everywhere
-
-        return TritonAttention
     return None
 
 
@@ -161,13 +165,16 @@ def packed_attention(
     q, k, v = query[0].transpose(0, 1), key[0].transpose(0, 1), value[0].transpose(0, 1)  # [T, H, D]
     out = q.new_empty(q.shape[0], q.shape[1], v.shape[2])
     way = hpd_batch.way
+    if hpd_batch.step is not None:
+        hpd_batch.step.store(layer, q, k, v)
+        hpd_batch.step.attend(layer, q, out, scale=scale, window=sliding_window, softcap=softcap, sinks=s_aux)
+        return out[None], None
     if way == "sdpa" and (softcap is not None or s_aux is not None):
         way = "eager"
-    kernel = _kernel_of(way)
     for plan in hpd_batch.plans:
         span = slice(plan.start, plan.stop)
-        if kernel is not None:
-            plan.kernel(kernel).attend(
+        if way == "native":
+            plan.kernel(NativeAttention).attend(
                 layer,
                 q[span],
                 k[span],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import logging
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -48,10 +49,13 @@ class CacheOrder:
         block: values lie in blocks of so many columns, a block as rows of dimensions: [..., capacity / block, D,
             block]. None: as keys do, [..., capacity, D].
         fills: fresh memory holds `UNUSED_FILL`; else anything, for an attention that reads only columns in use.
+        by_address: the attention finds each prompt's keys and values by their address, so that one launch serves all
+            cohorts (attention/step_tables.py).
     """
 
     block: int | None = None
     fills: bool = True
+    by_address: bool = False
 
     def room_for(self, num_columns: int) -> int:
         """So many columns, or some more: whole blocks."""
@@ -71,6 +75,65 @@ class CacheOrder:
     def places_of(self, num_columns: int) -> int:
         """How many of a head's values, by the first dimension behind it, the first columns take: columns or blocks."""
         return num_columns if self.block is None else -(-num_columns // self.block)
+
+    def join_values(self, out: Tensor, first: Tensor, num_first: int, second: Tensor, num_second: int) -> None:
+        """Writes so many columns of `first`, and of `second` behind them, to `out`; 0 up to the end of its last block.
+
+        Args:
+            out, first, second: values in this order, [layers, H_kv, ...]; all of `out` is written.
+        """
+        if self.block is None:
+            out[:, :, :num_first], out[:, :, num_first:] = first[:, :, :num_first], second[:, :, :num_second]
+            return
+        whole = num_first // self.block  # blocks that stay as they are; the others are cut anew
+        out[:, :, :whole] = first[:, :, :whole]
+        rest = num_first - whole * self.block
+        columns = [_columns(first[:, :, whole:])[:, :, :rest], _columns(second)[:, :, :num_second]]
+        *outer, num_blocks, size, block = out[:, :, whole:].shape
+        padding = num_blocks * block - rest - num_second
+        columns.append(out.new_zeros(*outer, padding, size))
+        out[:, :, whole:] = torch.cat(columns, dim=2).unflatten(2, (num_blocks, block)).transpose(3, 4)
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where the keys and values of a prefix are, for kernels that find them by address.
+
+    Attributes:
+        keys, values: addresses of the first number of layer 0.
+        key_strides, value_strides: numbers from one layer to the next, and from head to head.
+    """
+
+    keys: int
+    values: int
+    key_strides: tuple[int, int]
+    value_strides: tuple[int, int]
+
+    @classmethod
+    def of(cls, keys: Sequence[Tensor], values: Sequence[Tensor]) -> Places:
+        """Of tensors [H_kv, L, D], one a layer, at equal distances.
+
+        Raises:
+            ValueError: they are at other distances, or a head's columns have gaps.
+        """
+        return cls(keys[0].data_ptr(), values[0].data_ptr(), _strides(keys), _strides(values))
+
+
+def _strides(layers: Sequence[Tensor]) -> tuple[int, int]:
+    first = layers[0]
+    heads, columns, numbers = first.stride()
+    addresses = [layer.data_ptr() for layer in layers]
+    step = addresses[1] - addresses[0] if len(layers) > 1 else 0
+    if addresses != list(range(addresses[0], addresses[0] + step * len(layers), step) if step else addresses[:1]):
+        raise ValueError("layers are not at equal distances")
+    if numbers != 1 or columns != first.shape[-1] or any(layer.stride() != first.stride() for layer in layers):
+        raise ValueError(f"a head's columns have gaps: {first.stride()}")
+    return step // first.itemsize, heads
+
+
+def _columns(values: Tensor) -> Tensor:
+    """[layers, H_kv, blocks, D, columns of a block] -> [layers, H_kv, columns, D]"""
+    return values.transpose(3, 4).flatten(2, 3)
 
 
 class CacheBlock:
@@ -97,19 +160,31 @@ class CacheBlock:
         self._all_keys[:, to, :, :num_columns] = source._all_keys[:, from_, :, :num_columns]
         self._all_values[:, to, :, :places] = source._all_values[:, from_, :, :places]
 
-    def copy_of_prompt(self, row: int, num_columns: int) -> tuple[list[Tensor], list[Tensor]]:
+    def copy_of_prompt(
+        self, row: int, num_columns: int, before: tuple[Sequence[Tensor], Sequence[Tensor]] | None = None
+    ) -> tuple[list[Tensor], list[Tensor]]:
         """A prompt's first keys, per layer [H_kv, C, D], and values in their order, in memory of their own.
 
         Behind the last column there is room up to the end of its block, where values are 0.
+
+        Args:
+            before: such a copy, to stand in front of it.
         """
-        order, room = self._order, self._order.room_for(num_columns)
+        first = 0 if before is None else before[0][0].shape[1]
+        stop = first + num_columns
+        order, room = self._order, self._order.room_for(stop)
         memory = self.memory.new_zeros(room * self._shape.numbers_per_token)
         keys, values = (copy[:, 0] for copy in order.tensors(self._shape, memory, 1, room))
-        keys[:, :, :num_columns] = self._all_keys[:, row, :, :num_columns]
-        values[:] = self._all_values[:, row, :, : order.places_of(num_columns)]
-        if order.block is not None and room > num_columns:
-            values[..., -1, :, num_columns - room :] = 0
-        return list(keys[:, :, :num_columns]), list(values)
+        keys[:, :, first:stop] = self._all_keys[:, row, :, :num_columns]
+        own_values = self._all_values[:, row, :, : order.places_of(num_columns)]
+        if before is not None:
+            keys[:, :, :first] = torch.stack(list(before[0]))
+            order.join_values(values, torch.stack(list(before[1])), first, own_values, num_columns)
+        else:
+            values[:] = own_values
+            if order.block is not None and room > num_columns:
+                values[..., -1, :, num_columns - room :] = 0
+        return list(keys[:, :, :stop]), list(values)
 
 
 class CachePool:

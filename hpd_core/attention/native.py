@@ -224,7 +224,8 @@ def _places(prefix: PrefixCache) -> tuple[int, IntArray]:
         room = _room(prefix.keys, prefix.values)
         addresses = [[x.data_ptr() for x in pair] for pair in zip(prefix.keys, prefix.values, strict=True)]
         prefix.places.append((room, np.array(addresses, dtype=np.int64)))
-    return prefix.places[0]
+    found: tuple[int, IntArray] = prefix.places[0]
+    return found
 
 
 def _room(keys: Sequence[Tensor], values: Sequence[Tensor]) -> int:

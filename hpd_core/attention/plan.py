@@ -14,9 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from hpd_core.attention.cache_slots import CacheSlot
 from hpd_core.attention.folding import fold, unfold
 from hpd_core.layout import PUBLIC, IntArray, visible
 from hpd_core.system.device import to_device
@@ -44,13 +46,52 @@ class PrefixCache:
 
     keys: Sequence[Tensor]
     values: Sequence[Tensor]
-    places: list[tuple[int, IntArray]] = field(default_factory=list, init=False)
-    """What `attention/native.py` has found out about them."""
+    places: list[Any] = field(default_factory=list, init=False)
+    """Where they are, as the way to attend has found out."""
 
     @property
     def num_tokens(self) -> int:
         """L."""
         return self.keys[0].shape[1]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AddressedPlan:
+    """Where one cohort's tokens of this step go, for an attention that finds keys and values by address.
+
+    It stays on the host: the tables of all cohorts go to the device at once (attention/step_tables.py). P prompts, t
+    tokens.
+
+    Attributes:
+        start, stop: the cohort's stretch of the packed row. Tokens of one prompt are neighbours.
+        counts, used: int64 [P], the tokens of each prompt in this step, and its columns in use.
+        prompts, columns, scopes, positions: int64 [t], of each token: its prompt, and the column that it is stored in.
+            A token sees no column behind its own.
+        num_leading, leading_positions: int64 [P]: of each prompt, so many of its first columns are public and at
+            neighbouring positions, and the position of column 0.
+        leads_only: bool [P], whether these are all of its public columns.
+        is_prefill: the tokens are the prompts' own: those of a branch come one behind the other.
+        slots: of each prompt, where its keys and values are.
+        hidden_prompts, hidden_columns: int64 [h], columns that nobody sees from now on.
+        prefixes: of each prompt, or None. What follows a prefix stands behind it.
+    """
+
+    start: int
+    stop: int
+    counts: IntArray
+    used: IntArray
+    prompts: IntArray
+    columns: IntArray
+    scopes: IntArray
+    positions: IntArray
+    num_leading: IntArray
+    leading_positions: IntArray
+    leads_only: npt.NDArray[np.bool_]
+    is_prefill: bool
+    slots: Sequence[CacheSlot]
+    hidden_prompts: IntArray
+    hidden_columns: IntArray
+    prefixes: Sequence[PrefixCache | None]
 
 
 @dataclass(frozen=True, slots=True)

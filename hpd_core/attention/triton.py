@@ -1,13 +1,12 @@
 """Attention over packed rows by a kernel of our own on a GPU, in Triton: what native/attention.cpp is on a CPU.
 
-Of a cohort every program takes some query rows of one prompt and one KV head: rows are the prompt's tokens, each with
-all query heads that share the KV head. It reads the shared prefix, then the prompt's own columns, block by block, and
-decides by positions and scopes who sees whom, where torch's fused kernel reads a mask that somebody has to write,
-takes as many rows of every prompt as the longest has, and a copy of the prefix for each. (Every program reads the
-prefix anew, but it is the same memory for all prompts, and may be found in the GPU's cache.)
+One launch a layer attends for all tokens of a step, whatever the number of cohorts, prefixes and prompts. A program
+takes one tile (attention/step_tables.py: neighbouring tokens of one prompt, with all query heads that share a KV head)
+and one KV head. It reads the prefix and those own columns that all of the tile's tokens see without a mask; behind
+them it decides by positions and scopes who sees whom, and what nobody of the tile sees it does not read.
 
     o = softmax(q k' * scale) v     with a running maximum and a running sum (Milakov and Gimelshein, arXiv:1805.02867),
-                                    so that no scores are kept (FlashAttention, arXiv:2205.14135)
+                                    so that no scores are kept (FlashAttention, arXiv:2205.14135), by powers of two
 
 Products of fp32 are computed as fp32, not as TF32. With TRITON_INTERPRET=1 in the environment before this is imported,
 Triton runs the kernel on a CPU, which is how the tests run it where there is no GPU.
@@ -15,66 +14,77 @@ Triton runs the kernel on a CPU, which is how the tests run it where there is no
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-from typing import TYPE_CHECKING
+import math
+from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from hpd_core.attention.native import check_sizes
-from hpd_core.system.device import to_device
-
-if TYPE_CHECKING:
-    from hpd_core.attention.plan import AttentionPlan
+from hpd_core.attention.step_tables import PROMPT_FIELDS, TILE_FIELDS, Cut
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-LAUNCH = {"num_warps": 4, "num_stages": 2}
 _PUBLIC = tl.constexpr(-1)  # layout.PUBLIC: a kernel reads no Python numbers but these
 _LITTLE = tl.constexpr(-1.0e30)
+_LATE = tl.constexpr(2**30)
+_LOG2_E = tl.constexpr(math.log2(math.e))
+_TILE = tl.constexpr(len(TILE_FIELDS))
+_PROMPT = tl.constexpr(len(PROMPT_FIELDS))
 
-# Numbers that change from step to step. Left alone, Triton compiles anew for one that is 1 or a multiple of 16.
-_CHANGING = ("first_prompt", "num_prompts", "capacity", "prefix_length", "window", "q_row", "k_row")
+# Numbers that change from step to step or from layer to layer. Left alone, Triton compiles anew for one that is 1 or a
+# multiple of 16.
+_CHANGING = ("layer", "window")
+# The tables of a step stand one behind the other: where one begins is a multiple of 16 bytes in some steps only.
+_TABLES = ("tiles", "prompts", "scopes", "positions")
 
 
 @triton.jit
-def _fold_in(q, k, v, seen, best, total, sums, scale, softcap, HAS_SOFTCAP: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Takes a block of columns k [C, D], v [C, D_v] into the rows' running maximum [R], sum [R] and values [R, D_v]."""
+def _load(start, column, limit, by, SIZE: tl.constexpr, BLOCK: tl.constexpr, IS_CUT: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Columns of a head's keys or values, [C, BLOCK]; where `IS_CUT`, none from `limit` on."""
+    # The product with the constant last, so that Triton knows how addresses are aligned.
+    at = start + (column * SIZE)[:, None] + by[None, :]
+    if IS_CUT:
+        return tl.load(at, (column < limit)[:, None] & (by < SIZE)[None, :], 0.0)
+    if SIZE == BLOCK:
+        return tl.load(at)
+    return tl.load(at, (by < SIZE)[None, :], 0.0)
+
+
+@triton.jit
+def _scores(q, k, scale, softcap, HAS_SOFTCAP: tl.constexpr):  # type: ignore[no-untyped-def]
+    """[R, C], times log2(e), which `scale` has already where there is no softcap."""
     scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
     if HAS_SOFTCAP:
         small = tl.exp(-2 * tl.abs(scores) / softcap)  # tanh, without an overflow
-        scores = tl.where(scores < 0, -softcap, softcap) * (1 - small) / (1 + small)
-    scores = tl.where(seen, scores, float("-inf"))
+        scores = tl.where(scores < 0, -softcap, softcap) * (1 - small) / (1 + small) * _LOG2_E
+    return scores
+
+
+@triton.jit
+def _fold_in(scores, v, best, total, sums):  # type: ignore[no-untyped-def]
+    """Takes scores [R, C] of values v [C, D_v] into the rows' running maximum [R], sum [R] and values [R, D_v]."""
     now = tl.maximum(best, tl.max(scores, 1))
-    weights = tl.exp(scores - now[:, None])
-    shrink = tl.exp(best - now)
+    weights = tl.exp2(scores - now[:, None])
+    shrink = tl.exp2(best - now)
     total = total * shrink + tl.sum(weights, 1)
-    sums = sums * shrink[:, None] + tl.dot(weights.to(v.dtype), v, input_precision="ieee")
+    sums = tl.dot(weights.to(v.dtype), v, sums * shrink[:, None], input_precision="ieee")
     return now, total, sums
 
 
-@triton.jit(do_not_specialize=_CHANGING)
-def kernel(  # type: ignore[no-untyped-def]
+@triton.jit
+def _attend(  # type: ignore[no-untyped-def]
     q,
     out,
-    keys,
-    values,
-    prefix_keys,
-    prefix_values,
+    origin,
+    seen_origin,
     sinks,
-    bounds,
-    q_scopes,
-    q_positions,
-    k_scopes,
-    k_positions,
-    first_prompt,
-    num_prompts,
-    capacity,
-    prefix_length,
-    q_row,
-    k_row,
+    tile,
+    prompts,
+    scopes,
+    positions,
+    layer,
     q_token,
     q_head,
     scale,
@@ -85,202 +95,266 @@ def kernel(  # type: ignore[no-untyped-def]
     VALUE_SIZE: tl.constexpr,
     KEY_BLOCK: tl.constexpr,
     VALUE_BLOCK: tl.constexpr,
+    ALIGNED: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
-    HAS_PREFIX: tl.constexpr,
     HAS_WINDOW: tl.constexpr,
     HAS_SOFTCAP: tl.constexpr,
     HAS_SINKS: tl.constexpr,
 ):
-    """Program (block of rows, KV head, prompt of the group).
-
-    Arguments: q [t, H, D] with strides q_token and q_head, and without gaps out [t, H, D_v], keys [P, H_kv, capacity,
-    D], values likewise, prefix_keys [H_kv, L, D], prefix_values likewise, sinks [H]; bounds [3, P], per prompt its
-    first token, its tokens, its columns in use; scopes and positions with rows q_row and k_row apart.
-    """
+    """One tile and KV head, by `ROWS` query rows."""
     kv_head = tl.program_id(1).to(tl.int64)
-    prompt = first_prompt + tl.program_id(2).to(tl.int64)
-    first = tl.load(bounds + prompt)
-    count = tl.load(bounds + num_prompts + prompt)
-    used = tl.load(bounds + 2 * num_prompts + prompt)
-    start = tl.program_id(0) * ROWS
-    if start >= count * GROUP:
-        return
+    first, count = tl.load(tile + 1), tl.load(tile + 2)
+    num_open, first_seen, end = (
+        tl.load(tile + 3).to(tl.int32),
+        tl.load(tile + 4).to(tl.int32),
+        tl.load(tile + 5).to(tl.int32),
+    )
+    prompt = prompts + tl.load(tile) * _PROMPT
+    key_at = tl.load(prompt) + layer * tl.load(prompt + 1) + kv_head * tl.load(prompt + 2)
+    value_at = tl.load(prompt + 3) + layer * tl.load(prompt + 4) + kv_head * tl.load(prompt + 5)
+    keys, values = origin + tl.multiple_of(key_at, ALIGNED), origin + tl.multiple_of(value_at, ALIGNED)
+    k_scopes, k_positions = seen_origin + tl.load(prompt + 6), seen_origin + tl.load(prompt + 7)
+    prefix_length = tl.load(prompt + 8).to(tl.int32)
+    key_at = tl.load(prompt + 9) + layer * tl.load(prompt + 10) + kv_head * tl.load(prompt + 11)
+    value_at = tl.load(prompt + 12) + layer * tl.load(prompt + 13) + kv_head * tl.load(prompt + 14)
+    prefix_keys = origin + tl.multiple_of(key_at, ALIGNED)
+    prefix_values = origin + tl.multiple_of(value_at, ALIGNED)
 
-    row = start + tl.arange(0, ROWS)
-    is_row = row < count * GROUP
+    # What stays in registers for long is of 32 bits.
+    row = tl.arange(0, ROWS)
+    is_row = row < count.to(tl.int32) * GROUP
     token = row // GROUP
-    head = kv_head * GROUP + row % GROUP
-    by_key, by_value = tl.arange(0, KEY_BLOCK), tl.arange(0, VALUE_BLOCK)
-    is_key, is_value = by_key < KEY_SIZE, by_value < VALUE_SIZE
-    q_at = (first + token) * q_token + head * q_head
-    query = tl.load(q + q_at[:, None] + by_key[None, :], mask=is_row[:, None] & is_key[None, :], other=0.0)
-    q_place = prompt * q_row + token
-    scope = tl.load(q_scopes + q_place, mask=is_row, other=_PUBLIC)
-    position = tl.load(q_positions + q_place, mask=is_row, other=0)
+    head = (row % GROUP).to(tl.int32)
+    by_key, by_value, by_column = tl.arange(0, KEY_BLOCK), tl.arange(0, VALUE_BLOCK), tl.arange(0, COLUMNS)
+    query_at = q + first * q_token + kv_head * (GROUP * q_head)
+    q_at = token * q_token + head * q_head
+    query = tl.load(query_at + q_at[:, None] + by_key[None, :], is_row[:, None] & (by_key < KEY_SIZE)[None, :], 0.0)
+    scope = tl.load(scopes + first + token, is_row, _PUBLIC).to(tl.int32)
+    position = tl.load(positions + first + token, is_row, 0).to(tl.int32)
 
     best = tl.full([ROWS], _LITTLE, tl.float32)
     total = tl.zeros([ROWS], tl.float32)
     sums = tl.zeros([ROWS, VALUE_BLOCK], tl.float32)
     if HAS_SINKS:  # one more logit a head, which gives nothing
-        best = tl.load(sinks + head, mask=is_row, other=0.0).to(tl.float32)
+        best = tl.load(sinks + kv_head * GROUP + head, is_row, 0.0).to(tl.float32) * _LOG2_E
         total += 1.0
 
-    if HAS_PREFIX:  # public, at the positions 0 to L - 1, before everything here
-        begin_at = 0
-        if HAS_WINDOW:  # what all rows have behind their windows is not read
-            nearest = tl.min(tl.where(is_row, position, prefix_length + window))
-            begin_at = tl.maximum(0, nearest - window + 1) // COLUMNS * COLUMNS
-        for begin in range(begin_at, prefix_length, COLUMNS):
-            column = begin + tl.arange(0, COLUMNS)
-            is_column = column < prefix_length
-            # Products with constants last, so that Triton knows how addresses are aligned.
-            place = kv_head * prefix_length + column
-            k_place, v_place = place * KEY_SIZE, place * VALUE_SIZE
-            k = tl.load(prefix_keys + k_place[:, None] + by_key[None, :], is_column[:, None] & is_key[None, :], 0.0)
-            v = tl.load(
-                prefix_values + v_place[:, None] + by_value[None, :], is_column[:, None] & is_value[None, :], 0.0
-            )
-            seen = is_row[:, None] & is_column[None, :]
-            if HAS_WINDOW:
-                seen = seen & (position[:, None] - column[None, :] < window)
-            best, total, sums = _fold_in(query, k, v, seen, best, total, sums, scale, softcap, HAS_SOFTCAP)
+    # The prefix: public, at the positions 0 to L - 1, before everything here.
+    whole = prefix_length // COLUMNS * COLUMNS
+    begin_at = 0
+    if HAS_WINDOW:  # what all rows have behind their windows is not read
+        nearest = tl.min(tl.where(is_row, position, prefix_length + window))
+        begin_at = tl.maximum(0, nearest - window + 1) // COLUMNS * COLUMNS
+        whole = 0
+    for begin in range(0, whole, COLUMNS):
+        column = begin + by_column
+        k = _load(prefix_keys, column, 0, by_key, KEY_SIZE, KEY_BLOCK, False)
+        scores = _scores(query, k, scale, softcap, HAS_SOFTCAP)
+        v = _load(prefix_values, column, 0, by_value, VALUE_SIZE, VALUE_BLOCK, False)
+        best, total, sums = _fold_in(scores, v, best, total, sums)
+    for begin in range(tl.maximum(whole, begin_at), prefix_length, COLUMNS):
+        column = begin + by_column
+        k = _load(prefix_keys, column, prefix_length, by_key, KEY_SIZE, KEY_BLOCK, True)
+        seen = is_row[:, None] & (column < prefix_length)[None, :]
+        if HAS_WINDOW:
+            seen = seen & (position[:, None] - column[None, :] < window)
+        scores = tl.where(seen, _scores(query, k, scale, softcap, HAS_SOFTCAP), float("-inf"))
+        v = _load(prefix_values, column, prefix_length, by_value, VALUE_SIZE, VALUE_BLOCK, True)
+        best, total, sums = _fold_in(scores, v, best, total, sums)
 
-    for begin in range(0, used, COLUMNS):
-        column = begin + tl.arange(0, COLUMNS)
-        is_column = column < used
-        place = (prompt * tl.num_programs(1) + kv_head) * capacity + column
-        k_place, v_place = place * KEY_SIZE, place * VALUE_SIZE
-        k = tl.load(keys + k_place[:, None] + by_key[None, :], is_column[:, None] & is_key[None, :], 0.0)
-        v = tl.load(values + v_place[:, None] + by_value[None, :], is_column[:, None] & is_value[None, :], 0.0)
-        k_scope = tl.load(k_scopes + prompt * k_row + column, is_column, _PUBLIC)
-        k_position = tl.load(k_positions + prompt * k_row + column, is_column, 0)
-        is_public = k_scope == _PUBLIC
-        seen = is_public[None, :] | (k_scope[None, :] == scope[:, None])
+    # Own columns that all rows see; then, with masks, the rest of these, and the stretch where only some are seen.
+    whole = num_open // COLUMNS * COLUMNS
+    if HAS_WINDOW:
+        whole, num_open, first_seen = 0, 0, 0
+    for begin in range(0, whole, COLUMNS):
+        column = begin + by_column
+        k = _load(keys, column, 0, by_key, KEY_SIZE, KEY_BLOCK, False)
+        scores = _scores(query, k, scale, softcap, HAS_SOFTCAP)
+        v = _load(values, column, 0, by_value, VALUE_SIZE, VALUE_BLOCK, False)
+        best, total, sums = _fold_in(scores, v, best, total, sums)
+    is_apart = first_seen > num_open
+    num_before = tl.where(is_apart & (num_open > whole), 1, 0)
+    later = tl.where(is_apart, first_seen, whole)
+    for number in range(0, num_before + tl.cdiv(end - later, COLUMNS)):
+        is_before = number < num_before
+        column = tl.where(is_before, whole, later + (number - num_before) * COLUMNS) + by_column
+        limit = tl.where(is_before, num_open, end)
+        k = _load(keys, column, limit, by_key, KEY_SIZE, KEY_BLOCK, True)
+        k_scope = tl.load(k_scopes + column, column < limit, _PUBLIC).to(tl.int32)
+        k_position = tl.minimum(tl.load(k_positions + column, column < limit, 0), _LATE).to(tl.int32)
+        seen = (k_scope == _PUBLIC)[None, :] | (k_scope[None, :] == scope[:, None])
         seen = seen & (k_position[None, :] <= position[:, None])
         if HAS_WINDOW:
             seen = seen & (position[:, None] - k_position[None, :] < window)
-        seen = seen & is_row[:, None] & is_column[None, :]
-        best, total, sums = _fold_in(query, k, v, seen, best, total, sums, scale, softcap, HAS_SOFTCAP)
+        seen = seen & is_row[:, None] & (column < limit)[None, :]
+        scores = tl.where(seen, _scores(query, k, scale, softcap, HAS_SOFTCAP), float("-inf"))
+        v = _load(values, column, limit, by_value, VALUE_SIZE, VALUE_BLOCK, True)
+        best, total, sums = _fold_in(scores, v, best, total, sums)
 
-    # Every token sees itself; the rows behind the last have seen nothing.
+    # Every token sees itself; the rows behind the last have seen nothing, or what is not theirs.
     answers = sums / tl.where(is_row, total, 1.0)[:, None]
-    o_place = ((first + token) * (GROUP * tl.num_programs(1)) + head) * VALUE_SIZE
-    tl.store(
-        out + o_place[:, None] + by_value[None, :],
-        answers.to(out.dtype.element_ty),
-        is_row[:, None] & is_value[None, :],
-    )
+    num_heads = GROUP * tl.num_programs(1)
+    out_at = out + (first * num_heads + kv_head * GROUP) * VALUE_SIZE
+    o_at = (token * num_heads + head) * VALUE_SIZE
+    is_kept = is_row[:, None] & (by_value < VALUE_SIZE)[None, :]
+    tl.store(out_at + o_at[:, None] + by_value[None, :], answers.to(out.dtype.element_ty), is_kept)
 
 
-def block_sizes(num_rows: int, key_size: int, value_size: int, dtype: torch.dtype) -> dict[str, int]:
-    """ROWS, COLUMNS, KEY_BLOCK and VALUE_BLOCK for prompts of at most so many query rows a KV head.
+@triton.jit(do_not_specialize=_CHANGING, do_not_specialize_on_alignment=_TABLES)
+def attend_kernel(  # type: ignore[no-untyped-def]
+    q,
+    out,
+    origin,
+    seen_origin,
+    sinks,
+    tiles,
+    prompts,
+    scopes,
+    positions,
+    layer,
+    q_token,
+    q_head,
+    scale,
+    softcap,
+    window,
+    GROUP: tl.constexpr,
+    KEY_SIZE: tl.constexpr,
+    VALUE_SIZE: tl.constexpr,
+    KEY_BLOCK: tl.constexpr,
+    VALUE_BLOCK: tl.constexpr,
+    ALIGNED: tl.constexpr,
+    ROWS: tl.constexpr,
+    FEW_ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    HAS_WINDOW: tl.constexpr,
+    HAS_SOFTCAP: tl.constexpr,
+    HAS_SINKS: tl.constexpr,
+):
+    """Program (tile, KV head).
 
-    Triton's products want 16 rows and columns at least, and sizes that are powers of two. What a program holds stays
-    within the 99 KiB of shared memory that an L40S has for it (tests/core/attention/test_triton.py compiles it and
-    looks).
+    Arguments: q [T, H, D] with strides q_token and q_head, and without gaps out [T, H, D_v] and sinks [H]; tiles,
+    prompts, and of the tokens scopes and positions, as step_tables.py has them; keys and values from `origin`, scopes
+    and positions of columns from `seen_origin`.
     """
-    key_block, value_block = (max(16, triton.next_power_of_2(size)) for size in (key_size, value_size))
-    num_bytes = max(key_block, value_block) * dtype.itemsize
-    most = 64 if num_bytes <= 256 else 32 if num_bytes <= 512 else 16
-    return {
-        "ROWS": min(most, max(16, triton.next_power_of_2(num_rows))),
-        "COLUMNS": most,
-        "KEY_BLOCK": key_block,
-        "VALUE_BLOCK": value_block,
+    if not HAS_SOFTCAP:
+        scale = scale * _LOG2_E
+    tile = tiles + tl.program_id(0) * _TILE
+    count = tl.load(tile + 2)
+    if count * GROUP > FEW_ROWS:
+        _attend(
+            q, out, origin, seen_origin, sinks, tile, prompts, scopes, positions, layer, q_token, q_head, scale,
+            softcap, window, GROUP, KEY_SIZE, VALUE_SIZE, KEY_BLOCK, VALUE_BLOCK, ALIGNED, ROWS, COLUMNS, HAS_WINDOW,
+            HAS_SOFTCAP, HAS_SINKS,
+        )  # fmt: skip
+    elif count > 0:
+        _attend(
+            q, out, origin, seen_origin, sinks, tile, prompts, scopes, positions, layer, q_token, q_head, scale,
+            softcap, window, GROUP, KEY_SIZE, VALUE_SIZE, KEY_BLOCK, VALUE_BLOCK, ALIGNED, FEW_ROWS, COLUMNS,
+            HAS_WINDOW, HAS_SOFTCAP, HAS_SINKS,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """How a kernel is cut, for one kind of GPU.
+
+    Attributes:
+        rows, few_rows: query rows of a large and of a small tile.
+        columns: of the cache at a time.
+        num_warps, num_stages: Triton's.
+    """
+
+    rows: int
+    few_rows: int
+    columns: int
+    num_warps: int
+    num_stages: int
+
+
+# By compute capability, the next lower one counts: for heads of up to 256 bytes; what an L40S (8.9) has of shared
+# memory, 99 KiB a program, is less than an A100 (8.0: 163) or an H100 (9.0: 227) has. Measured on 9.0 alone.
+_BLOCKS = {
+    (8, 0): Blocks(64, 32, 64, 4, 2),
+    (8, 6): Blocks(64, 32, 32, 4, 2),
+    (9, 0): Blocks(64, 32, 64, 4, 2),
+}
+
+
+def blocks_for(capability: tuple[int, int], key_size: int, value_size: int, dtype: torch.dtype) -> Blocks:
+    """How attention is cut on a GPU of this compute capability."""
+    known = [blocks for least, blocks in _BLOCKS.items() if least <= capability]
+    blocks = known[-1] if known else _BLOCKS[8, 6]
+    num_bytes = max(triton.next_power_of_2(key_size), triton.next_power_of_2(value_size)) * dtype.itemsize
+    if num_bytes <= 256:
+        return blocks
+    most = 32 if num_bytes <= 512 else 16
+    return Blocks(most, 16, most, 4, 2)
+
+
+def cut_of(blocks: Blocks, group: int) -> Cut:
+    """The same for who makes the tiles; `group`: heads that share a KV head."""
+    return Cut(max(blocks.rows, triton.next_power_of_2(group)), blocks.few_rows, group)
+
+
+def attend(
+    q: Tensor,
+    out: Tensor,
+    origin: Tensor,
+    seen_origin: Tensor,
+    tiles: Tensor,
+    prompts: Tensor,
+    scopes: Tensor,
+    positions: Tensor,
+    layer: int,
+    num_kv_heads: int,
+    blocks: Blocks,
+    *,
+    scale: float,
+    window: int | None = None,
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
+) -> None:
+    """Attention of all tokens of a step, in one layer; their keys and values are stored.
+
+    Args:
+        q: [T, H, D], whose last dimension has no gaps; out: [T, H, D_v], contiguous; it is written.
+        origin, seen_origin, tiles, prompts, scopes, positions: as step_tables.py has them.
+        window, softcap, sinks: as `packed_attention` has them.
+    """
+    key_size, value_size = q.shape[2], out.shape[2]
+    group = q.shape[1] // num_kv_heads
+    sizes: dict[str, Any] = {
+        "GROUP": group,
+        "KEY_SIZE": key_size,
+        "VALUE_SIZE": value_size,
+        "KEY_BLOCK": max(16, triton.next_power_of_2(key_size)),
+        "VALUE_BLOCK": max(16, triton.next_power_of_2(value_size)),
+        "ALIGNED": math.gcd(key_size, value_size, 16),
+        "ROWS": cut_of(blocks, group).rows,
+        "FEW_ROWS": blocks.few_rows,
+        "COLUMNS": blocks.columns,
+        "HAS_WINDOW": window is not None,
+        "HAS_SOFTCAP": softcap is not None,
+        "HAS_SINKS": sinks is not None,
     }
-
-
-def _rows_differ(plan: AttentionPlan) -> bool:
-    """Whether scopes and positions have rows of other lengths, where the kernel reads both by one."""
-    pairs = ((plan.q_scopes, plan.q_positions), (plan.k_scopes, plan.k_positions))
-    return any(
-        (one.shape[0] > 1 and one.stride(0) != other.stride(0))
-        or (one.shape[1] > 1 and (one.stride(1), other.stride(1)) != (1, 1))
-        for one, other in pairs
+    attend_kernel[(tiles.shape[0], num_kv_heads)](
+        q,
+        out,
+        origin,
+        seen_origin,
+        origin if sinks is None else sinks,
+        tiles,
+        prompts,
+        scopes,
+        positions,
+        layer,
+        q.stride(0),
+        q.stride(1),
+        scale,
+        softcap or 0.0,
+        window or 0,
+        **sizes,
+        num_warps=blocks.num_warps,
+        num_stages=blocks.num_stages,
     )
-
-
-class TritonAttention:
-    """Attention of one cohort's tokens of one step, layer by layer."""
-
-    def __init__(self, plan: AttentionPlan) -> None:
-        self._groups = [part for part in plan.groups if plan.counts[part.start : part.stop].any()]
-        self._counts = plan.counts
-        # What the kernel reads; not the plan, which holds this object.
-        self._keys, self._values = plan.keys, plan.values
-        self._places = (plan.kv_prompts, plan.kv_columns)
-        self._seen_by = (plan.q_scopes, plan.q_positions, plan.k_scopes, plan.k_positions)
-        if _rows_differ(plan):
-            raise ValueError("scopes and positions are stored in two ways")
-        bounds = np.stack([np.cumsum(plan.counts) - plan.counts, plan.counts, plan.used])
-        self._bounds = to_device(np.ascontiguousarray(bounds, dtype=np.int64), plan.q_scopes.device)
-
-    def attend(
-        self,
-        layer: int,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        out: Tensor,
-        *,
-        scale: float,
-        window: int | None = None,
-        softcap: float | None = None,
-        sinks: Tensor | None = None,
-    ) -> None:
-        """Stores the keys and values of the new tokens, and attends for them.
-
-        Arguments and errors as `NativeAttention.attend`, but for fp16, which is taken, too.
-        """
-        keys, values = self._keys[layer], self._values[layer]
-        check_sizes(q, k, v, out, keys, values, DTYPES)
-        prompts, columns = self._places
-        keys[prompts, :, columns] = k
-        values[prompts, :, columns] = v
-        q = q if q.stride(2) == 1 else q.contiguous()
-        sinks = None if sinks is None else sinks.contiguous()
-        q_scopes, q_positions, k_scopes, k_positions = self._seen_by
-        group = q.shape[1] // keys.shape[1]
-        # Triton launches on torch's current device, whichever the tensors are on.
-        with torch.cuda.device(q.device) if q.is_cuda else nullcontext():
-            for part in self._groups:
-                prefix = part.prefix
-                before = (keys, values) if prefix is None else (prefix.keys[layer], prefix.values[layer])
-                if not all(x.is_contiguous() for x in (out, keys, values, *before)):
-                    raise ValueError("what the kernel takes to have no gaps has some")
-                num_rows = int(self._counts[part.start : part.stop].max()) * group
-                sizes = block_sizes(num_rows, keys.shape[3], values.shape[3], keys.dtype)
-                kernel[(triton.cdiv(num_rows, sizes["ROWS"]), keys.shape[1], part.stop - part.start)](
-                    q,
-                    out,
-                    keys,
-                    values,
-                    *before,
-                    keys if sinks is None else sinks,
-                    self._bounds,
-                    q_scopes,
-                    q_positions,
-                    k_scopes,
-                    k_positions,
-                    part.start,
-                    self._bounds.shape[1],
-                    keys.shape[2],
-                    0 if prefix is None else prefix.num_tokens,
-                    q_scopes.stride(0),
-                    k_scopes.stride(0),
-                    q.stride(0),
-                    q.stride(1),
-                    scale,
-                    softcap or 0.0,
-                    window or 0,
-                    GROUP=group,
-                    KEY_SIZE=keys.shape[3],
-                    VALUE_SIZE=values.shape[3],
-                    HAS_PREFIX=prefix is not None,
-                    HAS_WINDOW=window is not None,
-                    HAS_SOFTCAP=softcap is not None,
-                    HAS_SINKS=sinks is not None,
-                    **sizes,
-                    **LAUNCH,
-                )

@@ -9,12 +9,14 @@ tokens that are still to be fed (prefill.py), the state of their values (value_s
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from hpd_core.attention.kv_cache import CachePool
 from hpd_core.attention.plan import PrefixCache
+from hpd_core.decoding.addressed_cache import AddressedCache
 from hpd_core.decoding.cohort_cache import CohortCache
 from hpd_core.decoding.cohort_input import CohortInput, NewTokens, ranks_within
 from hpd_core.decoding.drafts import NO_DRAFTS, Drafter, DraftVerdict
@@ -35,7 +37,7 @@ class Cohort:
         prompts: list[Prompt],
         prefill: Prefill | None,
         values: ValueStates,
-        cache: CohortCache,
+        cache: CohortCache | AddressedCache,
         max_finished: float,
     ) -> None:
         """Of parts whose rows are the prompts. `prefill` is None where all own tokens are in the cache."""
@@ -70,6 +72,11 @@ class Cohort:
         order = side_by_side(prefixes, [prompt.num_own_tokens for prompt in prompts])
         ordered, prefixes = [prompts[row] for row in order], [prefixes[row] for row in order]
         prefill, values = Prefill(ordered), ValueStates.of_prompts(ordered)
+        cache: CohortCache | AddressedCache
+        if pool.order.by_address:
+            most = np.array([prompt.most_own_tokens for prompt in ordered], dtype=np.int64)
+            cache = AddressedCache.for_prompts(pool, prefixes, most)
+            return cls(ordered, prefill, values, cache, max_finished)
         # Values are short as a rule; a longer one grows the block.
         room = 4 * values.num_branches
         cache = CohortCache.for_prompts(pool, prefixes, prefill.num_left, room, share_prefixes)
@@ -84,7 +91,8 @@ class Cohort:
         order = side_by_side(prefixes, np.concatenate([cohort._cache.used[rows] for cohort, rows in pairs]))
         prompts = [cohort.prompts[row] for cohort, rows in pairs for row in rows]
         values = ValueStates.merge([cohort._values.rows(rows) for cohort, rows in pairs]).rows(order)
-        cache = CohortCache.merge([cohort._cache for cohort in cohorts], picked, order)
+        caches: list[Any] = [cohort._cache for cohort in cohorts]
+        cache = type(caches[0]).merge(caches, picked, order)
         return cls([prompts[row] for row in order], None, values, cache, cohorts[0]._max_finished)
 
     def release(self) -> None:
@@ -156,7 +164,7 @@ class Cohort:
         at = rows, _ = self._decoding = self._values.begun_by(first, prefill.num_fed)
         # A prompt's tokens stand together, one per column from `first` on.
         logit_rows = np.searchsorted(tokens.prompts, rows) + self._values.ends[at] - first
-        return self._input(start, tokens, logit_rows, self._values.states[at])
+        return self._input(start, tokens, logit_rows, self._values.states[at], is_prefill=True)
 
     def _decode_input(self, start: int, drafter: Drafter | None, max_drafts: int) -> CohortInput:
         values = self._values
@@ -179,9 +187,15 @@ class Cohort:
         return fed
 
     def _input(
-        self, start: int, tokens: NewTokens, logit_rows: IntArray, states: IntArray, num_drafts: int = 0
+        self,
+        start: int,
+        tokens: NewTokens,
+        logit_rows: IntArray,
+        states: IntArray,
+        num_drafts: int = 0,
+        is_prefill: bool = False,
     ) -> CohortInput:
-        plan = self._cache.append(tokens, start, kept=np.nonzero(~self._retired)[0])
+        plan = self._cache.append(tokens, start, kept=np.nonzero(~self._retired)[0], is_prefill=is_prefill)
         return CohortInput(
             tokens.token_ids, tokens.positions, plan, logit_rows, states, list(self.prompts), plan.counts, num_drafts
         )
@@ -211,7 +225,8 @@ class Cohort:
         self._values.accept_drafts(self._decoding, verdict, chosen, endings)
         num_wrong = int(verdict.wrong.sum())
         if num_wrong:
-            self._cache.reject(fed.plan, verdict.wrong)
+            cache: Any = self._cache  # whose plan it is
+            cache.reject(fed.plan, verdict.wrong)
         return chosen[np.nonzero(verdict.last)[0]], num_wrong
 
     # Between steps.
@@ -226,7 +241,7 @@ class Cohort:
             self._values.write_back(int(row), self.prompts[row])
             finished.append(self.prompts[row])
         self._retired = done
-        if done.sum() >= self._max_finished * len(done) and not done.all():
+        if done.any() and done.sum() >= self._max_finished * len(done) and not done.all():
             self._keep(np.nonzero(~done)[0])
         return finished
 

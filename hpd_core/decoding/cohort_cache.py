@@ -128,12 +128,13 @@ class CohortCache:
         widest = int((self.used + num_more).max())
         return max(self.num_slots, len(self.used) * self._pool.order.room_for(widest))
 
-    def append(self, tokens: NewTokens, start: int, kept: IntArray) -> AttentionPlan:
+    def append(self, tokens: NewTokens, start: int, kept: IntArray, *, is_prefill: bool = False) -> AttentionPlan:
         """Gives each new token a column, and says where the attention stores and finds what it needs.
 
         Args:
             start: where the cohort's stretch of the packed row begins.
             kept: rows whose content is still needed, if the block has to grow.
+            is_prefill: the tokens are the prompts' own; here that makes no difference.
         """
         columns = self.used[tokens.prompts] + tokens.ranks
         counts = np.bincount(tokens.prompts, minlength=len(self.used))
@@ -218,5 +219,9 @@ class CohortCache:
         self._k_positions[to, :num_columns] = source._k_positions[from_, :num_columns]
 
     def prefix_caches(self) -> list[PrefixCache]:
-        """For prompts that are bare prefixes: the keys and values of each, in memory of their own."""
-        return [PrefixCache(*self._block.copy_of_prompt(row, length)) for row, length in enumerate(self.used.tolist())]
+        """For prompts that are bare prefixes, or what follows one: the keys and values of each, with those of what it
+        attends to in front, in memory of their own."""
+        return [
+            PrefixCache(*self._block.copy_of_prompt(row, length, prefix and (prefix.keys, prefix.values)))
+            for row, (length, prefix) in enumerate(zip(self.used.tolist(), self.prefixes, strict=True))
+        ]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpd_core.attention.plan import AttentionPlan
+from hpd_core.attention.plan import AddressedPlan, AttentionPlan
 from hpd_core.decoding.prompt import Prompt
 from hpd_core.layout import IntArray
 
@@ -44,7 +44,7 @@ class CohortInput:
 
     token_ids: IntArray
     positions: IntArray
-    plan: AttentionPlan
+    plan: AttentionPlan | AddressedPlan
     logit_rows: IntArray
     states: IntArray
     prompts: list[Prompt]

@@ -7,36 +7,34 @@ import gc
 import logging
 import time
 from collections import deque
-from collections.abc import Iterable
-from contextlib import nullcontext
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
-import numpy as np
 import torch
-from torch import Tensor
 
-from hpd_core.attention.dispatch import PackedBatch, cache_order, way_to_attend
+from hpd_core.attention.dispatch import Way, cache_order
 from hpd_core.attention.kv_cache import CachePool, CacheShape
 from hpd_core.attention.plan import PrefixCache
-from hpd_core.attention.sdpa import fused_kernels
 from hpd_core.config import EngineConfig
 from hpd_core.decoding.cohort import Cohort
 from hpd_core.decoding.cohort_input import CohortInput
 from hpd_core.decoding.drafts import Drafter
 from hpd_core.decoding.memory import Limits, activation_bytes, fitted, free_bytes, halved
-from hpd_core.decoding.next_token import Choice, Chosen, greedy
+from hpd_core.decoding.model_runner import ModelRunner
+from hpd_core.decoding.next_token import Choice, Chosen
 from hpd_core.decoding.prompt import Prompt
 from hpd_core.decoding.scheduler import Scheduler, num_tokens
-from hpd_core.errors import ModelError
-from hpd_core.layers.forward import FusedBy, FusedLayers, transformers_logits
-from hpd_core.layers.packed_linears import PackedLinears
-from hpd_core.layers.tiled_logits import TiledLogits
-from hpd_core.system.device import is_out_of_memory, to_device
+from hpd_core.system.device import is_out_of_memory
 from hpd_core.text.constraints import StateTable
 from hpd_core.text.endings import Endings
 
 logger = logging.getLogger(__name__)
+
+
+_MAX_FINISHED: Mapping[Way, float] = {"native": 0.75, "triton": 0.0, "sdpa": 0.5, "eager": 0.5}
+"""Share of a cohort's prompts that may be finished before its others go on in memory of their own. Our kernel for CPUs
+goes past what is finished; for that on GPUs nothing has to be moved; elsewhere it is computed, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +47,7 @@ class StepReport:
         cohorts: per cohort that ran, the prompts that were fed and how many tokens each.
         seconds: wall time of the step.
         draft_tokens, rejected_tokens: of the tokens that were fed, those that were drafted, and the wrong ones of them.
+        computed_texts: as `computed_prefixes`, what several documents begin with.
     """
 
     finished: list[Prompt]
@@ -57,6 +56,7 @@ class StepReport:
     seconds: float
     draft_tokens: int = 0
     rejected_tokens: int = 0
+    computed_texts: list[Prompt] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,19 +93,18 @@ class Decoder:
         self._most_in_flight = 2 if self.overlaps_steps else 1
         self._limits = Limits.of(config, shape.device)
         self._lost_seconds = 0.0
-        self.way = way_to_attend(config.attention, shape)
-        self._layers = self._fused_layers()
-        mlps = self._layers.mlps if self._layers else []
-        self._linears = PackedLinears(model, mlps) if config.pack_weights else None
+        self._runner = ModelRunner(model, config, shape, constraints)
         share = self.way != "sdpa"  # torch's fused kernel takes one block of keys a prompt
         self._drafter = Drafter(config.max_draft_tokens_per_step, endings, constraints)
         self.pool = pool = CachePool(shape, cache_order(self.way, shape), max_tokens=self._limits.max_cached_tokens)
 
         def make_cohort(prompts: list[Prompt], prefixes: list[PrefixCache | None]) -> Cohort:
-            # Our kernel for CPUs goes past what is finished; elsewhere it is computed, too.
-            return Cohort.admit(prompts, prefixes, pool, share, max_finished=0.75 if self.way == "native" else 0.5)
+            return Cohort.admit(prompts, prefixes, pool, share, max_finished=_MAX_FINISHED[self.way])
 
-        self._scheduler = Scheduler(self._limits, make_cohort, share, self.overlaps_steps, pool.order.room_for)
+        share_text = config.share_text and config.layout == "tree"
+        self._scheduler = Scheduler(
+            self._limits, make_cohort, share, self.overlaps_steps, pool.order.room_for, share_text
+        )
 
     def add(self, prompts: Iterable[Prompt]) -> None:
         """Queues prompts; those added first run first, and take along what shares their prefix."""
@@ -118,29 +117,15 @@ class Decoder:
         """Whether a step would do anything."""
         return self._scheduler.has_work
 
-    def _fused_layers(self) -> FusedLayers | None:
-        """Whose code runs the layers: ours, or None. Raises `ModelError` if what is asked for cannot be had."""
-        asked = self._config.layers
-        by: FusedBy = "native" if self.way == "native" else "compiled"
-        if asked == "transformers" or (asked == "auto" and by == "compiled" and self._shape.device.type != "cuda"):
-            return None
-        if asked == "native" != by:
-            raise ModelError(f"engine.layers is 'native', but attention is {self.way!r}; try 'auto' for both")
-        by = by if asked == "auto" else asked
-        reason = FusedLayers.why_not(self._model, by)
-        if reason is None:
-            return FusedLayers(self._model, by)
-        if asked != "auto":
-            raise ModelError(
-                f"engine.layers is {asked!r}, but {reason}; 'auto' takes the model's own code where it must"
-            )
-        logger.info("layers run by transformers' code: %s", reason)
-        return None
+    @property
+    def way(self) -> Way:
+        """How it attends."""
+        return self._runner.way
 
     @property
-    def layers(self) -> Literal["native", "compiled", "transformers"]:
+    def layers(self) -> Literal["native", "triton", "transformers"]:
         """Whose code runs the model's layers."""
-        return "transformers" if self._layers is None else self._layers.by
+        return self._runner.layers
 
     @property
     def limits(self) -> Limits:
@@ -218,8 +203,7 @@ class Decoder:
         prompts = list(self._open)
         self.clear()
         self._restart(limits)
-        if self._layers is not None:
-            self._layers.forget()
+        self._runner.forget()
         gc.collect()  # cycles may hold on to tensors
         if self._shape.device.type == "cuda":
             torch.cuda.empty_cache()
@@ -245,9 +229,10 @@ class Decoder:
         num_rejected = self._scatter(step.cohorts, step.inputs, self._fetch(step.choice))
         counts = [list(zip(fed.prompts, fed.tokens_per_prompt.tolist(), strict=True)) for fed in step.inputs]
         shares = [[(prompt, count) for prompt, count in cohort if count] for cohort in counts]
-        finished, prefixes = self._scheduler.finish_step(step.cohorts)
+        finished, prefixes, texts = self._scheduler.finish_step(step.cohorts)
         num_drafts = sum(fed.num_drafts for fed in step.inputs)
-        return StepReport(finished, prefixes, shares, time.perf_counter() - started, num_drafts, num_rejected)
+        seconds = time.perf_counter() - started
+        return StepReport(finished, prefixes, shares, seconds, num_drafts, num_rejected, texts)
 
     def _gather(self, cohorts: list[Cohort]) -> list[CohortInput]:
         inputs: list[CohortInput] = []
@@ -262,30 +247,8 @@ class Decoder:
         return inputs
 
     def _forward(self, inputs: list[CohortInput]) -> Choice:
-        """Gives the device one forward of all; the next tokens, for all logit rows of all cohorts in order."""
-        device = self._shape.device
-        token_ids = to_device(np.concatenate([item.token_ids for item in inputs]), device)
-        positions = to_device(np.concatenate([item.positions for item in inputs]), device)
-        logit_rows = to_device(np.concatenate([item.logit_rows + item.plan.start for item in inputs]), device)
-        batch = PackedBatch([item.plan for item in inputs], way=self.way)
-        states = np.concatenate([item.states for item in inputs])
-        with self._linears.active() if self._linears else nullcontext(), fused_kernels(device):
-            logits = self._logits(token_ids, positions, logit_rows, batch)
-            for item in inputs:
-                item.plan.forget_masks()
-            if batch.num_calls != self._shape.num_layers:
-                raise ModelError(
-                    f"{batch.num_calls} of the model's {self._shape.num_layers} layers went through transformers' "
-                    f"attention interface; the others cannot be told which tokens see which"
-                )
-            return greedy(logits, states, self._constraints, device, native=self.way == "native")
-
-    def _logits(
-        self, token_ids: Tensor, positions: Tensor, logit_rows: Tensor, batch: PackedBatch
-    ) -> Iterable[Tensor] | TiledLogits:
-        if self._layers is not None:
-            return self._layers.logits(token_ids, positions, logit_rows, batch, self._linears)
-        return transformers_logits(self._model, token_ids, positions, logit_rows, batch)
+        """Gives the device one forward of all."""
+        return self._runner.run(inputs)
 
     def _fetch(self, choice: Choice) -> Chosen:
         return choice.fetch()

@@ -73,20 +73,24 @@ def greedy(
     constraints: StateTable | None,
     device: torch.device,
     *,
-    native: bool = False,
+    by: str = "",
 ) -> Choice:
     """The most likely token of each row, among those that its state allows.
 
     Args:
         logits: of n rows; as blocks of rows, [rows, vocabulary] each, on `device`, or without being written down.
         states: int64 [n], states of `constraints`, or FREE.
-        native: in C++, where the logits are of a kind that it takes.
+        by: 'native': in C++, where the logits are of a kind that it takes; 'triton': by our kernel for GPUs.
     """
     bound = np.zeros(0, dtype=np.int64) if constraints is None else np.nonzero(states != FREE)[0]
     picked, states_behind = torch.empty(len(bound), dtype=torch.int64, device=device), np.zeros((0, 1), dtype=np.int64)
     if constraints is not None and len(bound):
         ids, states_behind = constraints.choices(states[bound])
         allowed = to_device(ids, device)
+
+    if by == "triton" and not isinstance(logits, TiledLogits):
+        where = to_device(_numbered(bound, len(states)), device) if len(bound) else None
+        return _by_triton(logits, len(states), where, allowed if len(bound) else None, bound, states_behind, device)
 
     def pick(here: slice, rows: Tensor, found: Tensor) -> None:
         """Of the bound rows number `here`, whose numbers are `rows`, the best of what is `found` for their choices."""
@@ -108,13 +112,43 @@ def greedy(
     for block in logits:
         stop = first + len(block)
         tokens[first:stop], scores[first:stop], normalizers[first:stop] = (
-            choose(block) if native and takes(block) else likeliest(block)
+            choose(block) if by == "native" and takes(block) else likeliest(block)
         )
         here = slice(*np.searchsorted(bound, (first, stop)))
         if here.start < here.stop:
             rows = to_device(bound[here], device)
             pick(here, rows, block[rows[:, None] - first, allowed[here]])
         first = stop
+    return Choice(tokens, scores - normalizers, bound, picked, states_behind)
+
+
+def _numbered(bound: IntArray, count: int) -> IntArray:
+    """int64 [count], which of the bound rows each row is; -1: none."""
+    found = np.full(count, -1, dtype=np.int64)
+    found[bound] = np.arange(len(bound))
+    return found
+
+
+def _by_triton(
+    logits: Iterable[Tensor],
+    count: int,
+    where: Tensor | None,
+    allowed: Tensor | None,
+    bound: IntArray,
+    states_behind: IntArray,
+    device: torch.device,
+) -> Choice:
+    from hpd_core.layers.triton_choice import choose as choose_there
+
+    tokens = torch.empty(count, dtype=torch.int64, device=device)
+    scores, normalizers = torch.empty(2, count, dtype=torch.float32, device=device)
+    picked = torch.empty(len(bound), dtype=torch.int64, device=device)
+    first = 0
+    for block in logits:
+        here = slice(first, first + len(block))
+        first = here.stop
+        some = None if where is None else where[here]
+        choose_there(block, some, allowed, tokens[here], scores[here], normalizers[here], picked)
     return Choice(tokens, scores - normalizers, bound, picked, states_behind)
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, islice
 from typing import Any
 
 from hpd_core.attention.plan import PrefixCache
 from hpd_core.decoding.cohort import Cohort
+from hpd_core.decoding.common_prefixes import CommonPrefixes
 from hpd_core.decoding.memory import Limits
 from hpd_core.decoding.prompt import Prompt
-from hpd_core.layout import Layout, tree_layout
+from hpd_core.decoding.shared_text import SharedText
 
 MakeCohort = Callable[[list[Prompt], list[PrefixCache | None]], Cohort]
 
@@ -42,6 +43,7 @@ class Scheduler:
         share_prefixes: bool,
         overlap: bool,
         room_for: Callable[[int], int],
+        share_text: bool = True,
     ) -> None:
         """Starts without work.
 
@@ -49,6 +51,7 @@ class Scheduler:
             share_prefixes: whether the cohorts that `make_cohort` makes do.
             overlap: whether a step may be scheduled while another one is not finished.
             room_for: cache slots that so many columns take.
+            share_text: whether what documents begin with alike is computed once.
         """
         self.limits = limits
         self._overlap = overlap
@@ -57,14 +60,17 @@ class Scheduler:
         self._room_for = room_for
         self._waiting: OrderedDict[Prompt, None] = OrderedDict()  # in the order of their submission
         self._turn: list[Prompt] | None = None  # of those: what `_next_in_turn` found, until others wait
-        self._prefixes: OrderedDict[Any, PrefixCache] = OrderedDict()  # least recently used first
+        self._arrived: list[Prompt] = []  # of those: nobody has looked yet what they have in common
+        self._common = CommonPrefixes(share_text)
         self._prefix_cohort: Cohort | None = None
         self._in_flight: set[Cohort] = set()  # in a step that is not finished
         self.running: list[Cohort] = []
 
     def add(self, prompts: Iterable[Prompt]) -> None:
         """Queues prompts behind those that wait."""
-        self._waiting.update(dict.fromkeys(prompts))
+        arrived = list(prompts)
+        self._waiting.update(dict.fromkeys(arrived))
+        self._arrived += arrived
         self._turn = None
 
     @property
@@ -75,6 +81,8 @@ class Scheduler:
     def clear(self) -> None:
         """Drops everything that waits or runs, without a release; cached prefixes stay."""
         self._waiting.clear()
+        self._arrived.clear()
+        self._common.clear()
         self._turn = None
         self.running.clear()
         self._in_flight.clear()
@@ -83,7 +91,7 @@ class Scheduler:
     def restart(self, limits: Limits) -> None:
         """Drops everything, cached prefixes too, and goes on within other limits."""
         self.clear()
-        self._prefixes.clear()
+        self._common.clear_all()
         self.limits = limits
 
     def schedule(self) -> list[Cohort]:
@@ -117,45 +125,84 @@ class Scheduler:
         return [cohort for cohort in self.running if cohort not in self._in_flight]
 
     def _admit(self, max_tokens: int) -> None:
-        prompts: list[Prompt] = []
-        prefixes: list[PrefixCache | None] = []
-        missing: dict[Any, Prompt] = {}
+        turn = self._next_in_turn()
+        if not self.running and self._prefix_cohort is None:
+            self._give_up_what_never_fits(turn[0])
+        ready = self._ready(turn, max_tokens)
+        if ready:
+            self._turn = None
+            self.running.append(self._make_cohort([prompt for prompt, _ in ready], [prefix for _, prefix in ready]))
+            max_tokens -= self.running[-1].num_prefill_tokens
+        for prompt, _ in ready:
+            del self._waiting[prompt]
+            self._common.admit(prompt)
+        if self._prefix_cohort is None:
+            num_near = self.limits.max_prompts_per_cohort - len(ready)
+            self._compute_for(turn[len(ready) :], num_near, max_tokens)
+
+    def _ready(self, turn: Sequence[Prompt], max_tokens: int) -> list[tuple[Prompt, PrefixCache | None]]:
+        """Those of the next prompts that can run now, and what they attend to beside themselves."""
+        ready: list[tuple[Prompt, PrefixCache | None]] = []
         num_new = widest = 0
-        num_cached = sum(cohort.most_cached_tokens for cohort in self.running)
+        num_cached = self._num_cached()
         users: Counter[PrefixCache] = Counter()
-        for prompt in self._next_in_turn():
-            has_prefix = prompt.layout.num_prefix_tokens > 0
-            uncached = has_prefix and prompt.prefix_key not in self._prefixes
-            if uncached and len(missing) < self.limits.max_cached_prefixes:
-                missing.setdefault(prompt.prefix_key, prompt)
-            if missing:
-                continue  # prompts run in order: those behind one that waits for its prefix wait with it
+        for prompt in islice(turn, self.limits.max_prompts_per_cohort):
+            if self._common.missing(prompt) is not None:
+                break  # prompts run in order: those behind one that waits for its prefix wait with it
+            prefix = self._common.of(prompt)
             num_new += prompt.num_own_tokens
             # Every prompt of a cohort has as many slots as its widest.
             widest = max(widest, prompt.most_own_tokens)
-            prefix = self._prefixes[prompt.prefix_key] if has_prefix else None
             if prefix is not None:
                 users[prefix] += 1
-            num_own = (len(prompts) + 1) * self._room_for(widest)
+            num_own = (len(ready) + 1) * self._room_for(widest)
             full = num_cached + num_own + self._num_prefix_slots(users) > self.limits.max_cached_tokens
-            alone = not prompts and not self.running
+            alone = not ready and not self.running
             if (num_new > max_tokens or full) and not alone:
                 break
-            prompts.append(prompt)
-            prefixes.append(prefix)
-            if has_prefix:
-                self._prefixes.move_to_end(prompt.prefix_key)
-        for prompt in prompts:
-            del self._waiting[prompt]
-        if prompts:
-            self._turn = None
-            self.running.append(self._make_cohort(prompts, prefixes))
-        if missing and self._prefix_cohort is None:
-            bare = [Prompt(_prefix_layout(item.layout), key, item.owner) for key, item in missing.items()]
-            self._prefix_cohort = self._make_cohort(bare, [None] * len(bare))
+            ready.append((prompt, prefix))
+        return ready
+
+    def _compute_for(self, prompts: Sequence[Prompt], num_near: int, max_tokens: int) -> None:
+        """Begins with what these wait for.
+
+        Texts are computed for all of them as far as there is room, so that many are in one step; of categories' prefixes
+        only those of the nearest prompts: they push out others.
+        """
+        wanted: dict[Any, tuple[Prompt, PrefixCache | None]] = {}
+        num_prefixes = 0
+        most_prefixes = self.limits.max_cached_prefixes
+        if not prompts or self._common.missing(prompts[0]) is None:
+            most_prefixes = 0
+        num_free = self.limits.max_cached_tokens - self._num_cached() - self._num_prefix_slots(Counter())
+        for number, prompt in enumerate(prompts):
+            key = self._common.missing(prompt)
+            if key is None or key in wanted:
+                continue
+            if isinstance(key, SharedText):
+                bare, before = self._common.to_compute(key, prompt)
+                num_free -= _text_slots(bare)
+                max_tokens -= bare.num_own_tokens
+                if (num_free < 0 or max_tokens < 0) and (wanted or self.running):
+                    break
+                wanted[key] = bare, before
+            elif number < num_near and num_prefixes < most_prefixes:
+                num_prefixes += 1
+                wanted[key] = self._common.to_compute(key, prompt)
+        if wanted:
+            bare_prompts, before_them = zip(*wanted.values(), strict=True)
+            self._prefix_cohort = self._make_cohort(list(bare_prompts), list(before_them))
+
+    def _give_up_what_never_fits(self, prompt: Prompt) -> None:
+        """Shares less with others, where nothing runs that would make room when it ends."""
+        while isinstance(text := self._common.missing(prompt), SharedText):
+            bare, _ = self._common.to_compute(text, prompt)
+            if _text_slots(bare) + self._num_prefix_slots(Counter()) <= self.limits.max_cached_tokens:
+                break
+            text.is_given_up = True
 
     def _next_in_turn(self) -> list[Prompt]:
-        """As many prompts as a cohort takes: those of the oldest one's prefix, of the next oldest's, and so on.
+        """The next prompts: those of the oldest one's prefix, of the next oldest's, and so on; relatives side by side.
 
         A cohort pays for each of its prefixes in every layer, and a small submission has few prompts of a category.
         So the prompts of later submissions may overtake, but only along with one that is older than they are: the
@@ -163,34 +210,47 @@ class Scheduler:
         """
         if self._turn is None:
             most = self.limits.max_prompts_per_cohort
-            by_prefix: dict[Any, list[Prompt]] = {}
-            for prompt in islice(self._waiting, _COHORTS_IN_SIGHT * most):
-                by_prefix.setdefault(prompt.prefix_key, []).append(prompt)
-            self._turn = list(islice(chain.from_iterable(by_prefix.values()), most))
+            in_sight = list(islice(self._waiting, _COHORTS_IN_SIGHT * most))
+            if self._arrived:
+                self._common.find_texts(self._arrived, in_sight)
+                self._arrived = []
+            by_prefix: dict[Any, dict[Prompt, None]] = {}
+            for prompt in in_sight:
+                group = by_prefix.setdefault(prompt.prefix_key, {})
+                if prompt not in group:
+                    group.update(dict.fromkeys([prompt, *self._common.relatives(prompt, most)]))
+            self._turn = list(chain.from_iterable(by_prefix.values()))
         return self._turn
 
+    def _num_cached(self) -> int:
+        return sum(cohort.most_cached_tokens for cohort in self.running)
+
     def _num_prefix_slots(self, users: Counter[PrefixCache]) -> int:
-        """Cache slots that prefixes take, if a new cohort has so many prompts of each: what is shared counts once."""
+        """Cache slots that prefixes take, if a new cohort has so many prompts of each: what is shared counts once.
+
+        Of those that nobody uses, texts are counted; prefixes of categories are as many as the settings allow.
+        """
+        texts = self._common.texts
         if not self._share_prefixes:
-            return sum(prefix.num_tokens * count for prefix, count in users.items())
-        shared = set(users).union(*(cohort.shared_prefixes for cohort in self.running))
+            copies = sum(prefix.num_tokens * count for prefix, count in users.items())
+            return copies + sum(text.num_tokens for text in texts)
+        shared = {*users, *texts}.union(*(cohort.shared_prefixes for cohort in self.running))
         return sum(prefix.num_tokens for prefix in shared)
 
-    def finish_step(self, cohorts: Iterable[Cohort]) -> tuple[list[Prompt], list[Prompt]]:
+    def finish_step(self, cohorts: Iterable[Cohort]) -> tuple[list[Prompt], list[Prompt], list[Prompt]]:
         """After a step of `cohorts`: caches computed prefixes, retires finished prompts, merges what has become small.
 
         Returns:
-            The finished prompts, and the prefixes (as prompts without branches) that are cached now.
+            The finished prompts; the prefixes that are cached now, as prompts without branches; texts likewise.
         """
         self._in_flight.difference_update(cohorts)
-        computed: list[Prompt] = []
+        prefixes: list[Prompt] = []
+        texts: list[Prompt] = []
         prefix_cohort = self._prefix_cohort
         if prefix_cohort and prefix_cohort.is_finished and prefix_cohort not in self._in_flight:
             for prompt, prefix in zip(prefix_cohort.prompts, prefix_cohort.take_prefixes(), strict=True):
-                computed.append(prompt)
-                self._prefixes[prompt.prefix_key] = prefix
-                while len(self._prefixes) > self.limits.max_cached_prefixes:
-                    self._prefixes.popitem(last=False)
+                (texts if isinstance(prompt.prefix_key, SharedText) else prefixes).append(prompt)
+                self._common.computed(prompt.prefix_key, prefix, self.limits.max_cached_prefixes)
             prefix_cohort.release()
             self._prefix_cohort = None
         idle = self._idle()
@@ -200,7 +260,7 @@ class Scheduler:
                 cohort.release()
         in_flight = [cohort for cohort in self.running if cohort in self._in_flight]
         self.running = in_flight + self._merge([cohort for cohort in idle if not cohort.is_finished])
-        return finished, computed
+        return finished, prefixes, texts
 
     def _rows_to_merge(self, cohort: Cohort) -> int:
         """What it adds to a merged one. A large one adds all: it would be copied for each small one that comes."""
@@ -233,5 +293,6 @@ def num_tokens(cohorts: Iterable[Cohort]) -> int:
     return sum(cohort.num_prefill_tokens or cohort.num_live for cohort in cohorts)
 
 
-def _prefix_layout(layout: Layout) -> Layout:
-    return tree_layout([], layout.token_ids[: layout.num_prefix_tokens].tolist(), [])
+def _text_slots(text: Prompt) -> int:
+    """At most so many cache slots are taken for a text that several share: as it is computed, and in its own place."""
+    return 2 * text.layout.num_tokens

@@ -1,18 +1,18 @@
 """One forward of the model over a packed row: token ids in, logits out.
 
 Any model of transformers runs by its own code (`transformers_logits`). Layers as Llama has them run by ours
-(`FusedLayers`): the model's own linear layers (with AMX whole MLPs, layers/packed_linears.py), and between them norms,
-rotary embedding and SwiGLU, a function each where transformers makes several copies: in C++ on a CPU
-(native/pointwise.cpp), by torch.compile on a GPU (layers/compiled.py). Where all linear layers are ours, too (AMX), the
-same functions are called by C++, all layers in one call (layers/native.py). The last layer behind its attention is
-computed only for tokens whose logits are wanted; logits come in blocks, or are not written down at all
+(`why_not_ours`): on a GPU those of layers/triton_layers.py, on a CPU `CpuLayers`: the model's own linear layers (with
+AMX whole MLPs, layers/packed_linears.py), and between them norms, rotary embedding and SwiGLU in C++
+(native/pointwise.cpp), a function each where transformers makes several copies. Where all linear layers are ours, too
+(AMX), the same functions are called by C++, all layers in one call (layers/native.py). The last layer behind its
+attention is computed only for tokens whose logits are wanted; logits come in blocks, or are not written down at all
 (decoding/next_token.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 import transformers
@@ -26,28 +26,16 @@ from hpd_core.layers.tiled_logits import TiledLogits
 from hpd_core.native import library, pointwise
 from hpd_core.native.pointwise import Norm, norm_of
 
-FusedBy = Literal["native", "compiled"]
+if TYPE_CHECKING:
+    from hpd_core.layers.triton_layers import TritonLayers
+
+OurLayers = Literal["native", "triton"]
 
 _FAMILIES = frozenset({"llama", "mistral", "qwen2", "qwen3"})
 """Of `model_type`: RMS norms before attention and MLP (maybe of queries and keys), rotary embedding of whole heads,
 SwiGLU."""
 
 _ACTIVATIONS = (type(ACT2FN["silu"]), torch.nn.SiLU)
-
-
-class Pointwise(Protocol):
-    """What stands between the linear layers: the modules `native.pointwise` and `compiled`."""
-
-    def add_norm(self, x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> Tensor:
-        """Adds `delta` to the residual stream `x`, in place; its RMS norm. x, delta: [T, D]; weight: [D]."""
-
-    def rotary(
-        self, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, norms: tuple[Norm, Norm] | None
-    ) -> tuple[Tensor, Tensor]:
-        """q [T, H, D] and k [T, H_kv, D], normed where there are norms and turned by cos and sin [T, D]."""
-
-    def swiglu(self, gate: Tensor, up: Tensor) -> Tensor:
-        """silu(gate) * up; `gate` may be written to."""
 
 
 def transformers_logits(
@@ -74,57 +62,50 @@ def transformers_logits(
     return [output.logits[0]]
 
 
-class FusedLayers:
-    """The same by our own code, for models of which `why_not` says nothing.
+def why_not_ours(model: Any, by: OurLayers) -> str | None:
+    """Why `CpuLayers`, or `TritonLayers`, would not compute what the model does, or not here; None where they would."""
+    name = type(model).__name__
+    if not _is_known(model):
+        return f"there is no code of ours for {name}"
+    if getattr(model, "is_quantized", False):
+        return "quantized weights round one row in another way than several"
+    norms: list[Any] = []
+    for part in _replaced_parts(model):
+        of_family = type(part).__module__ == type(model).__module__
+        if not of_family and type(part) not in _ACTIVATIONS:
+            return f"a part of {name} is a {type(part).__name__}"
+        if "forward" in part.__dict__ or part._forward_hooks or part._forward_pre_hooks:
+            return f"somebody has changed or hooked a {type(part).__name__}"
+        if hasattr(part, "variance_epsilon"):
+            norms.append(part.weight)
+    dtypes = {weight.dtype for weight in (model.model.embed_tokens.weight, *norms)}
+    if len(dtypes) > 1 or (by == "native" and not dtypes <= library.DTYPES.keys()):
+        return f"its weights are of {', '.join(sorted(map(str, dtypes)))}"
+    if len({weight.device for weight in (model.model.embed_tokens.weight, *norms)}) > 1:
+        return "its weights are on several devices"
+    if any(not weight.is_contiguous() for weight in norms):
+        return "its norms are not in order"
+    if by == "native" and any(weight.device.type != "cpu" for weight in norms):
+        return "its norms are not on the CPU"
+    return None
 
-    Attributes:
-        by: whose functions stand between the linear layers: C++'s or torch.compile's.
-    """
 
-    def __init__(self, model: Any, by: FusedBy) -> None:
-        self.by = by
+def triton_layers(model: Any) -> TritonLayers:
+    """All layers of a model on a GPU, of which `why_not_ours` says nothing."""
+    from hpd_core.layers.triton_layers import TritonLayers  # Triton is not everywhere
+
+    return TritonLayers(model, _layers(model), _window)
+
+
+class CpuLayers:
+    """All layers by our own code on a CPU, for models of which `why_not_ours` says nothing."""
+
+    by = "native"
+
+    def __init__(self, model: Any) -> None:
         self._model = model
         self._layers = list(_layers(model))
         self._at_once: NativeLayers | None = None
-        if by == "native":
-            self._between: Pointwise = pointwise
-        else:
-            from hpd_core.layers import compiled  # torch's compiler takes seconds to import
-
-            self._between = compiled
-
-    @staticmethod
-    def why_not(model: Any, by: FusedBy) -> str | None:
-        """Why this class would not compute what the model does, or not here; None where it would.
-
-        For `compiled` it compiles: torch keeps that for this process.
-        """
-        name = type(model).__name__
-        if not _is_known(model):
-            return f"there is no code of ours for {name}"
-        if getattr(model, "is_quantized", False):
-            return "quantized weights round one row in another way than several"
-        norms = []
-        for part in _replaced_parts(model):
-            of_family = type(part).__module__ == type(model).__module__
-            if not of_family and type(part) not in _ACTIVATIONS:
-                return f"a part of {name} is a {type(part).__name__}"
-            if "forward" in part.__dict__ or part._forward_hooks or part._forward_pre_hooks:
-                return f"somebody has changed or hooked a {type(part).__name__}"
-            if hasattr(part, "variance_epsilon"):
-                norms.append(part.weight)
-        dtypes = {weight.dtype for weight in (model.model.embed_tokens.weight, *norms)}
-        if len(dtypes) > 1 or (by == "native" and not dtypes <= library.DTYPES.keys()):
-            return f"its weights are of {', '.join(sorted(map(str, dtypes)))}"
-        if len({weight.device for weight in (model.model.embed_tokens.weight, *norms)}) > 1:
-            return "its weights are on several devices"
-        if by == "compiled":
-            from hpd_core.layers import compiled
-
-            return compiled.prepare(model)
-        if any(weight.device.type != "cpu" or not weight.is_contiguous() for weight in norms):
-            return "its norms are not on the CPU, or not in order"
-        return None
 
     def forget(self) -> None:
         """Gives back the memory that it keeps from step to step."""
@@ -133,7 +114,7 @@ class FusedLayers:
     @property
     def mlps(self) -> list[Any]:
         """The layers' MLPs, which `linears` may compute."""
-        return [layer.mlp for layer in self._layers] if self.by == "native" else []
+        return [layer.mlp for layer in self._layers]
 
     def logits(
         self,
@@ -147,15 +128,14 @@ class FusedLayers:
         base = self._model.model
         x = base.embed_tokens(token_ids)  # the residual stream, [T, D]
         cos, sin = (angles[0] for angles in base.rotary_emb(x[None], position_ids=positions[None]))
-        ours = linears if self.by == "native" else None  # whose layers C++ can call, if it packed them as tiles
-        at_once = None if ours is None else self._layers_at_once(ours)
+        at_once = None if linears is None else self._layers_at_once(linears)
         if at_once is not None:
             hidden = at_once.run(x, cos, sin, batch.plans, logit_rows)
             batch.num_calls += len(self._layers)
         else:
             hidden = self._one_by_one(x, cos, sin, logit_rows, batch, linears)
         head = self._model.lm_head
-        if ours is not None and (tiled := ours.tiled(head)) is not None:
+        if linears is not None and (tiled := linears.tiled(head)) is not None:
             return TiledLogits(hidden, tiled, head.weight)
         return self._in_blocks(hidden) if len(logit_rows) else []
 
@@ -181,17 +161,17 @@ class FusedLayers:
         self, x: Tensor, cos: Tensor, sin: Tensor, logit_rows: Tensor, batch: PackedBatch, linears: PackedLinears | None
     ) -> Tensor:
         """All layers and the last norm, function by function; [n, D]."""
-        layers, between = self._layers, self._between
+        layers = self._layers
         attend = transformers.AttentionInterface()[ATTENTION_NAME]
         delta = None  # what the layer before adds to it
         for layer in layers:
             attention, mlp = layer.self_attn, layer.mlp
-            normed = between.add_norm(x, delta, *norm_of(layer.input_layernorm))
+            normed = pointwise.add_norm(x, delta, *norm_of(layer.input_layernorm))
             q, k, v = (
                 project(normed).view(len(x), -1, attention.head_dim)
                 for project in (attention.q_proj, attention.k_proj, attention.v_proj)
             )
-            q, k = between.rotary(q, k, cos, sin, _norms_of_heads(attention))
+            q, k = pointwise.rotary(q, k, cos, sin, _norms_of_heads(attention))
             attended, _ = attend(
                 attention,
                 *(heads.transpose(0, 1)[None] for heads in (q, k, v)),
@@ -206,12 +186,12 @@ class FusedLayers:
                 if not len(logit_rows):
                     return x[:0]
                 attended, x = attended.index_select(0, logit_rows), x.index_select(0, logit_rows)
-            normed = between.add_norm(x, attention.o_proj(attended), *norm_of(layer.post_attention_layernorm))
+            normed = pointwise.add_norm(x, attention.o_proj(attended), *norm_of(layer.post_attention_layernorm))
             if linears is not None and (gated_mlp := linears.gated_mlp(mlp)) is not None:
                 delta = gated_mlp(normed)
             else:
-                delta = mlp.down_proj(between.swiglu(mlp.gate_proj(normed), mlp.up_proj(normed)))
-        return between.add_norm(x, delta, *norm_of(self._model.model.norm))
+                delta = mlp.down_proj(pointwise.swiglu(mlp.gate_proj(normed), mlp.up_proj(normed)))
+        return pointwise.add_norm(x, delta, *norm_of(self._model.model.norm))
 
     def _in_blocks(self, hidden: Tensor) -> Iterator[Tensor]:
         head = self._model.lm_head
@@ -223,12 +203,10 @@ class FusedLayers:
 def _block_bytes(hidden: Tensor) -> int:
     """Of logits at a time.
 
-    A GPU wants large products. On a CPU malloc uses the same 16 MiB again, where for more it would ask the system for
-    new pages each time; but weights that are not packed (layers/packed_linears.py) are put in order anew for every
-    product, which costs more than pages where few rows are multiplied with so many columns.
+    malloc uses the same 16 MiB again, where for more it would ask the system for new pages each time; but weights that
+    are not packed (layers/packed_linears.py) are put in order anew for every product, which costs more than pages where
+    few rows are multiplied with so many columns.
     """
-    if hidden.device.type != "cpu":
-        return 2**28
     return 2**24 if hidden.dtype == torch.bfloat16 else 2**27
 
 

@@ -124,8 +124,8 @@ class SharedDecoder(Decoder):
         self._ranks = ranks
         self._followers: Followers | None = None
         # They add up sums of as many rows: what one cannot compile, the others must not use.
-        if not ranks.least(int(self._layers is not None)):
-            self._layers = None
+        if not ranks.least(int(self.layers != "transformers")):
+            self._runner.use_transformers_layers()
 
     def lead(self, followers: Followers) -> None:
         """From now on, `followers` do what this decoder does."""

@@ -1,0 +1,74 @@
+"""Memory for keys and values of single prompts, for an attention that finds them by address.
+
+A slot has room for all that its prompt may come to have, so nothing is moved when cohorts shrink, grow or are merged;
+it goes back when its prompt is finished. Beside keys and values lie the scope and the position of every column.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from hpd_core.attention.kv_cache import CacheShape
+
+_ALIGNMENT = 256
+"""Bytes, of what lies behind keys and values."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CacheSlot:
+    """The memory of one prompt. What was not written yet may hold anything.
+
+    Attributes:
+        memory: uint8: keys [layers, H_kv, capacity, D], values, and int64 [2, capacity], scopes and positions.
+        capacity: columns that there is room for.
+    """
+
+    shape: CacheShape
+    memory: Tensor
+    capacity: int
+
+    @classmethod
+    def new(cls, shape: CacheShape, capacity: int) -> CacheSlot:
+        """One that nobody else has."""
+        size = seen_offset(shape, capacity) + 16 * capacity
+        return cls(shape, torch.empty(int(size), dtype=torch.uint8, device=shape.device), capacity)
+
+    @property
+    def keys(self) -> Tensor:
+        """[layers, H_kv, capacity, D]"""
+        return self._numbers()[0]
+
+    @property
+    def values(self) -> Tensor:
+        """[layers, H_kv, capacity, D_v]"""
+        return self._numbers()[1]
+
+    @property
+    def seen(self) -> Tensor:
+        """int64 [2, capacity]: scopes and positions."""
+        return self.memory[seen_offset(self.shape, self.capacity) :].view(torch.int64).view(2, self.capacity)
+
+    def _numbers(self) -> tuple[Tensor, Tensor]:
+        shape = self.shape
+        places = (shape.num_layers, shape.num_kv_heads, self.capacity)
+        num_keys, num_values = (math.prod(places) * size for size in (shape.key_size, shape.value_size))
+        numbers = self.memory[: (num_keys + num_values) * shape.dtype.itemsize].view(shape.dtype)
+        keys, values = numbers[:num_keys], numbers[num_keys:]
+        return keys.view(*places, shape.key_size), values.view(*places, shape.value_size)
+
+    def grown(self, capacity: int, used: int) -> CacheSlot:
+        """A larger one with the same in its first `used` columns."""
+        larger = CacheSlot.new(self.shape, capacity)
+        larger.keys[:, :, :used] = self.keys[:, :, :used]
+        larger.values[:, :, :used] = self.values[:, :, :used]
+        larger.seen[:, :used] = self.seen[:, :used]
+        return larger
+
+
+def seen_offset(shape: CacheShape, capacity: int) -> int:
+    """Bytes in front of a slot's scopes and positions."""
+    return math.ceil(capacity * shape.numbers_per_token * shape.dtype.itemsize / _ALIGNMENT) * _ALIGNMENT

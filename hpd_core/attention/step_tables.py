@@ -1,0 +1,320 @@
+"""What one step's kernels read besides tensors of the model: one array of numbers, which goes to the device at once.
+
+    tiles    what one program of the attention computes: some neighbouring tokens of one prompt, and the columns that
+             they see
+    prompts  where each prompt's keys and values are, and its prefix's
+    tokens   of every token its id, position, scope, prompt and column
+    rows     the tokens whose logits are wanted
+    hidden   where the positions of columns are that nobody sees from now on
+
+So a step has one copy to the device and one launch of attention a layer, whatever the number of cohorts, prefixes and
+prompts. Everything is counted from 0 over all cohorts of the step. Addresses are distances, in numbers, from a tensor
+that the kernels get as an argument (an *origin*), so that Triton knows how what it loads is aligned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from hpd_core.attention.cache_slots import seen_offset
+from hpd_core.attention.kv_cache import CacheShape, Places
+from hpd_core.attention.plan import AddressedPlan, PrefixCache
+from hpd_core.layout import PUBLIC, IntArray
+
+TILE_FIELDS = ("prompt", "first_token", "num_tokens", "num_open", "begin", "end")
+"""Of a tile: its prompt, its first token of the packed row, its tokens (0: nothing to do); all of them see the first
+`num_open` columns, and beyond these none but some from `begin` to `end`."""
+
+PROMPT_FIELDS = (
+    *("keys", "keys_layer", "keys_head", "values", "values_layer", "values_head", "scopes", "positions"),
+    *("prefix_length", "prefix_keys", "prefix_keys_layer", "prefix_keys_head"),
+    *("prefix_values", "prefix_values_layer", "prefix_values_head"),
+)
+"""Of a prompt: where its column 0 is in layer 0 and head 0, the way to the next layer and the next head; where scopes
+and positions of its columns are; and the same of its prefix."""
+
+TOKEN_FIELDS = ("id", "position", "scope", "prompt", "column")
+"""Of a token. `prompt` is -1 for what only fills up a step of a fixed size: it is stored nowhere."""
+
+Numbers = TypeVar("Numbers", IntArray, Tensor)
+
+_NOWHERE = np.iinfo(np.int64).min
+"""In the place of an address."""
+
+_TILE, _PROMPT = len(TILE_FIELDS), len(PROMPT_FIELDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """How many query rows a tile has.
+
+    Attributes:
+        rows: of a large tile. A query row is a token and one of the heads that share a KV head.
+        few_rows: tiles of at most so many are computed as small ones.
+        group: heads that share a KV head.
+    """
+
+    rows: int
+    few_rows: int
+    group: int
+
+    @property
+    def tokens(self) -> int:
+        """Of a large tile."""
+        return max(1, self.rows // self.group)
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How many rows each table has.
+
+    Attributes:
+        tiles, prompts, tokens, rows, hidden: of the tables.
+    """
+
+    tiles: int
+    prompts: int
+    tokens: int
+    rows: int
+    hidden: int
+
+    @property
+    def total(self) -> int:
+        """Numbers of all tables."""
+        numbers = self.tiles * _TILE + self.prompts * _PROMPT + self.tokens * len(TOKEN_FIELDS)
+        return numbers + self.rows + self.hidden
+
+    def holds(self, other: Sizes) -> bool:
+        """Whether such tables have room for those."""
+        return all(getattr(other, field.name) <= getattr(self, field.name) for field in fields(self))
+
+
+@dataclass(frozen=True, slots=True)
+class StepTables:
+    """The tables of one step, on the host.
+
+    Attributes:
+        numbers: int64, all tables one behind the other: tiles [tiles, 6], prompts [prompts, 15], the tokens' fields
+            [5, tokens], rows [rows], hidden [hidden].
+        sizes: of the tables.
+        last_position: the highest of all tokens.
+    """
+
+    numbers: IntArray
+    sizes: Sizes
+    last_position: int
+
+
+def step_tables(
+    plans: Sequence[AddressedPlan],
+    token_ids: IntArray,
+    logit_rows: IntArray,
+    cut: Cut,
+    shape: CacheShape,
+    origin: int,
+    seen_origin: int,
+    room: Sizes | None = None,
+) -> StepTables:
+    """The tables of a step.
+
+    Args:
+        plans: of all cohorts, in the order of the packed row.
+        token_ids: int64 [T]
+        logit_rows: int64 [n], of the packed row.
+        shape: of the cache.
+        origin, seen_origin: addresses that those of keys and values, and of scopes and positions, are counted from.
+        room: tables of a fixed size, which are filled up with tiles and tokens of no effect. None: as large as needed.
+
+    Raises:
+        ValueError: `room` is too small.
+    """
+    if not plans:  # a step that only fills up
+        assert room is not None
+        return _idle(room)
+    # A prompt without tokens in this step has no number.
+    here = [np.nonzero(plan.counts)[0] for plan in plans]
+    first_prompt = np.cumsum([0, *map(len, here)])
+    prompts = np.concatenate(
+        [
+            np.searchsorted(rows, plan.prompts) + first
+            for plan, rows, first in zip(plans, here, first_prompt[:-1], strict=True)
+        ]
+    )
+    columns, scopes, positions = (
+        np.concatenate([getattr(plan, name) for plan in plans]) for name in ("columns", "scopes", "positions")
+    )
+    tiles = _tiles(_Prompts.of(plans, here), prompts, columns, scopes, positions, cut)
+    hidden = [_hidden(plan, shape, seen_origin) for plan in plans]
+    needed = Sizes(len(tiles), int(first_prompt[-1]), len(token_ids), len(logit_rows), sum(map(len, hidden)))
+    sizes = room or needed
+    if not sizes.holds(needed):
+        raise ValueError(f"a step of {needed} does not fit {sizes}")
+    numbers = np.zeros(sizes.total, dtype=np.int64)
+    parts = views(numbers, sizes)
+    parts.tiles[: len(tiles)] = tiles
+    for plan, rows, first in zip(plans, here, first_prompt[:-1], strict=True):
+        parts.prompts[first : first + len(rows)] = _prompts(plan, rows, shape, origin, seen_origin)
+    for row, values in enumerate((token_ids, positions, scopes, prompts, columns)):
+        parts.tokens[row, : len(values)] = values
+    parts.tokens[TOKEN_FIELDS.index("prompt"), len(token_ids) :] = -1
+    parts.rows[: len(logit_rows)] = logit_rows
+    parts.hidden[:] = _NOWHERE
+    parts.hidden[: needed.hidden] = np.concatenate(hidden)
+    return StepTables(numbers, sizes, int(positions.max()))
+
+
+def _idle(room: Sizes) -> StepTables:
+    numbers = np.zeros(room.total, dtype=np.int64)
+    parts = views(numbers, room)
+    parts.tokens[TOKEN_FIELDS.index("prompt")] = -1
+    parts.hidden[:] = _NOWHERE
+    return StepTables(numbers, room, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Views(Generic[Numbers]):
+    """The tables in one array or tensor."""
+
+    tiles: Numbers
+    prompts: Numbers
+    tokens: Numbers
+    rows: Numbers
+    hidden: Numbers
+
+
+def views(numbers: Numbers, sizes: Sizes) -> Views[Numbers]:
+    """The tables that `numbers` holds, as `StepTables` has them."""
+    parts = (sizes.tiles * _TILE, sizes.prompts * _PROMPT, sizes.tokens * len(TOKEN_FIELDS), sizes.rows, sizes.hidden)
+    ends = np.cumsum(parts)
+    tiles, prompts, tokens, rows, hidden = (
+        numbers[int(end - size) : int(end)] for end, size in zip(ends, np.diff(ends, prepend=0), strict=True)
+    )
+    return Views(
+        tiles.reshape(sizes.tiles, _TILE),
+        prompts.reshape(sizes.prompts, _PROMPT),
+        tokens.reshape(len(TOKEN_FIELDS), sizes.tokens),
+        rows,
+        hidden,
+    )
+
+
+def _hidden(plan: AddressedPlan, shape: CacheShape, seen_origin: int) -> IntArray:
+    """int64 [h], where the positions of its hidden columns are."""
+    rows, at = np.unique(plan.hidden_prompts, return_inverse=True)
+    found: IntArray = _seen(plan, rows, shape, seen_origin)[1][at] + plan.hidden_columns
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Prompts:
+    """Of the P prompts that have tokens.
+
+    Attributes:
+        counts, num_leading, leading_positions: int64 [P], as the plans have them.
+        may_skip: bool [P], whether a token sees none of the columns between the leading ones and its own branch, and
+            that is all in this step, but for the step's first one.
+    """
+
+    counts: IntArray
+    num_leading: IntArray
+    leading_positions: IntArray
+    may_skip: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, plans: Sequence[AddressedPlan], here: Sequence[IntArray]) -> _Prompts:
+        """`here`: of each plan the prompts that have tokens."""
+        pairs = list(zip(plans, here, strict=True))
+        return cls(
+            np.concatenate([plan.counts[rows] for plan, rows in pairs]),
+            np.concatenate([plan.num_leading[rows] for plan, rows in pairs]),
+            np.concatenate([plan.leading_positions[rows] for plan, rows in pairs]),
+            np.concatenate([plan.leads_only[rows] & plan.is_prefill for plan, rows in pairs]),
+        )
+
+
+def _tiles(
+    of: _Prompts, prompts: IntArray, columns: IntArray, scopes: IntArray, positions: IntArray, cut: Cut
+) -> IntArray:
+    """int64 [tiles, 6]: large ones first, each kind in the order of the tokens."""
+    per_prompt = -(-of.counts // cut.tokens)
+    prompt = np.repeat(np.arange(len(of.counts)), per_prompt)
+    number = np.arange(len(prompt)) - np.repeat(np.cumsum(per_prompt) - per_prompt, per_prompt)
+    first = (np.cumsum(of.counts) - of.counts)[prompt] + number * cut.tokens
+    num_tokens = np.minimum(of.counts[prompt] - number * cut.tokens, cut.tokens)
+
+    nearest = np.minimum.reduceat(positions, first)
+    num_open = np.clip(nearest - of.leading_positions[prompt] + 1, 0, of.num_leading[prompt])
+    end = np.maximum.reduceat(columns, first) + 1
+    begin = np.maximum(num_open, np.minimum.reduceat(_first_seen(of, prompts, columns, scopes), first))
+    tiles = np.stack([prompt, first, num_tokens, num_open, np.minimum(begin, end), end], axis=1)
+    found: IntArray = tiles[np.argsort(num_tokens * cut.group <= cut.few_rows, kind="stable")]
+    return found
+
+
+def _first_seen(of: _Prompts, prompts: IntArray, columns: IntArray, scopes: IntArray) -> IntArray:
+    """int64 [T]: of each token, a column before which it sees none but leading ones; 0 where nobody knows.
+
+    That is where its branch begins, if all of the branch is in this step.
+    """
+    is_new_prompt = np.diff(prompts, prepend=-1) != 0
+    begins = is_new_prompt | (np.diff(scopes, prepend=PUBLIC) != 0)
+    run = np.maximum.accumulate(np.where(begins, np.arange(len(prompts)), 0))
+    # The first run of a prompt may have begun in an earlier step.
+    is_whole = (scopes != PUBLIC) & of.may_skip[prompts] & ~is_new_prompt[run]
+    found: IntArray = np.where(is_whole, columns[run], 0)
+    return found
+
+
+def _prompts(plan: AddressedPlan, rows: IntArray, shape: CacheShape, origin: int, seen_origin: int) -> IntArray:
+    """int64 [n, 15], of the prompts `rows`."""
+    slots = [plan.slots[row] for row in rows.tolist()]
+    addresses = np.array([slot.memory.data_ptr() for slot in slots], dtype=np.int64)
+    capacities = np.array([slot.capacity for slot in slots], dtype=np.int64)
+    table = np.zeros((len(rows), _PROMPT), dtype=np.int64)
+    table[:, 0] = (addresses - origin) // shape.dtype.itemsize
+    table[:, 1] = shape.num_kv_heads * capacities * shape.key_size
+    table[:, 2] = capacities * shape.key_size
+    table[:, 3] = table[:, 0] + shape.num_layers * table[:, 1]
+    table[:, 4] = shape.num_kv_heads * capacities * shape.value_size
+    table[:, 5] = capacities * shape.value_size
+    table[:, 6], table[:, 7] = _seen(plan, rows, shape, seen_origin)
+    of_prefix: dict[PrefixCache | None, list[int]] = {None: [0] * (_PROMPT - 8)}
+    for number, row in enumerate(rows.tolist()):
+        prefix = plan.prefixes[row]
+        if prefix not in of_prefix and prefix is not None:
+            of_prefix[prefix] = [prefix.num_tokens, *_columns_of(_places_of(prefix), origin, shape.dtype.itemsize)]
+        table[number, 8:] = of_prefix[prefix]
+    return table
+
+
+def _seen(plan: AddressedPlan, rows: IntArray, shape: CacheShape, seen_origin: int) -> tuple[IntArray, IntArray]:
+    """int64 [n] each: where the scopes and the positions of the prompts `rows` are."""
+    slots = [plan.slots[row] for row in rows.tolist()]
+    addresses = [slot.memory.data_ptr() + seen_offset(shape, slot.capacity) for slot in slots]
+    scopes = (np.array(addresses, dtype=np.int64) - seen_origin) // 8
+    return scopes, scopes + np.array([slot.capacity for slot in slots], dtype=np.int64)
+
+
+def _columns_of(places: Places, origin: int, itemsize: int) -> list[int]:
+    """Of keys, and then of values: where they are, the way to the next layer, and to the next head."""
+    found = []
+    for address, (layer, head) in ((places.keys, places.key_strides), (places.values, places.value_strides)):
+        distance, rest = divmod(address - origin, itemsize)
+        if rest:
+            raise ValueError("keys and values are not aligned to their numbers")
+        found += [distance, layer, head]
+    return found
+
+
+def _places_of(prefix: PrefixCache) -> Places:
+    """Looked up once."""
+    if not prefix.places:
+        prefix.places.append(Places.of(prefix.keys, prefix.values))
+    found: Places = prefix.places[0]
+    return found

@@ -1,0 +1,238 @@
+"""The KV cache of one cohort for an attention that finds every prompt by its address: a slot for each.
+
+It is what cohort_cache.py is elsewhere. Rows are slots, so they come, go and are merged without a copy; and what is
+given to the device in a step are numbers alone, in the tables of all cohorts (attention/step_tables.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from hpd_core.attention.cache_slots import CacheSlot
+from hpd_core.attention.kv_cache import CachePool
+from hpd_core.attention.plan import AddressedPlan, PrefixCache
+from hpd_core.decoding.cohort_input import NewTokens, ranks_within
+from hpd_core.layout import PUBLIC, IntArray
+
+_MULTIPLE = 64
+"""Of which capacities are, so that memory that was given back fits others."""
+
+
+class AddressedCache:
+    """Keys and values of P prompts.
+
+    Attributes:
+        prefixes: of each prompt the prefix that it attends to where it is, if there is one.
+        used: int64 [P], each prompt's columns in use.
+    """
+
+    def __init__(
+        self,
+        pool: CachePool,
+        prefixes: Sequence[PrefixCache | None],
+        slots: Sequence[CacheSlot],
+        used: IntArray,
+        leading: LeadingColumns,
+        hidden: Sequence[IntArray],
+    ) -> None:
+        """Of parts whose rows are the prompts; `hidden`: columns that the next step hides."""
+        self._pool = pool
+        self.prefixes, self.used = list(prefixes), used
+        self._slots, self._leading, self._hidden = list(slots), leading, list(hidden)
+
+    @classmethod
+    def for_prompts(
+        cls, pool: CachePool, prefixes: Sequence[PrefixCache | None], num_columns: IntArray
+    ) -> AddressedCache:
+        """The cache of prompts that have fed nothing yet.
+
+        Args:
+            num_columns: int64 [P], that each may come to have.
+        """
+        slots = [CacheSlot.new(pool.shape, -(-columns // _MULTIPLE) * _MULTIPLE) for columns in num_columns.tolist()]
+        pool.num_used += sum(slot.capacity for slot in slots) * pool.shape.numbers_per_token
+        count = len(slots)
+        return cls(
+            pool, prefixes, slots, np.zeros(count, dtype=np.int64), LeadingColumns.of_prompts(count), _none(count)
+        )
+
+    @classmethod
+    def merge(cls, caches: Sequence[AddressedCache], picked: Sequence[IntArray], order: IntArray) -> AddressedCache:
+        """One cache out of several, whose other rows are released.
+
+        Args:
+            picked: of each cache, the rows to take along.
+            order: int64 [P], where each row comes from: its number among all that are picked, cache by cache.
+        """
+        for cache, rows in zip(caches, picked, strict=True):
+            cache.keep(rows)
+        slots = [slot for cache in caches for slot in cache._slots]
+        prefixes = [prefix for cache in caches for prefix in cache.prefixes]
+        hidden = [columns for cache in caches for columns in cache._hidden]
+        return cls(
+            caches[0]._pool,
+            [prefixes[row] for row in order],
+            [slots[row] for row in order],
+            np.concatenate([cache.used for cache in caches])[order],
+            LeadingColumns.merge([cache._leading for cache in caches]).rows(order),
+            [hidden[row] for row in order],
+        )
+
+    def release(self) -> None:
+        """Gives the memory back; the cache cannot be used any more."""
+        self._give_back(self._slots)
+        self._slots = []
+
+    def keep(self, rows: IntArray) -> None:
+        """Goes on with some of the rows."""
+        kept = set(rows.tolist())
+        self._give_back([slot for row, slot in enumerate(self._slots) if row not in kept])
+        self._slots = [self._slots[row] for row in rows]
+        self.prefixes = [self.prefixes[row] for row in rows]
+        self._hidden = [self._hidden[row] for row in rows]
+        self.used = self.used[rows]
+        self._leading = self._leading.rows(rows)
+
+    def _give_back(self, slots: Sequence[CacheSlot]) -> None:
+        """What was given to the device before may still read them: torch gives their memory to what comes later."""
+        self._pool.num_used -= sum(slot.capacity for slot in slots) * self._pool.shape.numbers_per_token
+
+    @property
+    def num_columns(self) -> int:
+        """Columns in use, of the prompt that has the most."""
+        return int(self.used.max())
+
+    @property
+    def num_slots(self) -> int:
+        """Tokens that there is room for; shared prefixes are not in it."""
+        return sum(slot.capacity for slot in self._slots)
+
+    def slots_for(self, num_more: IntArray | int) -> int:
+        """The same when each prompt has so many more columns in use ([P], or alike for all)."""
+        capacities = np.array([slot.capacity for slot in self._slots], dtype=np.int64)
+        return int(np.maximum(capacities, self.used + num_more).sum())
+
+    def append(self, tokens: NewTokens, start: int, kept: IntArray, *, is_prefill: bool = False) -> AddressedPlan:
+        """Gives each new token a column, and says where the attention stores and finds what it needs.
+
+        Args:
+            start: where the cohort's stretch of the packed row begins.
+            kept: rows whose content is still needed.
+            is_prefill: the tokens are the prompts' own.
+        """
+        columns = self.used[tokens.prompts] + tokens.ranks
+        counts = np.bincount(tokens.prompts, minlength=len(self.used))
+        self._reserve(self.used + counts)
+        self.used = self.used + counts
+        self._leading = self._leading.with_tokens(tokens, columns)
+        hidden, self._hidden = self._hidden, _none(len(self.used))
+        return AddressedPlan(
+            start=start,
+            stop=start + len(tokens.token_ids),
+            counts=counts,
+            used=self.used,
+            prompts=tokens.prompts,
+            columns=columns,
+            scopes=tokens.scopes,
+            positions=tokens.positions,
+            num_leading=self._leading.counts,
+            leading_positions=self._leading.positions,
+            leads_only=self._leading.are_all,
+            is_prefill=is_prefill,
+            slots=list(self._slots),
+            hidden_prompts=np.repeat(np.arange(len(hidden)), [len(columns) for columns in hidden]),
+            hidden_columns=np.concatenate(hidden),
+            prefixes=self.prefixes,
+        )
+
+    def _reserve(self, num_columns: IntArray) -> None:
+        """Larger slots where some do not hold so many: drafts leave columns behind that nobody uses again."""
+        for row in np.nonzero(num_columns > np.array([slot.capacity for slot in self._slots]))[0]:
+            needed = int(num_columns[row])
+            self._give_back([self._slots[row]])
+            self._slots[row] = self._slots[row].grown(needed + needed // 4, int(self.used[row]))
+            self._pool.num_used += self._slots[row].capacity * self._pool.shape.numbers_per_token
+
+    def reject(self, plan: AddressedPlan, wrong: npt.NDArray[np.bool_]) -> None:
+        """Hides wrong drafts, and lets the next step have the last columns of this one as far as they hold such.
+
+        Args:
+            plan: of this step, the last one.
+            wrong: bool [t], which of its tokens; of each prompt with tokens at least one is right.
+        """
+        prompts = plan.prompts
+        kept = np.zeros_like(plan.counts)
+        np.maximum.at(kept, prompts[~wrong], ranks_within(prompts)[~wrong] + 1)
+        self.used = self.used - plan.counts + kept
+        is_hole = wrong & (plan.columns < self.used[prompts])
+        for row in np.unique(prompts[is_hole]).tolist():
+            self._hidden[row] = np.concatenate([self._hidden[row], plan.columns[is_hole & (prompts == row)]])
+
+    def prefix_caches(self) -> list[PrefixCache]:
+        """For prompts that are bare prefixes, or what follows one: the keys and values of each, with those of what it
+        attends to in front, in memory of their own."""
+        return [self._prefix_cache(*each) for each in zip(self._slots, self.used.tolist(), self.prefixes, strict=True)]
+
+    def _prefix_cache(self, slot: CacheSlot, used: int, before: PrefixCache | None) -> PrefixCache:
+        keys, values = slot.keys[:, :, :used], slot.values[:, :, :used]
+        if before is not None:
+            keys, values = (
+                torch.cat([torch.stack(list(first)), own], dim=2)
+                for first, own in ((before.keys, keys), (before.values, values))
+            )
+        return PrefixCache(list(keys.contiguous()), list(values.contiguous()))
+
+
+def _none(count: int) -> list[IntArray]:
+    return [np.zeros(0, dtype=np.int64)] * count
+
+
+@dataclass(frozen=True, slots=True)
+class LeadingColumns:
+    """Of P prompts, the first columns that are public and at neighbouring positions: the document.
+
+    Attributes:
+        counts: int64 [P], how many these are.
+        positions: int64 [P], of column 0.
+        are_all: bool [P], no other column is public.
+    """
+
+    counts: IntArray
+    positions: IntArray
+    are_all: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of_prompts(cls, num_prompts: int) -> LeadingColumns:
+        """Of prompts that have no columns yet."""
+        zeros = np.zeros(num_prompts, dtype=np.int64)
+        return cls(zeros, zeros, np.ones(num_prompts, dtype=bool))
+
+    @classmethod
+    def merge(cls, parts: Sequence[LeadingColumns]) -> LeadingColumns:
+        """The prompts of all parts, one part behind the other."""
+        return cls(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)))
+
+    def rows(self, picked: IntArray) -> LeadingColumns:
+        """Some of the prompts, in the order of `picked`."""
+        return LeadingColumns(self.counts[picked], self.positions[picked], self.are_all[picked])
+
+    def with_tokens(self, tokens: NewTokens, columns: IntArray) -> LeadingColumns:
+        """When these are stored, too."""
+        of, is_public = tokens.prompts, tokens.scopes == PUBLIC
+        positions = self.positions.copy()
+        is_first = columns == 0
+        positions[of[is_first]] = tokens.positions[is_first]
+        is_next = (tokens.positions == positions[of] + columns) & (columns == self.counts[of] + tokens.ranks)
+        goes_on = is_public & is_next
+        # The first token of each prompt that does not go on.
+        length = np.bincount(of, minlength=len(self.counts))
+        np.minimum.at(length, of[~goes_on], tokens.ranks[~goes_on])
+        counts = self.counts + length
+        are_all = self.are_all.copy()
+        are_all[of[is_public & (columns >= counts[of])]] = False
+        return LeadingColumns(counts, positions, are_all)

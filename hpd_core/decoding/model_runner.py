@@ -1,0 +1,183 @@
+"""Runs the model over what the cohorts feed in one step. It makes no choice of what runs (scheduler.py does).
+
+Whose attention and whose layers they are is found out once, when it is made: on a GPU our kernels in Triton, with the
+tables of all cohorts in one copy to the device, and small steps as CUDA graphs; on a CPU our kernels in C++; for other
+models, transformers' own code around our attention.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hpd_core.attention.dispatch import PackedBatch, way_to_attend
+from hpd_core.attention.kv_cache import CacheShape
+from hpd_core.attention.plan import AddressedPlan, AttentionPlan
+from hpd_core.attention.sdpa import fused_kernels
+from hpd_core.config import EngineConfig
+from hpd_core.decoding.cohort_input import CohortInput
+from hpd_core.decoding.next_token import Choice, greedy
+from hpd_core.errors import ModelError
+from hpd_core.layers.forward import CpuLayers, OurLayers, transformers_logits, triton_layers, why_not_ours
+from hpd_core.layers.packed_linears import PackedLinears
+from hpd_core.layers.tiled_logits import TiledLogits
+from hpd_core.layout import IntArray
+from hpd_core.system.device import to_device
+from hpd_core.text.constraints import StateTable
+
+if TYPE_CHECKING:
+    from hpd_core.attention.triton_step import TritonAttention
+    from hpd_core.layers.step_graphs import StepGraphs
+    from hpd_core.layers.triton_layers import TritonLayers
+
+logger = logging.getLogger(__name__)
+
+
+class ModelRunner:
+    """The model of one decoder.
+
+    Attributes:
+        way: how it attends.
+    """
+
+    def __init__(self, model: Any, config: EngineConfig, shape: CacheShape, constraints: StateTable | None) -> None:
+        """Raises `ModelError` if what the settings ask for cannot be had."""
+        self._model = model
+        self._shape = shape
+        self._constraints = constraints
+        self.way = way_to_attend(config.attention, shape)
+        self._attention: TritonAttention | None = None
+        if self.way == "triton":
+            from hpd_core.attention.triton_step import TritonAttention  # Triton is not everywhere
+
+            heads = model.config.get_text_config().num_attention_heads
+            self._attention = TritonAttention(shape, heads // shape.num_kv_heads)
+        self._layers = self._our_layers(config)
+        mlps = self._layers.mlps if isinstance(self._layers, CpuLayers) else []
+        self._linears = PackedLinears(model, mlps) if config.pack_weights else None
+        self._graphs = self._step_graphs(config)
+
+    def _our_layers(self, config: EngineConfig) -> CpuLayers | TritonLayers | None:
+        asked = config.layers
+        ways: dict[str, OurLayers] = {"native": "native", "triton": "triton"}
+        by = ways.get(self.way)
+        if asked == "transformers" or (asked == "auto" and by is None):
+            return None
+        if asked not in ("auto", by):
+            raise ModelError(f"engine.layers is {asked!r}, but attention is {self.way!r}; try 'auto' for both")
+        assert by is not None
+        reason = why_not_ours(self._model, by)
+        if reason is None:
+            return CpuLayers(self._model) if by == "native" else triton_layers(self._model)
+        if asked != "auto":
+            raise ModelError(
+                f"engine.layers is {asked!r}, but {reason}; 'auto' takes the model's own code where it must"
+            )
+        logger.info("layers run by transformers' code: %s", reason)
+        return None
+
+    def _step_graphs(self, config: EngineConfig) -> StepGraphs | None:
+        if self._attention is None or self._layers is None or isinstance(self._layers, CpuLayers):
+            return None
+        from hpd_core.layers.step_graphs import StepGraphs, why_no_graphs
+
+        if not config.cuda_graphs:
+            return None
+        reason = why_no_graphs(self._model, self._shape.device)
+        if reason is None:
+            return StepGraphs(self._layers, self._attention, self._shape.device)
+        if config.cuda_graphs != "auto":
+            raise ModelError(f"engine.cuda_graphs is true, but {reason}; 'auto' goes without them where it must")
+        return None
+
+    @property
+    def layers(self) -> Literal["native", "triton", "transformers"]:
+        """Whose code runs the model's layers."""
+        if self._layers is None:
+            return "transformers"
+        return "native" if isinstance(self._layers, CpuLayers) else "triton"
+
+    def use_transformers_layers(self) -> None:
+        """From now on."""
+        self._layers = self._graphs = None
+
+    def forget(self) -> None:
+        """Gives back what memory it keeps from step to step."""
+        if self._layers is not None:
+            self._layers.forget()
+        if self._graphs is not None:
+            self._graphs.forget()
+
+    def run(self, inputs: Sequence[CohortInput]) -> Choice:
+        """Gives the device one forward of all; the next tokens, for all logit rows of all cohorts in order.
+
+        Raises:
+            ModelError: layers have attended to nothing that we know of.
+        """
+        token_ids = np.concatenate([item.token_ids for item in inputs])
+        logit_rows = np.concatenate([item.logit_rows + item.plan.start for item in inputs])
+        states = np.concatenate([item.states for item in inputs])
+        device = self._shape.device
+        with self._around():
+            if self._attention is None:
+                positions = np.concatenate([item.positions for item in inputs])
+                logits = self._packed(inputs, token_ids, positions, logit_rows)
+            else:
+                logits = self._addressed(self._attention, inputs, token_ids, logit_rows)
+            return greedy(logits, states, self._constraints, device, by=self.way)
+
+    def _around(self) -> AbstractContextManager[None]:
+        if self.way == "sdpa":
+            return fused_kernels(self._shape.device)
+        # Triton launches on torch's current device, whichever the tensors are on.
+        if self.way == "triton" and self._shape.device.type == "cuda":
+            here: AbstractContextManager[None] = torch.cuda.device(self._shape.device)
+            return here
+        return nullcontext()
+
+    def _packed(
+        self, inputs: Sequence[CohortInput], token_ids: IntArray, positions: IntArray, logit_rows: IntArray
+    ) -> Iterable[Tensor] | TiledLogits:
+        """By the plans of cohorts, each on its own."""
+        plans = [item.plan for item in inputs if isinstance(item.plan, AttentionPlan)]
+        batch = PackedBatch(plans, self.way)
+        ids, places, wanted = (to_device(array, self._shape.device) for array in (token_ids, positions, logit_rows))
+        with self._linears.active() if self._linears else nullcontext():
+            if isinstance(self._layers, CpuLayers):
+                logits = self._layers.logits(ids, places, wanted, batch, self._linears)
+            else:
+                logits = transformers_logits(self._model, ids, places, wanted, batch)
+        batch.forget_masks()
+        self._check(batch)
+        return logits
+
+    def _addressed(
+        self, attention: TritonAttention, inputs: Sequence[CohortInput], token_ids: IntArray, logit_rows: IntArray
+    ) -> Iterable[Tensor]:
+        """By the tables of all cohorts."""
+        plans = [item.plan for item in inputs if isinstance(item.plan, AddressedPlan)]
+        if self._graphs is not None:
+            logits = self._graphs.logits(plans, token_ids, logit_rows)
+            if logits is not None:
+                return [logits]
+        step = attention.step(attention.tables(plans, token_ids, logit_rows))
+        batch = PackedBatch([], self.way, step)
+        if self._layers is not None and not isinstance(self._layers, CpuLayers):
+            return self._layers.logits(step)
+        step.note()
+        found = transformers_logits(self._model, step.token_ids, step.positions, step.logit_rows, batch)
+        self._check(batch)
+        return found
+
+    def _check(self, batch: PackedBatch) -> None:
+        if batch.num_calls != self._shape.num_layers:
+            raise ModelError(
+                f"{batch.num_calls} of the model's {self._shape.num_layers} layers went through transformers' "
+                f"attention interface; the others cannot be told which tokens see which"
+            )

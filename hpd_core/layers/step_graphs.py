@@ -1,0 +1,137 @@
+"""Small steps on a GPU as CUDA graphs: one launch in place of some hundred, where launches take longer than work.
+
+A graph is a forward of a fixed number of tokens, captured once; a step of fewer is filled up with tokens that are
+stored nowhere and tiles that do nothing. What changes from step to step are numbers in its tables
+(attention/step_tables.py), which are copied to where the graph reads them: addresses of keys and values are such
+numbers, so cohorts come and go. Large steps would gain nothing.
+"""
+
+from __future__ import annotations
+
+import bisect
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hpd_core.attention.plan import AddressedPlan
+from hpd_core.attention.step_tables import Sizes
+from hpd_core.attention.triton_step import TritonAttention
+from hpd_core.layers.triton_layers import TritonLayers
+from hpd_core.layout import IntArray
+from hpd_core.system.device import to_device
+
+logger = logging.getLogger(__name__)
+
+BUCKETS = (16, 32, 64, 128, 256, 512)
+"""Tokens of the steps that are captured."""
+
+_MOVING_ROPE = frozenset({"longrope", "dynamic"})
+"""Rotary embeddings that look at the longest row of a forward."""
+
+
+def bucket(num_tokens: int) -> int | None:
+    """The size of the graph for so many tokens; None where they are too many."""
+    place = bisect.bisect_left(BUCKETS, num_tokens)
+    return BUCKETS[place] if place < len(BUCKETS) else None
+
+
+def sizes_of(num_tokens: int) -> Sizes:
+    """Tables that hold any step of at most so many tokens: a tile, a prompt and a logit row have one at least."""
+    return Sizes(num_tokens, num_tokens, num_tokens, num_tokens, num_tokens)
+
+
+def why_no_graphs(model: Any, device: torch.device) -> str | None:
+    """Why steps cannot be captured; None where they can."""
+    if device.type != "cuda":
+        return f"CUDA graphs are for GPUs, not for {device}"
+    config = model.config.get_text_config()
+    rope = getattr(config, "rope_parameters", None) or {}
+    if rope.get("rope_type") in _MOVING_ROPE:
+        return f"its rotary embedding ({rope['rope_type']}) waits for the device in every step"
+    if any(part._forward_hooks for part in model.modules()):
+        return "somebody waits for its layers (as where several GPUs share them)"
+    return None
+
+
+class StepGraphs:
+    """The graphs of one decoder."""
+
+    def __init__(self, layers: TritonLayers, attention: TritonAttention, device: torch.device) -> None:
+        """Captures nothing yet."""
+        self._layers, self._attention, self._device = layers, attention, device
+        self._graphs: dict[int, _Graph] = {}
+        self._is_over = False
+        # A window that no token reaches beyond changes nothing; captured are steps without.
+        self._most_positions = min(layers.windows, default=None)
+
+    def _capture(self) -> None:
+        """All of them, in a few seconds."""
+        started = time.perf_counter()
+        # Large ones first: those that follow find room in their memory.
+        pool = None
+        for num_tokens in reversed(BUCKETS):
+            self._graphs[num_tokens] = graph = _Graph(self._layers, self._attention, self._device, num_tokens, pool)
+            pool = graph.pool
+        logger.info("captured %d CUDA graphs in %.1f s", len(self._graphs), time.perf_counter() - started)
+
+    def forget(self) -> None:
+        """Gives their memory back; from now on nothing runs by graphs."""
+        self._graphs.clear()
+        self._is_over = True
+
+    def logits(self, plans: Sequence[AddressedPlan], token_ids: IntArray, logit_rows: IntArray) -> Tensor | None:
+        """Logits [n, vocabulary] of the rows that are wanted, valid until the next step; None where no graph fits.
+
+        The first step that one fits captures all of them.
+        """
+        size = bucket(len(token_ids))
+        if size is None or self._is_over:
+            return None
+        if not self._graphs:
+            self._capture()
+        graph = self._graphs[size]
+        if sum(len(plan.hidden_columns) for plan in plans) > graph.num_tokens:
+            return None
+        tables = self._attention.tables(plans, token_ids, logit_rows, sizes_of(graph.num_tokens))
+        if self._most_positions is not None and tables.last_position >= self._most_positions:
+            return None
+        return graph.run(tables.numbers)[: len(logit_rows)]
+
+
+class _Graph:
+    """A forward of `num_tokens` tokens."""
+
+    def __init__(
+        self, layers: TritonLayers, attention: TritonAttention, device: torch.device, num_tokens: int, pool: Any
+    ) -> None:
+        sizes = sizes_of(num_tokens)
+        empty = attention.tables([], np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), sizes)
+        self.num_tokens = num_tokens
+        self._numbers = to_device(empty.numbers, device)
+        step = attention.at(self._numbers, sizes, last_position=0)
+        self._replay, self._logits, self.pool = capture(lambda: layers.head(layers.hidden(step)), device, pool)
+
+    def run(self, numbers: IntArray) -> Tensor:
+        """[num_tokens, vocabulary], of a step with these tables."""
+        # By way of page-locked memory, as `to_device`: from any other the host would wait.
+        self._numbers.copy_(torch.from_numpy(numbers).pin_memory(), non_blocking=True)
+        self._replay()
+        return self._logits
+
+
+def capture(run: Callable[[], Tensor], device: torch.device, pool: Any) -> tuple[Callable[[], None], Tensor, Any]:
+    """A graph of what `run` gives to the device: how it is run again, the tensor that it writes, its memory pool."""
+    side: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    side.wait_stream(torch.cuda.current_stream(device))
+    with torch.cuda.stream(side):
+        run()  # what is made at the first time is not captured
+    torch.cuda.current_stream(device).wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, pool=pool):
+        out = run()
+    return graph.replay, out, graph.pool()

@@ -1,0 +1,111 @@
+"""The next tokens on a GPU, in Triton: one pass over the logits for the likeliest token and its probability.
+
+What a constraint allows is looked up by the same program, of the few logits that it names: nothing is gathered.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+_COLUMNS = 8192
+# Parts of larger tensors, whose addresses are multiples of 16 bytes now and then: Triton would compile anew for these.
+_PARTS = ("bound", "allowed", "tokens", "scores", "normalizers", "picked")
+
+
+@triton.jit(do_not_specialize=("most",), do_not_specialize_on_alignment=_PARTS)
+def _choose_kernel(  # type: ignore[no-untyped-def]
+    logits,
+    bound,
+    allowed,
+    tokens,
+    scores,
+    normalizers,
+    picked,
+    vocabulary,
+    most,
+    row_stride,
+    HAS_BOUND: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    FEW: tl.constexpr,
+):
+    """Program (row): online softmax without its weights (arXiv:1805.02867)."""
+    row = tl.program_id(0).to(tl.int64)
+    start = logits + row * row_stride
+    best = tl.full([COLUMNS], float("-inf"), tl.float32)
+    total = tl.zeros([COLUMNS], tl.float32)
+    place = tl.zeros([COLUMNS], tl.int32)
+    by = tl.arange(0, COLUMNS)
+    for begin in range(0, vocabulary, COLUMNS):
+        column = begin + by
+        found = tl.load(start + column, column < vocabulary, float("-inf")).to(tl.float32)
+        now = tl.maximum(best, found)
+        is_possible = now > float("-inf")
+        safe = tl.where(is_possible, now, 0.0)
+        total = total * tl.exp(best - safe) + tl.exp(found - safe)
+        place = tl.where(found > best, column, place)
+        best = now
+    highest = tl.max(best, 0)
+    # Of equal ones the lowest id.
+    token = tl.min(tl.where(best == highest, place, vocabulary), 0)
+    normalizer = highest + tl.log(tl.sum(total * tl.exp(best - highest), 0))
+    score = highest
+    if HAS_BOUND:
+        number = tl.load(bound + row)
+        if number >= 0:
+            few = tl.arange(0, FEW)
+            top = tl.full([FEW], float("-inf"), tl.float32)
+            where = tl.zeros([FEW], tl.int32)
+            for begin in range(0, most, FEW):
+                choice = begin + few
+                column = tl.load(allowed + number * most + choice, choice < most, 0)
+                found = tl.load(start + column, choice < most, float("-inf")).to(tl.float32)
+                where = tl.where(found > top, choice, where)
+                top = tl.maximum(top, found)
+            score = tl.max(top, 0)
+            choice_of = tl.min(tl.where(top == score, where, most), 0)
+            choice_of = tl.minimum(choice_of, most - 1)
+            token = tl.load(allowed + number * most + choice_of).to(tl.int32)
+            tl.store(picked + number, choice_of)
+    tl.store(tokens + row, token)
+    tl.store(scores + row, score)
+    tl.store(normalizers + row, normalizer)
+
+
+def choose(
+    logits: Tensor,
+    bound: Tensor | None,
+    allowed: Tensor | None,
+    tokens: Tensor,
+    scores: Tensor,
+    normalizers: Tensor,
+    picked: Tensor,
+) -> None:
+    """Of each row the likeliest token that it may have, its logit, and log(sum(exp)) of all.
+
+    Args:
+        logits: [n, V], rows without gaps.
+        bound: int64 [n], which row of `allowed` says what this row may have; -1: anything. None: none has a constraint.
+        allowed: int64 [m, most], token ids.
+        tokens, scores, normalizers: int64, float32, float32 [n]; they are written.
+        picked: int64 [m], which of the tokens allowed it is; it is written for the rows of `bound`.
+    """
+    if not len(logits):
+        return
+    _choose_kernel[(len(logits),)](
+        logits,
+        logits if bound is None else bound,
+        logits if allowed is None else allowed,
+        tokens,
+        scores,
+        normalizers,
+        picked,
+        logits.shape[1],
+        1 if allowed is None else allowed.shape[1],
+        logits.stride(0),
+        HAS_BOUND=bound is not None,
+        COLUMNS=_COLUMNS,
+        FEW=256,
+        num_warps=8,
+    )

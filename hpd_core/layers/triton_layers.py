@@ -1,0 +1,189 @@
+"""Layers as Llama has them on a GPU: few launches, each of which reads and writes its tokens once.
+
+Nine a layer, whatever the number of cohorts, prefixes and categories: norm, q|k|v, rotary embedding with the cache's
+writes, attention, o, norm, gate|up, SwiGLU, down. The projections side by side are one product each, by weights that
+are laid side by side once; the model's own layers have views of them. In FP8 norms and SwiGLU quantize what they write,
+and one launch more does so between attention and o. The last layer behind its attention is computed for those tokens
+alone whose logits are wanted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.modules import module as of_all
+
+from hpd_core.attention.triton_step import TritonStep
+from hpd_core.layers.fp8 import Fp8Linear, product
+from hpd_core.layers.triton_pointwise import add_norm, add_norm_fp8, quantize, swiglu, swiglu_fp8
+from hpd_core.native.pointwise import Norm, norm_of
+
+Rows = Tensor | tuple[Tensor, Tensor]
+"""What a product multiplies: [T, K], or in FP8 with the scale of each token."""
+
+Product = Callable[[Any], Tensor]
+_LOGIT_BYTES = 2**29
+"""Of logits at a time: a GPU wants large products."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    before_attention: Norm
+    before_mlp: Norm
+    of_heads: tuple[Norm, Norm] | None
+    qkv: Product
+    o: Product
+    gate_up: Product
+    down: Product
+    head_size: int
+    num_kv_heads: int
+    window: int | None
+    scale: float
+    is_fp8: bool
+
+    def add_norm(self, x: Tensor, delta: Tensor | None, norm: Norm) -> Rows:
+        return add_norm_fp8(x, delta, *norm) if self.is_fp8 else add_norm(x, delta, *norm)
+
+    def out(self, attended: Tensor) -> Tensor:
+        return self.o(quantize(attended) if self.is_fp8 else attended)
+
+    def mlp(self, normed: Rows) -> Tensor:
+        both = self.gate_up(normed)
+        return self.down(swiglu_fp8(both) if self.is_fp8 else swiglu(both))
+
+
+class TritonLayers:
+    """All layers of a model of which `forward.why_not_ours` says nothing."""
+
+    by = "triton"
+
+    def __init__(self, model: Any, layers: Sequence[Any], window_of: Callable[[Any], int | None]) -> None:
+        """Lays weights side by side: the model's own layers go on with views of them."""
+        self._model = model
+        with torch.no_grad():
+            self._layers = [_layer(layer, window_of(layer.self_attn)) for layer in layers]
+        self._last = norm_of(model.model.norm)
+
+    def forget(self) -> None:
+        """There is nothing that it keeps from step to step."""
+
+    @property
+    def windows(self) -> set[int]:
+        """Sliding windows of its layers."""
+        return {layer.window for layer in self._layers if layer.window is not None}
+
+    def logits(self, step: TritonStep) -> Iterator[Tensor]:
+        """Logits of the rows that are wanted, as blocks of rows of [n, vocabulary], in order.
+
+        The device has all layers when this returns, and computes a block when it is asked for.
+        """
+        return self._in_blocks(self.hidden(step))
+
+    def hidden(self, step: TritonStep) -> Tensor:
+        """What comes out behind the last norm, [n, D], of the n tokens whose logits are wanted."""
+        base = self._model.model
+        step.note()
+        x = base.embed_tokens(step.token_ids)  # the residual stream, [T, D]
+        cos, sin = (angles[0] for angles in base.rotary_emb(x[None], position_ids=step.positions[None]))
+        delta = None  # what the layer before adds to it
+        for number, layer in enumerate(self._layers):
+            normed = layer.add_norm(x, delta, layer.before_attention)
+            attended = self._attention(step, number, layer, normed, cos, sin)
+            if number == len(self._layers) - 1:  # nobody attends to what comes behind
+                attended, x = (rows.index_select(0, step.logit_rows) for rows in (attended, x))
+                if not len(x):
+                    return x
+            delta = layer.mlp(layer.add_norm(x, layer.out(attended), layer.before_mlp))
+        return add_norm(x, delta, *self._last)
+
+    def _attention(
+        self, step: TritonStep, number: int, layer: _Layer, normed: Rows, cos: Tensor, sin: Tensor
+    ) -> Tensor:
+        """[T, H * D]"""
+        heads = layer.qkv(normed).view(len(cos), -1, layer.head_size)
+        first = heads.shape[1] - 2 * layer.num_kv_heads
+        q, k, v = heads[:, :first], heads[:, first : -layer.num_kv_heads], heads[:, -layer.num_kv_heads :]
+        step.rotate_and_store(number, q, k, v, cos, sin, layer.of_heads)
+        attended = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+        step.attend(number, q, attended, scale=layer.scale, window=layer.window)
+        return attended.flatten(1)
+
+    def head(self, hidden: Tensor) -> Tensor:
+        """Logits, [n, vocabulary]."""
+        logits: Tensor = self._model.lm_head(hidden)
+        return logits
+
+    def _in_blocks(self, hidden: Tensor) -> Iterator[Tensor]:
+        at_once = max(16, _LOGIT_BYTES // (self._model.lm_head.out_features * hidden.element_size()))
+        for first in range(0, len(hidden), at_once):
+            yield self.head(hidden[first : first + at_once])
+
+
+def _layer(layer: Any, window: int | None) -> _Layer:
+    attention, mlp = layer.self_attn, layer.mlp
+    dtype = layer.input_layernorm.weight.dtype
+    of_heads = (norm_of(attention.q_norm), norm_of(attention.k_norm)) if hasattr(attention, "q_norm") else None
+    return _Layer(
+        norm_of(layer.input_layernorm),
+        norm_of(layer.post_attention_layernorm),
+        of_heads,
+        _side_by_side(attention.q_proj, attention.k_proj, attention.v_proj, dtype=dtype),
+        _side_by_side(attention.o_proj, dtype=dtype),
+        _side_by_side(mlp.gate_proj, mlp.up_proj, dtype=dtype),
+        _side_by_side(mlp.down_proj, dtype=dtype),
+        attention.head_dim,
+        attention.k_proj.out_features // attention.head_dim,
+        window,
+        attention.scaling,
+        isinstance(attention.q_proj, Fp8Linear),
+    )
+
+
+def _side_by_side(*linears: Any, dtype: torch.dtype) -> Product:
+    """x -> what all of them give, [T, N], one behind the other."""
+    if all(isinstance(linear, Fp8Linear) for linear in linears):
+        weight8 = _joined([linear.weight8 for linear in linears])
+        scales = torch.cat([linear.weight_scales for linear in linears])
+        bias = _joined_bias(linears)
+        return lambda x: product(x[0], x[1], weight8, scales, bias, dtype)
+    if not all(map(_is_plain, linears)):
+        return linears[0] if len(linears) == 1 else lambda x: torch.cat([linear(x) for linear in linears], dim=-1)
+    weight, bias = _joined([linear.weight for linear in linears]), _joined_bias(linears)
+    return lambda x: F.linear(x, weight, bias)
+
+
+def _joined_bias(linears: Sequence[Any]) -> Tensor | None:
+    biases = [linear.bias for linear in linears]
+    like = next((bias for bias in biases if bias is not None), None)
+    if like is None:
+        return None
+    pairs = zip(biases, linears, strict=True)
+    return torch.cat([like.new_zeros(linear.out_features) if bias is None else bias for bias, linear in pairs])
+
+
+def _is_plain(linear: Any) -> bool:
+    hooks = (linear._forward_hooks, linear._forward_pre_hooks)
+    of_everybody = (of_all._global_forward_hooks, of_all._global_forward_pre_hooks)
+    return type(linear) is torch.nn.Linear and "forward" not in linear.__dict__ and not any((*hooks, *of_everybody))
+
+
+def _joined(weights: Sequence[torch.nn.Parameter]) -> Tensor:
+    """All rows, [N, K]; the parameters become views of it, unless they are side by side already."""
+    first, width = weights[0].data, weights[0].shape[1]
+    ends = [weight.data_ptr() + weight.numel() * weight.element_size() for weight in weights]
+    is_joined = all(weight.data_ptr() == end for weight, end in zip(weights[1:], ends[:-1], strict=True))
+    same_memory = len({weight.untyped_storage().data_ptr() for weight in weights}) == 1
+    if is_joined and same_memory and all(weight.is_contiguous() for weight in weights):
+        return first.as_strided((sum(map(len, weights)), width), (width, 1))
+    # torch knows how to move bytes, whatever they are.
+    joined = torch.cat([weight.data.view(torch.uint8) for weight in weights]).view(first.dtype)
+    start = 0
+    for weight in weights:
+        weight.data = joined[start : start + len(weight)]
+        start += len(weight)
+    return joined
