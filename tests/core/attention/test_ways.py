@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import sys
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -32,13 +34,15 @@ class Driver:
 
 
 @pytest.fixture
-def triton(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def triton(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
     """A runtime of Triton that works, on an L40S."""
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     kernels, package, runtime = ModuleType("triton"), ModuleType("triton"), ModuleType("triton.runtime")
     kernels.DTYPES = (torch.float32, torch.bfloat16, torch.float16)  # type: ignore[attr-defined]
     runtime.driver = Driver()  # type: ignore[attr-defined]
     package.runtime = runtime  # type: ignore[attr-defined]
+    package.knobs = SimpleNamespace(compilation=SimpleNamespace(listener=None))  # type: ignore[attr-defined]
     for name, module in (("hpd_core.attention.triton", kernels), ("triton", package), ("triton.runtime", runtime)):
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 9))
@@ -47,9 +51,14 @@ def triton(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_on_a_gpu_auto_is_triton(triton: ModuleType, dtype: torch.dtype, caplog: pytest.LogCaptureFixture) -> None:
+def test_on_a_gpu_auto_is_triton(
+    triton: ModuleType, dtype: torch.dtype, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     assert way_to_attend("auto", on_gpu(dtype)) == way_to_attend("triton", on_gpu(dtype)) == "triton"
     assert not caplog.records
+    caplog.set_level(logging.INFO, "hpd_core")
+    sys.modules["triton"].knobs.compilation.listener(cache_hit=False)
+    assert f"compiling kernels for this GPU: some seconds, once; they are kept in {tmp_path}" in caplog.text
 
 
 def _no_compiler(triton: ModuleType, _: pytest.MonkeyPatch) -> None:
