@@ -32,7 +32,7 @@ def card(device: str, say: Callable[[str], object]) -> dict[str, Any]:
         "architecture": "sm_" + "".join(map(str, torch.cuda.get_device_capability())) if on_gpu else "cpu",
         "side": side,
         "bf16_flops": 2 * side**3 / _seconds(lambda: torch.mm(a, b, out=out), on_gpu),
-        "fp8_flops": _fp8_flops(a, b, on_gpu),
+        "fp8_flops": _fp8_flops(a, b, on_gpu, say),
         "bytes_per_second": 2 * source.numel() / _seconds(lambda: target.copy_(source), on_gpu),
         "launch_seconds": _launch_seconds(device),
         "torch": torch.__version__,
@@ -66,9 +66,13 @@ def _seconds(run: Callable[[], object], on_gpu: bool, count: int = 10) -> float:
     return float(first.elapsed_time(last)) / 1000 / count
 
 
-def _fp8_flops(a: torch.Tensor, b: torch.Tensor, on_gpu: bool) -> float | None:
+def _fp8_flops(a: torch.Tensor, b: torch.Tensor, on_gpu: bool, say: Callable[[str], object]) -> float | None:
     """With a scale for each row and column; None where the card has no FP8."""
-    if not on_gpu or fp8.why_not(a.device, torch.bfloat16) is not None:
+    if not on_gpu:
+        return None
+    reason = fp8.why_not(a.device, torch.bfloat16)
+    if reason is not None:
+        say(reason)
         return None
     left, right = fp8.quantize_rows(a), fp8.quantize_rows(b)
     seconds = _seconds(lambda: fp8.product(*left, *right, None, torch.bfloat16), on_gpu)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +20,7 @@ _KINDS: Sequence[tuple[str, tuple[str, ...]]] = (
         ("gemm", "nvjet", "cutlass", "xmma", "cublas", "wgmma", "gemv", "splitk", "scaled_mm", "::mm", "::addmm"),
     ),
     (STORING, ("store", "note_kernel", "index_put")),
-    (BETWEEN, ("norm", "rotary", "swiglu", "silu", "triton_")),
+    (BETWEEN, ("norm", "rotary", "swiglu", "silu", "quantize", "triton_")),
     (CHOOSING, ("choose", "argmax", "reduce", "topk", "sort", "::max")),
     (INDEXING, ("index", "gather", "scatter", "embedding")),
 )
@@ -47,6 +47,7 @@ class Kernels:
         busy_ms: how long it did anything.
         kinds: kind -> (milliseconds, kernels and copies), the longest first.
         calls: of the host, that gave it something to do; a graph is one.
+        calls_by_name: the same, and all other calls of CUDA.
         of_a_layer: kernels and copies that come as often as there are layers.
         outside: the others.
         names: (milliseconds, how many, name), the longest first.
@@ -56,6 +57,7 @@ class Kernels:
     busy_ms: float
     kinds: Mapping[str, tuple[float, float]]
     calls: float
+    calls_by_name: Mapping[str, float]
     of_a_layer: float
     outside: float
     names: Sequence[tuple[float, float, str]]
@@ -83,13 +85,14 @@ class Kernels:
             kinds[kind_of(name)][0] += sum(all_ms) / num_steps
             kinds[kind_of(name)][1] += len(all_ms) / num_steps
             of_layers += round(len(all_ms) / num_steps / num_layers)
-        calls = [event for event in spans if event.get("cat") in _CALLS]
-        launches = sum(any(word in event["name"].lower() for word in _LAUNCHES) for event in calls)
+        calls = Counter(event["name"] for event in spans if event.get("cat") in _CALLS)
+        launches = sum(count for name, count in calls.items() if any(word in name.lower() for word in _LAUNCHES))
         in_order = sorted(kinds.items(), key=lambda item: -item[1][0])
         return cls(
             busy_ms=_busy(device) / num_steps,
             kinds={kind: (ms, count) for kind, (ms, count) in in_order},
             calls=launches / num_steps,
+            calls_by_name={name: count / num_steps for name, count in calls.most_common()},
             of_a_layer=of_layers,
             outside=len(device) / num_steps - of_layers * num_layers,
             names=sorted(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import cProfile
+import dataclasses
 import gzip
 import io
 import json
@@ -46,24 +47,25 @@ def run_profile(loaded: Loaded, part: Part) -> Iterator[dict[str, Any]]:
     config = loaded.config(part)
     workload = loaded.workload(part.workload)
     workload = workload.part(range(max(1, len(workload.records) // _RECORDS_SHARE)))
+    decoder = make_decoder(loaded, config)
     small = values_of(loaded, _SMALL_VALUES)
-    yield _Profiled(loaded, part, "large steps", workload, config).row()
-    yield _Profiled(loaded, part, "small steps", small, config, tokens=_SMALL_VALUES).row()
+    yield _Profiled(loaded, part, decoder, "large steps", workload, config).row()
+    yield _Profiled(loaded, part, decoder, "small steps", small, config, tokens=_SMALL_VALUES).row()
 
 
 def run_launches(loaded: Loaded, part: Part) -> Iterator[dict[str, Any]]:
     """A row for each number of cohorts and of values a product: does a step of more cohorts launch more?"""
+    config = loaded.config(part).model_copy(update={"overlap_steps": False, "max_draft_tokens_per_step": 0})
+    decoder = make_decoder(loaded, config)
     for num_values in (4, 16):
         workload = loaded.workload(LISTINGS, _PROMPTS_OF_LAUNCHES).with_attributes(num_values)
         workload = workload.with_values_of(_STEPS_OF_LAUNCHES)
         for cohorts in _COHORTS:
             prompts = _PROMPTS_OF_LAUNCHES // cohorts
-            config = loaded.config(part).model_copy(
-                update={"max_prompts_per_cohort": prompts, "overlap_steps": False, "max_draft_tokens_per_step": 0}
-            )
+            decoder.limit(dataclasses.replace(decoder.limits, max_prompts_per_cohort=prompts))
             tokens = _PROMPTS_OF_LAUNCHES * num_values
             name = f"{tokens:,} tokens, {cohorts} cohorts"
-            row = _Profiled(loaded, part, name, workload, config, tokens=tokens, shows_table=False).row()
+            row = _Profiled(loaded, part, decoder, name, workload, config, tokens=tokens, shows_table=False).row()
             loaded.say(
                 f"{name}: {row['kernels']:.0f} kernels and copies, {row['of_a_layer']:.0f} a layer and "
                 f"{row['outside']:.0f} outside; {row['calls']:.0f} launches by the host; {row['wall_ms']:.2f} ms"
@@ -78,6 +80,7 @@ class _Profiled:
         self,
         loaded: Loaded,
         part: Part,
+        decoder: Decoder,
         name: str,
         workload: Workload,
         config: EngineConfig,
@@ -89,7 +92,7 @@ class _Profiled:
         self._loaded, self._part, self._name, self._tokens = loaded, part, name, tokens
         self._shows_table = shows_table
         self._workload, self._config = workload, config
-        self._decoder = make_decoder(loaded, config)
+        self._decoder = decoder
 
     def row(self) -> dict[str, Any]:
         """Measures."""
@@ -130,6 +133,7 @@ class _Profiled:
             "of_a_layer": found.of_a_layer,
             "outside": found.outside,
             "calls": found.calls,
+            "calls_by_name": found.calls_by_name,
             "names": found.names[:40],
         }
 

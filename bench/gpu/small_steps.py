@@ -28,8 +28,9 @@ def run_small_steps(loaded: Loaded, part: Part) -> Iterator[dict[str, Any]]:
     One step at a time: neither the host nor the device has anything else to do meanwhile, as at the end of a run.
     """
     config = loaded.config(part).model_copy(update={"overlap_steps": False, "max_prompts_per_cohort": 128})
+    decoder = make_decoder(loaded, config)
     for size in SIZES:
-        steps = decode_steps(loaded, values_of(loaded, size), config)
+        steps = decode_steps(decoder, loaded, values_of(loaded, size), config)
         of_size = [seconds for seconds, tokens in steps if tokens == size]
         row = {"name": f"{size} tokens", "tokens": size, "ms": 1000 * statistics.median(of_size)}
         loaded.say(f"a step of {size} tokens: {row['ms']:.2f} ms")
@@ -43,9 +44,8 @@ def values_of(loaded: Loaded, num_values: int) -> Workload:
     return workload.with_attributes(attributes).with_values_of(_STEPS)
 
 
-def decode_steps(loaded: Loaded, workload: Workload, config: EngineConfig) -> list[tuple[float, int]]:
+def decode_steps(decoder: Decoder, loaded: Loaded, workload: Workload, config: EngineConfig) -> list[tuple[float, int]]:
     """Decodes it twice; seconds and tokens of the second time's steps."""
-    decoder = make_decoder(loaded, config)
     steps: list[tuple[float, int]] = []
     for _ in range(2):
         steps.clear()
@@ -59,7 +59,7 @@ def decode_steps(loaded: Loaded, workload: Workload, config: EngineConfig) -> li
 
 
 def make_decoder(loaded: Loaded, config: EngineConfig) -> Decoder:
-    """A decoder in which values end by their length alone."""
+    """A decoder, fitted to the memory, in which values end by their length alone."""
     num_ids = loaded.model.get_output_embeddings().weight.shape[0]
     decoder = Decoder(loaded.model, Endings.none(num_ids), config, description.cache_shape(loaded.model))
     decoder.fit()

@@ -68,6 +68,16 @@ def _same(rows: Sequence[Row], row: Row, kind: str, quantization: str | None, na
     return same[-1] if same else None
 
 
+def latencies(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
+    """Part -> what it measured -> median milliseconds: of a small step, of one product."""
+    found: dict[str, dict[str, float]] = {}
+    for row in latest(rows).values():
+        ms = row.get("ms", row.get("median_ms"))
+        if ms is not None:
+            found.setdefault(row["part"], {})[row["name"]] = ms
+    return found
+
+
 _COLUMNS: Sequence[tuple[str, str, Callable[[Any], str]]] = (
     ("products/s", "products_per_second", lambda value: f"{value:.1f}"),
     ("s", "seconds", lambda value: f"{value:.2f}"),
@@ -126,6 +136,9 @@ def report(rows: Sequence[Row], say: Callable[[str], object]) -> dict[str, Any]:
         for line in table(rows):
             say(line)
         say("of floor, of ceiling: their time, token for token, in percent of the row's")
+    waits = latencies(rows)
+    for part, of_part in waits.items():
+        say(f"{part}, ms: " + ", ".join(f"{name} {ms:.1f}" for name, ms in of_part.items()))
     reckoned = estimates(rows)
     if reckoned:
         say(
@@ -138,7 +151,7 @@ def report(rows: Sequence[Row], say: Callable[[str], object]) -> dict[str, Any]:
                 f"{item['measured_over_formula']:.2f} times what the formula says)"
             )
         say(f"  {FORMULA}")
-    return {"rates": compared, "estimates": {"card": L40S.name, "parts": reckoned}}
+    return {"rates": compared, "latencies": waits, "estimates": {"card": L40S.name, "parts": reckoned}}
 
 
 def json_line(found: Mapping[str, Any], done: Sequence[Mapping[str, Any]]) -> str:

@@ -196,7 +196,9 @@ class Supervisor:
             outcome, message = "too long", "its process did not start"
         except EOFError:
             outcome, message = "died", "its process did not start"
-        if outcome in ("too long", "died"):
+        if outcome == "too long" and self.elapsed >= self._budget:
+            outcome = "no time"
+        if outcome in ("too long", "died", "no time"):
             message = self._bury(message)
         return Done(part, outcome, time.monotonic() - started, message)
 

@@ -131,6 +131,7 @@ def test_a_trace_is_counted_by_step_and_layer() -> None:
     assert (found.count, found.of_a_layer, found.outside, found.calls) == (8, 2, 2, 8)
     # From 0 to 160 without a gap, as the copy goes from 30 to 130; then five of 60.
     assert found.busy_ms == pytest.approx(0.16 + 5 * 0.06)
+    assert found.calls_by_name == {"cudaLaunchKernel": 7, "cudaMemcpyAsync": 1, "cudaEventRecord": 0.5}
     assert not found.are_pretended
     table = found.table(1.0)
     assert (
@@ -189,6 +190,18 @@ def test_a_row_is_compared_with_rivals_of_its_model_and_with_yardsticks_of_its_w
     assert next(line for line in lines if line.startswith("8b:tree ")).split()[1:] == [
         *("100.0", "10.00", "1.25", "2.00", "12.5", "80%", "200"),
     ]
+
+
+def test_small_steps_and_single_products_stand_below_the_table() -> None:
+    rows = [
+        {"part": "8b:small-steps", "kind": "small-steps", "name": "16 tokens", "ms": 7.25},
+        {"part": "8b:small-steps", "kind": "small-steps", "name": "64 tokens", "ms": 8.0},
+        {"part": "8b:single", "kind": "single", "name": "tree", "median_ms": 91.0},
+    ]
+    said: list[str] = []
+    found = summary.report(rows, said.append)
+    assert said == ["8b:small-steps, ms: 16 tokens 7.2, 64 tokens 8.0", "8b:single, ms: tree 91.0"]
+    assert found["latencies"]["8b:small-steps"] == {"16 tokens": 7.25, "64 tokens": 8.0}
 
 
 # The estimate

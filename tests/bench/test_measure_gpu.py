@@ -94,6 +94,9 @@ def test_what_no_longer_fits_is_left_out_and_said(tmp_path: Path, tiny_model_dir
     assert facts(result)["parts"][0]["outcome"] == "no time"
     assert "8b:tree: no time: 1 s of 1 are left" in result.output
     assert not (tmp_path / "results.jsonl").exists()
+    cut = rehearse(tmp_path, "hang", tiny_model_dir, "--budget", "1.5")
+    assert facts(cut)["parts"][0]["outcome"] == "no time", "it is ended by the budget, not by its own limit"
+    assert cut.exit_code == 0
 
 
 @pytest.mark.parametrize(
