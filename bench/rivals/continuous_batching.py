@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import math
 import time
@@ -63,8 +64,11 @@ def _config(model: Any, longest: int, batch_size: int) -> ContinuousBatchingConf
     # only whole pages of a prompt are found again. Twice the need, so that pages of ended requests can be kept.
     page_size = 32
     num_blocks = 2 * batch_size * (math.ceil(longest / page_size) + 1)
+    # transformers 5.17 calls a page a block.
+    known = inspect.signature(ContinuousBatchingConfig).parameters
+    page = {"page_size" if "page_size" in known else "block_size": page_size}
     return ContinuousBatchingConfig(
-        page_size=page_size, num_blocks=num_blocks, max_batch_tokens=2048, max_requests_per_batch=batch_size
+        **page, num_blocks=num_blocks, max_batch_tokens=2048, max_requests_per_batch=batch_size
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import make_dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 import torch
 from transformers import MistralConfig, MistralForCausalLM
 
+from bench.rivals import continuous_batching
 from bench.rivals.continuous_batching import run_continuous
 from bench.rivals.generate import run_draft_model, run_generate, run_prompt_lookup
 from bench.rivals.parallel_decoding import JacobiGuesser, NgramGuesser, decode, run_anpd, run_jacobi
@@ -239,10 +241,23 @@ def test_a_draft_model_of_other_tokens_is_an_error(workplace: Workplace, tmp_pat
     assert result.stderr.splitlines()[-1].startswith(f"Error: --draft-model {tmp_path / 'other'}: its tokens are not")
 
 
+@pytest.mark.parametrize("page", ["page_size", "block_size"])
+def test_a_page_of_continuous_batching_is_called_as_transformers_calls_it(
+    page: str, monkeypatch: pytest.MonkeyPatch, model: Any
+) -> None:
+    names = [page, "num_blocks", "max_batch_tokens", "max_requests_per_batch"]
+    config = make_dataclass("ContinuousBatchingConfig", [(name, int) for name in names])
+    monkeypatch.setattr(continuous_batching, "ContinuousBatchingConfig", config)
+    found = continuous_batching._config(model, 100, 4)
+    assert [getattr(found, name) for name in names] == [32, 2 * 4 * 5, 2048, 4]
+
+
 def test_a_model_that_continuous_batching_does_not_take_is_an_error(model: Any, workload: Workload) -> None:
     records = workload.forced(model.config, EngineConfig())
     steering.attach(model)
-    with pytest.raises(UsageError, match="continuous batching does not run with this model here: Implementation"):
+    with pytest.raises(
+        UsageError, match="continuous batching does not run with this model here: (Implementation|Specified)"
+    ):
         run_continuous(model, records, 4)
     steering.use_own_attention(model)
 
