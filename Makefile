@@ -15,7 +15,9 @@ TRITON := $(VENV)/triton
 EXTRAS := gguf quantization adapters pipelines training labeling dev
 PYTEST := $(BIN)/python -m pytest
 IN_PAIRS := --numprocesses 2 --dist worksteal --durations 10
-WITH_TRITON = @test ! -e $(TRITON) || HPD_NEEDS_TRITON=1 PYTHONPATH=$(CURDIR)/$(TRITON) $(PYTEST) tests/core/attention/test_triton.py
+# What is named test_triton*.py.
+WITH_TRITON = @test ! -e $(TRITON) || HPD_NEEDS_TRITON=1 PYTHONPATH=$(CURDIR)/$(TRITON) $(PYTEST) $(IN_PAIRS) \
+	$(shell find tests -name 'test_triton*.py')
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-all check soak rivals requirements clean browser triton docs
@@ -50,7 +52,7 @@ browser: $(INSTALLED)
 	@test -e $(VENV)/.browser || $(BIN)/python -m pip install --quiet --requirement requirements-browser.txt && touch $(VENV)/.browser \
 		|| echo "No Chromium could be installed: the tests that need one are skipped."
 
-# Triton, whose interpreter runs the GPU's kernel, in a folder of its own: every process of the other tests would import
+# Triton, whose interpreter runs the GPU's kernels, in a folder of its own: every process of the other tests would import
 # it. PyTorch for CUDA brings one along, which the tests above find.
 triton: $(INSTALLED)
 	@cmp -s requirements-triton.txt $(TRITON)/installed.txt || $(BIN)/python -c 'import triton' 2>/dev/null \

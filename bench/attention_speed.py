@@ -29,7 +29,7 @@ import typer
 from hpd_core import ModelError
 from hpd_core.attention.dispatch import PackedBatch, Way, cache_order, packed_attention, way_to_attend
 from hpd_core.attention.kv_cache import CachePool, CacheShape
-from hpd_core.attention.plan import PrefixCache
+from hpd_core.attention.plan import AttentionPlan, PrefixCache
 from hpd_core.decoding.cohort import Cohort
 from hpd_core.decoding.cohort_input import CohortInput
 from hpd_core.decoding.next_token import Chosen
@@ -97,7 +97,8 @@ def _prompts(rng: np.random.Generator, pool: CachePool, sizes: Sizes) -> tuple[l
 def _one_layer(way: Way, shape: CacheShape, fed: CohortInput) -> Callable[[], Any]:
     heads = (_NUM_HEADS, _NUM_KV_HEADS, _NUM_KV_HEADS)
     q, k, v = (torch.randn(1, count, len(fed.token_ids), _HEAD_SIZE).to(shape.dtype) for count in heads)
-    batch, layer = PackedBatch([fed.plan], way), SimpleNamespace(layer_idx=0)
+    plans = [fed.plan] if isinstance(fed.plan, AttentionPlan) else []
+    batch, layer = PackedBatch(plans, way), SimpleNamespace(layer_idx=0)
     return lambda: packed_attention(layer, q, k, v, None, hpd_batch=batch)  # type: ignore[arg-type]
 
 

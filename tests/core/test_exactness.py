@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hpd_core.config import EngineConfig
 from tests.examples import examples
 
-from .families import FAMILIES, FAMILY_PARAMETERS, FUSED, build_model
+from .families import FAMILIES, FAMILY_PARAMETERS, build_model
 from .helpers import Prompter, assert_equals_oracle, decode, random_case, random_endings, random_ids
 from .native import WAYS
 
@@ -40,7 +40,7 @@ def engine_configs(draw: st.DrawFn) -> EngineConfig:
         max_cached_tokens=draw(st.sampled_from([1, 200, 100_000])),
         max_cached_prefixes=draw(st.sampled_from([1, 2, 64])),
         attention=draw(st.sampled_from(WAYS)),
-        layers=draw(st.sampled_from(["auto", "compiled", "transformers"])),
+        layers=draw(st.sampled_from(["auto", "transformers"])),
         max_draft_tokens_per_step=draw(st.sampled_from([0, 7, 40, 4096])),
         overlap_steps=draw(st.booleans()),
     )
@@ -75,8 +75,6 @@ def test_any_schedule_equals_oracle(
     spoilt: float,
 ) -> None:
     """Records in any number and order, any budget, cohort size and drafts, prefixes evicted or shared or empty."""
-    if config.layers == "compiled" and family not in FUSED:
-        config = config.model_copy(update={"layers": "transformers"})
     rng = np.random.default_rng(seed)
     endings = random_endings(rng, share=float(rng.choice([0.02, 0.2, 0.6])))
     prefixes = [random_ids(rng, 0, 12) for _ in range(num_prefixes)]

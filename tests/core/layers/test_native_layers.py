@@ -23,7 +23,7 @@ from hpd_core.config import EngineConfig
 from hpd_core.decoding.cohort import Cohort
 from hpd_core.decoding.decoder import Decoder
 from hpd_core.decoding.prompt import Prompt
-from hpd_core.layers.forward import FusedLayers
+from hpd_core.layers.forward import CpuLayers
 from hpd_core.layers.native import LayerWeights, NativeLayers
 from hpd_core.models.description import cache_shape
 from hpd_core.native.linear import TiledLinear, TiledMLP, pack, pack_gated
@@ -39,7 +39,7 @@ SEEDS = st.integers(0, 2**32 - 1)
 
 @contextmanager
 def one_by_one() -> Iterator[None]:
-    with patch.object(FusedLayers, "_layers_at_once", lambda *_: None):
+    with patch.object(CpuLayers, "_layers_at_once", lambda *_: None):
         yield
 
 
@@ -155,11 +155,11 @@ def test_old_weights_are_not_kept() -> None:
     endings, case = random_endings(rng), random_case(rng, "tree", [random_ids(rng, 9, 14)], branches=4, k_max=6)
     decoder = decoder_with_constraints(model, endings, EngineConfig())
     answer(decoder, case)
-    assert decoder._linears is not None
-    old = weakref.ref(decoder._linears.tiled(model.model.layers[0].self_attn.q_proj).weight.tiles)  # type: ignore[union-attr]
+    assert decoder._runner._linears is not None
+    old = weakref.ref(decoder._runner._linears.tiled(model.model.layers[0].self_attn.q_proj).weight.tiles)  # type: ignore[union-attr]
     with torch.no_grad():
         model.model.layers[0].self_attn.q_proj.weight.mul_(-1)
-    with decoder._linears.active():
+    with decoder._runner._linears.active():
         assert old() is None
 
 
@@ -167,7 +167,7 @@ def test_without_memory_it_begins_anew_with_less() -> None:
     model, config = build_tiled_model("llama"), EngineConfig()
     expected = answers(model, 2, prompts=20, config=config)
     failures, kept = [MemoryError("made up")], []
-    run, forget = NativeLayers.run, FusedLayers.forget
+    run, forget = NativeLayers.run, CpuLayers.forget
 
     def failing(layers: NativeLayers, *args: Any) -> Tensor:
         out = run(layers, *args)
@@ -175,12 +175,12 @@ def test_without_memory_it_begins_anew_with_less() -> None:
             raise failures.pop()
         return out
 
-    def forgetting(layers: FusedLayers) -> None:
+    def forgetting(layers: CpuLayers) -> None:
         assert layers._at_once is not None
         kept.append(weakref.ref(layers._at_once._workspace))
         forget(layers)
 
-    with patch.object(NativeLayers, "run", failing), patch.object(FusedLayers, "forget", forgetting):
+    with patch.object(NativeLayers, "run", failing), patch.object(CpuLayers, "forget", forgetting):
         assert answers(model, 2, prompts=20, config=config) == expected
     assert [found() for found in kept] == [None]
 
