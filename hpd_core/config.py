@@ -76,8 +76,8 @@ class EngineConfig(BaseModel):
     )
     share_text: bool = Field(
         True,
-        description="'tree': what documents of a category begin with alike, as variants of a product do, is computed once; "
-        "no answer depends on it",
+        description="'tree': what documents of a category begin with alike, as variants of a product do, is computed "
+        "once; no answer depends on it",
     )
     constrain_values: bool = Field(
         True,

@@ -106,7 +106,7 @@ class Engine(Extractor):
         try:
             tokenizer = loading.load_tokenizer(model, config)
             group.load(tokenizer)
-            engine = cls(group.weights.model, tokenizer, config, group)
+            engine = cls(group.weights.model, tokenizer, group.weights.settings(config), group)
         except BaseException as error:
             # One process fails because of another as a rule; the first one knows why.
             reason = group.end_after(error)

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self, TypedDict
 
 from hpd_core.config import EngineConfig
@@ -18,7 +19,7 @@ from hpd_core.decoding.memory import Limits
 from hpd_core.errors import EngineError, ModelError
 from hpd_core.layers.fp8 import is_fp8
 from hpd_core.models import description, loading
-from hpd_core.models.adapters import Adapter, add_adapter, open_adapter
+from hpd_core.models.adapters import Adapter, AdapterRecord, add_adapter, open_adapter, with_trained_keys
 from hpd_core.prompt_builder import PromptBuilder, Refusal
 from hpd_core.system.threads import in_passing_thread
 from hpd_core.text.values import error_value
@@ -34,7 +35,8 @@ class ExtractionMetrics:
     `document_tokens_shared` were not: others begin with the same text, which was forwarded once for all.
     Of `draft_tokens`, `rejected_tokens` were wrong; the others are among the `value_tokens`.
     `busy_seconds` is the engine's time, each step's split over the submissions in it by tokens forwarded; of it,
-    `prefix_seconds` went into categories' prefixes and shared text, the rest is the sum of the results' `engine_seconds`.
+    `prefix_seconds` went into categories' prefixes and shared text, the rest is the sum of the results'
+    `engine_seconds`.
     """
 
     num_records: int = 0
@@ -118,6 +120,15 @@ class Weights:
             loading.finish(weights.model, config)
         return weights
 
+    def settings(self, config: EngineConfig) -> EngineConfig:
+        """The settings as they are for these weights: with keys as they were trained, where they are 'auto'.
+
+        Raises:
+            ModelError: the record in the model's folder cannot be read.
+        """
+        record = self.adapter.record if self.adapter is not None else AdapterRecord.read(Path(self.source))
+        return with_trained_keys(config, record)
+
     @cached_property
     def revision(self) -> str | None:
         """What names exactly the model, without the adapter."""
@@ -153,6 +164,7 @@ class EngineDescription(TypedDict):
     tensor_parallel: Annotated[int, "GPUs that share every layer"]
     device: Annotated[str, "cpu, or the GPU's number"]
     device_name: Annotated[str | None, "the GPU's name, or the number of CPU cores"]
+    keys: Annotated[str | None, "how keys are written, 'full' or 'short'"]
     prompt_hash: Annotated[str, "a hash of all that the model reads around a document, the schema apart"]
     notes: Annotated[list[str], "what a user should know about this combination of settings"]
     versions: Annotated[dict[str, str], "of hpd, torch and transformers"]
@@ -193,7 +205,7 @@ class Extractor(ABC):
             raise ModelError(f"tensor_parallel is for the engine, not for {cls.decoding!r}; set it to 1")
         tokenizer = loading.load_tokenizer(model, config)
         weights = Weights.load(model, config, adapter)
-        extractor = cls(weights.model, tokenizer, config)
+        extractor = cls(weights.model, tokenizer, weights.settings(config))
         extractor._weights = weights
         return extractor
 
@@ -305,6 +317,7 @@ class Extractor(ABC):
             "tensor_parallel": self.config.tensor_parallel,
             "device": str(model.device),
             "device_name": description.device_name(model.device),
+            "keys": "short" if self.config.prompt.keys == "short" else "full",
             "prompt_hash": self.prompt_hash,
             "notes": self.notes,
             "versions": versions(),

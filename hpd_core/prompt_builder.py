@@ -130,7 +130,7 @@ class PromptBuilder:
     def _keys(self, schema: CategorySchema) -> list[list[int]]:
         """The ids of each attribute's key."""
         full = self._segments.encode_schema_text([render_key(attribute) for attribute in schema.attributes])
-        if self._config.prompt.keys == "full":
+        if self._config.prompt.keys != "short":
             return full
         names = self._segments.encode_schema_text([render_short_key(attribute) for attribute in schema.attributes])
         short = distinct_beginnings(names, self._says_something)

@@ -113,6 +113,7 @@ class NullEngine(Extractor):
             "tensor_parallel": 1,
             "device": "cpu",
             "device_name": None,
+            "keys": None,
             "prompt_hash": self.config.prompt.hash,
             "notes": self.notes,
             "versions": versions(),

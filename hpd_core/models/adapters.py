@@ -24,6 +24,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from hpd_core.config import EngineConfig
 from hpd_core.errors import ModelError
 from hpd_core.layers.fp8 import is_fp8
 from hpd_core.models.description import files_digest
@@ -95,7 +96,7 @@ class AdapterRecord(BaseModel):
     """What an adapter was trained for; our fine-tuning leaves it in the adapter's folder as `hpd.json`.
 
     `prompt_hash` is of the prompt's texts, `rendered_prompt_hash` of all that stood around the documents: these texts,
-    and what the tokenizer made of them. Older records have the first alone.
+    and what the tokenizer made of them. Older records have the first alone. `keys` are those of the answers.
     `held_out` is a hash of the validation products, from which neither it nor what it was continued from has learned,
     as far as the records of those say; None where they say nothing, or otherwise. What a later version notes beside is
     left unread.
@@ -109,6 +110,7 @@ class AdapterRecord(BaseModel):
     layout: Literal["tree", "stacked", "ar"]
     prompt_hash: str
     rendered_prompt_hash: str | None = None
+    keys: Literal["full", "short"] = "full"
     max_value_tokens: int
     stack_size: int
     held_out: str | None = None
@@ -136,6 +138,14 @@ class AdapterRecord(BaseModel):
             raise ModelError(
                 f"{path} is no record of a fine-tuning: {reason}; put the file that came with the adapter back"
             ) from error
+
+
+def with_trained_keys(config: EngineConfig, record: AdapterRecord | None) -> EngineConfig:
+    """The settings with 'auto' keys as those that the model has learned: full, where nobody says so."""
+    if config.prompt.keys != "auto":
+        return config
+    keys = record.keys if record is not None else "full"
+    return config.model_copy(update={"prompt": config.prompt.model_copy(update={"keys": keys})})
 
 
 @dataclass(frozen=True, slots=True)

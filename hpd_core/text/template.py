@@ -101,10 +101,11 @@ class PromptTemplate(BaseModel):
 
     instruction: str = Field(_SINGLE_INSTRUCTION, description="one document: layout 'tree' and the baseline 'ar'")
     stacked_instruction: str = Field(_STACKED_INSTRUCTION, description="several documents: layout 'stacked'")
-    keys: Literal["full", "short"] = Field(
-        "full",
+    keys: Literal["auto", "full", "short"] = Field(
+        "auto",
         description="how the answer's keys are written: 'full', or 'short': as little of each name as tells it from "
-        "the category's others. Fewer tokens for every product, for a model that was trained with it",
+        "the category's others. Fewer tokens for every product, for a model that was trained with it; 'auto': as the "
+        "adapter or the model was trained, by its hpd.json, else full",
     )
     system: str | None = Field(None, description="system message; None: the chat template's own")
     chat: Literal["auto", "always", "never"] = Field(
@@ -130,7 +131,7 @@ class PromptTemplate(BaseModel):
     def _leave_out_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         data: dict[str, Any] = handler(self)
         # What was begun before there was a choice goes on under the same hash.
-        if self.keys == "full":
+        if self.keys == "auto":
             del data["keys"]
         if self.date == _DATE:
             del data["date"]
@@ -138,8 +139,14 @@ class PromptTemplate(BaseModel):
 
     @property
     def hash(self) -> str:
-        """A content hash of the texts and of the code's own fixed parts; what a tokenizer adds is not in it."""
-        return content_hash([self.model_dump(mode="json"), _FIXED_PARTS_VERSION])
+        """A content hash of the texts and of the code's own fixed parts; what a tokenizer adds is not in it.
+
+        Where keys are 'auto' still, they are full.
+        """
+        texts = self.model_dump(mode="json")
+        if self.keys == "full":
+            del texts["keys"]  # likewise
+        return content_hash([texts, _FIXED_PARTS_VERSION])
 
     def rendered_hash(self, tokenizer: Any) -> str:
         """A content hash of all that stands around a document: these texts, and what the tokenizer makes of them.

@@ -225,4 +225,5 @@ def _as_numbers(hashes: Sequence[str]) -> npt.NDArray[np.uint64]:
 
 def _engine_settings(data: Mapping[str, Any]) -> dict[str, Any]:
     engine = {key: value for key, value in data["engine"].items() if key not in _FREE_ENGINE_KEYS}
+    engine["prompt"] = {key: value for key, value in engine["prompt"].items() if key != "keys"}  # it is in prompt_hash
     return {"decoding": data["decoding"], "engine": engine}

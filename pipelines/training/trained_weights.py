@@ -17,7 +17,15 @@ from peft import LoraConfig, get_peft_model
 from hpd_core import ModelError
 from hpd_core.layers.fp8 import is_fp8
 from hpd_core.models import description, loading
-from hpd_core.models.adapters import Adapter, AdapterRecord, check_base, load_weights, lora_settings, open_adapter
+from hpd_core.models.adapters import (
+    Adapter,
+    AdapterRecord,
+    check_base,
+    load_weights,
+    lora_settings,
+    open_adapter,
+    with_trained_keys,
+)
 from pipelines.config.finetuning import FinetuneConfig, OptimizerConfig
 
 _STATE = "training_state.pt"
@@ -48,12 +56,15 @@ class TrainedModel:
             with open_adapter(config.adapter) as adapter:
                 check_base(adapter, self.revision)
                 self._earlier.append(adapter.record)
+                record = adapter.record
                 self._add_lora(lora_settings(adapter) | {"lora_dropout": config.lora.dropout}, adapter)
         elif config.method == "lora":
             lora = config.lora
             modules = lora.target_modules if isinstance(lora.target_modules, str) else list(lora.target_modules)
             shape = {"r": lora.rank, "lora_alpha": lora.alpha, "target_modules": modules}
             self._add_lora(shape | {"lora_dropout": lora.dropout}, None)
+        # What goes on learning is asked as it was.
+        self.config = config.model_copy(update={"engine": with_trained_keys(config.engine, record)})
         _keep_differentiable(self.model)
         if config.optimizer.gradient_checkpointing:
             self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
@@ -105,6 +116,7 @@ class TrainedModel:
             base_revision=self.revision,
             layout=self.config.layout,
             prompt_hash=prompt.hash,
+            keys="short" if prompt.keys == "short" else "full",
             rendered_prompt_hash=prompt.rendered_hash(self.tokenizer),
             max_value_tokens=engine.max_value_tokens,
             stack_size=engine.stack_size,

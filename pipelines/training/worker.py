@@ -82,8 +82,8 @@ class Trainer:
             # The workers of a node see all its GPUs; Ray Train says which one is whose.
             device = str(ray.train.torch.get_device())
             config = config.model_copy(update={"engine": config.engine.model_copy(update={"device": device})})
-        self._config = config
         self._trained = TrainedModel(config)
+        config = self._config = self._trained.config
         model = self._trained.model
         attach_training(model)
         self._wrapped = self._wrap(model)

@@ -1,0 +1,28 @@
+"""Training writes down how keys were written, and goes on as it was begun."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hpd_core.models.adapters import AdapterRecord
+from pipelines.training.trained_weights import TrainedModel
+from tests.pipelines.training.trainings import Training
+
+
+@pytest.mark.parametrize(("layout", "expected"), [("tree", "short"), ("ar", "full")])
+def test_keys_are_written_down_and_kept(layout: str, expected: str, tmp_path: Path, tiny_model_dir: Path) -> None:
+    training = Training(tmp_path, tiny_model_dir)
+    first, second = tmp_path / "first", tmp_path / "second"
+    training.document["engine"]["prompt"] = {"keys": "short"}
+    TrainedModel(training.config(layout=layout)).save(first, None)
+    del training.document["engine"]["prompt"]
+    TrainedModel(training.config(layout=layout, adapter=str(first), lora={})).save(second, None)
+    records = [AdapterRecord.read(folder) for folder in (first, second)]
+    assert [record and record.keys for record in records] == [expected] * 2
+    assert records[0] is not None
+    assert records[1] is not None
+    assert records[0].prompt_hash == records[1].prompt_hash
+    plain = TrainedModel(training.config(layout=layout))
+    assert plain.config.engine.prompt.keys == "full", "as a model is that nobody has trained for it"
