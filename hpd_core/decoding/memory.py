@@ -109,7 +109,9 @@ def activation_bytes(model: Any) -> int:
     attention = 4 * hidden + 2 * (heads + kv_heads) * head_size
     # Every expert that a token goes through has its own copy of it.
     experts = getattr(config, "num_experts_per_tok", None) or 1
-    width = (experts > 1 and getattr(config, "moe_intermediate_size", None)) or config.intermediate_size
+    names = ("intermediate_size", "ffn_dim") if experts == 1 else ("moe_intermediate_size", "intermediate_size")
+    width = next(filter(None, (getattr(config, name, None) for name in names)), 4 * hidden)
+    width = max(width) if isinstance(width, list | tuple) else width  # of each layer
     head = model.get_output_embeddings().weight.shape[0]
     numbers = attention + experts * (3 * hidden + 3 * width) + head // 4
     return int(numbers * model.get_input_embeddings().weight.element_size())

@@ -120,6 +120,24 @@ def test_what_the_user_sets_is_what_is_taken() -> None:
     assert Limits.of(EngineConfig(), cpu, 0) == Limits(4096, 32, 262_144, 64), "a CPU's memory is fitted by the cache"
 
 
+def test_models_say_the_width_of_their_mlps_in_several_ways() -> None:
+    common = {"vocab_size": 400, "hidden_size": 12, "num_attention_heads": 2}
+    attention, head = 4 * 12 + 2 * 4 * 6, 100
+    for sizes, width in (
+        (tf.LlamaConfig(**common, intermediate_size=7), 7),
+        (tf.OPTConfig(**common, ffn_dim=9), 9),
+        (tf.GPT2Config(vocab_size=400, n_embd=12, n_head=2), 48),
+        (SimpleNamespace(**common, intermediate_size=[3, 8, 5]), 8),
+    ):
+        weight = torch.zeros(400, 12)
+        model = SimpleNamespace(
+            config=SimpleNamespace(get_text_config=lambda sizes=sizes: sizes),
+            get_output_embeddings=lambda weight=weight: SimpleNamespace(weight=weight),
+            get_input_embeddings=lambda weight=weight: SimpleNamespace(weight=weight),
+        )
+        assert activation_bytes(model) == 4 * (attention + 3 * 12 + 3 * width + head)
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_what_a_token_takes_is_estimated_from_above(family: str) -> None:
     """Against what really goes in and out of the linear layers of one decoder layer, the experts' products among it."""
