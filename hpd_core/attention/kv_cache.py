@@ -92,7 +92,7 @@ class CacheOrder:
         *outer, num_blocks, size, block = out[:, :, whole:].shape
         padding = num_blocks * block - rest - num_second
         columns.append(out.new_zeros(*outer, padding, size))
-        out[:, :, whole:] = torch.cat(columns, dim=2).unflatten(2, (num_blocks, block)).transpose(3, 4)
+        out[:, :, whole:] = torch.cat(columns, dim=2).view(*outer, num_blocks, block, size).transpose(3, 4)
 
 
 @dataclass(frozen=True, slots=True)

@@ -222,6 +222,6 @@ class CohortCache:
         """For prompts that are bare prefixes, or what follows one: the keys and values of each, with those of what it
         attends to in front, in memory of their own."""
         return [
-            PrefixCache(*self._block.copy_of_prompt(row, length, prefix and (prefix.keys, prefix.values)))
+            PrefixCache(*self._block.copy_of_prompt(row, length, (prefix.keys, prefix.values) if prefix else None))
             for row, (length, prefix) in enumerate(zip(self.used.tolist(), self.prefixes, strict=True))
         ]

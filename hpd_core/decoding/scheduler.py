@@ -166,8 +166,8 @@ class Scheduler:
     def _compute_for(self, prompts: Sequence[Prompt], num_near: int, max_tokens: int) -> None:
         """Begins with what these wait for.
 
-        Texts are computed for all of them as far as there is room, so that many are in one step; of categories' prefixes
-        only those of the nearest prompts: they push out others.
+        Texts are computed for all of them as far as there is room, so that many are in one step; of the prefixes of
+        categories only those of the nearest prompts: they push out others.
         """
         wanted: dict[Any, tuple[Prompt, PrefixCache | None]] = {}
         num_prefixes = 0

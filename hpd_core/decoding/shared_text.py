@@ -25,8 +25,8 @@ _LEAST_SAVED = 16
 """Tokens that a node saves: its own are computed a step before those behind them."""
 
 _COPIED_FOR_SAVED = 16
-"""A node has a copy of the KV of all that stands before it. So many tokens copied are not worth computing one: of a model
-of 135 million weights, on a CPU, where copying is dearest (docs/log/2026-11-26-shared-text.md)."""
+"""A node has a copy of the KV of all that stands before it. Computing a token takes as long as copying so many or more:
+with 135 million weights on a CPU, where copying is dearest (docs/log/2026-11-26-shared-text.md)."""
 
 _BYTES = 4
 """Of a token's number."""

@@ -18,7 +18,7 @@ def totals(shared: int, characters: int, by_order: dict[tuple[str, ...], int]) -
 
 
 def test_what_was_shared_and_what_another_order_would_have_shared() -> None:
-    orders = {("title", "description"): 100, ("description", "title"): 650}
+    orders: dict[tuple[str, ...], int] = {("title", "description"): 100, ("description", "title"): 650}
     assert shared_text_lines(totals(3000, 1000, orders), FIELDS) == [
         "shared text  3,000 tokens of texts (75%) were computed once for several products",
         "shared text  of a sample, 10% is in fields with which others begin, too; it would be 65% with input.fields in "
