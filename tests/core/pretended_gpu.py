@@ -5,7 +5,9 @@ and device share their memory:
 
 - tensors of the host and of the device are not mixed,
 - what was copied to the host is not read before it has arrived (until then it holds rubbish),
-- who makes the host wait for the device is counted.
+- who makes the host wait for the device is counted, and what is given to it.
+
+Triton's kernels run in its interpreter, where there is one. A CUDA graph runs what was captured once more.
 
 What it does not see: memory of the host that is written to while it is being copied to the device (that is done at
 once), other streams, other GPUs. Kernels, precision, memory and speed are the CPU's. `tests/gpu` asks a real one.
@@ -17,7 +19,7 @@ import threading
 import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import pytest
@@ -25,6 +27,8 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
+
+from tests.core.triton import IS_INTERPRETED
 
 GPU = torch.device("cuda", 0)
 GIB = 2**30
@@ -49,6 +53,14 @@ _WAITS = {
 """Operations whose result, or its shape, the host must know. In inference mode composite ones come here as they are."""
 
 _COPIES = {aten.copy_.default, aten._to_copy.default, aten.to.device, aten.to.dtype_layout, aten.to.other}
+_MAKES_ROOM = {
+    aten.empty.memory_format,
+    aten.empty_strided.default,
+    aten.empty_like.default,
+    aten.new_empty.default,
+    aten.new_empty_strided.default,
+}
+"""What launches nothing, though its result is new."""
 _INDEXING = {aten.index.Tensor, aten.index_put_.default, aten.index_put.default, aten._index_put_impl_.default}
 
 
@@ -89,6 +101,21 @@ class GpuTensor(Tensor):
             PretendedGpu.here().wait("a number set where tensors say")
         super().__setitem__(index, value)
 
+    @property
+    def data(self) -> Tensor:  # type: ignore[override]
+        return self.detach()
+
+    @data.setter
+    def data(self, other: GpuTensor) -> None:
+        assert other.shape == self.shape
+        self.content = other.content
+
+    def data_ptr(self) -> int:
+        return self.content.data_ptr()
+
+    def untyped_storage(self) -> torch.UntypedStorage:
+        return self.content.untyped_storage()
+
     def tolist(self) -> Any:
         PretendedGpu.here().wait("tolist")
         return self.content.tolist()
@@ -120,13 +147,17 @@ class PretendedGpu:
         num_begun: copies to the host that were begun.
         most_behind: of those, the most that were begun between an event and the wait for it: what the device has to do
             while the host waits.
+        launches: what was given to the device, and how often: kernels of Triton by name, and torch's operations, each
+            of which is at least a launch. Views and room for tensors are none.
+        num_replays: graphs that were run.
     """
 
     _here: PretendedGpu | None = None
 
     def __init__(self) -> None:
         self.waits: Counter[str] = Counter()
-        self.num_begun = self.most_behind = 0
+        self.launches: Counter[str] = Counter()
+        self.num_begun = self.most_behind = self.num_replays = 0
         self._under_way: deque[tuple[Tensor, Tensor]] = deque()
         self._pinned: dict[int, Tensor] = {}  # kept alive, so that no other memory gets their addresses
 
@@ -161,6 +192,48 @@ class PretendedGpu:
 
     def dispatch(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Runs one operation where its tensors are."""
+        result = self._run(func, args, kwargs)
+        given, made = (
+            [leaf for leaf in tree_flatten(tree)[0] if isinstance(leaf, GpuTensor)] for tree in ((args, kwargs), result)
+        )
+        if func not in _MAKES_ROOM and (given or made):
+            places = {tensor.untyped_storage().data_ptr() for tensor in given}
+            is_new = any(tensor.numel() and tensor.untyped_storage().data_ptr() not in places for tensor in made)
+            leaves_it = not made and isinstance(result, Tensor) and result.numel() > 0
+            is_written = _mutated(func, args, kwargs) is not None and any(tensor.numel() for tensor in given)
+            self.launches[str(func)] += is_new or leaves_it or is_written
+        return result
+
+    def launch(self, run: Callable[..., Any], kernel: Any, args: Any, named: dict[str, Any]) -> Any:
+        """Runs a kernel of Triton."""
+        for leaf in (*args, *named.values()):
+            assert isinstance(leaf, GpuTensor) or not isinstance(leaf, Tensor), "a kernel got a tensor of the host"
+        self.launches[kernel.__name__] += 1
+        real_args, real_named = tree_map(_on_cpu, (args, named))
+        return run(kernel, *real_args, **real_named)
+
+    def capture(self, run: Callable[[], Tensor], device: torch.device, pool: Any) -> Any:
+        """As step_graphs.capture. What runs again has to be launched as it was the first time."""
+        assert device == GPU
+
+        def launched() -> tuple[Tensor, Counter[str]]:
+            before, self.launches = self.launches, Counter()
+            try:
+                return run(), self.launches
+            finally:
+                self.launches = before
+
+        out, captured = launched()
+
+        def replay() -> None:
+            again, launches = launched()
+            assert launches == captured
+            out.copy_(again)
+            self.num_replays += 1
+
+        return replay, out, pool
+
+    def _run(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         leaves, _ = tree_flatten((args, kwargs))
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
         on_gpu = any(isinstance(leaf, GpuTensor) for leaf in tensors)
@@ -313,6 +386,20 @@ def _made_on_the_host(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return tensor
 
 
+def _interpret(patch: pytest.MonkeyPatch, gpu: PretendedGpu) -> None:
+    from triton.runtime.interpreter import InterpretedFunction
+
+    from hpd_core.layers import step_graphs
+
+    run = InterpretedFunction.run
+
+    def launched(kernel: Any, *args: Any, **named: Any) -> Any:
+        return gpu.launch(run, kernel, args, named)
+
+    patch.setattr(InterpretedFunction, "run", launched)
+    patch.setattr(step_graphs, "capture", gpu.capture)
+
+
 @contextmanager
 def pretended_gpu() -> Iterator[PretendedGpu]:
     """A machine with one GPU, until the block ends.
@@ -331,20 +418,23 @@ def pretended_gpu() -> Iterator[PretendedGpu]:
         "empty_cache": lambda: None,
         "is_bf16_supported": lambda including_emulation=True: True,
         "get_device_name": lambda device=None: "pretended GPU",
+        "get_device_capability": lambda device=None: (9, 0),
+        "device": lambda device: nullcontext(),
         "mem_get_info": lambda device=None: (4 * GIB, 4 * GIB),
         "memory_reserved": lambda device=None: 0,
         "memory_allocated": lambda device=None: 0,
         "max_memory_allocated": lambda device=None: 0,
         "reset_peak_memory_stats": lambda device=None: None,
     }
-    # What is compiled runs as it is written: torch's compiler takes no tensors that are something else.
-    with torch.compiler.set_stance("force_eager"), pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         for name, function in functions.items():
             patch.setattr(torch.cuda, name, function)
         patch.setattr(Tensor, "to", _with_index(Tensor.to))
         patch.setattr(torch, "tensor", _made_on_the_host(torch.tensor))
         patch.setattr(Tensor, "pin_memory", lambda tensor, device=None: gpu.pin(tensor))
         patch.setattr(PretendedGpu, "_here", gpu)
+        if IS_INTERPRETED:
+            _interpret(patch, gpu)
         run = threading.Thread.run
 
         def run_with_gpu(thread: threading.Thread) -> None:
