@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 import psutil
 
-from bench.gpu.plan import SECONDS_TO_LOAD, Part
+from bench.gpu.plan import FAULTS, SECONDS_TO_LOAD, Part
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -30,6 +30,7 @@ Outcome = Literal["ok", "failed", "too long", "died", "no time"]
 
 _SECONDS_TO_START = 120.0
 _LINES_OF_A_CRASH = 12
+_PATIENCE_ON_CPU = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +189,8 @@ class Supervisor:
         try:
             worker = self._worker_for(part.process, min(_SECONDS_TO_START, left))
             limit = part.limit + (0.0 if worker.has_run or part.shape is None else SECONDS_TO_LOAD)
+            if self._settings.rehearsal and part.kind not in FAULTS:
+                limit *= _PATIENCE_ON_CPU
             worker.ask(part.name)
             if later is not None and self._next is None:
                 self._next = Worker(later, self._settings, self._errors(later))  # imports while this one works
