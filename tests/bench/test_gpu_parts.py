@@ -20,6 +20,7 @@ from bench.gpu.loaded import Loaded, model_shape
 from bench.gpu.parts import kinds_of_steps, run_part
 from bench.gpu.profile import stretch
 from bench.gpu.supervisor import Settings
+from bench.gpu.vllm import run_vllm
 from bench.random_model import SHAPES, random_model
 from bench.speed.ceilings import rows_of_large_steps
 from bench.workloads.made_up import make_workload
@@ -353,3 +354,46 @@ def test_fp8_on_a_card_without_it_is_refused_with_the_reason(
     settings = Settings("cpu", True, 4, str(tiny_model_dir), None, str(tmp_path))
     with pytest.raises(UsageError, match=r"^FP8 cannot be had: an A100 has no products in FP8$"):
         Loaded.of_shape(plan.parse("8b:tree+fp8"), settings, print)
+
+
+# vLLM
+
+VLLM = """
+import json
+from types import SimpleNamespace
+__version__ = "0.0"
+class SamplingParams:
+    def __init__(self, **options):
+        self.limit = options["max_tokens"]
+class LLM:
+    def __init__(self, model, **options):
+        config = json.load(open(model + "/config.json"))
+        assert config["architectures"] == ["Qwen3ForCausalLM"] and config["hidden_size"] == 64
+        assert options["load_format"] == "dummy" and options["max_num_seqs"] == 1024
+    def reset_prefix_cache(self):
+        return True
+    def generate(self, prompts, parameters, use_tqdm):
+        assert len(prompts) == len(parameters)
+        return [SimpleNamespace(outputs=[SimpleNamespace(token_ids=[1] * each.limit, finish_reason="length")])
+                for each in parameters]
+"""
+
+
+def test_vllm_is_asked_for_both_workloads_with_weights_that_it_makes_itself(
+    tmp_path: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "vllm").mkdir()
+    (tmp_path / "vllm/__init__.py").write_text(VLLM)
+    (tmp_path / "vllm/sampling_params.py").write_text("StructuredOutputsParams = None\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    settings = Settings("cpu", True, 5, str(tiny_model_dir), sys.executable, str(tmp_path))
+    found = list(run_vllm(plan.parse("8b:vllm"), settings, lambda _: None))
+    assert [(row["workload"], row["name"], row["asked"]) for row in found] == [
+        ("listings", "vLLM AR", "vLLM AR"),
+        ("listings", "vLLM fan-out", "vLLM fan-out"),
+        ("titles", "titles, vLLM AR", "vLLM AR"),
+        ("titles", "titles, vLLM fan-out", "vLLM fan-out"),
+    ]
+    assert all(row["records"] == 5 and row["version"] == "0.0" for row in found)
+    [titles] = list(run_vllm(plan.parse("8b:titles:vllm"), settings, lambda _: None))[:1]
+    assert (titles["workload"], titles["name"]) == ("titles", "vLLM AR")
