@@ -75,7 +75,15 @@ def meta(*size: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
 
 
 def attention(
-    capability: int, name: str, kv_heads: int, group: int, size: int, dtype: torch.dtype, **options: Any
+    capability: int,
+    name: str,
+    kv_heads: int,
+    group: int,
+    size: int,
+    dtype: torch.dtype,
+    *,
+    small_steps: bool = False,
+    **options: Any,
 ) -> Launch:
     """Of queries as the fused projection leaves them."""
     heads = meta(_NUM_TOKENS, (group + 2) * kv_heads, size, dtype=dtype)
@@ -83,7 +91,7 @@ def attention(
     ints = meta(4, dtype=torch.int64)
     tiles, prompts = meta(8, len(TILE_FIELDS), dtype=torch.int64), meta(8, len(PROMPT_FIELDS), dtype=torch.int64)
     tokens = meta(len(TOKEN_FIELDS), _NUM_TOKENS, dtype=torch.int64)
-    blocks = blocks_for(divmod(capability, 10), size, size, dtype)
+    blocks = blocks_for(divmod(capability, 10), size, size, dtype, small_steps=small_steps)
     out = meta(*q.shape, dtype=dtype)
     return recorded(
         f"attention {name}",
@@ -120,6 +128,7 @@ def launches(capability: int) -> list[Launch]:
     found = [
         attention(capability, "of Qwen3-8B", 8, 4, 128, bf16),
         attention(capability, "of Qwen3-1.7B", 8, 2, 128, bf16),
+        attention(capability, "of Qwen3-8B in small steps", 8, 4, 128, bf16, small_steps=True),
         attention(capability, "of gpt-oss", 8, 8, 64, bf16, window=128, sinks=meta(64)),
         attention(capability, "of Gemma 2", 4, 2, 256, fp16, window=4096, softcap=50.0),
         attention(capability, "in fp32", 2, 7, 64, fp32),

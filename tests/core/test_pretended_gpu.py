@@ -200,3 +200,18 @@ class TestThePretence:
         with pretended_gpu() as gpu:
             assert torch.arange(3).pin_memory().to("cuda", non_blocking=True).is_cuda
             assert not gpu.waits
+
+    def test_launches_are_counted(self) -> None:
+        with pretended_gpu() as gpu:
+            there = torch.zeros(4, 3, device="cuda")
+            gpu.launches.clear()
+            views = there.view(12), there[1:], there.t(), there.reshape(3, 4), there.split(2), torch.empty_like(there)
+            assert len(views) == 6
+            assert there[:0].add(1).shape == (0, 3)
+            assert gpu.launches.total() == 0
+            there.mul_(2)
+            torch.nn.functional.linear(there, there)
+            there.t().contiguous()
+            there.add_(1)
+            there.to("cpu", non_blocking=True)
+            assert gpu.launches.total() == 5

@@ -52,15 +52,16 @@ def drawn(kind: str, cohorts: list[list[int]], earlier: int, prefix_lengths: tup
     return replace(KINDS[kind], cohorts=cohorts, earlier=earlier, prefix_lengths=prefix_lengths)
 
 
+@pytest.mark.parametrize("small_steps", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=examples(40), deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(**DRAWN)
 def test_attention(
-    kind: str, seed: int, cohorts: list[list[int]], earlier: int, prefix_lengths: tuple[int, ...]
+    kind: str, small_steps: bool, seed: int, cohorts: list[list[int]], earlier: int, prefix_lengths: tuple[int, ...]
 ) -> None:
     item = step_problem(np.random.default_rng(seed), drawn(kind, cohorts, earlier, prefix_lengths), CUDA)
     before = copies(item)
-    found = item.run()
+    found = item.run(small_steps=small_steps)
     check(item, found)
     check_cache(item, before, item.k, item.v)
 

@@ -85,17 +85,18 @@ class StepProblem:
         """T"""
         return len(self.q)
 
-    def step(self) -> TritonStep:
-        """The tables on the device."""
+    def step(self, *, small_steps: bool = False) -> TritonStep:
+        """The tables on the device. `small_steps`: with tiles as CUDA graphs have them."""
         from hpd_core.attention.triton_step import TritonAttention
 
-        attention = TritonAttention(self.cache_shape, self.q.shape[1] // self.k.shape[1])
+        group = self.q.shape[1] // self.k.shape[1]
+        attention = TritonAttention(self.cache_shape, group, small_steps=small_steps)
         ids = np.arange(self.num_tokens)
         return attention.step(attention.tables(self.plans, ids, ids[:1]))
 
-    def run(self) -> Tensor:
+    def run(self, *, small_steps: bool = False) -> Tensor:
         """[T, H, D_v]: who may see the new columns is noted, keys and values are stored, and then all attend."""
-        step = self.step()
+        step = self.step(small_steps=small_steps)
         step.note()
         step.store(LAYER, self.q, self.k, self.v)
         out = torch.full((*self.q.shape[:2], self.v.shape[2]), torch.nan, dtype=self.q.dtype, device=self.q.device)

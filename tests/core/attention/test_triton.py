@@ -24,15 +24,15 @@ def cpu(dtype: torch.dtype) -> CacheShape:
 
 @needs_interpreter
 @settings(max_examples=examples(40), deadline=None)
-@given(seed=st.integers(0, 2**32 - 1), shape=SHAPES)
-def test_the_kernels_compute_attention(seed: int, shape: Shape) -> None:
+@given(seed=st.integers(0, 2**32 - 1), shape=SHAPES, small_steps=st.booleans())
+def test_the_kernels_compute_attention(seed: int, shape: Shape, small_steps: bool) -> None:
     """Cohorts, prompts with and without tokens and prefixes, columns nobody may see, sizes that fill no block.
 
     What is not in use is NaN, and NaN times nothing would be NaN.
     """
     item = step_problem(np.random.default_rng(seed), shape)
     before = copies(item)
-    found = item.run()
+    found = item.run(small_steps=small_steps)
     check(item, found)
     check_cache(item, before, item.k, item.v)
 
@@ -42,6 +42,7 @@ def test_the_kernels_compute_attention(seed: int, shape: Shape) -> None:
 def test_any_number_of_heads_may_share_a_kv_head(group: int) -> None:
     item = step_problem(np.random.default_rng(3), Shape([[5, 30, 1]], 50, 1, group, 8, 8, prefix_lengths=(33,)))
     check(item, item.run())
+    check(item, item.run(small_steps=True))
 
 
 @needs_interpreter

@@ -17,6 +17,7 @@ from tests.core.attention.step_problems import Shape, step_problem
 from tests.core.families import build_model
 from tests.core.helpers import (
     assert_equals_oracle,
+    decode,
     decoder_with_constraints,
     new_decoder,
     random_case,
@@ -77,6 +78,31 @@ def test_when_memory_was_missing_graphs_are_given_up(monkeypatch: pytest.MonkeyP
                 decoder._runner.forget()
             assert_equals_oracle(build_model("llama"), case, prompt, endings)
     assert 0 < replays[0] < replays[1] == replays[2] == replays[3]
+
+
+@needs_interpreter
+def test_where_capturing_fails_steps_go_without(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Unless somebody has asked for graphs."""
+    from hpd_core.layers import step_graphs
+
+    rng = np.random.default_rng(5)
+    endings = random_endings(rng)
+    case = random_case(rng, "tree", [random_ids(rng, 4, 12)], branches=2, k_max=2)
+    model = build_model("llama")
+
+    def failing(*_: Any) -> Any:
+        raise RuntimeError("operation not permitted when stream is capturing\n")
+
+    with pretended_gpu():
+        monkeypatch.setattr(step_graphs, "capture", failing)
+        there = model.to("cuda")
+        [prompt] = decode(there, [case], endings, EngineConfig())
+        with pytest.raises(RuntimeError, match="not permitted"):
+            decode(there, [case], endings, EngineConfig(cuda_graphs=True))
+    assert "small steps go without CUDA graphs: operation not permitted" in caplog.text
+    assert_equals_oracle(build_model("llama"), case, prompt, endings)
 
 
 def _hook(model: Any) -> None:
