@@ -62,7 +62,7 @@ def _same(rows: Sequence[Row], row: Row, kind: str, quantization: str | None, na
         for other in rows
         if other["kind"] == kind
         and (other["shape"], other["workload"]) == (row["shape"], row["workload"])
-        and other["options"] in ([], [quantization])
+        and other["options"] == ([] if quantization is None else [quantization])
         and (name is None or other["asked"] == name)
     ]
     return same[-1] if same else None

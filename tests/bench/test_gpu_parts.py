@@ -185,6 +185,8 @@ def test_a_row_is_compared_with_rivals_of_its_model_and_with_yardsticks_of_its_w
     assert found["8b:titles:tree"]["x vLLM"] == pytest.approx(2.0)
     assert found["8b:floor"]["x vLLM"] == pytest.approx(125 / 80)
     assert not {"x vLLM", "of floor", "x generate"} & found["1.7b:tree"].keys()
+    bf16_alone = [row for row in rows if row["part"] != "8b:floor+fp8"]
+    assert not any("of floor" in item for item in summary.rates(bf16_alone) if item["part"] == "8b:tree+fp8")
     lines = summary.table(rows)
     assert lines[0].split("  ")[0] == ""
     assert len(lines) == 1 + len(found)
