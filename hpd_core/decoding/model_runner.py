@@ -56,12 +56,18 @@ class ModelRunner:
         if self.way == "triton":
             from hpd_core.attention.triton_step import TritonAttention  # Triton is not everywhere
 
-            heads = model.config.get_text_config().num_attention_heads
-            self._attention = TritonAttention(shape, heads // shape.num_kv_heads)
+            self._attention = TritonAttention(shape, self._group)
         self._layers = self._our_layers(config)
         mlps = self._layers.mlps if isinstance(self._layers, CpuLayers) else []
         self._linears = PackedLinears(model, mlps) if config.pack_weights else None
         self._graphs = self._step_graphs(config)
+
+    @property
+    def _group(self) -> int:
+        """Query heads that share a KV head."""
+        config = self._model.config.get_text_config()
+        heads: int = config.num_attention_heads
+        return heads // (getattr(config, "num_key_value_heads", None) or heads)
 
     def _our_layers(self, config: EngineConfig) -> CpuLayers | TritonLayers | None:
         asked = config.layers
@@ -91,7 +97,10 @@ class ModelRunner:
             return None
         reason = why_no_graphs(self._model, self._shape.device)
         if reason is None:
-            return StepGraphs(self._layers, self._attention, self._shape.device)
+            from hpd_core.attention.triton_step import TritonAttention
+
+            attention = TritonAttention(self._shape, self._group, small_steps=True)
+            return StepGraphs(self._layers, attention, self._shape.device, is_required=config.cuda_graphs is True)
         if config.cuda_graphs != "auto":
             raise ModelError(f"engine.cuda_graphs is true, but {reason}; 'auto' goes without them where it must")
         return None
@@ -165,7 +174,7 @@ class ModelRunner:
         if self._graphs is not None:
             logits = self._graphs.logits(plans, token_ids, logit_rows)
             if logits is not None:
-                return [logits]
+                return logits
         step = attention.step(attention.tables(plans, token_ids, logit_rows))
         batch = PackedBatch([], self.way, step)
         if self._layers is not None and not isinstance(self._layers, CpuLayers):

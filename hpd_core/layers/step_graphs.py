@@ -11,7 +11,7 @@ from __future__ import annotations
 import bisect
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,12 +23,12 @@ from hpd_core.attention.step_tables import Sizes
 from hpd_core.attention.triton_step import TritonAttention
 from hpd_core.layers.triton_layers import TritonLayers
 from hpd_core.layout import IntArray
-from hpd_core.system.device import to_device
+from hpd_core.system.device import is_out_of_memory, to_device
 
 logger = logging.getLogger(__name__)
 
-BUCKETS = (16, 32, 64, 128, 256, 512)
-"""Tokens of the steps that are captured."""
+BUCKETS = (16, 32, *range(64, 512, 64), *range(512, 1025, 128))
+"""Tokens of the steps that are captured: close enough that what fills up a step costs little."""
 
 _MOVING_ROPE = frozenset({"longrope", "dynamic"})
 """Rotary embeddings that look at the longest row of a forward."""
@@ -61,31 +61,44 @@ def why_no_graphs(model: Any, device: torch.device) -> str | None:
 class StepGraphs:
     """The graphs of one decoder."""
 
-    def __init__(self, layers: TritonLayers, attention: TritonAttention, device: torch.device) -> None:
-        """Captures nothing yet."""
+    def __init__(
+        self, layers: TritonLayers, attention: TritonAttention, device: torch.device, *, is_required: bool
+    ) -> None:
+        """Captures nothing yet. `is_required`: what forbids to capture is an error."""
         self._layers, self._attention, self._device = layers, attention, device
+        self._is_required = is_required
         self._graphs: dict[int, _Graph] = {}
         self._is_over = False
         # A window that no token reaches beyond changes nothing; captured are steps without.
         self._most_positions = min(layers.windows, default=None)
 
     def _capture(self) -> None:
-        """All of them, in a few seconds."""
+        """All of them, in a few seconds; none where that fails for want of anything but memory."""
         started = time.perf_counter()
         # Large ones first: those that follow find room in their memory.
-        pool = None
-        for num_tokens in reversed(BUCKETS):
-            self._graphs[num_tokens] = graph = _Graph(self._layers, self._attention, self._device, num_tokens, pool)
-            pool = graph.pool
-        logger.info("captured %d CUDA graphs in %.1f s", len(self._graphs), time.perf_counter() - started)
+        pool, graphs = None, {}
+        try:
+            for num_tokens in reversed(BUCKETS):
+                graphs[num_tokens] = graph = _Graph(self._layers, self._attention, self._device, num_tokens, pool)
+                pool = graph.pool
+        except Exception as error:
+            if is_out_of_memory(error) or self._is_required:
+                raise
+            logger.warning("small steps go without CUDA graphs: %s", str(error).partition("\n")[0])
+            self._is_over = True
+            return
+        self._graphs = graphs
+        logger.info("captured %d CUDA graphs in %.1f s", len(graphs), time.perf_counter() - started)
 
     def forget(self) -> None:
         """Gives their memory back; from now on nothing runs by graphs."""
         self._graphs.clear()
         self._is_over = True
 
-    def logits(self, plans: Sequence[AddressedPlan], token_ids: IntArray, logit_rows: IntArray) -> Tensor | None:
-        """Logits [n, vocabulary] of the rows that are wanted, valid until the next step; None where no graph fits.
+    def logits(
+        self, plans: Sequence[AddressedPlan], token_ids: IntArray, logit_rows: IntArray
+    ) -> Iterable[Tensor] | None:
+        """Logits of the rows that are wanted, as `TritonLayers.logits` has them; None where no graph fits.
 
         The first step that one fits captures all of them.
         """
@@ -94,13 +107,15 @@ class StepGraphs:
             return None
         if not self._graphs:
             self._capture()
-        graph = self._graphs[size]
+        graph = self._graphs.get(size)
+        if graph is None:
+            return None
         if sum(len(plan.hidden_columns) for plan in plans) > graph.num_tokens:
             return None
         tables = self._attention.tables(plans, token_ids, logit_rows, sizes_of(graph.num_tokens))
         if self._most_positions is not None and tables.last_position >= self._most_positions:
             return None
-        return graph.run(tables.numbers)[: len(logit_rows)]
+        return self._layers.head(graph.run(tables.numbers)[: len(logit_rows)])
 
 
 class _Graph:
@@ -114,14 +129,14 @@ class _Graph:
         self.num_tokens = num_tokens
         self._numbers = to_device(empty.numbers, device)
         step = attention.at(self._numbers, sizes, last_position=0)
-        self._replay, self._logits, self.pool = capture(lambda: layers.head(layers.hidden(step)), device, pool)
+        self._replay, self._hidden, self.pool = capture(lambda: layers.hidden(step), device, pool)
 
     def run(self, numbers: IntArray) -> Tensor:
-        """[num_tokens, vocabulary], of a step with these tables."""
+        """What comes out behind the last norm, [num_tokens, D], of a step with these tables; valid until the next."""
         # By way of page-locked memory, as `to_device`: from any other the host would wait.
         self._numbers.copy_(torch.from_numpy(numbers).pin_memory(), non_blocking=True)
         self._replay()
-        return self._logits
+        return self._hidden
 
 
 def capture(run: Callable[[], Tensor], device: torch.device, pool: Any) -> tuple[Callable[[], None], Tensor, Any]:

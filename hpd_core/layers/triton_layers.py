@@ -82,7 +82,7 @@ class TritonLayers:
 
         The device has all layers when this returns, and computes a block when it is asked for.
         """
-        return self._in_blocks(self.hidden(step))
+        return self.head(self.hidden(step))
 
     def hidden(self, step: TritonStep) -> Tensor:
         """What comes out behind the last norm, [n, D], of the n tokens whose logits are wanted."""
@@ -113,15 +113,11 @@ class TritonLayers:
         step.attend(number, q, attended, scale=layer.scale, window=layer.window)
         return attended.flatten(1)
 
-    def head(self, hidden: Tensor) -> Tensor:
-        """Logits, [n, vocabulary]."""
-        logits: Tensor = self._model.lm_head(hidden)
-        return logits
-
-    def _in_blocks(self, hidden: Tensor) -> Iterator[Tensor]:
+    def head(self, hidden: Tensor) -> Iterator[Tensor]:
+        """The logits of what `hidden` gives, in blocks."""
         at_once = max(16, _LOGIT_BYTES // (self._model.lm_head.out_features * hidden.element_size()))
         for first in range(0, len(hidden), at_once):
-            yield self.head(hidden[first : first + at_once])
+            yield self._model.lm_head(hidden[first : first + at_once])
 
 
 def _layer(layer: Any, window: int | None) -> _Layer:
