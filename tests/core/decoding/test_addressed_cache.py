@@ -1,0 +1,85 @@
+"""The cache of a cohort by address: what is said of the columns that come first, and memory that is given back."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpd_core.attention.kv_cache import CacheOrder, CachePool, CacheShape
+from hpd_core.decoding.addressed_cache import AddressedCache
+from hpd_core.decoding.cohort_input import NewTokens, ranks_within
+from hpd_core.layout import PUBLIC
+
+SHAPE = CacheShape(1, 1, 2, 2, torch.float32, torch.device("cpu"))
+# Of a token: its scope, and how far its position is behind that of the token before.
+tokens = st.tuples(st.sampled_from([PUBLIC, PUBLIC, PUBLIC, 0, 1]), st.sampled_from([1, 1, 1, 2]))
+
+
+def pool() -> CachePool:
+    return CachePool(SHAPE, CacheOrder(fills=False, by_address=True))
+
+
+@given(
+    st.lists(st.lists(st.lists(tokens, max_size=5), min_size=2, max_size=2), min_size=1, max_size=5),
+    st.sampled_from([0, 7]),
+)
+def test_leading_columns_are_the_document(steps: list[list[list[tuple[int, int]]]], first: int) -> None:
+    """Two prompts feed some tokens a step; what is said of them is what the definition says of all that they have."""
+    cache = AddressedCache.for_prompts(pool(), [None, None], np.array([1, 30]))
+    scopes: list[list[int]] = [[], []]
+    positions: list[list[int]] = [[], []]
+    for fed in steps:
+        for prompt, new in enumerate(fed):
+            for scope, distance in new:
+                scopes[prompt].append(scope)
+                positions[prompt].append(positions[prompt][-1] + distance if positions[prompt] else first)
+        counts = [len(new) for new in fed]
+        prompts = np.repeat([0, 1], counts)
+        own_scopes, own_positions = (
+            np.array([n for p in (0, 1) for n in every[p][len(every[p]) - counts[p] :]], dtype=np.int64)
+            for every in (scopes, positions)
+        )
+        new_tokens = NewTokens(prompts, own_positions, own_scopes, prompts, ranks_within(prompts))
+        plan = cache.append(new_tokens, 0, np.array([0, 1]))
+        for prompt in (0, 1):
+            length = 0
+            while length < len(scopes[prompt]) and scopes[prompt][length] == PUBLIC:
+                if positions[prompt][length] != first + length:
+                    break
+                length += 1
+            assert plan.num_leading[prompt] == length
+            assert plan.leads_only[prompt] == (PUBLIC not in scopes[prompt][length:])
+            assert plan.leading_positions[prompt] == (first if scopes[prompt] else 0)
+            assert plan.slots[prompt].capacity >= plan.used[prompt] == len(scopes[prompt])
+
+
+sizes = st.lists(st.integers(1, 9), min_size=1, max_size=4)
+
+
+@given(sizes, sizes, st.data())
+def test_memory_is_given_back_whatever_happens_to_rows(
+    first: list[int], second: list[int], data: st.DataObject
+) -> None:
+    memory = pool()
+    caches = [AddressedCache.for_prompts(memory, [None] * len(own), np.array(own)) for own in (first, second)]
+
+    def check(*caches: AddressedCache) -> None:
+        assert memory.num_used == sum(cache.num_slots for cache in caches) * SHAPE.numbers_per_token
+
+    check(*caches)
+    kept = [data.draw(st.lists(st.booleans(), min_size=len(own), max_size=len(own))) for own in (first, second)]
+    picked = [np.flatnonzero(rows) for rows in kept]
+    count = sum(map(len, picked))
+    merged = AddressedCache.merge(caches, picked, np.array(data.draw(st.permutations(range(count))), dtype=np.int64))
+    check(merged)
+    if count:
+        # Drafts that were wrong leave columns behind: a slot may have to grow.
+        rows = np.repeat(np.arange(count), data.draw(st.integers(1, 700)))
+        ranks = ranks_within(rows)
+        plan = merged.append(NewTokens(rows, ranks, np.full(len(rows), PUBLIC), rows, ranks), 0, np.arange(count))
+        assert all(slot.capacity >= ranks.max() + 1 for slot in plan.slots)
+        check(merged)
+    merged.release()
+    assert memory.num_used == 0
