@@ -247,7 +247,7 @@ def attend_kernel(  # type: ignore[no-untyped-def]
             softcap, window, GROUP, KEY_SIZE, VALUE_SIZE, KEY_BLOCK, VALUE_BLOCK, ALIGNED, FEW_ROWS, COLUMNS,
             HAS_WINDOW, HAS_SOFTCAP, HAS_SINKS,
         )  # fmt: skip
-    if ROWS > FEW_ROWS:  # else there are no others
+    if ROWS > FEW_ROWS:  # noqa: SIM102  else there are no others, and they are not compiled
         if count * GROUP > FEW_ROWS:
             _attend(
                 q, out, origin, seen_origin, sinks, tile, prompts, scopes, positions, layer, q_token, q_head, scale,

@@ -87,12 +87,22 @@ class TritonStep:
 class TritonAttention:
     """Makes the steps of one decoder."""
 
-    def __init__(self, shape: CacheShape, group: int, *, small_steps: bool = False) -> None:
-        """`group`: query heads that share a KV head. `small_steps`: they have few tokens of each prompt."""
+    def __init__(
+        self, shape: CacheShape, group: int, *, small_steps: bool = False, blocks: Blocks | None = None
+    ) -> None:
+        """For steps of one decoder.
+
+        Args:
+            group: query heads that share a KV head.
+            small_steps: they have few tokens of each prompt.
+            blocks: how they are cut; None: as suits the GPU.
+        """
         self._shape = shape
         is_gpu = shape.device.type == "cuda"
         capability = torch.cuda.get_device_capability(shape.device) if is_gpu else (9, 0)
-        self._blocks = blocks_for(capability, shape.key_size, shape.value_size, shape.dtype, small_steps=small_steps)
+        self._blocks = blocks or blocks_for(
+            capability, shape.key_size, shape.value_size, shape.dtype, small_steps=small_steps
+        )
         self._cut = cut_of(self._blocks, group)
         self._origin = empty_origin(shape.dtype, shape.device)
         self._seen_origin = empty_origin(torch.int64, shape.device)

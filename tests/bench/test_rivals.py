@@ -256,7 +256,7 @@ def test_a_model_that_continuous_batching_does_not_take_is_an_error(model: Any, 
     records = workload.forced(model.config, EngineConfig())
     steering.attach(model)
     with pytest.raises(
-        UsageError, match="continuous batching does not run with this model here: (Implementation|Specified)"
+        UsageError, match=r"continuous batching does not run with this model here: (Implementation|Specified)"
     ):
         run_continuous(model, records, 4)
     steering.use_own_attention(model)
