@@ -19,13 +19,10 @@ if not __package__:
 
 import numpy as np
 import torch
-import triton
 
 from hpd_core.attention.cache_slots import CacheSlot
 from hpd_core.attention.kv_cache import CachePool, CacheShape
 from hpd_core.attention.plan import AddressedPlan, PrefixCache
-from hpd_core.attention.triton import Blocks
-from hpd_core.attention.triton_step import TritonAttention
 from hpd_core.decoding.addressed_cache import AddressedCache
 from hpd_core.decoding.cohort_input import NewTokens
 from hpd_core.layout import PUBLIC, IntArray
@@ -76,6 +73,11 @@ def measure(
     name: str, kind: str, of_cohorts: Sequence[tuple[int, int]], candidates: Sequence[tuple[int, int, int, int, int]]
 ) -> None:
     """Prints a line for each of the candidates. of_cohorts: as `cohort` has count and live."""
+    import triton  # not everywhere
+
+    from hpd_core.attention.triton import Blocks
+    from hpd_core.attention.triton_step import TritonAttention
+
     device = torch.device("cuda")
     num_heads, num_kv_heads = HEADS[name]
     shape = CacheShape(2, num_kv_heads, SIZE, SIZE, torch.bfloat16, device)
@@ -103,7 +105,7 @@ def main() -> None:
     """Everything."""
     if not torch.cuda.is_available():
         sys.exit("there is no GPU here")
-    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, Triton {triton.__version__}")
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
     print("query rows of large and small tiles, columns, warps, stages")
     for name in HEADS:
         measure(name, "large", [(38, 0), *((60, live) for live in (16, 12, 8, 4, 2))], LARGE)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -135,6 +135,11 @@ def _why_triton_cannot_compile(device: torch.device) -> str | None:
     return None
 
 
+def _kernel_of(way: Way) -> Callable[[AttentionPlan], NativeAttention] | None:
+    """A kernel that attends for one cohort; None where it is torch's operations that do."""
+    return NativeAttention if way == "native" else None
+
+
 def packed_attention(
     module: torch.nn.Module,
     query: Tensor,
@@ -171,10 +176,11 @@ def packed_attention(
         return out[None], None
     if way == "sdpa" and (softcap is not None or s_aux is not None):
         way = "eager"
+    kernel = _kernel_of(way)
     for plan in hpd_batch.plans:
         span = slice(plan.start, plan.stop)
-        if way == "native":
-            plan.kernel(NativeAttention).attend(
+        if kernel is not None:
+            plan.kernel(kernel).attend(
                 layer,
                 q[span],
                 k[span],
