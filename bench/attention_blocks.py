@@ -19,6 +19,7 @@ if not __package__:
 
 import numpy as np
 import torch
+import typer
 
 from hpd_core.attention.cache_slots import CacheSlot
 from hpd_core.attention.kv_cache import CachePool, CacheShape
@@ -26,6 +27,8 @@ from hpd_core.attention.plan import AddressedPlan, PrefixCache
 from hpd_core.decoding.addressed_cache import AddressedCache
 from hpd_core.decoding.cohort_input import NewTokens
 from hpd_core.layout import PUBLIC, IntArray
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 HEADS = {"8b": (32, 8), "1.7b": (16, 8)}
 SIZE = 128
@@ -101,8 +104,9 @@ def measure(
         print(f"{name:>5} {kind:>5} {total:>6} tokens {sizes!s:>20}: {found:.3f} ms a layer", flush=True)
 
 
+@app.command()
 def main() -> None:
-    """Everything."""
+    """Milliseconds a layer, for several ways to cut attention on this GPU."""
     if not torch.cuda.is_available():
         sys.exit("there is no GPU here")
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
@@ -113,4 +117,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    app()
