@@ -260,10 +260,10 @@ def check_names(known: Collection[str], only: Sequence[str] | None) -> None:
         UsageError: a name that nobody has, or who has it needs another option.
     """
     for name in only or ():
-        # A type of weights may stand behind a comma.
-        needed = _WHAT_IT_NEEDS.get(name) or _WHAT_IT_NEEDS.get(name.split(",")[0])
-        if name not in known and needed and not any(each.startswith(name.split(",")[0]) for each in known):
-            raise UsageError(f"--only {name!r} needs {needed}")
+        # A type of weights may stand behind it.
+        kind = next((each for each in _WHAT_IT_NEEDS if f"{name}, ".startswith(f"{each}, ")), None)
+        if name not in known and kind and not any(f"{each}, ".startswith(f"{kind}, ") for each in known):
+            raise UsageError(f"--only {name!r} needs {_WHAT_IT_NEEDS[kind]}")
         if name not in known:
             raise UsageError(f"--only {name!r}: there are {', '.join(map(repr, known))}")
 

@@ -139,7 +139,8 @@ def _point(sweep: Sweep, value: int, workload: Workload, config: EngineConfig) -
     if sweep.name == "stack":
         return _Point(value, workload, config.model_copy(update={"max_prompts_per_cohort": value}), value)
     if sweep.name == "document":
-        return _Point(value, workload.with_documents_of(value), config)
+        # Longer documents that begin alike would share more.
+        return _Point(value, workload.with_documents_of(value), config.model_copy(update={"share_text": False}))
     if sweep.name == "attributes":
         return _Point(value, workload.with_attributes(value), config)
     if sweep.name == "value":

@@ -209,7 +209,7 @@ def test_greedy_takes_the_same_with_logits_written_down_or_not(rows: int, column
     with threads(num_threads):
         for some in (states, np.full(rows, FREE)):
             found, expected = (
-                greedy(logits, some, table, x.device, native=True).fetch()
+                greedy(logits, some, table, x.device, by="native").fetch()
                 for logits in (TiledLogits(x, layer, weight), blocks)
             )
             assert found.tokens.tolist() == expected.tokens.tolist()

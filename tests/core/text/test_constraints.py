@@ -280,7 +280,7 @@ def test_greedy_takes_the_best_allowed_token_and_reports_the_models_own_probabil
     states = np.array([FREE, first, first + 1, first])
     blocks = [*logits.split(cuts)]
     blocks[0] = torch.cat([blocks[0], blocks[0]], dim=-1)[:, :12]  # with gaps between rows
-    chosen = greedy(blocks, states, table, torch.device("cpu"), native=native).fetch()
+    chosen = greedy(blocks, states, table, torch.device("cpu"), by="native" if native else "").fetch()
     assert chosen.tokens.tolist() == [int(logits[0].argmax()), 3, 5, 3], "of equals the lowest id"
     assert chosen.states.tolist() == [FREE, first + 1, first + 1, first + 1]
     expected = [float(row.log_softmax(-1)[token]) for row, token in zip(logits, chosen.tokens, strict=True)]
