@@ -70,7 +70,8 @@ class AddressedPlan:
         num_leading, leading_positions: int64 [P]: of each prompt, so many of its first columns are public and at
             neighbouring positions, and the position of column 0.
         leads_only: bool [P], whether these are all of its public columns.
-        is_prefill: the tokens are the prompts' own: those of a branch come one behind the other.
+        is_prefill: the tokens are the prompts' own: those of a branch come one behind the other, all behind the leading
+            columns.
         slots: of each prompt, where its keys and values are.
         hidden_prompts, hidden_columns: int64 [h], columns that nobody sees from now on.
         prefixes: of each prompt, or None. What follows a prefix stands behind it.

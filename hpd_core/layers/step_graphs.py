@@ -105,6 +105,8 @@ class StepGraphs:
         size = bucket(len(token_ids))
         if size is None or self._is_over:
             return None
+        if self._most_positions is not None and max(plan.positions.max() for plan in plans) >= self._most_positions:
+            return None
         if not self._graphs:
             self._capture()
         graph = self._graphs.get(size)
@@ -113,8 +115,6 @@ class StepGraphs:
         if sum(len(plan.hidden_columns) for plan in plans) > graph.num_tokens:
             return None
         tables = self._attention.tables(plans, token_ids, logit_rows, sizes_of(graph.num_tokens))
-        if self._most_positions is not None and tables.last_position >= self._most_positions:
-            return None
         return self._layers.head(graph.run(tables.numbers)[: len(logit_rows)])
 
 
