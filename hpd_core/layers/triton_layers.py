@@ -25,10 +25,16 @@ from hpd_core.native.pointwise import Norm, norm_of
 
 Rows = Tensor | tuple[Tensor, Tensor]
 """What a product multiplies: [T, K], or in FP8 with the scale of each token."""
-
-Product = Callable[[Any], Tensor]
 _LOGIT_BYTES = 2**29
 """Of logits at a time: a GPU wants large products."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """What `multiply` gives is [T, N]; `is_fp8`: of rows in FP8. A checkpoint may leave some layers as they were."""
+
+    multiply: Callable[[Any], Tensor]
+    is_fp8: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,25 +42,30 @@ class _Layer:
     before_attention: Norm
     before_mlp: Norm
     of_heads: tuple[Norm, Norm] | None
-    qkv: Product
-    o: Product
-    gate_up: Product
-    down: Product
+    qkv: _Product
+    o: _Product
+    gate_up: _Product
+    down: _Product
     head_size: int
-    num_kv_heads: int
     window: int | None
     scale: float
-    is_fp8: bool
 
-    def add_norm(self, x: Tensor, delta: Tensor | None, norm: Norm) -> Rows:
-        return add_norm_fp8(x, delta, *norm) if self.is_fp8 else add_norm(x, delta, *norm)
+    def heads(self, x: Tensor, delta: Tensor | None) -> Tensor:
+        """Queries, keys and values of what `x` has become by `delta`, [T, (H + 2 H_kv) * D]."""
+        return self.qkv.multiply(_normed(x, delta, self.before_attention, self.qkv))
 
     def out(self, attended: Tensor) -> Tensor:
-        return self.o(quantize(attended) if self.is_fp8 else attended)
+        """[T, D]"""
+        return self.o.multiply(quantize(attended) if self.o.is_fp8 else attended)
 
-    def mlp(self, normed: Rows) -> Tensor:
-        both = self.gate_up(normed)
-        return self.down(swiglu_fp8(both) if self.is_fp8 else swiglu(both))
+    def mlp(self, x: Tensor, delta: Tensor) -> Tensor:
+        """[T, D]"""
+        both = self.gate_up.multiply(_normed(x, delta, self.before_mlp, self.gate_up))
+        return self.down.multiply(swiglu_fp8(both) if self.down.is_fp8 else swiglu(both))
+
+
+def _normed(x: Tensor, delta: Tensor | None, norm: Norm, product: _Product) -> Rows:
+    return add_norm_fp8(x, delta, *norm) if product.is_fp8 else add_norm(x, delta, *norm)
 
 
 class TritonLayers:
@@ -92,22 +103,21 @@ class TritonLayers:
         cos, sin = (angles[0] for angles in base.rotary_emb(x[None], position_ids=step.positions[None]))
         delta = None  # what the layer before adds to it
         for number, layer in enumerate(self._layers):
-            normed = layer.add_norm(x, delta, layer.before_attention)
-            attended = self._attention(step, number, layer, normed, cos, sin)
+            attended = self._attention(step, number, layer, layer.heads(x, delta), cos, sin)
             if number == len(self._layers) - 1:  # nobody attends to what comes behind
                 attended, x = (rows.index_select(0, step.logit_rows) for rows in (attended, x))
                 if not len(x):
                     return x
-            delta = layer.mlp(layer.add_norm(x, layer.out(attended), layer.before_mlp))
+            delta = layer.mlp(x, layer.out(attended))
         return add_norm(x, delta, *self._last)
 
     def _attention(
-        self, step: TritonStep, number: int, layer: _Layer, normed: Rows, cos: Tensor, sin: Tensor
+        self, step: TritonStep, number: int, layer: _Layer, heads: Tensor, cos: Tensor, sin: Tensor
     ) -> Tensor:
         """[T, H * D]"""
-        heads = layer.qkv(normed).view(len(cos), -1, layer.head_size)
-        first = heads.shape[1] - 2 * layer.num_kv_heads
-        q, k, v = heads[:, :first], heads[:, first : -layer.num_kv_heads], heads[:, -layer.num_kv_heads :]
+        split = heads.view(len(heads), -1, layer.head_size)
+        count = step.num_kv_heads
+        q, k, v = split[:, : -2 * count], split[:, -2 * count : -count], split[:, -count:]
         step.rotate_and_store(number, q, k, v, cos, sin, layer.of_heads)
         attended = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         step.attend(number, q, attended, scale=layer.scale, window=layer.window)
@@ -133,24 +143,23 @@ def _layer(layer: Any, window: int | None) -> _Layer:
         _side_by_side(mlp.gate_proj, mlp.up_proj, dtype=dtype),
         _side_by_side(mlp.down_proj, dtype=dtype),
         attention.head_dim,
-        attention.k_proj.out_features // attention.head_dim,
         window,
         attention.scaling,
-        isinstance(attention.q_proj, Fp8Linear),
     )
 
 
-def _side_by_side(*linears: Any, dtype: torch.dtype) -> Product:
-    """x -> what all of them give, [T, N], one behind the other."""
+def _side_by_side(*linears: Any, dtype: torch.dtype) -> _Product:
+    """All of them, one behind the other."""
     if all(isinstance(linear, Fp8Linear) for linear in linears):
         weight8 = _joined([linear.weight8 for linear in linears])
         scales = torch.cat([linear.weight_scales for linear in linears])
         bias = _joined_bias(linears)
-        return lambda x: product(x[0], x[1], weight8, scales, bias, dtype)
-    if not all(map(_is_plain, linears)):
-        return linears[0] if len(linears) == 1 else lambda x: torch.cat([linear(x) for linear in linears], dim=-1)
+        return _Product(lambda x: product(x[0], x[1], weight8, scales, bias, dtype), is_fp8=True)
+    if not all(map(_is_plain, linears)) or len({linear.weight.dtype for linear in linears}) > 1:
+        one = linears[0] if len(linears) == 1 else lambda x: torch.cat([linear(x) for linear in linears], dim=-1)
+        return _Product(one)
     weight, bias = _joined([linear.weight for linear in linears]), _joined_bias(linears)
-    return lambda x: F.linear(x, weight, bias)
+    return _Product(lambda x: F.linear(x, weight, bias))
 
 
 def _joined_bias(linears: Sequence[Any]) -> Tensor | None:
@@ -177,7 +186,7 @@ def _joined(weights: Sequence[torch.nn.Parameter]) -> Tensor:
     if is_joined and same_memory and all(weight.is_contiguous() for weight in weights):
         return first.as_strided((sum(map(len, weights)), width), (width, 1))
     # torch knows how to move bytes, whatever they are.
-    joined = torch.cat([weight.data.view(torch.uint8) for weight in weights]).view(first.dtype)
+    joined = torch.cat([weight.data.contiguous().view(torch.uint8) for weight in weights]).view(first.dtype)
     start = 0
     for weight in weights:
         weight.data = joined[start : start + len(weight)]

@@ -1,0 +1,65 @@
+"""Layers in FP8 by the kernels in Triton, in its interpreter: whole decodings are those of the same layers in torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from hpd_core import EngineConfig
+from hpd_core.layers.fp8 import Fp8Linear
+from tests.core.families import build_model
+from tests.core.helpers import assert_equals_oracle, decode, random_case, random_endings
+from tests.core.triton import needs_interpreter
+
+pytestmark = needs_interpreter
+
+ATTENTION = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj")
+MLP = ("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")
+
+
+@pytest.fixture(autouse=True)
+def torch_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interpreter drops the carry where a number is rounded up to the next power of two."""
+    import triton.language as tl
+    from triton.runtime import interpreter
+
+    convert = interpreter._convert_float
+
+    def converted(numbers: Any, source: Any, target: Any, rounding: Any) -> Any:
+        if target != tl.float8e4nv:
+            return convert(numbers, source, target, rounding)
+        wide = torch.from_numpy(np.ascontiguousarray(numbers).view(np.float32).copy())
+        return wide.to(torch.float8_e4m3fn).view(torch.uint8).numpy().reshape(numbers.shape)
+
+    monkeypatch.setattr(interpreter, "_convert_float", converted)
+
+
+def model_with(names: tuple[str, ...]) -> Any:
+    """A tiny Qwen3, of whose layers these are in FP8."""
+    model = build_model("qwen3")
+    for layer in model.model.layers:
+        for name in names:
+            layer.set_submodule(name, Fp8Linear.from_linear(layer.get_submodule(name)))
+    return model
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        (*ATTENTION, *MLP),
+        ("self_attn.q_proj", "mlp.down_proj"),  # one of three that are one product else
+        ("self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj"),
+    ],
+)
+def test_layers_in_fp8_and_others(names: tuple[str, ...]) -> None:
+    """A checkpoint may leave any of them as they were. Five seconds each."""
+    rng = np.random.default_rng(11)
+    endings = random_endings(rng, share=0.1)
+    cases = [random_case(rng, "tree", [[]], branches=3, k_max=3) for _ in range(3)]
+    prompts = decode(model_with(names), cases, endings, EngineConfig(attention="triton", layers="triton"))
+    oracle = model_with(names)
+    for case, prompt in zip(cases, prompts, strict=True):
+        assert_equals_oracle(oracle, case, prompt, endings)
