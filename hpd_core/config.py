@@ -62,7 +62,7 @@ class EngineConfig(BaseModel):
     )
     cuda_graphs: bool | Literal["auto"] = Field(
         "auto",
-        description="steps of at most 512 tokens run on a GPU as CUDA graphs, which are captured when the model is "
+        description="steps of at most 1,024 tokens run on a GPU as CUDA graphs, which are captured when the model is "
         "loaded; 'auto': where layers are 'triton' and nothing speaks against it",
     )
     pack_weights: bool = Field(

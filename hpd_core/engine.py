@@ -59,7 +59,10 @@ class Engine(Extractor):
     def __init__(
         self, model: Any, tokenizer: Any, config: EngineConfig | None = None, group: Group | None = None
     ) -> None:
-        """Takes an already loaded transformers model, for itself: its attention implementation is replaced.
+        """Takes an already loaded transformers model, for itself.
+
+        Its attention implementation is replaced, and on a GPU weights that are multiplied together are laid side by
+        side. Whoever puts others in their place later makes a new engine.
 
         Args:
             group: the processes that have the other parts of the model, and this `config`; `from_pretrained` starts

@@ -2,8 +2,8 @@
 
 The model runs over one packed row of tokens, [1, T]; it knows nothing of prompts. For every layer it calls
 `packed_attention` with that row's queries, keys and values. The `PackedBatch` that travels along says which
-stretch of the row belongs to which cohort (attention/plan.py); each cohort stores its keys and values and attends on
-its own.
+stretch of the row belongs to which cohort (attention/plan.py), each of which stores its keys and values and attends on
+its own; or with `triton`, what all of them attend to (attention/step_tables.py).
 
 Four ways to attend. `sdpa` is torch's fused kernel; it takes no shared prefix. `eager` is made of plain matrix
 products, in tiles whose scores stay in the caches of a CPU; it takes softcap, sinks and prefixes, too.

@@ -24,6 +24,10 @@ UNUSED_FILL = 0.0
 numbers."""
 
 
+_SLOT_MULTIPLE = 64
+"""Columns, of which a prompt has whole multiples where it has memory of its own."""
+
+
 @dataclass(frozen=True, slots=True)
 class CacheShape:
     """What one token takes in the cache, the same for every layer."""
@@ -58,8 +62,9 @@ class CacheOrder:
     by_address: bool = False
 
     def room_for(self, num_columns: int) -> int:
-        """So many columns, or some more: whole blocks."""
-        return -(-num_columns // (self.block or 1)) * (self.block or 1)
+        """So many columns, or some more: whole blocks, or what makes memory that was given back fit others."""
+        multiple = _SLOT_MULTIPLE if self.by_address else self.block or 1
+        return -(-num_columns // multiple) * multiple
 
     def tensors(self, shape: CacheShape, memory: Tensor, num_prompts: int, capacity: int) -> tuple[Tensor, Tensor]:
         """Keys [layers, P, H_kv, capacity, D] and values, out of the first numbers of `memory`."""

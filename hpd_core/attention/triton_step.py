@@ -56,6 +56,7 @@ class TritonStep:
 
     def store(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> None:
         """Stores keys [T, H_kv, D] and values [T, H_kv, D_v] of a layer."""
+        k, v = (x if x.stride(2) == 1 else x.contiguous() for x in (k, v))
         store(q, k, v, self.origin, self.prompts, self.tokens, layer)
 
     def rotate_and_store(
@@ -66,6 +67,7 @@ class TritonStep:
 
     def attend(self, layer: int, q: Tensor, out: Tensor, *, window: int | None = None, **options: Any) -> None:
         """Attention of a layer, whose keys and values are stored. Arguments as `triton.attend` has them."""
+        q = q if q.stride(2) == 1 else q.contiguous()
         attend(
             q,
             out,

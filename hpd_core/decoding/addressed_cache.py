@@ -19,9 +19,6 @@ from hpd_core.attention.plan import AddressedPlan, PrefixCache
 from hpd_core.decoding.cohort_input import NewTokens, ranks_within
 from hpd_core.layout import PUBLIC, IntArray
 
-_MULTIPLE = 64
-"""Of which capacities are, so that memory that was given back fits others."""
-
 
 class AddressedCache:
     """Keys and values of P prompts.
@@ -54,7 +51,7 @@ class AddressedCache:
         Args:
             num_columns: int64 [P], that each may come to have.
         """
-        slots = [CacheSlot.new(pool.shape, -(-columns // _MULTIPLE) * _MULTIPLE) for columns in num_columns.tolist()]
+        slots = [CacheSlot.new(pool.shape, pool.order.room_for(columns)) for columns in num_columns.tolist()]
         pool.num_used += sum(slot.capacity for slot in slots) * pool.shape.numbers_per_token
         count = len(slots)
         return cls(

@@ -123,7 +123,7 @@ class Cohort:
 
     @property
     def most_cached_tokens(self) -> int:
-        """Cache slots that it will occupy if the values of its widest prompt all become as long as they may."""
+        """Cache slots that it will occupy if the values of its prompts, or its widest, become as long as they may."""
         own = self._prefill.num_left if self._prefill else 0
         return self._cache.slots_for(own + self._values.num_left)
 

@@ -103,7 +103,13 @@ class Decoder:
 
         share_text = config.share_text and config.layout == "tree"
         self._scheduler = Scheduler(
-            self._limits, make_cohort, share, self.overlaps_steps, pool.order.room_for, share_text
+            self._limits,
+            make_cohort,
+            share,
+            self.overlaps_steps,
+            pool.order.room_for,
+            share_text,
+            is_padded=not pool.order.by_address,
         )
 
     def add(self, prompts: Iterable[Prompt]) -> None:

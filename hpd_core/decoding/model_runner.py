@@ -54,6 +54,12 @@ class ModelRunner:
         self.way = way_to_attend(config.attention, shape)
         self._attention: TritonAttention | None = None
         if self.way == "triton":
+            devices = {str(part.device) for part in model.parameters()}
+            if len(devices) > 1:
+                raise ModelError(
+                    f"the model's weights are on {', '.join(sorted(devices))}; an engine has one device. Several GPUs "
+                    f"share a model by engine.tensor_parallel"
+                )
             from hpd_core.attention.triton_step import TritonAttention  # Triton is not everywhere
 
             self._attention = TritonAttention(shape, self._group)

@@ -44,6 +44,7 @@ class Scheduler:
         overlap: bool,
         room_for: Callable[[int], int],
         share_text: bool = True,
+        is_padded: bool = True,
     ) -> None:
         """Starts without work.
 
@@ -52,12 +53,14 @@ class Scheduler:
             overlap: whether a step may be scheduled while another one is not finished.
             room_for: cache slots that so many columns take.
             share_text: whether what documents begin with alike is computed once.
+            is_padded: whether every prompt of a cohort has as many slots as its widest.
         """
         self.limits = limits
         self._overlap = overlap
         self._share_prefixes = share_prefixes
         self._make_cohort = make_cohort
         self._room_for = room_for
+        self._is_padded = is_padded
         self._waiting: OrderedDict[Prompt, None] = OrderedDict()  # in the order of their submission
         self._turn: list[Prompt] | None = None  # of those: what `_next_in_turn` found, until others wait
         self._arrived: list[Prompt] = []  # of those: nobody has looked yet what they have in common
@@ -143,7 +146,7 @@ class Scheduler:
     def _ready(self, turn: Sequence[Prompt], max_tokens: int) -> list[tuple[Prompt, PrefixCache | None]]:
         """Those of the next prompts that can run now, and what they attend to beside themselves."""
         ready: list[tuple[Prompt, PrefixCache | None]] = []
-        num_new = widest = 0
+        num_new = widest = num_columns = 0
         num_cached = self._num_cached()
         users: Counter[PrefixCache] = Counter()
         for prompt in islice(turn, self.limits.max_prompts_per_cohort):
@@ -151,11 +154,11 @@ class Scheduler:
                 break  # prompts run in order: those behind one that waits for its prefix wait with it
             prefix = self._common.of(prompt)
             num_new += prompt.num_own_tokens
-            # Every prompt of a cohort has as many slots as its widest.
-            widest = max(widest, prompt.most_own_tokens)
+            widest = max(widest, self._room_for(prompt.most_own_tokens))
+            num_columns += self._room_for(prompt.most_own_tokens)
             if prefix is not None:
                 users[prefix] += 1
-            num_own = (len(ready) + 1) * self._room_for(widest)
+            num_own = (len(ready) + 1) * widest if self._is_padded else num_columns
             full = num_cached + num_own + self._num_prefix_slots(users) > self.limits.max_cached_tokens
             alone = not ready and not self.running
             if (num_new > max_tokens or full) and not alone:
@@ -278,7 +281,7 @@ class Scheduler:
         group: list[Cohort] = []
         for cohort in small:
             size = sum(map(self._rows_to_merge, group)) + self._rows_to_merge(cohort)
-            # Columns are padded to the longest, so very different lengths stay apart.
+            # Columns may be padded to the longest, so very different lengths stay apart.
             if group and (size > limit or cohort.num_columns > 2 * group[0].num_columns):
                 merged.append(Cohort.merge(group) if len(group) > 1 else group[0])
                 group = []

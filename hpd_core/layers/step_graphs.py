@@ -9,6 +9,7 @@ numbers, so cohorts come and go. Large steps would gain nothing.
 from __future__ import annotations
 
 import bisect
+import functools
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -53,7 +54,7 @@ def why_no_graphs(model: Any, device: torch.device) -> str | None:
     rope = getattr(config, "rope_parameters", None) or {}
     if rope.get("rope_type") in _MOVING_ROPE:
         return f"its rotary embedding ({rope['rope_type']}) waits for the device in every step"
-    if any(part._forward_hooks for part in model.modules()):
+    if any(part._forward_hooks or part._forward_pre_hooks for part in model.modules()):
         return "somebody waits for its layers (as where several GPUs share them)"
     return None
 
@@ -141,12 +142,19 @@ class _Graph:
 
 def capture(run: Callable[[], Tensor], device: torch.device, pool: Any) -> tuple[Callable[[], None], Tensor, Any]:
     """A graph of what `run` gives to the device: how it is run again, the tensor that it writes, its memory pool."""
-    side: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    side = _stream(device)
     side.wait_stream(torch.cuda.current_stream(device))
     with torch.cuda.stream(side):
         run()  # what is made at the first time is not captured
     torch.cuda.current_stream(device).wait_stream(side)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, pool=pool):
+    # Another engine's thread may do what it likes meanwhile; and torch's own stream would be the first device's.
+    with torch.cuda.graph(graph, pool=pool, stream=side, capture_error_mode="thread_local"):
         out = run()
     return graph.replay, out, graph.pool()
+
+
+@functools.cache
+def _stream(device: torch.device) -> Any:
+    """One for all captures on a device: cuBLAS keeps memory for each."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]

@@ -150,12 +150,12 @@ def _layer(layer: Any, window: int | None) -> _Layer:
 
 def _side_by_side(*linears: Any, dtype: torch.dtype) -> _Product:
     """All of them, one behind the other."""
-    if all(isinstance(linear, Fp8Linear) for linear in linears):
+    is_ours = not any(map(_is_waited_for, linears))
+    if is_ours and all(isinstance(linear, Fp8Linear) for linear in linears):
         weight8 = _joined([linear.weight8 for linear in linears])
-        scales = torch.cat([linear.weight_scales for linear in linears])
-        bias = _joined_bias(linears)
+        scales, bias = _joined([linear.weight_scales for linear in linears]), _joined_bias(linears)
         return _Product(lambda x: product(x[0], x[1], weight8, scales, bias, dtype), is_fp8=True)
-    if not all(map(_is_plain, linears)) or len({linear.weight.dtype for linear in linears}) > 1:
+    if not is_ours or not all(map(_is_plain, linears)) or len({linear.weight.dtype for linear in linears}) > 1:
         one = linears[0] if len(linears) == 1 else lambda x: torch.cat([linear(x) for linear in linears], dim=-1)
         return _Product(one)
     weight, bias = _joined([linear.weight for linear in linears]), _joined_bias(linears)
@@ -163,32 +163,41 @@ def _side_by_side(*linears: Any, dtype: torch.dtype) -> _Product:
 
 
 def _joined_bias(linears: Sequence[Any]) -> Tensor | None:
+    """Where only some have one, a copy."""
     biases = [linear.bias for linear in linears]
     like = next((bias for bias in biases if bias is not None), None)
     if like is None:
         return None
+    if all(bias is not None for bias in biases):
+        return _joined(biases)
     pairs = zip(biases, linears, strict=True)
     return torch.cat([like.new_zeros(linear.out_features) if bias is None else bias for bias, linear in pairs])
 
 
 def _is_plain(linear: Any) -> bool:
-    hooks = (linear._forward_hooks, linear._forward_pre_hooks)
-    of_everybody = (of_all._global_forward_hooks, of_all._global_forward_pre_hooks)
-    return type(linear) is torch.nn.Linear and "forward" not in linear.__dict__ and not any((*hooks, *of_everybody))
+    """A matrix product, and nothing else."""
+    if type(linear) is not torch.nn.Linear or "forward" in linear.__dict__:
+        return False
+    return not hasattr(linear.weight, "__tensor_flatten__")  # of several tensors, as quantized ones are
 
 
-def _joined(weights: Sequence[torch.nn.Parameter]) -> Tensor:
-    """All rows, [N, K]; the parameters become views of it, unless they are side by side already."""
-    first, width = weights[0].data, weights[0].shape[1]
-    ends = [weight.data_ptr() + weight.numel() * weight.element_size() for weight in weights]
-    is_joined = all(weight.data_ptr() == end for weight, end in zip(weights[1:], ends[:-1], strict=True))
-    same_memory = len({weight.untyped_storage().data_ptr() for weight in weights}) == 1
-    if is_joined and same_memory and all(weight.is_contiguous() for weight in weights):
-        return first.as_strided((sum(map(len, weights)), width), (width, 1))
+def _is_waited_for(linear: Any) -> bool:
+    own = linear._forward_hooks or linear._forward_pre_hooks
+    return bool(own or of_all._global_forward_hooks or of_all._global_forward_pre_hooks)
+
+
+def _joined(parts: Sequence[Tensor]) -> Tensor:
+    """All rows of parts [N] or [N, K]; the parts become views of it, unless they are side by side already."""
+    first = parts[0].data
+    ends = [part.data_ptr() + part.numel() * part.element_size() for part in parts]
+    is_joined = all(part.data_ptr() == end for part, end in zip(parts[1:], ends[:-1], strict=True))
+    same_memory = len({part.untyped_storage().data_ptr() for part in parts}) == 1
+    if is_joined and same_memory and all(part.is_contiguous() for part in parts):
+        return first.as_strided((sum(map(len, parts)), *first.shape[1:]), first.stride())
     # torch knows how to move bytes, whatever they are.
-    joined = torch.cat([weight.data.contiguous().view(torch.uint8) for weight in weights]).view(first.dtype)
+    joined = torch.cat([part.data.contiguous().view(torch.uint8) for part in parts]).view(first.dtype)
     start = 0
-    for weight in weights:
-        weight.data = joined[start : start + len(weight)]
-        start += len(weight)
+    for part in parts:
+        part.data = joined[start : start + len(part)]
+        start += len(part)
     return joined

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hpd_core import EngineConfig
 from hpd_core.attention.kv_cache import CacheOrder, CachePool, CacheShape
+from hpd_core.decoding import decoder as decoder_module
 from hpd_core.decoding.addressed_cache import AddressedCache
-from hpd_core.decoding.cohort_input import NewTokens, ranks_within
-from hpd_core.layout import PUBLIC
+from hpd_core.decoding.cohort_input import CohortInput, NewTokens, ranks_within
+from hpd_core.decoding.decoder import Decoder
+from hpd_core.decoding.model_runner import ModelRunner
+from hpd_core.decoding.next_token import Chosen
+from hpd_core.decoding.prompt import Prompt
+from hpd_core.layout import FREE, PUBLIC, Branch, tree_layout
+from hpd_core.text.endings import Endings
+from tests.core.families import VOCABULARY, build_model
 
 SHAPE = CacheShape(1, 1, 2, 2, torch.float32, torch.device("cpu"))
 # Of a token: its scope, and how far its position is behind that of the token before.
@@ -83,3 +97,34 @@ def test_memory_is_given_back_whatever_happens_to_rows(
         check(merged)
     merged.release()
     assert memory.num_used == 0
+
+
+@pytest.mark.parametrize(
+    ("documents", "limit", "at_once"),
+    [
+        ([3] * 30, 1280, 20),  # short prompts take whole slots
+        ([1500, *[40] * 40], 4200, 41),  # a long one does not count for the others
+    ],
+)
+def test_as_many_run_as_fit(documents: list[int], limit: int, at_once: int) -> None:
+    most = 0
+
+    def run(_: ModelRunner, inputs: Sequence[CohortInput]) -> Any:
+        nonlocal most
+        most = max(most, decoder.pool.num_used // SHAPE.numbers_per_token)
+        count = sum(len(item.logit_rows) for item in inputs)
+        chosen = Chosen(np.full(count, 5), np.zeros(count, dtype=np.float32), np.full(count, FREE))
+        return SimpleNamespace(fetch=lambda: chosen)
+
+    by_address = CacheOrder(fills=False, by_address=True)
+    limits = {"max_cached_tokens": limit, "max_tokens_per_step": 8192, "max_prompts_per_cohort": 64}
+    config = EngineConfig(attention="eager", share_text=False, **limits)
+    with patch.object(decoder_module, "cache_order", lambda *_: by_address), patch.object(ModelRunner, "run", run):
+        decoder = Decoder(build_model("llama"), Endings.none(VOCABULARY), config, SHAPE)
+        decoder.add(Prompt(tree_layout([], [5] * length, [Branch([7], 3)]), ()) for length in documents)
+        decoder.step()
+        running = sum(len(cohort.prompts) for cohort in decoder._scheduler.running)
+        while decoder.has_work:
+            decoder.step()
+    assert most <= limit
+    assert running == at_once

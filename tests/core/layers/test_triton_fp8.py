@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from hpd_core import EngineConfig
-from hpd_core.layers.fp8 import Fp8Linear
+from hpd_core.layers.fp8 import Fp8Linear, quantize_rows
 from tests.core.families import build_model
 from tests.core.helpers import assert_equals_oracle, decode, random_case, random_endings
 from tests.core.triton import needs_interpreter
@@ -63,3 +63,17 @@ def test_layers_in_fp8_and_others(names: tuple[str, ...]) -> None:
     oracle = model_with(names)
     for case, prompt in zip(cases, prompts, strict=True):
         assert_equals_oracle(oracle, case, prompt, endings)
+
+
+def test_what_is_not_finite_stays_so() -> None:
+    """Else a broken model would answer with confidence."""
+    from hpd_core.layers.triton_pointwise import quantize
+
+    x = torch.randn(4, 40)
+    x[1, 3], x[2, 7] = torch.nan, torch.inf
+    small, scales = quantize(x)
+    expected, expected_scales = quantize_rows(x)
+    finite = torch.tensor([True, False, False, True])
+    assert torch.equal((small.float() * scales[:, None]).isfinite().all(dim=1), finite)
+    assert torch.equal(small[finite].float(), expected[finite].float())
+    assert torch.equal(scales[finite], expected_scales[finite])

@@ -17,6 +17,7 @@ from tests.core.helpers import (
     Prompter,
     assert_equals_oracle,
     decode,
+    decoder_with_constraints,
     new_decoder,
     random_case,
     random_endings,
@@ -145,3 +146,32 @@ def test_logits_in_many_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert min(sizes) < 16
     for case, prompt in zip(cases, prompts, strict=True):
         assert_equals_oracle(build_model("qwen3"), case, prompt, endings)
+
+
+def test_weights_may_be_changed_in_place() -> None:
+    """As training does it: weights and biases that stand side by side are the model's own."""
+    rng = np.random.default_rng(3)
+    endings, cases = random_endings(rng), cases_of(rng)
+    model = build_model("qwen2")
+    decoder = decoder_with_constraints(model, endings, EngineConfig(**TRITON))
+    other = build_model("qwen2", seed=1)
+    model.load_state_dict(other.state_dict())
+    prompts = [case.prompt() for case in cases]
+    decoder.add(prompts)
+    while decoder.has_work:
+        decoder.step()
+    for case, prompt in zip(cases, prompts, strict=True):
+        assert_equals_oracle(other, case, prompt, endings)
+
+
+def test_who_waits_for_a_layer_is_called() -> None:
+    rng = np.random.default_rng(3)
+    endings, cases = random_endings(rng), cases_of(rng, count=1)
+    model = build_model("llama")
+    calls: list[Any] = []
+    attention = model.model.layers[0].self_attn
+    attention.o_proj.register_forward_hook(lambda *given: calls.append(given))
+    attention.k_proj.register_forward_pre_hook(lambda *given: calls.append(given))
+    [prompt] = decode(model, cases, endings, EngineConfig(**TRITON))
+    assert len(calls) > 1
+    assert_equals_oracle(build_model("llama"), cases[0], prompt, endings)
