@@ -9,16 +9,15 @@ ARG BASE=rayproject/ray:2.60.0-py311-cu128
 FROM ${BASE}
 
 # Of torch what was measured on a GPU; any from 2.11 to 2.13 will do. Its build is for the newest CUDA: where drivers are
-# older, --build-arg TORCH_INDEX=URL of an index that has it for theirs (the base's is 12.8).
+# older, --build-arg TORCH=2.11.0+cu128 --build-arg TORCH_INDEX=URL, of an index that has that one.
 ARG TORCH=2.11.0
 ARG TORCH_INDEX=""
 
 WORKDIR /home/ray/hpd
 COPY --chown=ray:users requirements.txt pyproject.toml README.md LICENSE ./
 # boto3: for the autoscaler on the head; of the same version as requirements.txt's botocore.
-RUN pip install --no-cache-dir "torch==${TORCH}" ${TORCH_INDEX:+--index-url "${TORCH_INDEX}"} \
-    && sed "s/^torch==.*/torch==${TORCH}/" requirements.txt > /tmp/requirements.txt \
-    && pip install --no-cache-dir --requirement /tmp/requirements.txt boto3==1.43.117 \
+RUN sed "s/^torch==.*/torch==${TORCH}/" requirements.txt > /tmp/requirements.txt \
+    && PIP_EXTRA_INDEX_URL="${TORCH_INDEX}" pip install --no-cache-dir --requirement /tmp/requirements.txt boto3==1.43.117 \
     && rm /tmp/requirements.txt \
     && python -c "import ray.autoscaler._private.aws.node_provider"
 
