@@ -132,14 +132,14 @@ def test_a_run_that_was_begun_before_there_was_a_key_goes_on(catalog: Workplace)
     )
 
 
-def test_full_keys_are_as_if_there_were_no_choice(catalog: Workplace) -> None:
+def test_keys_that_are_named_are_another_choice_than_what_the_model_was_trained_for(catalog: Workplace) -> None:
     begin(catalog)
     plan = json.loads((catalog.folder / "out/_plan.json").read_text())
     assert "keys" not in plan["result_config"]["engine"]["prompt"]
-    assert run(catalog, "--dry-run", "--set", "engine.prompt.keys=full").exit_code == 0
-    assert "another configuration: engine.prompt.keys: not set -> 'short'." in refused(
-        catalog, "--set", "engine.prompt.keys=short"
-    )
+    for keys in ("full", "short"):
+        assert f"another configuration: engine.prompt.keys: not set -> {keys!r}." in refused(
+            catalog, "--set", f"engine.prompt.keys={keys}"
+        )
 
 
 def test_a_resume_with_other_schemas_or_input_is_refused(catalog: Workplace) -> None:
