@@ -14,27 +14,10 @@ from tests.core.families import build_model
 from tests.core.helpers import assert_equals_oracle, decode, random_case, random_endings
 from tests.core.triton import needs_interpreter
 
-pytestmark = needs_interpreter
+pytestmark = [needs_interpreter, pytest.mark.usefixtures("torch_rounds")]
 
 ATTENTION = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj")
 MLP = ("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")
-
-
-@pytest.fixture(autouse=True)
-def torch_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The interpreter drops the carry where a number is rounded up to the next power of two."""
-    import triton.language as tl
-    from triton.runtime import interpreter
-
-    convert = interpreter._convert_float
-
-    def converted(numbers: Any, source: Any, target: Any, rounding: Any) -> Any:
-        if target != tl.float8e4nv:
-            return convert(numbers, source, target, rounding)
-        wide = torch.from_numpy(np.ascontiguousarray(numbers).view(np.float32).copy())
-        return wide.to(torch.float8_e4m3fn).view(torch.uint8).numpy().reshape(numbers.shape)
-
-    monkeypatch.setattr(interpreter, "_convert_float", converted)
 
 
 def model_with(names: tuple[str, ...]) -> Any:
