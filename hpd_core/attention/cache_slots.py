@@ -6,13 +6,16 @@ it goes back when its prompt is finished. Beside keys and values lie the scope a
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from hpd_core.attention.kv_cache import CacheShape
+from hpd_core.attention.kv_cache import CacheOrder, CacheShape
+from hpd_core.layout import IntArray
+
+Count = TypeVar("Count", int, IntArray)
 
 _ALIGNMENT = 256
 """Bytes, of what lies behind keys and values."""
@@ -35,7 +38,7 @@ class CacheSlot:
     def new(cls, shape: CacheShape, capacity: int) -> CacheSlot:
         """One that nobody else has."""
         size = seen_offset(shape, capacity) + 16 * capacity
-        return cls(shape, torch.empty(int(size), dtype=torch.uint8, device=shape.device), capacity)
+        return cls(shape, torch.empty(size, dtype=torch.uint8, device=shape.device), capacity)
 
     @property
     def keys(self) -> Tensor:
@@ -53,12 +56,9 @@ class CacheSlot:
         return self.memory[seen_offset(self.shape, self.capacity) :].view(torch.int64).view(2, self.capacity)
 
     def _numbers(self) -> tuple[Tensor, Tensor]:
-        shape = self.shape
-        places = (shape.num_layers, shape.num_kv_heads, self.capacity)
-        num_keys, num_values = (math.prod(places) * size for size in (shape.key_size, shape.value_size))
-        numbers = self.memory[: (num_keys + num_values) * shape.dtype.itemsize].view(shape.dtype)
-        keys, values = numbers[:num_keys], numbers[num_keys:]
-        return keys.view(*places, shape.key_size), values.view(*places, shape.value_size)
+        numbers = self.memory[: self.capacity * self.shape.numbers_per_token * self.shape.dtype.itemsize]
+        keys, values = CacheOrder().tensors(self.shape, numbers.view(self.shape.dtype), 1, self.capacity)
+        return keys[:, 0], values[:, 0]
 
     def grown(self, capacity: int, used: int) -> CacheSlot:
         """A larger one with the same in its first `used` columns."""
@@ -69,6 +69,7 @@ class CacheSlot:
         return larger
 
 
-def seen_offset(shape: CacheShape, capacity: int) -> int:
-    """Bytes in front of a slot's scopes and positions."""
-    return math.ceil(capacity * shape.numbers_per_token * shape.dtype.itemsize / _ALIGNMENT) * _ALIGNMENT
+def seen_offset(shape: CacheShape, capacity: Count) -> Count:
+    """Bytes in front of a slot's scopes and positions; of one slot, or of several."""
+    num_bytes = capacity * (shape.numbers_per_token * shape.dtype.itemsize)
+    return -(-num_bytes // _ALIGNMENT) * _ALIGNMENT

@@ -136,7 +136,7 @@ def step_tables(
     """
     if not plans:  # a step that only fills up
         assert room is not None
-        return _idle(room)
+        return StepTables(_idle(room), room, 0)
     # A prompt without tokens in this step has no number.
     here = [np.nonzero(plan.counts)[0] for plan in plans]
     first_prompt = np.cumsum([0, *map(len, here)])
@@ -155,26 +155,25 @@ def step_tables(
     sizes = room or needed
     if not sizes.holds(needed):
         raise ValueError(f"a step of {needed} does not fit {sizes}")
-    numbers = np.zeros(sizes.total, dtype=np.int64)
+    numbers = _idle(sizes)
     parts = views(numbers, sizes)
     parts.tiles[: len(tiles)] = tiles
     for plan, rows, first in zip(plans, here, first_prompt[:-1], strict=True):
         parts.prompts[first : first + len(rows)] = _prompts(plan, rows, shape, origin, seen_origin)
     for row, values in enumerate((token_ids, positions, scopes, prompts, columns)):
         parts.tokens[row, : len(values)] = values
-    parts.tokens[TOKEN_FIELDS.index("prompt"), len(token_ids) :] = -1
     parts.rows[: len(logit_rows)] = logit_rows
-    parts.hidden[:] = _NOWHERE
     parts.hidden[: needed.hidden] = np.concatenate(hidden)
     return StepTables(numbers, sizes, int(positions.max()))
 
 
-def _idle(room: Sizes) -> StepTables:
-    numbers = np.zeros(room.total, dtype=np.int64)
-    parts = views(numbers, room)
+def _idle(sizes: Sizes) -> IntArray:
+    """Tables of no effect."""
+    numbers = np.zeros(sizes.total, dtype=np.int64)
+    parts = views(numbers, sizes)
     parts.tokens[TOKEN_FIELDS.index("prompt")] = -1
     parts.hidden[:] = _NOWHERE
-    return StepTables(numbers, room, 0)
+    return numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +206,9 @@ def views(numbers: Numbers, sizes: Sizes) -> Views[Numbers]:
 def _hidden(plan: AddressedPlan, shape: CacheShape, seen_origin: int) -> IntArray:
     """int64 [h], where the positions of its hidden columns are."""
     rows, at = np.unique(plan.hidden_prompts, return_inverse=True)
-    found: IntArray = _seen(plan, rows, shape, seen_origin)[1][at] + plan.hidden_columns
+    addresses, capacities = _slots(plan, rows)
+    positions = _scopes(addresses, capacities, shape, seen_origin) + capacities
+    found: IntArray = positions[at] + plan.hidden_columns
     return found
 
 
@@ -273,9 +274,7 @@ def _first_seen(of: _Prompts, prompts: IntArray, columns: IntArray, scopes: IntA
 
 def _prompts(plan: AddressedPlan, rows: IntArray, shape: CacheShape, origin: int, seen_origin: int) -> IntArray:
     """int64 [n, 15], of the prompts `rows`."""
-    slots = [plan.slots[row] for row in rows.tolist()]
-    addresses = np.array([slot.memory.data_ptr() for slot in slots], dtype=np.int64)
-    capacities = np.array([slot.capacity for slot in slots], dtype=np.int64)
+    addresses, capacities = _slots(plan, rows)
     table = np.zeros((len(rows), _PROMPT), dtype=np.int64)
     table[:, 0] = (addresses - origin) // shape.dtype.itemsize
     table[:, 1] = shape.num_kv_heads * capacities * shape.key_size
@@ -283,7 +282,8 @@ def _prompts(plan: AddressedPlan, rows: IntArray, shape: CacheShape, origin: int
     table[:, 3] = table[:, 0] + shape.num_layers * table[:, 1]
     table[:, 4] = shape.num_kv_heads * capacities * shape.value_size
     table[:, 5] = capacities * shape.value_size
-    table[:, 6], table[:, 7] = _seen(plan, rows, shape, seen_origin)
+    table[:, 6] = _scopes(addresses, capacities, shape, seen_origin)
+    table[:, 7] = table[:, 6] + capacities
     of_prefix: dict[PrefixCache | None, list[int]] = {None: [0] * (_PROMPT - 8)}
     for number, row in enumerate(rows.tolist()):
         prefix = plan.prefixes[row]
@@ -293,12 +293,17 @@ def _prompts(plan: AddressedPlan, rows: IntArray, shape: CacheShape, origin: int
     return table
 
 
-def _seen(plan: AddressedPlan, rows: IntArray, shape: CacheShape, seen_origin: int) -> tuple[IntArray, IntArray]:
-    """int64 [n] each: where the scopes and the positions of the prompts `rows` are."""
+def _slots(plan: AddressedPlan, rows: IntArray) -> tuple[IntArray, IntArray]:
+    """int64 [n] each: where the slots of the prompts `rows` begin, in bytes, and their capacities."""
     slots = [plan.slots[row] for row in rows.tolist()]
-    addresses = [slot.memory.data_ptr() + seen_offset(shape, slot.capacity) for slot in slots]
-    scopes = (np.array(addresses, dtype=np.int64) - seen_origin) // 8
-    return scopes, scopes + np.array([slot.capacity for slot in slots], dtype=np.int64)
+    addresses = np.array([slot.memory.data_ptr() for slot in slots], dtype=np.int64)
+    return addresses, np.array([slot.capacity for slot in slots], dtype=np.int64)
+
+
+def _scopes(addresses: IntArray, capacities: IntArray, shape: CacheShape, seen_origin: int) -> IntArray:
+    """int64 [n]: where the scopes of slots are; positions stand behind them."""
+    found: IntArray = (addresses + seen_offset(shape, capacities) - seen_origin) // 8
+    return found
 
 
 def _columns_of(places: Places, origin: int, itemsize: int) -> list[int]:

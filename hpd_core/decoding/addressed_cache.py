@@ -16,7 +16,7 @@ import torch
 from hpd_core.attention.cache_slots import CacheSlot
 from hpd_core.attention.kv_cache import CachePool
 from hpd_core.attention.plan import AddressedPlan, PrefixCache
-from hpd_core.decoding.cohort_input import NewTokens, ranks_within
+from hpd_core.decoding.cohort_input import NewTokens, counts_without_last
 from hpd_core.layout import PUBLIC, IntArray
 
 
@@ -163,9 +163,7 @@ class AddressedCache:
             wrong: bool [t], which of its tokens; of each prompt with tokens at least one is right.
         """
         prompts = plan.prompts
-        kept = np.zeros_like(plan.counts)
-        np.maximum.at(kept, prompts[~wrong], ranks_within(prompts)[~wrong] + 1)
-        self.used = self.used - plan.counts + kept
+        self.used = self.used - plan.counts + counts_without_last(prompts, wrong, len(plan.counts))
         is_hole = wrong & (plan.columns < self.used[prompts])
         for row in np.unique(prompts[is_hole]).tolist():
             self._hidden[row] = np.concatenate([self._hidden[row], plan.columns[is_hole & (prompts == row)]])

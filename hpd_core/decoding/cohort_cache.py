@@ -17,7 +17,7 @@ from torch import Tensor
 
 from hpd_core.attention.kv_cache import CachePool
 from hpd_core.attention.plan import AttentionPlan, PrefixCache
-from hpd_core.decoding.cohort_input import NewTokens, ranks_within
+from hpd_core.decoding.cohort_input import NewTokens, counts_without_last
 from hpd_core.decoding.prefix_groups import prefix_lengths, prompt_groups
 from hpd_core.layout import PUBLIC, IntArray
 from hpd_core.system.device import to_device
@@ -186,9 +186,7 @@ class CohortCache:
         unseen = torch.full_like(rejected, UNSEEN)  # a plain number would be copied to a GPU, and waited for
         self._k_positions[plan.kv_prompts[rejected], plan.kv_columns[rejected]] = unseen
         prompts = np.repeat(np.arange(len(plan.counts)), plan.counts)
-        kept = np.zeros_like(plan.counts)
-        np.maximum.at(kept, prompts[~wrong], ranks_within(prompts)[~wrong] + 1)
-        self.used = self.used - plan.counts + kept
+        self.used = self.used - plan.counts + counts_without_last(prompts, wrong, len(plan.counts))
 
     def keep(self, rows: IntArray) -> None:
         """Goes on with some of the rows, in a block of their own."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from hpd_core.attention.plan import AddressedPlan, AttentionPlan
 from hpd_core.decoding.prompt import Prompt
@@ -55,3 +56,10 @@ class CohortInput:
 def ranks_within(groups: IntArray) -> IntArray:
     """Numbers the elements of each group from 0: [3, 3, 5, 5, 5] -> [0, 1, 0, 1, 2]. `groups` is ascending."""
     return np.arange(len(groups)) - np.searchsorted(groups, groups)
+
+
+def counts_without_last(groups: IntArray, wrong: npt.NDArray[np.bool_], num_groups: int) -> IntArray:
+    """int64 [num_groups], the elements of each group but for those at its end that are wrong. `groups` is ascending."""
+    counts = np.zeros(num_groups, dtype=np.int64)
+    np.maximum.at(counts, groups[~wrong], ranks_within(groups)[~wrong] + 1)
+    return counts

@@ -24,7 +24,7 @@ from hpd_core.config import EngineConfig
 from hpd_core.decoding.cohort_input import CohortInput
 from hpd_core.decoding.next_token import Choice, greedy
 from hpd_core.errors import ModelError
-from hpd_core.layers.forward import CpuLayers, OurLayers, transformers_logits, triton_layers, why_not_ours
+from hpd_core.layers.forward import CpuLayers, OurLayers, transformers_logits, why_not_ours
 from hpd_core.layers.packed_linears import PackedLinears
 from hpd_core.layers.tiled_logits import TiledLogits
 from hpd_core.layout import IntArray
@@ -86,7 +86,11 @@ class ModelRunner:
         assert by is not None
         reason = why_not_ours(self._model, by)
         if reason is None:
-            return CpuLayers(self._model) if by == "native" else triton_layers(self._model)
+            if by == "native":
+                return CpuLayers(self._model)
+            from hpd_core.layers.triton_layers import TritonLayers
+
+            return TritonLayers(self._model)
         if asked != "auto":
             raise ModelError(
                 f"engine.layers is {asked!r}, but {reason}; 'auto' takes the model's own code where it must"
@@ -114,9 +118,7 @@ class ModelRunner:
     @property
     def layers(self) -> Literal["native", "triton", "transformers"]:
         """Whose code runs the model's layers."""
-        if self._layers is None:
-            return "transformers"
-        return "native" if isinstance(self._layers, CpuLayers) else "triton"
+        return "transformers" if self._layers is None else self._layers.by
 
     def use_transformers_layers(self) -> None:
         """From now on."""
@@ -124,7 +126,7 @@ class ModelRunner:
 
     def forget(self) -> None:
         """Gives back what memory it keeps from step to step."""
-        if self._layers is not None:
+        if isinstance(self._layers, CpuLayers):
             self._layers.forget()
         if self._graphs is not None:
             self._graphs.forget()

@@ -90,7 +90,7 @@ def greedy(
 
     if by == "triton" and not isinstance(logits, TiledLogits):
         where = to_device(_numbered(bound, len(states)), device) if len(bound) else None
-        return _by_triton(logits, len(states), where, allowed if len(bound) else None, bound, states_behind, device)
+        return _by_triton(logits, len(states), where, allowed if len(bound) else None, bound, picked, states_behind)
 
     def pick(here: slice, rows: Tensor, found: Tensor) -> None:
         """Of the bound rows number `here`, whose numbers are `rows`, the best of what is `found` for their choices."""
@@ -135,14 +135,13 @@ def _by_triton(
     where: Tensor | None,
     allowed: Tensor | None,
     bound: IntArray,
+    picked: Tensor,
     states_behind: IntArray,
-    device: torch.device,
 ) -> Choice:
     from hpd_core.layers.triton_choice import choose as choose_there
 
-    tokens = torch.empty(count, dtype=torch.int64, device=device)
-    scores, normalizers = torch.empty(2, count, dtype=torch.float32, device=device)
-    picked = torch.empty(len(bound), dtype=torch.int64, device=device)
+    tokens = torch.empty(count, dtype=torch.int64, device=picked.device)
+    scores, normalizers = torch.empty(2, count, dtype=torch.float32, device=picked.device)
     first = 0
     for block in logits:
         here = slice(first, first + len(block))

@@ -12,7 +12,7 @@ attention is computed only for tokens whose logits are wanted; logits come in bl
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 import transformers
@@ -25,9 +25,6 @@ from hpd_core.layers.packed_linears import PackedLinears
 from hpd_core.layers.tiled_logits import TiledLogits
 from hpd_core.native import library, pointwise
 from hpd_core.native.pointwise import Norm, norm_of
-
-if TYPE_CHECKING:
-    from hpd_core.layers.triton_layers import TritonLayers
 
 OurLayers = Literal["native", "triton"]
 
@@ -90,21 +87,14 @@ def why_not_ours(model: Any, by: OurLayers) -> str | None:
     return None
 
 
-def triton_layers(model: Any) -> TritonLayers:
-    """All layers of a model on a GPU, of which `why_not_ours` says nothing."""
-    from hpd_core.layers.triton_layers import TritonLayers  # Triton is not everywhere
-
-    return TritonLayers(model, _layers(model), _window)
-
-
 class CpuLayers:
     """All layers by our own code on a CPU, for models of which `why_not_ours` says nothing."""
 
-    by = "native"
+    by: Literal["native"] = "native"
 
     def __init__(self, model: Any) -> None:
         self._model = model
-        self._layers = list(_layers(model))
+        self._layers = list(decoder_layers(model))
         self._at_once: NativeLayers | None = None
 
     def forget(self) -> None:
@@ -148,7 +138,7 @@ class CpuLayers:
             if q is None or k is None or v is None or o is None or mlp is None:
                 return None
             before_attention, before_mlp = norm_of(layer.input_layernorm), norm_of(layer.post_attention_layernorm)
-            norms, window = _norms_of_heads(attention), _window(attention)
+            norms, window = norms_of_heads(attention), window_of(attention)
             weights.append(
                 LayerWeights(before_attention, before_mlp, norms, q, k, v, o, mlp, window, attention.scaling)
             )
@@ -171,13 +161,13 @@ class CpuLayers:
                 project(normed).view(len(x), -1, attention.head_dim)
                 for project in (attention.q_proj, attention.k_proj, attention.v_proj)
             )
-            q, k = pointwise.rotary(q, k, cos, sin, _norms_of_heads(attention))
+            q, k = pointwise.rotary(q, k, cos, sin, norms_of_heads(attention))
             attended, _ = attend(
                 attention,
                 *(heads.transpose(0, 1)[None] for heads in (q, k, v)),
                 None,
                 scaling=attention.scaling,
-                sliding_window=_window(attention),
+                sliding_window=window_of(attention),
                 hpd_batch=batch,
             )
             attended = attended[0].flatten(1)
@@ -213,10 +203,11 @@ def _block_bytes(hidden: Tensor) -> int:
 def _is_known(model: Any) -> bool:
     """Whether it is transformers' class of a family of ours: somebody's subclass may do anything."""
     own_class = transformers.MODEL_FOR_CAUSAL_LM_MAPPING.get(type(model.config), None)
-    return model.config.model_type in _FAMILIES and type(model) is own_class and len(_layers(model)) > 0
+    return model.config.model_type in _FAMILIES and type(model) is own_class and len(decoder_layers(model)) > 0
 
 
-def _layers(model: Any) -> Any:
+def decoder_layers(model: Any) -> Any:
+    """Those that run: a configuration may name fewer than there are."""
     return model.model.layers[: model.config.num_hidden_layers]
 
 
@@ -229,7 +220,7 @@ def _replaced_parts(model: Any) -> Iterator[torch.nn.Module]:
     base = model.model
     yield base
     yield from (base.rotary_emb, base.norm)
-    for layer in _layers(model):
+    for layer in decoder_layers(model):
         yield layer
         yield from (layer.input_layernorm, layer.post_attention_layernorm, layer.self_attn, layer.mlp)
         yield layer.mlp.act_fn
@@ -237,12 +228,13 @@ def _replaced_parts(model: Any) -> Iterator[torch.nn.Module]:
             yield from (layer.self_attn.q_norm, layer.self_attn.k_norm)
 
 
-def _norms_of_heads(attention: Any) -> tuple[Norm, Norm] | None:
+def norms_of_heads(attention: Any) -> tuple[Norm, Norm] | None:
     """Of queries and of keys, where there are any."""
     return (norm_of(attention.q_norm), norm_of(attention.k_norm)) if hasattr(attention, "q_norm") else None
 
 
-def _window(attention: Any) -> int | None:
+def window_of(attention: Any) -> int | None:
+    """The sliding window of a layer, where it has one."""
     window: int | None = getattr(attention, "sliding_window", None)
     if attention.config.model_type == "mistral":  # all of its layers have the same
         window = getattr(attention.config, "sliding_window", None)

@@ -64,7 +64,7 @@ class PackedLinears:
     def tiled(self, layer: Any) -> TiledLinear | None:
         """This layer by tiles, while `active`; None if it is not computed so, or somebody waits for its call."""
         packed = self._packed.get(layer)
-        if packed is None or not isinstance(packed.forward, TiledLinear) or _is_waited_for(layer):
+        if packed is None or not isinstance(packed.forward, TiledLinear) or is_waited_for(layer):
             return None
         return packed.forward
 
@@ -112,13 +112,14 @@ def _is_plain(layer: torch.nn.Linear) -> bool:
     """What may change while the model is in use: nobody waits for the call, and there is nothing but a weight."""
     return (
         layer.bias is None
-        and not _is_waited_for(layer)
+        and not is_waited_for(layer)
         and "forward" not in layer.__dict__
         and layer.weight.dtype == torch.bfloat16
     )
 
 
-def _is_waited_for(layer: torch.nn.Linear) -> bool:
+def is_waited_for(layer: torch.nn.Module) -> bool:
+    """Whether somebody has a hook on its call, and so it has to be called."""
     own = layer._forward_hooks or layer._forward_pre_hooks
     return bool(own or of_all._global_forward_hooks or of_all._global_forward_pre_hooks)
 

@@ -11,15 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.nn.modules import module as of_all
 
 from hpd_core.attention.triton_step import TritonStep
+from hpd_core.layers.forward import decoder_layers, norms_of_heads, window_of
 from hpd_core.layers.fp8 import Fp8Linear, product
+from hpd_core.layers.packed_linears import is_waited_for
 from hpd_core.layers.triton_pointwise import add_norm, add_norm_fp8, quantize, swiglu, swiglu_fp8
 from hpd_core.native.pointwise import Norm, norm_of
 
@@ -71,17 +72,14 @@ def _normed(x: Tensor, delta: Tensor | None, norm: Norm, product: _Product) -> R
 class TritonLayers:
     """All layers of a model of which `forward.why_not_ours` says nothing."""
 
-    by = "triton"
+    by: Literal["triton"] = "triton"
 
-    def __init__(self, model: Any, layers: Sequence[Any], window_of: Callable[[Any], int | None]) -> None:
+    def __init__(self, model: Any) -> None:
         """Lays weights side by side: the model's own layers go on with views of them."""
         self._model = model
         with torch.no_grad():
-            self._layers = [_layer(layer, window_of(layer.self_attn)) for layer in layers]
+            self._layers = [_layer(layer) for layer in decoder_layers(model)]
         self._last = norm_of(model.model.norm)
-
-    def forget(self) -> None:
-        """There is nothing that it keeps from step to step."""
 
     @property
     def windows(self) -> set[int]:
@@ -130,27 +128,26 @@ class TritonLayers:
             yield self._model.lm_head(hidden[first : first + at_once])
 
 
-def _layer(layer: Any, window: int | None) -> _Layer:
+def _layer(layer: Any) -> _Layer:
     attention, mlp = layer.self_attn, layer.mlp
     dtype = layer.input_layernorm.weight.dtype
-    of_heads = (norm_of(attention.q_norm), norm_of(attention.k_norm)) if hasattr(attention, "q_norm") else None
     return _Layer(
         norm_of(layer.input_layernorm),
         norm_of(layer.post_attention_layernorm),
-        of_heads,
+        norms_of_heads(attention),
         _side_by_side(attention.q_proj, attention.k_proj, attention.v_proj, dtype=dtype),
         _side_by_side(attention.o_proj, dtype=dtype),
         _side_by_side(mlp.gate_proj, mlp.up_proj, dtype=dtype),
         _side_by_side(mlp.down_proj, dtype=dtype),
         attention.head_dim,
-        window,
+        window_of(attention),
         attention.scaling,
     )
 
 
 def _side_by_side(*linears: Any, dtype: torch.dtype) -> _Product:
     """All of them, one behind the other."""
-    is_ours = not any(map(_is_waited_for, linears))
+    is_ours = not any(map(is_waited_for, linears))
     if is_ours and all(isinstance(linear, Fp8Linear) for linear in linears):
         weight8 = _joined([linear.weight8 for linear in linears])
         scales, bias = _joined([linear.weight_scales for linear in linears]), _joined_bias(linears)
@@ -179,11 +176,6 @@ def _is_plain(linear: Any) -> bool:
     if type(linear) is not torch.nn.Linear or "forward" in linear.__dict__:
         return False
     return not hasattr(linear.weight, "__tensor_flatten__")  # of several tensors, as quantized ones are
-
-
-def _is_waited_for(linear: Any) -> bool:
-    own = linear._forward_hooks or linear._forward_pre_hooks
-    return bool(own or of_all._global_forward_hooks or of_all._global_forward_pre_hooks)
 
 
 def _joined(parts: Sequence[Tensor]) -> Tensor:
