@@ -9,23 +9,13 @@ from dataclasses import dataclass
 from pipelines.comparing.compared_run import Side
 from pipelines.comparing.examples import Right
 from pipelines.errors import UsageError
-from pipelines.quality import scoring
 from pipelines.quality.evaluation import judge_products
 from pipelines.quality.gold import read_gold
+from pipelines.quality.paired_rates import PairedRates, paired_rates
 from pipelines.quality.run_answers import RowKey, read_run
-from pipelines.quality.scoring import Comparison, Judgement, Outcome, RateEstimates
+from pipelines.quality.scoring import Comparison, Judgement, Outcome
 
 _RIGHT = (Outcome.NN, Outcome.VC)
-
-
-@dataclass(frozen=True, slots=True)
-class PairedRates:
-    """Micro precision, recall and F1 of both runs, and B minus A with the interval of a paired bootstrap."""
-
-    comparison: Comparison
-    a: RateEstimates
-    b: RateEstimates
-    difference: RateEstimates
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,29 +84,10 @@ def compare_quality(a: Side, b: Side, gold_path: str) -> tuple[Quality, dict[tup
         num_gold_products=len(gold),
         num_products=len(common),
         num_labels=len(exact_a),
-        rates=[_paired(comparison, first, second, len(common)) for comparison, (first, second) in judged.items()],
+        rates=[paired_rates(each, first, second, len(common)) for each, (first, second) in judged.items()],
         verdicts=_verdicts(exact_a, exact_b),
     )
     return quality, labels
-
-
-def _paired(
-    comparison: Comparison, first: Sequence[Judgement], second: Sequence[Judgement], num_products: int
-) -> PairedRates:
-    rates_a, rates_b = (
-        scoring.count(judgement.outcome for judgement in judgements).rates for judgements in (first, second)
-    )
-    # The same seed and number of products draw the same products for both: the bootstrap is a paired one.
-    samples_a, samples_b = (scoring.bootstrap(judgements, num_products).micro for judgements in (first, second))
-    change = scoring.Rates(
-        rates_b.precision - rates_a.precision, rates_b.recall - rates_a.recall, rates_b.f1 - rates_a.f1
-    )
-    return PairedRates(
-        comparison,
-        scoring.estimate_rates(rates_a, samples_a),
-        scoring.estimate_rates(rates_b, samples_b),
-        scoring.estimate_rates(change, samples_b - samples_a),
-    )
 
 
 def _verdicts(first: Sequence[Judgement], second: Sequence[Judgement]) -> list[Verdicts]:
