@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from hpd_core.prompt_builder import DocumentTokenizer
     from hpd_core.text.grounding import ground
     from hpd_core.text.template import PromptTemplate
-    from hpd_core.types import Attribute, CategorySchema, ErrorCode, Evidence, Record, RecordResult, Value
+    from hpd_core.types import Attribute, CategorySchema, ErrorCode, Evidence, Record, RecordResult, Unit, Value
+    from hpd_core.vocabulary import Member
 
 __all__ = [
     "Attribute",
@@ -36,12 +37,14 @@ __all__ = [
     "ExtractionFuture",
     "ExtractionMetrics",
     "HPDError",
+    "Member",
     "ModelError",
     "NullEngine",
     "PromptError",
     "PromptTemplate",
     "Record",
     "RecordResult",
+    "Unit",
     "Value",
     "ground",
 ]
@@ -58,7 +61,8 @@ _NAMES = {
     "baselines.null_engine": ("NullEngine",),
     "prompt_builder": ("DocumentTokenizer",),
     "text.template": ("PromptTemplate",),
-    "types": ("Attribute", "CategorySchema", "ErrorCode", "Evidence", "Record", "RecordResult", "Value"),
+    "types": ("Attribute", "CategorySchema", "ErrorCode", "Evidence", "Record", "RecordResult", "Unit", "Value"),
+    "vocabulary": ("Member",),
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}
 

@@ -113,7 +113,7 @@ class SchemaRoom:
         (null,) = self._segments.encode_schema_text([" null"])
         if len(null) > limit:
             yield f"max_value_tokens is {limit}, null alone takes {len(null)}: raise it"
-        members = [member for member in attribute.values or () if len(member.encode()) + 3 > limit]
+        members = [member for member in attribute.labels if len(member.encode()) + 3 > limit]
         if not members:
             return
         opening = " [" if attribute.multiple else " "
@@ -123,7 +123,7 @@ class SchemaRoom:
         if too_long:
             size, member = max(too_long)
             yield (
-                f"{len(too_long):,} of its {len(attribute.values or ()):,} values have more tokens than a value may "
+                f"{len(too_long):,} of its {len(attribute.labels):,} values have more tokens than a value may "
                 f"have ({limit}) and can never be answered: {quoted(member)} takes {size}. Raise max_value_tokens, or "
                 "shorten them"
             )

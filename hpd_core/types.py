@@ -14,9 +14,11 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-AttributeType = Literal["string", "number", "boolean", "enum"]
+from hpd_core.vocabulary import Frozen, Member, Vocabulary, with_tuples
+
+AttributeType = Literal["string", "number", "boolean", "enum", "date"]
 MatchKind = Literal["exact", "folded", "fuzzy", "equal number", "ambiguous"]
 ValueStatus = Literal["value", "absent", "truncated", "invalid", "error"]
 
@@ -34,32 +36,48 @@ class ErrorCode(StrEnum):
     ENGINE = "engine"
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+class Unit(Frozen):
+    """The unit of a number. A text alone is the one that is wanted."""
+
+    want: str = Field(description="the unit a number is wanted in; shown to the model")
+    accept: tuple[str, ...] = Field(default=(), description="units that texts may have instead; they are converted")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _accept_text(cls, data: Any) -> Any:
+        return {"want": data} if isinstance(data, str) else with_tuples(data, "accept")
+
+    @model_serializer
+    def _plain(self) -> str | dict[str, Any]:
+        # Written, and hashed, as before there was more.
+        return {"want": self.want, "accept": self.accept} if self.accept else self.want
 
 
-class Attribute(_Frozen):
+class Attribute(Frozen):
     """One attribute to extract."""
 
     name: str = Field(min_length=1, description="what it is called: in the prompt, and in the tables")
+    id: str | None = Field(default=None, description="its id in the system that it is from; not shown to the model")
     description: str | None = Field(default=None, description="what it means, for the model to read")
     type: AttributeType = Field(default="string", description="what its value has to be")
-    values: tuple[str, ...] | None = Field(default=None, description="what an enum may hold")
-    unit: str | None = Field(default=None, description="the unit a number is wanted in; shown to the model")
+    values: tuple[Member, ...] | None = Field(
+        default=None, description="what an enum may hold: labels, or mappings with label, id, synonyms, description"
+    )
+    unit: Unit | None = Field(
+        default=None, description="the unit a number is wanted in, shown to the model; or a mapping with want, accept"
+    )
     multiple: bool = Field(default=False, description="several values, as a JSON array")
     max_value_tokens: int | None = Field(
         default=None,
         ge=1,
         description="instead of engine.max_value_tokens, for this attribute; of an array, all of it is counted",
     )
+    aliases: tuple[str, ...] = Field(default=(), description="other names of it; not shown to the model")
 
     @model_validator(mode="before")
     @classmethod
     def _accept_lists(cls, data: Any) -> Any:
-        # YAML and JSON know lists only; strict mode would refuse them where a tuple is declared.
-        if isinstance(data, dict) and isinstance(data.get("values"), list):
-            return {**data, "values": tuple(data["values"])}
-        return data
+        return with_tuples(data, "values", "aliases")
 
     @model_validator(mode="after")
     def _check_enum(self) -> Self:
@@ -67,23 +85,46 @@ class Attribute(_Frozen):
             raise ValueError(f"attribute {self.name!r} is an enum and needs a non-empty list 'values'")
         if self.type != "enum" and self.values is not None:
             raise ValueError(f"attribute {self.name!r} lists 'values' but its type is {self.type!r}, not 'enum'")
-        if self.values and len(set(self.values)) != len(self.values):
+        if self.values and len({member.label for member in self.values}) != len(self.values):
             raise ValueError(f"attribute {self.name!r} lists a value twice")
         return self
 
+    @model_serializer(mode="wrap")
+    def _leave_out_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return _without_unset(handler(self), "id", "aliases")
 
-class CategorySchema(_Frozen):
-    """The attributes of one category, in the order in which they are asked for."""
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """The members of an enum by what texts call them; empty for another type."""
+        return Vocabulary(self.values or ())
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What an enum may be answered with; empty for another type."""
+        return self.vocabulary.labels
+
+    @property
+    def is_text(self) -> bool:
+        """Whether its value may be any text: nothing is constrained then."""
+        return self.type in ("string", "date")
+
+
+class CategorySchema(Frozen):
+    """The attributes of one category, in the order in which they are asked for.
+
+    `id` is the category's in the system that it is from, `aliases` are other names by which catalogs call it; neither
+    is shown to the model.
+    """
 
     category: str
     attributes: tuple[Attribute, ...] = Field(min_length=1)
+    id: str | None = None
+    aliases: tuple[str, ...] = ()
 
     @model_validator(mode="before")
     @classmethod
     def _accept_lists(cls, data: Any) -> Any:
-        if isinstance(data, dict) and isinstance(data.get("attributes"), list):
-            return {**data, "attributes": tuple(data["attributes"])}
-        return data
+        return with_tuples(data, "attributes", "aliases")
 
     @model_validator(mode="after")
     def _check_names(self) -> Self:
@@ -94,10 +135,22 @@ class CategorySchema(_Frozen):
             seen.add(attribute.name)
         return self
 
+    @model_serializer(mode="wrap")
+    def _leave_out_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return _without_unset(handler(self), "id", "aliases")
+
+    def __hash__(self) -> int:
+        return hash(self.hash)
+
     @cached_property
     def hash(self) -> str:
         """A short content hash: equal schemas have equal hashes, in every process."""
         return content_hash(self.model_dump(mode="json"))
+
+
+def _without_unset(data: dict[str, Any], *names: str) -> dict[str, Any]:
+    # A schema without them is written, and hashed, as before there were any.
+    return {key: value for key, value in data.items() if value or key not in names}
 
 
 @dataclass(frozen=True, slots=True)

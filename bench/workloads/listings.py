@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from bench.workloads import listing_words as words
 from bench.workloads.workload import Answer
-from hpd_core import Attribute
+from hpd_core import Attribute, Member, Unit
 from hpd_core.text.template import render_document
 
 LISTING_ATTRIBUTES = (
@@ -24,15 +24,15 @@ LISTING_ATTRIBUTES = (
     Attribute(name="Colour"),
     Attribute(name="Material", description="what it is mainly made of"),
     Attribute(name="Country of origin"),
-    Attribute(name="Weight", type="number", unit="g"),
-    Attribute(name="Length", type="number", unit="cm"),
-    Attribute(name="Width", type="number", unit="cm"),
-    Attribute(name="Height", type="number", unit="cm"),
+    Attribute(name="Weight", type="number", unit=Unit(want="g")),
+    Attribute(name="Length", type="number", unit=Unit(want="cm")),
+    Attribute(name="Width", type="number", unit=Unit(want="cm")),
+    Attribute(name="Height", type="number", unit=Unit(want="cm")),
     Attribute(name="Pack count", type="number"),
     Attribute(name="Features", multiple=True),
     Attribute(name="Care", description="how it is cleaned"),
-    Attribute(name="Age group", type="enum", values=words.AGES),
-    Attribute(name="Power source", type="enum", values=words.POWER),
+    Attribute(name="Age group", type="enum", values=tuple(Member(label=age) for age in words.AGES)),
+    Attribute(name="Power source", type="enum", values=tuple(Member(label=power) for power in words.POWER)),
     Attribute(name="Indoor use only", type="boolean"),
 )
 

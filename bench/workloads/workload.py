@@ -99,7 +99,7 @@ class Workload:
             lengths.append([len(ids) for ids in encoded])
             own_lengths.append(
                 [
-                    endings.length(ids, is_typed=attribute.type != "string")
+                    endings.length(ids, is_typed=not attribute.is_text)
                     for attribute, ids in zip(attributes, encoded, strict=True)
                 ]
             )

@@ -222,8 +222,8 @@ def _literal(attribute: Attribute, texts: Sequence[str], draw: _Draw) -> str:
 
 
 def _item(attribute: Attribute, texts: Sequence[str], draw: _Draw) -> str:
-    if attribute.values:
-        return _encode(attribute.values[draw.below(len(attribute.values))])
+    if labels := attribute.labels:
+        return _encode(labels[draw.below(len(labels))])
     if attribute.type == "boolean":
         return ("true", "false")[draw.below(2)]
     text = texts[draw.below(len(texts))]

@@ -41,8 +41,8 @@ _MAX_SPACES = 2  # tokenizers that put a space before every text write two here
 
 
 def value_automaton(attribute: Attribute) -> Automaton | None:
-    """The automaton of an attribute's answers; None for strings, which may be anything."""
-    if attribute.type == "string":
+    """The automaton of an attribute's answers; None for texts, which may be anything."""
+    if attribute.is_text:
         return None
     nodes = _Nodes()
     end, closing, start = nodes.new(), nodes.new(), nodes.new()
@@ -72,8 +72,8 @@ def _add_items(nodes: _Nodes, attribute: Attribute, start: int, behind: int) -> 
         for text in ("true", "false", *(json.dumps(word) for word in _BOOLEAN_WORDS)):
             nodes.spell(start, text, behind)
     elif attribute.type == "enum":
-        for member in attribute.values or ():
-            nodes.spell(start, json.dumps(member, ensure_ascii=False), behind)
+        for spelling in attribute.vocabulary.spellings:
+            nodes.spell(start, json.dumps(spelling, ensure_ascii=False), behind)
     else:
         if attribute.multiple:
             _add_json_number(nodes, start, behind)
@@ -81,7 +81,7 @@ def _add_items(nodes: _Nodes, attribute: Attribute, start: int, behind: int) -> 
             _add_number(nodes, start, behind)
         opened, closing = nodes.new(), nodes.new({ord('"'): behind})
         nodes[start][ord('"')] = opened
-        unit = json.dumps(attribute.unit or "", ensure_ascii=False)[1:-1]
+        unit = json.dumps(attribute.unit.want if attribute.unit else "", ensure_ascii=False)[1:-1]
         if unit and not unit[0].isdigit() and unit[0] not in ".,/ ":
             quote = nodes.new({ord('"'): behind})
             nodes.spell(closing, unit, quote)
@@ -383,7 +383,7 @@ class Constraints:
 def _examples(attribute: Attribute) -> list[tuple[str, ...] | None]:
     """Answers that must be possible."""
     if attribute.type == "enum":
-        return [None, *((member,) for member in attribute.values or ())]
+        return [None, *((label,) for label in attribute.labels)]
     items = ("true", "false") if attribute.type == "boolean" else ("0", "-7", "1234567890", "12.05")
     return [None, *((item,) for item in items), *([items] if attribute.multiple else [])]
 

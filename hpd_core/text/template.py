@@ -259,13 +259,15 @@ def render_attribute(attribute: Attribute) -> str:
     if attribute.description:
         notes.append(_one_line(attribute.description))
     if attribute.type == "number":
-        notes.append(f"a number in {attribute.unit}" if attribute.unit else "a number")
+        notes.append(f"a number in {attribute.unit.want}" if attribute.unit else "a number")
     elif attribute.unit:
-        notes.append(f"in {attribute.unit}")
+        notes.append(f"in {attribute.unit.want}")
+    if attribute.type == "date":
+        notes.append("a date")
     if attribute.type == "boolean":
         notes.append("true or false")
     if attribute.values:
-        notes.append("one of " + ", ".join(json.dumps(value, ensure_ascii=False) for value in attribute.values))
+        notes.append("one of " + ", ".join(json.dumps(value, ensure_ascii=False) for value in attribute.labels))
     if attribute.multiple:
         notes.append("a list")
     name = _one_line(attribute.name)

@@ -50,7 +50,7 @@ def parse_value(
     text = line.strip()
     try:
         answer, end = _bare_number(attribute, text) or raw_decode(
-            text, fields, is_whole=closed, members=attribute.values or ()
+            text, fields, is_whole=closed, members=attribute.vocabulary.spellings
         )
     except (ValueError, RecursionError):
         return Value(None, (), "invalid" if closed else "truncated", **common)
@@ -70,7 +70,7 @@ def parse_value(
 def words_for_nothing(attribute: Attribute, raw: str, fields: Mapping[str, str] | None = None) -> list[str]:
     """The texts in an answer, as `Value.raw` has it, that are no items since they say that there is no value."""
     try:
-        answer, _ = raw_decode(raw.strip(), fields, is_whole=True, members=attribute.values or ())
+        answer, _ = raw_decode(raw.strip(), fields, is_whole=True, members=attribute.vocabulary.spellings)
     except (ValueError, RecursionError):
         return []
     answers = answer if isinstance(answer, list) else [answer]
@@ -113,15 +113,15 @@ def _item(attribute: Attribute, answer: Any, fields: Mapping[str, str] | None) -
     if not text:
         # An empty string is no answer: null is how the model says that there is none.
         return None
-    member = _member(text, attribute.values or ())
+    member = attribute.vocabulary.label(text)
     if member is None and not isinstance(answer, Literal):
-        texts = fields if attribute.type == "string" else None
+        texts = fields if attribute.is_text else None
         if absence.read(text, attribute.name, texts) is not absence.Reading.VALUE:
             return ""
     if attribute.type == "boolean":
         return _BOOLEANS.get(text.casefold())
     if attribute.type == "number":
-        return _number(text, attribute.unit, fields)
+        return _number(text, attribute.unit.want if attribute.unit else None, fields)
     return member if attribute.type == "enum" else str(text)
 
 
@@ -144,13 +144,6 @@ def _number(text: str, unit: str | None, fields: Mapping[str, str] | None) -> st
         return item
     # What the texts do not decide, either, stays as the model wrote it.
     return settle(item, tuple(fields.values())) or item
-
-
-def _member(text: str, members: tuple[str, ...]) -> str | None:
-    if text in members:
-        return str(text)
-    folded = [member for member in members if member.strip().casefold() == text.casefold()]
-    return folded[0] if len(folded) == 1 else None
 
 
 def error_value() -> Value:

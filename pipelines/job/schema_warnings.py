@@ -53,5 +53,5 @@ def _may_be_tight(schema: CategorySchema, config: JobConfig) -> bool:
     return any(
         len(member.encode()) > _BYTES_PER_TOKEN * limit
         for attribute, limit in zip(schema.attributes, limits, strict=True)
-        for member in attribute.values or ()
+        for member in attribute.labels
     )

@@ -350,7 +350,7 @@ def _bare(attribute: Attribute, value: Any) -> Any:
     if not held:
         return value
     unit = value[keys["unit"]] if "unit" in keys else None
-    is_measured = attribute.type == "string" or attribute.unit is not None
+    is_measured = attribute.is_text or attribute.unit is not None
     if isinstance(held[0], str) and isinstance(unit, str) and is_measured and not held[0].endswith(unit):
         return f"{held[0]} {unit}"  # a number in another unit than the attribute's is none for it
     return _bare(attribute, held[0])
@@ -374,7 +374,7 @@ def _is_filled_in(names: _Names, key: str, item: Any, is_one_word: bool) -> bool
     if isinstance(item, Object):
         return "type" in item and not any(_spelling(inner) in _VALUE_KEYS for inner in item)
     name = names.of(key)
-    if not isinstance(item, str) or name is None or item in (names.attributes[name].values or ()):
+    if not isinstance(item, str) or name is None or item in names.attributes[name].vocabulary.spellings:
         return False
     if not is_one_word and names.is_said(item):
         return False

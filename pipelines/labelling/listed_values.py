@@ -47,7 +47,7 @@ def split_lists(
         several = next(filter(None, (_several(attribute, parts, fields, whole) for parts, whole in ways)), None)
         if several is not None:
             split[attribute.name] = several
-        elif ways and value.status == "value" and not is_listed and attribute.type == "string":
+        elif ways and value.status == "value" and not is_listed and attribute.is_text:
             del split[attribute.name]
             problems["list_as_text"] += 1
     return split, problems
@@ -66,7 +66,7 @@ def _only_text(value: Value) -> tuple[str, bool]:
 
 
 def _parts(attribute: Attribute, text: str, separator: re.Pattern[str]) -> list[str]:
-    if text in (attribute.values or ()):
+    if text in attribute.vocabulary.spellings:
         return [text]
     parts = [part for part in separator.split(_SPACES.sub(" ", text.strip())) if part]
     return [text] if any(fold(part.replace(".", "")) in _NAME_ENDS for part in parts) else parts

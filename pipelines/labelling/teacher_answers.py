@@ -53,7 +53,7 @@ def judge(
             problems[_problem(attribute, value)] += 1
             continue
         # A teacher that says "NA" of two attributes means nothing by it, whatever the text has.
-        items = [item for item in value.items if attribute.type != "string" or said[absence.fold(item)] < 2]
+        items = [item for item in value.items if not attribute.is_text or said[absence.fold(item)] < 2]
         words = words_for_nothing(attribute, value.raw, fields)
         problems["placeholder"] += len(words) + len(value.items) - len(items)
         if any(absence.read(word, attribute.name, fields) is absence.Reading.UNCLEAR for word in words):
@@ -75,7 +75,7 @@ def _names_said(schema: CategorySchema, values: Mapping[str, Value]) -> Counter[
     return Counter(
         word
         for attribute in schema.attributes
-        if attribute.type == "string" and (value := values.get(attribute.name)) is not None
+        if attribute.is_text and (value := values.get(attribute.name)) is not None
         for word in {
             absence.fold(item)
             for item in value.items
@@ -102,7 +102,7 @@ class _Document:
             if places and places[0].match == "ambiguous":
                 return "ambiguous_number"
             return "in_text" if places else "not_in_text"
-        return "in_text" if attribute.type != "string" or fold(item) in self._folded else "not_in_text"
+        return "in_text" if not attribute.is_text or fold(item) in self._folded else "not_in_text"
 
 
 def _problem(attribute: Attribute, value: Value) -> str:

@@ -58,7 +58,7 @@ def response_format(mode: str, schema: CategorySchema) -> dict[str, Any] | None:
 
 def _shape(attribute: Attribute) -> dict[str, Any]:
     if attribute.type == "enum":
-        item: dict[str, Any] = {"type": "string", "enum": list(attribute.values or ())}
+        item: dict[str, Any] = {"type": "string", "enum": list(attribute.labels)}
     else:
-        item = {"type": attribute.type}
+        item = {"type": "string" if attribute.is_text else attribute.type}
     return {"anyOf": [{"type": "array", "items": item} if attribute.multiple else item, {"type": "null"}]}

@@ -259,7 +259,7 @@ class _LineReader:
         for schemas in self._schemas:
             for attribute in schemas[self._category].attributes if self._category in schemas else ():
                 if attribute.name == name and any(
-                    folded == member.strip().casefold() for member in attribute.values or ()
+                    folded == member.strip().casefold() for member in attribute.vocabulary.spellings
                 ):
                     return False
         return absence.read(form, name, self._texts) is not absence.Reading.VALUE

@@ -279,7 +279,7 @@ def _predicted_items(answer: Answer, comparison: Comparison, attribute: Attribut
 
 def _readings(form: str, attribute: Attribute | None, fields: Mapping[str, str]) -> tuple[str, ...]:
     """What an accepted form may look like as the item of an answer; as it is, if it would be no answer."""
-    if attribute is None or attribute.type == "string":
+    if attribute is None or attribute.is_text:
         return (form,)
     items = parse_value(attribute, json.dumps(form), closed=True, fields=fields).items
     if not items:

@@ -45,16 +45,17 @@ def lint(schemas: Mapping[str, CategorySchema]) -> Iterator[Remark]:
 
 
 def _lint_attribute(attribute: Attribute) -> Iterator[str]:
-    values = attribute.values or ()
+    values = attribute.labels
     for text in (attribute.name, *(value for value in values if value.strip())):
         yield from _lint_text(text)
-    for key, note in (("description", attribute.description), ("unit", attribute.unit)):
+    unit = attribute.unit.want if attribute.unit else None
+    for key, note in (("description", attribute.description), ("unit", unit)):
         if note is not None:
             yield from [f"its {key} is empty"] if is_blank(note) else _lint_text(note)
     if len(attribute.description or "") > _MAX_DESCRIPTION:
         yield f"a description of {len(attribute.description or ''):,} letters makes every prompt long"
-    if attribute.unit is not None and attribute.type != "number":
-        yield f"has the unit {attribute.unit!r} but is of type {attribute.type}"
+    if unit is not None and attribute.type != "number":
+        yield f"has the unit {unit!r} but is of type {attribute.type}"
     if attribute.type == "boolean" and attribute.multiple:
         yield "a list of truth values: without multiple?"
     if attribute.max_value_tokens == 1:

@@ -284,7 +284,7 @@ def _problem(
             return "not true or false"
         if attribute.type == "number" and not _is_number(item):
             return "not a number in JSON's form"
-        if attribute.values is not None and item not in attribute.values:
+        if attribute.values is not None and item not in attribute.labels:
             return "not one of the schema's values"
     line = render_answer_line(attribute, items)
     read = parse_value(attribute, line.removesuffix("\n"), closed=True, fields=record.fields, num_tokens=1)

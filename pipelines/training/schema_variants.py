@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from hpd_core import Attribute, CategorySchema
+from hpd_core import Attribute, CategorySchema, Member, Unit
 from pipelines.quality.scoring import fold
 from pipelines.training.invented_texts import draw_asked, draw_language, stated_in, suitable
 from pipelines.training.labelled_products import Items
@@ -221,7 +221,9 @@ def _as_number(attribute: Attribute, values: Counter[str], generator: random.Ran
             return UNTAUGHT
         return [json.dumps(float(match.group(1)) if "." in match.group(1) else int(match.group(1)))]
 
-    asked = Attribute(name=attribute.name, type="number", unit=unit, max_value_tokens=attribute.max_value_tokens)
+    asked = Attribute(
+        name=attribute.name, type="number", unit=Unit(want=unit), max_value_tokens=attribute.max_value_tokens
+    )
     return Question(asked, attribute.name, convert)
 
 
@@ -234,9 +236,8 @@ def _as_enum(attribute: Attribute, values: Counter[str], generator: random.Rando
     def convert(items: Items) -> Items | str:
         return items if items is None or items[0] in chosen else UNTAUGHT
 
-    asked = Attribute(
-        name=attribute.name, type="enum", values=tuple(chosen), max_value_tokens=attribute.max_value_tokens
-    )
+    members = tuple(Member(label=each) for each in chosen)
+    asked = Attribute(name=attribute.name, type="enum", values=members, max_value_tokens=attribute.max_value_tokens)
     return Question(asked, attribute.name, convert)
 
 

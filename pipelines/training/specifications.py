@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 
 import yaml
 
-from hpd_core import Attribute
+from hpd_core import Attribute, Member, Unit
 from pipelines.quality.scoring import fold, words_pattern
 from pipelines.training.labelled_products import Items
 
@@ -137,7 +137,7 @@ def _number(
         joint = generator.choice(["", " "]) if len(written) <= 3 else " "
         return [answer], _state(name, f"{number}{joint}{written}".strip(), phrases, generator)
 
-    attribute = Attribute(name=name, type="number", unit=asked or None)
+    attribute = Attribute(name=name, type="number", unit=Unit(want=asked) if asked else None)
     units = [item for item in (asked, *others, *(converted or ())) if item]
     cues = [*_fixed_parts(phrases), *_fixed_parts(item for phrases in told.values() for item in phrases)]
     return _specification(attribute, draw, topics, [*cues, *also.split()], units)
@@ -177,7 +177,7 @@ def _enum(
             return [member], generator.choice(told[language][member])
         return [member], _state(name, member, members[member], generator)
 
-    attribute = Attribute(name=name, type="enum", values=tuple(members))
+    attribute = Attribute(name=name, type="enum", values=tuple(Member(label=each) for each in members))
     ways = [members, *told.values()]
     said = [*members, *(text for way in ways for texts in way.values() for text in texts)]
     return _specification(attribute, draw, topics, [*said, *also.split()])

@@ -20,7 +20,7 @@ _BYTES = {letter: byte for byte, letter in bytes_to_unicode().items()}
 
 def answer_pattern(attribute: Attribute) -> regex.Pattern[str] | None:
     """What a whole answer looks like, newline included."""
-    if attribute.type == "string":
+    if attribute.is_text:
         return None
     number = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?"
     with_exponent, grouped = (
@@ -31,11 +31,12 @@ def answer_pattern(attribute: Attribute) -> regex.Pattern[str] | None:
     vulgar = "|".join(VULGAR_FRACTIONS)
     fraction = rf"[1-9][0-9]{{0,2}}(?:/(?:[234568]|16|32|64)|{vulgar})|{vulgar}"
     written = f"-?(?:(?:{with_exponent})(?:[eE][-+]?[0-9]{{1,2}})?|{grouped}|{fraction})"
-    unit = f"(?: ?{regex.escape(json.dumps(attribute.unit, ensure_ascii=False)[1:-1])})?" if attribute.unit else ""
+    unit = f"(?: ?{regex.escape(json.dumps(attribute.unit.want, ensure_ascii=False)[1:-1])})?" if attribute.unit else ""
+    spellings = [text for member in attribute.values or () for text in (member.label, *member.synonyms)]
     item = {
         "boolean": 'true|false|"(?:true|false|True|False|yes|no|Yes|No)"',
         "number": f'{number if attribute.multiple else written}|"{written}{unit}"',
-        "enum": "|".join(regex.escape(json.dumps(value, ensure_ascii=False)) for value in attribute.values or ()),
+        "enum": "|".join(regex.escape(json.dumps(value, ensure_ascii=False)) for value in spellings),
     }[attribute.type]
     value = rf"\[(?:(?:{item})(?:, (?:{item}))*)?\]" if attribute.multiple else item
     return regex.compile(rf" {{0,2}}(?:null|{value}),?\n")

@@ -91,7 +91,7 @@ def test_every_answer_is_a_walk_as_the_tokenizer_writes_it(
     choice: st.SearchStrategy[str] = {
         "number": st.one_of(st.integers().map(str), st.floats(allow_nan=False, allow_infinity=False).map(str)),
         "boolean": st.sampled_from(["true", "false"]),
-        "enum": st.sampled_from(attribute.values or ("",)),
+        "enum": st.sampled_from(attribute.labels or ("",)),
     }[attribute.type]
     items = data.draw(st.none() | st.lists(choice, min_size=1, max_size=3 if attribute.multiple else 1))
     states = _compiled(attribute, token_bytes)

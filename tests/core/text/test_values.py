@@ -332,8 +332,8 @@ def test_any_text_gives_a_consistent_value(attribute: Attribute, raw: str, close
     assert attribute.multiple or len(value.items) <= 1
     assert "\n" not in value.raw
     assert value.num_dropped >= 0
-    if attribute.values:
-        assert set(value.items) <= set(attribute.values)
+    if attribute.labels:
+        assert set(value.items) <= set(attribute.labels)
 
 
 def test_a_member_with_white_space_around_it_can_be_answered() -> None:

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
+from hpd_core import Unit
 from pipelines import extract, schema
 from pipelines.config.extraction import JobConfig
 from pipelines.config.loading import load_config
@@ -87,7 +88,7 @@ def test_what_it_writes_can_be_planned(tmp_path: Path, name: str, monkeypatch: p
     assert "2 categories: Shoes 30, Tents 30" in result.output
     attributes = {each.name: each for each in load_schemas(str(tmp_path / "mine" / "schemas.yaml"))["Shoes"].attributes}
     assert list(attributes) == ["Colour", "Weight", "Washable"]
-    assert (attributes["Weight"].type, attributes["Weight"].unit) == ("number", "g")
+    assert (attributes["Weight"].type, attributes["Weight"].unit) == ("number", Unit(want="g"))
     assert attributes["Washable"].type == "boolean"
 
     commands = [line.split() for line in result.output.splitlines() if line.startswith("  hpd ")]

@@ -119,7 +119,7 @@ def test_a_member_with_a_backslash_is_a_label(written: str) -> None:
 def test_the_spelling_of_another_case_is_the_member(tmp_path: Path) -> None:
     (tmp_path / "schemas.yaml").write_text("categories: {Mugs: [{name: Closure, type: enum, values: [None, zip]}]}")
     (attribute,) = load_schemas(str(tmp_path / "schemas.yaml"))["Mugs"].attributes
-    assert attribute.values == ("None", "zip")
+    assert attribute.labels == ("None", "zip")
     assert parse_value(attribute, ' "none",\n', closed=True).items == ("None",)
     assert parse_value(attribute, ' "n/a",\n', closed=True).status == "absent"
 

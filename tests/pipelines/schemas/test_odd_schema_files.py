@@ -19,7 +19,7 @@ def load(folder: Path, content: str | bytes, name: str = "schemas.yaml") -> dict
     path = folder / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return {
-        category: [(each.name, *(each.values or ())) for each in schema.attributes]
+        category: [(each.name, *each.labels) for each in schema.attributes]
         for category, schema in load_schemas(str(path)).items()
     }
 

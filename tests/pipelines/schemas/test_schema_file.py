@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from hpd_core import Unit
 from pipelines.errors import UsageError
 from pipelines.schemas.schema_file import load_schemas, schemas_hash
 
@@ -35,8 +36,8 @@ categories:
     assert list(schemas) == ["Kaffee & Tee", "007"]
     brand, roast, weight, notes = schemas["Kaffee & Tee"].attributes
     assert (brand.name, brand.type) == ("Brand", "string")
-    assert roast.values == ("light", "no", "dark")
-    assert (weight.unit, weight.max_value_tokens) == ("g", 5)
+    assert roast.labels == ("light", "no", "dark")
+    assert (weight.unit, weight.max_value_tokens) == (Unit(want="g"), 5)
     assert notes.multiple
 
 

@@ -15,7 +15,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpd_core import Attribute, CategorySchema, DocumentTokenizer, EngineConfig, Record
+from hpd_core import Attribute, CategorySchema, DocumentTokenizer, EngineConfig, Record, Unit
 from hpd_core.training.examples import Example, ExampleBuilder
 from pipelines.config.finetuning import DatasetConfig, FinetuneConfig, LabelPolicy
 from pipelines.errors import UsageError
@@ -421,11 +421,11 @@ def test_variants_ask_what_the_labels_answer(seed: int) -> None:
         if source is None:
             assert answer is None, "absent stays absent, however it is asked"
         elif attribute.type == "number":
-            assert (attribute.unit, answer) == ("oz", ["12"])
+            assert (attribute.unit, answer) == (Unit(want="oz"), ["12"])
         elif attribute.type == "boolean":
             assert answer == ["true"] if attribute.name == source[0] else answer in (["false"], "missing")
         elif attribute.type == "enum":
-            assert answer == (source if source[0] in (attribute.values or ()) else "missing")
+            assert answer == (source if source[0] in attribute.labels else "missing")
         elif attribute.multiple and question.source == "Flavour":
             assert answer == ["Mocha", "Vanilla"]
         else:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpd_core import Attribute, CategorySchema, Record
+from hpd_core import Attribute, CategorySchema, Record, Unit
 from hpd_core.text.template import render_answer_line
 from hpd_core.text.values import parse_value
 from pipelines.quality.scoring import fold
@@ -60,7 +60,7 @@ CONVERTIBLE = {
 def test_a_number_stated_in_another_unit_is_answered_in_the_asked_one(name: str) -> None:
     (item,) = (item for item in SPECIFICATIONS if item.attribute.name == name)
     unit, factors = CONVERTIBLE[name]
-    assert item.attribute.unit == unit
+    assert item.attribute.unit == Unit(want=unit)
     seen = set()
     for seed in range(300):
         (answer,), text = item.draw(random.Random(seed))
@@ -228,7 +228,7 @@ def test_every_specification_has_answers_and_ways_to_state_them(item: Specificat
         assert text.strip() == text
         assert "{" not in text
     assert all(len(answers) == 1 for answers in texts.values()), "a text that says two things"
-    expected = {"boolean": 2, "enum": len(item.attribute.values or ())}.get(item.attribute.type, 5)
+    expected = {"boolean": 2, "enum": len(item.attribute.labels)}.get(item.attribute.type, 5)
     assert len({str(answer) for answer, _ in drawn}) >= expected
     assert any(item.attribute.name in text for text in texts)
     assert not all(text.startswith(item.attribute.name) for text in texts)

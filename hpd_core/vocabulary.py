@@ -1,0 +1,95 @@
+"""The values that an enum may have: its members, and which of them a text means.
+
+member      label "Black", synonyms "noir", "schwarz"
+spelling    a label, or a synonym that is no label and of one member alone: "noir" is Black
+folded      "NOIR" and " black" are Black, too, where no two members are meant by it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_serializer, model_validator
+
+
+class Frozen(BaseModel):
+    """What the public data model has in common: nothing can be changed, and nothing is converted in silence."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Pydantic's, without what was computed from the original's fields."""
+        copy = super().model_copy(update=update, deep=deep)
+        for name in copy.__dict__.keys() - type(self).model_fields.keys():
+            del copy.__dict__[name]
+        return copy
+
+
+class Member(Frozen):
+    """One value of an enum. A text alone is its label."""
+
+    label: str = Field(description="what is shown to the model and answered")
+    id: str | None = Field(default=None, description="its id in the system that the vocabulary is from")
+    synonyms: tuple[str, ...] = Field(default=(), description="other ways that texts spell it")
+    description: str | None = Field(default=None, description="what it means, for the model to read")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _accept_text(cls, data: Any) -> Any:
+        return {"label": data} if isinstance(data, str) else with_tuples(data, "synonyms")
+
+    @model_serializer
+    def _plain(self) -> str | dict[str, Any]:
+        # A schema that has labels alone is written, and hashed, as it was before there was more.
+        data = {name: value for name, value in self if value not in (None, ())}
+        return self.label if len(data) <= 1 else {"label": self.label, **data}
+
+    def __hash__(self) -> int:
+        # Schemas are keys: thousands of members are hashed each time.
+        return hash(self.label)
+
+
+class Vocabulary:
+    """The members of an enum by what texts call them; empty for what is no enum.
+
+    Attributes:
+        labels: of all members, in order.
+        spellings: what may be written, exactly, and the label that it means; labels first.
+    """
+
+    def __init__(self, members: Iterable[Member]) -> None:
+        members = tuple(members)
+        self.labels = tuple(member.label for member in members)
+        self.spellings: Mapping[str, str] = _without_doubt(members, str)
+        self._folded = _without_doubt(members, lambda text: text.strip().casefold())
+
+    def label(self, text: str) -> str | None:
+        """The label of the member that `text` means, without regard to capitals if need be; None: none, or several."""
+        return self.spellings.get(text) or self._folded.get(text.strip().casefold())
+
+
+def _without_doubt(members: Iterable[Member], fold: Callable[[str], str]) -> dict[str, str]:
+    """The labels by their folded texts, then by synonyms that are no label; without what several members share."""
+    members = tuple(members)
+    labels = _sole((fold(member.label), member.label) for member in members)
+    synonyms = _sole((fold(text), member.label) for member in members for text in member.synonyms if text.strip())
+    return _found({**synonyms, **labels})
+
+
+def _sole(pairs: Iterable[tuple[str, str]]) -> dict[str, str | None]:
+    found: dict[str, str | None] = {}
+    for text, label in pairs:
+        found[text] = label if found.get(text, label) == label else None
+    return found
+
+
+def _found(labels: Mapping[str, str | None]) -> dict[str, str]:
+    return {text: label for text, label in labels.items() if label is not None}
+
+
+def with_tuples(data: Any, *names: str) -> Any:
+    """`data` with tuples for lists. YAML and JSON know lists only, which strict mode refuses for a tuple."""
+    if not isinstance(data, dict):
+        return data
+    return {**data, **{name: tuple(data[name]) for name in names if isinstance(data.get(name), list)}}

@@ -1,0 +1,142 @@
+"""The data model: what may be left out, what stays as it was, and what a member is called by."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpd_core import Attribute, CategorySchema, Member, Unit
+from hpd_core.vocabulary import Vocabulary
+
+PLAIN = CategorySchema(
+    category="Shoes",
+    attributes=[
+        Attribute(name="Brand"),
+        Attribute(name="Colour", type="enum", values=("red", 'Crème "x"')),
+        Attribute(name="W", type="number", unit="g", description="d", multiple=True, max_value_tokens=5),
+        Attribute(name="V", type="boolean"),
+    ],
+)
+FULL = CategorySchema(
+    category="Bags",
+    id="lb-1",
+    aliases=["Luggage > Bags"],
+    attributes=[
+        {
+            "name": "Colour",
+            "id": "c",
+            "type": "enum",
+            "values": [{"id": "1", "label": "Black", "synonyms": ["noir"], "description": "no light"}, "White"],
+            "aliases": ["Color"],
+        },
+        {"name": "Width", "type": "number", "unit": {"want": "cm", "accept": ["in", "mm"]}},
+        {"name": "Made", "type": "date"},
+    ],
+)
+
+
+def test_plain_schemas_keep_their_hash_and_are_written_as_before_there_were_ids() -> None:
+    assert PLAIN.hash == "1752feda7a568cae", "what answers and runs are kept under"
+    assert PLAIN.model_dump(mode="json")["attributes"][1] == {
+        "name": "Colour",
+        "description": None,
+        "type": "enum",
+        "values": ["red", 'Crème "x"'],
+        "unit": None,
+        "multiple": False,
+        "max_value_tokens": None,
+    }
+    assert set(PLAIN.model_dump()) == {"category", "attributes"}
+
+
+def test_texts_are_members_and_units() -> None:
+    colour, weight = PLAIN.attributes[1:3]
+    assert colour.values == (Member(label="red"), Member(label='Crème "x"'))
+    assert colour.labels == ("red", 'Crème "x"')
+    assert weight.unit == Unit(want="g")
+    assert weight.labels == ()
+
+
+def test_what_is_more_than_a_label_is_kept() -> None:
+    assert FULL.model_dump(mode="json", exclude_defaults=True) == {
+        "category": "Bags",
+        "id": "lb-1",
+        "aliases": ["Luggage > Bags"],
+        "attributes": [
+            {
+                "name": "Colour",
+                "id": "c",
+                "type": "enum",
+                "values": [{"label": "Black", "id": "1", "synonyms": ["noir"], "description": "no light"}, "White"],
+                "aliases": ["Color"],
+            },
+            {"name": "Width", "type": "number", "unit": {"want": "cm", "accept": ["in", "mm"]}},
+            {"name": "Made", "type": "date"},
+        ],
+    }
+
+
+@pytest.mark.parametrize("schema", [PLAIN, FULL], ids=["plain", "full"])
+def test_schemas_come_back_equal(schema: CategorySchema) -> None:
+    for same in (
+        CategorySchema.model_validate(schema.model_dump(mode="json")),
+        CategorySchema.model_validate_json(schema.model_dump_json()),
+        pickle.loads(pickle.dumps(schema)),
+    ):
+        assert (same, hash(same), same.hash) == (schema, hash(schema), schema.hash)
+
+
+def test_a_changed_copy_computes_anew() -> None:
+    colour = FULL.attributes[0]
+    assert colour.labels == ("Black", "White")
+    assert colour.model_copy(update={"values": (Member(label="Red"),)}).labels == ("Red",)
+    assert FULL.model_copy(update={"category": "x"}).hash != FULL.hash
+
+
+@pytest.mark.parametrize(
+    ("text", "label"),
+    [
+        ("Black", "Black"),
+        ("black", "Black"),
+        ("noir", "Black"),
+        ("NOIR ", "Black"),
+        ("White", "White"),
+        ("weiss", "White"),
+        ("pale", None),  # of two members
+        ("Ivory", "Ivory"),  # a label before another one's synonym
+        ("ivory", "Ivory"),
+        ("US", "US"),
+        ("us", "us"),
+        ("Us", None),  # of two labels
+        ("", None),
+        (" ", None),
+    ],
+)
+def test_what_a_text_means(text: str, label: str | None) -> None:
+    members = (
+        Member(label="Black", synonyms=("noir", "Noir")),
+        Member(label="White", synonyms=("weiss", "pale", "Ivory", " ")),
+        Member(label="Ivory", synonyms=("pale",)),
+        Member(label="US", synonyms=("us",)),
+        Member(label="us"),
+    )
+    assert Vocabulary(members).label(text) == label
+
+
+texts = st.text("aAbB ", max_size=3)
+
+
+@given(
+    st.lists(st.builds(Member, label=texts, synonyms=st.tuples(texts, texts)), unique_by=lambda member: member.label)
+)
+def test_every_spelling_means_one_member(members: list[Member]) -> None:
+    vocabulary = Vocabulary(members)
+    labels = {member.label for member in members}
+    assert {text: label for text, label in vocabulary.spellings.items() if text in labels} == {x: x for x in labels}
+    for text in {*labels, *(text for member in members for text in member.synonyms)}:
+        owners = {member.label for member in members if text in member.synonyms} if text not in labels else {text}
+        is_one = len(owners) == 1 and (bool(text.strip()) or text in labels)
+        assert vocabulary.spellings.get(text) == (owners.pop() if is_one else None)
