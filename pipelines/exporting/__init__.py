@@ -1,0 +1,1 @@
+"""Answers of a run as a table of one row a product, and as the files that shops take."""
