@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 
 from hpd_core import Attribute, CategorySchema
 from pipelines.quality.gold import GoldProduct
+from pipelines.schemas.importing.imported import Imported, SourceCategory
+from pipelines.schemas.value_kinds import ValueKind, described_counts, kind_of_values
 
 
 def schemas_from_gold(products: Iterable[GoldProduct], *, require_values: bool = False) -> dict[str, CategorySchema]:
@@ -41,3 +43,39 @@ def schemas_from_gold(products: Iterable[GoldProduct], *, require_values: bool =
         if attributes:
             schemas[category] = CategorySchema(category=category, attributes=attributes)
     return schemas
+
+
+def typed_from_gold(products: Sequence[GoldProduct], *, require_values: bool = False) -> Imported:
+    """As `schemas_from_gold`, with the types that the values have: an attribute is of one in all its categories.
+
+    Its numbers of values are in the comments.
+    """
+    schemas = schemas_from_gold(products, require_values=require_values)
+    values, forms = _values(products)
+    kinds = {name: kind_of_values(counts, forms[name]) for name, counts in values.items()}
+    library: dict[str, Attribute] = {}
+    comments: dict[str, str] = {}
+    categories = []
+    for category, schema in schemas.items():
+        handles = []
+        for attribute in schema.attributes:
+            name = attribute.name
+            handle = f"{name} (several)" if attribute.multiple else name
+            library[handle] = kinds.get(name, ValueKind()).attribute(name, multiple=attribute.multiple)
+            if counts := values.get(name):
+                comments[handle] = f"{counts.total():,} values, {len(counts):,} different: {described_counts(counts)}"
+            handles.append(handle)
+        categories.append(SourceCategory(category, (category,), tuple(handles)))
+    return Imported(f"{len(products):,} labelled products", library, categories, comments=comments)
+
+
+def _values(products: Iterable[GoldProduct]) -> tuple[dict[str, Counter[str]], dict[str, dict[str, set[str]]]]:
+    """How often each attribute has which value, by its first form, and its other forms."""
+    values: dict[str, Counter[str]] = defaultdict(Counter)
+    forms: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for product in products:
+        for name, value in product.values.items():
+            for first, *others in value.items:
+                values[name][first] += 1
+                forms[name][first].update(others)
+    return values, forms

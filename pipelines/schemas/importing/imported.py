@@ -1,0 +1,173 @@
+"""What was read of a source: a tree of categories, the attributes that they share, and what is to be said of it.
+
+Every reader ends here, whatever its source looks like; `schema_text.py` writes it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from hpd_core import Attribute, Member
+from hpd_core.text.near_names import NearNames, fold_name
+from pipelines.errors import UsageError
+
+PATH_SIGN = " > "
+_MAX_LISTED = 8
+
+
+@dataclass(frozen=True, slots=True)
+class SourceCategory:
+    """A category as its source has it.
+
+    Attributes:
+        id: what the source calls it by; no two are alike.
+        path: the names from the root down to its own.
+        handles: of its own attributes, in the order of the source.
+        extends: the id of a category whose attributes it has, too, if the source is written so.
+        aliases: other names of it, beside its path.
+        schema_id: the id that goes into the schema; None: the source has none.
+    """
+
+    id: str
+    path: tuple[str, ...]
+    handles: tuple[str, ...]
+    extends: str | None = None
+    aliases: tuple[str, ...] = ()
+    schema_id: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Its own name, which others may have as well."""
+        return self.path[-1]
+
+    @property
+    def full_name(self) -> str:
+        """Its whole path as text."""
+        return PATH_SIGN.join(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """A source, read.
+
+    Attributes:
+        source: what it is, for people: "Shopify's product taxonomy 2026-02".
+        attributes: handle -> attribute.
+        notes: what a reader of the result should know, a sentence each.
+        doubts: what is to be said of some of the attributes -> their handles.
+        comments: handle -> what stands above the attribute in the file.
+    """
+
+    source: str
+    attributes: Mapping[str, Attribute]
+    categories: Sequence[SourceCategory]
+    notes: Sequence[str] = ()
+    doubts: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    comments: Mapping[str, str] = field(default_factory=dict)
+
+    def finished(self) -> Imported:
+        """What a schema can be made of: no category without attributes, no attribute without a category; all doubts
+        are notes.
+
+        Raises:
+            UsageError: nothing is left.
+        """
+        by_id = {category.id: category for category in self.categories}
+        kept = [category for category in self.categories if _has_attributes(category, by_id)]
+        if not kept:
+            raise UsageError(f"{self.source}: no category of it has an attribute")
+        gone = [category.full_name for category in self.categories if not _has_attributes(category, by_id)]
+        told = [f"{len(gone):,} categories without attributes are left out: {listed(gone)}"] if gone else []
+        used = {handle for category in kept for handle in category.handles}
+        attributes = {handle: attribute for handle, attribute in self.attributes.items() if handle in used}
+        for doubt, handles in self.doubts.items():
+            if found := [handle for handle in handles if handle in used]:
+                told.append(f"{len(found):,} of {len(used):,} attributes {doubt}: {listed(found)}")
+        return replace(self, attributes=attributes, categories=kept, notes=[*self.notes, *told], doubts={})
+
+
+def _has_attributes(category: SourceCategory, by_id: Mapping[str, SourceCategory]) -> bool:
+    above = by_id.get(category.extends) if category.extends is not None else None
+    return bool(category.handles) or (above is not None and _has_attributes(above, by_id))
+
+
+def choose(imported: Imported, wanted: Sequence[str]) -> Imported:
+    """The wanted categories with all below them; everything where none is named.
+
+    Args:
+        imported: the source.
+        wanted: names, paths ("Luggage & Bags > Backpacks") or ids.
+
+    Raises:
+        UsageError: a name is of no category, or of several.
+    """
+    if not wanted:
+        return imported
+    roots = [_find(imported, name).path for name in wanted]
+    chosen = [each for each in imported.categories if any(each.path[: len(root)] == root for root in roots)]
+    kept = {category.id for category in chosen}
+    by_id = {category.id: category for category in imported.categories}
+    # What stays takes over what it had from a category that does not.
+    chosen = [each if each.extends is None or each.extends in kept else _on_its_own(each, by_id) for each in chosen]
+    return replace(imported, categories=chosen)
+
+
+def _on_its_own(category: SourceCategory, by_id: Mapping[str, SourceCategory]) -> SourceCategory:
+    handles, above = category.handles, category.extends
+    while above is not None:
+        inherited = by_id[above]
+        handles = (*(each for each in inherited.handles if each not in handles), *handles)
+        above = inherited.extends
+    return replace(category, handles=handles, extends=None)
+
+
+def _find(imported: Imported, wanted: str) -> SourceCategory:
+    categories = imported.categories
+    folded = fold_name(wanted)
+    ways: tuple[Callable[[SourceCategory], bool], ...] = (
+        lambda each: wanted in (each.id, each.schema_id),
+        lambda each: fold_name(each.full_name) == folded,
+        lambda each: fold_name(each.name) == folded,
+    )
+    for is_meant in ways:
+        found = [each for each in categories if is_meant(each)]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            paths = "', '".join(each.full_name for each in found[:_MAX_LISTED])
+            raise UsageError(
+                f"--category {wanted!r}: {len(found)} categories are called so, name one by its path: '{paths}'"
+            )
+    hint = NearNames({each.name for each in categories} | {each.full_name for each in categories}).hint(wanted)
+    raise UsageError(f"--category {wanted!r}: {imported.source} has no such category{'; ' if hint else ''}{hint}")
+
+
+def unique_members(members: Iterable[Member]) -> tuple[Member, ...]:
+    """`members` with labels of their own: where two have one, the id stands behind it. Without a label: left out."""
+    members = [member for member in members if member.label.strip()]
+    counts = Counter(member.label for member in members)
+    found: dict[str, Member] = {}
+    for member in members:
+        is_shared = counts[member.label] > 1 and member.id is not None
+        label = f"{member.label} ({member.id})" if is_shared else member.label
+        found.setdefault(label, member.model_copy(update={"label": label}))
+    return tuple(found.values())
+
+
+def readable(handle: str) -> str:
+    """A name for people from one for programs: "tag_fastening" is "Tag fastening"."""
+    words = " ".join(handle.replace("_", " ").replace("-", " ").split())
+    return words[:1].upper() + words[1:] or handle
+
+
+def one_line(text: object) -> str:
+    """A text of a source as a name or a description: without line breaks and what no file can hold."""
+    return " ".join(str(text).encode("utf-8", "replace").decode().split()) if text is not None else ""
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first of some names, and how many more there are."""
+    more = f" and {len(names) - _MAX_LISTED:,} more" if len(names) > _MAX_LISTED else ""
+    return ", ".join(names[:_MAX_LISTED]) + more

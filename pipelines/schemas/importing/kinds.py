@@ -1,0 +1,116 @@
+"""The kinds of sources that there are, and how one is told from another by its content."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from pipelines.errors import UsageError
+from pipelines.schemas.importing import akeneo, google, json_schema, magento, shopify
+from pipelines.schemas.importing.imported import Imported, listed
+from pipelines.schemas.importing.pydantic_models import is_model, model_document
+from pipelines.schemas.importing.sources import Document, read_sources
+from pipelines.store.folders import open_filesystem
+
+_HEAD = 2**20  # bytes, in which a gold file's first line ends
+_GOLD_ENDINGS = (".jsonl", ".ndjson")
+
+
+class Kind(StrEnum):
+    """A kind of source."""
+
+    SHOPIFY = "shopify"
+    GOOGLE = "google"
+    AKENEO = "akeneo"
+    MAGENTO = "magento"
+    JSON_SCHEMA = "json-schema"
+    PYDANTIC = "pydantic"
+    GOLD = "gold"
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What a user says of a source: the language of its labels, and a name where it has none for a category."""
+
+    language: str | None = None
+    name: str | None = None
+
+
+_RECOGNISES: Mapping[Kind, Callable[[Document], bool]] = {
+    Kind.SHOPIFY: shopify.recognises,
+    Kind.AKENEO: akeneo.recognises,
+    Kind.MAGENTO: magento.recognises,
+    Kind.JSON_SCHEMA: json_schema.recognises,
+    Kind.GOOGLE: google.recognises,
+}
+_READ: Mapping[Kind, Callable[[Sequence[Document], Wishes], Imported]] = {
+    Kind.SHOPIFY: lambda documents, _: shopify.read(documents),
+    Kind.AKENEO: lambda documents, wishes: akeneo.read(documents, wishes.language),
+    Kind.MAGENTO: lambda documents, wishes: magento.read(documents, wishes.name),
+    Kind.JSON_SCHEMA: lambda documents, wishes: json_schema.read(documents, wishes.name),
+    Kind.GOOGLE: lambda documents, _: google.read(documents),
+}
+
+
+def is_gold(path: str) -> bool:
+    """Whether the file is a gold file: by its first line; one that is not there, by its ending."""
+    filesystem, inner = open_filesystem(path)
+    is_called_so = path.lower().endswith(_GOLD_ENDINGS)
+    try:
+        if filesystem.isdir(inner):
+            return False
+        with filesystem.open(inner, "rb") as file:
+            head: bytes = file.read(_HEAD)
+    except OSError:
+        return is_called_so
+    lines = [line for line in head.removeprefix(b"\xef\xbb\xbf").split(b"\n") if line.strip()]
+    try:
+        first = json.loads(lines[0]) if lines else None
+    except (ValueError, RecursionError):
+        return is_called_so
+    if isinstance(first, dict) and "category" in first:
+        return True
+    return is_called_so and not (isinstance(first, dict) and first.keys() & {"code", "attribute_code", "_embedded"})
+
+
+def read_imported(paths: Sequence[str], kind: Kind | None, wishes: Wishes) -> Imported:
+    """What the sources hold, gold apart.
+
+    Args:
+        paths: files and folders, local or any fsspec URI, or classes.
+        kind: what they are; None: told by their content.
+        wishes: of the user.
+
+    Raises:
+        UsageError: they cannot be read, are of no known kind, or of several.
+    """
+    models = [path for path in paths if kind is Kind.PYDANTIC or (kind is None and is_model(path))]
+    documents = [model_document(path) for path in models]
+    documents += read_sources([path for path in paths if path not in models])
+    if kind is Kind.PYDANTIC or (kind is None and models):
+        kind = Kind.JSON_SCHEMA
+    by_kind: dict[Kind, list[Document]] = {}
+    unknown: list[str] = []
+    for document in documents:
+        found = _kind_of(document) if kind is None else kind if _RECOGNISES[kind](document) else None
+        if found is None:
+            unknown.append(document.name)
+        else:
+            by_kind.setdefault(found, []).append(document)
+    if not by_kind:
+        wanted = f"no source of the kind {kind}" if kind else f"none of {', '.join(Kind)}, as far as its content tells"
+        raise UsageError(f"{listed(unknown)}: {wanted}; name the kind with --from, or see docs/import-schemas.md")
+    if len(by_kind) > 1:
+        told = "; ".join(f"{each}: {listed([one.name for one in found])}" for each, found in by_kind.items())
+        raise UsageError(f"these are of several kinds ({told}); name one with --from")
+    ((kind, documents),) = by_kind.items()
+    imported = _READ[kind](documents, wishes)
+    if unknown:
+        imported = replace(imported, notes=[*imported.notes, f"not read, of another kind: {listed(unknown)}"])
+    return imported
+
+
+def _kind_of(document: Document) -> Kind | None:
+    return next((kind for kind, recognises in _RECOGNISES.items() if recognises(document)), None)

@@ -1,0 +1,49 @@
+"""Pydantic models, named as `module:Class`, by way of the JSON Schema that they say themselves."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import re
+import sys
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from pipelines.errors import UsageError
+from pipelines.schemas.importing.sources import Document
+
+_NAME = re.compile(r"(?P<module>[A-Za-z_][\w.]*):(?P<name>[A-Za-z_][\w.]*)")
+
+
+def is_model(source: str) -> bool:
+    """Whether a source is the name of a class, and no place."""
+    return bool(_NAME.fullmatch(source))
+
+
+def model_document(source: str) -> Document:
+    """The JSON Schema of the class (a model, or any type that pydantic knows).
+
+    Modules are looked for in the working folder as well. Importing one runs it.
+
+    Raises:
+        UsageError: it cannot be imported, or is no type that pydantic can describe.
+    """
+    match = _NAME.fullmatch(source)
+    if match is None:
+        raise UsageError(f"{source}: a pydantic model is named as module:Class")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        found: Any = importlib.import_module(match["module"])
+        for part in match["name"].split("."):
+            found = getattr(found, part)
+    except Exception as error:  # whatever a module of somebody else's does when it is imported
+        raise UsageError(f"{source} cannot be imported: {type(error).__name__}: {error}") from error
+    try:
+        adapter: TypeAdapter[Any] = TypeAdapter(found)
+        schema = adapter.json_schema()
+    except Exception as error:
+        raise UsageError(f"{source} has no JSON Schema: {error}") from error
+    return Document(source, json.dumps(schema))

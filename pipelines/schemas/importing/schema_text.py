@@ -1,0 +1,130 @@
+"""What was imported, as a schema file to be edited and linted: a library of shared attributes, then categories."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from hpd_core import Attribute
+from hpd_core.text.near_names import fold_name
+from pipelines.console.terminal import printable
+from pipelines.schemas.importing.imported import Imported, SourceCategory
+
+_MAX_COMMENT = 300
+
+
+def schema_text(imported: Imported, place: str) -> str:
+    """The file's text. `place` is where it will be."""
+    names = category_names(imported.categories)
+    uses = Counter(handle for category in imported.categories for handle in category.handles)
+    shared = [handle for handle, each in imported.attributes.items() if uses[handle] > 1 and len(_plain(each)) > 1]
+    lines = [
+        *_comment(
+            f"From {imported.source}: {len(names):,} categories, {len(uses):,} attributes. Strike out, describe,"
+        ),
+        *_comment(f"add; then check it with:  hpd schema lint {place}"),
+        *(line for note in imported.notes for line in _comment(f"- {note}")),
+    ]
+    if shared:
+        lines.append("attributes:")
+        for handle in shared:
+            lines += _indented(_comment_of(handle, imported), 2)
+            lines += _indented([_block({handle: _plain(imported.attributes[handle])})], 2)
+    lines.append("categories:")
+    for category in imported.categories:
+        lines += _indented(_category_lines(category, imported, names, frozenset(shared)), 2)
+    return "\n".join(lines) + "\n"
+
+
+def category_names(categories: Sequence[SourceCategory]) -> dict[str, str]:
+    """The name of each category, by its id: its own, or its whole path where another is called alike."""
+    counts = Counter(fold_name(category.name) for category in categories)
+    return {each.id: each.name if counts[fold_name(each.name)] == 1 else each.full_name for each in categories}
+
+
+def _category_lines(
+    category: SourceCategory, imported: Imported, names: Mapping[str, str], shared: frozenset[str]
+) -> Iterator[str]:
+    name = names[category.id]
+    head: dict[str, Any] = {}
+    if category.extends is not None:
+        head["extends"] = names[category.extends]
+    if category.schema_id is not None:
+        head["id"] = category.schema_id
+    if aliases := [each for each in dict.fromkeys([category.full_name, *category.aliases]) if each != name]:
+        head["aliases"] = aliases
+    yield f"{_scalar(name)}:"
+    for key, value in head.items():
+        yield f"  {key}: {_flow(value)}"
+    if not category.handles:
+        return
+    indent = "  " if head else ""
+    if head:
+        yield "  attributes:"
+    for handle, own_name in _own_names(category, imported):
+        attribute = imported.attributes[handle]
+        if handle in shared:
+            renamed = {"name": own_name} if own_name != attribute.name else {}
+            yield f"{indent}  - {_flow({'use': handle, **renamed})}"
+        else:
+            yield from _indented(_comment_of(handle, imported), len(indent) + 2)
+            plain = _plain(attribute.model_copy(update={"name": own_name}))
+            yield from _indented([_block([plain])], len(indent) + 2)
+
+
+def _own_names(category: SourceCategory, imported: Imported) -> Iterator[tuple[str, str]]:
+    """Handle and name of each attribute: a category has no name twice, though two attributes may be called alike."""
+    named = {handle: imported.attributes[handle].name for handle in _all_handles(category, imported)}
+    counts = Counter(fold_name(name) for name in named.values())
+    for handle in category.handles:
+        name = named[handle]
+        yield handle, name if counts[fold_name(name)] == 1 else f"{name} ({handle})"
+
+
+def _all_handles(category: SourceCategory, imported: Imported) -> list[str]:
+    if category.extends is None:
+        return list(category.handles)
+    above = next(each for each in imported.categories if each.id == category.extends)
+    return [*_all_handles(above, imported), *category.handles]
+
+
+def _plain(attribute: Attribute) -> dict[str, Any]:
+    """The attribute as YAML has it, without what is not said."""
+    data = attribute.model_dump(mode="json", exclude_defaults=True)
+    order = ("name", "id", "description", "type", "unit", "multiple", "max_value_tokens", "aliases", "values")
+    return {key: data[key] for key in order if key in data}
+
+
+def _comment_of(handle: str, imported: Imported) -> list[str]:
+    return _comment(imported.comments[handle]) if handle in imported.comments else []
+
+
+def _comment(text: str) -> list[str]:
+    line = " ".join(printable(text).split())
+    return [f"# {line if len(line) <= _MAX_COMMENT else f'{line[: _MAX_COMMENT - 1]}…'}"]
+
+
+def _block(data: Any) -> str:
+    """As YAML, a line an attribute or a member."""
+    text: str = yaml.safe_dump(data, sort_keys=False, allow_unicode=True, default_flow_style=None, width=math.inf)
+    return text.rstrip("\n")
+
+
+def _flow(data: Any) -> str:
+    """As YAML on one line."""
+    text: str = yaml.safe_dump([data], sort_keys=False, allow_unicode=True, default_flow_style=True, width=math.inf)
+    return text.strip()[1:-1]
+
+
+def _scalar(text: str) -> str:
+    """A name as a key."""
+    return _flow(text)
+
+
+def _indented(texts: Sequence[str] | Iterator[str], spaces: int) -> list[str]:
+    return [textwrap.indent(text, " " * spaces) for text in texts]

@@ -1,0 +1,145 @@
+"""The files of a source, read as what they are: JSON, JSON Lines, YAML, CSV or lines of text.
+
+Nothing is asked of a file's ending where its content tells.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import posixpath
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import yaml
+
+from pipelines.config.yaml_files import read_text
+from pipelines.errors import UsageError
+from pipelines.store.folders import open_filesystem
+
+_ENDINGS = (".json", ".jsonl", ".ndjson", ".yml", ".yaml", ".csv", ".tsv", ".txt")
+_FOLDERS_BELOW = ("categories",)  # of a checkout of Shopify's taxonomy
+_DELIMITERS = ";,\t|"
+_MAX_FIELD = 2**30  # characters of a CSV cell: the options of an attribute may be many
+
+
+@dataclass(frozen=True)
+class Document:
+    """A file of a source. `name` is for messages."""
+
+    name: str
+    text: str
+
+    @property
+    def stem(self) -> str:
+        """The file's name without its ending."""
+        return posixpath.basename(self.name.replace("\\", "/")).split(".")[0]
+
+    @cached_property
+    def data(self) -> Any:
+        """JSON and JSON Lines (a list) as they are, YAML with every scalar as text; None for anything else.
+
+        Raises `UsageError` for what begins as JSON or is called YAML and is neither.
+        """
+        start = self.text.lstrip()[:1]
+        if start in ("{", "["):
+            return self._json()
+        if self.name.lower().endswith((".yml", ".yaml")) or self.text.startswith("---"):
+            return self._yaml()
+        return None
+
+    @cached_property
+    def rows(self) -> list[dict[str, str]]:
+        """The rows of a CSV file, by the names in its first line; empty where it has no second column.
+
+        Raises `UsageError` for a row that has more cells than there are names.
+        """
+        head = self.text.split("\n", 1)[0]
+        delimiter = max(_DELIMITERS, key=head.count)
+        if not head.count(delimiter):
+            return []
+        csv.field_size_limit(_MAX_FIELD)
+        reader = csv.DictReader(io.StringIO(self.text, newline=""), delimiter=delimiter)
+        rows = []
+        try:
+            for row in reader:
+                if None in row:
+                    raise UsageError(f"{self.name}, line {reader.line_num}: more cells than the first line has names")
+                rows.append({key.strip(): (value or "").strip() for key, value in row.items()})
+        except csv.Error as error:
+            raise UsageError(f"{self.name}, line {reader.line_num}: not CSV: {error}") from error
+        return rows
+
+    @cached_property
+    def header(self) -> frozenset[str]:
+        """The names in the first line of a CSV file; of any other text, nothing that means something."""
+        head = self.text.split("\n", 1)[0].strip()
+        delimiter = max(_DELIMITERS, key=head.count)
+        return frozenset(cell.strip().strip('"') for cell in head.split(delimiter))
+
+    def _json(self) -> Any:
+        try:
+            return json.loads(self.text)
+        except json.JSONDecodeError as whole:
+            lines = [line for line in self.text.split("\n") if line.strip()]
+            try:
+                return [json.loads(line) for line in lines]
+            except (ValueError, RecursionError):
+                raise UsageError(f"{self.name}, line {whole.lineno}: not JSON: {whole.msg}") from whole
+        except (ValueError, RecursionError) as error:
+            raise UsageError(f"{self.name}: not JSON: {error}") from error
+
+    def _yaml(self) -> Any:
+        # Every scalar stays what is written: 'no' and 012 are names here. In C where it is there: files have megabytes.
+        loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
+        try:
+            return yaml.load(self.text, Loader=loader)
+        except yaml.MarkedYAMLError as error:
+            line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
+            raise UsageError(f"{self.name}{line}: not YAML: {error.problem}") from error
+        except (yaml.YAMLError, RecursionError) as error:
+            raise UsageError(f"{self.name}: not YAML: {error}") from error
+
+
+def read_sources(paths: Sequence[str]) -> list[Document]:
+    """Every file at `paths`: of a folder those whose ending is one of data. Raises `UsageError`."""
+    return [Document(name, read_text(name)) for path in paths for name in _files(path)]
+
+
+def items_of(data: Any, *keys: str) -> list[Mapping[str, Any]]:
+    """The objects of a list, of a page of a REST interface ("items", "_embedded": {"items": ...}), or a single one."""
+    for key in ("_embedded", "items", *keys):
+        if isinstance(data, Mapping) and isinstance(data.get(key), Mapping | list):
+            data = data[key]
+    found: list[Any] = data if isinstance(data, list) else [data]
+    # Pages that were appended to one file, a line each.
+    pages = [items_of(item, *keys) if _is_page(item) else [item] for item in found]
+    return [item for page in pages for item in page if isinstance(item, Mapping)]
+
+
+def _is_page(item: Any) -> bool:
+    return isinstance(item, Mapping) and ("_embedded" in item or isinstance(item.get("items"), list))
+
+
+def _files(path: str) -> Iterator[str]:
+    filesystem, inner = open_filesystem(path)
+    try:
+        if not filesystem.isdir(inner):
+            yield path
+            return
+        folders = [path, *(f"{path.rstrip('/')}/{name}" for name in _FOLDERS_BELOW)]
+        names = []
+        for folder in folders:
+            _, place = open_filesystem(folder)
+            if filesystem.isdir(place):
+                found = sorted(each["name"] for each in filesystem.ls(place, detail=True) if each["type"] == "file")
+                names += [f"{folder.rstrip('/')}/{posixpath.basename(each)}" for each in found]
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error}") from error
+    names = [name for name in names if name.lower().endswith(_ENDINGS)]
+    if not names:
+        raise UsageError(f"{path}: no file in it ends with {', '.join(_ENDINGS)}")
+    yield from names

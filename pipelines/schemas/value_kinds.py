@@ -1,0 +1,131 @@
+"""What an attribute's values are, by counting them: truths, numbers with a unit, dates, a short list, or texts.
+
+Used where a schema is proposed: from gold files, from catalogs. A proposal is for somebody to read; what is not clear
+stays a text.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from hpd_core import Attribute, Member, Unit
+from hpd_core.text.near_names import fold_spelling
+from hpd_core.types import AttributeType
+from pipelines.normalising.units import is_known, same_kind, wanted_unit
+
+TRUTHS = frozenset(("yes", "no", "true", "false", "ja", "nein", "sí", "si", "oui", "non"))
+_NUMBER = re.compile(r"[+-]?\d[\d.,]*\s*(?P<unit>[^\s\d.,+-][^\d,]{0,11})?")
+_CODE = re.compile(r"0\d|\d{11}")  # a postcode, a barcode: digits that are no quantity
+_DATE = re.compile(r"\d{4}-\d\d?-\d\d?|\d{1,2}[./]\d{1,2}[./]\d{4}|\d{4}/\d\d?/\d\d?")
+_TYPED_SHARE = 0.9  # of the values that are of the type
+_TYPED_VALUES = 3
+_MAX_MEMBERS = 24
+_MIN_REPEATS = 4  # values a member, on average
+_MAX_SOLE_SHARE = 0.05  # of the values, those that were seen once
+_MAX_LABEL = 40
+_MAX_SHOWN = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ValueKind:
+    """A type, with the unit of numbers and the members of an enum."""
+
+    type: AttributeType = "string"
+    unit: Unit | None = None
+    members: tuple[Member, ...] | None = None
+
+    def attribute(self, name: str, *, description: str | None = None, multiple: bool = False) -> Attribute:
+        """An attribute of this kind."""
+        return Attribute(
+            name=name,
+            description=description,
+            type=self.type,
+            unit=self.unit,
+            values=self.members,
+            multiple=multiple and self.type != "boolean",
+        )
+
+
+def kind_of_values(values: Mapping[str, int], other_forms: Mapping[str, Iterable[str]] | None = None) -> ValueKind:
+    """What nearly all values are.
+
+    Args:
+        values: how often each was seen.
+        other_forms: further spellings of a value, which become synonyms.
+    """
+    counts = Counter({value.strip(): 0 for value in values if value.strip()})
+    for value, count in values.items():
+        if value.strip():
+            counts[value.strip()] += count
+    needed = max(_TYPED_VALUES, _TYPED_SHARE * counts.total())
+    if sum(count for value, count in counts.items() if value.casefold() in TRUTHS) >= needed:
+        return ValueKind("boolean")
+    if sum(count for value, count in counts.items() if _DATE.fullmatch(value)) >= needed:
+        return ValueKind("date")
+    if (units := _units(counts)).total() >= needed and not any(map(_CODE.match, counts)):
+        return _number_kind(units) or ValueKind()
+    members = _members(counts, other_forms or {})
+    return ValueKind("enum", members=members) if members else ValueKind()
+
+
+def described_counts(values: Mapping[str, int]) -> str:
+    """The most frequent values with how often they were seen: "red 6, blue 4"."""
+    counts = Counter(values)
+    more = f" and {len(counts) - _MAX_SHOWN:,} more" if len(counts) > _MAX_SHOWN else ""
+    return ", ".join(f"{value} {count:,}" for value, count in counts.most_common(_MAX_SHOWN)) + more
+
+
+def _units(counts: Counter[str]) -> Counter[str]:
+    """How many of the numbers have which unit; "" for none."""
+    units: Counter[str] = Counter()
+    for value, count in counts.items():
+        if match := _NUMBER.fullmatch(value):
+            units[(match["unit"] or "").strip()] += count
+    return units
+
+
+def _number_kind(units: Counter[str]) -> ValueKind | None:
+    """Numbers in one unit, or in several of which one can be made another; None: no one number."""
+    folded: dict[str, Counter[str]] = defaultdict(Counter)
+    for unit, count in units.items():
+        folded[unit.casefold()][unit] += count
+    ranked = sorted(folded.values(), key=lambda each: -each.total())
+    spelled = [each.most_common(1)[0][0] for each in ranked]
+    if len(spelled) == 1:
+        return ValueKind("number", Unit(want=spelled[0]) if spelled[0] else None)
+    # A number alone, between others with a unit, may be in any.
+    if "" in spelled:
+        return None
+    first, *others = map(wanted_unit, spelled)
+    is_one = is_known(first) and all(is_known(each) and same_kind(first, each) for each in others)
+    return ValueKind("number", Unit(want=spelled[0])) if is_one else None
+
+
+def _members(counts: Counter[str], other_forms: Mapping[str, Iterable[str]]) -> tuple[Member, ...] | None:
+    """The members of a short list of values that repeat; None where there is none."""
+    spellings: dict[str, Counter[str]] = defaultdict(Counter)
+    for value, count in counts.items():
+        spellings[fold_spelling(value)][value] += count
+    total = counts.total()
+    sole = sum(each.total() for each in spellings.values() if each.total() == 1)
+    if not 2 <= len(spellings) <= min(_MAX_MEMBERS, total / _MIN_REPEATS) or sole > _MAX_SOLE_SHARE * total:
+        return None
+    if not all(value.isprintable() and len(value) <= _MAX_LABEL for value in counts):
+        return None
+    members = []
+    for spelled in sorted(spellings.values(), key=lambda each: -each.total()):
+        label = html.unescape(spelled.most_common(1)[0][0])
+        forms = [form.strip() for value in spelled for form in (value, *other_forms.get(value, ()))]
+        synonyms = dict.fromkeys(form for form in forms if form != label and form and form.isprintable())
+        members.append(Member(label=label, synonyms=tuple(synonyms)))
+    # What another member is called says nothing of this one.
+    labels = {fold_spelling(member.label) for member in members}
+    return tuple(member.model_copy(update={"synonyms": tuple(_own_synonyms(member, labels))}) for member in members)
+
+
+def _own_synonyms(member: Member, labels: set[str]) -> Iterable[str]:
+    return (each for each in member.synonyms if fold_spelling(each) not in labels)
