@@ -1,0 +1,184 @@
+"""Texts that are a quantity, a range or a size as a whole.
+
+14 inches, 12", 5' 6", 4 lb 3 oz, ca. 500 g       one
+10-12 cm, from 5 to 8 kg, -10...+40 °C            a range
+≥ 5 kg, up to 40 °C, 8+, min. 5                   a range with one end
+10 x 20 x 30 cm, W 10 x H 20 cm, 5.5" x 8.5"      a size; its parts in the order of the text
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Literal
+
+from hpd_core.text.numbers import read_number, settle
+from hpd_core.text.separators import SPACES
+from pipelines.normalising.unit_reading import MAX_COUNTED, NUMBER, TIMES, OwnNames, Quantity, quantity_at, read_unit
+
+Form = Literal["one", "range", "at least", "at most", "size"]
+
+_MAX_LENGTH = 120
+_ABOUT = re.compile(
+    r"(?:ca\.?|circa|approx(?:imately|\.)?|about|~|≈|etwa|env(?:iron|\.)?|aprox(?:imadamente|\.)?|около|約|约|±)\s*",
+    re.IGNORECASE,
+)
+_AT_LEAST = re.compile(
+    r"(?:≥|>=|>|at least|min(?:imum|imal|\.)?|from|ab|mindestens|au moins|mínimo|al menos|over|more than|über|от)"
+    r"(?=[\s\d.,])\s*",
+    re.IGNORECASE,
+)
+_AT_MOST = re.compile(
+    r"(?:≤|<=|<|at most|max(?:imum|imal|\.)?|up to|bis(?: zu)?|höchstens|jusqu'à|jusqu’à|hasta|máximo|fino a|under|"
+    r"less than|unter|до)(?=[\s\d.,])\s*",
+    re.IGNORECASE,
+)
+_OR_MORE = re.compile(
+    r"\s*(?:\+|(?:or|and) (?:more|up|over|above|older)|und mehr|et plus|o más|以上|이상)\Z", re.IGNORECASE
+)
+_BETWEEN = re.compile(
+    rf"(?:between|zwischen|entre|from|von|de|da|od|от)[{SPACES}]+(?P<low>.+?)[{SPACES}]+"
+    rf"(?:and|und|et|y|to|bis|à|a|до|e)[{SPACES}]+(?P<high>.+)",
+    re.IGNORECASE,
+)
+_RANGE = re.compile(
+    rf"(?P<low>{NUMBER}.*?)\s?(?:[-‐‑–—~〜～]|\.\.\.?|…|(?<=\s)(?:to|bis|à|a|до|tot|til|till)(?=\s)|÷)\s?(?P<high>{NUMBER}.*)",
+    re.IGNORECASE,
+)
+_TIMES = re.compile(
+    rf"\s*(?:(?<=[\d\s\W])|(?<=[a-zа-я]))\s?{TIMES}\s?(?=[^\s])|\s+(?:by|mal|por|par)\s+", re.IGNORECASE
+)
+_LABEL_IN_FRONT = re.compile(r"\A(?P<label>[LWHDBTØ]|Dia)[.:]?\s?(?=\d)")
+_LABEL_ENCLOSED = re.compile(r"\s?\((?P<label>[LWHDBT])\)")
+_NUMBER = re.compile(NUMBER)
+_GAP = re.compile(rf"[{SPACES}\t]{{0,2}}-?")
+_SECOND = re.compile(rf"\s?(?:(?:and|und|et|y)\s)?{NUMBER}")
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A text that is a measure.
+
+    Attributes:
+        parts: its quantities: two of a range, those of a size in the text's order.
+        labels: of the parts of a size; "" where there is none.
+    """
+
+    form: Form
+    parts: tuple[Quantity, ...]
+    labels: tuple[str, ...] = ()
+
+
+def read_measure(text: str, own: OwnNames, before: str = "", after: str = "") -> Measure | None:
+    """The measure that the whole of `text` is; None if it is none.
+
+    Args:
+        own: units that the schema names.
+        before, after: what stands around it where it was found; looked at for a unit that the text does not have.
+    """
+    text = text.strip()
+    if match := _ABOUT.match(text):
+        text = text[match.end() :]
+    if not 0 < len(text) <= _MAX_LENGTH or _NUMBER.search(text) is None:
+        return None
+    one = _part(text, own, before, after)
+    if one is not None:
+        return Measure("one", (one,))
+    return _one_ended(text, own, before, after) or _range(text, own, before, after) or _size(text, own, before, after)
+
+
+def _one_ended(text: str, own: OwnNames, before: str, after: str) -> Measure | None:
+    forms: tuple[tuple[Form, re.Pattern[str]], ...] = (("at least", _AT_LEAST), ("at most", _AT_MOST))
+    for form, words in forms:
+        if match := words.match(text):
+            part = _part(text[match.end() :], own, before, after)
+            return None if part is None else Measure(form, (part,))
+    if match := _OR_MORE.search(text):
+        part = _part(text[: match.start()], own, before, after)
+        return None if part is None else Measure("at least", (part,))
+    # "8+ years"
+    number = _NUMBER.match(text)
+    if number and text[number.end() : number.end() + 1] == "+":
+        part = _part(number.group() + text[number.end() + 1 :], own, before, after)
+        return None if part is None else Measure("at least", (part,))
+    return None
+
+
+def _range(text: str, own: OwnNames, before: str, after: str) -> Measure | None:
+    match = _BETWEEN.fullmatch(text) or _RANGE.fullmatch(text)
+    if match is None:
+        return None
+    high = _part(match["high"], own, before, after)
+    low = _part(match["low"], own, before, "")
+    # "2-in-1" is none.
+    if high is None or low is None or (low.units and not high.units):
+        return None
+    return Measure("range", (_with_units(low, high), high))
+
+
+def _size(text: str, own: OwnNames, before: str, after: str) -> Measure | None:
+    texts = _TIMES.split(text)
+    if not 2 <= len(texts) <= 4:
+        return None
+    pairs = [_label(each) for each in texts]
+    ends = [*("" for _ in texts[1:]), after]
+    parts = [_part(number, own, before, end) for (_, number), end in zip(pairs, ends, strict=True)]
+    found = [part for part in parts if part is not None]
+    last = found[-1] if len(found) == len(parts) else None
+    if last is None or any(unit.kind != "length" for part in found for unit in part.units):
+        # "6 x 500 ml" is no size.
+        return None
+    # "2 x 40 cm" may be two pieces.
+    first = found[0]
+    may_count = len(found) == 2 and not first.units and first.number.denominator == 1 and first.number <= MAX_COUNTED
+    shared = [_with_units(part, last) for part in found]
+    if may_count and last.units and not any(label for label, _ in pairs):
+        shared[0] = replace(shared[0], is_sure=False)
+    return Measure("size", tuple(shared), tuple(label for label, _ in pairs))
+
+
+def _with_units(part: Quantity, last: Quantity) -> Quantity:
+    return part if part.units else Quantity(part.number, last.units, part.is_sure and last.is_sure)
+
+
+def _label(text: str) -> tuple[str, str]:
+    """ "W 10 cm" and "10 cm (W)" as label and rest."""
+    for pattern in (_LABEL_IN_FRONT, _LABEL_ENCLOSED):
+        if match := pattern.search(text):
+            return match["label"], text[: match.start()] + text[match.end() :]
+    return "", text
+
+
+def _part(text: str, own: OwnNames, before: str, after: str) -> Quantity | None:
+    """A number, its unit, and nothing else; with the unit around it if it has none."""
+    text = text.strip()
+    match = _NUMBER.match(text)
+    read = read_number(match.group().strip().replace("−", "-")) if match else None
+    if match is None or read is None:
+        return None
+    rest = text[match.end() :]
+    if rest and not _is_all(rest, own):
+        return None
+    settled = settle(read, [f"{before}{text}{after}"])
+    if settled is None:
+        # "1.500 kg" may be either.
+        return Quantity(Fraction(), is_sure=False)
+    return quantity_at(Fraction(settled), before, rest or after, own)
+
+
+def _is_all(rest: str, own: OwnNames) -> bool:
+    """Whether the text is units, with numbers between them, and nothing else."""
+    place = 0
+    for _ in range(2):
+        gap = _GAP.match(rest, place)
+        found = read_unit(rest, gap.end() if gap else place, own)
+        if found is None:
+            return False
+        if not rest[found.end :].strip(" ."):
+            return True
+        second = _SECOND.match(rest, found.end)
+        if second is None:
+            return False
+        place = second.end()
+    return False

@@ -1,0 +1,64 @@
+"""Numbers in the unit that is asked for, by what stands around them in the product's text.
+
+Never by guessing: a number that stands bare has no unit, whatever was asked for. Every place of the number is looked
+at; those that have a unit of the right kind have to agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+from fractions import Fraction
+
+from hpd_core.text.number_forms import fits
+from hpd_core.text.numbers import read_number
+from pipelines.normalising.asked import Amount, Asked, plain
+from pipelines.normalising.normalised import AMBIGUOUS, CONFLICT, NO_RULE, Normalised
+from pipelines.normalising.places import Place
+from pipelines.normalising.unit_reading import quantity_at
+
+
+def normalise_number(asked: Asked, raw: str, places: Sequence[Place]) -> Normalised | None:
+    """A number in the unit that is asked for; None if `raw` is not one number."""
+    read = read_number(raw)
+    if read is None:
+        return None
+    if "," in read:
+        return AMBIGUOUS
+    number = Fraction(read)
+    if places and all(place.match == "ambiguous" for place in places):
+        return AMBIGUOUS
+    amounts: dict[Amount, None] = {}
+    num_bare, is_sure, has_others = 0, True, False
+    for place in places:
+        quantity = quantity_at(number, place.before, place.after, asked.own)
+        found = asked.amounts(quantity)
+        if found is None:
+            has_others = True
+        elif not found:
+            num_bare += 1
+        else:
+            amounts.update(dict.fromkeys(found))
+            is_sure &= quantity.is_sure
+    if asked.wanted is None:
+        # Nobody asked for a unit. That of the text is told where all places have it.
+        units = {amount.unit for amount in amounts}
+        return whole(Amount(number, units.pop() if len(units) == 1 and not num_bare and is_sure else None))
+    if amounts:
+        return whole(next(iter(amounts))) if len(amounts) == 1 and is_sure else AMBIGUOUS
+    return without_unit(asked, is_bare=num_bare > 0 or not places, has_others=has_others)
+
+
+def without_unit(asked: Asked, *, is_bare: bool, has_others: bool) -> Normalised:
+    """What a number is that has no unit of the kind that is asked for."""
+    if has_others and not is_bare:
+        return CONFLICT
+    return AMBIGUOUS if asked.is_known else NO_RULE
+
+
+def whole(amount: Amount) -> Normalised:
+    """One number, `ok`, if a double can hold it."""
+    text = plain(amount.number)
+    if not fits(Decimal(text)):
+        return NO_RULE
+    return Normalised("ok", text, num=float(text), unit=amount.unit)

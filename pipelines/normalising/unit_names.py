@@ -1,0 +1,59 @@
+"""How texts write units: the table units.yaml on top of pint, which knows what units are worth.
+
+Only what stands there is read in a text: pint itself would take "2 are" for an area and "pats" for a pressure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib import resources
+from typing import NamedTuple
+
+import yaml
+
+DEFINITIONS = (
+    "page = [page]",
+    "sheet = [sheet]",
+    "piece = [piece]",
+    "person = [person]",
+    "revolution_count = [revolution]",
+    "sound_level = [sound_level]",
+    "euro = [euro]",
+    "US_dollar = [us_dollar]",
+    "pound_sterling = [pound_sterling]",
+)
+"""What pint does not know, or would convert into what nobody means: a speed of 1 rpm into 0.1 Hz."""
+
+COUNTS = frozenset({"pages", "sheets", "pieces", "people"})
+"""Kinds that count things: no unit where an attribute has none."""
+
+_WORDS_OF_AGE = "age ages aged alter edad edades âge ab età leeftijd 対象年齢 年齢 适用年龄"
+LABELS: Mapping[str, str] = dict.fromkeys(_WORDS_OF_AGE.split(), "year")
+"""Words in front of a number that say its unit: an age is in years unless months are named."""
+
+
+class UnitName(NamedTuple):
+    """A name of a unit, as texts write it.
+
+    Attributes:
+        kind: of units that convert into each other.
+        unit: as pint calls it.
+        is_weak: whether it means many things, and counts only where its kind is asked for.
+        is_exact: whether capitals count.
+    """
+
+    name: str
+    kind: str
+    unit: str
+    is_weak: bool
+    is_exact: bool
+
+
+def unit_names() -> Iterator[UnitName]:
+    """Every name; of a unit, the one that is shown comes first."""
+    text = resources.files(__package__).joinpath("units.yaml").read_text(encoding="utf-8")
+    for kind, units in yaml.safe_load(text).items():
+        for unit, names in units.items():
+            for name in names:
+                mark = name[-1:] if len(name) > 1 else ""
+                yield UnitName(name.rstrip("?!"), kind, unit, mark == "?", mark == "!")

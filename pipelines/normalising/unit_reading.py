@@ -1,0 +1,227 @@
+"""The unit that stands at a number: behind it, behind the numbers that it is listed with, or in the label before it.
+
+14 inches, 12", 5.5 ft.     behind
+10 x 20 x 30 cm, 5 to 8 kg  shared, behind the last number
+Weight (g): 500, in cm: 20  in the label
+2 x 40 cm                   2 may count what is 40 cm long: it has no unit for sure
+5' 6", 4 lb 3 oz            one quantity of two numbers
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+
+from hpd_core.text.number_forms import VULGAR_FRACTIONS
+from hpd_core.text.numbers import open_readings, read_number
+from hpd_core.text.separators import SPACES
+from pipelines.normalising.unit_names import LABELS
+from pipelines.normalising.units import Unit, convert, fold_word, same_kind, units_of
+
+NUMBER = (
+    rf"[-+−]?(?:[{VULGAR_FRACTIONS}]|[.,]?\d+(?:[.,'’]\d+|[{SPACES}]\d{{3}}(?!\d))*(?:[eE][+-]?\d{{1,3}})?"
+    rf"(?:[{SPACES}]?[{VULGAR_FRACTIONS}]|(?:[{SPACES}-]\d{{1,2}})?[/⁄]\d{{1,2}}(?!\d))?)"
+)
+"""What may be one number; whether it is, `read_number` of hpd_core says."""
+TIMES = r"[xX×*✕✖хХ]"
+
+_GAP = re.compile(rf"[{SPACES}\t]{{0,2}}-?(?=[^\s-])")
+_SIGN = re.compile(
+    r"''|′′|’’|[\"″”“](?!\w)|['′’](?![^\W\d_])|[°º]\s?(?:[CFcf](?![^\W\d_]))?|[℃℉%％‰€£Ω]|\b1/min\b|/min\b|min⁻¹"
+)
+_WORD = re.compile(r"[^\W\d_]+\.?")
+_BETWEEN_WORDS = re.compile(rf"[{SPACES}-]?(?=[^\W\d_])")
+_POWER = re.compile(r"[²³]|\^?[23](?![\d.,])|⁻¹|-1(?!\d)")
+_FACTOR = re.compile(rf"[{SPACES}]?[/·⋅*][{SPACES}]?|[{SPACES}](?:per|pro|par|por)[{SPACES}]", re.IGNORECASE)
+# Scripts without spaces between words.
+_UNSPACED = re.compile("[぀-ヿ㐀-鿿가-힯฀-๿]")
+_MAX_WORDS, _MAX_LETTERS = 4, 8
+_LINK = re.compile(
+    rf"\s?(?:(?P<times>{TIMES}|(?<=\s)by(?=\s))|[-–—~〜/]|\.\.\.?|…|(?<=\s)(?:to|bis|à|до|tot|til|till|or|oder|ou)(?=\s))\s?"
+    rf"(?P<number>{NUMBER})"
+)
+_LINKED_BEFORE = re.compile(rf"(?P<number>{NUMBER})\s?(?P<link>{TIMES}|by|[-–—/]|to|bis|à)\s?\Z")
+_LABEL = re.compile(
+    r"(?:[(\[]\s?(?P<enclosed>[^()\[\]\d:]{1,20}[²³23]?)\s?[)\]]|(?<![^\W\d_])(?:in|en|em|im)\s(?P<in>[^\d:()]{1,20}[²³23]?))"
+    r"\s?[:=]?\s{0,2}\Z"
+)
+_AGE = re.compile(r"([^\W\d_]+)[\s:]{1,2}\Z")
+_NEXT = re.compile(rf"\s?(?:(?:and|und|et|y)\s)?(?P<number>{NUMBER})")
+_PART_BEFORE = re.compile(rf"(?P<number>{NUMBER})\s?(?P<unit>[^\W\d_]{{1,10}}\.?|['′’])\s?(?:(?:and|und|et|y)\s)?\Z")
+_SURE_BEHIND_IN = re.compile(
+    r"\s(?:wide|high|tall|long|deep|thick|diameter|diagonal|width|height|length|depth|x|by|w|h|l|d|screen|display|and|or|"
+    r"to)\b",
+    re.IGNORECASE,
+)
+_NEVER_BEHIND_IN = re.compile(r"\s(?:a|an|the|one|our|your|each|this|total|all|stock|\d)\b", re.IGNORECASE)
+MAX_COUNTED = 99
+"""A larger number before "x" counts nothing: "2 x 40 cm" may be two pieces, "130 x 220 cm" is a size."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """A number with the units that it may have.
+
+    Attributes:
+        is_sure: False where what looks like its unit may be none ("12 in red"), or where it is a part of a quantity.
+    """
+
+    number: Fraction
+    units: tuple[Unit, ...] = ()
+    is_sure: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class UnitFound:
+    """The units that text[start:end] may mean; `is_sure` as in `Quantity`."""
+
+    units: tuple[Unit, ...]
+    end: int
+    is_sure: bool = True
+
+
+OwnNames = Mapping[str, Unit]
+"""Units that a schema names, by `fold_word` of the name: they are read even if no table has them."""
+
+
+def read_unit(text: str, start: int, own: OwnNames) -> UnitFound | None:
+    """The unit at `start`, the longest that there is; None if there is none."""
+    if sign := _SIGN.match(text, start):
+        return _named(text, start, sign.end(), own)
+    longest = None
+    for end in _ends(text, start):
+        longest = _named(text, start, end, own) or longest
+        if factor := _FACTOR.match(text, end):
+            for further in _ends(text, factor.end()):
+                longest = _named(text, start, further, own) or longest
+    return longest
+
+
+def _ends(text: str, start: int) -> Iterator[int]:
+    """Where a name of one to several words that begins at `start` may end, the first word first."""
+    place = start
+    for _ in range(_MAX_WORDS):
+        word = _WORD.match(text, place)
+        if word is None:
+            return
+        letters = word.group()
+        if unspaced := _UNSPACED.search(letters):
+            latin = place + unspaced.start()
+            yield from range(latin or place + 1, min(place + len(letters), latin + _MAX_LETTERS) + 1)
+        else:
+            yield word.end()
+        if power := _POWER.match(text, word.end()):
+            yield power.end()
+        between = _BETWEEN_WORDS.match(text, word.end())
+        if between is None:
+            return
+        place = between.end()
+
+
+def _named(text: str, start: int, end: int, own: OwnNames) -> UnitFound | None:
+    name = text[start:end]
+    if (mine := own.get(fold_word(name))) is not None:
+        return UnitFound((mine,), end)
+    units = units_of(name)
+    if not units:
+        return None
+    if name.casefold() == "in" and not _SURE_BEHIND_IN.match(text, end):
+        if _NEVER_BEHIND_IN.match(text, end):
+            return None
+        return UnitFound(units, end, is_sure=re.match(r"\s[^\W\d_]", text[end : end + 2]) is None)
+    return UnitFound(units, end)
+
+
+def quantity_at(number: Fraction, before: str, after: str, own: OwnNames) -> Quantity:
+    """The number between two texts, with its unit; without one if it stands bare."""
+    gap = _GAP.match(after)
+    found = read_unit(after, gap.end(), own) if gap else None
+    if found is not None:
+        if _is_second_part(number, found.units, before):
+            return Quantity(number, found.units, is_sure=False)
+        whole = _with_second_part(number, found, after, own)
+        return whole or Quantity(number, found.units, found.is_sure)
+    return _shared(number, before, after, own) or _labelled(number, before, own) or Quantity(number)
+
+
+def _with_second_part(number: Fraction, found: UnitFound, after: str, own: OwnNames) -> Quantity | None:
+    """ "5' 6\"" as feet."""
+    second = _NEXT.match(after, found.end)
+    value = number_of(second["number"]) if second else None
+    if second is None or value is None:
+        return None
+    gap = _GAP.match(after, second.end())
+    smaller = read_unit(after, gap.end(), own) if gap else None
+    if smaller is None or not smaller.is_sure:
+        return None
+    pairs = [(unit, _sum(number, unit, value, smaller.units)) for unit in found.units]
+    sums = [Quantity(total, (unit,)) for unit, total in pairs if total is not None]
+    return sums[0] if len(sums) == 1 else None
+
+
+def _sum(number: Fraction, unit: Unit, rest: Fraction, smaller: tuple[Unit, ...]) -> Fraction | None:
+    """Both in `unit`; None unless the rest is less than one of it, as in "5 ft 6 in"."""
+    fitting = [each for each in smaller if same_kind(unit, each) and each.unit != unit.unit]
+    if len(fitting) != 1 or number.denominator != 1 or rest < 0:
+        return None
+    worth, one = convert(rest, fitting[0], unit), convert(Fraction(1), fitting[0], unit)
+    return number + worth if 0 < worth < 1 and one < 1 else None
+
+
+def _is_second_part(number: Fraction, units: tuple[Unit, ...], before: str) -> bool:
+    first = _PART_BEFORE.search(before)
+    value = number_of(first["number"]) if first else None
+    if first is None or value is None:
+        return False
+    return any(_sum(value, larger, number, units) is not None for larger in units_of(first["unit"]))
+
+
+def _shared(number: Fraction, before: str, after: str, own: OwnNames) -> Quantity | None:
+    """With the unit of the last number of a size, a range or alternatives."""
+    place, links = 0, []
+    while link := _LINK.match(after, place):
+        links.append(link["times"] is not None)
+        place = link.end()
+        gap = _GAP.match(after, place)
+        found = read_unit(after, gap.end(), own) if gap else None
+        if found is not None:
+            if any(links) and not _is_size(number, links, before, found):
+                return Quantity(number, found.units, is_sure=False) if found.units[0].kind == "length" else None
+            return Quantity(number, found.units, found.is_sure)
+    return None
+
+
+def _is_size(number: Fraction, links: list[bool], before: str, found: UnitFound) -> bool:
+    """Whether numbers with "x" between them are lengths, and none of them counts the rest."""
+    if any(unit.kind != "length" for unit in found.units):
+        return False
+    linked = _LINKED_BEFORE.search(before)
+    return len(links) > 1 or linked is not None or number.denominator != 1 or number > MAX_COUNTED
+
+
+def _labelled(number: Fraction, before: str, own: OwnNames) -> Quantity | None:
+    """With the unit that a label has: "Weight (g): 500"."""
+    while linked := _LINKED_BEFORE.search(before):
+        before = before[: linked.start()]
+    if label := _LABEL.search(before):
+        name = (label["enclosed"] or label["in"]).strip()
+        if (mine := own.get(fold_word(name))) is not None:
+            return Quantity(number, (mine,))
+        if units := units_of(name):
+            return Quantity(number, units)
+    if before.rstrip()[-1:] in ("€", "£"):
+        return Quantity(number, units_of(before.rstrip()[-1]))
+    age = _AGE.search(before)
+    if age is not None and (unit := LABELS.get(age.group(1).casefold())) is not None:
+        return Quantity(number, units_of(unit))
+    return None
+
+
+@lru_cache(maxsize=4096)
+def number_of(text: str) -> Fraction | None:
+    """What a text that is one number is worth; None if it is none, or may be one of two ("1,500")."""
+    read = read_number(text.strip().replace("−", "-"))
+    return None if read is None or open_readings(read) is not None else Fraction(read)

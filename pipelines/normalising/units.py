@@ -1,0 +1,184 @@
+"""Units by their names, and what one is worth in another: exact fractions, by pint."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache, lru_cache
+from typing import Any
+
+from pipelines.normalising.unit_names import DEFINITIONS, UnitName, unit_names
+
+_MAX_LENGTH = 40  # of a unit's name
+_PLAIN = re.compile(r"[^\W_][\w %°/*^.-]*")
+_FACTORS = re.compile(r"\s?[/·⋅*]\s?|\s(?:per|pro|par|por)\s", re.IGNORECASE)
+_POWER = re.compile(r"(?P<name>.*[^\d²³^])(?:\^?(?P<power>[23])|(?P<sign>[²³]))")
+_SIGNS = {"²": 2, "³": 3}
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A unit.
+
+    Attributes:
+        kind: of units that convert into each other.
+        unit: as pint calls it, or the name itself where pint does not know it.
+        shown: how a table shows it.
+        is_weak: as `UnitName`.
+    """
+
+    kind: str
+    unit: str
+    shown: str
+    is_weak: bool = False
+
+
+def units_of(name: str) -> tuple[Unit, ...]:
+    """The units that a name in a text may mean ("oz": of mass, weakly of volume); empty if it is none."""
+    if not name or len(name) > _MAX_LENGTH:
+        return ()
+    return _units_of(name)
+
+
+@lru_cache(maxsize=4096)
+def _units_of(name: str) -> tuple[Unit, ...]:
+    tidy = tidy_name(name)
+    found = _by_name().get(tidy) or _by_folded_name().get(tidy.casefold()) or ()
+    return found or _composed(tidy)
+
+
+@cache
+def wanted_unit(name: str) -> Unit:
+    """The unit that a schema names: as texts write it, as pint calls it, or a word of which nothing else is known."""
+    strong = [each for each in units_of(name) if not each.is_weak]
+    if len(strong) == 1:
+        return Unit(strong[0].kind, strong[0].unit, name)
+    is_pints = not strong and len(name) <= _MAX_LENGTH and _PLAIN.fullmatch(name) and _dimension(name) is not None
+    return Unit(f"pint {_dimension(name)}", name, name) if is_pints else Unit(f"word {fold_word(name)}", name, name)
+
+
+def is_known(unit: Unit) -> bool:
+    """Whether anything is known of the unit but its name."""
+    return not unit.kind.startswith("word ")
+
+
+def accepted_units(wanted: Unit, names: tuple[str, ...]) -> frozenset[tuple[str, str]] | None:
+    """Kind and unit of those that a text may have; None: all of the wanted one's kind."""
+    if not names:
+        return None
+    return frozenset((unit.kind, unit.unit) for unit in (wanted, *map(wanted_unit, names)))
+
+
+def same_kind(one: Unit, other: Unit) -> bool:
+    """Whether numbers of one are worth something in the other."""
+    if one.kind == other.kind:
+        return True
+    # A unit of a schema that only pint knows has no kind but its dimension.
+    if not (one.kind.startswith("pint ") or other.kind.startswith("pint ")):
+        return False
+    dimension = _dimension(one.unit)
+    return dimension is not None and dimension == _dimension(other.unit) != "dimensionless"
+
+
+def convert(number: Fraction, unit: Unit, into: Unit) -> Fraction:
+    """The number, of a `unit` of the same kind, in another."""
+    if unit.unit == into.unit:
+        return number
+    factor, offset = _conversion(unit.unit, into.unit)
+    return number * factor + offset
+
+
+@cache
+def _conversion(unit: str, into: str) -> tuple[Fraction, Fraction]:
+    registry = _registry()
+    zero, one = (registry.Quantity(Fraction(number), unit).to(into).magnitude for number in (0, 1))
+    return Fraction(one) - Fraction(zero), Fraction(zero)
+
+
+@cache
+def _registry() -> Any:
+    # Imported where a unit is converted: most processes of a run never do.
+    import pint
+
+    registry: Any = pint.UnitRegistry(non_int_type=Fraction)
+    for line in DEFINITIONS:
+        registry.define(line)
+    return registry
+
+
+@cache
+def _dimension(unit: str) -> str | None:
+    try:
+        found = _registry().parse_units(unit).dimensionality
+    except Exception:
+        # Of a text that is no unit, pint's parser raises whatever it comes upon.
+        return None
+    return " ".join(f"{name}{power}" for name, power in sorted(found.items())) or "dimensionless"
+
+
+def tidy_name(name: str) -> str:
+    """Without dots of abbreviations, in one form of Unicode, single spaces."""
+    text = unicodedata.normalize("NFC", name).replace("\u00b5", "µ").replace("\u03bc", "µ")
+    text = re.sub(r"\.(?=\W|$)|(?<=[^\W\d_])\.(?=[^\W\d_]\b)", "", text) if "." in text else text
+    text = re.sub(r"([°º])\s", r"\1", text)
+    return " ".join(text.split())
+
+
+def fold_word(name: str) -> str:
+    """A word that counts things, its plural the same: "Rings", "ring"."""
+    folded = tidy_name(name).casefold()
+    return folded.removesuffix("s") if len(folded) > 3 else folded
+
+
+@cache
+def _names() -> tuple[UnitName, ...]:
+    return tuple(unit_names())
+
+
+@cache
+def _by_name() -> Mapping[str, tuple[Unit, ...]]:
+    found: dict[str, dict[Unit, None]] = defaultdict(dict)
+    shown: dict[str, str] = {}
+    for each in _names():
+        symbol = shown.setdefault(each.unit, each.name)
+        found[tidy_name(each.name)][Unit(each.kind, each.unit, symbol, each.is_weak)] = None
+    return {name: tuple(units) for name, units in found.items()}
+
+
+@cache
+def _by_folded_name() -> Mapping[str, tuple[Unit, ...]]:
+    found: dict[str, set[tuple[Unit, ...]]] = defaultdict(set)
+    exact = {tidy_name(each.name) for each in _names() if each.is_exact}
+    for name, units in _by_name().items():
+        if len(name) > 1 and name not in exact:
+            found[name.casefold()].add(units)
+    return {name: next(iter(units)) for name, units in found.items() if len(units) == 1}
+
+
+def _composed(name: str) -> tuple[Unit, ...]:
+    """A unit of several ("g/cm³"), or a power ("dm2"); empty if a part of it is none."""
+    parts, signs = _FACTORS.split(name), _FACTORS.findall(name)
+    if len(parts) > 3 or not all(parts):
+        return ()
+    factors = [_factor(part, is_alone=len(parts) == 1) for part in parts]
+    if not all(factors):
+        return ()
+    text = factors[0] or ""
+    for sign, factor in zip(signs, factors[1:], strict=True):
+        text += f" {'*' if sign.strip() in ('·', '⋅', '*') else '/'} {factor}"
+    dimension = _dimension(text)
+    return (Unit(f"pint {dimension}", text, name),) if dimension is not None else ()
+
+
+def _factor(part: str, *, is_alone: bool) -> str | None:
+    match = _POWER.fullmatch(part)
+    base, power = (match["name"], _SIGNS.get(match["sign"] or "") or int(match["power"])) if match else (part, 1)
+    if is_alone and power == 1:
+        return None
+    units = _by_name().get(base.strip()) or _by_folded_name().get(base.strip().casefold()) or ()
+    strong = [each for each in units if not each.is_weak]
+    return f"({strong[0].unit})**{power}" if len(strong) == 1 else None
