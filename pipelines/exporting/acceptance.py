@@ -1,0 +1,90 @@
+"""Which answers of a run are taken into an export, and why the others are not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hpd_core import Attribute, CategorySchema
+
+COLUMNS = ("category", "attribute", "status", "norm_status", "logprob_mean", "confidence")
+"""What `Acceptance.reasons` reads of the attributes table."""
+
+NO_VALUE = ("absent", "truncated", "invalid", "error")
+"""Statuses of answers that are no value; in an export, reasons for an empty cell."""
+
+NOT_NORMALISED = {
+    "ambiguous": "ambiguous: the text may mean several values",
+    "conflict": "conflict: the value is of another kind than the attribute",
+    "no_rule": "no normalised form",
+}
+LOW_LOGPROB = "below --min-logprob"
+LOW_CONFIDENCE = "below --min-confidence"
+NO_CONFIDENCE = "no confidence is known"
+
+_BETWEEN = "\x1f"
+
+
+def is_plain(attribute: Attribute) -> bool:
+    """Whether any text will do for a value: then it is one without a normalised form, too."""
+    return attribute.type == "string" and attribute.unit is None
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """What is accepted: values, with a normalised form unless the attribute takes any text.
+
+    Answers of a run that has no normalised values at all (`norm_status` is null) are taken as they stand.
+
+    Attributes:
+        takes_raw: values without a normalised form are taken, too, as they stand.
+        min_logprob: the least mean log probability of a token.
+        min_confidence: the least confidence; answers without one are left out.
+    """
+
+    schemas: Mapping[str, CategorySchema]
+    takes_raw: bool = False
+    min_logprob: float | None = None
+    min_confidence: float | None = None
+    _plain: pa.Array = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_plain", pa.array(_plain_pairs(self.schemas.values()), pa.string()))
+
+    def reasons(self, answers: pa.Table) -> pa.ChunkedArray:
+        """For every row of the attributes table, why it is left out; null if it is taken."""
+        reason = pa.nulls(answers.num_rows, pa.string())
+        for why, holds in reversed([*self._statuses(answers), *self._thresholds(answers)]):
+            reason = pc.if_else(holds, why, reason)
+        return reason
+
+    def _statuses(self, answers: pa.Table) -> Iterable[tuple[str, pa.ChunkedArray]]:
+        yield from ((status, pc.equal(answers["status"], status)) for status in NO_VALUE)
+        if self.takes_raw:
+            return
+        norm = pc.fill_null(answers["norm_status"], "ok")
+        pair = pc.binary_join_element_wise(answers["category"], answers["attribute"], _BETWEEN)
+        for status, why in NOT_NORMALISED.items():
+            holds = pc.equal(norm, status)
+            if status == "no_rule":
+                holds = pc.and_(holds, pc.invert(pc.is_in(pair, self._plain)))
+            yield why, holds
+
+    def _thresholds(self, answers: pa.Table) -> Iterable[tuple[str, pa.ChunkedArray]]:
+        if self.min_logprob is not None:
+            yield LOW_LOGPROB, pc.fill_null(pc.less(answers["logprob_mean"], self.min_logprob), True)
+        if self.min_confidence is not None:
+            yield NO_CONFIDENCE, pc.is_null(answers["confidence"])
+            yield LOW_CONFIDENCE, pc.fill_null(pc.less(answers["confidence"], self.min_confidence), False)
+
+
+def _plain_pairs(schemas: Iterable[CategorySchema]) -> list[str]:
+    return [
+        f"{schema.category}{_BETWEEN}{attribute.name}"
+        for schema in schemas
+        for attribute in schema.attributes
+        if is_plain(attribute)
+    ]

@@ -1,0 +1,106 @@
+"""What a run answers, read a shard at a time: the products, and of their answers those that are accepted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hpd_core import CategorySchema
+from pipelines.comparing.compared_run import Side
+from pipelines.errors import UsageError
+from pipelines.exporting import acceptance
+from pipelines.exporting.acceptance import Acceptance
+from pipelines.exporting.left_out import LeftOut
+from pipelines.exporting.wide_columns import PLACE
+
+_VALUES = ("value_raw", "value_norm", "value_num", "unit", "value_id")
+_KEYS = ("source_file", "source_row", "product_id")
+
+
+@dataclass(frozen=True, slots=True)
+class ShardAnswers:
+    """A shard's products, in the order of its rows.
+
+    Attributes:
+        answers: the accepted rows of the attributes table.
+        number: for each of them, the place of its product in `products`.
+    """
+
+    products: pa.Table
+    answers: pa.Table
+    number: npt.NDArray[np.int64]
+
+
+class Item(NamedTuple):
+    """An accepted value: its normalised form or, without one, as the model wrote it."""
+
+    text: str
+    num: float | None
+    unit: str | None
+    id: str | None
+
+
+class Product(NamedTuple):
+    """A product and its accepted values by attribute; those of a list in their order."""
+
+    source_file: str
+    source_row: int
+    product_id: str
+    category: str
+    values: Mapping[str, list[Item]]
+
+
+def asked_schemas(side: Side) -> Mapping[str, CategorySchema]:
+    """What the run asked for. Raises `UsageError` for a run of before this was kept."""
+    if side.schemas is None:
+        raise UsageError(f"{side.uri} does not say what it asked for (it has no _schemas.json); run it again")
+    return side.schemas
+
+
+def read_shards(side: Side, accepted: Acceptance, left_out: LeftOut) -> Iterator[ShardAnswers]:
+    """The shards with products; what is not accepted is counted in `left_out`.
+
+    Raises `UsageError` for what cannot be read.
+    """
+    columns = list(dict.fromkeys([*_KEYS, *acceptance.COLUMNS, *_VALUES]))
+    products = side.parts.read("products", PLACE)
+    for part in side.parts.read("attributes", columns):
+        here = next(products, None)
+        if here is None or here.num_rows == 0:
+            raise UsageError(f"{side.uri}: the parts of attributes and products do not belong together")
+        number = _product_numbers(here, part, side.uri)
+        reasons = accepted.reasons(part)
+        taken = pc.is_null(reasons)
+        left_out.add_rows(part.append_column("reason", reasons).filter(pc.invert(taken)))
+        yield ShardAnswers(here, part.filter(taken), number[taken.to_numpy()])
+
+
+def _product_numbers(products: pa.Table, answers: pa.Table, uri: str) -> npt.NDArray[np.int64]:
+    """For every row of the attributes table, the place of its product: their rows stand together, in the same order."""
+    row = answers["source_row"].to_numpy()
+    file = answers["source_file"].combine_chunks().dictionary_encode().indices.to_numpy()
+    begins = np.ones(len(row), dtype=bool)
+    begins[1:] = (row[1:] != row[:-1]) | (file[1:] != file[:-1])
+    heads = answers.select(["source_file", "source_row"]).filter(pa.array(begins))
+    if heads.to_pydict() != products.select(["source_file", "source_row"]).to_pydict():
+        raise UsageError(f"{uri}: the parts of attributes and products do not belong together")
+    return np.cumsum(begins) - 1
+
+
+def read_products(side: Side, accepted: Acceptance, left_out: LeftOut) -> Iterator[Product]:
+    """All products one by one, in the order of the shards. Raises as `read_shards`."""
+    for shard in read_shards(side, accepted, left_out):
+        values: list[dict[str, list[Item]]] = [{} for _ in range(shard.products.num_rows)]
+        answers = shard.answers
+        texts = pc.coalesce(answers["value_norm"], answers["value_raw"]).to_pylist()
+        rest = [answers[name].to_pylist() for name in ("attribute", "value_num", "unit", "value_id")]
+        for number, text, attribute, num, unit, id_ in zip(shard.number.tolist(), texts, *rest, strict=True):
+            values[number].setdefault(attribute, []).append(Item(text, num, unit, id_))
+        places = (shard.products[name].to_pylist() for name in ("source_file", "source_row", "product_id", "category"))
+        yield from (Product(*place, found) for *place, found in zip(*places, values, strict=True))

@@ -1,0 +1,121 @@
+"""An export from beginning to end: the run is opened, what is accepted is written, and what is not is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hpd_core import CategorySchema
+from pipelines.comparing.compared_run import Side
+from pipelines.errors import UsageError
+from pipelines.exporting.acceptance import Acceptance
+from pipelines.exporting.answers import ShardAnswers, asked_schemas, read_shards
+from pipelines.exporting.left_out import LeftOut
+from pipelines.exporting.outputs import Outputs
+from pipelines.exporting.wide_columns import wide_columns
+from pipelines.exporting.wide_export import WIDE_KINDS, WideFiles, wide_tables
+from pipelines.exporting.writers import Style
+from pipelines.reporting.run_folder import state_notes
+
+DEFAULT_FOLDER = "export"
+"""In the run's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What is exported, where to, and how.
+
+    Attributes:
+        kind: of files.
+        out: a file or a folder; None for `DEFAULT_FOLDER` in the run's.
+        takes_raw, min_logprob, min_confidence: as `Acceptance` has them.
+        takes_ids: ids of the vocabulary instead of labels, in a wide table.
+        rows_per_file: None for one file.
+    """
+
+    kind: str
+    out: str | None = None
+    takes_raw: bool = False
+    min_logprob: float | None = None
+    min_confidence: float | None = None
+    takes_ids: bool = False
+    rows_per_file: int | None = None
+    style: Style = field(default_factory=Style)
+
+
+@dataclass(slots=True)
+class Exported:
+    """What was written.
+
+    Attributes:
+        num_values: answers that were accepted, before a target's own rules.
+        notes: what to know of the files.
+    """
+
+    kind: str
+    run: str
+    files: list[str] = field(default_factory=list)
+    num_products: int = 0
+    num_values: int = 0
+    num_dead_letters: int = 0
+    left_out: LeftOut = field(default_factory=LeftOut)
+    notes: list[str] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For machines."""
+        return {
+            "to": self.kind,
+            "run": self.run,
+            "files": self.files,
+            "products": self.num_products,
+            "values": self.num_values,
+            "dead_letters": self.num_dead_letters,
+            "left_out": self.left_out.by_reason,
+            "left_out_answers": self.left_out.to_list(),
+            "notes": self.notes,
+        }
+
+
+def export_run(uri: str, wishes: Wishes) -> Exported:
+    """Writes the files. Raises `UsageError` if there is no such run, or it cannot be read or written."""
+    side = Side.open(uri)
+    schemas = asked_schemas(side)
+    result = Exported(wishes.kind, side.uri, num_dead_letters=side.totals.dead_letters)
+    result.notes.extend(state_notes(side.run))
+    acceptance = Acceptance(schemas, wishes.takes_raw, wishes.min_logprob, wishes.min_confidence)
+    shards = _counted(read_shards(side, acceptance, result.left_out), result)
+    _export_wide(side, schemas, shards, wishes, result)
+    return result
+
+
+def _counted(shards: Iterable[ShardAnswers], result: Exported) -> Iterator[ShardAnswers]:
+    for shard in shards:
+        result.num_products += shard.products.num_rows
+        result.num_values += shard.answers.num_rows
+        yield shard
+
+
+def _export_wide(
+    side: Side,
+    schemas: Mapping[str, CategorySchema],
+    shards: Iterable[ShardAnswers],
+    wishes: Wishes,
+    result: Exported,
+) -> None:
+    kind = WIDE_KINDS[wishes.kind]
+    rows_per_file = wishes.rows_per_file
+    if kind.max_rows is not None and min(side.totals.products, rows_per_file or side.totals.products) > kind.max_rows:
+        rows_per_file = kind.max_rows
+        result.notes.append(f"A sheet holds {kind.max_rows:,} rows: the products are in several workbooks.")
+    outputs = Outputs.of(wishes.out or f"{side.uri}/{DEFAULT_FOLDER}", kind.suffix)
+    columns = wide_columns(schemas, only_text=kind.only_text or wishes.takes_raw)
+    files = WideFiles(outputs, kind, columns, wishes.style, result.left_out, rows_per_file)
+    names = files.write(wide_tables(shards, columns, result.left_out, wishes.takes_ids))
+    result.files.extend(outputs.describe(name) for name in names)
+
+
+def check_kind(kind: str, kinds: Iterable[str]) -> None:
+    """Raises `UsageError` naming the kinds there are."""
+    if kind not in kinds:
+        raise UsageError(f"--to {kind}: there is no such kind of file; there are {', '.join(kinds)}")

@@ -1,0 +1,102 @@
+"""Where an export's files go. Each is written beside its place, or on the local disk, and moved there when it is whole."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fsspec.implementations.local import LocalFileSystem
+
+from pipelines.errors import UsageError
+from pipelines.store.folders import open_filesystem
+
+_NUMBER = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """A folder for files, or the one file that the user named.
+
+    Attributes:
+        folder: local path or any fsspec URI.
+        file: the name of the only file; None if there may be several.
+    """
+
+    folder: str
+    file: str | None
+
+    @classmethod
+    def of(cls, out: str, suffix: str) -> Outputs:
+        """`out` is a file if its name ends with `suffix`, else a folder."""
+        if not out.lower().endswith(suffix):
+            return cls(out.rstrip("/") or out, None)
+        folder, _, name = out.rpartition("/")
+        return cls(folder or ("/" if out.startswith("/") else "."), name)
+
+    def name(self, stem: str, suffix: str, number: int | None) -> str:
+        """What a file is called: as the user said, or `stem`; with `number`, one of several."""
+        named = self.file[: -len(suffix)] if self.file else stem
+        return f"{named}{suffix}" if number is None else f"{named}-{number:0{_NUMBER}d}{suffix}"
+
+    @contextmanager
+    def writing(self, name: str) -> Iterator[Path]:
+        """A path to write a file to; after the block it is under its name. An error in the block leaves nothing.
+
+        Raises `UsageError` if the file cannot be put there.
+        """
+        filesystem, root = open_filesystem(self.folder)
+        try:
+            if isinstance(filesystem, LocalFileSystem):
+                yield from _local(Path(root), name)
+            else:
+                yield from _remote(filesystem, f"{root}/{name}", name)
+        except OSError as error:
+            raise UsageError(f"cannot write {self.describe(name)}: {_reason(error)}") from error
+
+    def describe(self, name: str) -> str:
+        """The file as a user would write it."""
+        return name if self.folder == "." else f"{self.folder.rstrip('/')}/{name}"
+
+    def remove_later_parts(self, stem: str, suffix: str, count: int) -> None:
+        """Removes numbered files of an earlier, larger export: they are of the same name, and no part of this one."""
+        filesystem, root = open_filesystem(self.folder)
+        name = re.escape(self.name(stem, suffix, 0)).replace(re.escape("0" * _NUMBER + suffix), "")
+        pattern = re.compile(rf"{name}(\d{{{_NUMBER}}}){re.escape(suffix)}")
+        for path in filesystem.ls(root, detail=False):
+            found = pattern.fullmatch(str(path).rsplit("/", 1)[-1])
+            if found and int(found[1]) >= count:
+                filesystem.rm_file(path)
+
+
+def _local(folder: Path, name: str) -> Iterator[Path]:
+    folder.mkdir(parents=True, exist_ok=True)
+    temporary = folder / f".{name}.{uuid.uuid4().hex}.tmp"
+    try:
+        yield temporary
+        with open(temporary, "rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(temporary, folder / name)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _remote(filesystem: Any, target: str, name: str) -> Iterator[Path]:
+    # Not as a stream: what is closed after an error would be an object, half of the file.
+    with tempfile.TemporaryDirectory(prefix="hpd-export-") as scratch:
+        path = Path(scratch, name)
+        yield path
+        filesystem.put_file(str(path), target)
+
+
+def _reason(error: OSError) -> str:
+    if error.errno == errno.ENOSPC:
+        return "no space is left"
+    return error.strerror or str(error) or type(error).__name__

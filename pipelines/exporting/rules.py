@@ -1,0 +1,150 @@
+"""What shops publish about the values that they take, as one table.
+
+Sources, as read in November 2026:
+
+- Google: the product data specification (support.google.com/merchants/answer/7052112) and the page of each attribute;
+  its number stands behind the attribute.
+- Shopify: metafields in a product CSV (help.shopify.com/en/manual/products/import-export/using-csv), and their limits
+  (shopify.dev/docs/apps/build/metafields/metafield-limits). Lists are written as Shopify's own exports write them, with
+  "; " between the handles of entries; measurements as the JSON of .../build/metafields/list-of-data-types.
+- Akeneo: the product data structure (docs.akeneo.com, import_and_export_data/formats/product.html), attribute codes
+  (.../formats/attribute.html), and the units of its standard measurement families.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pipelines.exporting.value_forms import SPELLINGS, Rule
+
+_LENGTH = Rule("measure", choices=("cm", "in"), least=1, most=3000)
+GOOGLE: Mapping[str, Rule] = {
+    "title": Rule(max_length=150),  # 6324415
+    "description": Rule(max_length=5000),  # 6324468
+    "brand": Rule(max_length=70),  # 6324351
+    "mpn": Rule(max_length=70),  # 6324482
+    "gtin": Rule(pattern=r"\d{8}|\d{12,14}"),  # 6324461
+    "condition": Rule("choice", choices=("new", "refurbished", "used")),  # 6324469
+    "adult": Rule("yes_no"),  # 6324508
+    "multipack": Rule("number", least=2, most=1e9),  # 6324488
+    "is_bundle": Rule("yes_no"),  # 6324449
+    "age_group": Rule("choice", choices=("newborn", "infant", "toddler", "kids", "adult")),  # 6324463
+    "gender": Rule("choice", choices=("male", "female", "unisex")),  # 6324479
+    "color": Rule(max_length=100, max_item=40, max_items=3, joint="/"),  # 6324487
+    "material": Rule(max_length=200, max_items=3, joint="/"),  # 6324410
+    "pattern": Rule(max_length=100),  # 6324483
+    "size": Rule(max_length=100),  # 6324492
+    "size_type": Rule(  # 6324497
+        "choice", max_items=2, joint=",", choices=("regular", "petite", "plus", "tall", "big", "maternity")
+    ),
+    "size_system": Rule(  # 6324502
+        "choice", choices=("US", "UK", "EU", "DE", "FR", "JP", "CN", "IT", "BR", "MEX", "AU")
+    ),
+    "product_length": _LENGTH,  # 11018531
+    "product_width": _LENGTH,  # 11018531
+    "product_height": _LENGTH,  # 11018531
+    "product_weight": Rule("measure", choices=("lb", "oz", "g", "kg"), least=0, most=2000),  # 11018531
+    "energy_efficiency_class": Rule(  # 7562785
+        "choice", choices=("A+++", "A++", "A+", "A", "B", "C", "D", "E", "F", "G")
+    ),
+}
+"""By the attribute's name; behind each the number of its page."""
+
+GOOGLE_NAMES = {
+    "colour": "color",
+    "target_gender": "gender",
+    "length": "product_length",
+    "width": "product_width",
+    "height": "product_height",
+    "weight": "product_weight",
+}
+"""Other names that mean an attribute of Google's."""
+
+_SHOPIFY_TEXT = 65_536
+SHOPIFY: Mapping[str, Rule] = {
+    "reference": Rule("handle", max_items=256, joint="; "),
+    "text": Rule(max_item=_SHOPIFY_TEXT, max_items=128, joint="; "),
+    "number": Rule("number", max_items=128, joint="; ", least=-9_999_999_999_999, most=9_999_999_999_999),
+    "measure": Rule("shopify_measure", max_items=1, least=-9_999_999_999_999, most=9_999_999_999_999),
+    "boolean": Rule("true_false"),
+}
+"""By what the metafield holds."""
+SHOPIFY_FILE_BYTES = 15_000_000
+"""The largest product CSV that Shopify imports."""
+
+AKENEO_CODE = r"[A-Za-z0-9_]{1,255}"
+AKENEO: Mapping[str, Rule] = {
+    "text": Rule(max_length=255),
+    "number": Rule("number", least=-1e15, most=1e15),
+    "boolean": Rule("one_zero"),
+    "select": Rule("option", pattern=AKENEO_CODE),
+    "multiselect": Rule("option", max_items=10_000, joint=",", pattern=AKENEO_CODE),
+    "date": Rule(pattern=r"\d{4}-\d\d-\d\d"),
+}
+"""By the type of the attribute."""
+AKENEO_FILE_BYTES = 512 * 1024 * 1024
+"""The largest file that Akeneo imports."""
+AKENEO_RESERVED = frozenset(
+    (
+        *("id", "associationtypes", "categories", "categoryid", "completeness", "enabled", "family", "groups"),
+        *("associations", "products", "scope", "treeid", "values", "category", "parent", "label", "entity_type"),
+    )
+)
+"""What no attribute of Akeneo is called."""
+AKENEO_UNITS: Mapping[str, str] = {
+    "mm": "MILLIMETER",
+    "cm": "CENTIMETER",
+    "dm": "DECIMETER",
+    "m": "METER",
+    "km": "KILOMETER",
+    "in": "INCH",
+    "ft": "FEET",
+    "yd": "YARD",
+    "mg": "MILLIGRAM",
+    "g": "GRAM",
+    "kg": "KILOGRAM",
+    "t": "TON",
+    "lb": "POUND",
+    "oz": "OUNCE",
+    "ml": "MILLILITER",
+    "cl": "CENTILITER",
+    "dl": "DECILITER",
+    "l": "LITER",
+    "gal": "GALLON",
+    "w": "WATT",
+    "kw": "KILOWATT",
+    "v": "VOLT",
+    "mv": "MILLIVOLT",
+    "kv": "KILOVOLT",
+    "a": "AMPERE",
+    "ma": "MILLIAMPERE",
+    "mah": "MILLIAMPEREHOUR",
+    "hz": "HERTZ",
+    "khz": "KILOHERTZ",
+    "mhz": "MEGAHERTZ",
+    "ghz": "GIGAHERTZ",
+    "kb": "KILOBYTE",
+    "mb": "MEGABYTE",
+    "gb": "GIGABYTE",
+    "tb": "TERABYTE",
+    "°c": "CELSIUS",
+    "°f": "FAHRENHEIT",
+    "s": "SECOND",
+    "min": "MINUTE",
+    "h": "HOUR",
+    "day": "DAY",
+    "m²": "SQUARE_METER",
+    "cm²": "SQUARE_CENTIMETER",
+    "db": "DECIBEL",
+    "%": "PERCENT",
+}
+"""Units as schemas write them, folded -> Akeneo's codes."""
+
+
+def akeneo_unit(unit: str | None) -> str | None:
+    """The code of a unit; None if it has none. Codes themselves are kept."""
+    if unit is None:
+        return None
+    if unit in AKENEO_UNITS.values():
+        return unit
+    return AKENEO_UNITS.get(SPELLINGS.get(unit.casefold(), unit.casefold()))

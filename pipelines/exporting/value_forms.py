@@ -1,0 +1,166 @@
+"""How a value is written for a shop: one rule for what a column takes, and the forms of values."""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from pipelines.exporting.answers import Item
+
+Form = Literal[
+    "text", "choice", "number", "measure", "yes_no", "one_zero", "true_false", "option", "handle", "shopify_measure"
+]
+
+
+class Filled(NamedTuple):
+    """What goes into a cell, each value by itself, or why nothing does."""
+
+    values: Sequence[str]
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What a column of a target takes.
+
+    Attributes:
+        form: how a value is written.
+        max_length: characters of the whole cell; None without a limit.
+        max_item: characters of one value.
+        max_items: values in a cell.
+        joint: between them.
+        choices: the only values; for "measure" the units.
+        least, most: bounds of a number.
+        pattern: that every value has to match, whole.
+    """
+
+    form: Form = "text"
+    max_length: int | None = None
+    max_item: int | None = None
+    max_items: int = 1
+    joint: str = ""
+    choices: tuple[str, ...] = ()
+    least: float | None = None
+    most: float | None = None
+    pattern: str | None = None
+
+    def fill(self, items: Sequence[Item]) -> Filled:
+        """The items as the target wants them. All of them or none: a part of a list would be another answer."""
+        if len(items) > self.max_items:
+            return Filled((), f"{len(items)} values, {self.max_items} at most")
+        values: list[str] = []
+        for item in items:
+            value, reason = self._written(item)
+            if reason is not None:
+                return Filled((), reason)
+            values.append(value)
+        if self.max_length is not None and len(self.joint.join(values)) > self.max_length:
+            return Filled((), f"longer than {self.max_length:,} characters")
+        return Filled(tuple(dict.fromkeys(values)))
+
+    def cell(self, filled: Filled) -> str:
+        """The values as one text."""
+        return self.joint.join(filled.values)
+
+    def _written(self, item: Item) -> tuple[str, str | None]:
+        value, reason = _FORMS[self.form](item, self)
+        if reason is None and self.max_item is not None and len(value) > self.max_item:
+            reason = f"longer than {self.max_item:,} characters"
+        if reason is None and self.joint.strip() and self.joint.strip() in value:
+            reason = f"holds {self.joint.strip()!r}, which separates values there"
+        if reason is None and self.pattern is not None and not re.fullmatch(self.pattern, value):
+            reason = "not of the form that is wanted"
+        return value, reason
+
+
+Written = tuple[str, str | None]
+
+_DECIMAL = re.compile(r"-?\d+(\.\d+)?")
+SPELLINGS = {
+    "inch": "in",
+    "inches": "in",
+    '"': "in",
+    "centimeter": "cm",
+    "centimetre": "cm",
+    "gram": "g",
+    "kilogram": "kg",
+    "pound": "lb",
+    "lbs": "lb",
+    "ounce": "oz",
+}
+
+
+def _text(item: Item, rule: Rule) -> Written:
+    return " ".join(item.text.split()), None
+
+
+def _choice(item: Item, rule: Rule) -> Written:
+    folded = item.text.strip().casefold()
+    for choice in rule.choices:
+        if choice.casefold() == folded:
+            return choice, None
+    return "", f"none of {', '.join(rule.choices)}"
+
+
+def _number(item: Item, rule: Rule) -> Written:
+    if not _DECIMAL.fullmatch(item.text):
+        return "", "not one number"
+    number = float(item.text)
+    if (rule.least is not None and number < rule.least) or (rule.most is not None and number > rule.most):
+        return "", f"not from {rule.least:g} to {rule.most:g}"
+    return item.text, None
+
+
+def _measure(item: Item, rule: Rule) -> Written:
+    number, reason = _number(item, rule)
+    unit = SPELLINGS.get((item.unit or "").casefold(), item.unit or "")
+    if reason is None and unit not in rule.choices:
+        reason = f"in {unit or 'no unit'}, and {', '.join(rule.choices)} are taken"
+    return f"{number} {unit}", reason
+
+
+def _boolean(item: Item, yes: str, no: str) -> Written:
+    said = {"true": yes, "false": no}.get(item.text)
+    return said or "", None if said else "neither true nor false"
+
+
+def _option(item: Item, rule: Rule) -> Written:
+    return item.id or "", None if item.id else "no option code in the schema"
+
+
+def _handle(item: Item, rule: Rule) -> Written:
+    handle = slug(item.text, "-")
+    return handle, None if handle else "no handle can be made of it"
+
+
+def _shopify_measure(item: Item, rule: Rule) -> Written:
+    number, reason = _number(item, rule)
+    if reason is None and not item.unit:
+        reason = "in no unit"
+    if reason is not None:
+        return "", reason
+    return json.dumps({"value": json.loads(number), "unit": SPELLINGS.get(item.unit or "", item.unit)}), None
+
+
+_FORMS = {
+    "text": _text,
+    "choice": _choice,
+    "number": _number,
+    "measure": _measure,
+    "yes_no": lambda item, rule: _boolean(item, "yes", "no"),
+    "one_zero": lambda item, rule: _boolean(item, "1", "0"),
+    "true_false": lambda item, rule: _boolean(item, "true", "false"),
+    "option": _option,
+    "handle": _handle,
+    "shopify_measure": _shopify_measure,
+}
+
+
+def slug(text: str, between: str) -> str:
+    """Lower case, ASCII letters and digits alone, `between` for all else; empty for a text that has none of these."""
+    plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode().lower()
+    return re.sub(r"[^a-z0-9]+", between, plain).strip(between)

@@ -1,0 +1,82 @@
+"""From the answers of a shard to rows of a wide table, without a look at single values in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.exporting.answers import ShardAnswers
+from pipelines.exporting.left_out import LeftOut
+from pipelines.exporting.wide_columns import PLACE, WideColumn, WideColumns
+
+_NO_NUMBER = "not one number, but a range or a text"
+
+
+def wide_rows(shard: ShardAnswers, columns: WideColumns, left_out: LeftOut, *, takes_ids: bool = False) -> pa.Table:
+    """The products of a shard with their accepted answers; what no column can hold is counted in `left_out`.
+
+    Args:
+        takes_ids: where the vocabulary has ids, they stand instead of labels.
+    """
+    products, answers = shard.products, shard.answers
+    texts = pc.coalesce(answers["value_norm"], answers["value_raw"])
+    if takes_ids:
+        texts = pc.coalesce(answers["value_id"], texts)
+    answers = answers.append_column("text", texts).append_column("number", pa.array(shard.number))
+    rows = _rows_by_attribute(answers)
+    made = {name: products[name] for name in PLACE}
+    nothing = answers.slice(0, 0)
+    for column in columns.columns:
+        part = answers.take(rows[column.attribute]) if column.attribute in rows else nothing
+        made.update(_cells(column, part, products.num_rows, left_out))
+    return pa.table(made, schema=columns.schema)
+
+
+def _rows_by_attribute(answers: pa.Table) -> dict[str, pa.Array]:
+    encoded = pc.dictionary_encode(answers["attribute"].combine_chunks())
+    codes = encoded.indices.to_numpy()
+    order = np.argsort(codes, kind="stable")
+    cuts = np.searchsorted(codes[order], np.arange(len(encoded.dictionary) + 1))
+    names = encoded.dictionary.to_pylist()
+    return {name: pa.array(order[cuts[index] : cuts[index + 1]]) for index, name in enumerate(names)}
+
+
+def _cells(
+    column: WideColumn, answers: pa.Table, num_products: int, left_out: LeftOut
+) -> Iterator[tuple[str, pa.Array]]:
+    """The attribute's column, and that of its unit."""
+    values = _values(column, answers)
+    if column.kind != "text" and values.null_count:
+        lost = answers.filter(pc.is_null(values))
+        left_out.add_rows(lost.append_column("reason", pa.array([_NO_NUMBER] * lost.num_rows, pa.string())))
+        answers, values = answers.filter(pc.is_valid(values)), values.drop_null()
+    number = answers["number"].to_numpy()
+    first = np.flatnonzero(np.diff(number, prepend=-1))
+    where = np.full(num_products, -1)
+    where[number[first]] = first if not column.is_list else np.arange(len(first))
+    taken = pa.array(where, mask=where < 0)
+    single = values
+    if column.is_list:
+        offsets = np.append(first, len(number)).astype(np.int32)
+        values = pa.ListArray.from_arrays(pa.array(offsets), single)
+    yield column.name, values.take(taken)
+    if column.unit_name is not None:
+        units = pc.fill_null(answers["unit"], column.unit) if column.unit else answers["unit"]
+        heads = np.full(num_products, -1)
+        heads[number[first]] = first
+        yield column.unit_name, units.combine_chunks().take(pa.array(heads, mask=heads < 0))
+
+
+def _values(column: WideColumn, answers: pa.Table) -> pa.Array:
+    """One for each row; null for a text that is no number where one is wanted."""
+    texts = answers["text"].combine_chunks()
+    if column.kind == "boolean":
+        return pc.if_else(pc.equal(texts, "true"), True, pc.if_else(pc.equal(texts, "false"), False, None))
+    if column.kind == "text":
+        return texts
+    is_number = pc.match_substring_regex(texts, r"^[+-]?(\d+\.?\d*|\.\d+)$")
+    plain = pc.if_else(is_number, texts, pa.scalar(None, pa.string())).cast(pa.float64())
+    return pc.coalesce(answers["value_num"].combine_chunks(), plain)

@@ -1,0 +1,171 @@
+"""Files that a wide table is written into, batch by batch: Parquet, CSV, a workbook, JSON Lines."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+import xlsxwriter
+
+from pipelines.errors import UsageError
+from pipelines.exporting.left_out import LeftOut
+from pipelines.exporting.wide_columns import PLACE, WideColumns
+
+MAX_SHEET_ROWS = 1_048_576 - 1
+"""Rows of an Excel sheet, its head apart."""
+MAX_SHEET_COLUMNS = 16_384
+MAX_CELL = 32_767
+"""Characters of an Excel cell."""
+TOO_LONG = f"longer than {MAX_CELL:,} characters, which a cell of Excel holds"
+
+_GROUP_CELLS = 4_000_000
+_FORMULA = r"^[=+\-@\t\r]"
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How values are written.
+
+    Attributes:
+        separator: between several values in a cell; Parquet and JSON have lists instead.
+        guards_formulas: an apostrophe in front of texts that a spreadsheet would take for a formula.
+    """
+
+    separator: str = "; "
+    guards_formulas: bool = False
+
+
+class Writer(Protocol):
+    """Takes batches; the file is whole once it is closed."""
+
+    def write(self, table: pa.Table) -> None:
+        """Adds rows."""
+
+    def close(self) -> None:
+        """Ends the file."""
+
+
+class ParquetWriter:
+    """Row groups of about `_GROUP_CELLS` cells, however small the batches are."""
+
+    def __init__(self, path: Path, columns: WideColumns, style: Style, left_out: LeftOut) -> None:
+        schema = columns.schema
+        self._writer = pq.ParquetWriter(path, schema, compression="zstd")
+        self._waiting: list[pa.Table] = [schema.empty_table()]
+        self._rows, self._full = 0, max(1, _GROUP_CELLS // len(schema))
+
+    def write(self, table: pa.Table) -> None:
+        """Adds rows."""
+        self._waiting.append(table)
+        self._rows += table.num_rows
+        if self._rows >= self._full:
+            self._flush()
+
+    def close(self) -> None:
+        """Ends the file."""
+        self._flush()
+        self._writer.close()
+
+    def _flush(self) -> None:
+        whole = pa.concat_tables(self._waiting)
+        if whole.num_rows:
+            self._writer.write_table(whole, row_group_size=whole.num_rows)
+        self._waiting, self._rows = [whole.slice(0, 0)], 0
+
+
+class CsvWriter:
+    """UTF-8, RFC 4180: texts in quotes, nothing for null."""
+
+    def __init__(self, path: Path, columns: WideColumns, style: Style, left_out: LeftOut) -> None:
+        self._style = style
+        self._schema = pa.schema([pa.field(field.name, _flat_type(field.type)) for field in columns.schema])
+        self._writer = pa_csv.CSVWriter(path, self._schema)
+
+    def write(self, table: pa.Table) -> None:
+        """Adds rows."""
+        self._writer.write_table(_flattened(table, self._schema, self._style))
+
+    def close(self) -> None:
+        """Ends the file."""
+        self._writer.close()
+
+
+class ExcelWriter:
+    """A workbook of one sheet, a row at a time in memory. Texts are texts: nothing is a formula, a link or a number."""
+
+    def __init__(self, path: Path, columns: WideColumns, style: Style, left_out: LeftOut) -> None:
+        schema = columns.schema
+        if len(schema) > MAX_SHEET_COLUMNS:
+            raise UsageError(
+                f"{len(schema):,} columns, and a sheet of Excel has {MAX_SHEET_COLUMNS:,}: export wide.parquet or csv"
+            )
+        self._style, self._left_out = style, left_out
+        self._schema = pa.schema([pa.field(field.name, _flat_type(field.type)) for field in schema])
+        self._book = xlsxwriter.Workbook(path, {"constant_memory": True, "tmpdir": str(path.parent)})
+        self._sheet = self._book.add_worksheet("products")
+        self._row = 0
+        for index, name in enumerate(schema.names):
+            self._sheet.write_string(0, index, name)
+
+    def write(self, table: pa.Table) -> None:
+        """Adds rows. A text that no cell can hold is left out: Excel would cut it without a word."""
+        for cells in zip(*(column.to_pylist() for column in _flattened(table, self._schema, self._style)), strict=True):
+            self._row += 1
+            for index, value in enumerate(cells):
+                if isinstance(value, str) and len(value) > MAX_CELL:
+                    self._left_out.add(self._schema.names[index], TOO_LONG, cells[0], value[:200])
+                elif isinstance(value, str):
+                    self._sheet.write_string(self._row, index, value)
+                elif isinstance(value, bool):
+                    self._sheet.write_boolean(self._row, index, value)
+                elif value is not None:
+                    self._sheet.write_number(self._row, index, value)
+
+    def close(self) -> None:
+        """Ends the file."""
+        self._book.close()
+
+
+class JsonWriter:
+    """One object a line: who the product is, and the attributes of its category; null where there is no value."""
+
+    def __init__(self, path: Path, columns: WideColumns, style: Style, left_out: LeftOut) -> None:
+        self._file = open(path, "w", encoding="utf-8", newline="\n")  # noqa: SIM115
+        self._names = {category: [*PLACE, *names] for category, names in columns.by_category.items()}
+
+    def write(self, table: pa.Table) -> None:
+        """Adds rows."""
+        rows = table.to_pylist()
+        lines = (_json({name: row[name] for name in self._names[row["category"]]}) for row in rows)
+        self._file.writelines(f"{line}\n" for line in lines)
+
+    def close(self) -> None:
+        """Ends the file."""
+        self._file.close()
+
+
+def _json(row: dict[str, Any]) -> str:
+    return json.dumps(row, ensure_ascii=False)
+
+
+def _flat_type(kind: pa.DataType) -> pa.DataType:
+    return pa.string() if pa.types.is_list(kind) else kind
+
+
+def _flattened(table: pa.Table, schema: pa.Schema, style: Style) -> pa.Table:
+    """Lists as texts, and formulas guarded if that is wanted."""
+    columns: list[Any] = []
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if pa.types.is_list(column.type):
+            column = pc.binary_join(column.cast(pa.list_(pa.string())), style.separator)
+        if style.guards_formulas and pa.types.is_string(schema.field(name).type):
+            guarded = pc.binary_join_element_wise("'", column, "")
+            column = pc.if_else(pc.match_substring_regex(column, _FORMULA), guarded, column)
+        columns.append(column)
+    return pa.table(columns, schema=schema)

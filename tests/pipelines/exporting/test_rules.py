@@ -1,0 +1,91 @@
+"""Values as the targets want them, and why not: the table of published rules."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.exporting.answers import Item
+from pipelines.exporting.rules import AKENEO, GOOGLE, SHOPIFY, akeneo_unit
+from pipelines.exporting.value_forms import Rule, slug
+
+
+def items(*texts: str, unit: str | None = None, id_: str | None = None) -> list[Item]:
+    return [Item(text, None, unit, id_) for text in texts]
+
+
+@pytest.mark.parametrize(
+    ("rule", "given_", "written"),
+    [
+        (GOOGLE["color"], items("Red", "Navy blue"), "Red/Navy blue"),
+        (GOOGLE["color"], items("Red", "Red"), "Red"),
+        (GOOGLE["gender"], items("Female"), "female"),
+        (GOOGLE["size_system"], items("mex"), "MEX"),
+        (GOOGLE["size_type"], items("big", "tall"), "big,tall"),
+        (GOOGLE["product_width"], items("35.56", unit="cm"), "35.56 cm"),
+        (GOOGLE["product_weight"], items("2", unit="Pound"), "2 lb"),
+        (GOOGLE["is_bundle"], items("true"), "yes"),
+        (GOOGLE["brand"], items("Two\nlines"), "Two lines"),
+        (GOOGLE["gtin"], items("4006381333931"), "4006381333931"),
+        (SHOPIFY["reference"], items("Rose gold", "Été"), "rose-gold; ete"),
+        (SHOPIFY["measure"], items("10.5", unit="cm"), '{"value": 10.5, "unit": "cm"}'),
+        (AKENEO["boolean"], items("false"), "0"),
+        (AKENEO["multiselect"], [*items("Red", id_="red"), *items("Blue", id_="blue")], "red,blue"),
+    ],
+)
+def test_what_is_written(rule: Rule, given_: list[Item], written: str) -> None:
+    filled = rule.fill(given_)
+    assert (rule.cell(filled), filled.reason) == (written, None)
+
+
+@pytest.mark.parametrize(
+    ("rule", "given_", "reason"),
+    [
+        (GOOGLE["color"], items(*"abcd"), "4 values, 3 at most"),
+        (GOOGLE["color"], items("x" * 41), "longer than 40 characters"),
+        (GOOGLE["color"], items("x" * 40, "y" * 40, "z" * 40), "longer than 100 characters"),
+        (GOOGLE["color"], items("black/white"), "holds '/', which separates values there"),
+        (GOOGLE["gender"], items("women"), "none of male, female, unisex"),
+        (GOOGLE["product_width"], items("0.5", unit="cm"), "not from 1 to 3000"),
+        (GOOGLE["product_width"], items("35", unit="mm"), "in mm, and cm, in are taken"),
+        (GOOGLE["product_width"], items("35"), "in no unit, and cm, in are taken"),
+        (GOOGLE["product_width"], items("30-40", unit="cm"), "not one number"),
+        (GOOGLE["gtin"], items("123"), "not of the form that is wanted"),
+        (GOOGLE["adult"], items("maybe"), "neither true nor false"),
+        (SHOPIFY["text"], items("a; b", "c"), "holds ';', which separates values there"),
+        (SHOPIFY["reference"], items("日本"), "no handle can be made of it"),
+        (SHOPIFY["measure"], items("3"), "in no unit"),
+        (AKENEO["select"], items("Red"), "no option code in the schema"),
+        (AKENEO["select"], items("Red", id_="gid://1"), "not of the form that is wanted"),
+        (AKENEO["text"], items("x" * 256), "longer than 255 characters"),
+    ],
+)
+def test_what_breaks_a_rule_is_named(rule: Rule, given_: list[Item], reason: str) -> None:
+    assert rule.fill(given_) == ((), reason)
+
+
+@given(st.lists(st.text(min_size=1, max_size=60), min_size=1, max_size=5))
+def test_what_is_written_keeps_every_rule(texts: list[str]) -> None:
+    for rule in (*GOOGLE.values(), *SHOPIFY.values(), *AKENEO.values()):
+        filled = rule.fill(items(*texts, unit="cm", id_="code"))
+        assert bool(filled.values) != bool(filled.reason)
+        assert rule.max_length is None or len(rule.cell(filled)) <= rule.max_length
+        assert len(filled.values) <= rule.max_items
+        if rule.form == "choice":
+            assert set(filled.values) <= set(rule.choices)
+
+
+def test_units_of_akeneo() -> None:
+    assert [akeneo_unit(unit) for unit in ("cm", "Inch", "KILOGRAM", "furlong", None)] == [
+        "CENTIMETER",
+        "INCH",
+        "KILOGRAM",
+        None,
+        None,
+    ]
+
+
+def test_slugs() -> None:
+    assert slug("Fabric / Type (été)", "_") == "fabric_type_ete"
+    assert slug("日本", "-") == ""
