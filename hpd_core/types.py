@@ -85,8 +85,11 @@ class Attribute(Frozen):
             raise ValueError(f"attribute {self.name!r} is an enum and needs a non-empty list 'values'")
         if self.type != "enum" and self.values is not None:
             raise ValueError(f"attribute {self.name!r} lists 'values' but its type is {self.type!r}, not 'enum'")
-        if self.values and len({member.label for member in self.values}) != len(self.values):
-            raise ValueError(f"attribute {self.name!r} lists a value twice")
+        seen: set[str] = set()
+        for member in self.values or ():
+            if member.label in seen:
+                raise ValueError(f"attribute {self.name!r} lists a value twice: {member.label!r}")
+            seen.add(member.label)
         return self
 
     @model_serializer(mode="wrap")

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from hpd_core import Member
 from pipelines.config.yaml_files import Places
 from pipelines.errors import UsageError
 from pipelines.schemas.schema_file import load_schemas
@@ -56,7 +57,12 @@ def test_what_yaml_reads_as_something_else_is_named_as_it_is_written(tmp_path: P
     shown = {"": "an empty place", "[a]": "['a']", "{a: b}": "{'a': 'b'}"}.get(scalar, scalar)
     told = f"{shown} is read by YAML as {kind}, not as text; put it in quotes"
     values = f"categories:\n  A:\n    - name: x\n      type: enum\n      values:\n        - a\n        - {scalar}\n"
-    assert refusal(tmp_path, values) == f"schemas.yaml, line 3: category 'A', attribute 'x': value {told}"
+    value = (
+        f", value 2: unknown key 'a'; known keys: {', '.join(Member.model_fields)}"
+        if kind == "a mapping"
+        else f": value {told}"
+    )
+    assert refusal(tmp_path, values) == f"schemas.yaml, line 7: category 'A', attribute 'x'{value}"
     name = f"categories:\n  A:\n    - y\n    - name: {scalar}\n"
     assert refusal(tmp_path, name) == f"schemas.yaml, line 4: category 'A', attribute 2: name {told}"
     if kind not in ("a list", "a mapping") and scalar:
@@ -91,7 +97,7 @@ def test_what_yaml_reads_as_text_is_text(tmp_path: Path) -> None:
         ("categories:\n  A: [x]\ncategories:\n  B: [y]\n", "line 3: key 'categories' is written twice"),
         (
             "categories:\n  A:\n  - name: x\n    type: enum\n    values: red\n",
-            "line 3: category 'A', attribute 'x': values",
+            "line 5: category 'A', attribute 'x': values",
         ),
         ("categories:\n  A:\n  - x\n  - x\n", "line 4: category 'A': attribute 'x' is listed twice"),
         ("categories:\n  A: [x, 2024-13-45]\n", "line 2: '2024-13-45' looks like a value of the type 'timestamp' and"),
@@ -182,6 +188,7 @@ fragments = st.sampled_from(
     [
         *"{}[]:,&*!|>-?#'\"%@`\\=~",
         *("\n", "\n  ", "\n    - ", "\t", " ", "categories:", "A", "name: x", "values: [", "yes", "012", "1:30"),
+        *("attributes:", "extends: ", "use: ", "unit: {", "want: ", "{label: ", "synonyms: [", "id: "),
         *("2024-13-45", "<<: ", "!!int ", "&a ", "*a", "---\n", "\x00", "\ufeff", "é", "\U0001f45f", "null"),
     ]
 )

@@ -1,0 +1,106 @@
+"""A place in a schema file: messages name it by file, line, category and attribute. What stands there is checked."""
+
+from __future__ import annotations
+
+import datetime
+import difflib
+import reprlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hpd_core.types import is_encodable
+from pipelines.config.yaml_files import Places, is_json
+from pipelines.errors import UsageError
+
+_MAX_KNOWN = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """Where something stands in a file. In which line that is, is looked for only where there is something to say.
+
+    Attributes:
+        file: the file's name in messages.
+        places: the lines that are known of it.
+        path: the keys and numbers that lead there, as `Places` takes them.
+        label: what stands there, in messages: "category 'Bags', attribute 'Colour'"; empty for the file as a whole.
+    """
+
+    file: str
+    places: Places
+    path: tuple[str | int, ...] = ()
+    label: str = ""
+
+    def at(self, *steps: str | int, label: str | None = None) -> Spot:
+        """A place further in; without a `label` it is called as this one."""
+        return Spot(self.file, self.places, (*self.path, *steps), self.label if label is None else label)
+
+    def error(self, problem: str) -> UsageError:
+        """To be raised: `problem`, with the place."""
+        line = self.places.line(*self.path) if self.path else ""
+        return UsageError(": ".join(part for part in (f"{self.file}{line}", self.label, problem) if part))
+
+    def text(self, value: Any, what: str, *steps: str | int, is_key: bool = False) -> str:
+        """`value`, if it is a text.
+
+        YAML reads a bare yes, no, on, 3, 0.5, 1:30, 012 or 2024-01-01 as something else; JSON means what is written
+        there.
+
+        Args:
+            value: what stands in the file, or is a key in it.
+            what: how it is called in messages.
+            steps: from here to the value.
+        """
+        if not isinstance(value, str):
+            here = self.at(*steps)
+            raise here.error(f"{what} {here._not_text(value, is_key)}; put it in quotes")
+        if not is_encodable(value):
+            raise self.at(*steps).error(f"{what} {value!r} holds half a surrogate pair, which is no text")
+        return value
+
+    def texts(self, value: Any, what: str, each: str, *steps: str | int) -> tuple[str, ...]:
+        """`value`, if it is a list of texts; none for null. `what`, `each`: how it and they are called in messages."""
+        items = self.listed(value, what, *steps)
+        return tuple(self.text(item, each, *steps, number) for number, item in enumerate(items))
+
+    def listed(self, value: Any, what: str, *steps: str | int) -> list[Any]:
+        """`value`, if it is a list; none for null."""
+        if value is not None and not isinstance(value, list):
+            raise self.at(*steps).error(f"{what} must be a list, not {kind_of(value)}")
+        return value or []
+
+    def refuse_unknown(self, mapping: Mapping[Any, Any], known: Iterable[str]) -> None:
+        """Raises if there is a key that is none of the `known` ones."""
+        known = list(known)
+        for key in mapping:
+            if key not in known:
+                near = difflib.get_close_matches(str(key), known, n=1)
+                hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(known)}"
+                raise self.error(f"unknown key {key!r}; {hint}")
+
+    def unknown_name(self, what: str, name: str, known: Iterable[str], near: str) -> UsageError:
+        """To be raised: there is no such name. `near`: what is probably meant; without, the known ones are listed."""
+        names = list(known)
+        shown = ", ".join(names[:_MAX_KNOWN]) + (", ..." if len(names) > _MAX_KNOWN else "")
+        return self.error(f"there is no {what} {name!r}; {near or f'known are: {shown}' if names else 'there is none'}")
+
+    def _not_text(self, value: Any, is_key: bool) -> str:
+        written = self.places.written_key(*self.path) if is_key else self.places.written(*self.path)
+        shown = reprlib.repr(value) if written is None else written or "an empty place"
+        if is_json(self.file):
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            return f"{shown} is {'a number' if is_number else kind_of(value)}, not a text"
+        return f"{shown} is read by YAML as {kind_of(value)}, not as text"
+
+
+def kind_of(value: Any) -> str:
+    """What YAML made of something."""
+    if isinstance(value, bool):
+        return "a truth value"
+    if isinstance(value, int | float):
+        return f"the number {reprlib.repr(value)}"
+    if isinstance(value, datetime.date | datetime.datetime):
+        return "a date"
+    names = {str: "a text", list: "a list", dict: "a mapping", type(None): "null", bytes: "bytes", set: "a set"}
+    return names.get(type(value), type(value).__name__)
