@@ -20,6 +20,9 @@ DTYPE = torch.float8_e4m3fn
 LARGEST = 448.0
 """That e4m3 can hold: what the largest number of a row becomes."""
 
+SHARE = 1 / LARGEST
+"""A product with it is the same everywhere; a quotient by a constant is not: on a GPU torch makes a product of it."""
+
 _SMALLEST = 2.0**-100
 """Of a row's largest number: with less, a scale would lose its own precision, and end at zero."""
 
@@ -41,11 +44,11 @@ def quantize_rows(x: Tensor) -> tuple[Tensor, Tensor]:
 
     Returns:
         [T, D] in `DTYPE`, rounded to the nearest, and float32 [T], by which to multiply them: the row's largest
-        magnitude / 448, 1 where all are zero. A row that is not finite becomes NaN.
+        magnitude times `SHARE`, 1 where all are zero. A row that is not finite becomes NaN.
     """
     wide = x if x.dtype == torch.float64 else x.float()
     largest = wide.abs().amax(dim=-1)
-    scales = torch.where(largest == 0, LARGEST, largest.clamp(min=_SMALLEST)).float() / LARGEST
+    scales = torch.where(largest == 0, 1.0, largest.clamp(min=_SMALLEST).float() * SHARE)
     return (wide / scales[:, None]).to(DTYPE), scales
 
 

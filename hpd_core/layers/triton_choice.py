@@ -11,7 +11,7 @@ from torch import Tensor
 
 _COLUMNS = 8192
 # Parts of larger tensors, whose addresses are multiples of 16 bytes now and then: Triton would compile anew for these.
-_PARTS = ("bound", "allowed", "tokens", "scores", "normalizers", "picked")
+_PARTS = ("logits", "bound", "allowed", "tokens", "scores", "normalizers", "picked")
 
 
 @triton.jit(do_not_specialize=("most",), do_not_specialize_on_alignment=_PARTS)
@@ -27,12 +27,16 @@ def _choose_kernel(  # type: ignore[no-untyped-def]
     most,
     row_stride,
     HAS_BOUND: tl.constexpr,
+    IS_ALIGNED: tl.constexpr,
     COLUMNS: tl.constexpr,
     FEW: tl.constexpr,
 ):
-    """Program (row): online softmax without its weights (arXiv:1805.02867)."""
+    """Program (row): online softmax without its weights (arXiv:1805.02867). IS_ALIGNED: rows begin at multiples of 16
+    bytes."""
     row = tl.program_id(0).to(tl.int64)
     start = logits + row * row_stride
+    if IS_ALIGNED:
+        start = tl.multiple_of(start, 16)
     best = tl.full([COLUMNS], float("-inf"), tl.float32)
     total = tl.zeros([COLUMNS], tl.float32)
     place = tl.zeros([COLUMNS], tl.int32)
@@ -85,7 +89,7 @@ def choose(
     """Of each row the likeliest token that it may have, its logit, and log(sum(exp)) of all.
 
     Args:
-        logits: [n, V], rows without gaps.
+        logits: [n, V], rows without gaps; all of a tensor, or some of its rows.
         bound: int64 [n], which row of `allowed` says what this row may have; -1: anything. None: none has a constraint.
         allowed: int64 [m, most], token ids.
         tokens, scores, normalizers: int64, float32, float32 [n]; they are written.
@@ -105,6 +109,7 @@ def choose(
         1 if allowed is None else allowed.shape[1],
         logits.stride(0),
         HAS_BOUND=bound is not None,
+        IS_ALIGNED=not (logits.stride(0) * logits.itemsize) % 16,
         COLUMNS=_COLUMNS,
         FEW=256,
         num_warps=8,

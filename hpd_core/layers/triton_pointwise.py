@@ -13,6 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 _LARGEST_FP8 = tl.constexpr(448.0)
+_SHARE = tl.constexpr(1 / 448.0)
 _SMALLEST = tl.constexpr(2.0**-100)
 _COLUMNS = 4096
 """Of SwiGLU at a time, where rows are not quantized as a whole."""
@@ -23,7 +24,7 @@ def _quantized(row, TYPE: tl.constexpr):  # type: ignore[no-untyped-def]
     """A row in FP8, and the scale that it has to be multiplied with: as `fp8.quantize_rows`, NaN where it is not
     finite."""
     largest = tl.max(tl.abs(row), 0)
-    scale = tl.div_rn(tl.where(largest == 0, _LARGEST_FP8, tl.maximum(largest, _SMALLEST)), _LARGEST_FP8)
+    scale = tl.where(largest == 0, 1.0, tl.maximum(largest, _SMALLEST) * _SHARE)
     scale += tl.sum(row * 0.0, 0)
     small = tl.div_rn(row, tl.zeros_like(row) + scale)
     return tl.minimum(tl.maximum(small, -_LARGEST_FP8), _LARGEST_FP8).to(TYPE), scale
