@@ -79,8 +79,8 @@ def import_command(
     source: Annotated[
         list[str],
         typer.Argument(
-            help="Files or folders: Shopify's or Google's product taxonomy, an export of Akeneo or Magento, JSON Schema; "
-            "module:Class of a pydantic model; or gold files, normally the training one."
+            help="Files or folders: Shopify's or Google's product taxonomy, an export of Akeneo or Magento, JSON "
+            "Schema; module:Class of a pydantic model; or gold files, normally the training one."
         ),
     ],
     out: Annotated[str, typer.Option(help="The schema file to write.")],

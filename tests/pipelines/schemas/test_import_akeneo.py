@@ -1,0 +1,144 @@
+"""Akeneo's families, attributes and options: from CSV exports and from the REST interface, in any language."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpd_core import Attribute, Member, Unit
+from pipelines.normalising.units import is_known, wanted_unit
+from pipelines.schemas.importing.akeneo_units import SYMBOLS, unit_of
+from tests.pipelines.schemas.imports import done, refused, write
+
+ATTRIBUTES = """
+    type;code;label-en_US;label-de_DE;group;unique;metric_family;default_metric_unit;sort_order
+    pim_catalog_identifier;sku;SKU;;info;1;;;0
+    pim_catalog_text;name;Name;;info;0;;;1
+    pim_catalog_textarea;description;Description;;info;0;;;2
+    pim_catalog_simpleselect;color;Color;Farbe;info;0;;;3
+    pim_catalog_multiselect;weather;"Weather; conditions";;info;0;;;4
+    pim_catalog_simpleselect;size;Size;;info;0;;;5
+    pim_catalog_metric;length;Length;Länge;info;0;Length;CENTIMETER;6
+    pim_catalog_number;pockets;Pockets;;info;0;;;7
+    pim_catalog_boolean;handmade;Handmade;;info;0;;;8
+    pim_catalog_date;made_on;;;info;0;;;9
+    pim_catalog_price_collection;price;Price;;info;0;;;10
+"""
+OPTIONS = """
+    code;attribute;sort_order;label-en_US;label-de_DE
+    grn;color;2;Green;Grün
+    blk;color;1;Black;Schwarz
+    dry;weather;1;Dry;
+    wet;weather;2;Wet;Nass
+    wet_2;weather;3;Wet;
+"""
+FAMILIES = """
+    code;label-en_US;label-de_DE;attributes;attribute_as_label
+    boots;Boots;Stiefel;sku,name,color,weather,size,length,price,side_view;name
+    hats;;;sku,color,handmade,pockets,made_on;name
+"""
+
+
+@pytest.fixture
+def export(tmp_path: Path) -> list[Path]:
+    files = {"attributes": ATTRIBUTES, "options": OPTIONS, "families": FAMILIES}
+    return [write(tmp_path, f"export/{name}.csv", text) for name, text in files.items()]
+
+
+def test_csv_exports(export: list[Path], tmp_path: Path) -> None:
+    shop = done(tmp_path, *export)
+    assert list(shop.schemas) == ["Boots", "Hats"]
+    boots = shop.schemas["Boots"]
+    assert (boots.id, boots.aliases) == ("boots", ("boots", "Stiefel"))
+    assert shop.names("Boots") == ["Name", "Color", "Weather; conditions", "Size", "Length"]
+    assert shop.attribute("Boots", "Color") == Attribute(
+        name="Color",
+        id="color",
+        aliases=("Farbe",),
+        type="enum",
+        values=(
+            Member(label="Black", id="blk", synonyms=("Schwarz",)),
+            Member(label="Green", id="grn", synonyms=("Grün",)),
+        ),
+    )
+    weather = shop.attribute("Boots", "Weather; conditions")
+    assert (weather.multiple, weather.labels) == (True, ("Dry", "Wet (wet)", "Wet (wet_2)"))
+    length = shop.attribute("Boots", "Length")
+    assert (length.type, length.unit, length.id) == ("number", Unit(want="cm"), "length")
+    assert {each.name: each.type for each in shop.schemas["Hats"].attributes} == {
+        "Color": "enum",
+        "Handmade": "boolean",
+        "Pockets": "number",
+        "Made on": "date",
+    }
+    assert not shop.remarks()
+
+
+def test_what_is_not_imported_is_told(export: list[Path], tmp_path: Path) -> None:
+    shop = done(tmp_path, *export)
+    assert "left out: 1 identifiers, 1 long texts, 1 prices" in shop.printed
+    assert "1 attributes of families are not in the files: side_view" in shop.printed
+    assert "are choices without options, and texts here; give the options' export as well: size" in shop.printed
+    assert shop.attribute("Boots", "Size").type == "string"
+
+
+def test_another_language(export: list[Path], tmp_path: Path) -> None:
+    for language in ("de", "de_DE", "de-AT"):
+        shop = done(tmp_path, *export, "--language", language)
+        assert list(shop.schemas) == ["Stiefel", "Hats"]
+        color = shop.attribute("Stiefel", "Farbe")
+        assert color.values is not None
+        assert color.values[0] == Member(label="Schwarz", id="blk", synonyms=("Black",))
+    assert "the files have no such labels, but en_US, de_DE" in refused(tmp_path, *export, "--language", "fr")
+
+
+def page(*items: dict[str, Any]) -> dict[str, Any]:
+    return {"_links": {"self": {"href": "x"}}, "current_page": 1, "_embedded": {"items": list(items)}}
+
+
+def test_answers_of_the_rest_interface(tmp_path: Path) -> None:
+    labels = {"en_US": "Color", "fr_FR": "Couleur"}
+    attributes = page(
+        {
+            "code": "color",
+            "type": "pim_catalog_simpleselect",
+            "labels": labels,
+            "guidelines": {"en_US": "the main one"},
+        },
+        {"code": "weight", "type": "pim_catalog_metric", "metric_family": "Weight", "default_metric_unit": "KILOGRAM"},
+    )
+    options = page({"code": "red", "attribute": "color", "sort_order": 1, "labels": {"en_US": "Red", "fr_FR": "Rouge"}})
+    families = page({"code": "bags", "attributes": ["color", "weight"], "labels": {}})
+    files = [
+        write(tmp_path, "a.json", attributes),
+        write(tmp_path, "o.jsonl", options),
+        write(tmp_path, "f.json", families),
+    ]
+    shop = done(tmp_path, *files)
+    color = shop.attribute("Bags", "Color")
+    assert (color.description, color.aliases) == ("the main one", ("Couleur",))
+    assert color.values == (Member(label="Red", id="red", synonyms=("Rouge",)),)
+    assert shop.attribute("Bags", "Weight").unit == Unit(want="kg")
+
+
+def test_attributes_alone_are_one_category(export: list[Path], tmp_path: Path) -> None:
+    assert list(done(tmp_path, export[0]).schemas) == ["products"]
+    assert "no attributes in it; give the attributes' export as well" in refused(tmp_path, export[2])
+
+
+def test_units_of_the_standard_families_are_understood() -> None:
+    for family, codes in SYMBOLS.items():
+        unknown = [symbol for symbol in codes.values() if not is_known(wanted_unit(symbol))]
+        assert not unknown, family
+    assert unit_of("Volume", "OUNCE") == Unit(want="fl oz")
+    assert unit_of("Weight", "OUNCE") == Unit(want="oz")
+    assert unit_of("my_lengths", "CENTIMETER") == Unit(want="cm")
+    assert unit_of("Knots", "KNOT") == Unit(want="knot")
+    assert unit_of("Length", "") is None
+
+
+def test_a_row_with_too_many_cells(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.csv", "type;code\npim_catalog_text;name\npim_catalog_text;name;more\n")
+    assert "a.csv, line 3: more cells than the first line has names" in refused(tmp_path, path)

@@ -1,0 +1,176 @@
+"""JSON Schema and pydantic models: types, enums, units, lists; what is no attribute is named."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from hpd_core import Attribute, Member, Unit
+from tests.pipelines.schemas.imports import done, refused, write
+
+SCHEMA = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "title": "Suitcase",
+    "type": "object",
+    "properties": {
+        "brand": {"type": "string", "title": "Brand", "description": "the  maker's\nname"},
+        "shell": {"enum": ["hard", "soft", None]},
+        "wheels": {"enum": [2, 4]},
+        "width": {"type": ["number", "null"], "x-unit": "cm"},
+        "weight": {"type": "integer", "x-units": ["kg", "lb"]},
+        "locked": {"type": "boolean"},
+        "since": {"type": "string", "format": "date"},
+        "colours": {"type": "array", "items": {"$ref": "#/$defs/Colour"}},
+        "closure": {
+            "oneOf": [
+                {"const": "zip", "title": "Zip fastener", "description": "with teeth"},
+                {"const": "clip", "title": "Clip"},
+                {"type": "null"},
+            ]
+        },
+        "size": {
+            "type": "object",
+            "properties": {"outer": {"type": "object", "properties": {"depth": {"type": "number"}}}},
+        },
+        "kind": {"const": "suitcase"},
+        "parts": {"type": "array", "items": {"type": "object", "properties": {"name": {"type": "string"}}}},
+        "inside": {"$ref": "#"},
+    },
+    "$defs": {"Colour": {"title": "Colour", "enum": ["red", "blue"], "x-enumNames": ["Red", "Blue"]}},
+}
+
+
+def test_every_form(tmp_path: Path) -> None:
+    model = done(tmp_path, write(tmp_path, "suitcase.json", {**SCHEMA, "properties": _without_recursion()}))
+    assert list(model.schemas) == ["Suitcase"]
+    found = {each.name: each for each in model.schemas["Suitcase"].attributes}
+    assert found["Brand"] == Attribute(name="Brand", id="brand", description="the maker's name")
+    assert found["shell"].labels == ("hard", "soft")
+    assert found["wheels"].labels == ("2", "4")
+    assert found["width"].unit == Unit(want="cm")
+    assert (found["weight"].type, found["weight"].unit) == ("number", Unit(want="kg", accept=("lb",)))
+    assert (found["locked"].type, found["since"].type) == ("boolean", "date")
+    assert found["colours"].multiple
+    assert found["colours"].values == (Member(label="Red", id="red"), Member(label="Blue", id="blue"))
+    assert found["closure"].values == (
+        Member(label="Zip fastener", id="zip", description="with teeth"),
+        Member(label="Clip", id="clip"),
+    )
+    assert found["size.outer.depth"].type == "number"
+    assert not {"kind", "parts"} & found.keys()
+    assert "left out, a constant: kind" in model.printed
+    assert "lists of objects or of lists, and objects without properties: parts" in model.printed
+    assert not model.remarks()
+
+
+def _without_recursion() -> dict[str, object]:
+    return {key: value for key, value in SCHEMA["properties"].items() if key != "inside"}  # type: ignore[attr-defined]
+
+
+def test_what_refers_to_itself_ends(tmp_path: Path) -> None:
+    node = {"properties": {"name": {"type": "string"}, "next": {"$ref": "#"}}}
+    model = done(tmp_path, write(tmp_path, "node.json", node))
+    assert model.names("node")[:3] == ["name", "next.name", "next.next.name"]
+    assert "left out, nested too deeply: next.next" in model.printed
+
+    knot = {"properties": {"a": {"$ref": "#/$defs/B"}, "c": {}}, "$defs": {"B": {"$ref": "#/$defs/B"}}}
+    assert done(tmp_path, write(tmp_path, "knot.json", knot)).names("knot") == ["a", "c"]
+
+
+def test_several_objects_are_several_categories(tmp_path: Path) -> None:
+    shapes = {"Bag": {"properties": {"brand": {}}}, "Hat": {"properties": {"size": {}}}, "Size": {"enum": [1]}}
+    definitions = done(tmp_path, write(tmp_path, "d.json", {"$defs": shapes}))
+    assert {name: definitions.names(name) for name in definitions.schemas} == {"Bag": ["brand"], "Hat": ["size"]}
+    union = {"$defs": shapes, "oneOf": [{"$ref": "#/$defs/Hat"}, {"$ref": "#/$defs/Bag"}]}
+    assert list(done(tmp_path, write(tmp_path, "u.json", union)).schemas) == ["Hat", "Bag"]
+
+
+def test_all_of_is_joined(tmp_path: Path) -> None:
+    schema = {
+        "allOf": [{"$ref": "#/definitions/Base"}, {"properties": {"size": {"type": "number"}}}],
+        "definitions": {"Base": {"title": "Base", "properties": {"brand": {}}}},
+        "properties": {},
+        "title": "Hat",
+    }
+    del schema["properties"]
+    assert done(tmp_path, write(tmp_path, "h.json", schema)).names("Hat") == ["brand", "size"]
+
+
+def test_the_name_of_a_category(tmp_path: Path) -> None:
+    path = write(tmp_path, "hat.schema.json", {"properties": {"brand": {}}})
+    assert list(done(tmp_path, path).schemas) == ["hat"]
+    assert list(done(tmp_path, path, "--name", "Hats").schemas) == ["Hats"]
+
+
+def test_what_cannot_be_read(tmp_path: Path) -> None:
+    away = write(tmp_path, "a.json", {"properties": {"x": {"$ref": "other.json#/x"}}})
+    assert "$ref 'other.json#/x' leads nowhere in this file" in refused(tmp_path, away)
+    nothing = write(tmp_path, "n.json", {"properties": {"x": {"const": 1}}})
+    assert "no property that can be asked for: left out, a constant: x" in refused(tmp_path, nothing)
+
+
+MODELS = """
+    from enum import Enum
+    from typing import Annotated, Literal, Optional
+
+    from pydantic import BaseModel, Field
+
+
+    class Shell(str, Enum):
+        hard = "hard"
+        soft = "soft"
+
+
+    class Size(BaseModel):
+        width: Annotated[float, Field(json_schema_extra={"x-unit": "cm"})]
+
+
+    class Suitcase(BaseModel):
+        brand: str = Field(description="the maker")
+        outer_shell: Optional[Shell] = None
+        wheels: Literal["2", "4"] | None = None
+        colours: list[str] = []
+        size: Size
+
+
+    Anything = Suitcase | Size
+    number = 7
+"""
+
+
+@pytest.fixture
+def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of a module in the working folder."""
+    write(tmp_path, "shop_models.py", MODELS)
+    write(tmp_path, "broken_models.py", "raise RuntimeError('no database')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.delitem(sys.modules, "shop_models", raising=False)
+    return "shop_models"
+
+
+def test_pydantic_models(tmp_path: Path, models: str) -> None:
+    model = done(tmp_path, f"{models}:Suitcase")
+    found = {each.name: each for each in model.schemas["Suitcase"].attributes}
+    assert (found["Brand"].id, found["Brand"].description) == ("brand", "the maker")
+    assert found["outer_shell"].labels == ("hard", "soft")
+    assert found["Wheels"].labels == ("2", "4")
+    assert found["Colours"].multiple
+    assert found["size.width"].unit == Unit(want="cm")
+    assert list(done(tmp_path, f"{models}:Anything", "--from", "pydantic").schemas) == ["Suitcase", "Size"]
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("shop_models:Nothing", "shop_models:Nothing cannot be imported: AttributeError"),
+        ("no_models:Shop", "cannot be imported: ModuleNotFoundError"),
+        ("broken_models:Shop", "cannot be imported: RuntimeError: no database"),
+        ("shop_models:number", "shop_models:number has no JSON Schema"),
+    ],
+)
+@pytest.mark.usefixtures("models")
+def test_what_is_no_model(tmp_path: Path, source: str, message: str) -> None:
+    assert message in refused(tmp_path, source)

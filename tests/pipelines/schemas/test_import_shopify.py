@@ -1,0 +1,310 @@
+"""Shopify's product taxonomy, in both of its forms: categories by path, attributes shared, values with their ids."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpd_core import Member, Unit
+from tests.pipelines.schemas.imports import done, refused, write
+
+GID = "gid://shopify/Taxonomy"
+CATEGORIES = """
+    ---
+    - id: xx
+      name: Toys & Games
+      children:
+      - xx-1
+      - xx-2
+      attributes:
+      - color
+    - id: xx-1
+      name: Kites
+      children:
+      - xx-1-1
+      attributes:
+      - color
+      - kite/sail_shape
+      - height
+    - id: xx-1-1
+      name: Parts
+      children: []
+      attributes:
+      - color
+      - tail_fastening
+    - id: xx-2
+      name: Balls
+      children:
+      - xx-2-1
+      - xx-2-2
+      attributes:
+      - color
+    - id: xx-2-1
+      name: Parts
+      children: []
+      attributes:
+      - color
+    - id: xx-2-2
+      name: Nothing Known
+      children: []
+      attributes: []
+"""
+ATTRIBUTES = """
+    ---
+    base_attributes:
+    - id: 1
+      name: Color
+      description: The main colour
+      friendly_id: color
+      handle: color
+      values:
+      - color__black
+      - color__off_white
+      - color__no
+    - id: 9
+      name: Shape
+      description: The form
+      friendly_id: shape
+      handle: shape
+      values:
+      - shape__delta
+      - shape__box
+    - id: 12429
+      name: Height
+      description: From bottom to top
+      friendly_id: height
+      handle: height
+      type: measurement
+      measurement_type: dimension
+      supported_units:
+      - cm
+      - in
+    extended_attributes:
+    - name: Kite/sail shape
+      description: The form of the sail
+      friendly_id: kite/sail_shape
+      handle: kite-sail-shape
+      values_from: shape
+"""
+VALUES = """
+    ---
+    - id: 1
+      name: Black
+      friendly_id: color__black
+      handle: color__black
+    - id: 7
+      name: No
+      friendly_id: color__no
+      handle: color__no
+    - id: 21
+      name: Off-white
+      friendly_id: color__off_white
+      handle: color__off-white
+    - id: 31
+      name: Delta
+      friendly_id: shape__delta
+      handle: shape__delta
+    - id: 32
+      name: Box
+      friendly_id: shape__box
+      handle: shape__box
+"""
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """The folder `data` of a checkout."""
+    write(tmp_path, "data/categories/xx_toys_games.yml", CATEGORIES)
+    write(tmp_path, "data/attributes.yml", ATTRIBUTES)
+    write(tmp_path, "data/values.yml", VALUES)
+    write(tmp_path, "data/localizations/de.yml", "de: {}")
+    return tmp_path / "data"
+
+
+def published() -> dict[str, Any]:
+    """The same, as `dist/en/taxonomy.json` has it."""
+
+    def named(number: int | None, name: str, handle: str, *, extended: bool = False) -> dict[str, Any]:
+        gid = f"{GID}Attribute/{number}"
+        return {"id": gid, "name": name, "handle": handle, "description": f"About {name}", "extended": extended}
+
+    color, sail = named(1, "Color", "color"), named(9, "Kite/sail shape", "kite-sail-shape", extended=True)
+    height = named(12429, "Height", "height")
+
+    def category(number: str, name: str, parent: str | None, *attributes: dict[str, Any]) -> dict[str, Any]:
+        above = f"{GID}Category/{parent}" if parent else None
+        return {
+            "id": f"{GID}Category/{number}",
+            "level": number.count("-"),
+            "name": name,
+            "full_name": name,
+            "parent_id": above,
+            "attributes": list(attributes),
+            "children": [],
+            "ancestors": [],
+        }
+
+    def value(number: int, name: str, handle: str) -> dict[str, Any]:
+        return {"id": f"{GID}Value/{number}", "name": name, "handle": handle}
+
+    base = {"description": "In general", "extended_attributes": []}
+    return {
+        "version": "2026-08",
+        "verticals": [
+            {
+                "name": "Toys & Games",
+                "prefix": "xx",
+                "categories": [
+                    category("xx", "Toys & Games", None, color),
+                    category("xx-1", "Kites", "xx", color, sail, height),
+                    category("xx-1-1", "Parts", "xx-1", color),
+                    category("xx-2", "Balls", "xx", color),
+                    category("xx-2-1", "Parts", "xx-2", color),
+                ],
+            }
+        ],
+        "attributes": [
+            {
+                **base,
+                "id": f"{GID}Attribute/1",
+                "name": "Color",
+                "handle": "color",
+                "values": [value(1, "Black", "color__black"), value(21, "Off-white", "color__off-white")],
+            },
+            {
+                **base,
+                "id": f"{GID}Attribute/9",
+                "name": "Shape",
+                "handle": "shape",
+                "extended_attributes": [{"name": "Kite/sail shape", "handle": "kite-sail-shape"}],
+                "values": [value(31, "Delta", "shape__delta"), value(32, "Box", "shape__box")],
+            },
+            {
+                **base,
+                "id": f"{GID}Attribute/12429",
+                "name": "Height",
+                "handle": "height",
+                "type": "measurement",
+                "measurement_type": "dimension",
+                "supported_units": ["cm", "in"],
+            },
+        ],
+    }
+
+
+def test_the_data_of_a_checkout(data: Path, tmp_path: Path) -> None:
+    taxonomy = done(tmp_path, data)
+    assert list(taxonomy.schemas) == [
+        "Toys & Games",
+        "Kites",
+        "Toys & Games > Kites > Parts",
+        "Balls",
+        "Toys & Games > Balls > Parts",
+    ]
+    kites = taxonomy.schemas["Kites"]
+    assert (kites.id, kites.aliases) == (f"{GID}Category/xx-1", ("Toys & Games > Kites",))
+    color = taxonomy.attribute("Kites", "Color")
+    assert (color.id, color.description, color.type) == (f"{GID}Attribute/1", "The main colour", "enum")
+    assert color.values == (
+        Member(label="Black", id=f"{GID}Value/1"),
+        Member(label="Off-white", id=f"{GID}Value/21"),
+        Member(label="No", id=f"{GID}Value/7"),
+    )
+    sail = taxonomy.attribute("Kites", "Kite/sail shape")
+    assert (sail.labels, sail.description, sail.aliases) == (
+        ("Delta", "Box"),
+        "The form of the sail",
+        ("kite-sail-shape",),
+    )
+    height = taxonomy.attribute("Kites", "Height")
+    assert (height.type, height.unit, height.values) == ("number", Unit(want="cm"), None)
+
+
+def test_what_is_not_in_the_files_is_told(data: Path, tmp_path: Path) -> None:
+    taxonomy = done(tmp_path, data)
+    assert taxonomy.attribute("Toys & Games > Kites > Parts", "Tail fastening").type == "string"
+    assert "1 of 4 attributes are not defined in the files, and are texts here: tail_fastening" in taxonomy.printed
+    assert "1 categories without attributes are left out: Toys & Games > Balls > Nothing Known" in taxonomy.printed
+    assert "values without names" not in taxonomy.printed
+    assert not taxonomy.remarks()
+
+    (data / "values.yml").unlink()
+    unnamed = done(tmp_path, data)
+    assert (
+        "have values without names in the files (values.yml has them), made from their ids here: color" in unnamed.text
+    )
+    assert unnamed.attribute("Balls", "Color").values == (
+        Member(label="Black", id="color__black"),
+        Member(label="Off white", id="color__off_white"),
+        Member(label="No", id="color__no"),
+    )
+
+
+def test_the_published_json(tmp_path: Path) -> None:
+    taxonomy = done(tmp_path, write(tmp_path, "taxonomy.json", published()))
+    assert "from Shopify's product taxonomy 2026-08" in taxonomy.printed
+    assert taxonomy.schemas["Kites"].id == f"{GID}Category/xx-1"
+    assert taxonomy.schemas["Toys & Games > Balls > Parts"].aliases == ()
+    sail = taxonomy.attribute("Kites", "Kite/sail shape")
+    assert sail.values == (Member(label="Delta", id=f"{GID}Value/31"), Member(label="Box", id=f"{GID}Value/32"))
+    assert sail.description == "About Kite/sail shape"
+    assert taxonomy.attribute("Kites", "Height").unit == Unit(want="cm")
+    assert not taxonomy.remarks()
+
+
+def test_the_published_json_in_two_files_is_the_same(tmp_path: Path) -> None:
+    whole = done(tmp_path, write(tmp_path, "taxonomy.json", published()))
+    taxonomy = published()
+    attributes = write(tmp_path, "attributes.json", {"version": "2026-08", "attributes": taxonomy.pop("attributes")})
+    categories = write(tmp_path, "categories.json", taxonomy)
+    assert done(tmp_path, categories, attributes).schemas == whole.schemas
+    assert "attributes without categories" in refused(tmp_path, attributes)
+    bare = done(tmp_path, categories)
+    assert {each.type for each in bare.schemas["Kites"].attributes} == {"string"}
+    assert bare.attribute("Kites", "Color").id == f"{GID}Attribute/1"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "categories"),
+    [
+        ("Kites", ["Kites", "Parts"]),
+        ("toys & games > balls", ["Balls", "Parts"]),
+        ("xx-2-1", ["Parts"]),
+        (f"{GID}Category/xx-1-1", ["Parts"]),
+    ],
+)
+def test_a_part_of_it(data: Path, tmp_path: Path, wanted: str, categories: list[str]) -> None:
+    assert list(done(tmp_path, data, "--category", wanted).schemas) == categories
+
+
+def test_several_parts_and_their_notes(data: Path, tmp_path: Path) -> None:
+    both = done(tmp_path, data, "--category", "xx-1-1", "--category", "xx-2-1")
+    assert len(both.schemas) == 2
+    assert "1 of 2 attributes are not defined" in both.printed
+    assert "not defined" not in done(tmp_path, data, "--category", "Balls").printed
+
+
+def test_a_category_that_is_not_one(data: Path, tmp_path: Path) -> None:
+    several = refused(tmp_path, data, "--category", "Parts")
+    assert "2 categories are called so, name one by its path" in several
+    assert "'Toys & Games > Kites > Parts', 'Toys & Games > Balls > Parts'" in several
+    assert "did you mean 'Kites'" in refused(tmp_path, data, "--category", "Kite")
+    assert "no category of it has an attribute" in refused(tmp_path, data, "--category", "Nothing Known")
+
+
+def test_two_attributes_of_one_name(tmp_path: Path) -> None:
+    categories = """
+        - {id: xx, name: Kites, children: [], attributes: [size, kite_size]}
+        - {id: yy, name: Balls, children: [], attributes: [size]}
+    """
+    attributes = """
+        base_attributes:
+        - {id: 1, name: Size, friendly_id: size, handle: size, values: [size__s, size__m]}
+        - {id: 2, name: Size, friendly_id: kite_size, handle: kite-size, values: [kite_size__big, kite_size__small]}
+    """
+    taxonomy = done(tmp_path, write(tmp_path, "c.yml", categories), write(tmp_path, "a.yml", attributes))
+    assert taxonomy.names("Kites") == ["Size (size)", "Size (kite_size)"]
+    assert taxonomy.names("Balls") == ["Size"]
+    assert taxonomy.attribute("Kites", "Size (kite_size)").labels == ("Big", "Small")
