@@ -134,6 +134,16 @@ class OpenAITeacher:
         """As `Teacher.label`; may run many times at once. Raises `BudgetReached` where no money is left to ask."""
         return [await self._label(record) for record in records]
 
+    async def ask(self, messages: list[Message]) -> Completion:
+        """The answer to a question that is not about a product's labels, as `json_mode` "off" has it: in words.
+
+        Raises `RunError` or `UsageError` where there is none, `BudgetReached` where no money is left to ask.
+        """
+        try:
+            return await self._ask(messages, None, _Tally(self._config))
+        except _Failure as failure:
+            raise RunError(f"{self._config.base_url}: {failure.reason}: {failure}") from failure
+
     async def _label(self, record: Record) -> Verdict:
         """Asks until an answer is of use, at most `answer_attempts` times."""
         schema = self._schemas[record.category]
@@ -186,7 +196,7 @@ class OpenAITeacher:
             return labels, problems, None
         return None, problems, _Useless("no_labels", "its JSON object has no usable value for any attribute")
 
-    async def _ask(self, messages: list[Message], schema: CategorySchema, tally: _Tally) -> Completion:
+    async def _ask(self, messages: list[Message], schema: CategorySchema | None, tally: _Tally) -> Completion:
         """The completion; counted."""
         config = self._config
         most_input = sum(len(message["content"].encode()) + _MESSAGE_TOKENS for message in messages)
@@ -204,13 +214,13 @@ class OpenAITeacher:
             self._budget.spend(cost or 0.0)
         return completion
 
-    async def _send(self, messages: list[Message], schema: CategorySchema) -> Completion:
+    async def _send(self, messages: list[Message], schema: CategorySchema | None) -> Completion:
         config, mode = self._config, self._mode
         request: dict[str, Any] = {"model": config.model, "messages": messages}
         request[config.token_limit_key] = config.max_output_tokens
         if config.temperature is not None:
             request["temperature"] = config.temperature
-        if shape := response_format(mode, schema):
+        if schema is not None and (shape := response_format(mode, schema)):
             request["response_format"] = shape
         try:
             async with asyncio.timeout(None) as deadline:

@@ -1,23 +1,29 @@
-"""Attributes that texts name themselves: lines such as "Colour: red", counted by category."""
+"""Attributes that texts name themselves: lines such as "Colour: red", and cells that are maps, counted by category."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
+
+from pipelines.catalog.cells import field_text
+from pipelines.schemas.value_kinds import ValueKind, kind_of_values
 
 _SEPARATOR = re.compile(r"[\n\r;|•]|<[^>]{1,40}>")
 _PAIR = re.compile(r"^[\s*–-]*([^\W\d_][^:：=<>{}\"]{0,30}?)\s*[:：=]\s*(\S.{0,80})$")
-_NUMBER = re.compile(r"^\d[\d.,]*\s*([^\s\d.,]{0,12})$")
-_TRUTHS = frozenset(("yes", "no", "true", "false", "ja", "nein", "sí", "si", "oui", "non"))
 _MIN_SHARE = 0.2  # of a category's rows that name a key
 _MIN_ROWS = 2  # that name it; where a category has one row, that one
 _MAX_ATTRIBUTES = 20
 _MAX_KEY_WORDS = 4
 _MAX_EXAMPLES = 3
-_TYPED_SHARE = 0.9  # of its values that are numbers, or yes and no
-_TYPED_ROWS = 3
+_MAX_VALUE = 81  # characters, as in a text
+_MAX_NESTED = 4
+# A list of mappings, one a key and its value: [{"name": "Colour", "value": "red"}].
+_KEY_NAMES = ("name", "key", "label", "attribute", "title")
+_VALUE_NAMES = ("value", "values", "text", "content")
 
 
 @dataclass(slots=True)
@@ -25,14 +31,13 @@ class FoundAttribute:
     """A key that texts of a category name, in how many rows, and with which values.
 
     Attributes:
-        type, unit: of its values in all categories together: an attribute is of one type.
+        kind: of its values in all categories together: an attribute is of one type.
     """
 
     name: str
     num_rows: int = 0
     values: Counter[str] = field(default_factory=Counter)
-    type: str = "string"
-    unit: str | None = None
+    kind: ValueKind = field(default_factory=ValueKind)
 
     @property
     def examples(self) -> list[str]:
@@ -40,58 +45,94 @@ class FoundAttribute:
         return [value for value, _ in self.values.most_common(_MAX_EXAMPLES)]
 
 
-def pairs(text: str) -> Iterable[tuple[str, str]]:
+def pairs(text: str) -> Iterator[tuple[str, str]]:
     """The keys and values that stand in a text as "key: value", each in a line or item of its own."""
     for part in _SEPARATOR.split(text):
         if (match := _PAIR.match(part.strip())) and not match[2].startswith("//"):
             key = " ".join(match[1].split())
-            if len(key.split()) <= _MAX_KEY_WORDS and key.isprintable():
+            if _is_key(key):
                 yield key, match[2].strip()
+
+
+def cell_pairs(cell: Any, nested: int = 0) -> Iterator[tuple[str, str]]:
+    """The keys and values of a cell that is a map, a list of maps, or JSON text of one; none of any other."""
+    if isinstance(cell, str) and cell.lstrip()[:1] in ("{", "["):
+        try:
+            cell = json.loads(cell)
+        except (ValueError, RecursionError):
+            return
+    if nested > _MAX_NESTED:
+        return
+    if isinstance(cell, list):
+        for item in cell:
+            if isinstance(item, Mapping):
+                yield from cell_pairs(item, nested + 1)
+        return
+    if not isinstance(cell, Mapping):
+        return
+    if named := _named_pair(cell):
+        yield named
+        return
+    for key, value in cell.items():
+        if isinstance(value, Mapping) or (isinstance(value, list) and any(isinstance(each, Mapping) for each in value)):
+            yield from cell_pairs(value, nested + 1)
+        elif pair := _pair(key, value):
+            yield pair
 
 
 def find_attributes(texts: Iterable[tuple[str, str]]) -> Mapping[str, Sequence[FoundAttribute]]:
     """The attributes of each category, the most frequent first. `texts`: category and all the text of a row."""
+    return count_pairs((category, pairs(text)) for category, text in texts)
+
+
+def count_pairs(
+    rows: Iterable[tuple[str, Iterable[tuple[str, str]]]],
+) -> Mapping[str, Sequence[FoundAttribute]]:
+    """The attributes of each category, the most frequent first. `rows`: category, and the pairs of a row."""
     num_rows: Counter[str] = Counter()
     found: dict[str, dict[str, FoundAttribute]] = defaultdict(dict)
-    for category, text in texts:
+    for category, row_pairs in rows:
         num_rows[category] += 1
         first: dict[str, tuple[str, str]] = {}
-        for key, value in pairs(text):
+        for key, value in row_pairs:
             first.setdefault(key.casefold(), (key, value))
         for folded, (key, value) in first.items():
             attribute = found[category].setdefault(folded, FoundAttribute(key))
             attribute.num_rows += 1
             attribute.values[value] += 1
-    _set_types(list(found.values()))
+    _set_kinds(list(found.values()))
     return {
         category: _frequent(list(attributes.values()), num_rows[category]) for category, attributes in found.items()
     }
 
 
-def _set_types(categories: Sequence[Mapping[str, FoundAttribute]]) -> None:
+def _is_key(key: str) -> bool:
+    return bool(key) and len(key.split()) <= _MAX_KEY_WORDS and key.isprintable()
+
+
+def _pair(key: Any, value: Any) -> tuple[str, str] | None:
+    name, text = " ".join(str(key).split()), field_text(value, ", ")
+    if text is None or not text.strip() or len(text) > _MAX_VALUE or not _is_key(name):
+        return None
+    return name, " ".join(text.split())
+
+
+def _named_pair(cell: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Of a mapping that is one pair, its key and its value."""
+    key = next((cell[name] for name in _KEY_NAMES if isinstance(cell.get(name), str)), None)
+    value = next((cell[name] for name in _VALUE_NAMES if cell.get(name) is not None), None)
+    return _pair(key, value) if key is not None and value is not None else None
+
+
+def _set_kinds(categories: Sequence[Mapping[str, FoundAttribute]]) -> None:
     values: dict[str, Counter[str]] = defaultdict(Counter)
     for attributes in categories:
         for folded, attribute in attributes.items():
             values[folded].update(attribute.values)
-    types = {folded: _type_and_unit(each) for folded, each in values.items()}
+    kinds = {folded: kind_of_values(each) for folded, each in values.items()}
     for attributes in categories:
         for folded, attribute in attributes.items():
-            attribute.type, attribute.unit = types[folded]
-
-
-def _type_and_unit(values: Counter[str]) -> tuple[str, str | None]:
-    """What nearly all values are: number, boolean or string; and the unit of numbers that have one."""
-    needed = max(_TYPED_ROWS, _TYPED_SHARE * values.total())
-    if sum(count for value, count in values.items() if value.casefold() in _TRUTHS) >= needed:
-        return "boolean", None
-    units: Counter[str] = Counter()
-    for value, count in values.items():
-        if match := _NUMBER.match(value):
-            units[match[1]] += count
-    # Numbers in several units are no one number.
-    if units.total() >= needed and len({unit.casefold() for unit in units}) == 1:
-        return "number", units.most_common(1)[0][0] or None
-    return "string", None
+            attribute.kind = kinds[folded]
 
 
 def _frequent(attributes: list[FoundAttribute], num_rows: int) -> list[FoundAttribute]:

@@ -55,8 +55,11 @@ def _attribute_lines(found: Sequence[FoundAttribute]) -> Iterator[str]:
         yield "    # - {name: Size, description: as printed on the label}"
         return
     for attribute in found:
-        unit = f", unit: {scalar(attribute.unit)}" if attribute.unit else ""
-        typed = f", type: {attribute.type}{unit}" if attribute.type != "string" else ""
+        kind = attribute.kind
+        unit = f", unit: {scalar(kind.unit.want)}" if kind.unit else ""
+        labels = [scalar(member.label) for member in kind.members or ()]
+        values = f", values: [{', '.join(labels)}]" if labels else ""
+        typed = f", type: {kind.type}{unit}{values}" if kind.type != "string" else ""
         examples = ", ".join(shown(value) for value in attribute.examples)
         seen = f"in {attribute.num_rows:,} rows looked at: {examples}"
         yield f"    - {{name: {scalar(attribute.name)}{typed}}}    # {seen}"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
+import pkgutil
 import re
 import sys
 from typing import Any
@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 from pipelines.errors import UsageError
 from pipelines.schemas.importing.sources import Document
 
-_NAME = re.compile(r"(?P<module>[A-Za-z_][\w.]*):(?P<name>[A-Za-z_][\w.]*)")
+_NAME = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
 def is_model(source: str) -> bool:
@@ -30,15 +30,12 @@ def model_document(source: str) -> Document:
     Raises:
         UsageError: it cannot be imported, or is no type that pydantic can describe.
     """
-    match = _NAME.fullmatch(source)
-    if match is None:
+    if not is_model(source):
         raise UsageError(f"{source}: a pydantic model is named as module:Class")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
-        found: Any = importlib.import_module(match["module"])
-        for part in match["name"].split("."):
-            found = getattr(found, part)
+        found = pkgutil.resolve_name(source)
     except Exception as error:  # whatever a module of somebody else's does when it is imported
         raise UsageError(f"{source} cannot be imported: {type(error).__name__}: {error}") from error
     try:
