@@ -95,7 +95,7 @@ def read_records(job: PlannedJob) -> list[Record]:
     for shard in job.plan.shards:
         for piece in shard.pieces:
             file = files[piece.file]
-            for row in read_piece(file.name, file.format, piece, given.columns, anonymous=given.anonymous):
+            for row in read_piece(*file.rows, piece, given.columns, anonymous=given.anonymous):
                 values: Mapping[str, object] = row.values or {}
                 record = to_record(values, str(row.number), given, job.schemas)
                 if not isinstance(record, Record):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 
 from pipelines.config.extraction import InputConfig
@@ -34,6 +36,13 @@ def check_column_types(config: InputConfig, schema: pa.Schema, name: str) -> Non
             raise _wrong_column(field, "input.fields", "text, numbers or lists of them", name)
 
 
+def check_doubled(config: InputConfig, names: Sequence[str], name: str) -> None:
+    """Raises `UsageError` if a mapped column stands twice among the names of a file's columns."""
+    for column in config.columns:
+        if names.count(column) > 1:
+            raise _doubled(column, "", names.count(column), name)
+
+
 def byte_columns(config: InputConfig, schema: pa.Schema) -> tuple[str, ...]:
     """The mapped columns that hold bytes, or lists of them: most are text, which Parquet was not told."""
     kinds = {column: value_type(schema.field(column).type) for column in config.columns}
@@ -62,11 +71,15 @@ def is_list(kind: pa.DataType) -> bool:
 def _only_field(column: str, setting: str, schema: pa.Schema, name: str) -> pa.Field:
     places = schema.get_all_field_indices(column)
     if len(places) > 1:
-        raise UsageError(
-            f"column {column!r} ({setting}) stands {len(places)} times in {name}: which one is meant cannot be told; "
-            "rename or drop the others"
-        )
+        raise _doubled(column, f" ({setting})", len(places), name)
     return schema.field(places[0])
+
+
+def _doubled(column: str, setting: str, count: int, name: str) -> UsageError:
+    return UsageError(
+        f"column {column!r}{setting} stands {count} times in {name}: which one is meant cannot be told; rename or drop "
+        "the others"
+    )
 
 
 def _wrong_column(field: pa.Field, setting: str, wanted: str, name: str) -> UsageError:

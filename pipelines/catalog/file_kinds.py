@@ -14,7 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-FileFormat = Literal["parquet", "jsonl"]
+FileFormat = Literal["parquet", "jsonl", "csv", "xml", "excel"]
+STAGED_FORMATS = ("csv", "xml", "excel")
+"""Those that are read from the beginning on only, and turned into Parquet before any work."""
 
 HEAD_BYTES = 8192
 """So much of a file is looked at."""
@@ -28,6 +30,15 @@ _ENDINGS: dict[str, FileFormat] = {
     ".jsonlines": "jsonl",
     ".jl": "jsonl",
     ".json": "jsonl",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".psv": "csv",
+    ".tab": "csv",
+    ".xlsx": "excel",
+    ".xlsm": "excel",
+    ".xlsb": "excel",
+    ".xls": "excel",
+    ".ods": "excel",
 }
 
 
@@ -59,8 +70,8 @@ class Kind:
         if "FILE" in self.way_out and "://" in local:
             note, local = "in a copy of it, which then replaces it: ", local.rpartition("/")[2]
         folder = local.rpartition("/")[0] or "."
-        words = {"FILE": _shell_word(local), "FOLDER": _shell_word(folder), "SQL": sql_in_quotes(name)}
-        return note + re.sub("FILE|FOLDER|SQL", lambda match: words[match[0]], self.way_out)
+        words = {"FILE": _shell_word(local), "FOLDER": _shell_word(folder)}
+        return note + re.sub("FILE|FOLDER", lambda match: words[match[0]], self.way_out)
 
 
 def _shell_word(name: str) -> str:
@@ -80,14 +91,12 @@ def sql_in_quotes(name: str) -> str:
 
 _PARQUET = Kind("Parquet", "parquet")
 _JSONL = Kind("JSON Lines", "jsonl")
-_KINDS = {"parquet": _PARQUET, "jsonl": _JSONL}
+_CSV = Kind("CSV", "csv")
+_FEED = Kind("XML feed", "xml")
+_EXCEL = Kind("Excel", "excel")
+_KINDS: dict[FileFormat, Kind] = {"parquet": _PARQUET, "jsonl": _JSONL, "csv": _CSV, "xml": _FEED, "excel": _EXCEL}
 _TEXT = Kind("text")
 _XML = Kind("XML")
-_CSV = Kind(
-    "CSV",
-    way_out="store it as Parquet and move it away: "
-    "duckdb -c \"COPY (FROM read_csv('SQL', all_varchar = true)) TO 'SQL.parquet'\"",
-)
 _MARKUP = Kind("web page", is_data=False, way_out="download the file again")
 _UNKNOWN = Kind("no known kind of data")
 HIDDEN = Kind("hidden", is_data=False, way_out="its name begins with _ or .; name it itself to have it read")
@@ -107,7 +116,6 @@ _UNFINISHED_ENDINGS = (
 _BACKUP_ENDINGS = ("~", ".bak", ".backup", ".orig", ".old", ".swp")
 # Text and what no magic number tells.
 _BY_ENDING = {
-    **dict.fromkeys((".csv", ".tsv", ".psv", ".tab"), _CSV),
     **dict.fromkeys((".xml", ".rdf"), _XML),
     **dict.fromkeys((".pkl", ".pickle", ".joblib"), Kind("pickle")),
     **dict.fromkeys((".snappy", ".br", ".lzo", ".z", ".deflate"), Kind("compressed data")),
@@ -136,7 +144,6 @@ _MAGIC = (
     (b"SEQ\x06", Kind("Hadoop sequence file")),
     (b"RCF", Kind("RCFile")),
     (b"SQLite format 3\0", Kind("SQLite")),
-    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", Kind("Office file")),
     (b"\x89HDF\r\n\x1a\n", Kind("HDF5")),
     (b"\x93NUMPY", Kind("NumPy")),
     (b"\0\x05\x16\x07", Kind("macOS file", is_data=False)),
@@ -150,6 +157,7 @@ _MAGIC = (
 )
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 _OFFICE_ENDINGS = (".xlsx", ".xlsm", ".xlsb", ".ods", ".docx", ".odt", ".pptx")
+_OLD_OFFICE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +167,7 @@ class _Compression:
     Attributes:
         endings: by which the tool knows what to call the result.
         options: with which the tool puts the result into the file's place.
+        is_read: text behind it can be read as a stream.
         begin: decompresses the first bytes, where that needs no library.
     """
 
@@ -168,6 +177,7 @@ class _Compression:
     endings: tuple[str, ...] = ()
     begin: Callable[[bytes], bytes] | None = None
     options: str = ""
+    is_read: bool = True
 
 
 _COMPRESSIONS = (
@@ -182,8 +192,8 @@ _COMPRESSIONS = (
     ),
     _Compression("zstd", b"\x28\xb5\x2f\xfd", "unzstd", (".zst",), options="--rm "),
     _Compression("lz4", b"\x04\x22\x4d\x18", "unlz4", (".lz4",), options="-m --rm "),
-    _Compression("snappy", b"\xff\x06\0\0sNaPpY", "snzip -d", (".sz",)),
-    _Compression("zip", b"PK\x03\x04", "unzip"),
+    _Compression("snappy", b"\xff\x06\0\0sNaPpY", "snzip -d", (".sz",), is_read=False),
+    _Compression("zip", b"PK\x03\x04", "unzip", is_read=False),
 )
 _MARKS = (
     # UTF-32's mark begins like UTF-16's.
@@ -200,6 +210,9 @@ _UNMARKED = (
     (re.compile(rb"\0[ -~\t\r\n]\0", re.DOTALL), "UTF-16BE"),
 )
 _LONG_LINE = re.compile(rb'\{\s*"')
+_FEED_ROOT = re.compile(rb"<(rss|feed|rdf:RDF)\b", re.IGNORECASE)
+_GOOGLE = b"base.google.com/ns/1.0"
+_TABS = re.compile(rb"[^\t\r\n]*(\t[^\t\r\n]*){2,}")
 _PAGE = re.compile(rb"<(!doctype html|html|head|body)\b", re.IGNORECASE)
 _JSON_TEXTS = re.compile(rb"[\[{]")
 
@@ -240,14 +253,18 @@ def _kind_of(leaf: str, head: bytes, promised: FileFormat | None) -> Kind:
         if promised == "parquet":
             return Kind("empty", way_out="write it again", is_refused=True)
         return _EMPTY if promised is None else _KINDS[promised]
-    found = _by_content(leaf, head)
+    found = _by_content(leaf, head, promised)
     is_lines = found is _TEXT or (found is _UNKNOWN and any(map(_is_object, head.split(b"\n"))))
     if is_lines and promised is not None and promised != "parquet":
         # Its lines say what is wrong with them.
         return _KINDS[promised]
+    if found.format is None and promised == "csv" and text_encoding(head) is not None:
+        return _CSV
     if found.format is None and promised is not None:
         return Kind(found.what, None, found.way_out, is_refused=True)
     named = _by_name(name)
+    if found is _TEXT and named is not None and named.what == "text" and not _NOTES.match(name) and _is_table(head):
+        return _CSV
     if named is not None and (found in (_TEXT, _UNKNOWN) or (found.format is None and not named.is_data)):
         return named
     return found
@@ -259,17 +276,19 @@ def _by_name(name: str) -> Kind | None:
     return next((kind for ending, kind in _BY_ENDING.items() if name.endswith(ending)), None)
 
 
-def _by_content(leaf: str, head: bytes) -> Kind:
+def _by_content(leaf: str, head: bytes, promised: FileFormat | None) -> Kind:
     if head.startswith(b"PAR1"):
         return _PARQUET
     if head.startswith(_LFS_POINTER):
         return Kind("Git LFS pointer, not the file itself", way_out="fetch the files: git lfs pull", is_refused=True)
     for compression in _COMPRESSIONS:
         if head.startswith(compression.magic):
-            return _compressed(leaf, head, compression)
+            return _compressed(leaf, head, compression, promised)
     for magic, kind in _MAGIC:
         if head.startswith(magic):
             return kind
+    if head.startswith(_OLD_OFFICE):
+        return _EXCEL if leaf.lower().endswith(".xls") else Kind("Office file")
     if head[8:12] == b"DUCK":
         return Kind("DuckDB")
     if head[8:12] == b"WEBP":
@@ -285,18 +304,21 @@ def _by_content(leaf: str, head: bytes) -> Kind:
     return _UNKNOWN if found is _TEXT and _is_binary(head) and not _JSON_TEXTS.match(head.lstrip()) else found
 
 
-def _compressed(leaf: str, head: bytes, compression: _Compression) -> Kind:
-    """Data behind a compression: refused if JSON Lines or Parquet, because bytes in the midst cannot be found."""
+def _compressed(leaf: str, head: bytes, compression: _Compression, promised: FileFormat | None) -> Kind:
+    """Data behind a compression: CSV and XML are read from the beginning on. JSON Lines and Parquet are refused: bytes
+    in the midst cannot be found."""
     if compression.name == "zip" and leaf.lower().endswith(_OFFICE_ENDINGS):
-        return Kind("Office file")
+        return _EXCEL if ending_format(leaf) == "excel" else Kind("Office file")
     stem = leaf.rsplit(".", 1)[0]
-    promised, inner = ending_format(stem), b""
+    promised, inner = ending_format(stem) or promised, b""
     if compression.begin is not None:
         try:
             inner = compression.begin(head)
         except (OSError, ValueError, EOFError, zlib.error, lzma.LZMAError):
             return Kind(f"damaged {compression.name}", way_out="write it again", is_refused=promised is not None)
     within = _kind_of(stem, inner, promised) if inner or promised is None else _KINDS[promised]
+    if within.format in ("csv", "xml") and compression.is_read:
+        return Kind(f"{compression.name} around {within.what}", within.format)
     what = compression.name if within in (_UNKNOWN, _EMPTY) else f"{compression.name} around {within.what}"
     if compression.name == "zip":
         way_out = "unpack it: unzip FILE -d FOLDER && rm FILE"
@@ -313,6 +335,17 @@ def _in_place(command: str) -> str:
     return f"{command} > FILE.new && mv FILE.new FILE"
 
 
+def text_encoding(head: bytes) -> str | None:
+    """What a text is written in, if its first bytes tell: a byte order mark, or the zeros of UTF-16 and UTF-32."""
+    return "utf-8" if head.startswith(codecs.BOM_UTF8) else _wide_encoding(head)
+
+
+def _is_table(head: bytes) -> bool:
+    """Whether lines of text are rows of a tab-separated file, as feeds called .txt are."""
+    lines = [line for line in head.split(b"\n")[:-1] if line.strip()][:20]
+    return len(lines) > 1 and all(map(_TABS.match, lines)) and len({line.count(b"\t") for line in lines}) == 1
+
+
 def _wide_encoding(head: bytes) -> str | None:
     """UTF-16 or UTF-32, by a byte order mark or by the zeros that ASCII characters have there."""
     marked = next((name for mark, name in _MARKS if head.startswith(mark)), None)
@@ -321,6 +354,8 @@ def _wide_encoding(head: bytes) -> str | None:
 
 def _wide_text(head: bytes, encoding: str) -> Kind:
     text = head.decode(encoding, "replace").lstrip("\ufeff \t\r\n")
+    if text.startswith("<") and _GOOGLE.decode() in text:
+        return _FEED
     way_out = "convert it: " + _in_place(f"iconv -f {encoding} -t UTF-8 FILE")
     return Kind(f"text in {encoding}, not UTF-8", way_out=way_out, is_refused=text.startswith(("{", "[")))
 
@@ -334,6 +369,8 @@ def _is_binary(head: bytes) -> bool:
 def _of_text(head: bytes) -> Kind:
     text = head.lstrip()
     if text.startswith(b"<"):
+        if _GOOGLE in head and _FEED_ROOT.search(text):
+            return _FEED
         return _MARKUP if _PAGE.match(text) else _XML if text.startswith((b"<?xml", b"<Error>")) else _TEXT
     if not _JSON_TEXTS.match(text):
         return _TEXT

@@ -16,9 +16,10 @@ from fsspec.implementations.local import LocalFileSystem
 from fsspec.utils import glob_translate
 
 from hpd_core.types import is_encodable
-from pipelines.catalog.file_kinds import HEAD_BYTES, HIDDEN, SPECIAL, FileFormat, Kind, kind_of
+from pipelines.catalog.file_kinds import HEAD_BYTES, HIDDEN, SPECIAL, STAGED_FORMATS, FileFormat, Kind, kind_of
 from pipelines.catalog.left_out import LeftOut, LeftOutFile, shown_name
 from pipelines.catalog.table_formats import TablesAround, refuse_tables
+from pipelines.config.reading import InputFormat
 from pipelines.errors import UsageError
 from pipelines.store.folders import map_requests, open_filesystem
 
@@ -76,19 +77,22 @@ class _Place:
         return f"{type(self.filesystem).__name__}:{self.path}"
 
 
-def find_files(
-    paths: Sequence[str], file_format: Literal["auto"] | FileFormat = "auto", *, anonymous: bool = False
-) -> FoundFiles:
+def find_files(paths: Sequence[str], input_format: InputFormat = "auto", *, anonymous: bool = False) -> FoundFiles:
     """The files at `paths`: files, those in folders (recursively), and what globs match; each file once.
 
     Raises `UsageError` for what cannot be listed or read, and where a path has nothing that can be read.
     """
+    file_format: Literal["auto"] | FileFormat = "csv" if input_format == "shopify" else input_format
     around = TablesAround()
     listings = map_requests(lambda item: _list(*item, anonymous, around), list(enumerate(paths)))
     around.refuse()
     places, again = _each_once([place for listing in listings for place in listing])
     with ThreadPoolExecutor(_THREADS) as pool:
         looked_at = list(pool.map(lambda place: _look(place, file_format), places))
+    if file_format == "auto":
+        looked_at = _of_one_sort(looked_at)
+    for place, kind in looked_at:
+        _check(place, kind)
     files = [FoundFile(place.name, kind.format) for place, kind in looked_at if kind.format is not None]
     others = [(place.argument, LeftOutFile(place.name, kind)) for place, kind in looked_at if kind.format is None]
     useful = {place.argument for place in again}
@@ -98,7 +102,7 @@ def find_files(
             here = LeftOut([file for number, file in others if number == argument])
             there = [f"only {here}"] if here.files else []
             there += [f"to have {what} read, {remedy}" for what, remedy in here.remedies().items()]
-            raise UsageError("; ".join([f"input.path: no Parquet or JSON Lines files in {path}", *there]))
+            raise UsageError("; ".join([f"input.path: no files that are read in {path}", *there]))
     return FoundFiles(files, LeftOut([file for _, file in others], [(place.name, place.first) for place in again]))
 
 
@@ -116,15 +120,39 @@ def _each_once(places: Sequence[_Place]) -> tuple[list[_Place], list[_Place]]:
     return [place for index, place in enumerate(places) if index not in again], list(again.values())
 
 
+def _of_one_sort(looked_at: Sequence[tuple[_Place, Kind]]) -> list[tuple[_Place, Kind]]:
+    """Of what lies in a folder or behind a glob, the files of one sort: CSV beside Parquet is most often the same rows
+    again."""
+    sorts = [("parquet", "jsonl"), *((staged,) for staged in STAGED_FORMATS)]
+    found: defaultdict[int, set[FileFormat | None]] = defaultdict(set)
+    for place, kind in looked_at:
+        if place.how != "named":
+            found[place.argument].add(kind.format)
+    read = {argument: next((sort for sort in sorts if formats & {*sort}), ()) for argument, formats in found.items()}
+
+    def is_other(place: _Place, kind: Kind) -> bool:
+        return place.how != "named" and kind.format not in (None, *read[place.argument])
+
+    way_out = "name it itself, or set input.format"
+    return [
+        (place, replace(kind, format=None, way_out=way_out) if is_other(place, kind) else kind)
+        for place, kind in looked_at
+    ]
+
+
 def _look(place: _Place, file_format: Literal["auto"] | FileFormat) -> tuple[_Place, Kind]:
-    """What a file is. Raises `UsageError` if it is none that is read, but surely meant to be."""
+    """What a file is. Raises `UsageError` if it cannot be read."""
     leaf = place.path.rsplit("/", 1)[-1]
     try:
-        kind = place.kind or kind_of(leaf, b"" if place.size == 0 else _head(place), file_format)
+        return place, place.kind or kind_of(leaf, b"" if place.size == 0 else _head(place), file_format)
     except FileNotFoundError as error:
         raise UsageError(f"no such file: {place.name}") from error
     except OSError as error:
         raise UsageError(f"cannot read {shown_name(place.name)}: {error}") from error
+
+
+def _check(place: _Place, kind: Kind) -> None:
+    """Raises `UsageError` if a file is none that is read, but surely meant to be."""
     is_meant = kind.is_refused or place.how == "named" or (place.how == "glob" and kind.is_data)
     shown = shown_name(place.name)
     if kind.format is None and is_meant:
@@ -134,7 +162,6 @@ def _look(place: _Place, file_format: Literal["auto"] | FileFormat) -> tuple[_Pl
         raise UsageError(f"{shown} cannot be read ({kind.what}): {way_out}")
     if kind.format is not None and not is_encodable(place.name):
         raise UsageError(f"the name of {shown} is not UTF-8, and rows are known by it; rename the file")
-    return place, kind
 
 
 def _head(place: _Place) -> bytes:

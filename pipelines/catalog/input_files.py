@@ -6,9 +6,11 @@ A row is known by (file, row number) for ever: counted from 0, in Parquet by pos
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import re
+import sys
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,13 +21,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from hpd_core import CategorySchema
-from pipelines.catalog.column_types import byte_columns, check_column_types
-from pipelines.catalog.file_kinds import FileFormat
+from pipelines.catalog.column_types import byte_columns, check_column_types, check_doubled
+from pipelines.catalog.file_kinds import STAGED_FORMATS
 from pipelines.catalog.finding import FoundFile, find_files
 from pipelines.catalog.json_lines import parse_line
 from pipelines.catalog.left_out import LeftOut, listed_names
-from pipelines.catalog.parquet_rows import first_rows
+from pipelines.catalog.parquet_rows import first_rows, open_rows
 from pipelines.catalog.rows import DeadRows, RowRefusal, to_record
+from pipelines.catalog.staged_rows import MORE, last_number, read_staged, row_numbers, staged_names
+from pipelines.catalog.staging import rows_at, stage
 from pipelines.config.extraction import InputConfig
 from pipelines.errors import UsageError
 from pipelines.store.folders import open_filesystem
@@ -64,21 +68,38 @@ class SourceFile:
         num_sampled: of its first rows, how many were checked.
         dead_in_sample: of these, those that will be dead letters.
         byte_columns: of Parquet, the mapped columns whose bytes are taken for text.
+        staged: under which name its rows are kept, if it is read from its beginning on only.
     """
 
     name: str
-    format: FileFormat
+    format: str
     size: int
     fingerprint: str
     segments: Sequence[Segment]
     num_sampled: int = 0
     dead_in_sample: DeadRows = field(default_factory=DeadRows)
     byte_columns: Sequence[str] = ()
+    staged: str | None = None
 
     @property
     def num_rows(self) -> int:
         """Rows in the file."""
         return sum(segment.num_rows for segment in self.segments)
+
+    @property
+    def is_in_lines(self) -> bool:
+        """Whether every segment is one number, of a row or of none: lines of JSONL, rows of which some are none."""
+        return isinstance(self.segments, LineSegments) or self.format == "jsonl"
+
+    @property
+    def stop(self) -> int:
+        """Behind the number of its last row."""
+        return len(self.segments) if self.is_in_lines else self.num_rows
+
+    @property
+    def rows(self) -> tuple[str, str]:
+        """Where its rows can be read, and as which format, on this machine."""
+        return rows_at(self.name, self.format, self.staged)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +174,8 @@ def scan_file(file: FoundFile, config: InputConfig, num_sampled: int = _MOST_CHE
     name = file.name
     filesystem, path = open_filesystem(name, anonymous=config.anonymous)
     try:
+        if file.format in STAGED_FORMATS:
+            return _scan_staged(file, config, num_sampled)
         if file.format == "parquet":
             return _scan_parquet(name, filesystem, path, config, num_sampled)
         return _scan_jsonl(name, filesystem, path, config, num_sampled)
@@ -188,6 +211,50 @@ def _scan_parquet(name: str, filesystem: Any, path: str, config: InputConfig, nu
     fingerprint = etag or footer.hexdigest()[:32]
     sampled = (first.num_rows, first.dead)
     return SourceFile(name, "parquet", size, fingerprint, segments, *sampled, byte_columns(config, schema))
+
+
+def _scan_staged(file: FoundFile, config: InputConfig, num_sampled: int) -> SourceFile:
+    staged = stage(file.name, file.format, config.reading)
+    first = _FirstRows(file.name, config)
+    with open(staged.path, "rb") as opened:
+        parquet = open_rows(opened, whole_groups=False)
+        names = [*staged_names(parquet), *staged.facts["more"]]
+        if names:
+            require_columns(config, list(dict.fromkeys(names)), file.name)
+        check_doubled(config, staged_names(parquet), file.name)
+        segments = _staged_segments(parquet, config.columns)
+        for number, values, problem, _ in itertools.islice(
+            read_staged(opened, 0, sys.maxsize, config.columns), num_sampled
+        ):
+            first.add(number, problem or values or {})
+    return SourceFile(
+        file.name,
+        staged.format,
+        staged.size,
+        staged.fingerprint,
+        segments,
+        first.num_rows,
+        first.dead,
+        staged=staged.name,
+    )
+
+
+def _staged_segments(parquet: pq.ParquetFile, columns: Sequence[str]) -> Sequence[Segment]:
+    """The row groups; single numbers, where a row of the catalog is several rows of the file."""
+    groups = []
+    for index in range(parquet.metadata.num_row_groups):
+        group = parquet.metadata.row_group(index)
+        chunks = [group.column(position) for position in range(group.num_columns)]
+        mapped = [chunk for chunk in chunks if chunk.path_in_schema in (*columns, MORE)]
+        groups.append(Segment(group.num_rows, sum(chunk.total_uncompressed_size for chunk in mapped)))
+    if last_number(parquet) == parquet.metadata.num_rows - 1:
+        return groups
+    numbers = row_numbers(parquet)
+    mean_bytes = sum(group.num_bytes for group in groups) // len(numbers)
+    lengths = array("Q", bytes(8 * (int(numbers[-1]) + 1)))
+    for number in numbers.tolist():
+        lengths[number] = mean_bytes
+    return LineSegments(lengths, set(range(len(lengths))) - set(numbers.tolist()))
 
 
 def open_parquet(file: Any, name: str) -> pq.ParquetFile:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -14,6 +15,8 @@ from pipelines.catalog.json_lines import parse_line
 from pipelines.catalog.parquet_rows import damage, open_rows, to_rows
 from pipelines.catalog.rows import RowRefusal, row_json
 from pipelines.catalog.sharding import Piece
+from pipelines.catalog.staged_rows import read_staged
+from pipelines.catalog.staging import STAGED
 from pipelines.errors import RunError
 from pipelines.store.folders import open_filesystem
 
@@ -26,7 +29,8 @@ class SourceRow(NamedTuple):
     """A row as it was read; `values` is None, with the `problem`, where no row could be read. A cell that could not
     be read is a `CellError` among them.
 
-    `raw` is the line itself and `byte_start` where it stands in the file, for JSONL only.
+    `raw` is the line itself and `byte_start` where it stands in the file, for JSONL; of a staged file `raw` is the text
+    of a row that could not be read.
     """
 
     number: int
@@ -56,9 +60,11 @@ def read_piece(
     """
     count = 0
     try:
-        filesystem, path = open_filesystem(uri, anonymous=anonymous)
-        is_parquet = file_format == "parquet"
-        if is_parquet:
+        # What is staged lies in a folder of the user's.
+        filesystem, path = open_filesystem(uri, anonymous=anonymous and file_format != STAGED)
+        if file_format == STAGED:
+            rows = _read_staged(filesystem, path, piece, columns, on_read)
+        elif file_format == "parquet":
             rows = _read_parquet(filesystem, path, piece, columns, on_read)
         else:
             rows = _read_jsonl(filesystem, path, piece, on_read)
@@ -84,8 +90,10 @@ def pick_rows(
     `RunError` if the file cannot be read.
     """
     try:
-        filesystem, path = open_filesystem(uri, anonymous=anonymous)
-        if file_format == "parquet":
+        filesystem, path = open_filesystem(uri, anonymous=anonymous and file_format != STAGED)
+        if file_format == STAGED:
+            rows = _read_staged(filesystem, path, piece, columns, lambda num_bytes: None, sorted(numbers))
+        elif file_format == "parquet":
             rows = _read_parquet(filesystem, path, piece, columns, lambda num_bytes: None, sorted(numbers))
         else:
             rows = _read_jsonl(filesystem, path, piece, lambda num_bytes: None)
@@ -132,6 +140,18 @@ def _read_parquet(
                 on_read(_stored_bytes(parquet.metadata.row_group(group), names))
                 yield from _read_row_group(parquet, group, start, stop, piece, names)
             start = stop
+
+
+def _read_staged(
+    filesystem: Any,
+    path: str,
+    piece: Piece,
+    columns: Sequence[str] | None,
+    on_read: Callable[[int], None],
+    wanted: Sequence[int] | None = None,
+) -> Iterator[SourceRow]:
+    with filesystem.open(path, "rb", cache_type="none") as file:
+        yield from itertools.starmap(SourceRow, read_staged(file, piece.start, piece.stop, columns, on_read, wanted))
 
 
 def _stored_bytes(group: Any, columns: list[str] | None) -> int:

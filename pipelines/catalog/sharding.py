@@ -119,7 +119,7 @@ def _runs(files: Sequence[SourceFile]) -> Iterator[_Run]:
     for index, file in enumerate(files):
         row = offset = 0
         for segment in file.segments:
-            if file.format == "parquet":
+            if not file.is_in_lines:
                 yield _Run(index, row, row + segment.num_rows, segment.num_rows, segment.num_bytes, 0, 0)
                 row += segment.num_rows
             else:

@@ -33,10 +33,8 @@ def read_records(config: InputConfig, schemas: Mapping[str, CategorySchema]) -> 
     Raises `UsageError` or `RunError` for a file that cannot be read.
     """
     for index, source in enumerate(scan_sources(config).files):
-        # A Parquet file's segments are row groups, a JSONL file's its lines, blank ones included.
-        stop = source.num_rows if source.format == "parquet" else len(source.segments)
-        piece = Piece(index, 0, stop, source.num_rows, 0, source.size)
-        for row in read_piece(source.name, source.format, piece, config.columns, anonymous=config.anonymous):
+        piece = Piece(index, 0, source.stop, source.num_rows, 0, source.size)
+        for row in read_piece(*source.rows, piece, config.columns, anonymous=config.anonymous):
             own_id = default_id(source.name, row.number)
             found = own_id if config.id is None else row_id(row.values or {}, config)
             record: Record | RowRefusal = row.problem or RowRefusal("unreadable", "the row could not be read")

@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import codecs
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from hpd_core import EngineConfig
 from hpd_core.types import content_hash
+from pipelines.config.reading import InputFormat, Reading
 
 HtmlMode = Literal["auto", "always", "never"]
 
@@ -26,7 +28,11 @@ class InputConfig(_Section):
         description="a file, a folder (searched in depth, names with _ or . skipped), a glob ([[] for a bracket), or a "
         "list of them; local or any fsspec URI"
     )
-    format: Literal["auto", "parquet", "jsonl"] = Field("auto", description="'auto': by each file's content")
+    format: InputFormat = Field(
+        "auto",
+        description="'auto': by each file's content. 'csv' takes a Shopify export row by row, else it is read a "
+        "product at a time",
+    )
     id: str | None = Field(None, description="column with the product id; without it: '<file stem>:<row>'")
     category: str = Field("category", description="column that names the product's category")
     fields: dict[str, str] = Field(
@@ -38,7 +44,31 @@ class InputConfig(_Section):
         description="'auto': a field that holds HTML is read as the text that it shows, the rest as it stands; "
         "'always': whatever looks like a tag is one; 'never': tags and entities are text",
     )
+    encoding: str | None = Field(
+        None, description="of text files without a byte order mark that are not UTF-8: cp1252, latin-1, ..."
+    )
+    delimiter: str | None = Field(None, description="between the cells of CSV; by default it is found out")
+    quote: str | None = Field(None, description="around cells of CSV; '' if nothing is quoted; by default found out")
+    escape: str | None = Field(None, description="in front of a quote in a cell of CSV; by default it is doubled")
+    sheet: str | None = Field(None, description="of a workbook, by name; needed if several hold rows")
     anonymous: bool = Field(False, description="read s3:// without credentials (public buckets)")
+
+    @field_validator("encoding")
+    @classmethod
+    def _check_encoding(cls, value: str | None) -> str | None:
+        try:
+            return value if value is None else codecs.lookup(value).name
+        except LookupError:
+            raise ValueError(f"there is no encoding {value!r}; cp1252 and latin-1 are frequent ones") from None
+
+    @model_validator(mode="after")
+    def _check_dialect(self) -> InputConfig:
+        given = [each for each in (self.delimiter, self.quote, self.escape) if each]
+        if self.delimiter == "" or any(len(each) != 1 or each in "\r\n" for each in given):
+            raise ValueError("delimiter, quote and escape are one character each ('\\t' in double quotes for a tab)")
+        if len({*given}) < len(given):
+            raise ValueError("delimiter, quote and escape must be different characters")
+        return self
 
     @field_validator("path", mode="before")
     @classmethod
@@ -62,6 +92,11 @@ class InputConfig(_Section):
                 raise ValueError("a column is listed twice")
             return {name: name for name in value}
         return value
+
+    @property
+    def reading(self) -> Reading:
+        """How its files are read."""
+        return Reading(self.format, self.encoding, self.delimiter, self.quote, self.escape, self.sheet, self.anonymous)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -228,6 +263,7 @@ _FREE_SECTIONS = (
     *("run_id", "output", "schemas", "shards", "actors", "retries", "cost"),
     *("max_dead_letter_share", "log_seconds"),
 )
+_LATER_INPUT_KEYS = ("encoding", "delimiter", "quote", "escape", "sheet")
 _FREE_ENGINE_KEYS = (
     *("max_tokens_per_step", "max_prompts_per_cohort", "max_cached_tokens", "max_cached_prefixes"),
     *("layers", "pack_weights", "max_draft_tokens_per_step", "share_text", "cuda_graphs"),
@@ -246,6 +282,10 @@ def result_config(config: JobConfig) -> dict[str, Any]:
         del data["engine"]["tensor_parallel"]  # likewise: see below
     # How the catalog is reached does not change what is in it.
     data["input"].pop("anonymous")
+    for key in _LATER_INPUT_KEYS:
+        # Runs that were planned before there was such a key can still be continued.
+        if data["input"][key] is None:
+            del data["input"][key]
     if config.input.html == "never":
         # As it was before there was a choice: a run that was begun then is continued with 'never'.
         del data["input"]["html"]

@@ -119,7 +119,7 @@ def _sample_lines(draw: Draw, job: PlannedJob) -> list[bytes]:
         if not numbers:
             continue
         source = job.plan.files[piece.file]
-        picked = pick_rows(source.name, source.format, piece, numbers, config.columns, anonymous=config.anonymous)
+        picked = pick_rows(*source.rows, piece, numbers, config.columns, anonymous=config.anonymous)
         for read in picked:
             if read.values is not None:
                 values = {name: _plain(read.values.get(name), config) for name in config.columns}

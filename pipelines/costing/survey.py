@@ -136,7 +136,7 @@ def _rows(job: PlannedJob) -> Iterator[tuple[int, SourceRow]]:
     config = job.config.input
     for piece in merged_pieces(job):
         source = job.plan.files[piece.file]
-        for row in read_piece(source.name, source.format, piece, config.columns, anonymous=config.anonymous):
+        for row in read_piece(*source.rows, piece, config.columns, anonymous=config.anonymous):
             yield piece.file, row
 
 

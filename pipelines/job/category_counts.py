@@ -73,7 +73,7 @@ def count_categories(plan: Plan, config: InputConfig, schemas: Mapping[str, Cate
 
 def _rows(plan: Plan, piece: Piece, columns: Sequence[str], config: InputConfig) -> Iterator[SourceRow]:
     file = plan.files[piece.file]
-    return read_piece(file.name, file.format, piece, columns, anonymous=config.anonymous)
+    return read_piece(*file.rows, piece, columns, anonymous=config.anonymous)
 
 
 def _category(row: SourceRow, config: InputConfig) -> str | RowRefusal:

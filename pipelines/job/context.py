@@ -18,7 +18,7 @@ from pipelines.store.ledger import Ledger
 
 @dataclass(frozen=True, slots=True)
 class SourceRef:
-    """An input file: `name` as the user wrote it, `uri` for a process in another working directory."""
+    """An input file: `name` as the user wrote it, `uri` of its rows for a process in another working directory."""
 
     name: str
     uri: str

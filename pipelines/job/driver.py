@@ -15,6 +15,7 @@ from rich.console import Console
 
 from hpd_core import DocumentTokenizer, HPDError
 from hpd_core.models.adapters import open_adapter
+from pipelines.catalog.staging import store_rows
 from pipelines.config.extraction import JobConfig
 from pipelines.console.progress import show_progress
 from pipelines.errors import RunError, UsageError
@@ -74,6 +75,7 @@ def _finished(job: PlannedJob, ledger: Ledger, manifest: Mapping[str, Any]) -> O
 
 def _work(job: PlannedJob, ledger: Ledger, lease: RunLease, console: Console) -> Outcome:
     store_schemas(job.output, job.schemas)
+    store_rows(job.output, [file.staged for file in job.plan.files if file.staged is not None])
     if job.plan.is_clustered:
         job = dataclasses.replace(job, clusters=Clusters.read(job.output))
         if not job.is_cut and ledger.committed():

@@ -5,17 +5,17 @@ from __future__ import annotations
 import datetime
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from hpd_core import ErrorCode, Evidence, RecordResult, Value
-from hpd_core.text.grounding import find_evidence
+from hpd_core import ErrorCode, RecordResult
 from hpd_core.text.values import join_items
 from pipelines.catalog.cells import described
-from pipelines.catalog.shown_text import Places, original_places
+from pipelines.job.answer_rows import answer_rows, find_places
 from pipelines.job.context import DeadRow, DecodedShard, JobContext, PreparedRecord
 from pipelines.job.prepare_stage import read_originals
 from pipelines.job.unknown_categories import count_unknown
+from pipelines.normalising.normalise import normalisers
 from pipelines.store.tables import EncodedTable, encode
 
 logger = logging.getLogger(__name__)
@@ -161,51 +161,19 @@ def _answers(
     """The rows of the attribute table by attribute, in the schema's order; each attribute has at least one."""
     schema, provenance = job.schemas[record.record.category], _provenance(record, decoded, job)
     values = {} if result is None else result.values
-    evidence: Places = {} if result is None else find_evidence(record.record, schema, result)
-    evidence = original_places(record.record, evidence, job.config.input.html)
+    evidence = {} if result is None else find_places(record.record, schema, result, job.config.input.html)
+    normalising = normalisers(schema)
     return {
-        name: list(_decoded_rows(name, values[name], evidence.get(name, ()), provenance))
+        name: [provenance | row for row in answer_rows(name, values[name], evidence.get(name, ()), normalising[name])]
         if name in values
         else [_carried_row(row, record, job) for row in record.carried[name]]
         for name in (attribute.name for attribute in schema.attributes)
     }
 
 
-def _decoded_rows(
-    attribute: str, value: Value, evidence: Sequence[Sequence[Evidence]], provenance: Row
-) -> Iterator[Row]:
-    for index, text in enumerate(_raw_texts(value)):
-        yield provenance | {
-            "attribute": attribute,
-            "value_index": index,
-            "value_raw": text,
-            "status": value.status,
-            # Empty: the value stands nowhere in the text. Null: there is no value to look for.
-            "evidence": _evidence_rows(evidence[index]) if value.status == "value" else None,
-            "num_tokens": value.num_tokens,
-            "num_dropped": value.num_dropped,
-            "logprob_mean": value.logprob_mean,
-            "logprob_min": value.logprob_min,
-        }
-
-
 def _carried_row(row: Mapping[str, Any], record: PreparedRecord, job: JobContext) -> Row:
     """An earlier run's row as this run's. What says how the value came about stays as it was."""
     return {**row, **_place(record, job), "carried_from": row.get("carried_from") or row["run_id"]}
-
-
-def _raw_texts(value: Value) -> tuple[str | None, ...]:
-    if value.status == "value":
-        return value.items
-    # What the model wrote is kept where it is no answer; where the answer is "not stated" there is nothing.
-    return (None,) if value.status == "absent" else (value.raw or None,)
-
-
-def _evidence_rows(places: Sequence[Evidence]) -> list[Row]:
-    return [
-        {"field": place.field, "start": place.start, "end": place.end, "text": place.text, "match": place.match}
-        for place in places
-    ]
 
 
 def _product_row(

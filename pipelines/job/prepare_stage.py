@@ -110,10 +110,10 @@ def _read_dealt(piece: Piece, job: JobContext, on_read: Callable[[int], None]) -
 
 def _merged_sources(pieces: Sequence[Piece], job: JobContext) -> list[Piece]:
     """Of a Parquet file one piece is enough: row groups that hold nothing wanted are not read."""
-    lines = [piece for piece in pieces if job.files[piece.file].format != "parquet"]
+    lines = [piece for piece in pieces if job.files[piece.file].format == "jsonl"]
     rows = defaultdict(list)
     for piece in pieces:
-        if job.files[piece.file].format == "parquet":
+        if job.files[piece.file].format != "jsonl":
             rows[piece.file].append(piece.start)
     return [*lines, *(Piece(file, min(rows[file]), max(rows[file]) + 1, len(rows[file])) for file in rows)]
 

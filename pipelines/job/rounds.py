@@ -10,14 +10,16 @@ from pathlib import Path
 from fsspec.implementations.local import LocalFileSystem
 from rich.console import Console
 
+from pipelines.catalog.staging import STAGED
 from pipelines.config.extraction import JobConfig
 from pipelines.errors import BudgetError, ProcessesDiedError, RunError, UsageError
 from pipelines.job.carryover import CarryIndex, CarryOver
 from pipelines.job.context import CarryOverRef, JobContext, SourceRef
 from pipelines.job.preflight import PlannedJob
-from pipelines.store.folders import open_filesystem
+from pipelines.job.run_plan import PlannedFile
+from pipelines.store.folders import Folder, open_filesystem
 from pipelines.store.lease import RunLease
-from pipelines.store.ledger import Ledger
+from pipelines.store.ledger import INPUT_FOLDER, Ledger
 from pipelines.store.totals import Totals
 
 
@@ -150,7 +152,7 @@ def _carry_over(job: PlannedJob, ledger: Ledger, num_gpus: float, console: Conso
 
 def job_context(job: PlannedJob, ledger: Ledger, carry_over: CarryOverRef | None = None) -> JobContext:
     """What every process of the run is told."""
-    files = [SourceRef(file.name, _absolute(file.name), file.format) for file in job.plan.files]
+    files = [_source(file, job.output) for file in job.plan.files]
     clustered = None
     if job.clusters is not None:
         clustered = [f"{job.output.absolute_uri}/{name}" for name in job.clusters.files]
@@ -165,6 +167,12 @@ def job_context(job: PlannedJob, ledger: Ledger, carry_over: CarryOverRef | None
         carry_over=carry_over,
         clustered_files=clustered,
     )
+
+
+def _source(file: PlannedFile, output: Folder) -> SourceRef:
+    if file.staged is None:
+        return SourceRef(file.name, _absolute(file.name), file.format)
+    return SourceRef(file.name, f"{output.absolute_uri}/{INPUT_FOLDER}/{file.staged}", STAGED)
 
 
 def _portable(config: JobConfig) -> JobConfig:

@@ -12,6 +12,7 @@ from typing import Any
 from hpd_core import CategorySchema
 from pipelines.catalog.input_files import SourceFile
 from pipelines.catalog.sharding import Shard, plan_shards, shard_from_dict, tokens_per_row
+from pipelines.catalog.staging import rows_at
 from pipelines.config.extraction import JobConfig, config_hash, result_config
 from pipelines.errors import UsageError
 from pipelines.schemas.schema_file import schemas_hash
@@ -24,13 +25,19 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class PlannedFile:
-    """An input file as the plan remembers it."""
+    """An input file as the plan remembers it. `staged`: under which name its rows are kept, if they are."""
 
     name: str
     format: str
     size: int
     fingerprint: str
     num_rows: int
+    staged: str | None = None
+
+    @property
+    def rows(self) -> tuple[str, str]:
+        """Where its rows can be read, and as which format, on the machine that planned the run."""
+        return rows_at(self.name, self.format, self.staged)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +89,9 @@ class Plan:
 
 def planned_files(files: Sequence[SourceFile]) -> list[PlannedFile]:
     """Input files as a plan remembers them."""
-    return [PlannedFile(file.name, file.format, file.size, file.fingerprint, file.num_rows) for file in files]
+    return [
+        PlannedFile(file.name, file.format, file.size, file.fingerprint, file.num_rows, file.staged) for file in files
+    ]
 
 
 def make_plan(

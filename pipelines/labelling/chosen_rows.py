@@ -36,7 +36,7 @@ class ChosenRows:
             if wanted is None or wanted:
                 file = self._files[piece.file]
                 columns = self._config.input.columns
-                rows = read_piece(file.name, file.format, piece, columns, anonymous=self._config.input.anonymous)
+                rows = read_piece(*file.rows, piece, columns, anonymous=self._config.input.anonymous)
                 yield from ((file, row) for number, row in enumerate(rows, start) if wanted is None or number in wanted)
             start = stop
 

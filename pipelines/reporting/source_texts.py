@@ -6,6 +6,7 @@ was changed, moved or sorted anew never shows a wrong text.
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,8 +21,10 @@ from pipelines.catalog.cells import field_text
 from pipelines.catalog.html_text import ShownText, read_html
 from pipelines.catalog.json_lines import parse_line
 from pipelines.catalog.parquet_rows import open_rows, to_rows
+from pipelines.catalog.readers import pick_rows
 from pipelines.catalog.sharding import Piece
 from pipelines.catalog.shown_text import shown_record
+from pipelines.catalog.staging import stage, staged_format
 from pipelines.config.extraction import InputConfig
 from pipelines.errors import UsageError
 from pipelines.job.prepare_stage import input_hash
@@ -134,11 +137,24 @@ def _read_rows(
     file: PlannedFile, pieces: Sequence[Piece], numbers: Sequence[int], config: InputConfig
 ) -> Iterator[tuple[int, Mapping[str, Any] | None]]:
     """The rows with these numbers, ascending; None where there is no readable row."""
+    if file.staged is not None:
+        yield from _staged_rows(file, numbers, config)
+        return
     filesystem, path = open_filesystem(file.name, anonymous=config.anonymous)
     if file.format == "parquet":
         yield from _parquet_rows(filesystem, path, numbers, list(config.columns))
     else:
         yield from _jsonl_rows(filesystem, path, pieces, numbers)
+
+
+def _staged_rows(
+    file: PlannedFile, numbers: Sequence[int], config: InputConfig
+) -> Iterator[tuple[int, Mapping[str, Any] | None]]:
+    """The rows as they were kept; the file is read again where they are kept no more."""
+    if stage(file.name, staged_format(file.format), config.reading).name != file.staged:
+        return  # it has changed
+    piece = Piece(0, 0, sys.maxsize, file.num_rows)
+    yield from ((row.number, row.values) for row in pick_rows(*file.rows, piece, numbers, config.columns))
 
 
 def _parquet_rows(

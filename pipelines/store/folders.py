@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -149,6 +150,19 @@ class Folder:
                     raise
                 time.sleep(pause)
         raise AssertionError("the last try returns or raises")
+
+    def put(self, local_path: str, name: str) -> None:
+        """Puts a local file under a name, however large it is; replaces what is there. Local files share their bytes."""
+        if not self._is_local:
+            self._fs.put_file(local_path, self.path(name))
+            return
+        temporary = self.path(self._temporary(name))
+        os.makedirs(os.path.dirname(temporary), exist_ok=True)
+        try:
+            os.link(local_path, temporary)
+        except OSError:  # it lies on another disk
+            shutil.copyfile(local_path, temporary)
+        os.replace(temporary, self.path(name))
 
     def copy(self, source: str, target: str) -> None:
         """Puts the object under a second name, replacing what is there. Local files share their bytes."""

@@ -32,6 +32,7 @@ from pipelines.store.tables import TABLES, EncodedTable
 MANIFEST_NAME = "manifest.json"
 CLUSTERS_NAME = "_clusters.json"
 CLUSTERED_FOLDER = "_clustered"
+INPUT_FOLDER = "_input"
 _ENGINE_NAME = "_engine.json"
 # Two engines whose descriptions agree here give the same answers.
 ENGINE_IDENTITY = (
@@ -198,7 +199,7 @@ class Ledger:
         """Removes what only the way to the finished run needed. Every later start does it again: a driver may have been
         killed before it came to it, or a process that was taken for dead may have written more."""
         # Another driver may be doing the same, or a process be writing there: the next clean-up takes the rest.
-        for folder in ("_parts", CLUSTERED_FOLDER):
+        for folder in ("_parts", CLUSTERED_FOLDER, INPUT_FOLDER):
             with suppress(OSError):
                 self.folder.remove(folder)
         for table in TABLES:

@@ -129,14 +129,11 @@ def test_what_was_meant_to_be_read_is_refused_with_the_way_out(
 @pytest.mark.parametrize(
     ("name", "content", "what"),
     [
-        ("a.csv", b"id,title\n", "CSV"),
-        ("a.tsv", b"id\ttitle\n", "CSV"),
-        ("a.csv.gz", gzip.compress(b"id,title\n", mtime=0), "gzip around CSV"),
         ("a.tar.gz", gzip.compress(b"\0\1", mtime=0), "gzip"),
         ("a.orc", written(lambda table, sink: pyarrow.orc.write_table(table, sink)), "ORC"),
         ("a.feather", written(lambda table, sink: pyarrow.feather.write_feather(table, sink)), "Arrow IPC"),
         ("a.avro", b"Obj\1", "Avro"),
-        ("a.xlsx", zipped("xl/workbook.xml"), "Office file"),
+        ("a.docx", zipped("word/document.xml"), "Office file"),
         ("a.zip", zipped("a.csv"), "zip"),
         ("a.db", b"SQLite format 3\0", "SQLite"),
         ("part-00000", b"1,Velor shoe\n", "text"),
@@ -204,3 +201,49 @@ def test_any_bytes_are_of_some_kind(content: bytes, name: str) -> None:
         assert kind.way_out
         if kind.format is not None:
             assert not kind.is_refused
+
+
+FEED = b'<?xml version="1.0"?><rss xmlns:g="http://base.google.com/ns/1.0"><channel><item/></channel></rss>'
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "file_format"),
+    [
+        ("a.csv", b"id,title\n", "csv"),
+        ("a.TSV", b"id\ttitle\n", "csv"),
+        ("a.csv", b"", "csv"),
+        ("a.csv", "id,größe\n".encode("latin-1"), "csv"),
+        ("a.csv", "id;title\n1;x\n".encode("utf-16"), "csv"),
+        ("a.csv", LINE, "jsonl"),
+        ("a.csv.gz", gzip.compress(b"id,title\n", mtime=0), "csv"),
+        ("a.csv.bz2", bz2.compress(b"id,title\n"), "csv"),
+        ("a.tsv.zst", pa.compress(b"id\ttitle\n", "zstd", asbytes=True), "csv"),
+        ("feed.txt", b"id\ttitle\tlink\n1\ta\tb\n2\tc\td\n", "csv"),
+        ("feed.xml", FEED, "xml"),
+        ("feed", FEED.decode().encode("utf-16"), "xml"),
+        ("feed.xml.gz", gzip.compress(FEED, mtime=0), "xml"),
+        ("a.xlsx", zipped("xl/workbook.xml"), "excel"),
+        ("a.ods", zipped("content.xml"), "excel"),
+    ],
+)
+def test_what_is_read_from_its_beginning_on(name: str, content: bytes, file_format: str) -> None:
+    assert kind_of(name, content).format == file_format
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("notes.txt", b"one\ttwo\tthree\nfour\n"),
+        ("sitemap.xml", b'<?xml version="1.0"?><urlset/>'),
+        ("a.csv.zip", zipped("a.csv")),
+        ("README.txt", b"id\ttitle\tlink\n1\ta\tb\n"),
+    ],
+)
+def test_what_only_looks_like_it_is_not_read(name: str, content: bytes) -> None:
+    assert kind_of(name, content).format is None
+
+
+def test_a_format_that_is_named_needs_no_ending() -> None:
+    assert kind_of("dump", b"id,title\n", "csv").format == "csv"
+    assert kind_of("dump.txt.gz", gzip.compress(b"id,title\n", mtime=0), "csv").format == "csv"
+    assert kind_of("a.csv", PARQUET, "csv").is_refused

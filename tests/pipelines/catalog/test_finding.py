@@ -79,7 +79,7 @@ def test_whatever_lies_in_a_folder_is_read_or_counted_and_named(workplace: Workp
     warnings = list(found.left_out.warnings())
     assert len(warnings) == 3
     assert any(
-        "1 CSV (catalog/jun.csv). To have it read, store it as Parquet and move it away: duckdb" in warning
+        "1 CSV (catalog/jun.csv). To have it read, name it itself, or set input.format" in warning
         for warning in warnings
     )
     assert "6 hidden (catalog/+tmp/, catalog/.DS_Store, catalog/.jan.parquet.crc, and 3 more)" in str(found.left_out)
@@ -109,9 +109,16 @@ def test_what_is_named_itself_or_by_a_glob_is_no_other_data(workplace: Workplace
     write("a.csv", b"id\n1\n")
     write("b.jsonl")
     write("notes.md", b"hello")
-    for path in ("catalog/a.csv", "catalog/*", "catalog/?.csv"):
-        with pytest.raises(UsageError, match=r"a\.csv cannot be read \(CSV\): store it as Parquet"):
+    write("a.orc", b"ORC")
+    for path in ("catalog/a.orc", "catalog/?.orc"):
+        with pytest.raises(UsageError, match=r"a\.orc cannot be read \(ORC\): store it as Parquet"):
             find_files([path])
+    (workplace.catalog / "a.orc").unlink()
+    # The same rows again, perhaps: which of the two is meant has to be said.
+    with pytest.raises(UsageError, match=r"a\.csv cannot be read \(CSV\): name it itself, or set input.format"):
+        find_files(["catalog/*"])
+    for path in ("catalog/a.csv", "catalog/?.csv"):
+        assert names(find_files([path])) == ["catalog/a.csv"]
     with pytest.raises(UsageError, match=r"notes\.md cannot be read \(text\)"):
         find_files(["catalog/notes.md"])
     (workplace.catalog / "a.csv").unlink()
@@ -120,12 +127,12 @@ def test_what_is_named_itself_or_by_a_glob_is_no_other_data(workplace: Workplace
 
 def test_a_folder_without_anything_readable_says_what_is_there(workplace: Workplace, write: Write) -> None:
     workplace.catalog.mkdir()
-    with pytest.raises(UsageError, match=r"no Parquet or JSON Lines files in catalog$"):
+    with pytest.raises(UsageError, match=r"no files that are read in catalog$"):
         find_files(["catalog"])
-    write("a.csv", b"id\n1\n")
+    write("a.orc", b"ORC")
     write("_SUCCESS", b"")
     with pytest.raises(
-        UsageError, match=r"in catalog; only 1 CSV \(catalog/a.csv\), 1 hidden .*; to have CSV read, store"
+        UsageError, match=r"in catalog; only 1 ORC \(catalog/a.orc\), 1 hidden .*; to have ORC read, store"
     ):
         find_files(["catalog"])
     write("b.jsonl")

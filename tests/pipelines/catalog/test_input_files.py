@@ -82,7 +82,7 @@ def test_what_cannot_be_used_is_refused_by_name(workplace: Workplace) -> None:
     with pytest.raises(UsageError, match="no such file or folder"):
         scan(workplace)
     catalog.mkdir()
-    with pytest.raises(UsageError, match=r"no Parquet or JSON Lines files in \S+catalog$"):
+    with pytest.raises(UsageError, match=r"no files that are read in \S+catalog$"):
         scan(workplace)
     workplace.write_parquet("a.parquet", products(2))
     workplace.write_parquet("c.parquet", products(2))

@@ -101,17 +101,6 @@ def test_whatever_the_file_is_called(tmp_path: Path, name: str, where: str) -> N
     assert {path.name for path in tmp_path.rglob("*")} == {"in", file.name}
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if "\n" not in name and name != "~"])
-def test_a_csv_in_the_words_of_duckdb(tmp_path: Path, name: str) -> None:
-    """The shell and SQL take off their quotes: what is left is the name."""
-    remedy = kind_of("a.csv", b"id\n1\n").remedy(f"in/{name}.csv")
-    command = remedy.removeprefix("store it as Parquet and move it away: ")
-    told = subprocess.run(["bash", "-c", command.replace("duckdb -c", "printf %s")], check=True, capture_output=True)
-    read_csv, written = re.findall(r"'((?:[^']|'')*)'", told.stdout.decode())
-    assert read_csv.replace("''", "'") == f"in/{name}.csv"
-    assert written.replace("''", "'") == f"in/{name}.csv.parquet"
-
-
 def test_what_is_on_a_storage_is_mended_in_a_copy() -> None:
     kind = kind_of("a.jsonl", LINES.encode("utf-16"))
     assert kind.remedy("s3://b/t/a b.jsonl") == (

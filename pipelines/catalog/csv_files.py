@@ -1,0 +1,122 @@
+"""CSV files as rows to be staged: encoding and dialect found, records read; of Shopify's exports, products."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from pipelines.catalog.cells import not_utf8
+from pipelines.catalog.delimited import (
+    DelimitedRecord,
+    find_dialect,
+    read_records,
+    told_delimiter,
+)
+from pipelines.catalog.shopify_rows import is_shopify, write_products
+from pipelines.catalog.staged_rows import HIDDEN, RowWriter
+from pipelines.catalog.text_files import (
+    HEAD_BYTES,
+    HEAD_CHARS,
+    decoded,
+    find_encoding,
+    marked_bytes,
+    open_unpacked,
+    split_lines,
+)
+from pipelines.config.reading import Reading
+from pipelines.errors import UsageError
+
+_MANY = 20
+"""Rows with bytes that are no UTF-8, from which on a file without one that is surely is something else."""
+
+
+class CsvFile:
+    """A CSV file, looked into. Raises `UsageError` if it cannot be read."""
+
+    def __init__(self, name: str, filesystem: Any, path: str, reading: Reading) -> None:
+        self._name, self._filesystem, self._path = name, filesystem, path
+        with open_unpacked(filesystem, path, name) as file:
+            head = file.read(HEAD_BYTES)
+            self.encoding, self._is_certain = find_encoding(head, reading.encoding)
+            sample = _beginning(decoded(file, self.encoding, head))
+        self.dialect = find_dialect(sample, reading.delimiter, reading.quote, reading.escape)
+        self._has_told = told_delimiter(next(split_lines(iter([sample])), ""))
+        header = next(self._read(iter([sample])), DelimitedRecord([], "", "", 1))
+        if header.cells is None:
+            raise UsageError(f"{name}: its first line is no row of column names: {header.problem}")
+        self.names = [cell.strip() or f"column {number}" for number, cell in enumerate(header.cells, 1)]
+        if taken := HIDDEN & {*self.names}:
+            raise UsageError(f"{name}: column {min(taken)!r} has a name that is ours; rename it")
+        is_product = reading.format == "shopify" or (reading.format == "auto" and is_shopify(self.names))
+        self.format = "shopify" if is_product else "csv"
+        if self.format == "shopify" and not is_shopify(self.names):
+            raise UsageError(
+                f"{name} is no product CSV of Shopify: it has no column Handle beside Title and Option1 Name"
+            )
+
+    def how(self) -> dict[str, Any]:
+        """All that decides which rows come out, and the file does not."""
+        dialect = self.dialect
+        return {
+            "format": self.format,
+            "encoding": self.encoding,
+            "is_certain": self._is_certain,
+            "dialect": [dialect.delimiter, dialect.quote, dialect.escape],
+        }
+
+    def write(self, target: Path) -> None:
+        """Reads all of it. Raises `UsageError` if it is not what it seemed."""
+        writer = RowWriter(target, self.names, self._hint)
+        with open_unpacked(self._filesystem, self._path, self._name) as file:
+            records = self._read(decoded(file, self.encoding))
+            next(records, None)  # the header
+            if self.format == "shopify":
+                write_products(records, self.names, writer)
+            else:
+                self._write_rows(records, writer)
+        self._check_encoding(writer, 1)
+        writer.close({**self.how(), "dialect": str(self.dialect)})
+
+    def _write_rows(self, records: Iterable[DelimitedRecord], writer: RowWriter) -> None:
+        for number, record in enumerate(records):
+            if record.cells is None:
+                writer.refuse(number, "broken_line", f"line {record.line}: {record.problem}", record.text)
+            else:
+                writer.add(number, record.cells, record.text)
+            if number % 1024 == 0:
+                self._check_encoding(writer, _MANY)
+
+    def _check_encoding(self, writer: RowWriter, at_least: int) -> None:
+        if self._is_certain or writer.num_foreign or writer.num_undecoded < at_least:
+            return
+        raise UsageError(
+            f"{self._name} is not UTF-8: {writer.example}. Name what it is written in, as input.encoding: cp1252 "
+            "(Windows), or utf-8 to have such rows refused one by one"
+        )
+
+    def _hint(self, text: str) -> str:
+        """What is wrong with a cell or record in which bytes are marked."""
+        if self.encoding == "utf-8":
+            data = text.encode(errors="surrogateescape")
+            try:
+                data.decode()
+            except UnicodeDecodeError as error:
+                return not_utf8(data, error).replace("iconv -f WINDOWS-1252 -t UTF-8", "set input.encoding: cp1252")
+        return f"byte 0x{marked_bytes(text)[:1].hex()} is no text in {self.encoding}"
+
+    def _read(self, chunks: Iterator[str]) -> Iterator[DelimitedRecord]:
+        lines = split_lines(chunks)
+        if self._has_told:
+            next(lines, None)
+        return read_records(lines, self.dialect)
+
+
+def _beginning(chunks: Iterator[str]) -> str:
+    head, size = [], 0
+    for chunk in chunks:
+        head.append(chunk)
+        size += len(chunk)
+        if size >= HEAD_CHARS:
+            break
+    return "".join(head)[:HEAD_CHARS]

@@ -1,0 +1,90 @@
+"""Shopify's product CSV: a product is several rows, its variants and images, under one handle. One row comes out.
+
+Of most columns that is the first cell that is not empty. Of what a product has several of (variants, options, images)
+it is a list of what stands there in all of its rows, each once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from pipelines.catalog.cells import shortened
+from pipelines.catalog.delimited import DelimitedRecord
+from pipelines.catalog.staged_rows import RowWriter
+
+_HANDLES = ("handle", "url handle")
+_OF_SEVERAL = re.compile(
+    r"(option\d+ (value|linked to)|variant .*|image .*|sku|barcode|price|compare-at price|cost per item|price / .*"
+    r"|product image url|weight .*|inventory .*|requires shipping|fulfillment service|charge tax|tax code"
+    r"|continue selling when out of stock)",
+    re.IGNORECASE,
+)
+
+
+class _Row(NamedTuple):
+    number: int
+    cells: Sequence[str]
+    text: str
+
+
+def is_shopify(names: Sequence[str]) -> bool:
+    """Whether a file with these columns is such an export, in its old form or its new one."""
+    folded = {name.casefold() for name in names}
+    return not folded.isdisjoint(_HANDLES) and {"title", "option1 name"} <= folded
+
+
+def write_products(records: Iterable[DelimitedRecord], names: Sequence[str], writer: RowWriter) -> None:
+    """Writes a row a product, numbered as its first one. Rows that are part of no product are refused."""
+    handle = next(index for index, name in enumerate(names) if name.casefold() in _HANDLES)
+    is_list = [_OF_SEVERAL.fullmatch(name) is not None for name in names]
+    seen: dict[str, int] = {}
+    product: list[_Row] = []
+    refused: list[tuple[int, str, str]] = []
+
+    def end_product() -> None:
+        if product:
+            cells, more = _merged(product, names, is_list)
+            writer.add(product[0].number, cells, "".join(row.text for row in product), more)
+        for number, message, text in refused:
+            writer.refuse(number, "broken_line", message, text)
+        product.clear()
+        refused.clear()
+
+    for number, record in enumerate(records):
+        place = f"line {record.line}: "
+        if record.cells is None:
+            refused.append((number, place + record.problem, record.text))
+            continue
+        row = _Row(number, record.cells, record.text)
+        name = row.cells[handle]
+        if product and name == product[0].cells[handle]:
+            product.append(row)
+            continue
+        end_product()
+        if not name.strip():
+            refused.append((number, place + f"{names[handle]} is empty, so it belongs to no product", record.text))
+        elif (first := seen.setdefault(name, number)) != number:
+            message = (
+                f"{names[handle]} {shortened(name)!r} is that of row {first}, and others stand between; sort by it"
+            )
+            refused.append((number, place + message, record.text))
+        else:
+            product.append(row)
+    end_product()
+
+
+def _merged(
+    product: Sequence[_Row], names: Sequence[str], is_list: Sequence[bool]
+) -> tuple[list[str], dict[str, list[str]]]:
+    """The product's cells, and the lists of those columns that have several."""
+    cells, more = [], {}
+    for name, has_several, column in zip(
+        names, is_list, zip(*(row.cells for row in product), strict=True), strict=True
+    ):
+        different = list(dict.fromkeys(cell for cell in column if cell))
+        cells.append(different[0] if different else "")
+        if has_several and len(different) > 1:
+            more[name] = different
+    return cells, more

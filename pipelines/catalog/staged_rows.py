@@ -1,0 +1,207 @@
+"""Rows of a file that can be read from its beginning on only, as they are kept for everything behind: a Parquet file.
+
+Every column of the file is one of text. Beside them stand the row's number in the file, which may leave numbers out (a
+product of several rows has that of its first); for a refused row the reason and its text; and as JSON what is more than
+one text: lists, nested values, columns that were not known when the file was begun.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines.catalog.cells import JsonNumber
+from pipelines.catalog.parquet_rows import open_rows, to_rows
+from pipelines.catalog.rows import RowRefusal
+from pipelines.catalog.text_files import is_marked, readable
+
+ROW, PROBLEM, TEXT, MORE = "_hpd_row", "_hpd_problem", "_hpd_text", "_hpd_more"
+_TYPES = {ROW: pa.int64(), PROBLEM: pa.string(), TEXT: pa.string(), MORE: pa.string()}
+HIDDEN = frozenset(_TYPES)
+"""The columns that are no file's own."""
+_FACTS = b"hpd"
+_GROUP_ROWS, _GROUP_CHARS = 8192, 2**24
+_BATCH_ROWS = 4096
+
+
+class RowWriter:
+    """Writes rows group by group. What was written is whole once `close` has returned."""
+
+    def __init__(self, path: Path, names: Sequence[str], hint: Callable[[str], str]) -> None:
+        """Args: names: of the columns, in order; hint: what to say of a text with bytes that could not be decoded."""
+        self.num_rows = self.num_refused = self.num_undecoded = self.num_foreign = 0
+        self.example = ""
+        self._names, self._hint = list(names), hint
+        self._more: dict[str, None] = {}
+        fields = [pa.field(name, pa.string()) for name in names]
+        hidden = [pa.field(name, kind) for name, kind in _TYPES.items()]
+        self._schema = pa.schema([*fields, *hidden])
+        self._file = pq.ParquetWriter(
+            path, self._schema, compression="zstd", use_dictionary=False, write_statistics=[ROW], store_schema=True
+        )
+        self._begin_group()
+
+    def _begin_group(self) -> None:
+        self._numbers: list[int] = []
+        self._rows: list[Sequence[str | None]] = []
+        self._lines: list[str] = []
+        self._hidden: list[tuple[str | None, str | None, str | None]] = []
+        self._num_chars = 0
+
+    def add(
+        self, number: int, cells: Sequence[str | None], text: str = "", more: Mapping[str, Any] | None = None
+    ) -> None:
+        """Takes a row. `text`: as it stands in the file; marked bytes in it make a refused one of it."""
+        if not text.isascii():
+            if is_marked(text):
+                self._refuse_undecoded(number, cells, text)
+                return
+            self.num_foreign += 1
+        self._append(number, cells, None, None, json.dumps(more, ensure_ascii=False) if more else None, len(text))
+        self._more.update(dict.fromkeys(more or ()))
+
+    def refuse(self, number: int, code: str, message: str, text: str) -> None:
+        """Takes a row that is none."""
+        self.num_refused += 1
+        nothing = [None] * len(self._names)
+        self._append(number, nothing, json.dumps([code, message]), readable(text), None, len(text))
+
+    def _refuse_undecoded(self, number: int, cells: Sequence[str | None], text: str) -> None:
+        self.num_undecoded += 1
+        marked = next(
+            ((name, cell) for name, cell in zip(self._names, cells, strict=True) if cell and is_marked(cell)), None
+        )
+        message = self._hint(text) if marked is None else f"column {marked[0]!r}: {self._hint(marked[1])}"
+        self.example = self.example or f"row {number}: {message}: {readable(text.strip())[:80]}"
+        self.refuse(number, "unreadable", message, text)
+
+    def _append(
+        self,
+        number: int,
+        cells: Sequence[str | None],
+        problem: str | None,
+        text: str | None,
+        more: str | None,
+        size: int,
+    ) -> None:
+        self.num_rows += 1
+        self._numbers.append(number)
+        self._rows.append(cells)
+        self._hidden.append((problem, text, more))
+        self._num_chars += size
+        if len(self._rows) >= _GROUP_ROWS or self._num_chars >= _GROUP_CHARS:
+            self._write_group()
+
+    def _write_group(self) -> None:
+        columns = [pa.array(column, pa.string()) for column in zip(*self._rows, strict=True)]
+        columns.append(pa.array(self._numbers, pa.int64()))
+        columns += [pa.array(column, pa.string()) for column in zip(*self._hidden, strict=True)]
+        self._file.write_table(pa.Table.from_arrays(columns, schema=self._schema))
+        self._begin_group()
+
+    def close(self, facts: Mapping[str, Any]) -> None:
+        """Ends the file. `facts`: what else is to be known of it."""
+        if self._rows:
+            self._write_group()
+        known = {"more": list(self._more), "refused": self.num_refused, **facts}
+        self._file.add_key_value_metadata({_FACTS.decode(): json.dumps(known)})
+        self._file.close()
+
+
+def staged_facts(parquet: pq.ParquetFile) -> dict[str, Any]:
+    """What is known of a staged file; `more`: the names in its JSON."""
+    facts: dict[str, Any] = json.loads(parquet.metadata.metadata[_FACTS])
+    return facts
+
+
+def staged_names(parquet: pq.ParquetFile) -> list[str]:
+    """The columns of the file that was staged, in order; without those in its JSON."""
+    return [name for name in parquet.schema_arrow.names if name not in HIDDEN]
+
+
+def row_numbers(parquet: pq.ParquetFile) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """The numbers of all rows, ascending."""
+    return np.concatenate(
+        [
+            parquet.read_row_group(group, columns=[ROW]).column(0).to_numpy()
+            for group in range(parquet.metadata.num_row_groups)
+        ]
+        or [np.zeros(0, np.int64)]
+    )
+
+
+def last_number(parquet: pq.ParquetFile) -> int:
+    """The number of the last row, -1 if there is none."""
+    groups = parquet.metadata.num_row_groups
+    return _range(parquet.metadata.row_group(groups - 1))[1] if groups else -1
+
+
+StagedRow = tuple[int, dict[str, Any] | None, RowRefusal | None, bytes | None]
+
+
+def read_staged(
+    file: Any,
+    start: int,
+    stop: int,
+    columns: Sequence[str] | None,
+    on_read: Callable[[int], None] = lambda num_bytes: None,
+    wanted: Sequence[int] | None = None,
+) -> Iterator[StagedRow]:
+    """The rows whose numbers are in [start, stop): number, values, why there are none, and then the text.
+
+    Args:
+        columns: those that are needed; None for all.
+        wanted: ascending numbers: groups that hold none of them are not read.
+    """
+    parquet = open_rows(file)
+    names = staged_names(parquet)
+    more = staged_facts(parquet)["more"]
+    needed = [name for name in dict.fromkeys(names) if columns is None or name in columns]
+    has_more = bool(more) and (columns is None or not {*columns}.isdisjoint(more))
+    read = [*needed, ROW, PROBLEM, TEXT, *([MORE] if has_more else [])]
+    for group in range(parquet.metadata.num_row_groups):
+        stored = parquet.metadata.row_group(group)
+        first, last = _range(stored)
+        if last < start or first >= stop:
+            continue
+        if wanted is not None and bisect_left(wanted, first) == bisect_left(wanted, last + 1):
+            continue
+        chunks = [stored.column(index) for index in range(stored.num_columns)]
+        on_read(sum(int(chunk.total_compressed_size) for chunk in chunks if chunk.path_in_schema in read))
+        for batch in parquet.iter_batches(_BATCH_ROWS, row_groups=[group], columns=read):
+            yield from _rows(batch, start, stop, columns)
+
+
+def _rows(batch: pa.RecordBatch, start: int, stop: int, columns: Sequence[str] | None) -> Iterator[StagedRow]:
+    numbers = batch.column(batch.schema.get_field_index(ROW)).to_numpy()
+    first, last = np.searchsorted(numbers, [start, stop])
+    batch = batch.slice(first, last - first)
+    hidden = [batch.schema.get_field_index(name) for name in (PROBLEM, TEXT, MORE)]
+    problems, texts, more = ([None] * len(batch) if i < 0 else batch.column(i).to_pylist() for i in hidden)
+    own = batch.select([name for name in range(batch.num_columns) if batch.schema.names[name] not in HIDDEN])
+    rows = to_rows(own, columns)
+    for number, values, problem, text, rest in zip(
+        numbers[first:last].tolist(), rows, problems, texts, more, strict=True
+    ):
+        if problem is not None:
+            yield number, None, RowRefusal(*json.loads(problem)), (text or "").encode()
+        elif rest is not None:
+            yield number, values | json.loads(rest, parse_int=JsonNumber, parse_float=JsonNumber), None, None
+        else:
+            yield number, values, None, None
+
+
+def _range(group: Any) -> tuple[int, int]:
+    """The first and the last number in a row group."""
+    for index in range(group.num_columns):
+        if group.column(index).path_in_schema == ROW:
+            statistics = group.column(index).statistics
+            return int(statistics.min), int(statistics.max)
+    raise pa.ArrowInvalid(f"no column {ROW}")

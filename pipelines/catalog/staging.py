@@ -1,0 +1,172 @@
+"""Files that can be read from their beginning on only (CSV, feeds, workbooks) are read once, and kept as Parquet.
+
+Everything behind reads the kept rows: pieces of them, and of these the mapped columns alone. They lie in the user's
+cache under a name that says what they were made of: the file's content and how it was read. So a file that has changed
+is read again, and one that has not is not. A half-written one has another name. What a run reads is copied into its
+folder first.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+import pyarrow.parquet as pq
+
+from hpd_core.system.user_cache import cache_folder
+from hpd_core.types import content_hash
+from pipelines.catalog.csv_files import CsvFile
+from pipelines.catalog.file_kinds import FileFormat
+from pipelines.catalog.staged_rows import staged_facts
+from pipelines.config.reading import Reading
+from pipelines.errors import UsageError
+from pipelines.store.folders import Folder, open_filesystem
+from pipelines.store.ledger import INPUT_FOLDER
+
+STAGED = "staged"
+"""As which format they are read."""
+
+_VERSION = 1
+_CHUNK = 2**22
+_KEPT_SECONDS = 14 * 24 * 3600
+_HALF_WRITTEN_SECONDS = 24 * 3600
+
+
+class Source(Protocol):
+    """A file that was looked into."""
+
+    def how(self) -> dict[str, Any]:
+        """All that decides which rows come out, and the file does not."""
+
+    def write(self, target: Path) -> None:
+        """Reads all of it, into a Parquet file of `staged_rows`."""
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFile:
+    """The rows of a file.
+
+    Attributes:
+        name: of the Parquet file, without folders.
+        format: csv, shopify, xml or excel.
+        size, fingerprint: of the file itself.
+        facts: what reading it has shown.
+    """
+
+    name: str
+    format: str
+    size: int
+    fingerprint: str
+    facts: dict[str, Any]
+
+    @property
+    def path(self) -> str:
+        """Where it lies on this machine."""
+        return staged_path(self.name)
+
+
+def staged_path(name: str) -> str:
+    """Where a staged file lies on this machine."""
+    return str(_folder() / name)
+
+
+def _folder() -> Path:
+    return cache_folder() / "rows"
+
+
+def staged_format(file_format: str) -> FileFormat:
+    """Of a staged file, as which kind it is read again."""
+    return cast(FileFormat, "csv" if file_format == "shopify" else file_format)
+
+
+def rows_at(name: str, file_format: str, staged: str | None) -> tuple[str, str]:
+    """Where the rows of a file can be read on this machine, and as which format."""
+    return (name, file_format) if staged is None else (staged_path(staged), STAGED)
+
+
+def stage(name: str, file_format: FileFormat, reading: Reading) -> StagedFile:
+    """The file's rows, read now unless they are there. Raises `UsageError` if it cannot be read."""
+    filesystem, path = open_filesystem(name, anonymous=reading.anonymous)
+    size, fingerprint = measure(filesystem, path)
+    source = _look_into(name, filesystem, path, file_format, reading)
+    how = {"version": _VERSION, "content": [fingerprint, size], "read": source.how()}
+    target = _folder() / f"{content_hash(how)}.parquet"
+    if not target.exists():
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            _clear(target.parent)
+        except OSError as error:
+            raise _unwritable(target.parent, error) from error
+        with _half_written(target) as scratch:
+            source.write(scratch)
+    with suppress(OSError):
+        os.utime(target)
+    with pq.ParquetFile(target) as parquet:
+        facts = staged_facts(parquet)
+    return StagedFile(target.name, str(facts["format"]), size, fingerprint, facts)
+
+
+def _look_into(name: str, filesystem: Any, path: str, file_format: FileFormat, reading: Reading) -> Source:
+    if file_format == "csv":
+        return CsvFile(name, filesystem, path, reading)
+    raise AssertionError(f"{file_format} is not staged")
+
+
+def measure(filesystem: Any, path: str) -> tuple[int, str]:
+    """A file's size, and what changes whenever its content does."""
+    info = filesystem.info(path)
+    etag = info.get("ETag") or info.get("etag")
+    if etag:
+        return int(info["size"]), str(etag).strip('"')
+    content = hashlib.sha256()
+    with filesystem.open(path, "rb", block_size=_CHUNK) as file:
+        while data := file.read(_CHUNK):
+            content.update(data)
+    return int(info["size"]), content.hexdigest()[:32]
+
+
+@contextmanager
+def _half_written(target: Path) -> Iterator[Path]:
+    """A place to write to, which becomes `target` if all goes well. Raises `UsageError` if there is no room."""
+    scratch = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        yield scratch
+        with open(scratch, "rb") as file:
+            os.fsync(file.fileno())
+        os.replace(scratch, target)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
+            raise _unwritable(target.parent, error) from error
+        raise
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
+def _unwritable(folder: Path, error: OSError) -> UsageError:
+    return UsageError(f"the rows of CSV, XML and Excel files are kept in {folder} (HPD_CACHE names another): {error}")
+
+
+def _clear(folder: Path) -> None:
+    """Removes what has not been used for long, and what killed processes have left."""
+    now = time.time()
+    for path in folder.iterdir():
+        kept = _HALF_WRITTEN_SECONDS if path.name.endswith(".tmp") else _KEPT_SECONDS
+        with suppress(OSError):
+            if now - path.stat().st_mtime > kept:
+                path.unlink()
+
+
+def store_rows(output: Folder, names: Iterable[str]) -> None:
+    """Copies staged files into a run's folder, where all of its processes can read them. Each is there whole or not."""
+    for name in names:
+        stored = f"{INPUT_FOLDER}/{name}"
+        if not output.exists(stored):
+            output.put(staged_path(name), stored)

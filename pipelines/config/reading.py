@@ -1,0 +1,29 @@
+"""How the files of a catalog are read that do not say it themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+InputFormat = Literal["auto", "parquet", "jsonl", "csv", "shopify", "xml", "excel"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What is known of the files; None: found out.
+
+    Attributes:
+        format: "csv" takes a Shopify export row by row, "auto" a product at a time.
+        encoding: of text that is not UTF-8 and has no byte order mark.
+        delimiter, quote, escape: of CSV.
+        sheet: of a workbook.
+        anonymous: read s3:// without credentials.
+    """
+
+    format: InputFormat = "auto"
+    encoding: str | None = None
+    delimiter: str | None = None
+    quote: str | None = None
+    escape: str | None = None
+    sheet: str | None = None
+    anonymous: bool = False

@@ -1,0 +1,141 @@
+"""Tables come out as they were written, cell for cell; what is broken costs itself alone."""
+
+from __future__ import annotations
+
+import csv
+import io
+from itertools import chain
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from pipelines.catalog.delimited import Dialect, find_dialect, read_records
+from pipelines.catalog.text_files import decoded, split_lines
+from tests.examples import examples
+
+Table = list[list[str]]
+
+
+def read(text: str, dialect: Dialect | None = None) -> list[list[str] | str]:
+    """The cells of every record, or why there are none."""
+    dialect = dialect or find_dialect(text, None, None, None)
+    return [
+        record.cells if record.cells is not None else record.problem
+        for record in read_records([*io.StringIO(text, newline="")], dialect)
+    ]
+
+
+_characters = st.characters(exclude_categories=["Cs"]) | st.sampled_from(list(",;\t|\"'\\\r\n \0\u2028\x1c"))
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> Table:
+    width = draw(st.integers(1, 4))
+    return draw(
+        st.lists(st.lists(st.text(_characters, max_size=6), min_size=width, max_size=width), min_size=1, max_size=6)
+    )
+
+
+@settings(max_examples=examples(400))
+@given(
+    table=tables(),
+    delimiter=st.sampled_from([",", ";", "\t", "|", "^"]),
+    quote=st.sampled_from(['"', "'"]),
+    escape=st.sampled_from(["", "\\"]),
+    quoting=st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]),
+    end=st.sampled_from(["\n", "\r\n", "\r"]),
+    encoding=st.sampled_from(["utf-8", "utf-8-sig", "utf-16", "utf-32-be"]),
+    size=st.integers(1, 9),
+)
+def test_what_the_csv_module_writes_is_read_back(
+    table: Table, delimiter: str, quote: str, escape: str, quoting: int, end: str, encoding: str, size: int
+) -> None:
+    """Whatever the dialect, and wherever the bytes are cut into chunks."""
+    # Python's writer quotes only those line ends with which it ends lines itself.
+    assume(quoting == csv.QUOTE_ALL or end == "\r\n" or not any("\r" in cell or "\n" in cell for cell in chain(*table)))
+    buffer = io.StringIO(newline="")
+    options: dict[str, Any] = {"escapechar": escape or None, "doublequote": not escape, "lineterminator": end}
+    csv.writer(buffer, delimiter=delimiter, quotechar=quote, quoting=quoting, **options).writerows(table)
+    text = buffer.getvalue()
+    # A mark at the beginning of a cell would be taken for the file's.
+    assume(not text.startswith("\ufeff"))
+
+    class Chunks(io.BytesIO):
+        def read(self, _: int | None = None) -> bytes:
+            return super().read(size)
+
+    lines = split_lines(decoded(Chunks(text.encode(encoding)), "utf-16" if encoding == "utf-16" else encoding))
+    assert [record.cells for record in read_records(lines, Dialect(delimiter, quote, escape))] == table
+
+
+def test_a_broken_record_costs_itself_alone() -> None:
+    text = 'a,b\n1,"x\ny"\n2,"open\n3,"c"\n4\n\n5,6,7\n7,8,,\n8,"q"x\n9,z\n10,"end\n11,k\n'
+    assert read(text, Dialect(",")) == [
+        ["a", "b"],
+        ["1", "x\ny"],
+        "a quote stands within a quoted cell; it is written twice there, or the cell is not closed",
+        ["3", "c"],
+        "1 cells for 2 columns",
+        "3 cells for 2 columns; behind the last column stands '7'",
+        ["7", "8"],
+        "a quote stands within a quoted cell; it is written twice there, or the cell is not closed",
+        ["9", "z"],
+        "the file ends within quotes: a quote is not closed",
+        ["11", "k"],
+    ]
+
+
+def test_a_quote_that_swallows_whole_records_is_found_out() -> None:
+    assert read('a,b\n1,"open\n2,x\n3,"\n4,y\n', Dialect(",")) == [
+        ["a", "b"],
+        ["1", "open\n2,x\n3,"],
+        ["4", "y"],
+    ]  # nobody can tell
+    assert read('a,b\n1,"open\n2,x\n3,",z\n4,y\n', Dialect(","))[1:3] == ["a quote is not closed", ["2", "x"]]
+
+
+def test_a_quote_that_is_never_closed_takes_no_more_memory_than_a_row_may() -> None:
+    lines = ("1,x\n" if number else '1,"x\n' for number in range(1_200_000))
+    records = read_records(chain(["a,b\n"], lines), Dialect(","))
+    next(records)
+    broken = next(records)
+    assert broken.text == '1,"x\n'
+    assert "more than 2,000,000 characters" in broken.problem
+    assert next(records).cells == ["1", "x"]
+
+
+def test_records_know_their_lines() -> None:
+    records = read_records(["a,b\n", '1,"x\n', 'y"\n', "\n", "2\n", "3,z"], Dialect(","))
+    assert [(record.line, record.text) for record in records] == [
+        (1, "a,b\n"),
+        (2, '1,"x\ny"\n'),
+        (5, "2\n"),
+        (6, "3,z"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "dialect"),
+    [
+        ("id,title\n1,a\n", Dialect(",")),
+        ("id;title;price\n1;a, b;1,50\n2;c, d;2,50\n", Dialect(";")),
+        ("id\ttitle\n1\ta; b\n", Dialect("\t")),
+        ("id|title\n1|a, b\n", Dialect("|")),
+        ('id,title\n1,"a ""b"", c"\n', Dialect(",")),
+        ('id,title\n1,"a \\"b\\", c"\n2,"d"\n', Dialect(",", '"', "\\")),
+        ('id\ttitle\n1\t"Best" shoe\n2\t12" nail\n3\tc\n', Dialect("\t", "")),
+        ("sep=^\nid^title\n1^a,b\n", Dialect("^")),
+        ("title\nshoe\nboot\n", Dialect(",")),
+        ("", Dialect(",")),
+    ],
+)
+def test_the_dialect_is_found(text: str, dialect: Dialect) -> None:
+    assert find_dialect(text, None, None, None) == dialect
+
+
+def test_what_is_told_of_a_dialect_is_not_looked_for() -> None:
+    assert find_dialect("id,title;x\n1,a;y\n", ";", None, None).delimiter == ";"
+    assert find_dialect("id,title\n1,'a'\n", None, "'", None) == Dialect(",", "'")
+    assert find_dialect('id,title\n1,"a"\n', None, "", None) == Dialect(",", "")

@@ -1,0 +1,263 @@
+"""Files that are read from their beginning on: kept once, read in pieces, known by their content, never half."""
+
+from __future__ import annotations
+
+import bz2
+import csv
+import gzip
+import io
+import lzma
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pipelines.catalog import staging
+from pipelines.catalog.csv_files import CsvFile
+from pipelines.catalog.input_files import SourceFile, Sources, scan_sources
+from pipelines.catalog.readers import SourceRow, original_rows, pick_rows, read_piece
+from pipelines.catalog.sharding import Piece, plan_shards
+from pipelines.config.extraction import InputConfig, ShardConfig
+from pipelines.errors import UsageError
+from tests.examples import examples
+from tests.pipelines.conftest import Workplace
+
+HEADER = "id,category,title\n"
+ROWS = "".join(f'{number},Shoes,"Shoe {number}, red"\n' for number in range(5))
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HPD_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "rows"
+
+
+def scan(path: Path, **settings: Any) -> Sources:
+    return scan_sources(InputConfig.model_validate({"path": str(path), "id": "id", "fields": ["title"]} | settings))
+
+
+def write(workplace: Workplace, name: str, data: bytes) -> Path:
+    workplace.catalog.mkdir(exist_ok=True)
+    path = workplace.catalog / name
+    path.write_bytes(data)
+    return path
+
+
+def rows_of(file: SourceFile, start: int = 0, stop: int | None = None, columns: Any = None) -> list[SourceRow]:
+    stop = file.stop if stop is None else stop
+    every = read_piece(*file.rows, Piece(0, 0, file.stop, file.num_rows), columns)
+    count = sum(start <= row.number < stop for row in every)
+    return list(read_piece(*file.rows, Piece(0, start, stop, count), columns))
+
+
+@pytest.mark.parametrize(
+    ("name", "pack"),
+    [
+        ("c.csv", lambda data: data),
+        ("c.csv.gz", gzip.compress),
+        ("c.csv.gz", lambda data: gzip.compress(data[:9]) + gzip.compress(data[9:])),
+        ("c.csv.bz2", bz2.compress),
+        ("c.csv.xz", lzma.compress),
+        ("c.csv.zst", lambda data: pa.compress(data, "zstd", asbytes=True)),
+        (
+            "c.csv.zst",
+            lambda data: pa.compress(data[:9], "zstd", asbytes=True) + pa.compress(data[9:], "zstd", asbytes=True),
+        ),
+        ("c.csv.lz4", lambda data: pa.compress(data, "lz4", asbytes=True)),
+    ],
+)
+def test_rows_are_read_as_they_stand_however_they_are_packed(
+    workplace: Workplace, name: str, pack: Callable[[bytes], bytes]
+) -> None:
+    path = write(workplace, name, pack((HEADER + ROWS).encode()))
+    (file,) = scan(path).files
+    assert (file.name, file.format, file.num_rows, file.num_sampled) == (str(path), "csv", 5, 5)
+    assert [(row.number, row.values) for row in rows_of(file)] == [
+        (number, {"id": str(number), "category": "Shoes", "title": f"Shoe {number}, red"}) for number in range(5)
+    ]
+    assert [row.number for row in rows_of(file, 1, 3)] == [1, 2]
+    assert rows_of(file, 4, columns=["title"])[0].values == {"title": "Shoe 4, red"}
+    assert [row.number for row in pick_rows(*file.rows, Piece(0, 0, 5, 5), [1, 4], ["id"])] == [1, 4]
+
+
+@pytest.mark.parametrize(
+    "pack", [gzip.compress, lambda data: pa.compress(data, "zstd", asbytes=True), bz2.compress, lzma.compress]
+)
+def test_a_packed_file_that_is_cut_off_is_refused(workplace: Workplace, pack: Callable[[bytes], bytes]) -> None:
+    data = pack(os.urandom(30_000).hex().encode())
+    path = write(workplace, "c.csv", pack(HEADER.encode() + data.hex().encode())[:-9])
+    with pytest.raises(UsageError, match=r"c\.csv is cut off or damaged .*copy or write it again"):
+        scan(path)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "settings"),
+    [
+        ("utf-8", {}),
+        ("utf-8-sig", {}),
+        ("utf-16", {}),
+        ("utf-16-le", {}),
+        ("utf-16-be", {}),
+        ("utf-32", {}),
+        ("cp1252", {"encoding": "cp1252"}),
+        ("latin-1", {"encoding": "ISO-8859-1"}),
+        ("shift_jis", {"encoding": "shift_jis"}),
+    ],
+)
+def test_encodings(workplace: Workplace, encoding: str, settings: dict[str, str]) -> None:
+    title = "靴" if encoding == "shift_jis" else "Größe é"
+    path = write(workplace, "c.csv", f"{HEADER}1,Shoes,{title}\n".encode(encoding))
+    (file,) = scan(path, **settings).files
+    assert [row.values for row in rows_of(file)] == [{"id": "1", "category": "Shoes", "title": title}]
+
+
+def test_an_encoding_is_never_guessed(workplace: Workplace) -> None:
+    path = write(workplace, "c.csv", f"{HEADER}1,Shoes,plain\n2,Shoes,Größe\n".encode("cp1252"))
+    with pytest.raises(
+        UsageError, match=r"is not UTF-8: row 1: column 'title': .*Gr\\xf6\\xdfe.*input.encoding: cp1252"
+    ):
+        scan(path)
+    # Where there is UTF-8 as well, or it is named, the row is what is broken.
+    (file,) = scan(path, encoding="utf-8").files
+    assert file.dead_in_sample.rows == {"unreadable": 1}
+    path = write(workplace, "c.csv", f"{HEADER}1,Shoes,Größe\n".encode() + b"2,Shoes,Gr\xf6\xdfe\n3,Shoes,x\n")
+    (file,) = scan(path).files
+    broken = rows_of(file)[1]
+    assert broken.problem is not None
+    assert broken.problem.code == "unreadable"
+    assert "column 'title': not UTF-8" in broken.problem.message
+    assert original_rows(*file.rows, Piece(0, 0, 3, 3), [0, 1]) == {
+        0: '{"id": "1", "category": "Shoes", "title": "Größe"}',
+        1: "2,Shoes,Gr\\xf6\\xdfe",
+    }
+
+
+def test_broken_rows_keep_their_numbers_and_their_text(workplace: Workplace) -> None:
+    text = f'{HEADER}1,Shoes,a\n2,Shoes\n"3,Shoes,c\n4,Shoes,"d\ne"\n'
+    (file,) = scan(write(workplace, "c.csv", text.encode())).files
+    assert file.num_rows == 4
+    assert file.dead_in_sample.rows == {"broken_line": 2}
+    assert [(row.number, row.values and row.values["title"]) for row in rows_of(file)] == [
+        (0, "a"),
+        (1, None),
+        (2, None),
+        (3, "d\ne"),
+    ]
+    assert original_rows(*file.rows, Piece(0, 0, 4, 4), range(4))[2] == '"3,Shoes,c'
+    assert [row.problem.message for row in rows_of(file) if row.problem] == [
+        "line 3: 2 cells for 3 columns",
+        "line 4: a quote stands within a quoted cell; it is written twice there, or the cell is not closed",
+    ]
+
+
+def test_columns(workplace: Workplace) -> None:
+    path = write(workplace, "c.csv", b"id, title ,,note,note,a.b\n1,x,y,n1,n2,z\n")
+    (file,) = scan(path, category="id", fields=["title", "column 3", "a.b"]).files
+    assert rows_of(file)[0].values == {
+        "id": "1",
+        "title": "x",
+        "column 3": "y",
+        "note": "n1",
+        "note (2)": "n2",
+        "a.b": "z",
+    }
+    assert rows_of(file, columns=["a.b", "id"])[0].values == {"id": "1", "a.b": "z"}
+    with pytest.raises(UsageError, match=r"column 'note' .*stands 2 times in .*c\.csv"):
+        scan(path, category="id", fields=["note"])
+    with pytest.raises(
+        UsageError, match=r"column 'name' \(input.fields\) is not in .*its columns: id, title, column 3"
+    ):
+        scan(path, category="id", fields=["name"])
+    with pytest.raises(UsageError, match="a name that is ours"):
+        scan(write(workplace, "c.csv", b"id,_hpd_row\n1,2\n"))
+
+
+def test_a_file_without_rows(workplace: Workplace) -> None:
+    write(workplace, "a.csv", HEADER.encode())
+    write(workplace, "b.csv", b"")
+    write(workplace, "c.csv", (HEADER + ROWS).encode())
+    found = scan(workplace.catalog)
+    assert [file.num_rows for file in found.files] == [0, 0, 5]
+    assert any("2 file(s) hold no rows" in warning for warning in found.warnings())
+
+
+def test_what_has_not_changed_is_read_once(
+    workplace: Workplace, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[Path] = []
+    before = CsvFile.write
+    monkeypatch.setattr(CsvFile, "write", lambda self, target: (written.append(target), before(self, target))[1])
+    path = write(workplace, "c.csv", (HEADER + ROWS).encode())
+    (first,) = scan(path).files
+    path.touch()
+    (again,) = scan(path, fields=["id"], delimiter=",").files
+    assert (again.staged, again.fingerprint, len(written)) == (first.staged, first.fingerprint, 1)
+    (other,) = scan(path, encoding="latin-1").files
+    write(workplace, "c.csv", (HEADER + ROWS + "9,Shoes,new\n").encode())
+    (changed,) = scan(path).files
+    assert len({first.staged, other.staged, changed.staged}) == 3 == len(written)
+    assert changed.fingerprint != first.fingerprint
+    assert {each.name for each in own_cache.iterdir()} == {first.staged, other.staged, changed.staged}
+
+
+def test_a_half_written_file_is_never_taken_for_a_whole_one(
+    workplace: Workplace, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever dies while writing leaves at most a file of another name, which goes away in time."""
+    path = write(workplace, "c.csv", (HEADER + ROWS).encode())
+
+    def dies(self: CsvFile, target: Path) -> None:
+        target.write_bytes(b"PAR1 half")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(CsvFile, "write", dies)
+        with pytest.raises(KeyboardInterrupt):
+            scan(path)
+    assert list(own_cache.iterdir()) == []
+    killed, unused = own_cache / ".x.parquet.1.tmp", own_cache / "old.parquet"
+    for left in (killed, unused):
+        left.write_bytes(b"PAR1 half")
+        os.utime(left, (0, time.time() - 15 * 24 * 3600))
+    (file,) = scan(path).files
+    assert [each.name for each in own_cache.iterdir()] == [file.staged]
+
+
+def test_a_cache_that_cannot_be_written_is_told(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(workplace, "c.csv", (HEADER + ROWS).encode())
+    monkeypatch.setenv("HPD_CACHE", str(path))
+    with pytest.raises(UsageError, match=r"are kept in .* \(HPD_CACHE names another\)"):
+        scan(path)
+
+
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_any_cut_into_shards_covers_every_row_once(workplace: Workplace, data: st.DataObject) -> None:
+    count = data.draw(st.integers(1, 60))
+    buffer = io.StringIO()
+    csv.writer(buffer).writerows([("id", "category", "title"), *((n, "Shoes", "x" * (n % 7)) for n in range(count))])
+    file = scan(write(workplace, "c.csv", buffer.getvalue().encode())).files[0]
+    limit = data.draw(st.none() | st.integers(1, 70))
+    config = ShardConfig(target_tokens=data.draw(st.integers(1, 200)))
+    pieces = [piece for shard in plan_shards([file], config, 3, 1, limit) for piece in shard.pieces]
+    found = [row.number for piece in pieces for row in read_piece(*file.rows, piece, ["id"])]
+    assert found == list(range(min(count, limit or count)))
+
+
+def test_large_groups_are_cut(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.catalog.staged_rows._GROUP_ROWS", 10)
+    text = HEADER + "".join(f"{number},Shoes,t{number}\n" for number in range(35))
+    (file,) = scan(write(workplace, "c.csv", text.encode())).files
+    assert [segment.num_rows for segment in file.segments] == [10, 10, 10, 5]
+    read: list[int] = []
+    rows = list(read_piece(*file.rows, Piece(0, 8, 22, 14), ["id"], on_read=read.append))
+    assert [row.number for row in rows] == list(range(8, 22))
+    assert len(read) == 3
+    assert [row.number for row in pick_rows(*file.rows, Piece(0, 0, 35, 35), [34], ["id"])] == [34]
+    assert staging.staged_format("csv") == "csv"
