@@ -29,6 +29,9 @@ COMMANDS = {
         "evaluate": "score a run against gold values",
         "compare": "tell what changed from one run to another",
     },
+    "Use": {
+        "export": "write the answers as files that other systems take",
+    },
     "Improve": {
         "label": "have a teacher label products, to train on",
         "split": "keep labelled products apart for a test",

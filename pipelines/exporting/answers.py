@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -29,12 +29,12 @@ class ShardAnswers:
 
     Attributes:
         answers: the accepted rows of the attributes table.
-        number: for each of them, the place of its product in `products`.
+        owner: for each of them, the place of its product in `products`.
     """
 
     products: pa.Table
     answers: pa.Table
-    number: npt.NDArray[np.int64]
+    owner: npt.NDArray[np.int64]
 
 
 class Item(NamedTuple):
@@ -74,14 +74,14 @@ def read_shards(side: Side, accepted: Acceptance, left_out: LeftOut) -> Iterator
         here = next(products, None)
         if here is None or here.num_rows == 0:
             raise UsageError(f"{side.uri}: the parts of attributes and products do not belong together")
-        number = _product_numbers(here, part, side.uri)
+        owner = _owners(here, part, side.uri)
         reasons = accepted.reasons(part)
         taken = pc.is_null(reasons)
         left_out.add_rows(part.append_column("reason", reasons).filter(pc.invert(taken)))
-        yield ShardAnswers(here, part.filter(taken), number[taken.to_numpy()])
+        yield ShardAnswers(here, part.filter(taken), owner[taken.to_numpy()])
 
 
-def _product_numbers(products: pa.Table, answers: pa.Table, uri: str) -> npt.NDArray[np.int64]:
+def _owners(products: pa.Table, answers: pa.Table, uri: str) -> npt.NDArray[np.int64]:
     """For every row of the attributes table, the place of its product: their rows stand together, in the same order."""
     row = answers["source_row"].to_numpy()
     file = answers["source_file"].combine_chunks().dictionary_encode().indices.to_numpy()
@@ -93,14 +93,14 @@ def _product_numbers(products: pa.Table, answers: pa.Table, uri: str) -> npt.NDA
     return np.cumsum(begins) - 1
 
 
-def read_products(side: Side, accepted: Acceptance, left_out: LeftOut) -> Iterator[Product]:
-    """All products one by one, in the order of the shards. Raises as `read_shards`."""
-    for shard in read_shards(side, accepted, left_out):
+def products_of(shards: Iterable[ShardAnswers]) -> Iterator[Product]:
+    """All products one by one, in the order of the shards."""
+    for shard in shards:
         values: list[dict[str, list[Item]]] = [{} for _ in range(shard.products.num_rows)]
         answers = shard.answers
         texts = pc.coalesce(answers["value_norm"], answers["value_raw"]).to_pylist()
         rest = [answers[name].to_pylist() for name in ("attribute", "value_num", "unit", "value_id")]
-        for number, text, attribute, num, unit, id_ in zip(shard.number.tolist(), texts, *rest, strict=True):
-            values[number].setdefault(attribute, []).append(Item(text, num, unit, id_))
+        for owner, text, attribute, num, unit, id_ in zip(shard.owner.tolist(), texts, *rest, strict=True):
+            values[owner].setdefault(attribute, []).append(Item(text, num, unit, id_))
         places = (shard.products[name].to_pylist() for name in ("source_file", "source_row", "product_id", "category"))
-        yield from (Product(*place, found) for *place, found in zip(*places, values, strict=True))
+        yield from map(Product, *places, values)

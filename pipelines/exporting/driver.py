@@ -10,9 +10,12 @@ from hpd_core import CategorySchema
 from pipelines.comparing.compared_run import Side
 from pipelines.errors import UsageError
 from pipelines.exporting.acceptance import Acceptance
-from pipelines.exporting.answers import ShardAnswers, asked_schemas, read_shards
+from pipelines.exporting.answers import ShardAnswers, asked_schemas, products_of, read_shards
 from pipelines.exporting.left_out import LeftOut
 from pipelines.exporting.outputs import Outputs
+from pipelines.exporting.shop_export import SHOP_KINDS, ShopExport
+from pipelines.exporting.spool import open_spool
+from pipelines.exporting.targets import ShopWishes
 from pipelines.exporting.wide_columns import wide_columns
 from pipelines.exporting.wide_export import WIDE_KINDS, WideFiles, wide_tables
 from pipelines.exporting.writers import Style
@@ -20,6 +23,7 @@ from pipelines.reporting.run_folder import state_notes
 
 DEFAULT_FOLDER = "export"
 """In the run's own."""
+KINDS = (*WIDE_KINDS, *SHOP_KINDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,7 @@ class Wishes:
     takes_ids: bool = False
     rows_per_file: int | None = None
     style: Style = field(default_factory=Style)
+    shop: ShopWishes = field(default_factory=ShopWishes)
 
 
 @dataclass(slots=True)
@@ -79,13 +84,21 @@ class Exported:
 
 def export_run(uri: str, wishes: Wishes) -> Exported:
     """Writes the files. Raises `UsageError` if there is no such run, or it cannot be read or written."""
+    if wishes.kind not in KINDS:
+        raise UsageError(f"--to {wishes.kind}: there is no such kind of file; there are {', '.join(KINDS)}")
     side = Side.open(uri)
     schemas = asked_schemas(side)
     result = Exported(wishes.kind, side.uri, num_dead_letters=side.totals.dead_letters)
     result.notes.extend(state_notes(side.run))
     acceptance = Acceptance(schemas, wishes.takes_raw, wishes.min_logprob, wishes.min_confidence)
     shards = _counted(read_shards(side, acceptance, result.left_out), result)
-    _export_wide(side, schemas, shards, wishes, result)
+    if wishes.kind in WIDE_KINDS:
+        _export_wide(side, schemas, shards, wishes, result)
+        return result
+    kind, out = SHOP_KINDS[wishes.kind], wishes.out or f"{side.uri}/{DEFAULT_FOLDER}"
+    export = ShopExport(side, schemas, kind, wishes.shop, out, result.left_out, result.files, result.notes)
+    with open_spool() as spool:
+        export.write(spool, products_of(shards))
     return result
 
 
@@ -113,9 +126,3 @@ def _export_wide(
     files = WideFiles(outputs, kind, columns, wishes.style, result.left_out, rows_per_file)
     names = files.write(wide_tables(shards, columns, result.left_out, wishes.takes_ids))
     result.files.extend(outputs.describe(name) for name in names)
-
-
-def check_kind(kind: str, kinds: Iterable[str]) -> None:
-    """Raises `UsageError` naming the kinds there are."""
-    if kind not in kinds:
-        raise UsageError(f"--to {kind}: there is no such kind of file; there are {', '.join(kinds)}")

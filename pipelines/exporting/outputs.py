@@ -1,4 +1,4 @@
-"""Where an export's files go. Each is written beside its place, or on the local disk, and moved there when it is whole."""
+"""Where an export's files go. Each is written beside its place, or on the local disk, and moved when it is whole."""
 
 from __future__ import annotations
 

@@ -89,9 +89,9 @@ def raw_value(cell: str, dialect: Dialect) -> str:
     if not quote or not cell.startswith(quote):
         return cell
     inner = cell[1:-1]
-    return (
-        re.sub(rf"{re.escape(escape)}(.)", r"\1", inner, flags=re.DOTALL) if escape else inner.replace(quote * 2, quote)
-    )
+    if escape:
+        return re.sub(rf"{re.escape(escape)}(.)", r"\1", inner, flags=re.DOTALL)
+    return inner.replace(quote * 2, quote)
 
 
 def to_raw(value: str, dialect: Dialect) -> str | None:

@@ -50,17 +50,17 @@ class Rule:
 
     def fill(self, items: Sequence[Item]) -> Filled:
         """The items as the target wants them. All of them or none: a part of a list would be another answer."""
-        if len(items) > self.max_items:
-            return Filled((), f"{len(items)} values, {self.max_items} at most")
-        values: list[str] = []
+        values: dict[str, None] = {}
         for item in items:
             value, reason = self._written(item)
             if reason is not None:
                 return Filled((), reason)
-            values.append(value)
+            values[value] = None
+        if len(values) > self.max_items:
+            return Filled((), f"{len(values)} values, {self.max_items} at most")
         if self.max_length is not None and len(self.joint.join(values)) > self.max_length:
             return Filled((), f"longer than {self.max_length:,} characters")
-        return Filled(tuple(dict.fromkeys(values)))
+        return Filled(tuple(values))
 
     def cell(self, filled: Filled) -> str:
         """The values as one text."""

@@ -25,7 +25,7 @@ class WideColumn:
 
     Attributes:
         name: of the column; the attribute's own, unless that is taken.
-        unit_name: of the column for the unit; None for what is not measured.
+        unit_name: of the column for the unit; None for what is no number.
         unit: the unit that the schemas want, if it is one; answers say themselves which unit they have.
         is_list: several values are possible.
     """
@@ -43,6 +43,11 @@ class WideColumn:
         single = _TYPES[self.kind]
         return pa.list_(single) if self.is_list else single
 
+    @property
+    def unit_type(self) -> pa.DataType:
+        """Of the column for the unit: where none is wanted, each value of a list may have its own."""
+        return pa.list_(pa.string()) if self.is_list and self.unit is None else pa.string()
+
 
 @dataclass(frozen=True, slots=True)
 class WideColumns:
@@ -58,7 +63,7 @@ class WideColumns:
         for column in self.columns:
             fields.append(pa.field(column.name, column.type))
             if column.unit_name is not None:
-                fields.append(pa.field(column.unit_name, pa.string()))
+                fields.append(pa.field(column.unit_name, column.unit_type))
         return pa.schema(fields)
 
 
@@ -95,7 +100,8 @@ def _column(name: str, attributes: Sequence[Attribute], only_text: bool) -> Wide
         name=f"{name} (attribute)" if name in PLACE else name,
         kind=kind,
         is_list=any(attribute.multiple for attribute in attributes),
-        unit_name=f"{name} unit" if units else None,
+        # A number whose unit nobody asked for may have one, too: that which stands in the text.
+        unit_name=f"{name} unit" if units or "number" in types else None,
         unit=next(iter(units)) if len(units) == 1 else None,
     )
 

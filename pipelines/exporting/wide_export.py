@@ -52,7 +52,7 @@ WIDE_KINDS: Mapping[str, WideKind] = {
 
 @dataclass(slots=True)
 class WideFiles:
-    """Writes tables of rows into files of at most `rows_per_file` rows each, of which each is there when it is whole."""
+    """Writes rows into files of at most `rows_per_file` rows; each is there when it is whole."""
 
     outputs: Outputs
     kind: WideKind

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -25,7 +26,7 @@ def wide_rows(shard: ShardAnswers, columns: WideColumns, left_out: LeftOut, *, t
     texts = pc.coalesce(answers["value_norm"], answers["value_raw"])
     if takes_ids:
         texts = pc.coalesce(answers["value_id"], texts)
-    answers = answers.append_column("text", texts).append_column("number", pa.array(shard.number))
+    answers = answers.append_column("text", texts).append_column("owner", pa.array(shard.owner))
     rows = _rows_by_attribute(answers)
     made = {name: products[name] for name in PLACE}
     nothing = answers.slice(0, 0)
@@ -53,21 +54,34 @@ def _cells(
         lost = answers.filter(pc.is_null(values))
         left_out.add_rows(lost.append_column("reason", pa.array([_NO_NUMBER] * lost.num_rows, pa.string())))
         answers, values = answers.filter(pc.is_valid(values)), values.drop_null()
-    number = answers["number"].to_numpy()
-    first = np.flatnonzero(np.diff(number, prepend=-1))
-    where = np.full(num_products, -1)
-    where[number[first]] = first if not column.is_list else np.arange(len(first))
-    taken = pa.array(where, mask=where < 0)
-    single = values
+    owner = answers["owner"].to_numpy()
     if column.is_list:
-        offsets = np.append(first, len(number)).astype(np.int32)
-        values = pa.ListArray.from_arrays(pa.array(offsets), single)
-    yield column.name, values.take(taken)
+        fresh = _first_of_each(owner, values)
+        answers, values, owner = answers.take(fresh), values.take(fresh), owner[fresh]
+    yield column.name, _by_product(values, owner, num_products, is_list=column.is_list)
     if column.unit_name is not None:
-        units = pc.fill_null(answers["unit"], column.unit) if column.unit else answers["unit"]
-        heads = np.full(num_products, -1)
-        heads[number[first]] = first
-        yield column.unit_name, units.combine_chunks().take(pa.array(heads, mask=heads < 0))
+        units = answers["unit"].combine_chunks()
+        if column.unit is not None:
+            units = pc.fill_null(units, column.unit)
+        yield column.unit_name, _by_product(units, owner, num_products, is_list=pa.types.is_list(column.unit_type))
+
+
+def _by_product(values: pa.Array, owner: npt.NDArray[np.int64], num_products: int, *, is_list: bool) -> pa.Array:
+    """One value a product, the first, or a list of all; null for one without. `owner`: whose each is, ascending."""
+    first = np.flatnonzero(np.diff(owner, prepend=-1))
+    where = np.full(num_products, -1)
+    where[owner[first]] = first
+    if is_list:
+        where[owner[first]] = np.arange(len(first))
+        values = pa.ListArray.from_arrays(pa.array(np.append(first, len(owner)).astype(np.int32)), values)
+    return values.take(pa.array(where, mask=where < 0))
+
+
+def _first_of_each(owner: npt.NDArray[np.int64], values: pa.Array) -> npt.NDArray[np.int64]:
+    """The rows without those that repeat a value of their product: items may have one normalised form."""
+    codes = values.dictionary_encode().indices.to_numpy()
+    _, first = np.unique(owner * (codes.max(initial=0) + 1) + codes, return_index=True)
+    return np.sort(first)
 
 
 def _values(column: WideColumn, answers: pa.Table) -> pa.Array:

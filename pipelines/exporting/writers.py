@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
-import xlsxwriter
+import xlsxwriter  # type: ignore[import-untyped]
 
 from pipelines.errors import UsageError
 from pipelines.exporting.left_out import LeftOut

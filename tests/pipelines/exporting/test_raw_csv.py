@@ -20,11 +20,14 @@ _DIALECTS = st.builds(
 ) | st.builds(Dialect, st.sampled_from([",", "\t"]), st.just('"'), st.just("\\"))
 
 
+_COMMA = Dialect(",")
+
+
 def lines(text: str) -> list[str]:
     return list(io.StringIO(text, newline=""))
 
 
-def split(text: str, dialect: Dialect = Dialect(",")) -> list[RawRecord]:
+def split(text: str, dialect: Dialect = _COMMA) -> list[RawRecord]:
     return list(raw_records(lines(text), dialect))
 
 
@@ -88,7 +91,7 @@ def test_a_written_value_is_read_again(value: str, dialect: Dialect) -> None:
 def test_odd_cells(text: str, cells: list[str]) -> None:
     header = ",".join("xyz"[: 3 if "pipe" in text else 2]) + "\n"
     record = split(header + text)[1]
-    found = raw_cells(record, Dialect(","))
+    found = raw_cells(record, _COMMA)
     assert found is not None
     assert found[0] == cells
 

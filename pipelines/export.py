@@ -1,0 +1,95 @@
+"""Writes a run's answers as a file that somebody else's system takes: one row a product.
+
+    python pipelines/export.py runs/demo --to xlsx --out products.xlsx
+    python pipelines/export.py runs/shop --to shopify --out enriched
+
+Only accepted answers are written: values with a normalised form. What is left out is counted by reason. Three kinds of
+files go the whole way in docs/shop-files.md. Exit code: 0 written, 2 usage (no such run, a file that does not belong,
+what cannot be written).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+if not __package__:
+    # Started as a file: Python has put this folder on the path, the checkout around it is needed.
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)
+
+import typer
+
+from pipelines.console.exit_codes import EXIT_USAGE
+from pipelines.errors import UsageError
+from pipelines.exporting.driver import KINDS, Wishes, export_run
+from pipelines.exporting.summary import print_exported
+from pipelines.exporting.targets import ShopWishes, read_columns
+from pipelines.exporting.writers import Style
+from pipelines.reporting import formats
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+
+@app.command(help=__doc__.split("\n\n", maxsplit=1)[0] if __doc__ else None)
+def main(
+    run: Annotated[str, typer.Argument(help="output folder of the run: a local path or any fsspec URI")],
+    to: Annotated[str, typer.Option("--to", help=f"kind of file: {', '.join(KINDS)}")],
+    out: Annotated[
+        str | None, typer.Option(help="a file, if it ends like one, or a folder; by default 'export' in the run's")
+    ] = None,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="take values without a normalised form, too, as the model wrote them")
+    ] = False,
+    min_logprob: Annotated[
+        float | None, typer.Option(max=0, help="leave out answers with a lower logprob_mean, such as -0.5")
+    ] = None,
+    min_confidence: Annotated[
+        float | None, typer.Option(min=0, max=1, help="leave out answers with a lower confidence, or none")
+    ] = None,
+    ids: Annotated[
+        bool, typer.Option("--ids", help="in a wide table: ids of the vocabulary instead of labels, where it has them")
+    ] = False,
+    partition_rows: Annotated[int | None, typer.Option(min=1, help="products in a file; by default all in one")] = None,
+    separator: Annotated[str, typer.Option(help="between several values in a cell of csv and xlsx")] = "; ",
+    guard_formulas: Annotated[
+        bool, typer.Option("--guard-formulas", help="put ' in front of texts that a spreadsheet takes for formulas")
+    ] = False,
+    original: Annotated[
+        str | None, typer.Option(help="the file that the run read, if it is not where it was: it is filled in")
+    ] = None,
+    columns: Annotated[
+        list[str] | None, typer.Option(help="attribute=column of the target; empty: leave it out; may be repeated")
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="replace what stands in the original; by default empty cells are filled")
+    ] = False,
+    identifier: Annotated[str, typer.Option(help="akeneo: the column that says which product it is")] = "sku",
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON object instead of text")] = False,
+) -> None:
+    """Writes the files and says what is in them."""
+    try:
+        wishes = Wishes(
+            kind=to,
+            out=out,
+            takes_raw=raw,
+            min_logprob=min_logprob,
+            min_confidence=min_confidence,
+            takes_ids=ids,
+            rows_per_file=partition_rows,
+            style=Style(separator, guard_formulas),
+            shop=ShopWishes(original, read_columns(columns or ()), overwrite, identifier),
+        )
+        exported = export_run(run, wishes)
+    except (UsageError, OSError) as error:
+        print(f"Error: {formats.plain(str(error))}", file=sys.stderr)
+        raise typer.Exit(EXIT_USAGE) from None
+    if as_json:
+        print(json.dumps(exported.to_dict(), ensure_ascii=False))
+    else:
+        print_exported(exported)
+
+
+if __name__ == "__main__":
+    app()

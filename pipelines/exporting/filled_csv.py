@@ -1,0 +1,238 @@
+"""A delimited file with cells filled in and columns added; all else stays, byte for byte."""
+
+from __future__ import annotations
+
+import codecs
+import hashlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from pipelines.catalog.cells import cell_id
+from pipelines.catalog.csv_files import CsvFile
+from pipelines.catalog.delimited import Dialect, told_delimiter
+from pipelines.catalog.text_files import decoded, open_unpacked, split_lines
+from pipelines.config.reading import Reading
+from pipelines.errors import UsageError
+from pipelines.exporting.answers import Product
+from pipelines.exporting.raw_csv import RawRecord, raw_cells, raw_records, to_raw
+from pipelines.exporting.targets import Cells, Filler, TargetColumn
+from pipelines.store.folders import open_filesystem
+
+_BOMS = (
+    # UTF-32's mark begins like UTF-16's.
+    *((codecs.BOM_UTF32_LE, "utf-32-le"), (codecs.BOM_UTF32_BE, "utf-32-be"), (codecs.BOM_UTF8, "utf-8")),
+    *((codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be")),
+)
+
+NOT_WRITABLE = "letters that the file's encoding does not have"
+NOT_EMPTY = "the file has a value there; --overwrite replaces it"
+NOT_SPLIT = "the row's cells cannot be told apart"
+
+
+class _Hashed:
+    """A binary stream of which every byte that is read is hashed."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.hash = hashlib.sha256()
+
+    def read(self, size: int = -1) -> bytes:
+        data = bytes(self._file.read(size))
+        self.hash.update(data)
+        return data
+
+
+@dataclass(frozen=True, slots=True)
+class DelimitedOriginal:
+    """A delimited file that the run read.
+
+    Attributes:
+        header: names of its columns.
+        id_column: that with the products' ids; None if the run had none.
+    """
+
+    name: str
+    dialect: Dialect
+    encoding: str
+    header: Sequence[str]
+    anonymous: bool
+    id_column: str | None
+
+    @classmethod
+    def open(cls, name: str, reading: Reading, id_column: str | None) -> DelimitedOriginal:
+        """Raises `UsageError` if it cannot be read."""
+        filesystem, path = open_filesystem(name, anonymous=reading.anonymous)
+        try:
+            file = CsvFile(name, filesystem, path, reading)
+        except OSError as error:
+            raise UsageError(
+                f"cannot read {name}: {error.strerror or error}; --original names the one that the run read, if it was "
+                "moved"
+            ) from error
+        return cls(name, file.dialect, file.encoding, file.names, reading.anonymous, id_column)
+
+    @contextmanager
+    def _opened(self) -> Iterator[_Hashed]:
+        filesystem, path = open_filesystem(self.name, anonymous=self.anonymous)
+        with open_unpacked(filesystem, path, self.name) as file:
+            yield _Hashed(file)
+
+    def fill(
+        self, columns: Sequence[TargetColumn], products: Iterator[Product], filler: Filler, overwrites: bool, path: Path
+    ) -> None:
+        """Writes the file with the products' answers in these columns to `path`.
+
+        Raises `UsageError` if it is not the one that the run read, or could not be kept as it is.
+        """
+        bom, codec = self._codec()
+        kept = hashlib.sha256(bom)
+        rows = _FilledRows(self, columns, products, filler, overwrites)
+        with self._opened() as source, open(path, "wb") as out:
+            out.write(bom)
+            lines = split_lines(decoded(cast(BinaryIO, source), self.encoding))
+            for before, record, text in rows.texts(lines):
+                as_it_stood = _encoded(before + record.text, codec)
+                kept.update(as_it_stood)
+                out.write(as_it_stood if text is None else _encoded(before + text, codec))
+        if kept.digest() != source.hash.digest():
+            raise UsageError(f"{self.name} cannot be kept as it is: not every byte of it comes back in {self.encoding}")
+
+    def _codec(self) -> tuple[bytes, str]:
+        with self._opened() as file:
+            head = file.read(4)
+        return next(((bom, codec) for bom, codec in _BOMS if head.startswith(bom)), (b"", self.encoding))
+
+    def can_write(self, text: str, codec: str) -> bool:
+        """Whether its encoding has the letters."""
+        try:
+            text.encode(codec)
+        except UnicodeEncodeError:
+            return False
+        return True
+
+
+def _encoded(text: str, codec: str) -> bytes:
+    # What could not be decoded is marked as Python marks it, and comes back as it was.
+    return text.encode(codec, "surrogateescape")
+
+
+class _FilledRows:
+    """The records of a file, with the answers of those that are products."""
+
+    def __init__(
+        self,
+        original: DelimitedOriginal,
+        columns: Sequence[TargetColumn],
+        products: Iterator[Product],
+        filler: Filler,
+        overwrites: bool,
+    ) -> None:
+        self._original, self._filler, self._overwrites = original, filler, overwrites
+        self._products = products
+        self._columns = columns
+        self._width = len(original.header)
+        names = [(column.name, column.place) for column in columns]
+        names += [(column.unit.name, column.unit_place) for column in columns if column.unit is not None]
+        self._new = [name for name, place in names if place is None]
+        self._ids = None if original.id_column is None else _find(original.header, original.id_column)
+
+    def texts(self, lines: Iterator[str]) -> Iterator[tuple[str, RawRecord, str | None]]:
+        """What stands in front of a record, the record, and its new text; None if it stays."""
+        first = next(lines, "")
+        if told_delimiter(first):
+            yield first, RawRecord("", "", None), None
+        else:
+            lines = _with_first(first, lines)
+        product = next(self._products, None)
+        number = -1  # of the header
+        for record in raw_records(lines, self._original.dialect):
+            if not record.text:
+                yield record.before, record, None
+                continue
+            if product is not None and number == product.source_row:
+                self._check(product, record)
+                text = self._filled(record, product)
+                product = next(self._products, None)
+            else:
+                text = self._widened(record, self._new if number < 0 else [""] * len(self._new))
+            yield record.before, record, text
+            number += 1
+        if product is not None:
+            raise UsageError(
+                f"{self._original.name} ends before row {product.source_row}, which the run read: it has changed; "
+                "--original names the one that was read"
+            )
+
+    def _check(self, product: Product, record: RawRecord) -> None:
+        if self._ids is None:
+            return
+        found = cell_id(record.values[self._ids]) if record.values is not None else "nothing that can be read"
+        if found != product.product_id:
+            raise UsageError(
+                f"{self._original.name}, row {product.source_row}: product {found!r}, where the run read "
+                f"{product.product_id!r}; the file has changed, --original names the one that was read"
+            )
+
+    def _widened(self, record: RawRecord, values: Sequence[str]) -> str | None:
+        """The record with further cells behind its last column. A broken one stays as it is."""
+        if not values or record.values is None:
+            return None
+        split = raw_cells(record, self._original.dialect)
+        dialect = self._original.dialect
+        if split is None:
+            # Its cells are as many as the header's: more can stand behind them all the same.
+            body = record.text.rstrip("\r\n")
+            return dialect.delimiter.join([body, *map(self._raw, values)]) + record.text[len(body) :]
+        cells, end = split
+        return dialect.delimiter.join([*cells[: self._width], *map(self._raw, values), *cells[self._width :]]) + end
+
+    def _raw(self, value: str) -> str:
+        return to_raw(value, self._original.dialect) or ""
+
+    def _filled(self, record: RawRecord, product: Product) -> str | None:
+        found = self._filler.fill(product)
+        split = raw_cells(record, self._original.dialect)
+        if split is None:
+            for column in found.values:
+                self._filler.leave_out(column.attribute, NOT_SPLIT, product, product.values[column.attribute])
+            return self._widened(record, [""] * len(self._new))
+        cells, end = split
+        cells[self._width : self._width] = [""] * len(self._new)
+        for column in found.values:
+            self._put(cells, column, found, product)
+        return self._original.dialect.delimiter.join(cells) + end
+
+    def _put(self, cells: list[str], column: TargetColumn, found: Cells, product: Product) -> None:
+        wanted = [(self._place(column.name, column.place), found.text(column))]
+        if column.unit is not None:
+            wanted.append((self._place(column.unit.name, column.unit_place), found.units[column]))
+        raw = [(place, to_raw(text, self._original.dialect)) for place, text in wanted]
+        reason = None
+        if not self._overwrites and any(cells[place].strip(self._original.dialect.quote + " ") for place, _ in wanted):
+            reason = NOT_EMPTY
+        elif any(text is None for _, text in raw) or not all(self._is_writable(text) for _, text in wanted):
+            reason = NOT_WRITABLE
+        if reason is not None:
+            self._filler.leave_out(column.attribute, reason, product, product.values[column.attribute])
+            return
+        for place, text in raw:
+            cells[place] = text or ""
+
+    def _is_writable(self, text: str) -> bool:
+        return self._original.can_write(text, self._original.encoding)
+
+    def _place(self, name: str, place: int | None) -> int:
+        return self._width + self._new.index(name) if place is None else place
+
+
+def _with_first(first: str, lines: Iterator[str]) -> Iterator[str]:
+    if first:
+        yield first
+    yield from lines
+
+
+def _find(header: Sequence[str], name: str) -> int | None:
+    return header.index(name) if name in header else None

@@ -1,0 +1,93 @@
+"""Shopify's product CSV: answers go into the columns of metafields, of the category's and of the shop's own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from hpd_core import Attribute
+from pipelines.exporting.rules import GOOGLE, SHOPIFY, SHOPIFY_FILE_BYTES
+from pipelines.exporting.targets import ShopWishes, Target, TargetColumn, find_place, folded_name
+from pipelines.exporting.value_forms import Rule, slug
+
+HANDLES = ("handle", "url handle")
+_METAFIELD = re.compile(r"(?P<label>.*?)\s*\(product\.metafields\.(?P<namespace>[^.()]+)\.(?P<key>[^.()]+)\)\s*")
+_GOOGLE = re.compile(r"google shopping / (?P<name>.+)", re.IGNORECASE)
+_TAXONOMY = "gid://shopify/TaxonomyAttribute/"
+_NAMESPACE = "shopify"
+"""Of the metafields that come with a category of Shopify's taxonomy."""
+_OTHER_KEYS = {"color": "color-pattern"}
+"""Attributes of the taxonomy -> the key of their metafield, where it is another word."""
+_MAX_KEY = 64
+
+
+def _columns(header: Sequence[str], attributes: Sequence[Attribute], wishes: ShopWishes) -> list[TargetColumn]:
+    columns = []
+    for attribute in attributes:
+        name = wishes.columns.get(attribute.name)
+        place = _place(header, attribute) if name is None else find_place(header, name)
+        if name is None:
+            name = _new_name(attribute) if place is None else header[place]
+        if name:
+            columns.append(TargetColumn(attribute.name, name, _rule_of(name), place))
+    return columns
+
+
+def _place(header: Sequence[str], attribute: Attribute) -> int | None:
+    """The column that is meant for the attribute: by its key, by its label, or one that Shopify has for Google."""
+    keys = {_key(attribute), slug(attribute.name, "-"), slug(attribute.name, "_")} - {""}
+    wanted = folded_name(attribute.name)
+    found = [(place, _METAFIELD.fullmatch(name)) for place, name in enumerate(header)]
+    metafields = [(place, match) for place, match in found if match is not None]
+    for place, match in metafields:
+        if match["key"] in keys:
+            return place
+    for place, match in metafields:
+        if folded_name(match["label"]) == wanted:
+            return place
+    google = ((place, _GOOGLE.fullmatch(name)) for place, name in enumerate(header))
+    return next((place for place, match in google if match and folded_name(match["name"]) == wanted), None)
+
+
+def _key(attribute: Attribute) -> str:
+    if (attribute.id or "").startswith(_TAXONOMY):
+        handle = slug(attribute.name, "-")
+        return _OTHER_KEYS.get(handle, handle)[:_MAX_KEY]
+    return slug(attribute.name, "_")[:_MAX_KEY]
+
+
+def _new_name(attribute: Attribute) -> str:
+    key = _key(attribute)
+    namespace = _NAMESPACE if (attribute.id or "").startswith(_TAXONOMY) else "custom"
+    return f"{attribute.name} (product.metafields.{namespace}.{key})" if len(key) > 1 else ""
+
+
+def _rule_of(name: str) -> Callable[[Attribute], Rule]:
+    """What the column of this name takes."""
+    match, google = _METAFIELD.fullmatch(name), _GOOGLE.fullmatch(name)
+    is_reference = match is not None and match["namespace"] == _NAMESPACE
+    for_google = GOOGLE.get(folded_name(google["name"]).replace(" ", "_")) if google else None
+
+    def rule(attribute: Attribute) -> Rule:
+        if for_google is not None:
+            return for_google
+        if is_reference and attribute.type != "number":
+            return SHOPIFY["reference"]
+        if attribute.unit is not None and attribute.type == "number":
+            return SHOPIFY["measure"]
+        return SHOPIFY.get(attribute.type, SHOPIFY["text"])
+
+    return rule
+
+
+def _note(new: Sequence[TargetColumn]) -> str:
+    if not new:
+        return ""
+    return (
+        f"New columns: {', '.join(column.name for column in new)}. Shopify imports metafields that are defined in the "
+        "shop, or that belong to the product's category."
+    )
+
+
+SHOPIFY_TARGET = Target("shopify", _columns, _note)
+MAX_BYTES = SHOPIFY_FILE_BYTES

@@ -1,0 +1,37 @@
+"""What is said of an export in the terminal."""
+
+from __future__ import annotations
+
+from pipelines.exporting.driver import Exported
+from pipelines.exporting.left_out import NOT_STATED
+from pipelines.reporting import formats
+
+_MAX_EXAMPLES = 8
+_MAX_VALUE = 60
+
+
+def print_exported(exported: Exported) -> None:
+    """The files, how much is in them, and what is not, with examples."""
+    for note in exported.notes:
+        print(f"NOTE: {formats.plain(note)}")
+    files = formats.plain(", ".join(exported.files))
+    print(f"{exported.num_products:,} products, {exported.num_values:,} accepted answers: {files}")
+    for reason, count in exported.left_out.by_reason.items():
+        what = "not stated in the text" if reason == NOT_STATED else f"left out, {reason}"
+        print(f"  {count:,} answers {formats.plain(what)}")
+    _print_examples(exported)
+    if exported.num_dead_letters:
+        print(
+            f"  {exported.num_dead_letters:,} rows were given up, and are no products: why is in "
+            f"{exported.run}/dead_letter"
+        )
+
+
+def _print_examples(exported: Exported) -> None:
+    examples = [row for row in exported.left_out.to_list() if row["reason"] != NOT_STATED]
+    for row in examples[:_MAX_EXAMPLES]:
+        value = formats.shortened(row["value"] or "", _MAX_VALUE)
+        line = f"{row['attribute']}: {row['reason']} ({row['count']:,}), such as {value!r} of {row['product_id']}"
+        print(f"    {formats.plain(line)}")
+    if len(examples) > _MAX_EXAMPLES:
+        print(f"    and {len(examples) - _MAX_EXAMPLES:,} more; --json has all of them")

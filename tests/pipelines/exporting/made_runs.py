@@ -1,0 +1,83 @@
+"""Runs whose answers are known, with the normalised values that a job would have given them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from typer.testing import CliRunner
+
+from hpd_core import Attribute, CategorySchema
+from pipelines import export
+from pipelines.normalising.normalise import normalise
+from pipelines.normalising.normalised import normalised_columns
+from pipelines.store.tables import to_table
+from tests.pipelines.comparing.made_runs import Row, write_run
+
+BAGS = CategorySchema(
+    category="Bags",
+    attributes=(
+        Attribute(name="Brand"),
+        Attribute.model_validate(
+            {
+                "name": "Color",
+                "id": "gid://shopify/TaxonomyAttribute/1",
+                "type": "enum",
+                "multiple": True,
+                "values": [{"label": "Black", "id": "1"}, {"label": "Rose gold", "id": "2", "synonyms": ["rose"]}],
+            }
+        ),
+        Attribute(name="Width", type="number", unit="cm"),
+        Attribute(name="Lined", type="boolean"),
+    ),
+)
+TEAS = CategorySchema(category="Teas", attributes=(Attribute(name="Brand"), Attribute(name="Notes", multiple=True)))
+SCHEMAS = {"Bags": BAGS, "Teas": TEAS}
+
+BAG = {"Brand": "Acme", "Color": ["Black", "rose"], "Width": "14", "Lined": "true"}
+BAG_TEXT = "Acme bag, Black and rose, 14 inches wide, lined"
+
+
+def bag(id_: str = "b", **changes: Any) -> Row:
+    return Row(id_, {**BAG, **changes}, BAG_TEXT, "Bags")
+
+
+def write_normalised_run(
+    folder: Path, rows: Sequence[Row], schemas: Mapping[str, CategorySchema] = SCHEMAS, **options: Any
+) -> str:
+    """As `write_run`, then normalised."""
+    asked = {category: list(schema.attributes) for category, schema in schemas.items()}
+    uri = write_run(folder, rows, schemas=asked, **options)
+    attributes = {(schema.category, each.name): each for schema in schemas.values() for each in schema.attributes}
+    for path in sorted((folder / "attributes").glob("*.parquet")):
+        found = pq.read_table(path).to_pylist()
+        for row in found:
+            if row["status"] == "value":
+                attribute = attributes[row["category"], row["attribute"]]
+                evidence = [place | _around(place, rows, row["source_row"]) for place in row["evidence"] or ()]
+                row |= normalised_columns(normalise(attribute, row["value_raw"], evidence))
+                row["evidence"] = evidence
+        pq.write_table(to_table("attributes", found), path)
+    return uri
+
+
+def _around(place: Mapping[str, Any], rows: Sequence[Row], number: int) -> dict[str, str]:
+    text = next((row.text for index, row in enumerate(rows) if (index if row.row is None else row.row) == number), "")
+    return {"before": text[: place["start"]][-32:], "after": text[place["end"] :][:32]}
+
+
+def ask(*arguments: str) -> tuple[int, str, str]:
+    """The command: its exit code, what it prints, and its error."""
+    result = CliRunner().invoke(export.app, arguments, catch_exceptions=False)
+    return result.exit_code, result.stdout, result.stderr
+
+
+def exported(*arguments: str) -> dict[str, Any]:
+    """What the command says as JSON."""
+    code, out, error = ask(*arguments, "--json")
+    assert code == 0, error
+    result: dict[str, Any] = json.loads(out)
+    return result
