@@ -84,7 +84,8 @@ class SchemaRoom:
 
     def _explain(self, schema: CategorySchema, tokens: CategoryTokens, room: int) -> str:
         in_a_row = self._decoding == "ar" or self._config.layout == "stacked"
-        lines = self._segments.encode_schema_text([render_attribute(attribute) for attribute in schema.attributes])
+        listed = self._config.prompt.max_listed_values
+        lines = self._segments.encode_schema_text([render_attribute(each, listed) for each in schema.attributes])
         values = sum(branch.max_new_tokens for branch in tokens.branches) if in_a_row else 0
         sizes = [len(line) for line in lines]
         largest = schema.attributes[sizes.index(max(sizes))]
@@ -95,10 +96,10 @@ class SchemaRoom:
         )
         if 2 * max(sizes) > sum(sizes) + values:
             text += f"{quoted(largest.name)} alone takes {max(sizes):,}"
-            if largest.values is not None:
+            if largest.values is not None and len(largest.values) <= listed:
                 return text + (
-                    f" for its {len(largest.values):,} values: make it a string, allow fewer values, or split the "
-                    "category"
+                    f" for its {len(largest.values):,} values: lower engine.prompt.max_listed_values, so that they are "
+                    "not listed, or allow fewer values"
                 )
             return text + " for its name and description: shorten them"
         if values > sum(sizes):

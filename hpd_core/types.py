@@ -47,6 +47,11 @@ class Unit(Frozen):
     def _accept_text(cls, data: Any) -> Any:
         return {"want": data} if isinstance(data, str) else with_tuples(data, "accept")
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All units that a number may be written with, the wanted one first."""
+        return (self.want, *self.accept)
+
     @model_serializer
     def _plain(self) -> str | dict[str, Any]:
         # Written, and hashed, as before there was more.

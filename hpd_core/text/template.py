@@ -41,9 +41,13 @@ from pydantic import (
 
 from hpd_core.errors import PromptError
 from hpd_core.types import Attribute, CategorySchema, content_hash
+from hpd_core.vocabulary import Member
 
 _ATTRIBUTES = "{attributes}"
 _DOCUMENTS = "{documents}"
+
+_MAX_LISTED_VALUES = 200
+_SHOWN_VALUES = 5  # of those that are not listed
 
 # The day that Llama's chat templates take where there is no clock.
 _DATE = datetime.date(2024, 7, 26)
@@ -111,6 +115,12 @@ class PromptTemplate(BaseModel):
     chat: Literal["auto", "always", "never"] = Field(
         "auto", description="wrap in the tokenizer's chat template: 'auto' if it has one"
     )
+    max_listed_values: int = Field(
+        _MAX_LISTED_VALUES,
+        ge=0,
+        description="an enum of more values is not listed: the prompt says how many there are and shows a few, and the "
+        "answer is one of them all the same. Every listed value makes the category's prompt longer",
+    )
     date: datetime.date = Field(
         _DATE,
         description="today, for chat templates that tell the model the date: fixed, or answers would change by the day",
@@ -133,6 +143,8 @@ class PromptTemplate(BaseModel):
         # What was begun before there was a choice goes on under the same hash.
         if self.keys == "auto":
             del data["keys"]
+        if self.max_listed_values == _MAX_LISTED_VALUES:
+            del data["max_listed_values"]
         if self.date == _DATE:
             del data["date"]
         return data
@@ -189,7 +201,7 @@ def render_frame(template: PromptTemplate, schema: CategorySchema, tokenizer: An
     before, rest = instruction.split(_ATTRIBUTES)
     between, after = rest.split(_DOCUMENTS)
     head, tail = _chat_wrapping(template, tokenizer)
-    attributes = "\n".join(render_attribute(attribute) for attribute in schema.attributes)
+    attributes = "\n".join(render_attribute(attribute, template.max_listed_values) for attribute in schema.attributes)
     prefix = (Piece(head + before, True), Piece(attributes, False), Piece(between, True))
     return Frame(prefix=prefix, suffix=(Piece(after + tail, True),))
 
@@ -253,8 +265,11 @@ def _adds_bos(tokenizer: Any) -> bool:
     return tokenizer.bos_token_id is not None and bool(ids) and ids[0] == tokenizer.bos_token_id
 
 
-def render_attribute(attribute: Attribute) -> str:
-    """One line of the attribute list: `- Roast: How dark. One of "light", "dark"`."""
+def render_attribute(attribute: Attribute, max_listed_values: int | None = None) -> str:
+    """One line of the attribute list: `- Roast: How dark; one of "light", "dark"`.
+
+    `max_listed_values`: of an enum with more values a few are shown; None: all values are listed.
+    """
     notes: list[str] = []
     if attribute.description:
         notes.append(_one_line(attribute.description))
@@ -267,11 +282,26 @@ def render_attribute(attribute: Attribute) -> str:
     if attribute.type == "boolean":
         notes.append("true or false")
     if attribute.values:
-        notes.append("one of " + ", ".join(json.dumps(value, ensure_ascii=False) for value in attribute.labels))
+        notes.append(_vocabulary_note(attribute.values, max_listed_values))
     if attribute.multiple:
         notes.append("a list")
     name = _one_line(attribute.name)
     return f"- {name}: {'; '.join(notes)}" if notes else f"- {name}"
+
+
+def _vocabulary_note(members: Sequence[Member], max_listed: int | None) -> str:
+    if max_listed is None or len(members) <= max_listed:
+        return "one of " + ", ".join(map(_member_note, members))
+    # Some from everywhere in the list, which may be sorted: they show how its values are written.
+    count = min(_SHOWN_VALUES, len(members))
+    shown = (members[place * len(members) // count].label for place in range(count))
+    labels = ", ".join(json.dumps(label, ensure_ascii=False) for label in shown)
+    return f"one of {len(members)} values such as {labels}"
+
+
+def _member_note(member: Member) -> str:
+    label = json.dumps(member.label, ensure_ascii=False)
+    return f"{label} ({_one_line(member.description)})" if member.description else label
 
 
 def render_document(fields: Mapping[str, str]) -> str:

@@ -7,7 +7,7 @@ counted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from hpd_core.text import absence
@@ -121,7 +121,7 @@ def _item(attribute: Attribute, answer: Any, fields: Mapping[str, str] | None) -
     if attribute.type == "boolean":
         return _BOOLEANS.get(text.casefold())
     if attribute.type == "number":
-        return _number(text, attribute.unit.want if attribute.unit else None, fields)
+        return _number(text, attribute.unit.names if attribute.unit else (), fields)
     return member if attribute.type == "enum" else str(text)
 
 
@@ -136,9 +136,11 @@ def _may_go_on(attribute: Attribute, rest: str) -> bool:
     return attribute.type == "number" and rest == ","
 
 
-def _number(text: str, unit: str | None, fields: Mapping[str, str] | None) -> str | None:
-    if unit and text.casefold().endswith(unit.casefold()):
-        text = text[: -len(unit)].rstrip()
+def _number(text: str, units: Sequence[str], fields: Mapping[str, str] | None) -> str | None:
+    """The number without its unit, in which it was written: what stands in the text says which one that is."""
+    endings = [unit for unit in units if unit and text.casefold().endswith(unit.casefold())]
+    if endings:
+        text = text[: -max(map(len, endings))].rstrip()
     item = read_number(text)
     if item is None or fields is None:
         return item

@@ -46,7 +46,8 @@ def _shown(problems: Sequence[object]) -> Iterator[str]:
 def _may_be_tight(schema: CategorySchema, config: JobConfig) -> bool:
     """Whether a closer look is worth a tokenizer: told in microseconds, by lengths alone."""
     limits = [attribute.max_value_tokens or config.engine.max_value_tokens for attribute in schema.attributes]
-    size = sum(len(render_attribute(attribute).encode()) for attribute in schema.attributes)
+    listed = config.engine.prompt.max_listed_values
+    size = sum(len(render_attribute(attribute, listed).encode()) for attribute in schema.attributes)
     is_in_a_row = config.engine.layout == "stacked" or config.decoding == "ar"
     if size + (sum(limits) if is_in_a_row else max(limits)) > _SMALL or min(limits) <= 2:
         return True

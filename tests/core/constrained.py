@@ -31,15 +31,27 @@ def answer_pattern(attribute: Attribute) -> regex.Pattern[str] | None:
     vulgar = "|".join(VULGAR_FRACTIONS)
     fraction = rf"[1-9][0-9]{{0,2}}(?:/(?:[234568]|16|32|64)|{vulgar})|{vulgar}"
     written = f"-?(?:(?:{with_exponent})(?:[eE][-+]?[0-9]{{1,2}})?|{grouped}|{fraction})"
-    unit = f"(?: ?{regex.escape(json.dumps(attribute.unit.want, ensure_ascii=False)[1:-1])})?" if attribute.unit else ""
-    spellings = [text for member in attribute.values or () for text in (member.label, *member.synonyms)]
+    units = (attribute.unit.want, *attribute.unit.accept) if attribute.unit else ()
+    unit = f"(?: ?(?:{'|'.join(regex.escape(_escaped(name)) for name in units)}))?" if units else ""
     item = {
         "boolean": 'true|false|"(?:true|false|True|False|yes|no|Yes|No)"',
         "number": f'{number if attribute.multiple else written}|"{written}{unit}"',
-        "enum": "|".join(regex.escape(json.dumps(value, ensure_ascii=False)) for value in spellings),
+        "enum": "|".join(regex.escape(f'"{_escaped(text)}"') for text in _spellings(attribute)),
     }[attribute.type]
     value = rf"\[(?:(?:{item})(?:, (?:{item}))*)?\]" if attribute.multiple else item
     return regex.compile(rf" {{0,2}}(?:null|{value}),?\n")
+
+
+def _escaped(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)[1:-1]
+
+
+def _spellings(attribute: Attribute) -> list[str]:
+    """The labels, and the synonyms that one member alone has and that are no label."""
+    values = attribute.values or ()
+    labels = [member.label for member in values]
+    synonyms = {synonym for member in values for synonym in member.synonyms} - set(labels)
+    return [*labels, *(text for text in synonyms if sum(text in member.synonyms for member in values) == 1)]
 
 
 def text_choices(attribute: Attribute, tokenizer: Any) -> Choices:

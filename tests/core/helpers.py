@@ -18,6 +18,7 @@ from hpd_core.models.description import cache_shape
 from hpd_core.models.steering import attach
 from hpd_core.text.constraints import StateTable
 from hpd_core.text.endings import Endings, Read
+from tests.core.token_states import token_states
 
 from .families import VOCABULARY
 
@@ -195,7 +196,7 @@ def decoder_with_constraints(model: Any, endings: Endings, config: EngineConfig)
     """One without work, that knows the states of random cases. `model` gets our attention."""
     attach(model)
     table = StateTable()
-    assert table.add(STATES) == 0
+    assert table.add(token_states(STATES)) == 0
     return Decoder(model, endings, config, cache_shape(model), table)
 
 

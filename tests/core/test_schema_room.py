@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hpd_core import Attribute, CategorySchema, EngineConfig, Record
+from hpd_core import Attribute, CategorySchema, EngineConfig, PromptTemplate, Record
 from hpd_core.errors import ModelError
 from hpd_core.prompt_builder import PromptBuilder
 from hpd_core.schema_room import SchemaRoom
@@ -38,13 +38,17 @@ def test_a_schema_of_ordinary_size_has_none() -> None:
 
 
 def test_an_enum_that_fills_the_context() -> None:
-    (problem,) = problems(LARGE_ENUM)
+    all_listed = {"prompt": PromptTemplate(max_listed_values=400)}
+    (problem,) = problems(LARGE_ENUM, **all_listed)
     assert problem.is_fatal
     text = str(problem)
     assert text.startswith("category 'Mugs': its 2 attributes take ")
     assert "of the model's 2,048 positions and leave none for a product's text. 'Leaf' alone takes " in text
-    assert text.endswith("for its 400 values: make it a string, allow fewer values, or split the category")
-    assert not problems(LARGE_ENUM, None), "a model that does not say how long its context is"
+    assert text.endswith(
+        "400 values: lower engine.prompt.max_listed_values, so that they are not listed, or allow fewer values"
+    )
+    assert not problems(LARGE_ENUM), "as a rule so many are not listed"
+    assert not problems(LARGE_ENUM, None, **all_listed), "a model that does not say how long its context is"
 
 
 def test_a_description_that_fills_the_context() -> None:
@@ -119,7 +123,8 @@ def test_names_that_the_tokenizer_takes_for_commands_are_told() -> None:
 
 
 def test_it_needs_no_weights(tiny_model_dir: Path) -> None:
-    room = SchemaRoom.from_pretrained(str(tiny_model_dir), EngineConfig())
+    config = EngineConfig(prompt=PromptTemplate(max_listed_values=400))
+    room = SchemaRoom.from_pretrained(str(tiny_model_dir), config)
     (problem,) = room.problems(LARGE_ENUM)
     assert "2,048 positions" in problem.message
     with pytest.raises(ModelError, match="no-model"):

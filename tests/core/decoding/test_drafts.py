@@ -19,6 +19,7 @@ from hpd_core.text.endings import Endings, Read
 from tests.core.families import FAMILIES, VOCABULARY, build_model
 from tests.core.helpers import Prompter, TreeCase, assert_equals_oracle, decode, random_case, random_endings, random_ids
 from tests.core.native import WAYS
+from tests.core.token_states import token_states
 from tests.examples import examples
 
 NEVER = Endings.none(VOCABULARY)
@@ -96,8 +97,8 @@ def test_a_draft_is_not_longer_than_its_value_may_be() -> None:
 
 def test_a_draft_ends_where_the_constraint_does_not_allow_it() -> None:
     table = StateTable()
-    table.add([{1: 0}])
-    first = table.add([{3: 1, 8: 0}, {5: 1}])
+    table.add(token_states([{1: 0}]))
+    first = table.add(token_states([{3: 1, 8: 0}, {5: 1}]))
     made = drafter([8, 3, 5, 3], table=table).propose(values(1, state=first), 9)
     assert made.tokens.tolist() == [8, 3, 5]
     assert made.states.tolist() == [first, first + 1, first + 1]

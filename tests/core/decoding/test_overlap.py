@@ -37,6 +37,7 @@ from tests.core.helpers import (
 )
 from tests.core.native import WAYS
 from tests.core.products import SCHEMAS, products
+from tests.core.token_states import token_states
 from tests.examples import examples
 
 LLAMA = build_model("llama")
@@ -267,7 +268,7 @@ def test_out_of_memory_with_a_step_in_flight(fail_at: int, device: Device, monke
 
 def test_nothing_of_dropped_work_is_taken_later(device: Device) -> None:
     table = StateTable()
-    table.add(STATES)
+    table.add(token_states(STATES))
     decoder = Decoder(LLAMA, ENDINGS, overlapping(**SMALL), cache_shape(LLAMA), table)
     dropped = [case.prompt() for case in some_cases(30)]
     decoder.add(dropped)

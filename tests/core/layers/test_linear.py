@@ -23,6 +23,7 @@ from hpd_core.native import pointwise
 from hpd_core.native.linear import TiledLinear, choose_by_tiles, gated_mlp, linear, pack, pack_gated
 from hpd_core.text.constraints import StateTable
 from tests.core.native import compiled_for, needs_native, needs_tiles, threads
+from tests.core.token_states import token_states
 from tests.examples import examples
 
 ROWS = st.one_of(st.integers(1, 70), st.sampled_from([127, 300, 1200]))
@@ -203,7 +204,8 @@ def test_greedy_takes_the_same_with_logits_written_down_or_not(rows: int, column
     torch.manual_seed(rows + columns)
     x, weight, bias = numbers(rows, 64), numbers(columns, 64), numbers(columns)
     layer, table = TiledLinear(pack(weight), bias), StateTable()
-    first = table.add([{0: 1, columns - 1: 0}, {columns // 2: 1}, dict.fromkeys(range(0, columns, 3), 0)])
+    states = [{0: 1, columns - 1: 0}, {columns // 2: 1}, dict.fromkeys(range(0, columns, 3), 0)]
+    first = table.add(token_states(states))
     states = np.random.default_rng(0).choice([FREE, first, first + 1, first + 2], size=rows)
     blocks = [layer(part) for part in x.split(50) if len(part)]
     with threads(num_threads):
@@ -234,6 +236,7 @@ def test_missing_memory_is_an_error_of_python() -> None:
     """In a process of its own, which may not have more."""
     script = """
 import resource, torch
+from tests.core.token_states import token_states
 from tests.core.layers.test_linear import gated_mlp, numbers, pack, pack_gated
 torch.set_num_threads(1)
 gate, down = numbers(65536, 32), pack(numbers(1, 65536))

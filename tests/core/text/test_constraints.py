@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import random
 import threading
+import time
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -14,15 +16,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken
 
-from hpd_core import Attribute
+from hpd_core import Attribute, Member, Unit
 from hpd_core.decoding.next_token import greedy
 from hpd_core.layout import FREE
-from hpd_core.text.constraints import Constraints, StateTable, TokenBytes, compile_automaton, value_automaton
+from hpd_core.text.constraints import Constraints, StateTable
 from hpd_core.text.template import render_answer_line
+from hpd_core.text.token_states import TokenBytes, compile_automaton
 from hpd_core.text.tokenization import SegmentTokenizer
+from hpd_core.text.value_automata import value_automaton
 from hpd_core.text.values import parse_value
 from tests.core.constrained import answer_pattern, text_choices
 from tests.core.native import needs_native
+from tests.core.token_states import as_mappings, token_states
 from tests.examples import examples
 from tests.tiny_model import build_tokenizer, sentencepiece_tokenizer
 
@@ -37,17 +42,29 @@ members = st.lists(
 
 
 @st.composite
+def vocabularies(draw: st.DrawFn) -> tuple[Member, ...]:
+    """Members with synonyms, some of them of two members, or another's label."""
+    labels = draw(members)
+    spelled = st.lists(st.sampled_from([*labels, *draw(members)]), max_size=3).map(tuple)
+    return tuple(Member(label=label, synonyms=draw(spelled)) for label in labels)
+
+
+@st.composite
 def attributes(draw: st.DrawFn) -> Attribute:
     kind = draw(st.sampled_from(["number", "boolean", "enum"]))
-    values = tuple(draw(members)) if kind == "enum" else None
-    unit = draw(st.none() | st.sampled_from(["oz", "fl oz", '"', "µm", "e", "%"])) if kind == "number" else None
+    values = draw(vocabularies()) if kind == "enum" else None
+    names = st.lists(st.sampled_from(["oz", "fl oz", '"', "µm", "m", "mm", "e", "%", "o"]), max_size=3, unique=True)
+    names = draw(names) if kind == "number" else []
+    unit = Unit(want=names[0], accept=tuple(names[1:])) if names else None
     return Attribute(name="a", type=kind, values=values, unit=unit, multiple=draw(st.booleans()))
 
 
 def _compiled(attribute: Attribute, tokens: TokenBytes) -> list[dict[int, int]]:
     automaton = value_automaton(attribute)
     assert automaton is not None
-    return compile_automaton(automaton, tokens)
+    states = compile_automaton(automaton, tokens)
+    assert states is not None
+    return as_mappings(states)
 
 
 @pytest.fixture(scope="module")
@@ -102,14 +119,74 @@ def test_every_answer_is_a_walk_as_the_tokenizer_writes_it(
     assert state == len(states) - 1
 
 
+@settings(max_examples=examples(60), deadline=None)
+@given(values=vocabularies())
+def test_a_vocabulary_allows_its_labels_its_synonyms_and_null_and_nothing_else(values: tuple[Member, ...]) -> None:
+    automaton = value_automaton(Attribute(name="a", type="enum", values=values))
+    assert automaton is not None
+    behind: dict[int, list[tuple[int, int]]] = {}
+    for source, byte, target in zip(automaton.sources, automaton.bytes_, automaton.targets, strict=True):
+        behind.setdefault(int(source), []).append((int(byte), int(target)))
+    found, todo = set(), [(automaton.start, b"")]
+    while todo:
+        node, text = todo.pop()
+        todo += [(target, text + bytes([byte])) for byte, target in behind.get(node, ())]
+        if node == automaton.end:
+            found.add(text.decode())
+    labels = {member.label for member in values}
+    owners: dict[str, set[str]] = {label: {label} for label in labels}
+    for member in values:
+        for synonym in member.synonyms:
+            if synonym not in labels:
+                owners.setdefault(synonym, set()).add(member.label)
+    spellings = {text for text, meant in owners.items() if len(meant) == 1}
+    literals = ["null", *(json.dumps(text, ensure_ascii=False) for text in spellings)]
+    assert found == {f"{spaces}{text}{end}" for spaces in ("", " ", "  ") for text in literals for end in ("\n", ",\n")}
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(values=vocabularies())
+def test_every_allowed_spelling_is_read_as_its_members_label(values: tuple[Member, ...]) -> None:
+    attribute = Attribute(name="a", type="enum", values=values)
+    for spelling, label in attribute.vocabulary.spellings.items():
+        line = f" {json.dumps(spelling, ensure_ascii=False)},\n"
+        value = parse_value(attribute, line, closed=True, fields={"title": spelling})
+        assert (value.items, value.raw) == ((label,), line.removesuffix("\n"))
+
+
+@pytest.mark.parametrize("count", [3000, 20_000])
+def test_a_vocabulary_of_thousands_takes_seconds_and_little_memory(count: int, tokenizer: Any) -> None:
+    """In proportion to its letters; what is kept is some 30 bytes for each of them."""
+    labels = tuple(f"Home & Garden > Kitchen {number * 7919 % 99991} > Leaf {number}" for number in range(count))
+    attribute = Attribute(name="a", type="enum", values=labels, multiple=True)
+    tokens, automaton = TokenBytes(tokenizer, len(tokenizer)), value_automaton(attribute)
+    assert automaton is not None
+    start = time.process_time()
+    tracemalloc.start()
+    states = compile_automaton(automaton, tokens)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert states is not None
+    letters = sum(map(len, labels))
+    assert time.process_time() - start < 1 + letters / 20_000
+    assert states.ids.nbytes + states.behind.nbytes + states.offsets.nbytes < 100 * letters
+    assert peak < 20_000_000 + 400 * letters
+    lines = [render_answer_line(attribute, items) for items in (None, labels[:2], labels[-1:])]
+    answers = SegmentTokenizer(tokenizer).encode_text(lines)
+    assert states.accepts(answers)
+    assert not states.accepts([*answers, answers[0][:-1]])
+    assert not states.accepts([answers[1][:5] + answers[1][6:]])
+
+
 @pytest.mark.parametrize(
     "attribute",
     [
         Attribute(name="a", type="number"),
         Attribute(name="a", type="number", unit="fl oz"),
+        Attribute(name="a", type="number", unit={"want": "mm", "accept": ["m", '"', "e"]}),
         Attribute(name="a", type="boolean"),
         Attribute(name="a", type="enum", values=("red", "reddish", 'a "b"', "\\")),
-        Attribute(name="a", type="enum", values=("red", "dark"), multiple=True),
+        Attribute(name="a", type="enum", values=("red", {"label": "dark", "synonyms": ["red wine"]}), multiple=True),
         Attribute(name="a", type="number", multiple=True),
     ],
 )
@@ -244,7 +321,7 @@ def test_many_threads_may_ask(tokenizer: Any) -> None:
 )
 def test_the_table_gives_back_what_was_added(automata: list[list[dict[int, int]]]) -> None:
     table = StateTable()
-    starts = [table.add(states) for states in automata]
+    starts = [table.add(token_states(states)) for states in automata]
     for start, states in zip(starts, automata, strict=True):
         ids, behind = table.choices(np.arange(start, start + len(states)))
         for state, (row, after) in enumerate(zip(ids, behind, strict=True)):
@@ -257,14 +334,14 @@ def test_the_table_gives_back_what_was_added(automata: list[list[dict[int, int]]
 
 def test_the_table_grows(tokenizer: Any) -> None:
     table = StateTable()
-    starts = [table.add([dict.fromkeys(range(50), 0), {n: 1}]) for n in range(2000)]
+    starts = [table.add(token_states([dict.fromkeys(range(50), 0), {n: 1}])) for n in range(2000)]
     assert table.choices(np.array([starts[1999] + 1]))[0].tolist() == [[1999]]
     assert table.choices(np.array([starts[0] + 1]))[0].tolist() == [[0]]
 
 
 def test_a_state_without_tokens_is_refused() -> None:
     with pytest.raises(ValueError, match="must allow some token"):
-        StateTable().add([{1: 1}, {}])
+        StateTable().add(token_states([{1: 1}, {}]))
 
 
 @pytest.mark.parametrize("native", [pytest.param(True, marks=needs_native), False])
@@ -273,7 +350,7 @@ def test_greedy_takes_the_best_allowed_token_and_reports_the_models_own_probabil
     cuts: list[int], native: bool
 ) -> None:
     table = StateTable()
-    first = table.add([{3: 1, 8: 0}, {5: 1}])
+    first = table.add(token_states([{3: 1, 8: 0}, {5: 1}]))
     logits = torch.randn(4, 12, generator=torch.Generator().manual_seed(0))
     logits[1, [3, 8]] = torch.tensor([-4.0, -5.0])
     logits[3, [3, 8]] = 2.0

@@ -88,6 +88,7 @@ def test_the_two_layouts_have_their_own_instruction(tiny_tokenizer: Any) -> None
         PromptTemplate(system="s"),
         PromptTemplate(chat="never"),
         PromptTemplate(keys="short"),
+        PromptTemplate(max_listed_values=100),
     ],
 )
 def test_hash_changes_with_any_text(other: PromptTemplate) -> None:
@@ -240,12 +241,40 @@ def test_base_models_get_the_bos_token_that_their_tokenizer_adds(adds_bos: bool)
         (Attribute(name="W", unit="kg"), "- W: in kg"),
         (Attribute(name="Vegan", type="boolean"), "- Vegan: true or false"),
         (Attribute(name="R", type="enum", values=("a", 'b "c"', "é")), r'- R: one of "a", "b \"c\"", "é"'),
+        (
+            Attribute(
+                name="R",
+                type="enum",
+                values=({"label": "a", "id": "1", "synonyms": ["A1"], "description": "very\nlight"}, "b"),
+            ),
+            '- R: one of "a" (very light), "b"',
+        ),
+        (Attribute(name="W", type="number", unit={"want": "kg", "accept": ["lb"]}), "- W: a number in kg"),
+        (Attribute(name="D", type="date"), "- D: a date"),
         (Attribute(name="C", description="All", multiple=True), "- C: All; a list"),
         (Attribute(name="two\nlines"), "- two lines"),
     ],
 )
 def test_attribute_lines(attribute: Attribute, line: str) -> None:
     assert render_attribute(attribute) == line
+
+
+@pytest.mark.parametrize(
+    ("count", "limit", "line"),
+    [
+        (3, 3, '- R: one of "v0", "v1", "v2"'),
+        (3, 2, '- R: one of 3 values such as "v0", "v1", "v2"'),
+        (1, 0, '- R: one of 1 values such as "v0"'),
+        (3000, 200, '- R: one of 3000 values such as "v0", "v600", "v1200", "v1800", "v2400"'),
+    ],
+)
+def test_a_long_vocabulary_is_not_listed(tiny_tokenizer: Any, count: int, limit: int, line: str) -> None:
+    attribute = Attribute(name="R", type="enum", values=[f"v{number}" for number in range(count)])
+    assert render_attribute(attribute, limit) == line
+    schema = CategorySchema(category="c", attributes=[attribute])
+    template = PromptTemplate(max_listed_values=limit)
+    assert f"{line}\n" in frame_text(render_frame(template, schema, tiny_tokenizer, stacked=False))
+    assert render_attribute(attribute).count('"v') == count, "all of them where nobody says otherwise"
 
 
 NAMES = ['5" size', "two\nlines", "back\\slash", "a: b, c", "Größe 👟", "サイズ", "لون", "<|im_end|>", "{", "\t", " x "]

@@ -15,6 +15,8 @@ from tests.pipelines.conftest import SCHEMAS, Workplace, products
 
 LEAVES = [f"Home > Kitchen > Leaf {number}" for number in range(300)]
 MUGS = [{"name": "Brand"}, {"name": "Leaf", "type": "enum", "values": LEAVES}]
+ENGINE = {"dtype": "float32", "device": "cpu", "max_value_tokens": 6}
+LISTED = {"engine": {**ENGINE, "prompt": {"max_listed_values": 300}}}
 
 
 def dry_run(workplace: Workplace, categories: dict[str, Any], **changes: Any) -> Any:
@@ -25,7 +27,7 @@ def dry_run(workplace: Workplace, categories: dict[str, Any], **changes: Any) ->
 
 
 def test_one_category_that_fills_the_context_is_a_warning(workplace: Workplace) -> None:
-    result = dry_run(workplace, {**SCHEMAS["categories"], "Mugs": MUGS})
+    result = dry_run(workplace, {**SCHEMAS["categories"], "Mugs": MUGS}, **LISTED)
     assert result.exit_code == 0, result.output
     assert "category 'Mugs': its 2 attributes take" in result.stderr
     assert "'Leaf' alone takes" in result.stderr
@@ -34,10 +36,16 @@ def test_one_category_that_fills_the_context_is_a_warning(workplace: Workplace) 
 
 
 def test_where_no_category_fits_the_job_is_refused(workplace: Workplace) -> None:
-    result = dry_run(workplace, {"Mugs": MUGS, "Cups": MUGS})
+    result = dry_run(workplace, {"Mugs": MUGS, "Cups": MUGS}, **LISTED)
     assert result.exit_code == 2
     assert "schemas.yaml: no product can be decoded\n  category 'Mugs': its 2 attributes take" in result.stderr
-    assert "make it a string, allow fewer values, or split the category" in result.stderr
+    assert "lower engine.prompt.max_listed_values, so that they are not listed, or allow fewer values" in result.stderr
+
+
+def test_a_vocabulary_that_is_not_listed_fills_no_context(workplace: Workplace) -> None:
+    result = dry_run(workplace, {"Mugs": MUGS}, engine={**ENGINE, "max_value_tokens": 40})
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["warnings"] == []
 
 
 def test_a_member_that_no_answer_can_hold_is_a_warning(workplace: Workplace) -> None:
@@ -51,7 +59,7 @@ def test_a_member_that_no_answer_can_hold_is_a_warning(workplace: Workplace) -> 
 
 def test_many_warnings_are_cut(workplace: Workplace) -> None:
     more = {f"Mugs {number}": MUGS for number in range(25)}
-    result = dry_run(workplace, {**SCHEMAS["categories"], **more})
+    result = dry_run(workplace, {**SCHEMAS["categories"], **more}, **LISTED)
     warnings = json.loads(result.stdout)["warnings"]
     assert len(warnings) == 11
     assert warnings[-1] == "and 15 more problems of this kind with the schemas"
@@ -63,6 +71,6 @@ def test_schemas_of_ordinary_size_load_no_tokenizer(workplace: Workplace, monkey
 
 
 def test_a_model_that_cannot_be_looked_at_is_no_reason_to_refuse_a_plan(workplace: Workplace) -> None:
-    result = dry_run(workplace, {"Mugs": MUGS}, model="./no-such-folder")
+    result = dry_run(workplace, {"Mugs": MUGS}, model="./no-such-folder", **LISTED)
     assert result.exit_code == 0, result.output
     assert "whether the schemas fit into the model's context is not known: " in result.stderr

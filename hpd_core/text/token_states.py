@@ -1,0 +1,193 @@
+"""Automata over tokens: which tokens may be written next, compiled from an automaton over bytes.
+
+    ' "red",\\n'    may be written as ' "', 'red', '",\\n', or as ' "', 'r', 'ed', '",', '\\n': every way is one
+
+Whole arrays at a time: a vocabulary of 20,000 values has hundreds of thousands of nodes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from transformers.convert_slow_tokenizer import bytes_to_unicode
+
+from hpd_core.layout import IntArray
+from hpd_core.text.automata import Automaton
+from hpd_core.text.tokenization import SegmentTokenizer
+
+_NODES_AT_ONCE = 2**15  # so that what is looked at in between takes some MB
+
+
+class TokenBytes:
+    """What every token of a vocabulary writes, as a trie: a token's bytes lead from node 0 to its node.
+
+    Attributes:
+        ids: the tokens that write these bytes (a letter may have a byte token, too); control tokens write nothing.
+    """
+
+    def __init__(self, tokenizer: Any, vocab_size: int) -> None:
+        """`vocab_size`: columns of the logits; a tokenizer may know more tokens than the model."""
+        segments = SegmentTokenizer(tokenizer)
+        special = frozenset(tokenizer.all_special_ids)
+        backend = getattr(tokenizer, "backend_tokenizer", None)
+        decoder = json.dumps(json.loads(backend.to_str())["decoder"]) if backend is not None else ""
+        alphabet = {text: byte for byte, text in bytes_to_unicode().items()} if '"ByteLevel"' in decoder else None
+        self.ids: dict[bytes, list[int]] = {}
+        for index, token in enumerate(tokenizer.convert_ids_to_tokens(list(range(min(vocab_size, len(tokenizer)))))):
+            is_text = token is not None and index not in special and not segments.has_control([index])
+            text = _token_bytes(token, alphabet) if is_text else None
+            if text:
+                self.ids.setdefault(text, []).append(index)
+        self._build_trie()
+
+    def _build_trie(self) -> None:
+        nodes = {b"": 0}
+        steps: list[int] = []
+        for text in self.ids:
+            for size in range(1, len(text) + 1):
+                if text[:size] not in nodes:
+                    steps.append(nodes[text[: size - 1]] * 256 + text[size - 1])
+                    nodes[text[:size]] = len(nodes)
+        keys = np.array(steps, dtype=np.int64)
+        order = np.argsort(keys)
+        self._steps, self._behind = keys[order], order + 1
+        self._goes_on = np.zeros(len(nodes), dtype=bool)
+        self._goes_on[keys // 256] = True
+        places = [nodes[text] for text, ids in self.ids.items() for _ in ids]
+        written = np.array([index for ids in self.ids.values() for index in ids], dtype=np.int64)
+        self._tokens = written[np.argsort(places, kind="stable")]
+        self._first = np.searchsorted(np.sort(places), np.arange(len(nodes) + 1))
+
+    def behind(self, nodes: IntArray, bytes_: IntArray) -> tuple[npt.NDArray[np.bool_], IntArray]:
+        """Whether there is a node behind each, by one byte more; and of those where there is, the nodes."""
+        steps = nodes * 256 + bytes_
+        places = np.minimum(np.searchsorted(self._steps, steps), len(self._steps) - 1)
+        found = self._steps[places] == steps
+        return found, self._behind[places[found]]
+
+    def tokens(self, nodes: IntArray) -> tuple[IntArray, IntArray]:
+        """The tokens of all nodes, and for each the number in `nodes` that it is of."""
+        return _ranges(self._first, nodes, self._tokens)
+
+    def goes_on(self, nodes: IntArray) -> npt.NDArray[np.bool_]:
+        """Whether some token writes more than what leads to each node."""
+        return self._goes_on[nodes]
+
+
+def _token_bytes(token: str, alphabet: Mapping[str, int] | None) -> bytes | None:
+    if alphabet is None:
+        if len(token) == 6 and token.startswith("<0x") and token.endswith(">"):
+            return bytes([int(token[3:5], 16)])
+        return token.replace("▁", " ").encode()
+    # Added tokens may hold characters that are no byte's: they are not written here.
+    return bytes(alphabet[text] for text in token) if all(text in alphabet for text in token) else None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenStates:
+    """An automaton over tokens. State s may go on with `ids[offsets[s] : offsets[s + 1]]`, in ascending order.
+
+    State 0 is the start, the last one is the end; its only way is some token to itself, so that no state is without.
+
+    Attributes:
+        offsets: int64 [states + 1]
+        ids, behind: int64 [ways], the tokens and the state behind each.
+    """
+
+    offsets: IntArray
+    ids: IntArray
+    behind: IntArray
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def accepts(self, answers: Sequence[Sequence[int]]) -> bool:
+        """Whether each answer, as tokens, leads from the start to the end."""
+        sizes = np.array([len(answer) for answer in answers], dtype=np.int64)
+        if not len(sizes):
+            return True
+        tokens = np.zeros((len(answers), max(1, int(sizes.max()))), dtype=np.int64)
+        for row, answer in zip(tokens, answers, strict=True):
+            row[: len(answer)] = answer
+        span = int(max(self.ids.max(), tokens.max())) + 1
+        ways = np.repeat(np.arange(len(self)), np.diff(self.offsets)) * span + self.ids
+        states = np.zeros(len(answers), dtype=np.int64)
+        for place in range(tokens.shape[1]):
+            rows = np.nonzero(sizes > place)[0]
+            wanted = states[rows] * span + tokens[rows, place]
+            places = np.minimum(np.searchsorted(ways, wanted), len(ways) - 1)
+            if not (ways[places] == wanted).all():
+                return False
+            states[rows] = self.behind[places]
+        return bool((states == len(self) - 1).all())
+
+
+def compile_automaton(automaton: Automaton, tokens: TokenBytes) -> TokenStates | None:
+    """The ways of whole tokens. From every state there is a way to the end; None if there is none from the start."""
+    sources, ids, targets = _token_ways(automaton, tokens)
+    alive = _reached(automaton.num_nodes, automaton.end, targets, sources)
+    alive &= _reached(automaton.num_nodes, automaton.start, sources, targets)
+    if not alive[automaton.start]:
+        return None
+    inner = np.setdiff1d(np.nonzero(alive)[0], [automaton.start, automaton.end])
+    numbers = np.zeros(automaton.num_nodes, dtype=np.int64)
+    numbers[inner], numbers[automaton.end] = np.arange(1, len(inner) + 1), len(inner) + 1
+    kept = alive[sources] & alive[targets]
+    sources, ids, targets = numbers[sources[kept]], ids[kept], numbers[targets[kept]]
+    # In order, so that of equal logits the lowest id wins, as without constraints.
+    order = np.lexsort((ids, sources))
+    sources, ids, targets = sources[order], ids[order], targets[order]
+    end = len(inner) + 1
+    offsets = np.append(np.searchsorted(sources, np.arange(end + 1)), len(sources) + 1)
+    return TokenStates(offsets, np.append(ids, ids[0]), np.append(targets, end))
+
+
+def _token_ways(automaton: Automaton, tokens: TokenBytes) -> tuple[IntArray, IntArray, IntArray]:
+    """Every token that can be written at a node: the node, the token, the node behind it."""
+    first = np.searchsorted(automaton.sources, np.arange(automaton.num_nodes + 1))
+    found: list[tuple[IntArray, IntArray, IntArray]] = [(np.zeros(0, dtype=np.int64),) * 3]
+    for begin in range(0, automaton.num_nodes, _NODES_AT_ONCE):
+        # All that is written from these nodes, a byte longer each time: from where, to where, and where in the tokens.
+        origins = np.arange(begin, min(begin + _NODES_AT_ONCE, automaton.num_nodes))
+        nodes, prefixes = origins, np.zeros(len(origins), dtype=np.int64)
+        while len(nodes):
+            ways, parts = _ranges(first, nodes)
+            is_written, prefixes = tokens.behind(prefixes[parts], automaton.bytes_[ways])
+            origins, nodes = origins[parts[is_written]], automaton.targets[ways[is_written]]
+            ids, parts = tokens.tokens(prefixes)
+            found.append((origins[parts], ids, nodes[parts]))
+            longer = tokens.goes_on(prefixes)
+            origins, nodes, prefixes = origins[longer], nodes[longer], prefixes[longer]
+    sources, ids, targets = (np.concatenate(each) for each in zip(*found, strict=True))
+    return sources, ids, targets
+
+
+def _reached(num_nodes: int, start: int, sources: IntArray, targets: IntArray) -> npt.NDArray[np.bool_]:
+    """Whether ways lead from the start to each node."""
+    order = np.argsort(sources, kind="stable")
+    first = np.searchsorted(sources[order], np.arange(num_nodes + 1))
+    behind = targets[order]
+    reached = np.zeros(num_nodes, dtype=bool)
+    reached[start] = True
+    nodes = np.array([start], dtype=np.int64)
+    while len(nodes):
+        nodes, _ = _ranges(first, nodes, behind)
+        nodes = np.unique(nodes[~reached[nodes]])
+        reached[nodes] = True
+    return reached
+
+
+def _ranges(first: IntArray, rows: IntArray, items: IntArray | None = None) -> tuple[IntArray, IntArray]:
+    """What stands at `first[row]` up to `first[row + 1]`, for each of `rows`; and the number in `rows` that it is of.
+
+    Without `items`, the places themselves.
+    """
+    counts = first[rows + 1] - first[rows]
+    parts = np.repeat(np.arange(len(rows)), counts)
+    places = np.arange(len(parts)) + np.repeat(first[rows] - np.cumsum(counts) + counts, counts)
+    return places if items is None else items[places], parts
