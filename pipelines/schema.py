@@ -2,6 +2,7 @@
 
     python pipelines/schema.py import taxonomy.json --category 'Luggage & Bags' --out schemas.yaml
     python pipelines/schema.py import train.jsonl --out schemas.yaml
+    python pipelines/schema.py propose products.parquet --out schemas.yaml
     python pipelines/schema.py lint schemas.yaml
     python pipelines/schema.py diff schemas.yaml edited.yaml
 
@@ -12,10 +13,10 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 if not __package__:
     # Started as a file: Python has put this folder on the path, the checkout around it is needed.
@@ -25,7 +26,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from pipelines.errors import UsageError
+from pipelines.errors import RunError, UsageError
 from pipelines.quality.gold import read_gold
 from pipelines.schemas.attribute_counts import TALLIED, describe_totals, tally
 from pipelines.schemas.diff import diff
@@ -37,12 +38,16 @@ from pipelines.schemas.lint import lint
 from pipelines.schemas.schema_file import dump_schemas, load_schemas
 from pipelines.store.folders import open_filesystem
 
+if TYPE_CHECKING:
+    from pipelines.proposing.answers import Named
+    from pipelines.proposing.products import Product
+
 app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     no_args_is_help=True,
-    help="Import, check and compare category schemas.",
+    help="Import, propose, check and compare category schemas.",
 )
 
 
@@ -69,7 +74,7 @@ def _usage_errors() -> Iterator[None]:
     """Prints what the user can put right as one message and exits with 2."""
     try:
         yield
-    except (UsageError, OSError) as error:
+    except (UsageError, RunError, OSError) as error:
         typer.echo(f"Error: {error}", err=True)
         raise typer.Exit(2) from error
 
@@ -136,6 +141,60 @@ def _write_imported(imported: Imported, out: str, categories: list[str], *, forc
     console.print(f"{out}: {describe_totals(schemas)}{origin or f', from {imported.source}'}")
     typed = Counter(attribute.type for attribute in imported.attributes.values())
     console.print(f"types: {', '.join(f'{count:,} {each}' for each, count in typed.most_common())}")
+
+
+@app.command("propose")
+def propose_command(
+    source: Annotated[str, typer.Argument(help="A catalog, or the YAML configuration of a job over one.")],
+    out: Annotated[str, typer.Option(help="The schema file to write.")],
+    category: Annotated[
+        list[str] | None, typer.Option(help="Only this category. May be repeated; else the 50 with most products.")
+    ] = None,
+    endpoint: Annotated[
+        str | None, typer.Option(help="OpenAI-compatible, up to and including /v1: a model is asked. Else counted.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="The model's name at the endpoint.")] = None,
+    api_key_env: Annotated[
+        str | None, typer.Option(help="Environment variable with the endpoint's key; none: no key is sent.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over an existing file.")] = False,
+) -> None:
+    """Propose attributes for a catalog's categories, from a sample of its products."""
+    with _usage_errors():
+        # Imported here: the other commands need neither a catalog's readers nor a client.
+        from pipelines.proposing.products import read_sample
+        from pipelines.proposing.proposals import choose_categories, propose
+
+        if (endpoint is None) != (model is None):
+            raise UsageError("--endpoint and --model belong together: give both, or none to count what texts name")
+        sample = read_sample(source)
+        products = choose_categories(sample, category or [])
+        console = _console()
+        for note in sample.notes:
+            console.print(f"note: {note}", style="yellow")
+        named = {} if endpoint is None or model is None else _ask(endpoint, model, api_key_env, products, console)
+        _write_imported(propose(products, named), out, [], force=force)
+
+
+def _ask(
+    endpoint: str, model: str, api_key_env: str | None, products: Mapping[str, Sequence[Product]], console: Console
+) -> Mapping[str, Sequence[Named]]:
+    """What the model names for each category; says what it took."""
+    from pipelines.config.labelling import OpenAITeacherConfig
+    from pipelines.config.loading import parse_config
+
+    try:
+        from pipelines.proposing.asking import ask
+    except ImportError as error:
+        raise UsageError(f'--endpoint needs a package: pip install "openai>=3" ({error})') from error
+    keys = {"base_url": endpoint, "model": model, "api_key_env": api_key_env}
+    config = parse_config(OpenAITeacherConfig, {"kind": "openai", "json_mode": "off", **keys}, "--endpoint")
+    answers = ask(config, products)
+    if useless := [category for category, named in answers.named.items() if not named]:
+        console.print(f"note: no attribute in the answers about {', '.join(useless)}", style="yellow")
+    tokens = f"{answers.input_tokens:,} tokens in, {answers.output_tokens:,} out"
+    console.print(f"{model} was asked about {len(products):,} categories: {tokens}")
+    return answers.named
 
 
 @app.command("lint")

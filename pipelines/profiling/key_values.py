@@ -7,8 +7,10 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
+from hpd_core.text.near_names import fold_name
 from pipelines.catalog.cells import field_text
 from pipelines.schemas.value_kinds import ValueKind, kind_of_values
 
@@ -24,6 +26,10 @@ _MAX_NESTED = 4
 # A list of mappings, one a key and its value: [{"name": "Colour", "value": "red"}].
 _KEY_NAMES = ("name", "key", "label", "attribute", "title")
 _VALUE_NAMES = ("value", "values", "text", "content")
+
+
+# A catalog has the same keys in every row.
+_folded = lru_cache(maxsize=10_000)(fold_name)
 
 
 @dataclass(slots=True)
@@ -95,7 +101,7 @@ def count_pairs(
         num_rows[category] += 1
         first: dict[str, tuple[str, str]] = {}
         for key, value in row_pairs:
-            first.setdefault(key.casefold(), (key, value))
+            first.setdefault(_folded(key), (key, value))
         for folded, (key, value) in first.items():
             attribute = found[category].setdefault(folded, FoundAttribute(key))
             attribute.num_rows += 1

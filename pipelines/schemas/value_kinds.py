@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from hpd_core import Attribute, Member, Unit
+from hpd_core.text import absence
 from hpd_core.text.near_names import fold_spelling
 from hpd_core.types import AttributeType
 from pipelines.normalising.units import is_known, same_kind, wanted_unit
@@ -21,6 +22,7 @@ TRUTHS = frozenset(("yes", "no", "true", "false", "ja", "nein", "sí", "si", "ou
 _NUMBER = re.compile(r"[+-]?\d[\d.,]*\s*(?P<unit>[^\s\d.,+-][^\d,]{0,11})?")
 _CODE = re.compile(r"0\d|\d{11}")  # a postcode, a barcode: digits that are no quantity
 _DATE = re.compile(r"\d{4}-\d\d?-\d\d?|\d{1,2}[./]\d{1,2}[./]\d{4}|\d{4}/\d\d?/\d\d?")
+_QUOTE = re.compile(r"[\"\\]")  # which models often write wrongly
 _TYPED_SHARE = 0.9  # of the values that are of the type
 _TYPED_VALUES = 3
 _MAX_MEMBERS = 24
@@ -57,10 +59,10 @@ def kind_of_values(values: Mapping[str, int], other_forms: Mapping[str, Iterable
         values: how often each was seen.
         other_forms: further spellings of a value, which become synonyms.
     """
-    counts = Counter({value.strip(): 0 for value in values if value.strip()})
+    counts: Counter[str] = Counter()
     for value, count in values.items():
-        if value.strip():
-            counts[value.strip()] += count
+        if (text := value.strip()) and absence.read(text, "") is not absence.Reading.NOTHING:
+            counts[text] += count
     needed = max(_TYPED_VALUES, _TYPED_SHARE * counts.total())
     if sum(count for value, count in counts.items() if value.casefold() in TRUTHS) >= needed:
         return ValueKind("boolean")
@@ -73,10 +75,11 @@ def kind_of_values(values: Mapping[str, int], other_forms: Mapping[str, Iterable
 
 
 def described_counts(values: Mapping[str, int]) -> str:
-    """The most frequent values with how often they were seen: "red 6, blue 4"."""
+    """The most frequent values with how often they were seen, if more than once: "red 6, blue 4, teal"."""
     counts = Counter(values)
     more = f" and {len(counts) - _MAX_SHOWN:,} more" if len(counts) > _MAX_SHOWN else ""
-    return ", ".join(f"{value} {count:,}" for value, count in counts.most_common(_MAX_SHOWN)) + more
+    shown = (f"{value} {count:,}" if count > 1 else value for value, count in counts.most_common(_MAX_SHOWN))
+    return ", ".join(shown) + more
 
 
 def _units(counts: Counter[str]) -> Counter[str]:
@@ -114,7 +117,7 @@ def _members(counts: Counter[str], other_forms: Mapping[str, Iterable[str]]) -> 
     sole = sum(each.total() for each in spellings.values() if each.total() == 1)
     if not 2 <= len(spellings) <= min(_MAX_MEMBERS, total / _MIN_REPEATS) or sole > _MAX_SOLE_SHARE * total:
         return None
-    if not all(value.isprintable() and len(value) <= _MAX_LABEL for value in counts):
+    if not all(value.isprintable() and len(value) <= _MAX_LABEL and not _QUOTE.search(value) for value in counts):
         return None
     members = []
     for spelled in sorted(spellings.values(), key=lambda each: -each.total()):

@@ -28,6 +28,7 @@ class SourceCategory:
         extends: the id of a category whose attributes it has, too, if the source is written so.
         aliases: other names of it, beside its path.
         schema_id: the id that goes into the schema; None: the source has none.
+        comments: handle -> what stands above the attribute in this category.
     """
 
     id: str
@@ -36,6 +37,7 @@ class SourceCategory:
     extends: str | None = None
     aliases: tuple[str, ...] = ()
     schema_id: str | None = None
+    comments: Mapping[str, str] = field(default_factory=dict, hash=False, compare=False)
 
     @property
     def name(self) -> str:

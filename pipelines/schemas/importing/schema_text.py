@@ -68,6 +68,8 @@ def _category_lines(
         yield "  attributes:"
     for handle, own_name in _own_names(category, imported):
         attribute = imported.attributes[handle]
+        if handle in category.comments:
+            yield from _indented(_comment(category.comments[handle]), len(indent) + 2)
         if handle in shared:
             renamed = {"name": own_name} if own_name != attribute.name else {}
             yield f"{indent}  - {_flow({'use': handle, **renamed})}"

@@ -42,7 +42,11 @@ def call(*arguments: object) -> Any:
 def done(folder: Path, *arguments: object) -> Done:
     """A call that has to succeed."""
     out = folder / "out.yaml"
-    result = call(*arguments, "--out", out, "--force")
+    return loaded(call(*arguments, "--out", out, "--force"), out)
+
+
+def loaded(result: Any, out: Path) -> Done:
+    """What a call has written to `out`."""
     assert result.exit_code == 0, result.stderr + result.stdout
     return Done(load_schemas(str(out)), out.read_text(encoding="utf-8"), " ".join(result.stdout.split()))
 

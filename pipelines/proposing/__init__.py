@@ -1,0 +1,1 @@
+"""Attributes for the categories of a catalog, proposed from a sample of its products."""

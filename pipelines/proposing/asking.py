@@ -1,0 +1,70 @@
+"""Asking a model about every category, several at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pipelines.config.labelling import OpenAITeacherConfig
+from pipelines.labelling.openai_teacher import OpenAITeacher
+from pipelines.proposing.answers import Named, read_attributes
+from pipelines.proposing.products import Product
+from pipelines.proposing.questions import asked_again, question
+
+
+@dataclass(slots=True)
+class Answers:
+    """What the model named, by category; none for one that it had no use for.
+
+    Attributes:
+        input_tokens, output_tokens: as the endpoint counts them.
+    """
+
+    named: dict[str, list[Named]] = field(default_factory=dict)
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+
+def ask(config: OpenAITeacherConfig, products: Mapping[str, Sequence[Product]]) -> Answers:
+    """Asks about the categories of `products`.
+
+    Raises:
+        UsageError, RunError: the endpoint does not answer, or refuses.
+    """
+    return asyncio.run(_ask(config, products))
+
+
+async def _ask(config: OpenAITeacherConfig, products: Mapping[str, Sequence[Product]]) -> Answers:
+    answers = Answers()
+    at_once = asyncio.Semaphore(config.max_concurrency)
+    teacher = OpenAITeacher(config, {}, require_evidence=False)
+
+    async def about(category: str) -> None:
+        async with at_once:
+            answers.named[category] = await _attributes(teacher, config, category, products[category], answers)
+
+    async with teacher:
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for category in products:
+                    tasks.create_task(about(category))
+        except BaseExceptionGroup as group:
+            raise group.exceptions[0] from None
+    return answers
+
+
+async def _attributes(
+    teacher: OpenAITeacher, config: OpenAITeacherConfig, category: str, products: Sequence[Product], answers: Answers
+) -> list[Named]:
+    """Asks until an answer names attributes, at most `answer_attempts` times."""
+    messages = first = question(category, products)
+    for _ in range(config.answer_attempts):
+        completion = await teacher.ask(messages)
+        read, written = completion.usage or (0, 0)
+        answers.input_tokens += read
+        answers.output_tokens += written
+        if named := read_attributes(completion.text):
+            return named
+        messages = asked_again(first, completion.text)
+    return []

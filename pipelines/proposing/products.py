@@ -1,0 +1,133 @@
+"""A sample of a catalog's products: category, texts, and what they say as key and value."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from hpd_core import Record
+from hpd_core.types import is_encodable
+from pipelines.catalog.cells import category_text, field_text
+from pipelines.catalog.input_files import scan_sources
+from pipelines.catalog.readers import read_piece
+from pipelines.catalog.rows import row_category
+from pipelines.catalog.sharding import Piece
+from pipelines.catalog.shown_text import shown_record
+from pipelines.config.extraction import HtmlMode, InputConfig
+from pipelines.config.loading import parse_config
+from pipelines.config.yaml_files import load_yaml
+from pipelines.errors import UsageError
+from pipelines.profiling.catalog_look import Source, look_into
+from pipelines.profiling.guesses import guess
+from pipelines.profiling.key_values import cell_pairs, pairs
+
+WHOLE_CATALOG = "products"
+"""The category of a catalog that has none."""
+
+_CONFIG_ENDINGS = (".yaml", ".yml")
+_MAX_ROWS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A product: its texts by field, as they are shown, and its keys and values."""
+
+    fields: Mapping[str, str]
+    pairs: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The products that were looked at, by category, the category with most of them first.
+
+    Attributes:
+        notes: what was guessed of the catalog.
+    """
+
+    products: Mapping[str, Sequence[Product]]
+    notes: Sequence[str] = ()
+
+    @property
+    def num_products(self) -> int:
+        """Of all categories."""
+        return sum(map(len, self.products.values()))
+
+
+def read_sample(source: str) -> Sample:
+    """Products of a catalog, or of the one that a job's configuration names (a YAML file).
+
+    Raises:
+        UsageError: it cannot be read, or nothing in it is a text.
+    """
+    if source.lower().endswith(_CONFIG_ENDINGS):
+        config = _input_of(source)
+        mapped = {name: each.columns for name, each in config.fields.items()}
+        rows = ((row_category(row, config), _cells(row, mapped)) for row in _rows(config))
+        return Sample(_by_category(rows, source, config.html))
+    look = look_into(Source(source))
+    guesses = guess(look.columns)
+    columns = [field.column for field in guesses.fields]
+    columns += [column.name for column in look.columns if "nested" in column.kinds]
+    if not columns:
+        raise UsageError(f"{source}: no column looks like a text; write a configuration (hpd init) and name it here")
+    category = guesses.category.column if guesses.category else None
+    mapped = {column: (column,) for column in columns}
+    named = (WHOLE_CATALOG if category is None else category_text(row.get(category)) for row in look.sample)
+    rows = ((name, _cells(row, mapped)) for name, row in zip(named, look.sample, strict=True))
+    notes = [f"read as texts: {', '.join(columns)}; as category: {category or 'none, all are of one'}"]
+    return Sample(_by_category(rows, source, "auto"), notes)
+
+
+def _input_of(path: str) -> InputConfig:
+    """The section `input` of a job's configuration."""
+    document = load_yaml(path)
+    section = document.get("input") if isinstance(document, dict) else None
+    if not isinstance(section, dict):
+        raise UsageError(f"{path}: no section 'input' in it; name a catalog, or the configuration of a job over one")
+    return parse_config(InputConfig, section, f"{path}, input")
+
+
+def _rows(config: InputConfig) -> Iterator[Mapping[str, Any]]:
+    """The first rows of each of the catalog's files, as many of each."""
+    files = scan_sources(config).files
+    share = -(-_MAX_ROWS // max(1, len(files)))
+    for number, file in enumerate(files):
+        piece = Piece(number, 0, file.stop, file.num_rows, 0, file.size)
+        rows = read_piece(*file.rows, piece, config.columns, anonymous=config.anonymous)
+        yield from (row.values for row in islice(rows, share) if row.values is not None)
+
+
+def _cells(row: Mapping[str, Any], mapped: Mapping[str, Sequence[str]]) -> dict[str, list[Any]]:
+    """The cells of each field."""
+    return {name: [row.get(column) for column in columns] for name, columns in mapped.items()}
+
+
+def _by_category(
+    rows: Iterable[tuple[str | None, Mapping[str, Sequence[Any]]]], source: str, html: HtmlMode
+) -> dict[str, list[Product]]:
+    found: dict[str, list[Product]] = defaultdict(list)
+    for category, cells in rows:
+        if category and (product := _product(cells, html)) is not None:
+            found[category].append(product)
+    if not found:
+        raise UsageError(f"{source}: no row has a category and a text")
+    return dict(sorted(found.items(), key=lambda each: -len(each[1])))
+
+
+def _product(fields: Mapping[str, Sequence[Any]], html: HtmlMode) -> Product | None:
+    found = [pair for cells in fields.values() for cell in cells for pair in cell_pairs(cell)]
+    texts = {name: "\n".join(filter(None, map(_text, cells))) for name, cells in fields.items()}
+    shown = {name: text for name, text in shown_record(Record("", "", texts), html).fields.items() if text}
+    found += [pair for text in shown.values() for pair in pairs(text)]
+    # A map's pairs are its text, where there is no other.
+    if not shown:
+        shown = {"details": "\n".join(f"{key}: {value}" for key, value in found)}
+    return Product(shown, found) if any(shown.values()) else None
+
+
+def _text(cell: Any) -> str:
+    text = field_text(cell, "\n") or ""
+    return text if is_encodable(text) else ""

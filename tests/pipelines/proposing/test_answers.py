@@ -1,0 +1,105 @@
+"""What a model names is read in whatever form it writes it; what names nothing is no answer."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.proposing.answers import Named, read_attributes
+
+COLOUR = Named("Colour", "the main one, such as red, blue", False, None, ("red", "blue"))
+WEIGHT = Named("Net weight", "of one piece", True, "g", ())
+
+XML = """
+<attribute id="1">
+  <name>Colour</name>
+  <description>the main one, such as red, blue</description>
+  <datatype>categorical</datatype>
+  <unit></unit>
+  <values>red | blue</values>
+</attribute>
+<attribute id="2">
+  <name>Net weight</name>
+  <description>of one piece</description>
+  <datatype>numerical</datatype>
+  <unit>g</unit>
+</attribute>
+"""
+JSON = """[{"name": "Colour", "description": "the main one, such as red, blue", "datatype": "categorical",
+ "values": ["red", "blue"]}, {"name": "Net weight", "description": "of one piece", "type": "number", "unit": "g"}]"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        XML,
+        f"Here they are:\n```xml\n<attributes>{XML}</attributes>\n```",
+        f"<think><attribute><name>Draft</name></attribute></think>{XML}",
+        XML.upper()
+        .replace("COLOUR", "Colour")
+        .replace("THE MAIN ONE, SUCH AS RED, BLUE", "the main one, such as red, blue")
+        .replace("RED | BLUE", "red | blue")
+        .replace("NET WEIGHT", "Net weight")
+        .replace("OF ONE PIECE", "of one piece")
+        .replace(">G<", ">g<"),
+        XML.replace("<name>Colour</name>", "<name>**Colour**</name>").replace("red | blue", "red; blue"),
+        XML.replace("</attribute>", "").replace("</datatype>", ""),
+        XML + "<attribute id='3'><name>colour</name></attribute>",
+        JSON,
+        f'{{"attributes": {JSON}}}',
+        f"```json\n{JSON}\n```",
+    ],
+    ids=["XML", "fenced", "thoughts", "capitals", "marked", "not closed", "twice", "JSON", "nested", "fenced JSON"],
+)
+def test_any_form_is_read(text: str) -> None:
+    assert read_attributes(text) == [COLOUR, WEIGHT]
+
+
+def test_names_as_keys() -> None:
+    text = '{"Colour": {"description": "x", "datatype": "categorical"}, "Weight": {"type": "numeric", "unit": "kg"}}'
+    assert [(each.name, each.is_number, each.unit) for each in read_attributes(text)] == [
+        ("Colour", False, None),
+        ("Weight", True, "kg"),
+    ]
+
+
+def test_what_is_cut_off_keeps_what_came_before() -> None:
+    assert read_attributes(XML[: XML.index("of one piece")])[0] == COLOUR
+
+
+@pytest.mark.parametrize(
+    ("part", "expected"),
+    [
+        ("<unit>none</unit>", None),
+        ("<unit>fl oz</unit>", "fl oz"),
+        ("<unit>N/A</unit>", None),
+        ("", None),
+    ],
+)
+def test_units(part: str, expected: str | None) -> None:
+    (named,) = read_attributes(f"<attribute><name>Size</name><datatype>numerical</datatype>{part}</attribute>")
+    assert named.unit == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "I cannot help with that.",
+        "<attribute id='1'><description>no name</description></attribute>",
+        "<attribute><name></name></attribute>",
+        "<attribute><name>Price</name></attribute>",
+        f"<attribute><name>{'x' * 200}</name></attribute>",
+        "<think><attribute><name>Colour</name></attribute>",
+        '{"name": null}',
+    ],
+)
+def test_what_names_nothing(text: str) -> None:
+    assert read_attributes(text) == []
+
+
+@given(st.text(st.sampled_from('<>/abnmetriu "={}[]:,|\n'), max_size=200))
+def test_nothing_that_a_model_writes_breaks_it(text: str) -> None:
+    for text_around in (text, f"<attribute>{text}</attribute>", f'{{"name": {text}}}'):
+        assert all(each.name for each in read_attributes(text_around))

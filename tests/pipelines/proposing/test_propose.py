@@ -1,0 +1,239 @@
+"""`hpd schema propose`: by counting what texts name, and by asking a real server."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from hpd_core import Unit
+from pipelines.schema import app
+from tests.pipelines.labelling.served_teacher import Reply, TroubleMaker
+from tests.pipelines.schemas.imports import Done, loaded, write
+
+COLOURS = ("Red", "Blue", "Green")
+
+
+def product(number: int) -> dict[str, Any]:
+    """Every second one is a kite; each says its colour, weight and whether it may be washed."""
+    return {
+        "id": f"p{number}",
+        "category": "Kites" if number % 2 else "Balls",
+        "title": f"A {COLOURS[number % 3].lower()} thing to play with, number {number}",
+        "description": f"<ul><li>Colour: {COLOURS[number % 3]}</li><li>Net weight: {number * 5 + 5} g</li></ul>"
+        f"<p>Washable: {'yes' if number % 4 else 'no'}</p>",
+    }
+
+
+def catalog(folder: Path, rows: list[dict[str, Any]]) -> Path:
+    return write(folder, "catalog.jsonl", "\n".join(map(json.dumps, rows)))
+
+
+def call(*arguments: object) -> Any:
+    return CliRunner().invoke(app, ["propose", *map(str, arguments)])
+
+
+def done(folder: Path, *arguments: object) -> Done:
+    return loaded(call(*arguments, "--out", folder / "out.yaml", "--force"), folder / "out.yaml")
+
+
+def refused(folder: Path, *arguments: object) -> str:
+    result = call(*arguments, "--out", folder / "refused.yaml")
+    assert result.exit_code == 2, result.stdout
+    assert not (folder / "refused.yaml").exists()
+    return str(result.stderr)
+
+
+@pytest.fixture
+def toys(tmp_path: Path) -> Path:
+    return catalog(tmp_path, [product(number) for number in range(40)])
+
+
+def test_what_texts_name_is_counted(toys: Path, tmp_path: Path) -> None:
+    proposed = done(tmp_path, toys)
+    assert list(proposed.schemas) == ["Balls", "Kites"]
+    assert proposed.names("Kites") == ["Colour", "Net weight", "Washable"]
+    colour = proposed.attribute("Kites", "Colour")
+    assert (colour.type, set(colour.labels)) == ("enum", set(COLOURS))
+    assert proposed.attribute("Kites", "Net weight").unit == Unit(want="g")
+    assert proposed.attribute("Kites", "Washable").type == "boolean"
+    assert "# in 20 of 20 products (100%): yes 20" in proposed.text
+    assert "read as texts: title, description; as category: category" in proposed.printed
+    assert not proposed.remarks()
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        {"Colour": "red", "Sizes": ["S", "M"], "More": {"Maker": "Velor"}},
+        [{"name": "Colour", "value": "red"}, {"name": "Sizes", "value": "S, M"}, {"name": "Maker", "value": "Velor"}],
+        json.dumps({"Colour": "red", "Sizes": ["S", "M"], "Maker": "Velor"}),
+        "- Colour: red\n- Sizes: S, M\n- Maker: Velor\n",
+        "Colour: red; Sizes: S, M; Maker: Velor",
+    ],
+    ids=["a map", "a list of pairs", "JSON text", "bullets", "one line"],
+)
+def test_the_forms_of_keys_and_values(tmp_path: Path, cell: Any) -> None:
+    rows = [{"id": f"{number}", "category": "Hats", "title": f"a hat {number}", "details": cell} for number in range(5)]
+    proposed = done(tmp_path, catalog(tmp_path, rows))
+    assert proposed.names("Hats") == ["Colour", "Sizes", "Maker"]
+    assert "# in 5 of 5 products (100%): S, M 5" in proposed.text
+
+
+def test_what_says_that_there_is_no_value_is_none(tmp_path: Path) -> None:
+    texts = ["Lining: N/A"] * 10 + ["Lining: silk"] * 8 + ["Lining: wool"] * 8
+    rows = [{"category": "Hats", "title": f"hat {number}", "text": text} for number, text in enumerate(texts)]
+    proposed = done(tmp_path, catalog(tmp_path, rows))
+    assert proposed.attribute("Hats", "Lining").labels == ("silk", "wool")
+    assert not proposed.remarks()
+
+
+def test_a_catalog_without_categories_is_one(tmp_path: Path) -> None:
+    rows = [
+        {"title": f"thing {number} of a kind", "text": f"Maker: M{number}\nSize: {number} cm"} for number in range(30)
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "things.parquet")
+    proposed = done(tmp_path, tmp_path / "things.parquet")
+    assert {name: proposed.names(name) for name in proposed.schemas} == {"products": ["Maker", "Size"]}
+
+
+def test_only_some_categories(toys: Path, tmp_path: Path) -> None:
+    assert list(done(tmp_path, toys, "--category", "kites").schemas) == ["Kites"]
+    assert "no product that was looked at is of it, but of Balls, Kites" in refused(
+        tmp_path, toys, "--category", "Hats"
+    )
+
+
+def test_texts_that_name_nothing(tmp_path: Path) -> None:
+    rows = [{"category": "Hats", "title": f"a hat of felt, number {number}"} for number in range(30)]
+    assert "--endpoint and --model" in refused(tmp_path, catalog(tmp_path, rows))
+    odd = [{**row, "category": "Caps", "text": "Maker: Velor"} for row in rows[:5]]
+    proposed = done(tmp_path, catalog(tmp_path, rows + odd))
+    assert list(proposed.schemas) == ["Caps"]
+    assert "1 categories name no attribute in their texts: Hats" in proposed.printed
+
+
+def test_the_configuration_of_a_job(toys: Path, tmp_path: Path) -> None:
+    config = write(
+        tmp_path,
+        "job.yaml",
+        f"""
+        model: smollm2
+        input:
+          path: {toys}
+          category: id
+          fields: {{text: description}}
+        schemas: not-there-yet.yaml
+        output: runs/x
+        """,
+    )
+    proposed = done(tmp_path, config, "--category", "p3")
+    assert {name: proposed.names(name) for name in proposed.schemas} == {"p3": ["Colour", "Net weight", "Washable"]}
+    other = write(tmp_path, "other.yaml", "categories: {}")
+    assert "no section 'input' in it" in refused(tmp_path, other)
+    wrong = write(tmp_path, "wrong.yaml", f"input: {{path: {toys}, field: [title]}}")
+    assert "unknown key 'field'" in refused(tmp_path, wrong)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere.jsonl"], "nowhere.jsonl"),
+        (["{toys}", "--model", "m"], "--endpoint and --model belong together"),
+        (["{toys}", "--endpoint", "ftp://x", "--model", "m"], "must start with http:// or https://"),
+        (["{toys}", "--endpoint", "http://localhost:9/v1", "--model", "m"], "cannot reach http://localhost:9/v1"),
+        (
+            ["{toys}", "--endpoint", "http://localhost:9/v1", "--model", "m", "--api-key-env", "sk 1"],
+            "never the key itself",
+        ),
+    ],
+)
+def test_what_cannot_be_done(toys: Path, tmp_path: Path, arguments: list[str], message: str) -> None:
+    assert message in refused(tmp_path, *(each.format(toys=toys) for each in arguments))
+
+
+# By a model
+
+ANSWER = """
+<attribute id="1"><name>Colour</name><description>red, blue or green</description><datatype>categorical</datatype>
+<values>red|teal</values></attribute>
+<attribute id="2"><name>Play style</name><description>how it is played with</description>
+<datatype>categorical</datatype><values>thing to play with|solo</values></attribute>
+<attribute id="3"><name>Line length</name><description>of the line</description><datatype>numerical</datatype>
+<unit>m</unit></attribute>
+"""
+
+
+def ask(server: TroubleMaker, folder: Path, *arguments: object) -> Done:
+    return done(folder, *arguments, "--endpoint", server.url, "--model", "m")
+
+
+def test_a_model_is_asked_about_each_category(toys: Path, tmp_path: Path) -> None:
+    with TroubleMaker(lambda *_: Reply(ANSWER)) as server:
+        proposed = ask(server, tmp_path, toys)
+    assert len(server.requests) == 2
+    question = server.texts()[0]
+    assert "list of price-sensitive attributes that experienced customers" in question
+    assert question.count("<product>") == 12 + 1  # and in the instruction
+    assert "\nNet weight: " in question
+    assert "<li>" not in question
+    assert "response_format" not in server.requests[0]
+
+    assert proposed.names("Kites") == ["Colour", "Play style", "Line length", "Net weight", "Washable"]
+    colour = proposed.attribute("Kites", "Colour")
+    assert (colour.type, colour.description) == ("enum", "red, blue or green")
+    style = proposed.attribute("Kites", "Play style")
+    assert (style.type, style.description) == ("string", "how it is played with")
+    assert "# in at least 20 of 20 products (100%): thing to play with 20" in proposed.text
+    assert proposed.attribute("Kites", "Line length").unit == Unit(want="m")
+    assert "m was asked about 2 categories: 200 tokens in, 20 out" in proposed.printed
+    assert not proposed.remarks()
+
+
+def test_a_useless_answer_is_asked_again_and_then_told(toys: Path, tmp_path: Path) -> None:
+    def behaviour(request: dict[str, Any], _: int) -> Reply:
+        is_second = len(request["messages"]) > 1
+        is_kites = "category Kites" in request["messages"][0]["content"]
+        return Reply(ANSWER if is_second and is_kites else "I would rather not.")
+
+    with TroubleMaker(behaviour) as server:
+        proposed = ask(server, tmp_path, toys)
+    assert len(server.requests) == 4
+    assert "That answer cannot be used" in server.texts()[-1]
+    assert "no attribute in the answers about Balls" in proposed.printed
+    assert proposed.names("Balls") == ["Colour", "Net weight", "Washable"]
+    assert proposed.names("Kites")[1] == "Play style"
+
+
+def test_one_name_is_of_one_type(toys: Path, tmp_path: Path) -> None:
+    def behaviour(request: dict[str, Any], _: int) -> Reply:
+        is_kites = "category Kites" in request["messages"][0]["content"]
+        kind = "numerical" if is_kites else "categorical"
+        return Reply(f"<attribute><name>Span</name><datatype>{kind}</datatype></attribute>")
+
+    with TroubleMaker(behaviour) as server:
+        proposed = ask(server, tmp_path, toys)
+    assert {proposed.attribute(category, "Span").type for category in proposed.schemas} == {"string"}
+    assert not proposed.remarks()
+
+
+@pytest.mark.parametrize(
+    ("reply", "message"),
+    [
+        (
+            Reply({"error": {"message": "no such model"}}, 404),
+            "answers HTTP 404: no such model; check teacher.base_url",
+        ),
+        (Reply({"error": {"message": "bad key"}}, 401), "name the variable with the key"),
+        (Reply({"error": {"message": "too long"}}, 400), "refused: HTTP 400: too long"),
+    ],
+)
+def test_an_endpoint_that_refuses(toys: Path, tmp_path: Path, reply: Reply, message: str) -> None:
+    with TroubleMaker(lambda *_: reply) as server:
+        told = refused(tmp_path, toys, "--endpoint", server.url, "--model", "m")
+    assert message in told
