@@ -148,13 +148,14 @@ class ShopExport:
                 raise UsageError(f"--original {name}: the run read {file.name} ({file.format}), which has other rows")
             return None
         config = _input_config(self.side)
+        id_column = config.id.column if config.id is not None else None
         if self.wishes.original is None:
             _check_size(file, config.anonymous)
         if file.format == "xml":
             if not self.kind.is_original("xml", (), "", self.wishes):
                 return None
-            return FeedOriginal(name, config.anonymous, checks_ids=_is_id(config.id))
-        original = DelimitedOriginal.open(name, config.reading, config.id)
+            return FeedOriginal(name, config.anonymous, checks_ids=_is_id(id_column))
+        original = DelimitedOriginal.open(name, config.reading, id_column)
         is_one = self.kind.is_original(file.format, original.header, original.dialect.delimiter, self.wishes)
         return original if is_one else None
 

@@ -18,13 +18,12 @@ def print_exported(exported: Exported) -> None:
     print(f"{exported.num_products:,} products, {exported.num_values:,} accepted answers: {files}")
     for reason, count in exported.left_out.by_reason.items():
         what = "not stated in the text" if reason == NOT_STATED else f"left out, {reason}"
-        print(f"  {count:,} answers {formats.plain(what)}")
+        print(f"  {count:,} answer{'s' * (count != 1)} {formats.plain(what)}")
     _print_examples(exported)
     if exported.num_dead_letters:
-        print(
-            f"  {exported.num_dead_letters:,} rows were given up, and are no products: why is in "
-            f"{exported.run}/dead_letter"
-        )
+        count = exported.num_dead_letters
+        given_up = "rows were given up" if count > 1 else "row was given up"
+        print(f"  {count:,} {given_up}, and no product: {exported.run}/dead_letter says why")
 
 
 def _print_examples(exported: Exported) -> None:

@@ -12,8 +12,7 @@ from typer.testing import CliRunner
 
 from hpd_core import Attribute, CategorySchema
 from pipelines import export
-from pipelines.normalising.normalise import normalise
-from pipelines.normalising.normalised import normalised_columns
+from pipelines.normalising.normalise import Normaliser
 from pipelines.store.tables import to_table
 from tests.pipelines.comparing.made_runs import Row, write_run
 
@@ -41,8 +40,8 @@ BAG = {"Brand": "Acme", "Color": ["Black", "rose"], "Width": "14", "Lined": "tru
 BAG_TEXT = "Acme bag, Black and rose, 14 inches wide, lined"
 
 
-def bag(id_: str = "b", **changes: Any) -> Row:
-    return Row(id_, {**BAG, **changes}, BAG_TEXT, "Bags")
+def bag(id_: str = "b", row: int | None = None, **changes: Any) -> Row:
+    return Row(id_, {**BAG, **changes}, BAG_TEXT, "Bags", row)
 
 
 def write_normalised_run(
@@ -58,7 +57,7 @@ def write_normalised_run(
             if row["status"] == "value":
                 attribute = attributes[row["category"], row["attribute"]]
                 evidence = [place | _around(place, rows, row["source_row"]) for place in row["evidence"] or ()]
-                row |= normalised_columns(normalise(attribute, row["value_raw"], evidence))
+                row |= Normaliser(attribute).columns(row["value_raw"], evidence)
                 row["evidence"] = evidence
         pq.write_table(to_table("attributes", found), path)
     return uri
@@ -81,3 +80,16 @@ def exported(*arguments: str) -> dict[str, Any]:
     assert code == 0, error
     result: dict[str, Any] = json.loads(out)
     return result
+
+
+def write_shop_run(
+    folder: Path, file: Path, format: str, id_column: str | None, rows: Sequence[Row], **options: Any
+) -> str:
+    """A run that has read `file`; every row names its number there."""
+    settings = {"path": [str(file)], "id": id_column, "fields": {"title": "title"}}
+    config = {"model": "m", "input": settings}
+    uri = write_normalised_run(folder, rows, files={str(file): "f"}, config=config, **options)
+    plan = json.loads((folder / "_plan.json").read_text())
+    plan["files"][0] |= {"format": format, "size": file.stat().st_size}
+    (folder / "_plan.json").write_text(json.dumps(plan))
+    return uri

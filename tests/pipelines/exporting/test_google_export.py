@@ -1,0 +1,139 @@
+"""Google feeds, in text and XML: filled in with every other byte as it was, or new ones to join by id."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import defusedxml.ElementTree
+import pytest
+
+from pipelines.exporting import filled_feed
+from tests.pipelines.comparing.made_runs import Row
+from tests.pipelines.exporting.made_runs import ask, bag, exported, write_shop_run
+
+NS = "{http://base.google.com/ns/1.0}"
+FEED = """<?xml version="1.0" encoding="UTF-8"?>
+<!-- a <item> that is none -->
+<rss xmlns:g="http://base.google.com/ns/1.0" version="2.0"><channel>
+  <title>Shop &amp; Co</title>
+  <item>
+    <g:id>b</g:id>
+    <title><![CDATA[A <b>bag</b> > that]]></title>
+    <g:color/>
+    <g:shipping><g:id>x</g:id><g:price note="a > b">1 EUR</g:price></g:shipping>
+  </item>
+  <item><g:id>c</g:id><g:color>Green</g:color><g:size_type> </g:size_type></item>
+  <item>
+\t<g:id>d</g:id></item>
+</channel></rss>
+"""
+
+
+@pytest.fixture
+def feed(tmp_path: Path) -> Path:
+    path = tmp_path / "feed.xml"
+    path.write_text(FEED, encoding="utf-8")
+    return path
+
+
+def write_feed_run(folder: Path, feed: Path) -> str:
+    rows = [bag("b", row=0), bag("c", row=1), Row("d", {"Brand": "Té & <Co>"}, "", "Bags", 2)]
+    return write_shop_run(folder, feed, "xml", "id", rows)
+
+
+@pytest.mark.parametrize("chunk", [7, 64, 1 << 20])
+def test_elements_are_filled_and_added(feed: Path, tmp_path: Path, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(filled_feed, "_CHUNK", chunk)
+    result = exported(write_feed_run(tmp_path / "run", feed), "--to", "google", "--out", str(tmp_path / "out"))
+    new = FEED.replace(
+        '<g:color/>\n    <g:shipping><g:id>x</g:id><g:price note="a > b">1 EUR</g:price></g:shipping>',
+        "<g:color>Black/Rose gold</g:color>\n    <g:shipping><g:id>x</g:id>"
+        '<g:price note="a > b">1 EUR</g:price></g:shipping>'
+        "\n    <g:brand>Acme</g:brand>\n    <g:product_width>35.56 cm</g:product_width>",
+    )
+    new = new.replace(
+        "<g:size_type> </g:size_type>",
+        "<g:size_type> </g:size_type><g:brand>Acme</g:brand><g:product_width>35.56 cm</g:product_width>",
+    )
+    new = new.replace("<g:id>d</g:id>", "<g:id>d</g:id>\n\t<g:brand>Té &amp; &lt;Co&gt;</g:brand>")
+    assert Path(result["files"][0]).read_text(encoding="utf-8") == new
+    root = defusedxml.ElementTree.parse(result["files"][0]).getroot()
+    assert [item.findtext(f"{NS}brand") for item in root.iter("item")] == ["Acme", "Acme", "Té & <Co>"]
+    assert result["left_out"] == {
+        "no column of the target for it; --columns names one": 2,
+        "the file has a value there; --overwrite replaces it": 1,
+    }
+
+
+def test_elements_are_replaced_if_that_is_wanted(feed: Path, tmp_path: Path) -> None:
+    out = tmp_path / "new.xml"
+    exported(write_feed_run(tmp_path / "run", feed), "--to", "google", "--out", str(out), "--overwrite")
+    assert "<g:id>c</g:id><g:color>Black/Rose gold</g:color>" in out.read_text(encoding="utf-8")
+
+
+def test_without_answers_the_feed_is_the_same(feed: Path, tmp_path: Path) -> None:
+    uri = write_shop_run(tmp_path / "run", feed, "xml", "id", [Row("b", None, category="Bags", row=0)])
+    exported(uri, "--to", "google", "--out", str(tmp_path / "new.xml"))
+    assert (tmp_path / "new.xml").read_bytes() == FEED.encode()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (FEED.replace("<g:id>b<", "<g:id>z<"), "item 0: product 'z', where the run read 'b'"),
+        (FEED[: FEED.index("  <item>\n\t")] + "</channel></rss>", "ends before item 2"),
+        (FEED[:-20], "is no XML that can be read"),
+        (FEED.replace("<rss", '<!DOCTYPE r [<!ENTITY a "b">]><rss'), "declares the entity 'a'"),
+        (FEED.replace("UTF-8", "UTF-16"), "convert it to UTF-8"),
+    ],
+)
+def test_a_feed_that_is_not_the_runs_is_refused(feed: Path, tmp_path: Path, text: str, message: str) -> None:
+    uri = write_feed_run(tmp_path / "run", feed)
+    other = tmp_path / "other.xml"
+    other.write_text(text, encoding="utf-8")
+    code, _, error = ask(uri, "--to", "google", "--out", str(tmp_path / "out"), "--original", str(other))
+    assert (code, message in error) == (2, True), error
+
+
+def test_a_letter_that_the_feeds_encoding_lacks_is_a_reference(tmp_path: Path) -> None:
+    path = tmp_path / "feed.xml"
+    path.write_bytes(FEED.replace("UTF-8", "ISO-8859-1").encode("latin-1"))
+    uri = write_shop_run(tmp_path / "run", path, "xml", "id", [Row("b", {"Brand": "日é"}, "", "Bags", 0)])
+    exported(uri, "--to", "google", "--out", str(tmp_path / "new.xml"))
+    assert b"<g:brand>&#26085;\xe9</g:brand>" in (tmp_path / "new.xml").read_bytes()
+
+
+def test_a_text_feed_is_filled_in(tmp_path: Path) -> None:
+    path = tmp_path / "feed.tsv"
+    path.write_text("id\ttitle\tColor\tproduct width\nb\tA bag\t\t\nc\tOther\tgreen\t5 cm\n", encoding="utf-8")
+    uri = write_shop_run(tmp_path / "run", path, "csv", "id", [bag("b", row=0), bag("c", row=1)])
+    exported(uri, "--to", "google", "--out", str(tmp_path / "out"), "--columns", "Lined=")
+    assert (tmp_path / "out" / "feed.tsv").read_text(encoding="utf-8") == (
+        "id\ttitle\tColor\tproduct width\tbrand\n"
+        "b\tA bag\tBlack/Rose gold\t35.56 cm\tAcme\n"
+        "c\tOther\tgreen\t5 cm\tAcme\n"
+    )
+
+
+def test_a_run_on_other_files_makes_a_supplemental_feed(tmp_path: Path) -> None:
+    path = tmp_path / "catalog.parquet"
+    path.write_bytes(b"")
+    uri = write_shop_run(tmp_path / "run", path, "parquet", "id", [bag("b"), Row("c", {"Brand": "x" * 71}, "", "Bags")])
+    result = exported(uri, "--to", "google")
+    with open(result["files"][0], encoding="utf-8", newline="") as file:
+        rows = list(csv.reader(file, delimiter="\t"))
+    assert rows == [
+        ["id", "brand", "color", "product_width"],
+        ["b", "Acme", "Black/Rose gold", "35.56 cm"],
+        ["c", "", "", ""],
+    ]
+    assert result["left_out"]["longer than 70 characters"] == 1
+    (note,) = result["notes"]
+    assert "supplemental feed" in note
+
+
+def test_columns_that_are_none_of_googles(tmp_path: Path, feed: Path) -> None:
+    uri = write_feed_run(tmp_path / "run", feed)
+    assert "no attribute of Google's" in ask(uri, "--to", "google", "--columns", "Lined=lining")[2]
+    assert "would both be Google's color" in ask(uri, "--to", "google", "--columns", "Brand=colour")[2]

@@ -1,0 +1,196 @@
+"""Shopify CSV in, enriched CSV out: answers in their columns, every other byte as it was."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.pipelines.comparing.made_runs import ABSENT, Row
+from tests.pipelines.exporting.made_runs import ask, bag, exported, write_shop_run
+
+COLOR = "Color (product.metafields.shopify.color-pattern)"
+BRAND = "Brand (product.metafields.custom.brand)"
+HEAD = f'Handle,Title,"Body, HTML",Option1 Name,Google Shopping / Gender,{COLOR},{BRAND}'
+SHOP = (
+    f"{HEAD}\r\n"
+    'black-bag,"A ""black"" bag","two\r\nlines",Size,,,\r\n'
+    "black-bag,,,,,,\r\n"
+    "\r\n"
+    'rose-bag,Rose 5" bag,<p>x</p>,Title,female,rose; black,Kona\r\n'
+    'tea-1,"Tea, black",,Title,,,'
+)
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    path = tmp_path / "products_export.csv"
+    path.write_bytes(SHOP.encode())
+    return path
+
+
+def rows_of(path: str) -> list[dict[str, str]]:
+    with open(path, encoding="utf-8-sig", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_answers_go_into_their_columns(shop: Path, tmp_path: Path) -> None:
+    rows = [bag("black-bag", row=0), bag("rose-bag", row=2), Row("tea-1", {"Brand": "Kona"}, "Kona", "Teas", 3)]
+    uri = write_shop_run(tmp_path / "run", shop, "shopify", "Handle", rows)
+    result = exported(uri, "--to", "shopify", "--out", str(tmp_path / "out"))
+    assert result["files"] == [str(tmp_path / "out" / "products_export.csv")]
+    first, variant, rose, tea = rows_of(result["files"][0])
+    assert first[COLOR] == "black; rose-gold"
+    assert first[BRAND] == "Acme"
+    assert first["Width (product.metafields.custom.width)"] == '{"value": 35.56, "unit": "cm"}'
+    assert first["Lined (product.metafields.custom.lined)"] == "true"
+    assert not any(variant[name] for name in variant if name != "Handle"), "variants stay as they are"
+    assert (rose[COLOR], rose[BRAND]) == ("rose; black", "Kona")
+    assert tea[BRAND] == "Kona"
+    assert result["left_out"] == {"the file has a value there; --overwrite replaces it": 2}
+    assert "Width (product.metafields.custom.width)" in result["notes"][0]
+
+
+def test_what_is_there_is_replaced_if_that_is_wanted(shop: Path, tmp_path: Path) -> None:
+    uri = write_shop_run(tmp_path / "run", shop, "shopify", "Handle", [bag("rose-bag", row=2)])
+    result = exported(uri, "--to", "shopify", "--out", str(tmp_path / "new.csv"), "--overwrite")
+    assert rows_of(str(tmp_path / "new.csv"))[2][COLOR] == "black; rose-gold"
+    assert result["left_out"] == {}
+
+
+def test_only_the_cells_that_are_filled_change(shop: Path, tmp_path: Path) -> None:
+    """Where all columns are there, the file differs in these cells alone."""
+    uri = write_shop_run(
+        tmp_path / "run", shop, "shopify", "Handle", [Row("black-bag", {"Brand": "Acme"}, "Acme", "Bags", 0)]
+    )
+    exported(uri, "--to", "shopify", "--out", str(tmp_path / "new.csv"))
+    assert (tmp_path / "new.csv").read_bytes() == SHOP.replace("Size,,,\r\n", "Size,,,Acme\r\n").encode()
+
+
+_CELLS = st.text(st.sampled_from('ab",;\r\n\té日 \\'), max_size=6)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30, deadline=None)
+@given(
+    rows=st.lists(st.lists(_CELLS, min_size=3, max_size=3), max_size=6),
+    rest=st.sampled_from(["", "\n", "\r\n\r\n", '"never closed', ",,,\n", "a,b,c,,\n", "x\x00y,1,2\n"]),
+    end=st.sampled_from(["\n", "\r\n"]),
+    encoding=st.sampled_from(["utf-8", "utf-8-sig", "utf-16", "cp1252"]),
+)
+def test_without_answers_the_file_is_the_same(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[list[str]], rest: str, end: str, encoding: str
+) -> None:
+    folder = tmp_path_factory.mktemp("same")
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator=end, quoting=csv.QUOTE_ALL).writerows([["Handle", "Title", "Option1 Name"], *rows])
+    data = (text.getvalue() + rest).replace("日", "x" if encoding == "cp1252" else "日").encode(encoding)
+    if encoding == "cp1252":
+        data += b"\x81\xff,1,2\n"  # what is no text there is kept, too
+    path = folder / "shop.csv"
+    path.write_bytes(data)
+    uri = write_shop_run(folder / "run", path, "shopify", "Handle", [Row("nobody", None, category="Bags", row=10**6)])
+    config = folder / "run" / "_plan.json"
+    if encoding == "cp1252":
+        config.write_text(config.read_text().replace('"fields"', '"encoding": "cp1252", "fields"'))
+    exported(uri, "--to", "shopify", "--out", str(folder / "new.csv"))
+    assert (folder / "new.csv").read_bytes() == data
+
+
+@pytest.mark.parametrize("bom", [b"", codecs.BOM_UTF8])
+def test_new_columns_stand_behind_the_last_one(tmp_path: Path, bom: bytes) -> None:
+    path = tmp_path / "shop.csv"
+    path.write_bytes(bom + b'Handle,Title,Option1 Name\na,"x, y",Size\n\nbroken,"row\nb,z,Size,,\na')
+    uri = write_shop_run(
+        tmp_path / "run", path, "shopify", "Handle", [Row("a", {"Brand": 'Acme, "5\' 3"'}, "", "Bags", 0)]
+    )
+    exported(uri, "--to", "shopify", "--out", str(tmp_path / "new.csv"))
+    rows = b'a,"x, y",Size,"Acme, ""5\' 3"""\n\nbroken,"row\nb,z,Size,,,\na'
+    head = b"Handle,Title,Option1 Name," + BRAND.encode()
+    assert (tmp_path / "new.csv").read_bytes() == bom + head + b"\n" + rows
+
+
+def test_columns_are_named_by_the_user(shop: Path, tmp_path: Path) -> None:
+    uri = write_shop_run(tmp_path / "run", shop, "shopify", "Handle", [bag("black-bag", row=0)])
+    mapping = ["Brand=Option1 Name", "Color=", "Width=Width (product.metafields.my.width)", "Lined="]
+    arguments = [part for each in mapping for part in ("--columns", each)]
+    exported(uri, "--to", "shopify", "--out", str(tmp_path / "new.csv"), *arguments, "--overwrite")
+    first = rows_of(str(tmp_path / "new.csv"))[0]
+    assert (first["Option1 Name"], first[COLOR]) == ("Acme", "")
+    assert first["Width (product.metafields.my.width)"].startswith("{")
+
+
+def test_letters_that_the_encoding_lacks_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "shop.csv"
+    path.write_bytes("Handle,Title,Option1 Name\na,é,x\n".encode("cp1252"))
+    uri = write_shop_run(tmp_path / "run", path, "shopify", "Handle", [Row("a", {"Brand": "日本"}, "", "Bags", 0)])
+    config = tmp_path / "run" / "_plan.json"
+    config.write_text(config.read_text().replace('"fields"', '"encoding": "cp1252", "fields"'))
+    result = exported(uri, "--to", "shopify", "--out", str(tmp_path / "new.csv"))
+    assert result["left_out"] == {"letters that the file's encoding does not have": 1}
+    assert result["left_out_answers"][0]["value"] == "日本"
+
+
+def test_a_packed_file_comes_out_unpacked(tmp_path: Path) -> None:
+    import gzip
+
+    path = tmp_path / "shop.csv.gz"
+    path.write_bytes(gzip.compress(SHOP.encode()))
+    uri = write_shop_run(tmp_path / "run", path, "shopify", "Handle", [bag("rose-bag", row=2)])
+    result = exported(uri, "--to", "shopify", "--out", str(tmp_path / "out"))
+    assert result["files"] == [str(tmp_path / "out" / "shop.csv")]
+    assert len(rows_of(result["files"][0])) == 4
+
+
+def test_a_file_that_has_changed_is_refused(shop: Path, tmp_path: Path) -> None:
+    uri = write_shop_run(tmp_path / "run", shop, "shopify", "Handle", [bag("black-bag", row=0), bag("tea-1", row=3)])
+    other = tmp_path / "other.csv"
+    other.write_bytes(SHOP.replace("tea-1", "tea-2").encode())
+    short = tmp_path / "short.csv"
+    short.write_bytes(SHOP[: SHOP.index("rose-bag")].encode())
+    out = ["--to", "shopify", "--out", str(tmp_path / "out")]
+    for arguments, message in (
+        (["--original", str(other)], "row 3: product 'tea-2', where the run read 'tea-1'"),
+        (["--original", str(short)], "ends before row 3"),
+        (["--original", str(tmp_path / "none.csv")], "cannot read"),
+    ):
+        code, _, error = ask(uri, *out, *arguments)
+        assert (code, message in error) == (2, True), error
+    shop.write_bytes(SHOP.encode() + b"\r\n")
+    assert "has changed since the run" in ask(uri, *out)[2]
+    shop.unlink()
+    assert "--original names the file that the run read" in ask(uri, *out)[2]
+    assert not (tmp_path / "out").exists() or not list((tmp_path / "out").iterdir()), "nothing half-written is left"
+    moved = tmp_path / "moved.csv"
+    moved.write_bytes(SHOP.encode())
+    assert exported(uri, *out, "--original", str(moved))["files"] == [str(tmp_path / "out" / shop.name)]
+
+
+def test_what_is_no_file_of_shopifys_is_refused(tmp_path: Path, shop: Path) -> None:
+    uri = write_shop_run(tmp_path / "run", shop, "parquet", "Handle", [bag("black-bag", row=0)])
+    assert "(parquet) is none" in ask(uri, "--to", "shopify")[2]
+    assert "has other rows" in ask(uri, "--to", "shopify", "--original", str(shop))[2]
+    uri = write_shop_run(tmp_path / "run2", shop, "shopify", "Handle", [bag("black-bag", row=0)])
+    assert "is the file that the run read" in ask(uri, "--to", "shopify", "--out", str(shop))[2]
+    assert "is the file that the run read" in ask(uri, "--to", "shopify", "--out", str(tmp_path))[2]
+    assert "no attribute 'Colour'" in ask(uri, "--to", "shopify", "--columns", "Colour=x")[2]
+    assert "write attribute=column" in ask(uri, "--to", "shopify", "--columns", "Colour")[2]
+
+
+def test_a_run_in_another_order_fills_the_file_in_its_own(shop: Path, tmp_path: Path) -> None:
+    rows = [Row("tea-1", {"Brand": "Kona"}, "Kona", "Teas", 3), bag("rose-bag", row=2), bag("black-bag", row=0)]
+    uri = write_shop_run(tmp_path / "run", shop, "shopify", "Handle", rows, shard_rows=1)
+    exported(uri, "--to", "shopify", "--out", str(tmp_path / "new.csv"))
+    assert [row[BRAND] for row in rows_of(str(tmp_path / "new.csv"))] == ["Acme", "", "Kona", "Kona"]
+
+
+def test_nothing_stated_adds_no_column(shop: Path, tmp_path: Path) -> None:
+    rows = [Row("black-bag", {"Brand": ABSENT}, "", "Bags", 0)]
+    uri = write_shop_run(tmp_path / "run", shop, "shopify", "Handle", rows)
+    result = exported(uri, "--to", "shopify", "--out", str(tmp_path / "new.csv"))
+    assert (tmp_path / "new.csv").read_bytes() == SHOP.encode()
+    assert result["left_out"] == {"absent": 1}

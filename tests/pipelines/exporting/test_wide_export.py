@@ -1,0 +1,299 @@
+"""Wide tables: a row a product, whatever the kind of file; what is accepted, and what is counted instead."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from python_calamine import CalamineWorkbook
+
+from hpd_core import Attribute, CategorySchema
+from pipelines.errors import UsageError
+from pipelines.exporting import wide_export, writers
+from pipelines.exporting.wide_columns import wide_columns
+from pipelines.store.tables import to_table
+from tests.pipelines.comparing.made_runs import ABSENT, INVALID, Row, write_run
+from tests.pipelines.exporting.made_runs import BAG_TEXT, SCHEMAS, ask, bag, exported, write_normalised_run
+
+TEA = Row("t", {"Brand": "Tea & Co", "Notes": ["malt", "oak", "malt"]}, "Tea & Co malt oak", "Teas")
+ROWS = [bag("b"), TEA, Row("dead", None, category="Bags"), bag("c", Color=["mauve"], Width=ABSENT, Lined=INVALID)]
+BAG_OUT = {
+    "product_id": "b",
+    "category": "Bags",
+    "source_file": "catalog.parquet",
+    "source_row": 0,
+    "Brand": "Acme",
+    "Color": ["Black", "Rose gold"],
+    "Width": 35.56,
+    "Width unit": "cm",
+    "Lined": True,
+}
+NOTHING = {"Color": None, "Width": None, "Width unit": None, "Lined": None, "Notes": None}
+REASONS = {"absent": 1, "invalid": 1, "no normalised form": 1}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_normalised_run(tmp_path_factory.mktemp("wide") / "run", ROWS, shard_rows=2)
+
+
+def test_parquet(run: str, tmp_path: Path) -> None:
+    result = exported(run, "--to", "wide.parquet", "--out", str(tmp_path / "wide.parquet"))
+    table = pq.read_table(tmp_path / "wide.parquet")
+    assert table.schema.equals(wide_columns(SCHEMAS).schema)
+    bag_row, tea, other = table.to_pylist()
+    assert bag_row == BAG_OUT | {"Notes": None}
+    assert tea == {
+        **NOTHING,
+        **{"product_id": "t", "category": "Teas", "source_file": "catalog.parquet", "source_row": 1},
+        "Brand": "Tea & Co",
+        "Notes": ["malt", "oak"],
+    }
+    assert {name: other[name] for name in NOTHING} == NOTHING
+    assert (result["products"], result["dead_letters"], result["left_out"]) == (3, 1, REASONS)
+    assert {"attribute": "Color", "reason": "no normalised form", "count": 1, "product_id": "c", "value": "mauve"} in (
+        result["left_out_answers"]
+    )
+
+
+def test_csv(run: str, tmp_path: Path) -> None:
+    exported(run, "--to", "csv", "--out", str(tmp_path / "wide.csv"), "--separator", " | ")
+    with open(tmp_path / "wide.csv", encoding="utf-8", newline="") as file:
+        first, tea, _ = csv.DictReader(file)
+    assert (first["Color"], first["Width"], first["Width unit"], first["Lined"]) == (
+        *("Black | Rose gold", "35.56"),
+        *("cm", "true"),
+    )
+    assert (tea["Notes"], tea["Color"]) == ("malt | oak", "")
+
+
+def test_json_lines_have_the_attributes_of_their_category(run: str, tmp_path: Path) -> None:
+    exported(run, "--to", "jsonl", "--out", str(tmp_path / "wide.jsonl"))
+    first, tea, _ = map(json.loads, (tmp_path / "wide.jsonl").read_text(encoding="utf-8").splitlines())
+    assert first == BAG_OUT
+    assert list(tea) == ["product_id", "category", "source_file", "source_row", "Brand", "Notes"]
+
+
+def sheet(path: Path) -> list[list[Any]]:
+    return CalamineWorkbook.from_path(path).get_sheet_by_index(0).to_python()
+
+
+def test_a_workbook(run: str, tmp_path: Path) -> None:
+    exported(run, "--to", "xlsx", "--out", str(tmp_path / "wide.xlsx"))
+    head, first, *_ = sheet(tmp_path / "wide.xlsx")
+    assert head == wide_columns(SCHEMAS).schema.names
+    assert first == ["b", "Bags", "catalog.parquet", 0.0, "Acme", "Black; Rose gold", 35.56, "cm", True, ""]
+
+
+@pytest.mark.parametrize("kind", ["xlsx", "csv"])
+def test_what_looks_like_a_formula_is_text(kind: str, tmp_path: Path) -> None:
+    brands = ["=1+1", "+1", "-1", "@x", "http://x.y", "42", "plain"]
+    rows = [Row(f"p{index}", {"Brand": brand}, brand, "Teas") for index, brand in enumerate(brands)]
+    run = write_normalised_run(tmp_path / "run", rows)
+
+    def read(*options: str) -> list[str]:
+        out = tmp_path / f"wide.{kind}"
+        exported(run, "--to", kind, "--out", str(out), *options)
+        if kind == "xlsx":
+            return [str(row[4]) for row in sheet(out)[1:]]
+        with open(out, encoding="utf-8", newline="") as file:
+            return [row["Brand"] for row in csv.DictReader(file)]
+
+    assert read() == brands
+    assert read("--guard-formulas") == ["'=1+1", "'+1", "'-1", "'@x", "http://x.y", "42", "plain"]
+
+
+def test_a_cell_that_excel_would_cut_is_left_out(tmp_path: Path) -> None:
+    run = write_normalised_run(tmp_path / "run", [Row("a", {"Brand": "x" * 32_768}, "", "Teas")])
+    result = exported(run, "--to", "xlsx")
+    assert result["left_out"] == {writers.TOO_LONG: 1}
+
+
+@pytest.mark.parametrize("kind", list(wide_export.WIDE_KINDS))
+def test_files_of_so_many_rows(kind: str, run: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    result = exported(run, "--to", kind, "--out", str(out), "--partition-rows", "1")
+    suffix = wide_export.WIDE_KINDS[kind].suffix
+    names = [f"products-00000{number}{suffix}" for number in range(3)]
+    assert [Path(file).name for file in result["files"]] == names
+    result = exported(run, "--to", kind, "--out", str(out), "--partition-rows", "2")
+    assert sorted(path.name for path in out.iterdir()) == names[:2], "none of the earlier, larger export is left"
+
+
+def test_a_sheet_that_is_full_goes_on_in_another_file(
+    run: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = wide_export.WideKind(".xlsx", writers.ExcelWriter, max_rows=2)
+    monkeypatch.setitem(wide_export.WIDE_KINDS, "xlsx", full)  # type: ignore[arg-type]
+    result = exported(run, "--to", "xlsx", "--out", str(tmp_path / "wide.xlsx"))
+    assert [len(sheet(Path(file))) - 1 for file in result["files"]] == [2, 1]
+    assert "several workbooks" in result["notes"][0]
+
+
+def test_more_is_taken_if_that_is_wanted(run: str, tmp_path: Path) -> None:
+    result = exported(run, "--to", "jsonl", "--out", str(tmp_path / "raw.jsonl"), "--raw")
+    last = json.loads((tmp_path / "raw.jsonl").read_text(encoding="utf-8").splitlines()[-1])
+    assert (last["Color"], last["Lined"]) == (["mauve"], None)
+    assert result["left_out"] == {"absent": 1, "invalid": 1}
+
+
+def test_less_is_taken_if_that_is_wanted(run: str) -> None:
+    everything = exported(run, "--to", "csv")["values"]
+    result = exported(run, "--to", "csv", "--min-logprob", "-0.05")
+    assert (result["values"], result["left_out"]["below --min-logprob"]) == (0, everything)
+    result = exported(run, "--to", "csv", "--min-confidence", "0.5")
+    assert (result["values"], result["left_out"]["no confidence is known"]) == (0, everything)
+
+
+def test_ids_of_the_vocabulary(run: str, tmp_path: Path) -> None:
+    exported(run, "--to", "jsonl", "--out", str(tmp_path / "ids.jsonl"), "--ids")
+    assert json.loads((tmp_path / "ids.jsonl").read_text(encoding="utf-8").splitlines()[0])["Color"] == ["1", "2"]
+
+
+def test_a_run_without_normalised_values_is_taken_as_it_stands(tmp_path: Path) -> None:
+    asked = {category: list(schema.attributes) for category, schema in SCHEMAS.items()}
+    run = write_run(tmp_path / "run", [bag("b"), bag("c", Width="about 3")], schemas=asked)
+    result = exported(run, "--to", "jsonl", "--out", str(tmp_path / "old.jsonl"))
+    first, second = map(json.loads, (tmp_path / "old.jsonl").read_text(encoding="utf-8").splitlines())
+    assert (first["Width"], first["Width unit"], first["Color"]) == (14.0, "cm", ["Black", "rose"])
+    assert (second["Width"], second["Width unit"]) == (None, None)
+    assert result["left_out"] == {"not one number, but a range or a text": 1}
+
+
+_ANSWERS = {
+    "Brand": st.one_of(st.just(ABSENT), st.sampled_from(["Acme", "Kona"])),
+    "Color": st.one_of(st.just(ABSENT), st.lists(st.sampled_from(["Black", "rose", "mauve"]), min_size=1, max_size=3)),
+    "Width": st.one_of(st.just(ABSENT), st.just(INVALID), st.just("14")),
+    "Lined": st.one_of(st.just(ABSENT), st.sampled_from(["true", "false"])),
+    "Notes": st.lists(st.sampled_from(["malt", "oak"]), min_size=1, max_size=3),
+}
+_ROWS = st.lists(
+    st.one_of(
+        st.just(None),
+        st.fixed_dictionaries({name: _ANSWERS[name] for name in ("Brand", "Color", "Width", "Lined")}),
+        st.fixed_dictionaries({name: _ANSWERS[name] for name in ("Brand", "Notes")}),
+    ),
+    min_size=1,
+    max_size=9,
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25, deadline=None)
+@given(answers=_ROWS, shard_rows=st.sampled_from([1, 2, 4]), rows_per_file=st.sampled_from([None, 1, 3]))
+def test_every_accepted_answer_is_in_its_cell(
+    tmp_path_factory: pytest.TempPathFactory,
+    answers: list[Mapping[str, Any] | None],
+    shard_rows: int,
+    rows_per_file: int | None,
+) -> None:
+    """Against the slow way: row by row from the attributes table."""
+    folder = tmp_path_factory.mktemp("any")
+    rows = [
+        Row(f"p{n}", each, BAG_TEXT, "Teas" if each is not None and "Notes" in each else "Bags")
+        for n, each in enumerate(answers)
+    ]
+    run = write_normalised_run(folder / "run", rows, shard_rows=shard_rows)
+    options = [] if rows_per_file is None else ["--partition-rows", str(rows_per_file)]
+    result = exported(run, "--to", "wide.parquet", "--out", str(folder / "out"), *options)
+    table = pa.concat_tables([pq.read_table(file) for file in result["files"]])
+    assert table.to_pylist() == slowly(folder / "run")
+
+
+def slowly(run: Path) -> list[dict[str, Any]]:
+    columns = {column.attribute: column for column in wide_columns(SCHEMAS).columns}
+    names = wide_columns(SCHEMAS).schema.names
+    rows: dict[int, dict[str, Any]] = {}
+    for part in sorted((run / "products").glob("*.parquet")):
+        for product in pq.read_table(part).to_pylist():
+            rows[product["source_row"]] = dict.fromkeys(names) | {name: product[name] for name in names[:4]}
+    for part in sorted((run / "attributes").glob("*.parquet")):
+        for answer in pq.read_table(part).to_pylist():
+            if answer["status"] != "value" or answer["norm_status"] != "ok":
+                continue
+            column, row = columns[answer["attribute"]], rows[answer["source_row"]]
+            value = {"text": answer["value_norm"], "number": answer["value_num"]}.get(column.kind)
+            value = answer["value_norm"] == "true" if column.kind == "boolean" else value
+            if not column.is_list:
+                row[column.name] = value
+            elif value not in (row[column.name] or []):
+                row[column.name] = [*(row[column.name] or []), value]
+            if column.unit_name:
+                row[column.unit_name] = answer["unit"]
+    return [rows[number] for number in sorted(rows)]
+
+
+def test_attributes_of_several_categories_are_united() -> None:
+    schemas = {
+        "A": CategorySchema(
+            category="A", attributes=(Attribute(name="X", type="number", unit="cm"), Attribute(name="Y"))
+        ),
+        "B": CategorySchema(category="B", attributes=(Attribute(name="X"), Attribute(name="category"))),
+    }
+    united = wide_columns(schemas)
+    assert united.schema.names[4:] == ["X", "X unit", "Y", "category (attribute)"]
+    assert united.schema.field("X").type == pa.string(), "of two types: a text"
+    assert united.by_category["B"] == ["X", "X unit", "category (attribute)"]
+    clash = CategorySchema(category="C", attributes=(Attribute(name="X", type="number"), Attribute(name="X unit")))
+    with pytest.raises(UsageError, match="'X unit' would be that of the attribute 'X unit' and of the attribute 'X'"):
+        wide_columns({"C": clash})
+
+
+def test_other_storages(run: str) -> None:
+    memory = fsspec.filesystem("memory")
+    memory.put(run, "/exported/run", recursive=True)
+    try:
+        result = exported("memory://exported/run", "--to", "wide.parquet", "--partition-rows", "2")
+        assert result["files"] == [f"memory://exported/run/export/products-00000{number}.parquet" for number in (0, 1)]
+        with memory.open("/exported/run/export/products-000000.parquet") as file:
+            assert pq.read_table(file).num_rows == 2
+    finally:
+        memory.rm("/exported", recursive=True)
+
+
+def test_an_error_leaves_no_file(run: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(writers.CsvWriter, "write", fail)
+    code, _, error = ask(run, "--to", "csv", "--out", str(tmp_path / "out"))
+    assert (code, "no space is left" in error) == (2, True)
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_what_cannot_be_exported(run: str, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("x")
+    stale = tmp_path / "stale"
+    write_normalised_run(stale, ROWS)
+    (stale / "_schemas.json").unlink()
+    mixed = tmp_path / "mixed"
+    write_normalised_run(mixed, ROWS)
+    part = mixed / "products" / "part-000000.parquet"
+    pq.write_table(to_table("products", pq.read_table(part).to_pylist()[::-1]), part)
+    for arguments, message in (
+        ([run, "--to", "word"], "there is no such kind of file; there are wide.parquet, csv"),
+        ([str(tmp_path / "empty"), "--to", "csv"], "there is no run"),
+        ([str(stale), "--to", "csv"], "does not say what it asked for"),
+        ([str(mixed), "--to", "csv"], "do not belong together"),
+        ([run, "--to", "csv", "--out", str(tmp_path / "file" / "x")], "cannot write"),
+    ):
+        code, _, error = ask(*arguments)
+        assert (code, message in error) == (2, True), error
+
+
+def test_the_terminal_says_what_is_left_out(run: str) -> None:
+    code, out, _ = ask(run, "--to", "csv")
+    assert code == 0
+    assert "3 products, 10 accepted answers" in out
+    assert "1 answer not stated in the text" in out
+    assert "Color: no normalised form (1), such as 'mauve' of c" in out
+    assert "1 row was given up" in out
