@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from pipelines.catalog.paths import find_column, type_at
+from pipelines.catalog.value_types import is_list, is_uuid, value_type
 from pipelines.config.extraction import InputConfig
 from pipelines.errors import UsageError
 
@@ -19,66 +21,60 @@ def check_column_types(config: InputConfig, schema: pa.Schema, name: str) -> Non
 
     A column of bytes is taken: text is often stored so. What is no UTF-8 of it costs its row only.
     """
-    if config.id is not None:
-        field = _only_field(config.id, "input.id", schema, name)
-        kind = value_type(field.type)
-        is_exact = pa.types.is_integer(kind) or pa.types.is_decimal(kind) or pa.types.is_float64(kind)
-        if _extension(field) is not None or not (_is_text(kind) or is_exact or _is_uuid(field.type)):
-            raise _wrong_column(field, "input.id", "text or whole numbers", name)
-    field = _only_field(config.category, "input.category", schema, name)
-    if _extension(field) is not None or not _is_text(value_type(field.type)):
-        raise _wrong_column(field, "input.category", "text", name)
-    for column in config.fields.values():
-        field = _only_field(column, "input.fields", schema, name)
+    for setting, column in config.mapped:
+        field = _only_field(column, setting, schema, name)
+        if field is None:
+            continue
         kind = value_type(field.type)
         item = value_type(kind.value_type) if is_list(kind) else kind
-        if _extension(field) is not None or not _has_text(item):
-            raise _wrong_column(field, "input.fields", "text, numbers or lists of them", name)
+        if setting == "input.id":
+            is_exact = pa.types.is_integer(kind) or pa.types.is_decimal(kind) or pa.types.is_float64(kind)
+            is_right, wanted = _is_text(kind) or is_exact or is_uuid(field.type), "text or whole numbers"
+        elif setting == "input.category":
+            is_right, wanted = _is_text(item if config.category.is_path else kind), "text"
+        else:
+            is_right, wanted = _has_text(item), "text, numbers or lists of them"
+        if _extension(field) is not None or not is_right:
+            raise _wrong_column(field, setting, wanted, name)
 
 
 def check_doubled(config: InputConfig, names: Sequence[str], name: str) -> None:
     """Raises `UsageError` if a mapped column stands twice among the names of a file's columns."""
-    for column in config.columns:
+    for setting, path in config.mapped:
+        column, _ = find_column(path, names) or (path, ())
         if names.count(column) > 1:
-            raise _doubled(column, "", names.count(column), name)
+            raise _doubled(column, setting, names.count(column), name)
 
 
 def byte_columns(config: InputConfig, schema: pa.Schema) -> tuple[str, ...]:
     """The mapped columns that hold bytes, or lists of them: most are text, which Parquet was not told."""
-    kinds = {column: value_type(schema.field(column).type) for column in config.columns}
+    types = {column: type_at(column, schema) for column in config.columns}
+    kinds = {column: value_type(kind) for column, kind in types.items() if kind is not None}
     items = {column: value_type(kind.value_type) if is_list(kind) else kind for column, kind in kinds.items()}
     return tuple(column for column, kind in items.items() if _is_bytes(kind))
 
 
-def value_type(kind: pa.DataType) -> pa.DataType:
-    """The type of a column's values, without the way in which they are stored."""
-    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
-        return value_type(kind.value_type)
-    if isinstance(kind, pa.BaseExtensionType) and not _is_uuid(kind):
-        return value_type(kind.storage_type)
-    return kind
-
-
-def is_list(kind: pa.DataType) -> bool:
-    """Whether its values are lists, however they are stored."""
-    tests = (
-        *(pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list),
-        *(pa.types.is_list_view, pa.types.is_large_list_view),
-    )
-    return any(test(kind) for test in tests)
-
-
-def _only_field(column: str, setting: str, schema: pa.Schema, name: str) -> pa.Field:
+def _only_field(path: str, setting: str, schema: pa.Schema, name: str) -> pa.Field | None:
+    """What a path leads to, as a field of that name; None if only the rows can tell."""
+    column, steps = find_column(path, schema.names) or (path, ())
     places = schema.get_all_field_indices(column)
     if len(places) > 1:
-        raise _doubled(column, f" ({setting})", len(places), name)
-    return schema.field(places[0])
+        raise _doubled(column, setting, len(places), name)
+    if not steps:
+        return schema.field(places[0])
+    try:
+        kind = type_at(path, schema)
+    except KeyError as error:
+        step, names = error.args
+        there = f"; there are {', '.join(names)}" if names else ""
+        raise UsageError(f"column {path!r} ({setting}): {column!r} of {name} has no {step!r}{there}") from None
+    return None if kind is None else pa.field(path, kind)
 
 
 def _doubled(column: str, setting: str, count: int, name: str) -> UsageError:
     return UsageError(
-        f"column {column!r}{setting} stands {count} times in {name}: which one is meant cannot be told; rename or drop "
-        "the others"
+        f"column {column!r} ({setting}) stands {count} times in {name}: which one is meant cannot be told; rename or "
+        "drop the others"
     )
 
 
@@ -104,10 +100,6 @@ def _extension(field: pa.Field) -> str | None:
     return None if _is_written(value_type(stored)) else str(name)
 
 
-def _is_uuid(kind: pa.DataType) -> bool:
-    return getattr(kind, "extension_name", "") == "arrow.uuid"
-
-
 def _is_written(kind: pa.DataType) -> bool:
     tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_null)
     return any(test(kind) for test in tests)
@@ -130,4 +122,4 @@ def _has_text(kind: pa.DataType) -> bool:
         *(pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal),
         *(pa.types.is_date, pa.types.is_time, pa.types.is_timestamp),
     )
-    return _is_text(kind) or _is_uuid(kind) or any(test(kind) for test in tests)
+    return _is_text(kind) or is_uuid(kind) or any(test(kind) for test in tests)

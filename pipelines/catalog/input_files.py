@@ -27,6 +27,7 @@ from pipelines.catalog.finding import FoundFile, find_files
 from pipelines.catalog.json_lines import parse_line
 from pipelines.catalog.left_out import LeftOut, listed_names
 from pipelines.catalog.parquet_rows import first_rows, open_rows
+from pipelines.catalog.paths import belongs_to, find_column, is_there, last_name, parquet_columns
 from pipelines.catalog.rows import DeadRows, RowRefusal, to_record
 from pipelines.catalog.staged_rows import MORE, last_number, read_staged, row_numbers, staged_names
 from pipelines.catalog.staging import rows_at, stage
@@ -197,11 +198,12 @@ def _scan_parquet(name: str, filesystem: Any, path: str, config: InputConfig, nu
         footer.update(file.read())
     require_columns(config, schema.names, name)
     check_column_types(config, schema, name)
+    columns = parquet_columns(config.columns, schema)
     segments = []
     for index in range(metadata.num_row_groups):
         group = metadata.row_group(index)
         chunks = [group.column(position) for position in range(group.num_columns)]
-        mapped = [chunk for chunk in chunks if _belongs_to(chunk.path_in_schema, config.columns)]
+        mapped = [chunk for chunk in chunks if belongs_to(chunk.path_in_schema, columns)]
         segments.append(Segment(group.num_rows, sum(chunk.total_uncompressed_size for chunk in mapped)))
     first = _FirstRows(name, config)
     # Just what is asked for: a read-ahead cache would fetch whole row groups.
@@ -222,7 +224,8 @@ def _scan_staged(file: FoundFile, config: InputConfig, num_sampled: int) -> Sour
         if names:
             require_columns(config, list(dict.fromkeys(names)), file.name)
         check_doubled(config, staged_names(parquet), file.name)
-        segments = _staged_segments(parquet, config.columns)
+        found = (find_column(path, names) for path in config.columns)
+        segments = _staged_segments(parquet, [each[0] for each in found if each is not None])
         for number, values, problem, _ in itertools.islice(
             read_staged(opened, 0, sys.maxsize, config.columns), num_sampled
         ):
@@ -245,7 +248,7 @@ def _staged_segments(parquet: pq.ParquetFile, columns: Sequence[str]) -> Sequenc
     for index in range(parquet.metadata.num_row_groups):
         group = parquet.metadata.row_group(index)
         chunks = [group.column(position) for position in range(group.num_columns)]
-        mapped = [chunk for chunk in chunks if chunk.path_in_schema in (*columns, MORE)]
+        mapped = [chunk for chunk in chunks if belongs_to(chunk.path_in_schema, [*columns, MORE])]
         groups.append(Segment(group.num_rows, sum(chunk.total_uncompressed_size for chunk in mapped)))
     if last_number(parquet) == parquet.metadata.num_rows - 1:
         return groups
@@ -326,10 +329,11 @@ class _FirstLines:
 
     def __init__(self, name: str, config: InputConfig, num_sampled: int) -> None:
         self.missing = {
-            column: {json.dumps(column).encode(), json.dumps(column, ensure_ascii=False).encode()}
+            column: {json.dumps(name).encode(), json.dumps(name, ensure_ascii=False).encode()}
             for column in config.columns
+            for name in [last_name(column)]
         }
-        """Mapped columns that were in no line yet, each as JSON may write it."""
+        """Mapped columns that were in no line yet, each with its last name as JSON may write it."""
         self.checked = _FirstRows(name, config)
         self._name, self._config = name, config
         self._keys: dict[str, None] = {}
@@ -357,13 +361,13 @@ class _FirstLines:
 
     def _see(self, row: Mapping[str, Any]) -> None:
         self._keys.update(dict.fromkeys(row))
-        for column in self.missing.keys() & row.keys():
+        for column in [column for column in self.missing if is_there(row, column)]:
             del self.missing[column]
 
     def check(self) -> None:
         """Raises `UsageError` if no line could be read, or a mapped column is in none."""
         if self._num_rows:
-            require_columns(self._config, list(self._keys), f"any line of {self._name}")
+            require_columns(self._config, list(self._keys), f"any line of {self._name}", [*self.missing])
         elif self._num_lines:
             raise UsageError(
                 f"{self._name} is not JSON Lines: of {self._num_lines:,} lines looked at none is a JSON object; "
@@ -374,15 +378,14 @@ class _FirstLines:
 _EVERY_CATEGORY = _EveryCategory()
 
 
-def require_columns(config: InputConfig, existing: Sequence[str], name: str) -> None:
-    """Raises `UsageError`, naming the columns that exist, if a mapped one does not."""
-    settings = {config.category: "input.category", **dict.fromkeys(config.fields.values(), "input.fields")}
-    if config.id is not None:
-        settings[config.id] = "input.id"
-    for column in config.columns:
-        setting = f"column {column!r} ({settings[column]})"
-        if column in existing:
+def require_columns(config: InputConfig, existing: Sequence[str], name: str, missing: Sequence[str] = ()) -> None:
+    """Raises `UsageError`, naming the columns that exist, if a mapped one does not, or is `missing` within one."""
+    for where, column in config.mapped:
+        setting = f"column {column!r} ({where})"
+        if (found := find_column(column, existing)) is not None and column not in missing:
             continue
+        if found is not None:
+            raise UsageError(f"{setting} is not in {name}: {found[0]!r} is there, but never with that in it")
         if column in _HIVE_KEY.findall(f"/{name}"):
             raise UsageError(
                 f"{setting} is in no file, only in the names of folders ({name}): write it into the files, as "
@@ -390,11 +393,6 @@ def require_columns(config: InputConfig, existing: Sequence[str], name: str) -> 
                 "'catalog.parquet'\" does"
             )
         raise UsageError(f"{setting} is not in {name}; its columns: {', '.join(existing) or 'none'}")
-
-
-def _belongs_to(leaf_path: str, columns: Sequence[str]) -> bool:
-    # A list column `a` is stored as the leaf `a.list.element`.
-    return any(leaf_path == column or leaf_path.startswith(f"{column}.") for column in columns)
 
 
 def _size_and_etag(filesystem: Any, path: str) -> tuple[int, str | None]:

@@ -54,6 +54,14 @@ def parse_line(line: bytes) -> ParsedLine:
     return ParsedLine(row)
 
 
+def parse_json(text: str) -> Any:
+    """A value that stands as JSON in a cell, with numbers as in a line; None if it is none."""
+    try:
+        return _DECODER.decode(text)
+    except (ValueError, RecursionError):
+        return None
+
+
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     row = dict(pairs)
     if len(row) < len(pairs):

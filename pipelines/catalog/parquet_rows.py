@@ -13,8 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.catalog.cells import EXACT_DOUBLES, CellError, described, not_utf8
-from pipelines.catalog.column_types import is_list, value_type
+from pipelines.catalog.paths import parquet_columns
 from pipelines.catalog.rows import RowRefusal
+from pipelines.catalog.value_types import is_list, value_type
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +39,8 @@ def first_rows(file: Any, num_rows: int, columns: Sequence[str]) -> Iterator[dic
     for group in range(parquet.num_row_groups):
         stop = min(number + parquet.metadata.row_group(group).num_rows, num_rows)
         try:
-            for batch in parquet.iter_batches(num_rows, row_groups=[group], columns=list(columns)):
+            names = parquet_columns(columns, parquet.schema_arrow)
+            for batch in parquet.iter_batches(num_rows, row_groups=[group], columns=names):
                 rows = to_rows(batch.slice(0, stop - number), columns)
                 yield from rows
                 number += len(rows)

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from pipelines.catalog.json_lines import parse_line
 from pipelines.catalog.parquet_rows import damage, open_rows, to_rows
+from pipelines.catalog.paths import belongs_to, parquet_columns
 from pipelines.catalog.rows import RowRefusal, row_json
 from pipelines.catalog.sharding import Piece
 from pipelines.catalog.staged_rows import read_staged
@@ -128,10 +129,10 @@ def _read_parquet(
     wanted: Sequence[int] | None = None,
 ) -> Iterator[SourceRow]:
     """`wanted`: ascending numbers of the rows that are needed; None for all."""
-    names = list(columns) if columns is not None else None
     # Arrow asks for just the ranges it needs, merged; a read-ahead cache (50 MB on S3) would fetch what lies between.
     with filesystem.open(path, "rb", cache_type="none") as file:
         parquet = open_rows(file)
+        names = parquet_columns(columns, parquet.schema_arrow) if columns is not None else None
         start = 0
         for group in range(parquet.metadata.num_row_groups):
             stop = start + parquet.metadata.row_group(group).num_rows
@@ -158,7 +159,7 @@ def _stored_bytes(group: Any, columns: list[str] | None) -> int:
     """Size of a row group's columns in the file."""
     chunks = [group.column(index) for index in range(group.num_columns)]
     # A nested column is stored as several, each with the whole path as its name.
-    wanted = [chunk for chunk in chunks if columns is None or chunk.path_in_schema.split(".")[0] in columns]
+    wanted = [chunk for chunk in chunks if columns is None or belongs_to(chunk.path_in_schema, columns)]
     return sum(int(chunk.total_compressed_size) for chunk in wanted)
 
 

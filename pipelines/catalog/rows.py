@@ -14,9 +14,12 @@ from typing import Any
 from hpd_core import CategorySchema, Record
 from hpd_core.text.near_names import missing_schema
 from hpd_core.types import is_encodable
-from pipelines.catalog.cells import CellError, category_text, cell_category, cell_id, cell_text, described
+from pipelines.catalog.categories import find_category, stated_category
+from pipelines.catalog.cells import CellError, cell_id, cell_text, described
+from pipelines.catalog.paths import value_at
 from pipelines.catalog.shown_text import shown_record
 from pipelines.config.extraction import InputConfig
+from pipelines.config.mapping import Mapped
 
 logger = logging.getLogger(__name__)
 
@@ -67,30 +70,26 @@ def to_record(
 def _to_record(
     row: Mapping[str, Any], default_id: str, config: InputConfig, schemas: Mapping[str, CategorySchema]
 ) -> Record | RowRefusal:
-    column = config.id
     try:
         product_id = default_id
-        if column is not None:
-            product_id = cell_id(row.get(column))
+        if config.id is not None:
+            product_id = _id(row, config.id)
             if not product_id:
-                return RowRefusal("null_id", f"column {column!r} is empty")
-        column = config.category
-        category = cell_category(row.get(column))
+                return RowRefusal("null_id", f"column {str(config.id)!r} is empty")
+        category = _category(row, config, schemas)
         if not category:
-            return RowRefusal("null_category", f"column {column!r} is empty")
+            return RowRefusal("null_category", f"column {str(config.category)!r} is empty")
         if category not in schemas:
             return RowRefusal("no_schema", missing_schema(category, schemas))
-        fields = {}
-        for name, column in config.fields.items():
-            fields[name] = cell_text(row.get(column), config.list_separator)
-    except CellError as bad:
-        return RowRefusal(bad.code, f"column {column!r}: {bad.reason}")
+        fields = {name: mapped_text(row, mapped, config) for name, mapped in config.texts.items()}
+    except _ColumnError as bad:
+        return RowRefusal(bad.code, f"column {bad.column!r}: {bad.reason}")
     num_chars = len(product_id) + sum(map(len, fields.values()))
     if num_chars > MAX_CHARS:
         return RowRefusal("too_long", f"the row has {num_chars:,} characters of text; {MAX_CHARS:,} are the most")
     record = shown_record(Record(product_id, category, fields), config.html)
-    if not any(record.fields.values()):
-        return RowRefusal("no_text", f"every text column is empty: {', '.join(config.fields.values())}")
+    if not any(record.fields[name] for name in config.fields):
+        return RowRefusal("no_text", f"every text column is empty: {', '.join(map(str, config.fields.values()))}")
     return record
 
 
@@ -99,14 +98,66 @@ def row_id(row: Mapping[str, Any], config: InputConfig) -> str | None:
     if config.id is None:
         return None
     try:
-        return cell_id(row.get(config.id)) or None
+        return _id(row, config.id) or None
     except CellError:
         return None
 
 
 def row_category(row: Mapping[str, Any], config: InputConfig) -> str | None:
-    """The category in a row that need not be a record, as far as it can be told."""
-    return category_text(row.get(config.category))
+    """The category as it stands in a row that need not be a record, as far as it can be told."""
+    try:
+        return stated_category(row, config) or None
+    except CellError:
+        return None
+
+
+def known_category(
+    row: Mapping[str, Any], config: InputConfig, schemas: Mapping[str, CategorySchema]
+) -> str | RowRefusal:
+    """The category of a row, one of the schemas' if it is theirs, else as it stands there; or why it cannot be told."""
+    try:
+        return _category(row, config, schemas)
+    except _ColumnError as bad:
+        return RowRefusal(bad.code, f"column {bad.column!r}: {bad.reason}")
+
+
+def mapped_text(row: Mapping[str, Any], mapped: Mapped, config: InputConfig) -> str:
+    """The text that a row has for a field. Raises `CellError`."""
+    if mapped.text is not None:
+        return mapped.text
+    texts = []
+    for column in mapped.columns:
+        try:
+            texts.append(cell_text(value_at(row, column), config.list_separator))
+        except CellError as error:
+            raise _ColumnError(column, error) from None
+    return texts[0] if mapped.join is None else (mapped.separator or " ").join(text for text in texts if text)
+
+
+def _id(row: Mapping[str, Any], mapped: Mapped) -> str:
+    """The id in a row; "" if one of its columns is empty."""
+    ids = []
+    for column in mapped.columns:
+        try:
+            ids.append(cell_id(value_at(row, column)))
+        except CellError as error:
+            raise _ColumnError(column, error) from None
+    return (mapped.separator or " ").join(ids) if all(ids) else ""
+
+
+def _category(row: Mapping[str, Any], config: InputConfig, schemas: Mapping[str, CategorySchema]) -> str:
+    try:
+        return find_category(row, config, schemas)
+    except CellError as error:
+        raise _ColumnError(str(config.category), error) from None
+
+
+class _ColumnError(CellError):
+    """A cell that cannot be read, and which one."""
+
+    def __init__(self, column: str, error: CellError) -> None:
+        super().__init__(error.code, error.reason)
+        self.column = column
 
 
 def row_json(row: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from pipelines.catalog.cells import JsonNumber
 from pipelines.catalog.parquet_rows import open_rows, to_rows
+from pipelines.catalog.paths import find_column
 from pipelines.catalog.rows import RowRefusal
 from pipelines.catalog.text_files import is_marked, readable
 
@@ -64,7 +65,9 @@ class RowWriter:
                 self._refuse_undecoded(number, cells, text)
                 return
             self.num_foreign += 1
-        self._append(number, cells, None, None, json.dumps(more, ensure_ascii=False) if more else None, len(text))
+        rest = json.dumps(more, ensure_ascii=False) if more else None
+        size = len(text) or sum(len(cell) for cell in cells if cell) + len(rest or "")
+        self._append(number, cells, None, None, rest, size)
         self._more.update(dict.fromkeys(more or ()))
 
     def refuse(self, number: int, code: str, message: str, text: str) -> None:
@@ -163,8 +166,11 @@ def read_staged(
     parquet = open_rows(file)
     names = staged_names(parquet)
     more = staged_facts(parquet)["more"]
-    needed = [name for name in dict.fromkeys(names) if columns is None or name in columns]
-    has_more = bool(more) and (columns is None or not {*columns}.isdisjoint(more))
+    wanted_names = (
+        {*names, *more} if columns is None else {name for path in columns for name in _names(path, names, more)}
+    )
+    needed = [name for name in dict.fromkeys(names) if name in wanted_names]
+    has_more = not wanted_names.isdisjoint(more)
     read = [*needed, ROW, PROBLEM, TEXT, *([MORE] if has_more else [])]
     for group in range(parquet.metadata.num_row_groups):
         stored = parquet.metadata.row_group(group)
@@ -176,10 +182,18 @@ def read_staged(
         chunks = [stored.column(index) for index in range(stored.num_columns)]
         on_read(sum(int(chunk.total_compressed_size) for chunk in chunks if chunk.path_in_schema in read))
         for batch in parquet.iter_batches(_BATCH_ROWS, row_groups=[group], columns=read):
-            yield from _rows(batch, start, stop, columns)
+            yield from _rows(batch, start, stop, columns, wanted_names)
 
 
-def _rows(batch: pa.RecordBatch, start: int, stop: int, columns: Sequence[str] | None) -> Iterator[StagedRow]:
+def _names(path: str, names: Sequence[str], more: Sequence[str]) -> Iterator[str]:
+    found = find_column(path, {*names, *more})
+    if found is not None:
+        yield found[0]
+
+
+def _rows(
+    batch: pa.RecordBatch, start: int, stop: int, columns: Sequence[str] | None, wanted: Collection[str]
+) -> Iterator[StagedRow]:
     numbers = batch.column(batch.schema.get_field_index(ROW)).to_numpy()
     first, last = np.searchsorted(numbers, [start, stop])
     batch = batch.slice(first, last - first)
@@ -193,7 +207,8 @@ def _rows(batch: pa.RecordBatch, start: int, stop: int, columns: Sequence[str] |
         if problem is not None:
             yield number, None, RowRefusal(*json.loads(problem)), (text or "").encode()
         elif rest is not None:
-            yield number, values | json.loads(rest, parse_int=JsonNumber, parse_float=JsonNumber), None, None
+            beside = json.loads(rest, parse_int=JsonNumber, parse_float=JsonNumber)
+            yield number, values | {name: value for name, value in beside.items() if name in wanted}, None, None
         else:
             yield number, values, None, None
 

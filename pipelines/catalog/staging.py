@@ -24,8 +24,10 @@ import pyarrow.parquet as pq
 from hpd_core.system.user_cache import cache_folder
 from hpd_core.types import content_hash
 from pipelines.catalog.csv_files import CsvFile
+from pipelines.catalog.feeds import FeedFile
 from pipelines.catalog.file_kinds import FileFormat
 from pipelines.catalog.staged_rows import staged_facts
+from pipelines.catalog.workbooks import Workbook
 from pipelines.config.reading import Reading
 from pipelines.errors import UsageError
 from pipelines.store.folders import Folder, open_filesystem
@@ -115,9 +117,11 @@ def stage(name: str, file_format: FileFormat, reading: Reading) -> StagedFile:
 
 
 def _look_into(name: str, filesystem: Any, path: str, file_format: FileFormat, reading: Reading) -> Source:
-    if file_format == "csv":
-        return CsvFile(name, filesystem, path, reading)
-    raise AssertionError(f"{file_format} is not staged")
+    if file_format == "xml":
+        return FeedFile(name, filesystem, path)
+    if file_format == "excel":
+        return Workbook(name, filesystem, path, reading.sheet)
+    return CsvFile(name, filesystem, path, reading)
 
 
 def measure(filesystem: Any, path: str) -> tuple[int, str]:

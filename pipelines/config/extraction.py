@@ -12,9 +12,11 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from hpd_core import EngineConfig
 from hpd_core.types import content_hash
+from pipelines.config.mapping import Mapped
 from pipelines.config.reading import InputFormat, Reading
 
 HtmlMode = Literal["auto", "always", "never"]
+LANGUAGE = "language"
 
 
 class _Section(BaseModel):
@@ -33,10 +35,17 @@ class InputConfig(_Section):
         description="'auto': by each file's content. 'csv' takes a Shopify export row by row, else it is read a "
         "product at a time",
     )
-    id: str | None = Field(None, description="column with the product id; without it: '<file stem>:<row>'")
-    category: str = Field("category", description="column that names the product's category")
-    fields: dict[str, str] = Field(
+    id: Mapped | None = Field(None, description="column with the product id; without it: '<file stem>:<row>'")
+    category: Mapped = Field(
+        Mapped(column="category"),
+        description="column that names the product's category: as the schemas do, or by an id or alias of theirs; "
+        "{column, separator, level}: as a path; {text}: one for all products",
+    )
+    fields: dict[str, Mapped] = Field(
         min_length=1, description="name in the prompt -> column, in the prompt's order; a list if both are equal"
+    )
+    language: Mapped | None = Field(
+        None, description=f"column that names the text's language, or {{text}}: read as a first field {LANGUAGE!r}"
     )
     list_separator: str = Field("\n", description="joins the items of a list column into one text")
     html: HtmlMode = Field(
@@ -52,6 +61,19 @@ class InputConfig(_Section):
     escape: str | None = Field(None, description="in front of a quote in a cell of CSV; by default it is doubled")
     sheet: str | None = Field(None, description="of a workbook, by name; needed if several hold rows")
     anonymous: bool = Field(False, description="read s3:// without credentials (public buckets)")
+
+    @model_validator(mode="after")
+    def _check_mapping(self) -> InputConfig:
+        if self.id is not None and self.id.text is not None:
+            raise ValueError("id: a text for all rows is no id; leave it out")
+        if self.category.join is not None:
+            raise ValueError("category: several columns are no name; name the one, or {column, separator} for a path")
+        others = [("id", self.id), ("language", self.language), *self.fields.items()]
+        if path := next((name for name, each in others if each is not None and each.is_path), None):
+            raise ValueError(f"{path}: separator and level are for the category's column")
+        if self.language is not None and LANGUAGE in self.fields:
+            raise ValueError(f"a field is called {LANGUAGE!r}, as input.language is: leave out one of the two")
+        return self
 
     @field_validator("encoding")
     @classmethod
@@ -99,10 +121,21 @@ class InputConfig(_Section):
         return Reading(self.format, self.encoding, self.delimiter, self.quote, self.escape, self.sheet, self.anonymous)
 
     @property
+    def texts(self) -> dict[str, Mapped]:
+        """What the model reads, in its order: name -> where it is from."""
+        return ({} if self.language is None else {LANGUAGE: self.language}) | self.fields
+
+    @property
+    def mapped(self) -> list[tuple[str, str]]:
+        """Every column that is read, or path into one, with the setting that names it."""
+        named = [("input.id", self.id), ("input.category", self.category), ("input.language", self.language)]
+        named += [("input.fields", each) for each in self.fields.values()]
+        return [(setting, column) for setting, each in named if each is not None for column in each.columns]
+
+    @property
     def columns(self) -> tuple[str, ...]:
-        """Every mapped column, once each."""
-        named = [self.id] if self.id is not None else []
-        return tuple(dict.fromkeys([*named, self.category, *self.fields.values()]))
+        """Every column that is read, or path into one, once each."""
+        return tuple(dict.fromkeys(column for _, column in self.mapped))
 
 
 class ShardConfig(_Section):
@@ -263,7 +296,7 @@ _FREE_SECTIONS = (
     *("run_id", "output", "schemas", "shards", "actors", "retries", "cost"),
     *("max_dead_letter_share", "log_seconds"),
 )
-_LATER_INPUT_KEYS = ("encoding", "delimiter", "quote", "escape", "sheet")
+LATER_INPUT_KEYS = ("language", "encoding", "delimiter", "quote", "escape", "sheet")
 _FREE_ENGINE_KEYS = (
     *("max_tokens_per_step", "max_prompts_per_cohort", "max_cached_tokens", "max_cached_prefixes"),
     *("layers", "pack_weights", "max_draft_tokens_per_step", "share_text", "cuda_graphs"),
@@ -282,7 +315,7 @@ def result_config(config: JobConfig) -> dict[str, Any]:
         del data["engine"]["tensor_parallel"]  # likewise: see below
     # How the catalog is reached does not change what is in it.
     data["input"].pop("anonymous")
-    for key in _LATER_INPUT_KEYS:
+    for key in LATER_INPUT_KEYS:
         # Runs that were planned before there was such a key can still be continued.
         if data["input"][key] is None:
             del data["input"][key]
@@ -294,7 +327,7 @@ def result_config(config: JobConfig) -> dict[str, Any]:
             # Runs that were planned before there was such a key can still be continued.
             del data[key]
     # The order of the fields is their order in the prompt; a hash does not see the order of a mapping.
-    data["input"]["fields"] = [list(field) for field in config.input.fields.items()]
+    data["input"]["fields"] = [list(field) for field in data["input"]["fields"].items()]
     return data
 
 

@@ -24,6 +24,7 @@ from rich.console import Console
 
 from hpd_core.decoding.memory import Limits
 from pipelines.catalog.cells import field_text
+from pipelines.catalog.paths import value_at
 from pipelines.catalog.readers import pick_rows
 from pipelines.catalog.rows import row_id, row_json
 from pipelines.catalog.sharding import Piece, Shard
@@ -122,9 +123,9 @@ def _sample_lines(draw: Draw, job: PlannedJob) -> list[bytes]:
         picked = pick_rows(*source.rows, piece, numbers, config.columns, anonymous=config.anonymous)
         for read in picked:
             if read.values is not None:
-                values = {name: _plain(read.values.get(name), config) for name in config.columns}
-                if config.id is not None:
-                    values[config.id] = row_id(read.values, config)
+                values = {path: _plain(value_at(read.values, path), config) for path in config.columns}
+                if config.id is not None and config.id.column is not None:
+                    values[config.id.column] = row_id(read.values, config)
                 found[piece.file, read.number] = row_json(values).encode()
     missing = [row for row in draw.rows if (row.file, row.row) not in found]
     if missing:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hpd_core import CategorySchema, Evidence, Record, RecordResult, Value
 from hpd_core.text.grounding import find_evidence
+from hpd_core.text.number_forms import VULGAR_FRACTIONS
 from pipelines.catalog.shown_text import original_places
 from pipelines.config.extraction import HtmlMode
 from pipelines.normalising.normalise import Normaliser
-from pipelines.normalising.normalised import normalised_columns
-from pipelines.normalising.places import text_around
+from pipelines.normalising.places import CONTEXT
 
 Row = dict[str, Any]
+
+_NUMERIC = re.compile(rf"[\d{VULGAR_FRACTIONS}]")
 
 
 def find_places(
@@ -24,34 +27,32 @@ def find_places(
     originals = original_places(record, shown, html)
     return {
         name: [
-            [_evidence_row(record, *pair) for pair in zip(places, shown_places, strict=True)]
-            for places, shown_places in zip(items, shown[name], strict=True)
+            [_evidence_row(*pair, record) for pair in zip(places, seen, strict=True)]
+            for places, seen in zip(items, shown[name], strict=True)
         ]
         for name, items in originals.items()
     }
 
 
-def _evidence_row(record: Record, place: Evidence, shown: Evidence) -> Row:
-    text = record.fields[shown.field]
-    return {
-        "field": place.field,
-        "start": place.start,
-        "end": place.end,
-        "text": place.text,
-        "match": place.match,
-        **text_around(text, shown.start, shown.end),
-    }
+def _evidence_row(place: Evidence, shown: Evidence, record: Record) -> Row:
+    row: Row = {"field": place.field, "start": place.start, "end": place.end, "text": place.text, "match": place.match}
+    # Units stand at numbers. Of other values nothing is asked of the text around them.
+    if _NUMERIC.search(place.text):
+        text = record.fields[shown.field]
+        row["before"] = text[max(0, shown.start - CONTEXT) : shown.start]
+        row["after"] = text[shown.end : shown.end + CONTEXT]
+    return row
 
 
 def answer_rows(
-    attribute: str, value: Value, evidence: Sequence[Sequence[Row]], normaliser: Normaliser
+    attribute: str, value: Value, evidence: Sequence[Sequence[Row]], normaliser: Normaliser, common: Row
 ) -> Iterator[Row]:
-    """The rows of one answer; what they have in common with the product's other rows is not in them."""
+    """The rows of one answer; `common` is what all of the product's rows have."""
     for index, text in enumerate(_raw_texts(value)):
         # Empty: the value stands nowhere in the text. Null: there is no value to look for.
         places = evidence[index] if value.status == "value" else None
-        normalised = None if places is None or text is None else normaliser.normalise(text, places)
         yield {
+            **common,
             "attribute": attribute,
             "value_index": index,
             "value_raw": text,
@@ -61,7 +62,7 @@ def answer_rows(
             "num_dropped": value.num_dropped,
             "logprob_mean": value.logprob_mean,
             "logprob_min": value.logprob_min,
-            **normalised_columns(normalised),
+            **(normaliser.columns(text, places) if places is not None and text is not None else {}),
         }
 
 

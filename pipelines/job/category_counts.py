@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from hpd_core import CategorySchema
-from pipelines.catalog.cells import CellError, cell_category
 from pipelines.catalog.readers import SourceRow, read_piece
-from pipelines.catalog.rows import DeadRows, RowRefusal, to_record
+from pipelines.catalog.rows import DeadRows, RowRefusal, known_category, to_record
 from pipelines.catalog.sharding import Piece
 from pipelines.config.extraction import InputConfig
 from pipelines.job.run_plan import Plan
@@ -55,15 +54,15 @@ def count_categories(plan: Plan, config: InputConfig, schemas: Mapping[str, Cate
     share = _MAX_CHECKED if is_whole else max(1, _MAX_CHECKED // len(pieces[::step]))
     for index, piece in enumerate(pieces):
         file = plan.files[piece.file].name
-        for row in _rows(plan, piece, [config.category], config):
-            category = _category(row, config)
+        for row in _rows(plan, piece, config.category.columns, config):
+            category = _category(row, config, schemas)
             if isinstance(category, RowRefusal):
                 counts.dead.add(category, file, row.number)
             else:
                 counts.categories[category] += 1
         for row in islice(_rows(plan, piece, config.columns, config), share if index % step == 0 else 0):
             counts.checked += 1
-            if row.values is None or isinstance(_category(row, config), RowRefusal):
+            if row.values is None or isinstance(_category(row, config, schemas), RowRefusal):
                 continue  # it is counted
             outcome = to_record(row.values, "", config, schemas)
             if isinstance(outcome, RowRefusal) and outcome.code not in _BY_CATEGORY:
@@ -76,10 +75,7 @@ def _rows(plan: Plan, piece: Piece, columns: Sequence[str], config: InputConfig)
     return read_piece(*file.rows, piece, columns, anonymous=config.anonymous)
 
 
-def _category(row: SourceRow, config: InputConfig) -> str | RowRefusal:
+def _category(row: SourceRow, config: InputConfig, schemas: Mapping[str, CategorySchema]) -> str | RowRefusal:
     if row.values is None:
         return row.problem or RowRefusal("unreadable", "the row could not be read")
-    try:
-        return cell_category(row.values.get(config.category))
-    except CellError as bad:
-        return RowRefusal(bad.code, f"column {config.category!r}: {bad.reason}")
+    return known_category(row.values, config, schemas)

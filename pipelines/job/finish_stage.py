@@ -164,7 +164,7 @@ def _answers(
     evidence = {} if result is None else find_places(record.record, schema, result, job.config.input.html)
     normalising = normalisers(schema)
     return {
-        name: [provenance | row for row in answer_rows(name, values[name], evidence.get(name, ()), normalising[name])]
+        name: list(answer_rows(name, values[name], evidence.get(name, ()), normalising[name], provenance))
         if name in values
         else [_carried_row(row, record, job) for row in record.carried[name]]
         for name in (attribute.name for attribute in schema.attributes)

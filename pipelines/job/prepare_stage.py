@@ -54,7 +54,7 @@ def prepare_shard(shard: Shard, job: JobContext) -> PreparedShard:
     records.sort(key=lambda prepared: prepared.record.category)
     records, document_ids, not_tokenized = _tokenize(records, tokenizer)
     dead += not_tokenized
-    orders = FieldOrders.of([prepared.record for prepared in records], list(job.config.input.fields))
+    orders = FieldOrders.of([prepared.record for prepared in records], list(job.config.input.texts))
     seconds = time.perf_counter() - started
     logger.info("prepared", extra=about(shard.id, records=len(records), dead=len(dead), seconds=seconds))
     return PreparedShard(shard, records, document_ids, answered, dead, sources, seconds, sum(sizes), orders)

@@ -55,7 +55,7 @@ def print_outcome(console: Console, job: PlannedJob, outcome: Outcome) -> None:
     console.print(f"  dead letters {describe_counts(totals.reasons)}", highlight=False)
     for line in unknown_lines(totals.unknown_categories, totals.reasons[ErrorCode.NO_SCHEMA], job.schemas):
         console.print(f"    {printable(line)}", highlight=False, markup=False, soft_wrap=True)
-    for line in shared_text_lines(totals, job.config.input.fields):
+    for line in shared_text_lines(totals, job.config.input.texts):
         console.print(f"  {printable(line)}", highlight=False, markup=False, soft_wrap=True)
     if totals.priced_shards:
         console.print(f"  cost         {_describe_cost(totals)}", highlight=False, soft_wrap=True)

@@ -14,6 +14,7 @@ from rich.console import Console
 from hpd_core import CategorySchema, Record
 from pipelines.catalog.input_files import SourceFile, scan_sources
 from pipelines.catalog.rows import RowRefusal, default_id, row_category, row_id, to_record
+from pipelines.config.extraction import LATER_INPUT_KEYS
 from pipelines.config.labelling import LabelConfig, OpenAITeacherConfig
 from pipelines.console.terminal import print_notes
 from pipelines.errors import RunError, UsageError
@@ -215,13 +216,15 @@ def _check_resume(
     config: LabelConfig, files: Sequence[SourceFile], schemas: Mapping[str, CategorySchema], output: LabelFiles
 ) -> dict[str, Any]:
     """The manifest to go on with. Raises `UsageError` if labels of two kinds would be mixed in one file."""
+    mapped = config.input.model_dump(mode="json")
     identity = {
         "teacher": config.teacher.result_config(),
         "input": {
             "files": {file.name: file.fingerprint for file in files},
-            "id": config.input.id,
-            "category": config.input.category,
-            "fields": [list(field) for field in config.input.fields.items()],
+            "id": mapped["id"],
+            "category": mapped["category"],
+            "fields": [list(field) for field in mapped["fields"].items()],
+            **{key: mapped[key] for key in LATER_INPUT_KEYS if mapped[key] is not None},
             "list_separator": config.input.list_separator,
             # As it was before there was a choice.
             "html": None if config.input.html == "never" else config.input.html,

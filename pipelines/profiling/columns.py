@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from pipelines.catalog.cells import JsonNumber, field_text
-from pipelines.catalog.column_types import is_list, value_type
+from pipelines.catalog.value_types import is_list, value_type
 
 _MAX_DIFFERENT = 50_000  # values that are told apart; a column with more of them is as good as unique
 _MAX_EXAMPLES = 3

@@ -17,11 +17,13 @@ import pyarrow.parquet as pq
 from pydantic import ValidationError
 
 from hpd_core import Evidence, Record
-from pipelines.catalog.cells import field_text
+from pipelines.catalog.cells import CellError
 from pipelines.catalog.html_text import ShownText, read_html
 from pipelines.catalog.json_lines import parse_line
 from pipelines.catalog.parquet_rows import open_rows, to_rows
+from pipelines.catalog.paths import find_column, parquet_columns
 from pipelines.catalog.readers import pick_rows
+from pipelines.catalog.rows import mapped_text
 from pipelines.catalog.sharding import Piece
 from pipelines.catalog.shown_text import shown_record
 from pipelines.catalog.staging import stage, staged_format
@@ -124,9 +126,10 @@ def _fields(row: Mapping[str, Any] | None, config: InputConfig) -> dict[str, str
     """As `rows.to_record` makes them; None if the row has none of this kind."""
     if row is None:
         return None
-    fields = {name: field_text(row.get(column), config.list_separator) for name, column in config.fields.items()}
-    known = {name: text for name, text in fields.items() if text is not None}
-    return known if len(known) == len(fields) else None
+    try:
+        return {name: mapped_text(row, mapped, config) for name, mapped in config.texts.items()}
+    except CellError:
+        return None
 
 
 def _pieces(plan: Plan, file: int) -> list[Piece]:
@@ -162,7 +165,8 @@ def _parquet_rows(
 ) -> Iterator[tuple[int, Mapping[str, Any] | None]]:
     with filesystem.open(path, "rb", cache_type="none") as source:
         parquet = open_rows(source)
-        there = [column for column in columns if column in parquet.schema_arrow.names]
+        names = parquet.schema_arrow.names
+        there = parquet_columns([path for path in columns if find_column(path, names)], parquet.schema_arrow)
         start = 0
         for group in range(parquet.metadata.num_row_groups):
             stop = start + parquet.metadata.row_group(group).num_rows

@@ -34,7 +34,7 @@ from rich.console import Console
 
 from pipelines.catalog.input_files import Segment, SourceFile
 from pipelines.catalog.readers import read_piece
-from pipelines.catalog.rows import row_category
+from pipelines.catalog.rows import known_category
 from pipelines.catalog.sharding import BYTES_PER_TOKEN, Piece, Shard, plan_shards, tokens_per_row
 from pipelines.console.json_logs import about, log_as_json
 from pipelines.errors import RunError
@@ -138,13 +138,13 @@ def count_categories(batch: pa.Table, job: JobContext) -> pa.Table:
     """A shard's rows by category. Only that column is read of a Parquet file."""
     log_as_json(job.run_id)
     settle("cluster")
-    column, config = job.config.input.category, job.config.input
+    config = job.config.input
     counts: Counter[str] = Counter()
     tally = Tally()
     for piece in _shard(batch).pieces:
-        source = job.files[piece.file]
+        source, columns = job.files[piece.file], config.category.columns
         numbers = []
-        for row in read_piece(source.uri, source.format, piece, [column], anonymous=config.anonymous):
+        for row in read_piece(source.uri, source.format, piece, columns, anonymous=config.anonymous):
             counts[category_key(row.values, job)] += 1
             numbers.append((piece.file, row.number))
         tally.add(len(numbers), identity_sum(numbers))
@@ -153,8 +153,8 @@ def count_categories(batch: pa.Table, job: JobContext) -> pa.Table:
 
 def category_key(row: Mapping[str, Any] | None, job: JobContext) -> str:
     """What a row is dealt by: its category, or "" if there is no schema for it."""
-    category = None if row is None else row_category(row, job.config.input)
-    return category if category is not None and category in job.schemas else ""
+    category = None if row is None else known_category(row, job.config.input, job.schemas)
+    return category if isinstance(category, str) and category in job.schemas else ""
 
 
 def _deal(shards: Sequence[Shard], context: JobContext, placement: Placement) -> tuple[list[SourceFile], Tally]:

@@ -1,0 +1,112 @@
+"""XML feeds, as Google Merchant Center takes them: the items of an RSS channel or the entries of an Atom feed, in turn.
+
+An item's elements are columns by their names without a namespace; where Google's and the feed's own bear the same name
+and differ, the feed's is `name (feed)`. What stands several times is a list, what has elements in it is nested.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from xml.etree.ElementTree import Element, ParseError
+
+from defusedxml import DefusedXmlException
+from defusedxml.ElementTree import iterparse
+
+from pipelines.catalog.staged_rows import HIDDEN, RowWriter
+from pipelines.catalog.text_files import open_unpacked
+from pipelines.errors import UsageError
+
+_GOOGLE = "base.google.com"
+_ITEMS = ("item", "entry")
+_LOOKED_AT = 1000
+"""Items whose elements become columns; what comes up later is kept beside them."""
+
+Item = dict[str, Any]
+
+
+class FeedFile:
+    """A feed, to be read."""
+
+    def __init__(self, name: str, filesystem: Any, path: str) -> None:
+        self._name, self._filesystem, self._path = name, filesystem, path
+
+    def how(self) -> dict[str, Any]:
+        """All that decides which rows come out, and the file does not."""
+        return {"format": "xml"}
+
+    def write(self, target: Path) -> None:
+        """Reads all of it. Raises `UsageError` if it is no XML, or declares entities, which can make much of little."""
+        with open_unpacked(self._filesystem, self._path, self._name) as file:
+            try:
+                self._write(_items(file), target)
+            except ParseError as error:
+                raise UsageError(
+                    f"{self._name} is no well-formed XML: {error}. What is behind cannot be read: have it written again"
+                ) from error
+            except DefusedXmlException as error:
+                raise UsageError(
+                    f"{self._name} declares entities or refers to other files ({error}), which a feed needs not: have "
+                    "it written without"
+                ) from error
+
+    def _write(self, items: Iterator[Item], target: Path) -> None:
+        first = list(itertools.islice(items, _LOOKED_AT))
+        names = list(dict.fromkeys(name for item in first for name, value in item.items() if isinstance(value, str)))
+        names = [name for name in names if name not in HIDDEN]
+        writer = RowWriter(target, names, str)
+        for number, item in enumerate(itertools.chain(first, items)):
+            cells = [value if isinstance(value := item.get(name), str) else None for name in names]
+            more = {name: value for name, value in item.items() if not isinstance(value, str) or name not in names}
+            writer.add(number, cells, more={name: value for name, value in more.items() if name not in HIDDEN})
+        writer.close(self.how())
+
+
+def _items(file: Any) -> Iterator[Item]:
+    """The items, each let go of once it is read."""
+    above: list[Element] = []
+    for event, element in iterparse(file, events=("start", "end")):
+        if event == "start":
+            above.append(element)
+            continue
+        above.pop()
+        if _local(element) in _ITEMS and not any(_local(outer) in _ITEMS for outer in above):
+            yield _nested(element)
+            element.clear()
+        if above and not any(_local(outer) in _ITEMS for outer in above):
+            above[-1].remove(element)
+
+
+def _nested(element: Element) -> Item:
+    google: Item = {}
+    own: Item = {}
+    for child in element:
+        _add(google if _GOOGLE in child.tag else own, _local(child), _value(child))
+    for name, value in own.items():
+        if name not in google:
+            google[name] = value
+        elif value != google[name]:
+            google[f"{name} (feed)"] = value
+    return google
+
+
+def _add(item: Item, name: str, value: Any) -> None:
+    if name not in item:
+        item[name] = value
+    elif isinstance(item[name], list):
+        item[name].append(value)
+    else:
+        item[name] = [item[name], value]
+
+
+def _value(element: Element) -> Any:
+    if len(element) and "xhtml" not in element[0].tag:
+        return _nested(element)
+    text = "".join(element.itertext()).strip()
+    return text or element.get("href", "")  # a link of Atom
+
+
+def _local(element: Element) -> str:
+    return element.tag.rpartition("}")[2]

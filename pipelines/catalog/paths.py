@@ -1,0 +1,157 @@
+"""Paths into nested columns, as `details.Brand` and `images[0].alt`: pure functions.
+
+A column that has the whole name wins, then the longest beginning of the path that is one. A key of a list is that of
+each of its items; a text where more is wanted is read as JSON, as which some catalogs keep what is nested.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from pipelines.catalog.cells import CellError, kind_of, shortened
+from pipelines.catalog.json_lines import parse_json
+from pipelines.catalog.value_types import is_list, value_type
+
+_STEP = re.compile(r"\.?([^.\[\]]+)|\[(-?\d+)\]")
+Steps = tuple[str | int, ...]
+
+
+@functools.lru_cache(maxsize=1024)
+def _splits(path: str) -> tuple[tuple[str, Steps], ...]:
+    """The ways to take a path: a column's name and the steps from there on; the longest name first."""
+    ends, steps, place = [], list[str | int](), 0
+    while place < len(path) and (step := _STEP.match(path, place)):
+        steps.append(step[1] if step[1] is not None else int(step[2]))
+        place = step.end()
+        ends.append(place)
+    if place < len(path) or not steps:
+        return ((path, ()),)
+    return tuple((path[:end], tuple(steps[index + 1 :])) for index, end in reversed(list(enumerate(ends))))
+
+
+def find_column(path: str, names: Collection[str]) -> tuple[str, Steps] | None:
+    """Which of the columns a path begins with, and the steps from there on; None if none."""
+    if path in names:
+        return path, ()
+    return next(((name, steps) for name, steps in _splits(path) if name in names), None)
+
+
+def value_at(row: Mapping[str, Any], path: str) -> Any:
+    """What a path leads to, None if there is nothing. A `CellError` where it leads through something else."""
+    if path in row:
+        return row[path]
+    found = find_column(path, row)
+    return None if found is None else _walk(row[found[0]], found[1])
+
+
+def is_there(row: Mapping[str, Any], path: str) -> bool:
+    """Whether a row has what a path leads to, be it null."""
+    found = find_column(path, row)
+    if found is None:
+        return False
+    name, steps = found
+    if not steps:
+        return True
+    above = _walk(row[name], steps[:-1])
+    return (isinstance(above, dict) and steps[-1] in above) or _walk(above, steps[-1:]) not in (None, [])
+
+
+def last_name(path: str) -> str:
+    """The last name in a path."""
+    steps = [step for _, steps in _splits(path)[-1:] for step in steps if isinstance(step, str)]
+    return steps[-1] if steps else _splits(path)[-1][0]
+
+
+def _walk(value: Any, steps: Sequence[str | int]) -> Any:
+    for index, step in enumerate(steps):
+        if value is None or value == "" or isinstance(value, CellError):
+            return value
+        if isinstance(value, str):
+            if (parsed := _parsed(value)) is not None:
+                value = parsed
+            elif step in (0, -1):
+                continue  # a list of one
+            else:
+                return _not_nested(value, step)
+        if (
+            isinstance(value, list)
+            and isinstance(step, str)
+            and value
+            and all(isinstance(each, tuple) for each in value)
+        ):
+            value = dict(value)  # a map of Parquet
+        if isinstance(value, list) and isinstance(step, int):
+            value = value[step] if -len(value) <= step < len(value) else None
+        elif isinstance(value, list):
+            return [item for each in value if (item := _walk(each, steps[index:])) is not None]
+        elif isinstance(value, dict) and isinstance(step, str):
+            value = value.get(step)
+        else:
+            return _not_nested(value, step)
+    return value
+
+
+def _parsed(text: str) -> Any:
+    return parse_json(text) if text.lstrip()[:1] in ("{", "[") else None
+
+
+def _not_nested(value: Any, step: str | int) -> CellError:
+    shown = f" ({shortened(value)!r})" if isinstance(value, str) else ""
+    wanted = f"an object with {step!r}" if isinstance(step, str) else "a list"
+    return CellError("wrong_type", f"{wanted} is needed there, not {kind_of(value)}{shown}")
+
+
+def parquet_columns(paths: Sequence[str], schema: pa.Schema) -> list[str]:
+    """The columns to read of a Parquet file, as Arrow names them: of a struct only the wanted part."""
+    names = []
+    for path in paths:
+        name, steps = find_column(path, schema.names) or (path, ())
+        kind = schema.field(name).type if schema.names.count(name) == 1 else pa.null()
+        for step in steps:
+            kind = value_type(kind)
+            if not (pa.types.is_struct(kind) and isinstance(step, str) and kind.get_field_index(step) >= 0):
+                break
+            name, kind = f"{name}.{step}", kind.field(kind.get_field_index(step)).type
+        names.append(name)
+    return list(dict.fromkeys(names))
+
+
+def belongs_to(leaf_path: str, columns: Sequence[str]) -> bool:
+    """Whether a stored column, by its path in a Parquet file, is one of these or a part of one."""
+    # A list column `a` is stored as the leaf `a.list.element`.
+    return any(leaf_path == column or leaf_path.startswith(f"{column}.") for column in columns)
+
+
+def type_at(path: str, schema: pa.Schema) -> pa.DataType | None:
+    """The type of what a path leads to in a Parquet file; None if only the rows can tell.
+
+    Raises `KeyError`, with the names that there are, for one that leads nowhere.
+    """
+    name, steps = find_column(path, schema.names) or (path, ())
+    return _type_at(schema.field(schema.names.index(name)).type, steps)
+
+
+def _type_at(kind: pa.DataType, steps: Sequence[str | int]) -> pa.DataType | None:
+    for index, step in enumerate(steps):
+        kind = value_type(kind)
+        if pa.types.is_struct(kind) and isinstance(step, str):
+            if (place := kind.get_field_index(step)) < 0:
+                raise KeyError(step, [kind.field(number).name for number in range(kind.num_fields)])
+            kind = kind.field(place).type
+        elif pa.types.is_map(kind) and isinstance(step, str):
+            kind = kind.item_type
+        elif is_list(kind) and isinstance(step, int):
+            kind = kind.value_type
+        elif is_list(kind):
+            inner = _type_at(kind.value_type, steps[index:])
+            return None if inner is None else pa.list_(inner)
+        elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
+            return None  # JSON, perhaps
+        else:
+            raise KeyError(step, [])
+    return kind

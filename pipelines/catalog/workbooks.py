@@ -1,0 +1,76 @@
+"""Workbooks: one sheet, whose first row with something in it names the columns. Numbers become their digits."""
+
+from __future__ import annotations
+
+import datetime
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from python_calamine import CalamineError, CalamineWorkbook
+
+from pipelines.catalog.cells import EXACT_DOUBLES, cell_text
+from pipelines.catalog.staged_rows import HIDDEN, RowWriter
+from pipelines.errors import UsageError
+
+
+class Workbook:
+    """A workbook, opened. Raises `UsageError` if it cannot be, or has no such sheet, or several that may be meant.
+
+    A workbook is in memory as a whole: a sheet has 1,048,576 rows at most.
+    """
+
+    def __init__(self, name: str, filesystem: Any, path: str, sheet: str | None) -> None:
+        self._name = name
+        try:
+            self._book = CalamineWorkbook.from_filelike(io.BytesIO(filesystem.cat_file(path)))
+            self._sheet = sheet if sheet is not None else self._only_sheet()
+            if self._sheet not in self._book.sheet_names:
+                there = ", ".join(map(repr, self._book.sheet_names))
+                raise UsageError(f"{name} has no sheet {self._sheet!r} (input.sheet); there are {there}")
+        except CalamineError as error:
+            raise UsageError(f"{name} is no readable workbook: {error}") from error
+
+    def _only_sheet(self) -> str:
+        filled = [name for name in self._book.sheet_names if self._book.get_sheet_by_name(name).height]
+        if len(filled) > 1:
+            raise UsageError(
+                f"{self._name} has several sheets with rows: name one, as input.sheet: {filled[0]!r}; there are "
+                f"{', '.join(map(repr, filled))}"
+            )
+        return (filled or self._book.sheet_names)[0]
+
+    def how(self) -> dict[str, Any]:
+        """All that decides which rows come out, and the file does not."""
+        return {"format": "excel", "sheet": self._sheet}
+
+    def write(self, target: Path) -> None:
+        """Reads all of the sheet."""
+        try:
+            rows = self._rows()
+            header = next(rows, [])
+            names = [_text(cell).strip() or f"column {number}" for number, cell in enumerate(header, 1)]
+            if taken := HIDDEN & {*names}:
+                raise UsageError(f"{self._name}: column {min(taken)!r} has a name that is ours; rename it")
+            writer = RowWriter(target, names, str)
+            for number, row in enumerate(rows):
+                # Whole numbers of so many digits are rounded: a record that has its id there is refused.
+                more = {name: cell for name, cell in zip(names, row, strict=True) if _is_rounded(cell)}
+                writer.add(number, [_text(cell) for cell in row], more=more)
+            writer.close(self.how())
+        except CalamineError as error:
+            raise UsageError(f"{self._name}, sheet {self._sheet!r}, is not readable: {error}") from error
+
+    def _rows(self) -> Iterator[list[Any]]:
+        sheet = self._book.get_sheet_by_name(self._sheet)
+        if sheet.height:
+            yield from (row for row in sheet.iter_rows() if any(cell != "" for cell in row))
+
+
+def _is_rounded(cell: Any) -> bool:
+    return isinstance(cell, float) and abs(cell) >= EXACT_DOUBLES
+
+
+def _text(cell: Any) -> str:
+    return str(cell) if isinstance(cell, datetime.timedelta) else cell_text(cell, "")

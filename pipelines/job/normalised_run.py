@@ -1,0 +1,150 @@
+"""Normalises the values of a finished run anew, without a model: after a change of rules, synonyms or units.
+
+Part by part, from what the attribute table keeps of the texts. Nothing but the normalised columns changes, and a part in
+which nothing changes is not written.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from rich.console import Console
+
+from hpd_core import CategorySchema
+from hpd_core.types import content_hash
+from pipelines.errors import UsageError
+from pipelines.job.run_plan import find_finished
+from pipelines.normalising.normalise import normalisers
+from pipelines.normalising.normalised import NORM_STATUSES, NORMALISED_COLUMNS
+from pipelines.store.asked_schemas import SCHEMAS_NAME, read_schemas
+from pipelines.store.lease import RunLease
+from pipelines.store.ledger import Ledger
+from pipelines.store.replaced_parts import replace_part, settle_replacement
+from pipelines.store.tables import ATTRIBUTES, encode_table, read_part
+
+_READ = ("category", "attribute", "status", "value_raw", "evidence")
+_LEASE_SECONDS = 60.0
+
+Row = tuple[Any, ...]
+
+
+@dataclass(slots=True)
+class NormalisedRun:
+    """What a pass over a run did.
+
+    Attributes:
+        num_values: rows with a value.
+        num_changed: of them, those of which a normalised column is another one now.
+        num_unknown: of them, those whose attribute the schemas do not have; they stay as they were.
+        num_parts, num_rewritten: parts of the attribute table; those that are written anew.
+        before, after: values by `norm_status`; None where a run had none.
+    """
+
+    num_values: int = 0
+    num_changed: int = 0
+    num_unknown: int = 0
+    num_parts: int = 0
+    num_rewritten: int = 0
+    before: Counter[str | None] = field(default_factory=Counter)
+    after: Counter[str | None] = field(default_factory=Counter)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data for JSON."""
+        names = (*NORM_STATUSES, None)
+        return {
+            "values": self.num_values,
+            "changed": self.num_changed,
+            "not_in_schemas": self.num_unknown,
+            "parts": self.num_parts,
+            "parts_rewritten": self.num_rewritten,
+            "before": {name or "none": self.before[name] for name in names if self.before[name]},
+            "after": {name or "none": self.after[name] for name in names if self.after[name]},
+        }
+
+
+def normalise_run(
+    uri: str, schemas: Mapping[str, CategorySchema] | None, console: Console, *, is_trial: bool = False
+) -> NormalisedRun:
+    """Fills the normalised columns of the finished run at `uri`.
+
+    Args:
+        schemas: instead of those that the run asked for.
+        is_trial: only counts.
+
+    Raises `UsageError` if there is no finished run, `RunError` or `OSError` if doing the same again may continue it.
+    """
+    folder, _, manifest = find_finished(uri, "run")
+    asked = read_schemas(folder) if schemas is None else schemas
+    if asked is None:
+        raise UsageError(f"{folder.describe(SCHEMAS_NAME)} is missing: name the schemas with --schemas")
+    ledger, found = Ledger(folder, ""), NormalisedRun()
+    if is_trial:
+        for shard in sorted(ledger.committed()):
+            _normalise_part(ledger, shard, asked, found)
+        return found
+    with RunLease(folder, _LEASE_SECONDS).hold(console) as lease:
+        for shard in sorted(ledger.committed()):
+            lease.check()
+            settle_replacement(ledger, shard, "attributes")
+            table = _normalise_part(ledger, shard, asked, found)
+            if table is not None:
+                replace_part(ledger, shard, "attributes", encode_table(table))
+        summary = {"schema_hash": _hash(asked), "statuses": found.to_dict()["after"]}
+        if manifest.get("normalised") != summary:
+            ledger.finish({**manifest, "normalised": summary})
+    return found
+
+
+def _hash(schemas: Mapping[str, CategorySchema]) -> str:
+    return content_hash({name: schema.hash for name, schema in schemas.items()})
+
+
+def _normalise_part(
+    ledger: Ledger, shard: int, schemas: Mapping[str, CategorySchema], found: NormalisedRun
+) -> pa.Table | None:
+    """The shard's attributes with their normalised columns; None if they have them already. Counts in `found`."""
+    table = read_part(ledger.folder, ledger.manifest(shard)["tables"]["attributes"]["public"])
+    before = list(_rows(table, NORMALISED_COLUMNS))
+    after = [_normalised(values, old, schemas, found) for values, old in zip(_rows(table, _READ), before, strict=True)]
+    found.num_parts += 1
+    if before == after and table.schema.equals(ATTRIBUTES):
+        return None
+    found.num_rewritten += 1
+    columns = dict(zip(NORMALISED_COLUMNS, zip(*after, strict=True), strict=True)) if after else {}
+    return pa.table([_column(table, each, columns) for each in ATTRIBUTES], schema=ATTRIBUTES)
+
+
+def _rows(table: pa.Table, names: tuple[str, ...]) -> Iterator[Row]:
+    """The rows of these columns; None for one that an older run does not have."""
+    nothing = [None] * table.num_rows
+    return zip(*(table[name].to_pylist() if name in table.column_names else nothing for name in names), strict=True)
+
+
+def _normalised(values: Row, old: Row, schemas: Mapping[str, CategorySchema], found: NormalisedRun) -> Row:
+    """The normalised columns of one row."""
+    category, attribute, status, raw, evidence = values
+    if status != "value" or raw is None:
+        return (None,) * len(NORMALISED_COLUMNS)
+    found.num_values += 1
+    found.before[old[0]] += 1
+    schema = schemas.get(category)
+    normaliser = normalisers(schema).get(attribute) if schema is not None else None
+    new = old if normaliser is None else tuple(normaliser.normalise(raw, evidence))
+    found.num_unknown += normaliser is None
+    found.num_changed += new != old
+    found.after[new[0]] += 1
+    return new
+
+
+def _column(table: pa.Table, column: pa.Field, columns: Mapping[str, tuple[Any, ...]]) -> pa.Array:
+    if column.name in columns:
+        return pa.array(columns[column.name], column.type)
+    if column.name not in table.column_names:
+        return pa.nulls(table.num_rows, column.type)
+    stored = table[column.name]
+    # What an older run's evidence lacks is null.
+    return stored if stored.type.equals(column.type) else pa.array(stored.to_pylist(), column.type)

@@ -1,0 +1,97 @@
+"""Whose category a row is: by name, id, alias, or a path of the catalog's own tree."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hpd_core import Attribute, CategorySchema, Record
+from pipelines.catalog.categories import find_category
+from pipelines.catalog.rows import RowRefusal, row_category, to_record
+from pipelines.config.extraction import InputConfig
+
+
+def schema(name: str, **given: Any) -> CategorySchema:
+    return CategorySchema(category=name, attributes=(Attribute(name="Brand"),), **given)
+
+
+SCHEMAS = {
+    each.category: each
+    for each in (
+        schema("Bags", id="3032", aliases=("Handbags", "Luggage > Bags")),
+        schema("Luggage > Backpacks", id="100"),
+        schema("Home & Garden"),
+        schema("Boots", aliases=("Accessories",)),
+        schema("Caps", aliases=("Accessories",)),
+    )
+}
+
+
+def config(category: Any) -> InputConfig:
+    return InputConfig.model_validate({"path": "c", "category": category, "fields": ["title"]})
+
+
+@pytest.mark.parametrize(
+    ("cell", "category"),
+    [
+        ("Bags", "Bags"),
+        ("Handbags", "Bags"),
+        ("3032", "Bags"),
+        ("Luggage > Bags", "Bags"),
+        ("bags", "bags"),
+        ("Accessories", "Accessories"),
+        ("Hats", "Hats"),
+        ("", ""),
+        (None, ""),
+    ],
+)
+def test_a_name_is_exact(cell: Any, category: str) -> None:
+    assert find_category({"kind": cell}, config("kind"), SCHEMAS) == category
+
+
+@pytest.mark.parametrize(
+    ("cell", "category"),
+    [
+        ("Apparel > Bags", "Bags"),
+        ("apparel >  LUGGAGE>backpacks > Kids", "Luggage > Backpacks"),
+        ("Home & Garden > Tools > Saws", "Home & Garden"),
+        ("Bags > Luggage > Backpacks", "Luggage > Backpacks"),
+        ("Accessories > Boots", "Boots"),
+        ("Accessories", None),
+        ("3032", "Bags"),
+        (["Apparel", "Bags"], "Bags"),
+        (["Toys > Cars", "Apparel > Boots"], "Boots"),
+        ("Toys > Cars", None),
+    ],
+)
+def test_the_longest_part_of_a_path_counts_the_leaf_first(cell: Any, category: str | None) -> None:
+    found = to_record({"kind": cell, "title": "x"}, "1", config({"column": "kind", "separator": " > "}), SCHEMAS)
+    assert (found.category if isinstance(found, Record) else None) == category
+    if category is None:
+        assert isinstance(found, RowRefusal)
+        assert found.code == "no_schema"
+        assert repr(cell) in found.message
+
+
+@pytest.mark.parametrize(
+    ("level", "category"), [(1, "Home & Garden"), (2, "Bags"), (3, "Boots"), (-1, "Boots"), (-3, "Home & Garden")]
+)
+def test_one_level_of_a_path(level: int, category: str) -> None:
+    row = {"kind": "Home & Garden/Bags/Boots"}
+    assert find_category(row, config({"column": "kind", "separator": "/", "level": level}), SCHEMAS) == category
+    nowhere = config({"column": "kind", "separator": "/", "level": 4})
+    assert find_category(row, nowhere, SCHEMAS) == "Home & Garden/Bags/Boots"
+
+
+def test_one_category_for_all_rows() -> None:
+    found = to_record({"title": "x"}, "1", config({"text": "Bags"}), SCHEMAS)
+    assert isinstance(found, Record)
+    assert found.category == "Bags"
+
+
+def test_a_dead_letter_says_what_stood_there() -> None:
+    assert row_category({"kind": "Toys > Cars"}, config({"column": "kind", "level": 1})) == "Toys > Cars"
+    refusal = to_record({"kind": {"a": 1}, "title": "x"}, "1", config("kind"), SCHEMAS)
+    assert isinstance(refusal, RowRefusal)
+    assert refusal.message.startswith("column 'kind': text is needed, not an object")

@@ -1,0 +1,100 @@
+"""Shopify's product CSV: a row a product, known by its first row, with what its variants and images have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.catalog.input_files import SourceFile, scan_sources
+from pipelines.catalog.readers import SourceRow, original_rows, pick_rows, read_piece
+from pipelines.catalog.sharding import Piece, plan_shards
+from pipelines.config.extraction import InputConfig, ShardConfig
+from pipelines.errors import UsageError
+
+OLD = (
+    "Handle,Title,Body (HTML),Type,Option1 Name,Option1 Value,Variant SKU,Image Src\n"
+    "bag,Bag,<p>Soft</p>,Bags,Color,red,B-1,1.jpg\nbag,,,,,blue,B-2,2.jpg\nbag,,,,,,,3.jpg\n"
+    "cap,Cap,,Caps,Title,Default Title,C-1,\n"
+    "broken,row\n"
+    "tie,Tie,,Ties,Size,S,T-1,\ntie,,,,,M\ntie,,,,,L,T-3,\n"
+    ",no handle,,,,,,\n"
+    "bag,,,,,green,B-9,\n"
+)
+NEW = (
+    "Title,URL handle,Description,Type,SKU,Option1 name,Option1 value,Price\n"
+    "Bag,bag,Soft,Bags,B-1,Color,red,1\n,bag,,,B-2,,blue,1\n"
+)
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HPD_CACHE", str(tmp_path / "cache"))
+
+
+def scan(path: Path, text: str, **settings: Any) -> SourceFile:
+    path.write_text(text)
+    given = {"path": str(path), "category": "Type", "fields": ["Title"]} | settings
+    return scan_sources(InputConfig.model_validate(given)).files[0]
+
+
+def rows(file: SourceFile, columns: Any = None) -> list[SourceRow]:
+    return list(read_piece(*file.rows, Piece(0, 0, file.stop, file.num_rows), columns))
+
+
+def test_a_product_has_the_number_of_its_first_row(tmp_path: Path) -> None:
+    file = scan(tmp_path / "products.csv", OLD)
+    assert (file.format, file.num_rows, file.stop) == ("shopify", 7, 10)
+    found = rows(file)
+    assert [row.number for row in found] == [0, 3, 4, 5, 6, 8, 9]
+    assert found[0].values == {
+        "Handle": "bag",
+        "Title": "Bag",
+        "Body (HTML)": "<p>Soft</p>",
+        "Type": "Bags",
+        "Option1 Name": "Color",
+        "Option1 Value": ["red", "blue"],
+        "Variant SKU": ["B-1", "B-2"],
+        "Image Src": ["1.jpg", "2.jpg", "3.jpg"],
+    }
+    assert found[1].values is not None
+    assert found[1].values["Option1 Value"] == "Default Title"
+    assert found[3].values is not None
+    assert found[3].values["Option1 Value"] == ["S", "L"]
+    assert {row.number: row.problem.message for row in found if row.problem} == {
+        4: "line 6: 2 cells for 8 columns",
+        6: "line 8: 6 cells for 8 columns",
+        8: "line 10: Handle is empty, so it belongs to no product",
+        9: "line 11: Handle 'bag' is that of row 0, and others stand between; sort by it",
+    }
+    assert original_rows(*file.rows, Piece(0, 3, 10, 6), [6])[6] == "tie,,,,,M"
+    assert [row.number for row in pick_rows(*file.rows, Piece(0, 0, 10, 7), [5], ["Title"])] == [5]
+    assert rows(file, ["Variant SKU", "Title"])[0].values == {"Title": "Bag", "Variant SKU": ["B-1", "B-2"]}
+
+
+def test_any_cut_covers_every_product_once(tmp_path: Path) -> None:
+    file = scan(tmp_path / "products.csv", OLD)
+    for tokens in (1, 10, 30, 1000):
+        for limit in (None, 1, 3):
+            shards = plan_shards([file], ShardConfig(target_tokens=tokens), 3, 1, limit)
+            pieces = [piece for shard in shards for piece in shard.pieces]
+            found = [row.number for piece in pieces for row in read_piece(*file.rows, piece, None)]
+            assert found == [0, 3, 4, 5, 6, 8, 9][:limit]
+    (shard,) = plan_shards([file], ShardConfig(), 3, 1, only={file.name: [4, 5]})
+    assert [row.number for piece in shard.pieces for row in read_piece(*file.rows, piece, None)] == [4, 5]
+
+
+def test_the_new_form_of_the_file_and_row_by_row(tmp_path: Path) -> None:
+    file = scan(tmp_path / "products.csv", NEW)
+    (row,) = rows(file)
+    assert row.values is not None
+    assert (row.values["SKU"], row.values["Option1 value"], row.values["Price"]) == (
+        ["B-1", "B-2"],
+        ["red", "blue"],
+        "1",
+    )
+    by_row = scan(tmp_path / "products.csv", NEW, format="csv")
+    assert (by_row.format, by_row.num_rows) == ("csv", 2)
+    with pytest.raises(UsageError, match="is no product CSV of Shopify"):
+        scan(tmp_path / "products.csv", "Title,Type\na,b\n", format="shopify")

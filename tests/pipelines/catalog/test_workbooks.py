@@ -1,0 +1,75 @@
+"""Workbooks: cells as their texts, one sheet, and what no workbook can hold."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import xlsxwriter
+
+from pipelines.catalog.input_files import SourceFile, scan_sources
+from pipelines.catalog.readers import read_piece
+from pipelines.catalog.sharding import Piece
+from pipelines.config.extraction import InputConfig
+from pipelines.errors import UsageError
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HPD_CACHE", str(tmp_path / "cache"))
+
+
+def write(path: Path, sheets: dict[str, list[list[Any]]]) -> Path:
+    book = xlsxwriter.Workbook(str(path), {"default_date_format": "yyyy-mm-dd hh:mm"})
+    for name, rows in sheets.items():
+        sheet = book.add_worksheet(name)
+        for number, row in enumerate(rows, 2):  # not in the corner
+            sheet.write_row(number, 1, row)
+    book.close()
+    return path
+
+
+def scan(path: Path, **settings: Any) -> SourceFile:
+    given = {"path": str(path), "id": "id", "category": {"text": "Bags"}, "fields": ["title"]} | settings
+    return scan_sources(InputConfig.model_validate(given)).files[0]
+
+
+def rows(file: SourceFile) -> list[dict[str, Any] | None]:
+    return [row.values for row in read_piece(*file.rows, Piece(0, 0, file.stop, file.num_rows), None)]
+
+
+def test_cells_become_texts(tmp_path: Path) -> None:
+    date = datetime.datetime(2026, 1, 2, 3, 4)
+    sheet = [["id", "title", "", "since"], [7, "Bag\nred", 0.1, date], [], ["8", True, 3.0, ""]]
+    file = scan(write(tmp_path / "c.xlsx", {"Products": sheet, "Notes": []}))
+    assert (file.format, file.num_rows) == ("excel", 2)
+    assert rows(file) == [
+        {"id": "7", "title": "Bag\nred", "column 3": "0.1", "since": "2026-01-02T03:04:00"},
+        {"id": "8", "title": "true", "column 3": "3", "since": ""},
+    ]
+
+
+def test_a_rounded_number_is_no_id(tmp_path: Path) -> None:
+    file = scan(write(tmp_path / "c.xlsx", {"A": [["id", "title"], [12345678901234567, "Bag"]]}))
+    assert file.dead_in_sample.rows == {"wrong_type": 1}
+    assert "whose digits are not an exact id" in file.dead_in_sample.examples["wrong_type"]
+
+
+def test_which_sheet_is_meant_is_said(tmp_path: Path) -> None:
+    path = write(tmp_path / "c.xlsx", {"A": [["id", "title"], ["1", "a"]], "B": [["id", "title"], ["2", "b"]]})
+    with pytest.raises(
+        UsageError, match=r"several sheets with rows: name one, as input.sheet: 'A'; there are 'A', 'B'"
+    ):
+        scan(path)
+    with pytest.raises(UsageError, match=r"no sheet 'C' \(input.sheet\); there are 'A', 'B'"):
+        scan(path, sheet="C")
+    assert rows(scan(path, sheet="B")) == [{"id": "2", "title": "b"}]
+
+
+def test_a_broken_workbook_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "c.xlsx", {"A": [["id", "title"], ["1", "a"]]})
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(UsageError, match=r"c\.xlsx is no readable workbook"):
+        scan(path)

@@ -1,0 +1,99 @@
+"""What is taken from a row: the forms, their refusals, and that plain ones are what they were."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hpd_core import Attribute, CategorySchema, Record
+from pipelines.catalog.rows import RowRefusal, to_record
+from pipelines.config.extraction import InputConfig, JobConfig, config_hash, result_config
+from pipelines.config.loading import load_config
+from pipelines.errors import UsageError
+
+SCHEMAS = {"Bags": CategorySchema(category="Bags", attributes=(Attribute(name="Brand"),))}
+
+
+def config(**given: Any) -> InputConfig:
+    return InputConfig.model_validate({"path": "c.csv", "category": {"text": "Bags"}, "fields": ["title"]} | given)
+
+
+def job(**given: Any) -> JobConfig:
+    return JobConfig.model_validate(
+        {"input": {"path": "c.csv", "id": "id", "fields": ["title"]} | given, "schemas": "s.yaml", "output": "o"}
+    )
+
+
+def test_a_plain_configuration_is_hashed_as_before() -> None:
+    data = result_config(job())["input"]
+    assert data == {
+        "path": ["c.csv"],
+        "format": "auto",
+        "id": "id",
+        "category": "category",
+        "fields": [["title", "title"]],
+        "list_separator": "\n",
+        "html": "auto",
+    }
+    assert config_hash(job()) == config_hash(job(anonymous=True))
+    assert len({config_hash(job(**each)) for each in ({}, {"encoding": "cp1252"}, {"language": {"text": "de"}})}) == 3
+    assert config_hash(job(encoding="CP1252")) == config_hash(job(encoding="windows-1252"))
+
+
+def test_texts_are_columns_joined_ones_and_fixed_ones() -> None:
+    given = config(
+        id={"join": ["sku", "lang"], "separator": "-"},
+        language="lang",
+        fields={"name": {"join": ["brand", "title", "size[0]"]}, "brand": "details.Brand", "shop": {"text": "Acme"}},
+    )
+    assert given.columns == ("sku", "lang", "brand", "title", "size[0]", "details.Brand")
+    row = {"sku": 7, "lang": "de", "brand": "", "title": "Tasche", "size": ["M"], "details": {"Brand": "Bee"}}
+    record = to_record(row, "1", given, SCHEMAS)
+    assert isinstance(record, Record)
+    assert (record.id, list(record.fields.items())) == (
+        "7-de",
+        [("language", "de"), ("name", "Tasche M"), ("brand", "Bee"), ("shop", "Acme")],
+    )
+    empty = to_record(row | {"sku": None}, "1", given, SCHEMAS)
+    assert isinstance(empty, RowRefusal)
+    assert empty.message == "column 'sku + lang' is empty"
+    broken = to_record(row | {"details": "x"}, "1", given, SCHEMAS)
+    assert isinstance(broken, RowRefusal)
+    assert broken.message.startswith("column 'details.Brand': an object with 'Brand' is needed there")
+    # What is the same in every row makes no product of a row without a text.
+    nothing = to_record({"title": ""}, "1", config(language={"text": "German"}), SCHEMAS)
+    assert isinstance(nothing, RowRefusal)
+    assert nothing.code == "no_text"
+
+
+def test_it_is_written_as_it_was_given() -> None:
+    given = config(id="id", fields={"a": "x.y", "b": {"join": ["p", "q"]}, "c": {"text": "t"}})
+    dumped = given.model_dump(mode="json")
+    assert (dumped["id"], dumped["category"]) == ("id", {"text": "Bags"})
+    assert dumped["fields"] == {"a": "x.y", "b": {"join": ["p", "q"]}, "c": {"text": "t"}}
+    assert InputConfig.model_validate(dumped) == given
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("input.id={text: x}", "'input': id: a text for all rows is no id"),
+        ("input.category={join: [a, b]}", "'input': category: several columns are no name"),
+        ("input.category={column: a, text: b}", "'input.category': one of column, join and text is needed"),
+        ("input.category={column: a, level: 0}", "'input.category': level is for the path in a column"),
+        ("input.category={colum: a}", "unknown key 'input.category.colum'; did you mean 'input.category.column'?"),
+        ("input.fields={a: {column: b, level: 1}}", "'input': a: separator and level are for the category's column"),
+        ("input.fields={a: {}}", "'input.fields.a': one of column, join and text is needed"),
+        ("input.fields={a: 5}", "'input.fields.a'"),
+        ("input.encoding=klingon", "'input.encoding': there is no encoding 'klingon'"),
+        ("input.delimiter=ab", "'input': delimiter, quote and escape are one character each"),
+        ("input={path: c, fields: [language], language: lang}", "'input': a field is called 'language'"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path: Any, setting: str, message: str) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text("input: {path: c.csv, fields: [title]}\nschemas: s.yaml\noutput: o\n")
+    with pytest.raises(UsageError) as caught:
+        load_config(JobConfig, str(path), [setting])
+    assert message in str(caught.value)
