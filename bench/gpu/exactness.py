@@ -72,15 +72,23 @@ def _start(folder: Path, number: int, count: int) -> subprocess.Popen[bytes]:
 
 
 def _row(tests: Sequence[Mapping[str, Any]], say: Callable[[str], object]) -> dict[str, Any]:
-    counts = Counter(test["outcome"] for test in tests)
+    counts = Counter(test["outcome"] for test in tests if test["outcome"] != "begun")
     say(", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items())) or "no test has run")
     reasons = Counter(test["reason"] for test in tests if test["outcome"] == "skipped")
     for reason, count in reasons.most_common(_SHOWN):
         say(f"skipped: {count} x {reason}")
-    for test in [test for test in tests if test["outcome"] == "failed"][:_SHOWN]:
+    for test in [test for test in tests if test["outcome"] == "failed"]:
         say(f"failed: {test['test']}: {test['reason']}")
+    for test in _not_done(tests):
+        say(f"not done: {test}")
     slow = {test["test"]: test["seconds"] for test in tests if test["seconds"] >= 1}
     return {"kind": EXACT, **{key: counts[key] for key in ("passed", "failed", "skipped")}, "slow_tests": slow}
+
+
+def _not_done(tests: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Names of those that have begun and come to nothing."""
+    done = {test["test"] for test in tests if test["outcome"] != "begun"}
+    return [test["test"] for test in tests if test["test"] not in done]
 
 
 def _problems(

@@ -31,6 +31,11 @@ def pytest_collectreport(report: pytest.CollectReport) -> None:
         _tell(report.nodeid, "skipped" if is_missing else "failed", 0.0, last)
 
 
+def pytest_runtest_logstart(nodeid: str) -> None:
+    """Nothing else tells which test was under way when its process was ended."""
+    _tell(nodeid, "begun", 0.0, "")
+
+
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """What a test came to: with its call, or before it where that is skipped or fails."""
     if report.when == "call" or (report.when == "setup" and not report.passed):

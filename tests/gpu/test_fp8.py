@@ -33,8 +33,10 @@ def test_products_are_those_of_the_cpu(rows: int, dtype: torch.dtype, with_bias:
     found = product(*quantize_rows(x), *quantize_rows(weight), bias, dtype)
     assert found.shape == (rows, 96)
     assert found.dtype == dtype
-    # A tensor core keeps fewer bits of a sum than float32 has.
-    torch.testing.assert_close(found.cpu().float(), wanted.float(), atol=2e-3, rtol=2e-2)
+    # A tensor core keeps some 14 bits of a sum: of 4,096 products the error is up to two percent of the largest sums
+    # (DeepSeek-V3, arXiv:2412.19437, section 3.3.2).
+    largest = float(wanted.float().abs().max()) if rows else 0.0
+    torch.testing.assert_close(found.cpu().float(), wanted.float(), atol=0.02 * largest, rtol=0)
 
 
 def test_the_engine_answers_in_fp8(tiny_model_dir: Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from hpd_core.layers import fp8
@@ -22,6 +22,8 @@ pytestmark = [
 ]
 CUDA = torch.device("cuda")
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
+PHASES = (Phase.explicit, Phase.generate)
+"""A GPU's time is dear: the example that fails is told, the smallest one is not searched for."""
 
 # Each of them is compiled for some seconds; what may change without that is drawn.
 KINDS = {
@@ -54,7 +56,7 @@ def drawn(kind: str, cohorts: list[list[int]], earlier: int, prefix_lengths: tup
 
 @pytest.mark.parametrize("small_steps", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=examples(20), deadline=None)
+@settings(max_examples=examples(20), deadline=None, phases=PHASES)
 @given(**DRAWN)
 def test_attention(
     kind: str, small_steps: bool, seed: int, cohorts: list[list[int]], earlier: int, prefix_lengths: tuple[int, ...]
@@ -68,7 +70,7 @@ def test_attention(
 
 @pytest.mark.parametrize("has_norms", [True, False])
 @pytest.mark.parametrize("kind", ["qwen3", "gemma2", "odd fp32", "odd bf16", "smallest"])
-@settings(max_examples=examples(12), deadline=None)
+@settings(max_examples=examples(12), deadline=None, phases=PHASES)
 @given(**DRAWN)
 def test_norms_of_heads_rotary_embedding_and_the_cache(
     kind: str, has_norms: bool, seed: int, cohorts: list[list[int]], earlier: int, prefix_lengths: tuple[int, ...]
