@@ -35,6 +35,7 @@ from pipelines.schemas.importing.imported import Imported, choose
 from pipelines.schemas.importing.kinds import Kind, Wishes, is_gold, read_imported
 from pipelines.schemas.importing.schema_text import schema_text
 from pipelines.schemas.lint import lint
+from pipelines.schemas.prompt_costs import tokenizer_counts
 from pipelines.schemas.schema_file import dump_schemas, load_schemas
 from pipelines.store.folders import open_filesystem
 
@@ -198,7 +199,13 @@ def _ask(
 
 
 @app.command("lint")
-def lint_command(file: Annotated[str, typer.Argument(help="Schema file.")]) -> None:
+def lint_command(
+    file: Annotated[str, typer.Argument(help="Schema file.")],
+    model: Annotated[
+        str | None,
+        typer.Option(help="Count what prompts cost by this model's tokenizer, as in a job; else it is estimated."),
+    ] = None,
+) -> None:
     """Load a schema file strictly, print what is in it and warn of what is probably not meant."""
     with _usage_errors():
         schemas = load_schemas(file)
@@ -210,7 +217,7 @@ def lint_command(file: Annotated[str, typer.Argument(help="Schema file.")]) -> N
         for category, schema in schemas.items():
             table.add_row(category, *map(str, tally(schema)))
         console.print(table)
-        remarks = list(lint(schemas))
+        remarks = list(lint(schemas, tokenizer_counts(model) if model is not None else None))
         for remark in remarks:
             console.print(f"warning: {remark}", style="yellow")
         console.print(f"{file}: {describe_totals(schemas)}; {len(remarks)} warnings")

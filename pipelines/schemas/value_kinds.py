@@ -26,8 +26,9 @@ _QUOTE = re.compile(r"[\"\\]")  # which models often write wrongly
 _TYPED_SHARE = 0.9  # of the values that are of the type
 _TYPED_VALUES = 3
 _MAX_MEMBERS = 24
-_MIN_REPEATS = 4  # values a member, on average
-_MAX_SOLE_SHARE = 0.05  # of the values, those that were seen once
+_MIN_REPEATS = 3  # values a member, on average
+# Of the values, those that were seen once: about as probable is it that the next value was never seen (Good-Turing).
+_MAX_SOLE_SHARE = 0.08
 _MAX_LABEL = 40
 _MAX_SHOWN = 8
 

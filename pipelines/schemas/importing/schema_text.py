@@ -59,8 +59,7 @@ def _category_lines(
     if aliases := [each for each in dict.fromkeys([category.full_name, *category.aliases]) if each != name]:
         head["aliases"] = aliases
     yield f"{_scalar(name)}:"
-    for key, value in head.items():
-        yield f"  {key}: {_flow(value)}"
+    yield from (f"  {key}: {_flow(value) if isinstance(value, list) else _block(value)}" for key, value in head.items())
     if not category.handles:
         return
     indent = "  " if head else ""
@@ -114,7 +113,7 @@ def _comment(text: str) -> list[str]:
 def _block(data: Any) -> str:
     """As YAML, a line an attribute or a member."""
     text: str = yaml.safe_dump(data, sort_keys=False, allow_unicode=True, default_flow_style=None, width=math.inf)
-    return text.rstrip("\n")
+    return text.removesuffix("\n...\n").rstrip("\n")
 
 
 def _flow(data: Any) -> str:
