@@ -18,6 +18,7 @@ from pipelines.reporting.facts import FieldText
 from pipelines.reporting.highlight import Mark, cut
 from pipelines.reporting.source_texts import SourceText, Wanted, read_texts
 from pipelines.reporting.table_scan import Pairs
+from pipelines.store.evidence import stored_evidence
 
 Right = Literal["a", "b", "both", "neither"]
 
@@ -148,7 +149,7 @@ def _answered(rows: list[dict[str, Any]], booleans: Pairs) -> Answered:
         [
             Item(
                 row["value_raw"],
-                None if row["evidence"] is None or is_boolean else [Evidence(**each) for each in row["evidence"]],
+                None if row["evidence"] is None or is_boolean else [stored_evidence(each) for each in row["evidence"]],
             )
             for row in rows
         ],

@@ -45,14 +45,13 @@ def _evidence_row(place: Evidence, shown: Evidence, record: Record) -> Row:
 
 
 def answer_rows(
-    attribute: str, value: Value, evidence: Sequence[Sequence[Row]], normaliser: Normaliser, common: Row
+    attribute: str, value: Value, evidence: Sequence[Sequence[Row]], normaliser: Normaliser
 ) -> Iterator[Row]:
-    """The rows of one answer; `common` is what all of the product's rows have."""
+    """The rows of one answer, without what all of the product's rows have in common."""
     for index, text in enumerate(_raw_texts(value)):
         # Empty: the value stands nowhere in the text. Null: there is no value to look for.
         places = evidence[index] if value.status == "value" else None
         yield {
-            **common,
             "attribute": attribute,
             "value_index": index,
             "value_raw": text,

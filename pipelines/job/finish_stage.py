@@ -16,7 +16,7 @@ from pipelines.job.context import DeadRow, DecodedShard, JobContext, PreparedRec
 from pipelines.job.prepare_stage import read_originals
 from pipelines.job.unknown_categories import count_unknown
 from pipelines.normalising.normalise import normalisers
-from pipelines.store.tables import EncodedTable, encode
+from pipelines.store.tables import EncodedTable, encode, encode_table, to_shared_table
 
 logger = logging.getLogger(__name__)
 
@@ -34,10 +34,12 @@ SUMMED_METRICS = (
 
 
 class _Written(NamedTuple):
-    """A product's rows; `answers` are those of the attribute table, by attribute."""
+    """A product's rows; `answers` are those of the attribute table, by attribute, without the cells that are `common`
+    to all of them, unless an earlier run answered."""
 
     record: PreparedRecord
     result: RecordResult | None
+    common: Row
     answers: Mapping[str, Sequence[Row]]
     product: Row
 
@@ -49,7 +51,6 @@ def finish_shard(decoded: DecodedShard, job: JobContext) -> tuple[dict[str, Enco
     """
     started = datetime.datetime.now(datetime.UTC)
     written, dead = _write(decoded, job)
-    attributes = [row for each in written for rows in each.answers.values() for row in rows]
     products = [each.product for each in written]
     dead_letters = _dead_letter_rows(dead, decoded, job)
 
@@ -70,7 +71,7 @@ def finish_shard(decoded: DecodedShard, job: JobContext) -> tuple[dict[str, Enco
         "field_orders": decoded.prepared.field_orders.to_dict(),
     }
     tables = {
-        "attributes": encode("attributes", attributes),
+        "attributes": _attribute_table(written),
         "products": encode("products", products),
         "dead_letter": encode("dead_letter", dead_letters),
     }
@@ -94,8 +95,8 @@ def _write(decoded: DecodedShard, job: JobContext) -> tuple[list[_Written], list
     written = []
     for record, result in answered:
         try:
-            answers = _answers(record, result, decoded, job)
-            written.append(_Written(record, result, answers, _product_row(record, result, answers, decoded, job)))
+            common, answers = _provenance(record, decoded, job), _answers(record, result, job)
+            written.append(_Written(record, result, common, answers, common | _product_cells(result, answers, job)))
         except MemoryError:
             raise
         except Exception as error:
@@ -155,16 +156,14 @@ def _count_carried(written: Sequence[_Written]) -> dict[str, int]:
     }
 
 
-def _answers(
-    record: PreparedRecord, result: RecordResult | None, decoded: DecodedShard, job: JobContext
-) -> dict[str, list[Row]]:
+def _answers(record: PreparedRecord, result: RecordResult | None, job: JobContext) -> dict[str, list[Row]]:
     """The rows of the attribute table by attribute, in the schema's order; each attribute has at least one."""
-    schema, provenance = job.schemas[record.record.category], _provenance(record, decoded, job)
+    schema = job.schemas[record.record.category]
     values = {} if result is None else result.values
     evidence = {} if result is None else find_places(record.record, schema, result, job.config.input.html)
     normalising = normalisers(schema)
     return {
-        name: list(answer_rows(name, values[name], evidence.get(name, ()), normalising[name], provenance))
+        name: list(answer_rows(name, values[name], evidence.get(name, ()), normalising[name]))
         if name in values
         else [_carried_row(row, record, job) for row in record.carried[name]]
         for name in (attribute.name for attribute in schema.attributes)
@@ -176,15 +175,27 @@ def _carried_row(row: Mapping[str, Any], record: PreparedRecord, job: JobContext
     return {**row, **_place(record, job), "carried_from": row.get("carried_from") or row["run_id"]}
 
 
-def _product_row(
-    record: PreparedRecord,
-    result: RecordResult | None,
-    answers: Mapping[str, Sequence[Row]],
-    decoded: DecodedShard,
-    job: JobContext,
-) -> Row:
+def _attribute_table(written: Sequence[_Written]) -> EncodedTable:
+    """What a product's rows have in common is said once: the table has a dozen such columns."""
+    shared: list[Row] = []
+    rows: list[Row] = []
+    owners: list[int] = []
+    for each in written:
+        shared.append(each.common)
+        owner = len(shared) - 1
+        for row in (row for items in each.answers.values() for row in items):
+            is_carried = "run_id" in row  # from an earlier run, with cells of its own
+            if is_carried:
+                shared.append({name: row[name] for name in each.common})
+            rows.append({name: row[name] for name in row.keys() - each.common.keys()} if is_carried else row)
+            owners.append(len(shared) - 1 if is_carried else owner)
+    return encode_table(to_shared_table("attributes", shared, rows, owners))
+
+
+def _product_cells(result: RecordResult | None, answers: Mapping[str, Sequence[Row]], job: JobContext) -> Row:
+    """What the product's row has beside the cells that its attributes have, too."""
     statuses = [rows[0]["status"] for rows in answers.values()]
-    return _provenance(record, decoded, job) | {
+    return {
         "values": [(name, _text(rows)) for name, rows in answers.items()],
         **{f"num_{status}": statuses.count(status) for status in ("value", "absent", "truncated", "invalid", "error")},
         "engine_seconds": None if result is None else result.engine_seconds,

@@ -1,7 +1,7 @@
 """Normalises the values of a finished run anew, without a model: after a change of rules, synonyms or units.
 
-Part by part, from what the attribute table keeps of the texts. Nothing but the normalised columns changes, and a part in
-which nothing changes is not written.
+Part by part, from what the attribute table keeps of the texts. Nothing but the normalised columns changes, and a part
+in which nothing changes is not written.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def _normalised(values: Row, old: Row, schemas: Mapping[str, CategorySchema], fo
     found.before[old[0]] += 1
     schema = schemas.get(category)
     normaliser = normalisers(schema).get(attribute) if schema is not None else None
-    new = old if normaliser is None else tuple(normaliser.normalise(raw, evidence))
+    new: Row = old if normaliser is None else tuple(normaliser.normalise(raw, evidence))
     found.num_unknown += normaliser is None
     found.num_changed += new != old
     found.after[new[0]] += 1

@@ -9,9 +9,19 @@ from fractions import Fraction
 from hpd_core import Attribute
 from pipelines.normalising.unit_names import COUNTS
 from pipelines.normalising.unit_reading import OwnNames, Quantity
-from pipelines.normalising.units import Unit, accepted_units, convert, fold_word, is_known, same_kind, wanted_unit
+from pipelines.normalising.units import (
+    Unit,
+    accepted_units,
+    convert,
+    fold_word,
+    is_known,
+    same_kind,
+    units_of,
+    wanted_unit,
+)
 
 _CONVERTED_DIGITS = 10
+_EXACT = 10**_CONVERTED_DIGITS
 _ROUNDED = Context(prec=_CONVERTED_DIGITS)
 
 
@@ -30,7 +40,7 @@ class Asked:
     Attributes:
         wanted: None: the attribute has none.
         accepted: kind and unit of those that are converted; None: all of the wanted one's kind.
-        own: the schema's names of them.
+        own: names that only the schema has.
     """
 
     wanted: Unit | None
@@ -44,7 +54,9 @@ class Asked:
             return cls(None, None, {})
         wanted, others = wanted_unit(attribute.unit.want), attribute.unit.accept
         units = (wanted, *map(wanted_unit, others))
-        return cls(wanted, accepted_units(wanted, others), {fold_word(unit.shown): unit for unit in units})
+        # Names that the table has are read anyway.
+        own = {fold_word(unit.shown): unit for unit in units if not units_of(unit.shown)}
+        return cls(wanted, accepted_units(wanted, others), own)
 
     @property
     def is_known(self) -> bool:
@@ -60,8 +72,8 @@ class Asked:
             own = [unit for unit in strong if unit.kind not in COUNTS]
             return tuple(Amount(quantity.number, unit.shown) for unit in own)
         fitting = [unit for unit in quantity.units if self._takes(unit)]
-        if not fitting and strong:
-            return None
+        if not fitting:
+            return None if strong else ()
         numbers = dict.fromkeys(convert(quantity.number, unit, self.wanted) for unit in fitting)
         return tuple(Amount(number, self.wanted.shown) for number in numbers)
 
@@ -74,6 +86,8 @@ class Asked:
 
 def plain(number: Fraction) -> str:
     """A plain decimal: "35.56", of 10 digits where it does not end before."""
+    if number.denominator == 1 and abs(number.numerator) < _EXACT:
+        return str(number.numerator)
     exact = _ending(number)
     if exact is None or len(exact.as_tuple().digits) > _CONVERTED_DIGITS:
         exact = _ROUNDED.divide(Decimal(number.numerator), Decimal(number.denominator))

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from decimal import Decimal
 
-from hpd_core.text.number_forms import fits
+from hpd_core.text.number_forms import VULGAR_FRACTIONS, fits
 from pipelines.normalising.asked import Amount, Asked, plain
 from pipelines.normalising.measures import Measure, read_measure
 from pipelines.normalising.normalised import AMBIGUOUS, NO_RULE, Normalised
 from pipelines.normalising.places import Place
 from pipelines.normalising.quantities import without_unit
+
+_BEGINS = re.compile(rf"[-+−~≈≥≤<>±]?=?\s?[\d.,{VULGAR_FRACTIONS}]")
 
 
 def normalise_measured(asked: Asked, raw: str, places: Sequence[Place], *, with_unit: bool) -> Normalised:
@@ -33,9 +36,14 @@ def normalise_measured(asked: Asked, raw: str, places: Sequence[Place], *, with_
     return next(iter(found)) if len(found) == 1 else AMBIGUOUS if found else NO_RULE
 
 
+def may_be_measure(text: str) -> bool:
+    """Whether it is worth while to look for a measure in a text of which none is asked: most are none."""
+    return _BEGINS.match(text) is not None
+
+
 def with_measure(asked: Asked, text: str) -> Normalised:
     """A tidy text as it is; with its number and unit beside it if it is a quantity of a unit as a whole."""
-    measure = read_measure(text, asked.own) if any(map(str.isdigit, text)) else None
+    measure = read_measure(text, asked.own)
     found = _converted(asked, measure, with_unit=True) if measure is not None else NO_RULE
     if found.status != "ok" or found.unit is None:
         return Normalised("ok", text)

@@ -24,8 +24,8 @@ _LONG = 9  # from this length on two letters may differ
 _MAX_COMPARED = 60
 
 _YES = """
-    true yes y ja oui sí si sim sì tak ano igen evet да так ναι kyllä joo jah da vorhanden included 1 x ✓ ✔ ☑ はい 有 あり
-    是 예 있음 نعم כן
+    true yes y ja oui sí si sim sì tak ano igen evet да так ναι kyllä joo jah da vorhanden included 1 x ✓ ✔ ☑ はい 有
+    あり 是 예 있음 نعم כן
 """
 _NO = """
     false no n nein non não nao nee nej nei nie ne nem hayır нет ні όχι ei nu 0 ✗ ✘ ☐ いいえ なし 無 无

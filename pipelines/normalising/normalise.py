@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 from hpd_core import Attribute, CategorySchema
 from pipelines.normalising.asked import Asked
 from pipelines.normalising.dates import normalise_date
-from pipelines.normalising.measured_text import normalise_measured, with_measure
+from pipelines.normalising.measured_text import may_be_measure, normalise_measured, with_measure
 from pipelines.normalising.member_names import MemberNames, normalise_boolean
-from pipelines.normalising.normalised import AMBIGUOUS, NO_RULE, Normalised
+from pipelines.normalising.normalised import AMBIGUOUS, NO_RULE, NORMALISED_COLUMNS, Normalised
 from pipelines.normalising.places import Place, places_of
 from pipelines.normalising.quantities import normalise_number
 from pipelines.normalising.tidy_text import tidy_text
@@ -20,45 +20,54 @@ _REMEMBERED = 4096  # values of an attribute; a catalog has the same ones again 
 
 
 class Normaliser:
-    """Normalises values of one attribute, and remembers them."""
+    """Normalises values of one attribute, and remembers what took time."""
 
     def __init__(self, attribute: Attribute) -> None:
         self._attribute = attribute
         self._asked = Asked.of(attribute)
         self._members = MemberNames(attribute)
-        self._look_up = lru_cache(maxsize=_REMEMBERED)(self._compute)
-        # What stands around it is asked of what may have a unit there, and of nothing else.
+        self._is_plain_text = attribute.type == "string" and attribute.unit is None
+        # Of a text that may have a unit, what stands around it is looked at, and of nothing else.
         self._needs_places = attribute.type == "number" or attribute.unit is not None
+        self._look_up = lru_cache(maxsize=_REMEMBERED)(self._compute)
 
-    def normalise(self, raw: str, evidence: Sequence[Any] | None) -> Normalised:
+    def normalise(self, raw: str, evidence: Sequence[Mapping[str, Any]] | None) -> Normalised:
         """As `normalise`."""
-        places = places_of(evidence) if evidence else ()
-        if not self._needs_places:
-            # Only whether the text may end inside of a number.
-            is_cut = bool(places) and all(place.match == "ambiguous" for place in places)
-            places = (Place("ambiguous", "", ""),) if is_cut else ()
-        return self._look_up(raw, places)
+        if self._is_plain_text:
+            # It may end inside of a number; then it does so in all its places.
+            is_cut = bool(evidence) and evidence is not None and evidence[0]["match"] == "ambiguous"
+            return AMBIGUOUS if is_cut else self._plain_text(raw)
+        return self._look_up(raw, places_of(evidence) if evidence and self._needs_places else ())
 
-    def _compute(self, raw: str, places: tuple[Place, ...]) -> Normalised:
-        kind = self._attribute.type
-        if kind == "enum":
-            return self._members.find(raw)
-        if kind == "boolean":
-            return normalise_boolean(raw)
-        if kind == "date":
-            return normalise_date(raw)
-        if kind == "number":
-            number = normalise_number(self._asked, raw, places)
-            return normalise_measured(self._asked, raw, places, with_unit=False) if number is None else number
-        if self._asked.wanted is not None:
-            return normalise_measured(self._asked, raw, places, with_unit=True)
+    def columns(self, raw: str, evidence: Sequence[Mapping[str, Any]] | None) -> dict[str, Any]:
+        """The columns of the attribute table that a value fills; those that are left out are null."""
+        found = self.normalise(raw, evidence)
+        if found.num is None and found.unit is None and found.id is None and found.min is None and found.max is None:
+            return {"norm_status": found.status, "value_norm": found.norm}
+        return dict(zip(NORMALISED_COLUMNS, found, strict=True))
+
+    def _plain_text(self, raw: str) -> Normalised:
         text = tidy_text(raw)
         if not text:
             return NO_RULE
-        return AMBIGUOUS if places else with_measure(self._asked, text)
+        return with_measure(self._asked, text) if may_be_measure(text) else Normalised("ok", text)
+
+    def _compute(self, raw: str, places: tuple[Place, ...]) -> Normalised:
+        match self._attribute.type:
+            case "enum":
+                return self._members.find(raw)
+            case "boolean":
+                return normalise_boolean(raw)
+            case "date":
+                return normalise_date(raw)
+            case "number":
+                number = normalise_number(self._asked, raw, places)
+                return normalise_measured(self._asked, raw, places, with_unit=False) if number is None else number
+            case "string":
+                return normalise_measured(self._asked, raw, places, with_unit=True)
 
 
-def normalise(attribute: Attribute, raw: str, evidence: Sequence[Any] | None = None) -> Normalised:
+def normalise(attribute: Attribute, raw: str, evidence: Sequence[Mapping[str, Any]] | None = None) -> Normalised:
     """A value of an attribute in the attribute's own form.
 
     Args:

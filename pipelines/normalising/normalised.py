@@ -33,3 +33,6 @@ class Normalised(NamedTuple):
 AMBIGUOUS = Normalised("ambiguous")
 CONFLICT = Normalised("conflict")
 NO_RULE = Normalised("no_rule")
+
+NORMALISED_COLUMNS = ("norm_status", "value_norm", "value_num", "unit", "value_min", "value_max", "value_id")
+"""Of the attribute table, in the order of `Normalised`."""

@@ -17,6 +17,8 @@ from pipelines.normalising.normalised import AMBIGUOUS, CONFLICT, NO_RULE, Norma
 from pipelines.normalising.places import Place
 from pipelines.normalising.unit_reading import quantity_at
 
+_SURELY_FITS = 300  # digits
+
 
 def normalise_number(asked: Asked, raw: str, places: Sequence[Place]) -> Normalised | None:
     """A number in the unit that is asked for; None if `raw` is not one number."""
@@ -59,6 +61,6 @@ def without_unit(asked: Asked, *, is_bare: bool, has_others: bool) -> Normalised
 def whole(amount: Amount) -> Normalised:
     """One number, `ok`, if a double can hold it."""
     text = plain(amount.number)
-    if not fits(Decimal(text)):
+    if len(text) > _SURELY_FITS and not fits(Decimal(text)):
         return NO_RULE
     return Normalised("ok", text, num=float(text), unit=amount.unit)

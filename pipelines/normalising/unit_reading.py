@@ -19,7 +19,7 @@ from hpd_core.text.number_forms import VULGAR_FRACTIONS
 from hpd_core.text.numbers import open_readings, read_number
 from hpd_core.text.separators import SPACES
 from pipelines.normalising.unit_names import LABELS
-from pipelines.normalising.units import Unit, convert, fold_word, same_kind, units_of
+from pipelines.normalising.units import Unit, convert, first_words, fold_word, same_kind, units_of
 
 NUMBER = (
     rf"[-+−]?(?:[{VULGAR_FRACTIONS}]|[.,]?\d+(?:[.,'’]\d+|[{SPACES}]\d{{3}}(?!\d))*(?:[eE][+-]?\d{{1,3}})?"
@@ -91,6 +91,8 @@ def read_unit(text: str, start: int, own: OwnNames) -> UnitFound | None:
     """The unit at `start`, the longest that there is; None if there is none."""
     if sign := _SIGN.match(text, start):
         return _named(text, start, sign.end(), own)
+    if not own and _is_other_word(text, start):
+        return None
     longest = None
     for end in _ends(text, start):
         longest = _named(text, start, end, own) or longest
@@ -98,6 +100,16 @@ def read_unit(text: str, start: int, own: OwnNames) -> UnitFound | None:
             for further in _ends(text, factor.end()):
                 longest = _named(text, start, further, own) or longest
     return longest
+
+
+def _is_other_word(text: str, start: int) -> bool:
+    """Whether no unit can begin there: most words behind numbers are none, and need no look at what goes on."""
+    word = _WORD.match(text, start)
+    if word is None:
+        return True
+    letters, behind = word.group().rstrip("."), text[word.end() : word.end() + 2]
+    is_alone = behind[:1] in ("", " ", ",", ";", "\n", ")") and behind[1:2] not in ("/", "·", "*")
+    return is_alone and letters.isascii() and letters.casefold() not in first_words()
 
 
 def _ends(text: str, start: int) -> Iterator[int]:
@@ -123,7 +135,7 @@ def _ends(text: str, start: int) -> Iterator[int]:
 
 def _named(text: str, start: int, end: int, own: OwnNames) -> UnitFound | None:
     name = text[start:end]
-    if (mine := own.get(fold_word(name))) is not None:
+    if own and (mine := own.get(fold_word(name))) is not None:
         return UnitFound((mine,), end)
     units = units_of(name)
     if not units:

@@ -159,6 +159,12 @@ def _by_folded_name() -> Mapping[str, tuple[Unit, ...]]:
     return {name: next(iter(units)) for name, units in found.items() if len(units) == 1}
 
 
+@cache
+def first_words() -> frozenset[str]:
+    """What the names of units begin with, without regard to capitals."""
+    return frozenset(name.split(" ")[0].casefold() for name in _by_name())
+
+
 def _composed(name: str) -> tuple[Unit, ...]:
     """A unit of several ("g/cm³"), or a power ("dm2"); empty if a part of it is none."""
     parts, signs = _FACTORS.split(name), _FACTORS.findall(name)

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hpd_core import CategorySchema, Evidence
+from hpd_core import CategorySchema
 from pipelines.job.run_plan import Plan
 from pipelines.quality.gold import GoldProduct
 from pipelines.quality.run_answers import answer_probability
@@ -23,6 +23,7 @@ from pipelines.reporting.part_reader import Parts
 from pipelines.reporting.sample_draw import Drawn
 from pipelines.reporting.source_texts import Key, SourceText, Wanted, read_texts
 from pipelines.reporting.table_scan import Pairs
+from pipelines.store.evidence import stored_evidence
 
 _KEY = ("source_file", "source_row")
 _PRODUCT_COLUMNS = (*_KEY, "product_id", "category", "input_hash")
@@ -147,7 +148,7 @@ def _marks(items: Sequence[Row], fields: Mapping[str, SourceText]) -> dict[str, 
     for index, item in enumerate(items):
         for place in item["evidence"] or ():
             field = fields.get(place["field"])
-            if field is not None and (mark := field.mark(Evidence(**place), index)) is not None:
+            if field is not None and (mark := field.mark(stored_evidence(place), index)) is not None:
                 marks[place["field"]].append(mark)
     return marks
 

@@ -14,6 +14,8 @@ EVIDENCE = pa.struct(
         pa.field("end", pa.int64(), nullable=False),
         pa.field("text", pa.string(), nullable=False),
         pa.field("match", pa.string(), nullable=False),  # MatchKind of hpd_core
+        pa.field("before", pa.string()),  # the shown text around a number; null in runs that did not keep it
+        pa.field("after", pa.string()),
     ]
 )
 
@@ -79,9 +81,24 @@ ATTRIBUTE_COLUMNS = (
         "the value as the model wrote it; a number as a plain decimal. Null when absent; what the model wrote when "
         "truncated or invalid",
     ),
-    Column("value_norm", pa.string(), "reserved for the normalised value; null"),
-    Column("value_num", pa.float64(), "reserved for the value as a number; null"),
-    Column("unit", pa.string(), "reserved for the number's unit; null"),
+    Column(
+        "value_norm",
+        pa.string(),
+        "the value in the attribute's own form (docs/normalised-values.md): a plain decimal in its unit, a "
+        "vocabulary's label, `true` or `false`, an ISO date, a tidied text. Null unless `norm_status` is `ok`. Items "
+        "of a `multiple` attribute that say the same have the same one",
+    ),
+    Column("value_num", pa.float64(), "the value as a number, in `unit`"),
+    Column("value_min", pa.float64(), "of a range, in `unit`; alone: at least that"),
+    Column("value_max", pa.float64(), "of a range, in `unit`; alone: at most that"),
+    Column("unit", pa.string(), "the attribute's unit; where it has none, the one that the text has with the number"),
+    Column("value_id", pa.string(), "id of the vocabulary's member, in the system that the vocabulary is from"),
+    Column(
+        "norm_status",
+        pa.string(),
+        "`ok`; `ambiguous`: it can be read in several ways, or stands without its unit; `conflict`: it has a unit of "
+        "another kind; `no_rule`: nothing says how to read it. Null where there is no value, and in older runs",
+    ),
     _required(
         "status",
         pa.string(),
@@ -93,8 +110,8 @@ ATTRIBUTE_COLUMNS = (
         pa.list_(pa.field("element", EVIDENCE)),
         "where the value stands in the text, 16 places at most: `field`, `start` and `end` (code points), `text`, and "
         "`match`: `exact`, `folded` or `fuzzy`; of numbers `exact`, `equal number` (1500 in `1,500 g`) or `ambiguous` "
-        "(1.125 in `1.125 inch`; of a text, 500 ml in `1 500 ml`). Empty: it stands nowhere. Null: there is no value "
-        "to look for",
+        "(1.125 in `1.125 inch`; of a text, 500 ml in `1 500 ml`). `before` and `after`: of what has a digit, 32 "
+        "code points of the shown text around it. Empty: it stands nowhere. Null: there is no value to look for",
     ),
     _required("num_tokens", pa.int32(), "tokens generated for the attribute, all of its items together"),
     _required("num_dropped", pa.int32(), "characters after the value that were dropped"),

@@ -152,6 +152,10 @@ class Ledger:
         self.publish(winner)
         return winner, winner["token"] == token
 
+    def rewrite(self, shard: int, manifest: Mapping[str, Any]) -> None:
+        """Replaces the manifest of a committed shard of a finished run (store/replaced_parts.py)."""
+        self.folder.write(_manifest_name(shard), json.dumps(manifest, ensure_ascii=False).encode())
+
     def publish(self, manifest: Mapping[str, Any]) -> None:
         """Puts a committed shard's parts into the public folders. May be repeated, by anyone, at any time."""
         for part in manifest["tables"].values():

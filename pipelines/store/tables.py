@@ -7,7 +7,7 @@ null until then, so an output folder never needs a migration.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -56,7 +56,11 @@ class EncodedTable:
 
 def encode(name: str, rows: Iterable[Mapping[str, Any]]) -> EncodedTable:
     """`rows` as a stored part of the table `name`. Raises as `to_table`."""
-    table = to_table(name, rows)
+    return encode_table(to_table(name, rows))
+
+
+def encode_table(table: pa.Table) -> EncodedTable:
+    """`table` as a stored part."""
     buffer = io.BytesIO()
     pq.write_table(table, buffer, compression="zstd")
     return EncodedTable(buffer.getvalue(), table.num_rows)
@@ -65,12 +69,37 @@ def encode(name: str, rows: Iterable[Mapping[str, Any]]) -> EncodedTable:
 def to_table(name: str, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
     """`rows` as the table `name`. Raises `ValueError` on a column the schema does not declare or a null that
     it does not allow: pyarrow itself would drop the one and store the other."""
+    schema, rows = TABLES[name], list(rows)
+    _refuse_unknown(name, rows)
+    return _without_nulls(name, pa.Table.from_pylist(rows, schema=schema))
+
+
+def to_shared_table(
+    name: str, shared: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]], owners: Sequence[int]
+) -> pa.Table:
+    """As `to_table`, of rows that have most of their cells in common with others.
+
+    Args:
+        shared: cells that rows have in common; all of the same columns.
+        owners: for each of `rows`, the one of `shared` that it goes on from.
+    """
     schema = TABLES[name]
-    rows = list(rows)
-    if unknown := set().union(*rows) - set(schema.names):
+    _refuse_unknown(name, [*shared[:1], *rows])
+    common = pa.schema([column for column in schema if shared and column.name in shared[0]])
+    own = pa.schema([column for column in schema if column.name not in common.names])
+    left = pa.Table.from_pylist(list(shared), schema=common).take(pa.array(owners, pa.int64()))
+    right = pa.Table.from_pylist(list(rows), schema=own)
+    columns = [(left if column.name in common.names else right)[column.name] for column in schema]
+    return _without_nulls(name, pa.table(columns, schema=schema))
+
+
+def _refuse_unknown(name: str, rows: Iterable[Mapping[str, Any]]) -> None:
+    if unknown := set().union(*rows) - set(TABLES[name].names):
         raise ValueError(f"table {name!r} has no column {sorted(unknown)}")
-    table = pa.Table.from_pylist(rows, schema=schema)
-    for column in schema:
+
+
+def _without_nulls(name: str, table: pa.Table) -> pa.Table:
+    for column in TABLES[name]:
         if not column.nullable and table.column(column.name).null_count:
             raise ValueError(f"table {name!r}, column {column.name!r}: null is not allowed")
     return table

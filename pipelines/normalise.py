@@ -1,0 +1,68 @@
+"""Brings the values of a finished run to their units, vocabularies and forms anew, without a model.
+
+    python pipelines/normalise.py runs/demo
+    python pipelines/normalise.py s3://bucket/enriched/2026-11-21 --schemas edited.yaml --dry-run
+
+`extract` does it already; this does it again after an edit of the schemas (a synonym, an id, a unit) or with newer
+rules, in place. Only the normalised columns of `attributes` change (docs/normalised-values.md); it may be killed at any
+moment and started again. Exit code: 0 done, 1 stopped (the same command continues), 2 no finished run, or no schemas.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+if not __package__:
+    # Started as a file: Python has put this folder on the path, the checkout around it is needed.
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)
+
+import typer
+from rich.console import Console
+
+from pipelines.console.exit_codes import EXIT_CLEAN, run_command
+from pipelines.job.normalised_run import NormalisedRun, normalise_run
+from pipelines.normalising.normalised import NORM_STATUSES
+from pipelines.schemas.schema_file import load_schemas
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+
+@app.command(help=__doc__.split("\n\n", maxsplit=1)[0] if __doc__ else None)
+def main(
+    run: Annotated[str, typer.Argument(help="output folder of the run: a local path or any fsspec URI")],
+    schemas: Annotated[str | None, typer.Option(help="schema file to use instead of what the run asked for")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="count what would change, write nothing")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="end with one line of JSON")] = False,
+) -> None:
+    """Does it, prints what changed and exits."""
+
+    def work() -> int:
+        asked = load_schemas(schemas) if schemas is not None else None
+        console = Console(markup=False, highlight=False, emoji=False)
+        found = normalise_run(run, asked, console, is_trial=dry_run)
+        _print(console, found, dry_run)
+        if as_json:
+            typer.echo(json.dumps(found.to_dict()))
+        return EXIT_CLEAN
+
+    run_command(work)
+
+
+def _print(console: Console, found: NormalisedRun, is_trial: bool) -> None:
+    verb = "would change" if is_trial else "changed"
+    console.print(
+        f"{found.num_values:,} values, {found.num_changed:,} {verb}; "
+        f"{found.num_rewritten:,} of {found.num_parts:,} parts {'would be ' if is_trial else ''}written"
+    )
+    if found.num_unknown:
+        console.print(f"  {found.num_unknown:,} are of attributes that the schemas do not have; they stay as they were")
+    for name in (*NORM_STATUSES, None):
+        if found.before[name] or found.after[name]:
+            console.print(f"  {name or '(none)':<10} {found.before[name]:>12,} -> {found.after[name]:>12,}")
+
+
+if __name__ == "__main__":
+    app()

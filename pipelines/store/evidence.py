@@ -1,0 +1,13 @@
+"""An entry of the attribute table's `evidence` as the engine's `Evidence`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hpd_core import Evidence
+
+
+def stored_evidence(entry: Mapping[str, Any]) -> Evidence:
+    """The place; the text around it is the table's alone."""
+    return Evidence(entry["field"], entry["start"], entry["end"], entry["text"], entry["match"])
