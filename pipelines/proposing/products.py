@@ -12,12 +12,14 @@ from hpd_core import Record
 from hpd_core.types import is_encodable
 from pipelines.catalog.cells import category_text, field_text
 from pipelines.catalog.input_files import scan_sources
+from pipelines.catalog.paths import value_at
 from pipelines.catalog.readers import read_piece
 from pipelines.catalog.rows import row_category
 from pipelines.catalog.sharding import Piece
 from pipelines.catalog.shown_text import shown_record
 from pipelines.config.extraction import HtmlMode, InputConfig
 from pipelines.config.loading import parse_config
+from pipelines.config.mapping import PATH_SEPARATOR
 from pipelines.config.yaml_files import load_yaml
 from pipelines.errors import UsageError
 from pipelines.profiling.catalog_look import Source, look_into
@@ -64,8 +66,9 @@ def read_sample(source: str) -> Sample:
     """
     if source.lower().endswith(_CONFIG_ENDINGS):
         config = _input_of(source)
-        mapped = {name: each.columns for name, each in config.fields.items()}
-        rows = ((row_category(row, config), _cells(row, mapped)) for row in _rows(config))
+        # What is the same for every product tells none from another.
+        mapped = {name: each.columns for name, each in config.fields.items() if each.columns}
+        rows = ((_category(row, config), _cells(row, mapped)) for row in _rows(config))
         return Sample(_by_category(rows, source, config.html))
     look = look_into(Source(source))
     guesses = guess(look.columns)
@@ -100,9 +103,19 @@ def _rows(config: InputConfig) -> Iterator[Mapping[str, Any]]:
         yield from (row.values for row in islice(rows, share) if row.values is not None)
 
 
+def _category(row: Mapping[str, Any], config: InputConfig) -> str | None:
+    """The category as the row has it; of a path the level that counts, if the configuration names one."""
+    category, mapped = row_category(row, config), config.category
+    if category is None or mapped.level is None:
+        return category
+    parts = [part.strip() for part in category.split(mapped.separator or PATH_SEPARATOR)]
+    index = mapped.level - 1 if mapped.level > 0 else len(parts) + mapped.level
+    return parts[index] if 0 <= index < len(parts) else None
+
+
 def _cells(row: Mapping[str, Any], mapped: Mapping[str, Sequence[str]]) -> dict[str, list[Any]]:
     """The cells of each field."""
-    return {name: [row.get(column) for column in columns] for name, columns in mapped.items()}
+    return {name: [value_at(row, column) for column in columns] for name, columns in mapped.items()}
 
 
 def _by_category(

@@ -157,6 +157,32 @@ def test_what_cannot_be_done(toys: Path, tmp_path: Path, arguments: list[str], m
     assert message in refused(tmp_path, *(each.format(toys=toys) for each in arguments))
 
 
+def test_the_configuration_of_a_job_that_maps_its_columns(tmp_path: Path) -> None:
+    rows = [
+        {
+            "kind": {"path": f"Toys > {'Kites' if number % 2 else 'Balls'}"},
+            "a": {"text": f"Maker: M{number}"},
+            "b": "Size: 3",
+        }
+        for number in range(20)
+    ]
+    config = write(
+        tmp_path,
+        "job.yaml",
+        f"""
+        input:
+          path: {catalog(tmp_path, rows)}
+          category: {{column: kind.path, separator: ">", level: -1}}
+          fields: {{all: {{join: [a.text, b]}}, shop: {{text: "Shop: ours"}}}}
+        """,
+    )
+    proposed = done(tmp_path, config)
+    assert {name: proposed.names(name) for name in proposed.schemas} == {
+        "Balls": ["Maker", "Size"],
+        "Kites": ["Maker", "Size"],
+    }
+
+
 # By a model
 
 ANSWER = """
