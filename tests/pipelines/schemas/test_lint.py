@@ -21,7 +21,7 @@ def remarks(*attributes: Attribute, category: str = "Mugs") -> list[str]:
     return [str(remark).removeprefix(category).removeprefix(" > ") for remark in lint({category: schema})]
 
 
-def enum(*values: str, **options: object) -> Attribute:
+def enum(*values: object, **options: object) -> Attribute:
     return Attribute.model_validate({"name": "x", "type": "enum", "values": values, **options})
 
 
@@ -77,7 +77,40 @@ UNANSWERABLE = "can never be answered"
             enum("x" * 121, "y"),
             [f"the value '{'x' * 40}'… of 121 letters may have more than 30 tokens and be cut"],
         ),
-        (enum(*(f"v{n}" for n in range(101))), ["101 allowed values make every prompt long: a string?"]),
+        (enum(*(f"v{n}" for n in range(3000))), []),
+        (
+            enum(*(f"v{n} " for n in range(8))),
+            [*(f"'v{n} ' begins or ends with white space" for n in range(5)), "and 3 more of its values like this"],
+        ),
+        (enum({"label": "a", "id": "1", "synonyms": ["A1", "A2"], "description": "first"}, "c"), []),
+        (
+            enum({"label": "a", "synonyms": ["x", "b"]}, {"label": "b", "synonyms": ["x", "b"]}),
+            [
+                "'b' is a synonym of 'a' and a value itself: it means the value 'b'",
+                "'x' is a synonym of 'a' and 'b': it means none of them",
+            ],
+        ),
+        (enum({"label": "a", "synonyms": [" "]}, "b"), ["a synonym of 'a' is empty"]),
+        (enum({"label": "a", "synonyms": ["x "]}, "b"), ["'x ' begins or ends with white space"]),
+        (enum({"label": "a", "description": "x\ny"}, "b"), ["'x\\ny' holds a line break or a control character"]),
+        (
+            enum({"label": "a", "id": "1"}, {"label": "b", "id": "1"}, {"label": "c", "id": "2"}),
+            ["the id '1' is of several values, 'a' and 'b': by it they cannot be told apart"],
+        ),
+        (Attribute(name="x", type="number", unit={"want": "cm", "accept": ["in", "mm", '"', "ft"]}), []),
+        (
+            Attribute(name="x", type="number", unit={"want": "cm", "accept": ["kg", "in"]}),
+            ["accepts 'kg', which does not measure what 'cm' does: it can never be converted"],
+        ),
+        (
+            Attribute(name="x", type="number", unit={"want": "cm", "accept": ["blorps"]}),
+            ["accepts 'blorps', but nothing is known of the unit 'blorps': it is not converted"],
+        ),
+        (
+            Attribute(name="x", type="number", unit={"want": "blorps", "accept": ["cm"]}),
+            ["accepts 'cm', but nothing is known of the unit 'blorps': it is not converted"],
+        ),
+        (Attribute(name="x", aliases=("y ",)), ["'y ' begins or ends with white space"]),
         (Attribute(name="x", description=" "), ["its description is empty"]),
         (Attribute(name="x", unit="", type="number"), ["its unit is empty"]),
         (Attribute(name="x", unit="cm"), ["has the unit 'cm' but is of type string"]),
@@ -124,6 +157,57 @@ def test_names_that_are_almost_the_same() -> None:
     assert [str(remark) for remark in lint({one.category: one, other.category: other})] == [
         "Coffee and Tea: almost the same name as category 'Coffee & Tea' (they differ in 'and' or '&')"
     ]
+
+
+def test_what_categories_share_is_told_once() -> None:
+    width = Attribute(name="Width", unit="cm")
+    schemas = {name: CategorySchema(category=name, attributes=(width,)) for name in ("Bags", "Cups", "Mats")}
+    assert [str(remark) for remark in lint(schemas)] == [
+        "Bags > Width: has the unit 'cm' but is of type string (as in 2 more categories)"
+    ]
+
+
+def test_aliases_that_mean_two_categories() -> None:
+    brand = (Attribute(name="Brand"),)
+    schemas = {
+        "Bags": CategorySchema(category="Bags", attributes=brand, aliases=("Luggage", "Bags", "Cups")),
+        "Cups": CategorySchema(category="Cups", attributes=brand, aliases=("Luggage", "Mugs ")),
+    }
+    assert [str(remark) for remark in lint(schemas)] == [
+        "Bags: its alias 'Cups' is also the name of a category",
+        "Cups: its alias 'Luggage' is also an alias of category 'Bags'",
+        "Cups: 'Mugs ' begins or ends with white space",
+    ]
+
+
+def test_what_listed_values_cost() -> None:
+    long, short = (enum(*(f"value {n}" for n in range(count)), name=f"x{count}") for count in (190, 10))
+    unlisted = enum(*(f"value {n}" for n in range(201)), name="y")
+    schemas = {
+        "Bags": CategorySchema(category="Bags", attributes=(long, short, unlisted)),
+        "Cups": CategorySchema(category="Cups", attributes=(short, unlisted)),
+        "Mats": CategorySchema(category="Mats", attributes=(long,)),
+    }
+    told = "with a lower engine.prompt.max_listed_values fewer are listed, and answers are among them all the same"
+    assert [str(remark) for remark in lint(schemas)] == [
+        f"Bags: the values listed take about 623 tokens of its prompt, 593 of them 'x190'; {told}",
+        f"Mats: the values listed take about 593 tokens of its prompt; {told}",
+    ]
+    assert [str(remark) for remark in lint(schemas, lambda text: text.count("value"))] == []
+    assert [str(remark) for remark in lint(schemas, lambda text: 3 * text.count("value"))] == [
+        f"Bags: the values listed take 600 tokens of its prompt, 570 of them 'x190'; {told}",
+        f"Mats: the values listed take 570 tokens of its prompt; {told}",
+    ]
+
+
+def test_what_listed_values_cost_is_told_of_the_largest() -> None:
+    schemas = {
+        f"c{count}": CategorySchema(category=f"c{count}", attributes=(enum(*(f"value {n}" for n in range(count))),))
+        for count in range(160, 200)
+    }
+    told = [str(remark) for remark in lint(schemas, lambda text: 10 * text.count("value"))]
+    assert [line.split(":")[0] for line in told] == [f"c{count}" for count in range(199, 189, -1)]
+    assert told[-1].endswith(" all the same (30 more categories have at least 500)")
 
 
 @settings(max_examples=examples(200))
