@@ -28,11 +28,19 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_mar
 
 @app.command(help=__doc__.split("\n\n", maxsplit=1)[0] if __doc__ else None)
 def init(
-    catalog: Annotated[str, typer.Argument(help="Parquet or JSONL: a file, a folder, a glob; local or any fsspec URI")],
+    catalog: Annotated[
+        str,
+        typer.Argument(
+            help="Parquet, JSONL, CSV, a feed or a workbook: a file, a folder, a glob; local or any fsspec URI"
+        ),
+    ],
     output: Annotated[str, typer.Option(help="folder for catalog.yaml and schemas.yaml")] = ".",
     file_format: Annotated[
-        Literal["auto", "parquet", "jsonl"], typer.Option("--format", help="'auto': by each file's content")
+        Literal["auto", "parquet", "jsonl", "csv", "shopify", "xml", "excel"],
+        typer.Option("--format", help="'auto': by each file's content"),
     ] = "auto",
+    encoding: Annotated[str | None, typer.Option(help="of CSV that is not UTF-8, e.g. cp1252")] = None,
+    sheet: Annotated[str | None, typer.Option(help="of a workbook, by name")] = None,
     anonymous: Annotated[
         bool, typer.Option("--anonymous", help="read s3:// without credentials (public buckets)")
     ] = False,
@@ -45,7 +53,7 @@ def init(
         from pipelines.profiling.start import print_start, start_job
         from pipelines.store.folders import Folder
 
-        start = start_job(Source(catalog, file_format, anonymous), Folder(output))
+        start = start_job(Source(catalog, file_format, anonymous, encoding, sheet), Folder(output))
         # Names are data: brackets in them are no markup. Without a terminal, tables are not squeezed to 80.
         console = Console(markup=False, highlight=False, emoji=False, width=None if sys.stdout.isatty() else 140)
         print_start(console, start)

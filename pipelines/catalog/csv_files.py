@@ -31,6 +31,10 @@ _MANY = 20
 """Rows with bytes that are no UTF-8, from which on a file without one that is surely is something else."""
 
 
+class NotUtf8Error(UsageError):
+    """A file is in an encoding that it does not tell."""
+
+
 class CsvFile:
     """A CSV file, looked into. Raises `UsageError` if it cannot be read."""
 
@@ -76,7 +80,7 @@ class CsvFile:
             else:
                 self._write_rows(records, writer)
         self._check_encoding(writer, 1)
-        writer.close({**self.how(), "dialect": str(self.dialect)})
+        writer.close({**self.how(), "delimiter": self.dialect.delimiter, "dialect": str(self.dialect)})
 
     def _write_rows(self, records: Iterable[DelimitedRecord], writer: RowWriter) -> None:
         for number, record in enumerate(records):
@@ -90,7 +94,7 @@ class CsvFile:
     def _check_encoding(self, writer: RowWriter, at_least: int) -> None:
         if self._is_certain or writer.num_foreign or writer.num_undecoded < at_least:
             return
-        raise UsageError(
+        raise NotUtf8Error(
             f"{self._name} is not UTF-8: {writer.example}. Name what it is written in, as input.encoding: cp1252 "
             "(Windows), or utf-8 to have such rows refused one by one"
         )

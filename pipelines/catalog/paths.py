@@ -58,7 +58,10 @@ def is_there(row: Mapping[str, Any], path: str) -> bool:
     if not steps:
         return True
     above = _walk(row[name], steps[:-1])
-    return (isinstance(above, dict) and steps[-1] in above) or _walk(above, steps[-1:]) not in (None, [])
+    if isinstance(above, dict) and steps[-1] in above:
+        return True
+    there = _walk(above, steps[-1:])
+    return not isinstance(there, CellError) and there not in (None, [])
 
 
 def last_name(path: str) -> str:

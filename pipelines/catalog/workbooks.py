@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,17 @@ from python_calamine import CalamineError, CalamineWorkbook
 from pipelines.catalog.cells import EXACT_DOUBLES, cell_text
 from pipelines.catalog.staged_rows import HIDDEN, RowWriter
 from pipelines.errors import UsageError
+
+
+class SheetsError(UsageError):
+    """Several sheets may be meant: `sheets`."""
+
+    def __init__(self, name: str, sheets: Sequence[str]) -> None:
+        super().__init__(
+            f"{name} has several sheets with rows: name one, as input.sheet: {sheets[0]!r}; there are "
+            f"{', '.join(map(repr, sheets))}"
+        )
+        self.sheets = sheets
 
 
 class Workbook:
@@ -35,10 +46,7 @@ class Workbook:
     def _only_sheet(self) -> str:
         filled = [name for name in self._book.sheet_names if self._book.get_sheet_by_name(name).height]
         if len(filled) > 1:
-            raise UsageError(
-                f"{self._name} has several sheets with rows: name one, as input.sheet: {filled[0]!r}; there are "
-                f"{', '.join(map(repr, filled))}"
-            )
+            raise SheetsError(self._name, filled)
         return (filled or self._book.sheet_names)[0]
 
     def how(self) -> dict[str, Any]:

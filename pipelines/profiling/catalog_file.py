@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pipelines.catalog.file_kinds import STAGED_FORMATS
 from pipelines.profiling.catalog_look import Look
 from pipelines.profiling.guesses import Guess, Guesses
 from pipelines.profiling.yaml_text import is_key, listed, one_line, scalar, shown
@@ -53,10 +54,11 @@ def catalog_yaml(look: Look, guesses: Guesses, places: Places) -> str:
         "",
         "input:",
         f"  path: [{scalar(look.source.path)}]",
-        f"  format: {look.source.format}                 # parquet or jsonl; auto: by each file's content",
+        *_format_lines(look),
         *(["  anonymous: true              # a public bucket is read without credentials"] * look.source.anonymous),
         *_id_lines(guesses.id),
         *_category_lines(look, guesses.category),
+        *_language_lines(guesses.language),
         *_field_lines(look, guesses),
         "",
         f"schemas: {scalar(places.schemas)}    # which attributes each category has: edit it next",
@@ -78,12 +80,41 @@ def _id_lines(guess: Guess | None) -> Iterator[str]:
 def _category_lines(look: Look, guess: Guess | None) -> Iterator[str]:
     if guess is None:
         yield "  # NO COLUMN LOOKS LIKE A CATEGORY. Name the one that says what kind of product a row is, in text."
-        yield "  # If there is none, add one: the same word in every row, if all are of one kind."
+        yield "  # If all are of one kind, name that instead:  category: {text: Bags}"
         yield f"  # Columns: {listed((column.name for column in look.columns), _MAX_OTHERS) or 'none'}"
         yield f"  category: {FILL_IN}"
         return
     yield f"  # {shown(guess.column)}: {guess.reason}.{_others(guess)}"
-    yield f"  category: {scalar(guess.column)}"
+    if guess.separator is None:
+        yield f"  category: {scalar(guess.column)}"
+        return
+    yield "  # Its values are paths: the longest part that is a category of the schemas counts, the last names first;"
+    yield "  # level: 1, 2, ... or -1, -2, ... takes one part alone."
+    yield f"  category: {{column: {scalar(guess.column)}, separator: {scalar(guess.separator)}}}"
+
+
+def _format_lines(look: Look) -> Iterator[str]:
+    source, staged = look.source, look.staged
+    formats = {file.format for file in staged} | {
+        file.format for file in look.files if file.format not in STAGED_FORMATS
+    }
+    file_format = formats.pop() if source.format == "auto" and len(formats) == 1 and staged else source.format
+    yield f"  format: {file_format}                 # auto: by each file's content"
+    yield from (f"  # A guess of {one_line(guess)}" for guess in look.guessed)
+    if source.encoding is not None:
+        yield f"  encoding: {scalar(source.encoding)}"
+    if source.sheet is not None:
+        yield f"  sheet: {scalar(source.sheet)}"
+    delimiters = {file.facts["delimiter"] for file in staged if "delimiter" in file.facts}
+    if len(delimiters) == 1:
+        written = {file.facts["dialect"] for file in staged} | {file.facts["encoding"] for file in staged}
+        yield f"  delimiter: {scalar(delimiters.pop())}    # found: {', '.join(sorted(written))}"
+
+
+def _language_lines(guess: Guess | None) -> Iterator[str]:
+    if guess is not None:
+        yield f"  # {shown(guess.column)}: {guess.reason}. Read by the model in front of the fields."
+        yield f"  language: {scalar(guess.column)}"
 
 
 def _field_lines(look: Look, guesses: Guesses) -> Iterator[str]:
@@ -100,7 +131,7 @@ def _field_lines(look: Look, guesses: Guesses) -> Iterator[str]:
         if not is_key(field.column):
             yield f"    # too long a name for a key: {shown(field.column)}"
             continue
-        yield f"    {scalar(field.column)}: {scalar(field.column)}    # {field.reason}"
+        yield f"    {scalar(field.name or field.column)}: {scalar(field.column)}    # {field.reason}"
 
 
 def _others(guess: Guess) -> str:

@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from pipelines.catalog.cells import category_text
+from pipelines.catalog.csv_files import NotUtf8Error
+from pipelines.catalog.file_kinds import STAGED_FORMATS
 from pipelines.catalog.finding import FoundFile, find_files
 from pipelines.catalog.input_files import open_parquet
 from pipelines.catalog.json_lines import parse_line
 from pipelines.catalog.left_out import LeftOut
-from pipelines.catalog.parquet_rows import open_rows, read_cells
+from pipelines.catalog.parquet_rows import open_rows, to_rows
+from pipelines.catalog.paths import find_column, parquet_columns, value_at
 from pipelines.catalog.readers import read_piece
 from pipelines.catalog.sharding import Piece
+from pipelines.catalog.staged_rows import read_staged, staged_names
+from pipelines.catalog.staging import StagedFile, stage
+from pipelines.catalog.workbooks import SheetsError
+from pipelines.config.reading import InputFormat, Reading
 from pipelines.errors import RunError, UsageError
 from pipelines.profiling.columns import Column, arrow_kinds, look_at
+from pipelines.profiling.nested import nested_paths
 from pipelines.store.folders import open_filesystem
 
 _MAX_ROWS = 10_000  # looked at whole
@@ -34,8 +44,15 @@ class Source:
     """What is to be looked into: a file, a folder or a glob, and how it is read."""
 
     path: str
-    format: Literal["auto", "parquet", "jsonl"] = "auto"
+    format: InputFormat = "auto"
     anonymous: bool = False
+    encoding: str | None = None
+    sheet: str | None = None
+
+    @property
+    def reading(self) -> Reading:
+        """As the catalog's readers want it."""
+        return Reading(self.format, encoding=self.encoding, sheet=self.sheet, anonymous=self.anonymous)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +60,9 @@ class Look:
     """A catalog, as far as it was looked at.
 
     Attributes:
+        source: with what was found out of how its files are read.
+        staged: what is known of those files that are read from their beginning on only.
+        guessed: what of it is a guess, and why.
         num_rows: of all files.
         sample: the rows that were looked at.
         doubled: columns that stand twice in a Parquet file, so that none of them can be meant; with that file.
@@ -55,12 +75,15 @@ class Look:
     columns: Sequence[Column]
     sample: Sequence[dict[str, Any]]
     doubled: Mapping[str, str]
+    staged: Sequence[StagedFile] = ()
+    guessed: Sequence[str] = ()
 
 
 def look_into(source: Source) -> Look:
     """Looks into the files at `source`. Raises `UsageError` for what cannot be read."""
     found = find_files([source.path], source.format, anonymous=source.anonymous)
     files = found.files
+    source, kept, guessed = _staged(files, source)
     share = -(-_MAX_ROWS // min(len(files), _MAX_FILES))
     types: dict[str, pa.DataType] = {}
     names_in_file: list[set[str]] = []
@@ -69,28 +92,36 @@ def look_into(source: Source) -> Look:
     num_rows = 0
     for number, file in enumerate(files):
         with _readable(file.name):
-            file_rows, file_types, file_doubled = _measure(file, source)
+            file_rows, file_types, file_doubled = _measure(file, kept.get(file.name), source)
             doubled |= dict.fromkeys(file_doubled, file.name)
             num_rows += file_rows
             for column, kind in file_types.items():
                 if column not in types or pa.types.is_null(types[column]):
                     types[column] = kind
             if number < _MAX_FILES:
-                rows = list(islice(_whole_rows(file, source, file_rows, file_types), share)) if file_rows else []
+                rows = (
+                    list(islice(_whole_rows(file, kept.get(file.name), source, file_rows, file_types), share))
+                    if file_rows
+                    else []
+                )
                 sample += rows
-                names_in_file.append(set(file_types) or {column for row in rows for column in row})
+                more = kept[file.name].facts["more"] if file.name in kept else ()
+                names_in_file.append({*file_types, *more} or {column for row in rows for column in row})
     if num_rows and not sample:
         raise UsageError(f"{files[0].name}: none of its first rows can be read; in JSONL, a line is one JSON object")
-    columns = look_at(sample, types)
+    paths = nested_paths(sample)
+    nested = [{path: value_at(row, path) for path in paths} for row in sample]
+    columns = [*look_at(sample, types), *look_at(nested, {})]
     for each in columns:
-        each.is_everywhere = all(each.name in names for names in names_in_file if names)
-    return Look(source, files, found.left_out, num_rows, columns, sample, doubled)
+        each.is_everywhere = all(find_column(each.name, names) for names in names_in_file if names)
+    return Look(source, files, found.left_out, num_rows, columns, sample, doubled, list(kept.values()), guessed)
 
 
 def count_categories(look: Look, column: str) -> Counter[str]:
     """Rows by category, of the first two million rows; "" for those without one."""
-    cells = islice((cell for file in look.files for cell in _cells(file, look.source, column)), MAX_COUNTED)
-    return Counter(category_text(cell) or "" for cell in cells)
+    staged = dict(zip((file.name for file in look.files if file.format in STAGED_FORMATS), look.staged, strict=True))
+    cells = (cell for file in look.files for cell in _cells(file, staged.get(file.name), look.source, column))
+    return Counter(category_text(cell) or "" for cell in islice(cells, MAX_COUNTED))
 
 
 @contextmanager
@@ -102,8 +133,34 @@ def _readable(name: str) -> Iterator[None]:
         raise UsageError(f"cannot read {name}: {error}") from error
 
 
-def _measure(file: FoundFile, source: Source) -> tuple[int, dict[str, pa.DataType], list[str]]:
+def _staged(files: Sequence[FoundFile], source: Source) -> tuple[Source, dict[str, StagedFile], list[str]]:
+    """Files that are read from their beginning on only, by name; with the encoding and the sheet that they need."""
+    kept: dict[str, StagedFile] = {}
+    guessed: list[str] = []
+    for file in files:
+        while file.format in STAGED_FORMATS and file.name not in kept:
+            try:
+                kept[file.name] = stage(file.name, file.format, source.reading)
+            except NotUtf8Error as error:
+                source = replace(source, encoding="cp1252")
+                guessed.append(f"encoding: {error}")
+            except SheetsError as error:
+                source = replace(source, sheet=error.sheets[0])
+                guessed.append(f"sheet: there are {', '.join(map(repr, error.sheets))}")
+    return source, kept, guessed
+
+
+def _measure(
+    file: FoundFile, staged: StagedFile | None, source: Source
+) -> tuple[int, dict[str, pa.DataType], list[str]]:
     """A file's rows; where it says them, the types of its columns, and those that stand twice."""
+    if staged is not None:
+        with pq.ParquetFile(staged.path) as kept:
+            names = Counter(staged_names(kept))
+            plain = {
+                name: pa.string() for name, count in names.items() if count == 1 and name not in staged.facts["more"]
+            }
+            return kept.metadata.num_rows, plain, [name for name, count in names.items() if count > 1]
     if file.format == "parquet":
         filesystem, path = open_filesystem(file.name, anonymous=source.anonymous)
         with filesystem.open(path, "rb") as opened:
@@ -115,13 +172,17 @@ def _measure(file: FoundFile, source: Source) -> tuple[int, dict[str, pa.DataTyp
 
 
 def _whole_rows(
-    file: FoundFile, source: Source, num_rows: int, types: Mapping[str, pa.DataType]
+    file: FoundFile, staged: StagedFile | None, source: Source, num_rows: int, types: Mapping[str, pa.DataType]
 ) -> Iterator[dict[str, Any]]:
     """The file's rows that can be read, from its beginning on; of Parquet the columns that can be of use."""
     name = file.name
+    if staged is not None:
+        with open(staged.path, "rb") as opened:
+            yield from (values for _, values, _, _ in read_staged(opened, 0, sys.maxsize, None) if values is not None)
+        return
     if file.format == "parquet":
-        # Others may be pictures.
-        columns = [column for column, kind in types.items() if "nested" not in arrow_kinds(kind)]
+        # Bytes may be pictures.
+        columns = [column for column, kind in types.items() if "nested" not in arrow_kinds(kind) or _has_no_bytes(kind)]
         piece = Piece(0, 0, num_rows, num_rows)
         rows = read_piece(name, "parquet", piece, columns, anonymous=source.anonymous)
         yield from (row.values for row in rows if row.values is not None)
@@ -135,15 +196,28 @@ def _whole_rows(
             yield row
 
 
-def _cells(file: FoundFile, source: Source, column: str) -> Iterator[Any]:
+def _has_no_bytes(kind: pa.DataType) -> bool:
+    if pa.types.is_nested(kind):
+        return all(_has_no_bytes(kind.field(index).type) for index in range(kind.num_fields))
+    return not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind))
+
+
+def _cells(file: FoundFile, staged: StagedFile | None, source: Source, column: str) -> Iterator[Any]:
+    """What stands in a column, or where a path leads, in each row."""
     with _readable(file.name):
+        if staged is not None:
+            with open(staged.path, "rb") as opened:
+                for _, values, _, _ in read_staged(opened, 0, sys.maxsize, [column]):
+                    yield value_at(values or {}, column)
+            return
         if file.format == "jsonl":
-            yield from ((parse_line(line).row or {}).get(column) for line in _lines(file.name, source))
+            yield from (value_at(parse_line(line).row or {}, column) for line in _lines(file.name, source))
             return
         filesystem, path = open_filesystem(file.name, anonymous=source.anonymous)
         with filesystem.open(path, "rb", cache_type="none") as opened:
-            for batch in open_rows(opened).iter_batches(columns=[column]):
-                yield from read_cells(batch.column(0))
+            parquet = open_rows(opened)
+            for batch in parquet.iter_batches(columns=parquet_columns([column], parquet.schema_arrow)):
+                yield from (value_at(row, column) for row in to_rows(batch, [column]))
 
 
 def _lines(name: str, source: Source) -> Iterator[bytes]:

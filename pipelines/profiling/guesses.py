@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hpd_core.types import is_encodable
+from pipelines.catalog.paths import last_name
 from pipelines.profiling.columns import Column
+from pipelines.profiling.known_feeds import KnownFeed, known_feed
 
 _ID_NAMES = ("product_id", "id", "sku", "asin", "item_id", "article_id", "gtin", "ean", "upc", "uuid", "handle", "code")
 _CATEGORY_NAMES = (
@@ -25,8 +27,12 @@ _OTHER_NAMES = (
     *("brand", "manufacturer", "vendor", "seller", "store", "colour", "color", "size", "gender", "material", "country"),
     *("language", "lang", "locale", "currency", "status", "availability", "condition", "market", "source", "tags"),
 )
+_LANGUAGE_NAMES = ("language", "lang", "locale", "language_code", "content_language", "sprache", "langue", "idioma")
+_PATH_SEPARATORS = (" > ", ">", " / ", " | ", " » ", "/")
+_PATH_SHARE = 0.5  # of a column's values that are parted so
 _MAX_FIELDS = 6
 _MAX_ID_CHARS = 64
+_MAX_LANGUAGE_CHARS = 20
 _MAX_CATEGORY_CHARS = 120
 _FEW_ROWS = 20  # in fewer, what a column holds proves nothing
 _REPEATED = 5  # rows a different value, from which on a column looks like a category
@@ -35,11 +41,18 @@ _WORDS_OF_A_TEXT = 3
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """A column for a purpose, why, and the columns that could be meant as well."""
+    """A column for a purpose, why, and the columns that could be meant as well.
+
+    Attributes:
+        separator: between the parts of a category's path.
+        name: of a field in the prompt, if not the column's.
+    """
 
     column: str
     reason: str
     others: Sequence[str] = ()
+    separator: str | None = None
+    name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +63,7 @@ class Guesses:
     category: Guess | None
     fields: Sequence[Guess]
     unused_texts: Sequence[str]
+    language: Guess | None = None
 
     def purpose(self, column: str) -> str:
         """What the column is taken for; "" for nothing."""
@@ -57,23 +71,67 @@ class Guesses:
             return "id"
         if self.category is not None and self.category.column == column:
             return "category"
+        if self.language is not None and self.language.column == column:
+            return "language"
         return "field" if any(field.column == column for field in self.fields) else ""
 
 
 def guess(columns: Sequence[Column]) -> Guesses:
     """The guesses for a catalog with these columns."""
     usable = [column for column in columns if column.is_everywhere and is_encodable(column.name)]
-    category = _first(sorted(filter(_may_be_category, usable), key=_category_rank), _category_reason)
-    taken = {category.column} if category else set()
+    language = _first([column for column in usable if _may_be_language(column)], lambda column: "its name says so")
+    feed = known_feed([column.name for column in usable])
+    if feed is not None and (known := _known(feed, usable)) is not None:
+        return replace(known, language=language)
+    category = _category(usable)
+    taken = {each.column for each in (category, language) if each is not None}
     ids = [column for column in usable if column.name not in taken and _may_be_id(column)]
     product_id = _first(sorted(ids, key=lambda column: _rank(column.name, _ID_NAMES)), _id_reason)
     taken |= {product_id.column} if product_id else set()
     texts = [column for column in usable if column.name not in taken and _may_be_field(column)]
-    texts.sort(key=lambda column: (_rank(column.name, _FIELD_NAMES), -column.mean_chars))
+    texts.sort(key=lambda column: (_is_nested(column), _rank(column.name, _FIELD_NAMES), -column.mean_chars))
     chosen = [column for column in texts if _is_text(column)][:_MAX_FIELDS]
     fields = [Guess(column.name, _field_reason(column)) for column in chosen]
     unused = [column.name for column in texts if column not in chosen]
-    return Guesses(product_id, category, fields, unused)
+    return Guesses(product_id, category, fields, unused, language)
+
+
+def _category(usable: Sequence[Column]) -> Guess | None:
+    columns = sorted(filter(_may_be_category, usable), key=_category_rank)
+    found = _first(columns, _category_reason)
+    return found and replace(found, separator=_path_separator(columns[0]))
+
+
+def _path_separator(column: Column) -> str | None:
+    """What stands between the parts of paths, if that is what the values are."""
+    for separator in _PATH_SEPARATORS:
+        parted = sum(separator in text for text in column.different)
+        if parted and parted >= _PATH_SHARE * len(column.different):
+            return separator.strip()
+    return None
+
+
+def _known(feed: KnownFeed, usable: Sequence[Column]) -> Guesses | None:
+    """The guesses for a catalog in a published form; None without a title in it."""
+    filled = {column.name: column for column in usable if column.num_filled or not column.num_rows}
+
+    def first(names: Sequence[str]) -> Column | None:
+        return next((filled[name] for name in names if name in filled), None)
+
+    reason = f"so called in {feed.name}"
+    fields = {name: found for name, names in feed.fields.items() if (found := first(names)) is not None}
+    if not fields:
+        return None
+    category, product_id = first(feed.category), first(feed.id)
+    used = {column.name for column in (*fields.values(), category, product_id) if column is not None}
+    others = [name for name in feed.category if name in filled and (category is None or name != category.name)]
+    texts = [column for column in usable if column.name not in used and _may_be_field(column) and column.num_filled]
+    return Guesses(
+        None if product_id is None else Guess(product_id.name, reason),
+        None if category is None else Guess(category.name, reason, others, _path_separator(category)),
+        [Guess(column.name, f"{reason}; {_field_reason(column)}", name=name) for name, column in fields.items()],
+        [column.name for column in texts],
+    )
 
 
 def _first(columns: Sequence[Column], reason: Callable[[Column], str]) -> Guess | None:
@@ -98,6 +156,15 @@ def _may_be_category(column: Column) -> bool:
 
 def _category_rank(column: Column) -> tuple[int, int, float]:
     return (_rank(column.name, _CATEGORY_NAMES), round(column.share_empty * 10), len(column.different))
+
+
+def _may_be_language(column: Column) -> bool:
+    is_short = column.may_be("text") and column.mean_chars <= _MAX_LANGUAGE_CHARS
+    return "_".join(_words(column.name)) in _LANGUAGE_NAMES and is_short and column.num_filled > 0
+
+
+def _is_nested(column: Column) -> bool:
+    return "." in column.name
 
 
 def _may_be_id(column: Column) -> bool:
@@ -166,5 +233,5 @@ def _is_named(name: str, names: Iterable[str]) -> bool:
 
 def _words(name: str) -> list[str]:
     """The words of a column's name: productId, product-id and "Product ID" read alike."""
-    parted = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name)
+    parted = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", last_name(name))
     return [word for word in re.split(r"[^\w]+|_", parted.lower()) if word]

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from hpd_core.types import is_encodable
 from pipelines.catalog.cells import field_text
+from pipelines.catalog.paths import value_at
 from pipelines.config.shipped_files import shipped_file
 from pipelines.console.terminal import SafeTable
 from pipelines.errors import UsageError
@@ -94,6 +95,7 @@ def _lines(start: Start) -> Iterator[str]:
     if start.look.left_out.files:
         yield f"left out {start.look.left_out}"
     yield from (f"Note: {warning}" for warning in start.look.left_out.warnings())
+    yield from (f"Note: a guess of {guess}" for guess in start.look.guessed)
     for column, file in start.look.doubled.items():
         yield f"Note: column {shown(column)} stands twice in {file}: rename one of the two to have it read"
     categories = Counter({name: count for name, count in start.categories.items() if name})
@@ -117,9 +119,9 @@ def _texts(look: Look, guesses: Guesses) -> Iterator[tuple[str, str]]:
     if guesses.category is None:
         return
     for row in look.sample:
-        category = row.get(guesses.category.column)
+        category = value_at(row, guesses.category.column)
         if isinstance(category, str) and category:
-            text = "\n".join(field_text(row.get(field.column), "\n") or "" for field in guesses.fields)
+            text = "\n".join(field_text(value_at(row, field.column), "\n") or "" for field in guesses.fields)
             if is_encodable(text):
                 yield category, text
 

@@ -1,0 +1,158 @@
+"""`hpd init` on the files that people have: what it writes is found in them, and can be planned as it stands."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import xlsxwriter
+from typer.testing import CliRunner
+
+from pipelines.config.extraction import JobConfig
+from pipelines.config.loading import load_config
+from pipelines.init import app
+from pipelines.job.preflight import PlannedJob, plan_job
+
+PATHS = ("Home > Bags", "Home > Tents")
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HPD_CACHE", str(tmp_path / "cache"))
+
+
+def started(path: Path, *options: str) -> tuple[dict[str, Any], PlannedJob, str]:
+    """The input that is proposed, planned as it stands, and what was said."""
+    folder = path.parent / "mine"
+    result = CliRunner().invoke(app, [str(path), "--output", str(folder), *options])
+    assert result.exit_code == 0, result.output
+    config = load_config(JobConfig, str(folder / "catalog.yaml"), [f"output={path.parent / 'run'}"])
+    return config.input.model_dump(mode="json", exclude_defaults=True), plan_job(config), result.output
+
+
+def rows(count: int = 40) -> list[dict[str, str]]:
+    return [
+        {
+            "sku": f"S-{number}",
+            "lang": "de",
+            "kind": PATHS[number % 2],
+            "name": f"Größe number {number}",
+            "body": f"A long text; about {number}, and what it is made of",
+        }
+        for number in range(count)
+    ]
+
+
+def as_csv(content: list[dict[str, str]], delimiter: str) -> str:
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, list(content[0]), delimiter=delimiter)
+    writer.writeheader()
+    writer.writerows(content)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "encoding", "delimiter"),
+    [("c.csv", "utf-8", ","), ("c.csv", "utf-16", ";"), ("c.tsv", "utf-8-sig", "\t"), ("c.csv", "cp1252", ";")],
+)
+def test_csv(tmp_path: Path, name: str, encoding: str, delimiter: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(as_csv(rows(), delimiter).encode(encoding))
+    found, job, said = started(path)
+    assert found == {
+        "path": [str(path)],
+        "format": "csv",
+        "id": "sku",
+        "category": {"column": "kind", "separator": ">"},
+        "language": "lang",
+        "fields": {"name": "name", "body": "body"},
+        "delimiter": delimiter,
+    } | ({"encoding": "cp1252"} if encoding == "cp1252" else {})
+    assert job.plan.num_rows == 40
+    assert list(job.sample_warnings) == []
+    assert set(job.schemas) == set(PATHS)
+    assert ("Note: a guess of encoding" in said) == (encoding == "cp1252")
+
+
+def test_shopify(tmp_path: Path) -> None:
+    header = "Handle,Title,Body (HTML),Vendor,Product Category,Type,Option1 Name,Option1 Value,Variant SKU\n"
+    product = (
+        "p{0},Bag {0},<p>Soft and {0}</p>,Acme,Luggage & Bags > Bags,Bags,Color,red,{0}-1\np{0},,,,,,,blue,{0}-2\n"
+    )
+    path = tmp_path / "products_export.csv"
+    path.write_text(header + "".join(product.format(number) for number in range(30)))
+    found, job, _ = started(path)
+    assert (found["format"], found["id"]) == ("shopify", "Handle")
+    assert found["category"] == {"column": "Product Category", "separator": ">"}
+    assert found["fields"] == {
+        "title": "Title",
+        "vendor": "Vendor",
+        "type": "Type",
+        "option": "Option1 Name",
+        "option values": "Option1 Value",
+        "description": "Body (HTML)",
+    }
+    assert (job.plan.num_rows, list(job.sample_warnings)) == (30, [])
+
+
+def test_a_google_feed(tmp_path: Path) -> None:
+    item = (
+        "<item><g:id>{0}</g:id><g:title>Bag {0}</g:title><g:description>Soft</g:description><g:link>https://x</g:link>"
+        "<g:price>1 EUR</g:price><g:product_type>Home &gt; Bags</g:product_type><g:brand>Acme</g:brand>"
+        "<g:product_detail><g:attribute_name>Weight</g:attribute_name><g:attribute_value>2 kg</g:attribute_value>"
+        "</g:product_detail></item>"
+    )
+    path = tmp_path / "feed.xml"
+    items = "".join(item.format(number) for number in range(30))
+    path.write_text(f'<rss xmlns:g="http://base.google.com/ns/1.0"><channel>{items}</channel></rss>')
+    found, job, _ = started(path)
+    assert (found["format"], found["id"]) == ("xml", "id")
+    assert found["category"] == {"column": "product_type", "separator": ">"}
+    assert found["fields"] == {
+        "title": "title",
+        "brand": "brand",
+        "details": "product_detail.attribute_value",
+        "description": "description",
+    }
+    assert (job.plan.num_rows, list(job.sample_warnings)) == (30, [])
+
+
+@pytest.mark.parametrize("name", ["c.jsonl", "c.parquet"])
+def test_nested_columns(tmp_path: Path, name: str) -> None:
+    nested = {
+        "details": {"Brand": "Acme", "note": "made of many soft things"},
+        "images": [{"alt": "seen from the front"}],
+    }
+    content = [row | nested | {"photo": {"data": b"x"} if name == "c.parquet" else {}} for row in rows()]
+    path = tmp_path / name
+    if name == "c.parquet":
+        pq.write_table(pa.Table.from_pylist(content), path)
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in content))
+    found, job, said = started(path)
+    assert {"details.Brand", "details.note", "images.alt"} <= set(said.split())
+    assert "could be read as well" in (tmp_path / "mine" / "catalog.yaml").read_text().lower()
+    assert found["category"] == {"column": "kind", "separator": ">"}
+    assert list(job.sample_warnings) == []
+
+
+def test_a_workbook(tmp_path: Path) -> None:
+    path = tmp_path / "c.xlsx"
+    book = xlsxwriter.Workbook(str(path))
+    for name in ("Products", "Old"):
+        sheet = book.add_worksheet(name)
+        sheet.write_row(0, 0, list(rows()[0]))
+        for number, row in enumerate(rows(), 1):
+            sheet.write_row(number, 0, list(row.values()))
+    book.close()
+    found, job, said = started(path)
+    assert (found["format"], found["sheet"], job.plan.num_rows) == ("excel", "Products", 40)
+    assert "Note: a guess of sheet: there are 'Products', 'Old'" in said
+    found, _, said = started(path.rename(tmp_path / "mine" / "d.xlsx"), "--sheet", "Old")
+    assert (found["sheet"], "guess of sheet" in said) == ("Old", False)
