@@ -11,7 +11,7 @@ from pipelines.job.run_plan import Plan, find_plan
 from pipelines.job.run_status import Status, read_status
 from pipelines.reporting.part_reader import Parts
 from pipelines.reporting.table_scan import Pairs
-from pipelines.store.asked_schemas import SCHEMAS_NAME
+from pipelines.store.asked_schemas import read_schemas
 from pipelines.store.folders import Folder
 from pipelines.store.ledger import Ledger
 
@@ -63,10 +63,10 @@ def open_run(uri: str) -> OpenedRun:
         engine = dict((manifest or {}).get("engine") or ledger.engine())
         settings = dict(((manifest or {}).get("config") or {}).get("input") or plan.result_config.get("input") or {})
         booleans = {
-            (category, attribute["name"])
-            for category, attributes in (folder.read_json(SCHEMAS_NAME) or {}).items()
-            for attribute in attributes
-            if attribute.get("type") == "boolean"
+            (category, attribute.name)
+            for category, schema in (read_schemas(folder) or {}).items()
+            for attribute in schema.attributes
+            if attribute.type == "boolean"
         }
     except (OSError, RunError, ValueError, KeyError, TypeError, AttributeError) as error:
         # The last four: one of its JSON files is damaged.
