@@ -3,14 +3,15 @@
     python bench/load_test.py --rows 100000
     python bench/load_test.py --rows 100000 --stages 20 --profile profile.txt
     python bench/load_test.py --rows 3000 --categories 1000 --stages 0 --clustered --set decoding=hpd
+    python bench/load_test.py --rows 2000000 --stages 0 --csv
     python bench/load_test.py --compare configs/demo.yaml
     python bench/load_test.py --simulate --gpu-speed 100 --rows 20000
 
 Without a model: answers are made up (`decoding: made-up`), everything else is real: Ray Data, reading, tokenization,
-parsing, evidence, all tables, commits. With `--clustered`, what clustering by category gains. With `--compare`, a job
-of yours with its real model: how much of the bare engine's speed it keeps. With `--simulate`, what 1 to 512 GPUs would
-ask of everything beside them. Prints tables, and one JSON object as last line. Exit codes: 0; 1 the job failed, or rows
-are not accounted for; 2 wrong usage.
+parsing, evidence, all tables, commits. With `--clustered`, what clustering by category gains. With `--csv`, what it
+costs that the catalog is one CSV file. With `--compare`, a job of yours with its real model: how much of the bare
+engine's speed it keeps. With `--simulate`, what 1 to 512 GPUs would ask of everything beside them. Prints tables, and
+one JSON object as last line. Exit codes: 0; 1 the job failed, or rows are not accounted for; 2 wrong usage.
 """
 
 from __future__ import annotations
@@ -33,8 +34,17 @@ import typer
 from rich.console import Console
 
 from bench.load import job_overhead
-from bench.load.load_report import report_comparison, report_gain, report_run, report_simulation, report_stages
-from bench.load.made_up_catalog import COLUMNS, category_names, write_catalog
+from bench.load.csv_planning import plan_csv
+from bench.load.load_report import (
+    report_comparison,
+    report_csv,
+    report_gain,
+    report_planning,
+    report_run,
+    report_simulation,
+    report_stages,
+)
+from bench.load.made_up_catalog import COLUMNS, category_names, write_catalog, write_csv
 from bench.load.measured_run import run_measured
 from bench.load.rates import measure_rates
 from bench.load.simulation import Limits, simulate_all
@@ -56,6 +66,12 @@ def main(
     run: Annotated[bool, typer.Option("--run/--no-run", help="The run on Ray.")] = True,
     clustered: Annotated[
         bool, typer.Option("--clustered", help="That run a second time, clustered by category: what it gains.")
+    ] = False,
+    with_csv: Annotated[
+        bool,
+        typer.Option(
+            "--csv", help="That run over the same catalog as one CSV file, too; with --no-run, its plan alone."
+        ),
     ] = False,
     model: Annotated[str, typer.Option(help="Whose tokenizer is used.")] = "smollm2",
     changes: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="As in extract.py.")] = None,
@@ -105,11 +121,22 @@ def main(
                 console.print("stages without Ray")
                 costs = run_stages(plan_job(_config(document, changes, place / "alone")), stages, profile)
                 facts["stages"] = report_stages(costs)
+            table = write_csv(catalog, place / "catalog.csv") if with_csv else catalog
+            from_csv = [*(changes or []), f"input.path={json.dumps(str(table))}"]
+            if with_csv and not run:
+                console.print("planning over one CSV file")
+                cost = plan_csv(_config(document, from_csv, place / "csv"), table.stat().st_size)
+                facts["csv"] = report_planning(cost)
             if run:
                 console.print("the job on Ray")
                 config = _config(document, changes, place / "run")
                 measured = run_measured(config.model_dump(mode="json", exclude_none=True), place)
                 facts["run"] = report_run(measured)
+                if with_csv:
+                    console.print("the job on Ray, from one CSV file")
+                    config = _config(document, from_csv, place / "csv")
+                    read = run_measured(config.model_dump(mode="json", exclude_none=True), place)
+                    facts["csv"] = report_run(read) | report_csv(measured, read, table.stat().st_size)
                 if clustered:
                     console.print("the job on Ray, clustered by category")
                     clustering = [*(changes or []), "shards.cluster_by_category=true"]
@@ -123,7 +150,7 @@ def main(
             typer.echo(f"Stopped: {error}", err=True)
             raise typer.Exit(1) from None
     print(json.dumps(facts))
-    if not all(facts[name]["is_complete"] for name in ("run", "clustered") if name in facts):
+    if run and not all(facts[name]["is_complete"] for name in ("run", "csv", "clustered") if name in facts):
         raise typer.Exit(1)
 
 

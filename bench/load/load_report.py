@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.load import job_overhead
+from bench.load.csv_planning import PlanningCost
 from bench.load.measured_run import MeasuredRun
 from bench.load.simulation import Limits, PlanCosts, Rates, Scenario, to_dict
 from bench.load.stages_alone import STAGES, StageCosts
@@ -86,6 +87,28 @@ def report_gain(plain: MeasuredRun, dealt: MeasuredRun) -> dict[str, Any]:
     gain = speeds[1] / speeds[0]
     _print(table, f"Clustered, the engine does {gain:.2f} times as many products a second.")
     return {"gain": gain}
+
+
+def report_csv(plain: MeasuredRun, from_csv: MeasuredRun, num_bytes: int) -> dict[str, Any]:
+    """Prints what it costs that a catalog is one CSV file, and gives it as plain data."""
+    rows, seconds = int(from_csv.totals["rows"]), max(0.1, from_csv.startup_seconds - plain.startup_seconds)
+    driver = [run.usage["driver"].peak_bytes / 1e6 for run in (plain, from_csv)]
+    _print(
+        f"As one CSV file of {num_bytes / 1e6:,.0f} MB: {seconds:.1f} s more before the engine is loaded "
+        f"({rows / seconds:,.0f} rows/s), then {from_csv.products_per_second / plain.products_per_second:.2f} times as "
+        f"many products/s; the driver's memory at most {driver[1]:,.0f} MB, {driver[0]:,.0f} MB with Parquet."
+    )
+    return {"csv_bytes": num_bytes, "seconds_before": seconds, "driver_peak_megabytes": driver}
+
+
+def report_planning(cost: PlanningCost) -> dict[str, Any]:
+    """Prints what it took to plan over one CSV file, and gives it as plain data."""
+    _print(
+        f"One CSV file of {cost.num_bytes / 1e6:,.0f} MB and {cost.num_rows:,} rows is planned in {cost.seconds:.1f} s "
+        f"({cost.num_rows / cost.seconds:,.0f} rows/s), the next time in {cost.again_seconds:.1f} s; memory at most "
+        f"{cost.peak_bytes / 1e6:,.0f} MB, {cost.bytes_before / 1e6:,.0f} MB before."
+    )
+    return dataclasses.asdict(cost)
 
 
 def report_simulation(rates: Rates, plans: list[PlanCosts], scenarios: list[Scenario]) -> dict[str, Any]:

@@ -152,7 +152,7 @@ class Folder:
         raise AssertionError("the last try returns or raises")
 
     def put(self, local_path: str, name: str) -> None:
-        """Puts a local file under a name, however large it is; replaces what is there. Local files share their bytes."""
+        """Puts a local file under a name, however large, replacing what is there. Local files share their bytes."""
         if not self._is_local:
             self._fs.put_file(local_path, self.path(name))
             return

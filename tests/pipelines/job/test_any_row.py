@@ -4,6 +4,7 @@ plan, count, prepare, decode (answers are made up), finish.
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import logging
@@ -22,6 +23,7 @@ from hypothesis import strategies as st
 from pipelines.catalog.cells import cell_text, field_text
 from pipelines.catalog.parquet_rows import read_cells
 from pipelines.catalog.readers import read_piece
+from pipelines.catalog.staging import store_rows
 from pipelines.costing.survey import survey_catalog
 from pipelines.errors import UsageError
 from pipelines.job.category_counts import count_categories
@@ -54,10 +56,11 @@ class Errors(logging.Handler):
         self.found.append(record.getMessage())
 
 
-def plan(folder: Path, model: Path) -> PlannedJob:
+def plan(folder: Path, model: Path, **changes: Any) -> PlannedJob:
     """The job over the folder's catalog. Raises `UsageError`."""
     workplace = Workplace(folder, model)
     given = {"path": str(workplace.catalog), "id": "id", "fields": ["title", "bullets"], "list_separator": SEPARATOR}
+    given |= changes
     return plan_job(workplace.config(input=given, decoding="made-up", shards={"target_tokens": 10**7, "ramp": []}))
 
 
@@ -66,6 +69,7 @@ def run(job: PlannedJob) -> tuple[list[Row], list[Row]]:
     errors = Errors()
     logging.getLogger("pipelines").addHandler(errors)
     try:
+        store_rows(job.output, [file.staged for file in job.plan.files if file.staged is not None])
         counts = count_categories(job.plan, job.config.input, job.schemas)
         dead_before = survey_catalog(job, seed=1, keep=10).dead
         context = job_context(job, Ledger(job.output, "aaaa"))
@@ -119,6 +123,29 @@ def check_lines(drawn: list[Line | bytes], model: Path) -> None:
                 assert (number in alive) == (each.title is not None), each
                 if each.title is not None:
                     assert cell_text((rows[number].values or {})["title"], SEPARATOR) == each.title
+
+
+def check_table(titles: list[str], broken: list[bytes], model: Path) -> None:
+    """Rows of CSV, with broken ones between them."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "catalog").mkdir()
+        buffer = io.StringIO(newline="")
+        writer = csv.writer(buffer, quoting=csv.QUOTE_ALL)
+        for number, title in enumerate(titles):
+            writer.writerow([f"p{number}", "Shoes", title, "light"])
+        data = b"id,category,title,bullets\n" + buffer.getvalue().encode()
+        # Broken ones at the end: in the midst they could swallow others.
+        data += b"".join(row + b"\n" for row in broken)
+        (folder / "catalog" / "c.csv").write_bytes(data)
+        job = plan(folder, model, encoding="utf-8", delimiter=",", quote='"')
+        products, dead = run(job)
+        assert [row["source_row"] for row in products] == list(range(len(titles)))
+        assert len(dead) == job.plan.num_rows - len(titles)
+        assert {row["error_code"] for row in dead} <= {"broken_line", "unreadable"}
+        (piece,) = job.plan.shards[0].pieces
+        found = {row.number: row.values for row in read_piece(*job.plan.files[0].rows, piece, ["title"])}
+        assert [(found[number] or {})["title"] for number in range(len(titles))] == titles
 
 
 def check_column(kind: pa.DataType, seed: int, mapped: str, model: Path) -> None:
@@ -213,6 +240,29 @@ def test_any_column_is_products_and_dead_letters(
     kind: pa.DataType, seed: int, mapped: str, tiny_model_dir: Path
 ) -> None:
     check_column(kind, seed, mapped, tiny_model_dir)
+
+
+_TITLES = st.lists(
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=12).map("t".__add__), min_size=1, max_size=ROWS
+)
+_BROKEN = st.lists(
+    st.sampled_from([b"a,b", b'"open', b'"a"b,c,d,e', b"1,Shoes,\xff,x", b"1,2,3,4,5", b"\xe9"]), max_size=4
+)
+
+
+@given(titles=_TITLES, broken=_BROKEN)
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])
+def test_any_row_of_a_table_is_a_product_or_a_dead_letter(
+    titles: list[str], broken: list[bytes], tiny_model_dir: Path
+) -> None:
+    check_table(titles, broken, tiny_model_dir)
+
+
+@pytest.mark.soak
+@given(titles=_TITLES, broken=_BROKEN)
+@settings(max_examples=2000, suppress_health_check=[HealthCheck.too_slow])
+def test_very_many_tables(titles: list[str], broken: list[bytes], tiny_model_dir: Path) -> None:
+    check_table(titles, broken, tiny_model_dir)
 
 
 @pytest.mark.soak

@@ -178,6 +178,27 @@ def test_a_run_on_s3_is_the_run_on_the_local_disk(
 
 
 @pytest.mark.full
+@pytest.mark.usefixtures("shared_ray")
+def test_csv_on_s3_is_read_as_on_the_local_disk(
+    workplace: Workplace, server: S3Server, bucket: str, tmp_path: Path
+) -> None:
+    """Its rows are kept in the run's folder, where every process can read them, until the run is finished."""
+    workplace.catalog.mkdir()
+    rows = "".join(f'p{number},Shoes,"Shoe {number}, red",light\n' for number in range(40))
+    (workplace.catalog / "c.csv").write_text(f"id,category,title,bullets\n{rows}broken\n")
+    config = everything_on_s3(workplace, bucket)
+    settings = ["--set", "max_dead_letter_share=1", "--set", "decoding=made-up", "--json"]
+    finished = extract(config, server, *settings, HPD_CACHE=str(tmp_path / "cache"))
+    assert finished.returncode == 0, finished.stderr
+    totals = json.loads(finished.stdout.splitlines()[-1])
+    assert (totals["rows"], totals["products"], totals["dead_letters"]) == (41, 40, 1)
+    workplace.run(max_dead_letter_share=1.0, decoding="made-up")
+    remote = download(f"{bucket}/out", tmp_path / "remote")
+    assert_same_run(workplace.folder / "out", remote)
+    assert not (remote / "_input").exists()
+
+
+@pytest.mark.full
 def test_an_earlier_run_on_s3_is_built_upon(
     workplace: Workplace, server: S3Server, bucket: str, tmp_path: Path
 ) -> None:

@@ -1,0 +1,121 @@
+"""Runs over files that are read from their beginning on only: the rows of the same catalog as Parquet, and a resume."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.errors import RunError, UsageError
+from pipelines.reporting.source_texts import Wanted, read_texts
+from tests.pipelines.conftest import Workplace, product, products, read_table
+
+pytestmark = pytest.mark.usefixtures("shared_ray")
+
+MADE_UP: dict[str, Any] = {"decoding": "made-up", "max_dead_letter_share": 1.0}
+SHOPIFY = ("Handle", "Title", "Type", "Option1 Name", "Option1 Value", "Variant SKU")
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HPD_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "rows"
+
+
+def write_csv(path: Path, rows: list[dict[str, Any]], broken: str = "") -> Path:
+    path.parent.mkdir(exist_ok=True)
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(row | {"bullets": "\n".join(row["bullets"])} for row in rows)
+        file.write(broken)
+    return path
+
+
+def by_row(rows: list[dict[str, Any]], *names: str) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row[name] for name in ("source_row", *names)) for row in rows)
+
+
+def test_csv_is_extracted_as_parquet_is(workplace: Workplace, own_cache: Path) -> None:
+    rows = [*products(40), product(40, category="Hats")]
+    path = write_csv(workplace.catalog / "c.csv", rows, broken='p41,Shoes,"never closed\n')
+    out = workplace.folder / "out"
+    outcome = workplace.run(**MADE_UP)
+    assert (outcome.totals.rows, outcome.totals.products, outcome.totals.dead_letters) == (42, 40, 2)
+    assert not (out / "_input").exists()
+    found, dead = read_table(out, "products"), read_table(out, "dead_letter")
+    assert {row["source_file"] for row in found + dead} == {str(path)}
+    assert by_row(dead, "error_code", "stage") == [(40, "no_schema", "prepare"), (41, "broken_line", "prepare")]
+    assert next(row["row_json"] for row in dead if row["source_row"] == 41) == 'p41,Shoes,"never closed'
+    # The report finds the texts, also where the rows are kept no more; not those of another file.
+    wanted = [Wanted(*(row[name] for name in Wanted._fields)) for row in found]
+    shutil.rmtree(own_cache)
+    settings = outcome.plan.result_config["input"]
+    assert len(read_texts(outcome.plan, settings, wanted)[0]) == 40
+    path.write_text(path.read_text() + "p42,Shoes,more,x\n")
+    texts, (note,) = read_texts(outcome.plan, settings, wanted)
+    assert (texts, "has changed since the run" in note) == ({}, True)
+
+    path.unlink()
+    workplace.write_parquet("c.parquet", [row | {"bullets": "\n".join(row["bullets"])} for row in rows])
+    workplace.run(output=str(workplace.folder / "plain"), **MADE_UP)
+    plain = read_table(workplace.folder / "plain", "products")
+    assert by_row(found, "product_id", "values", "input_hash") == by_row(plain, "product_id", "values", "input_hash")
+
+
+def test_a_run_goes_on_without_what_was_kept_and_not_with_another_file(
+    workplace: Workplace, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_csv(workplace.catalog / "c.csv", products(20))
+    out = workplace.folder / "out"
+
+    def stops(*_: object) -> None:
+        raise RunError("stopped")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("pipelines.job.driver.decode_pending", stops)
+        with pytest.raises(RunError, match="stopped"):
+            workplace.run(**MADE_UP)
+    (kept,) = (out / "_input").iterdir()
+    assert [each.name for each in own_cache.iterdir()] == [kept.name]
+    # Another machine, or one that has tidied up.
+    shutil.rmtree(own_cache)
+    kept.unlink()
+    text = path.read_text()
+    path.write_text(text.replace("p3", "p33", 1))
+    with pytest.raises(UsageError, match=r"the input has changed since: \S+c\.csv has changed"):
+        workplace.run(**MADE_UP)
+    path.write_text(text)
+    source = {"path": str(workplace.catalog), "id": "id", "fields": ["title", "bullets"], "encoding": "cp1252"}
+    with pytest.raises(UsageError, match=r"another configuration: \S*encoding: not set -> 'cp1252'"):
+        workplace.run(input=source, **MADE_UP)
+    assert workplace.run(**MADE_UP).totals.products == 20
+    assert not (out / "_input").exists()
+
+
+def test_products_of_several_rows_clustered_and_tried_again(workplace: Workplace) -> None:
+    workplace.catalog.mkdir()
+    rows = [(f"h{n // 2}", f"Shoe {n}" * (n % 2 == 0), "Shoes" * (n % 2 == 0), "Size", n, f"s-{n}") for n in range(40)]
+    rows[8] = ("h4", "Hat", "Hats", "Size", 8, "s-8")
+    with (workplace.catalog / "products.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([SHOPIFY, *rows])
+        file.write("broken\n")
+    source = {"path": str(workplace.catalog), "id": "Handle", "category": "Type", "fields": ["Title", "Option1 Value"]}
+    outs = []
+    for is_clustered in (False, True):
+        outs.append(workplace.folder / f"out{is_clustered}")
+        shards = {"target_tokens": 200, "ramp": [], "cluster_by_category": is_clustered}
+        outcome = workplace.run(input=source, output=str(outs[-1]), shards=shards, **MADE_UP)
+        assert (outcome.totals.products, outcome.totals.dead_letters) == (19, 2)
+        assert len(outcome.plan.shards) > 1
+        dead = read_table(outs[-1], "dead_letter")
+        assert by_row(dead, "product_id", "error_code") == [(8, "h4", "no_schema"), (40, None, "broken_line")]
+        assert [row["row_json"] for row in dead if row["source_row"] == 40] == ["broken"]
+    tables = [by_row(read_table(out, "products"), "product_id", "values") for out in outs]
+    assert tables[0] == tables[1]
+    again = str(workplace.folder / "again")
+    outcome = workplace.run(input=source, output=again, retry_failed=str(outs[0]), **MADE_UP)
+    assert (outcome.totals.products, by_row(read_table(again, "dead_letter"))) == (0, [(8,), (40,)])
