@@ -23,7 +23,7 @@ COMMANDS = {
     "Run": {
         "extract": "extract attribute values from a catalog",
         "status": "tell how far a run is",
-        "normalise": "bring a run's values to units and vocabularies anew, without a model",
+        "normalise": "bring a run's values to units and vocabularies, anew",
     },
     "Judge": {
         "report": "show cost, quality and products of a run on a page",

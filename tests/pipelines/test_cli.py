@@ -84,7 +84,7 @@ def test_a_command_of_a_command_has_its_own_help() -> None:
 def test_a_wrong_name_gets_the_nearest_one() -> None:
     result = CliRunner().invoke(cli.app, ["exrtact"], prog_name="hpd")
     assert result.exit_code == 2
-    assert "No such command 'exrtact'. Did you mean 'extract'?" in result.output
+    assert "No such command 'exrtact'. Did you mean 'extract', 'export'?" in result.output
 
 
 def test_without_a_command_it_says_which_there_are() -> None:
@@ -112,10 +112,10 @@ def test_exit_codes_are_the_commands(hpd: Path, tmp_path: Path, monkeypatch: pyt
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("hpd ex", ["extract"]),
+        ("hpd ex", ["extract", "export"]),
         ("hpd s", ["schema", "status", "split"]),
         ("hpd extract --dry", ["--dry-run"]),
-        ("hpd schema ", ["import", "lint", "diff"]),
+        ("hpd schema ", ["import", "propose", "lint", "diff"]),
         ("hpd evaluate run --comparison f", ["folded"]),
         ("hpd status runs/d", []),
     ],
