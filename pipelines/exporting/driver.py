@@ -86,6 +86,7 @@ def export_run(uri: str, wishes: Wishes) -> Exported:
     """Writes the files. Raises `UsageError` if there is no such run, or it cannot be read or written."""
     if wishes.kind not in KINDS:
         raise UsageError(f"--to {wishes.kind}: there is no such kind of file; there are {', '.join(KINDS)}")
+    _check_options(wishes)
     side = Side.open(uri)
     schemas = asked_schemas(side)
     result = Exported(wishes.kind, side.uri, num_dead_letters=side.totals.dead_letters)
@@ -100,6 +101,18 @@ def export_run(uri: str, wishes: Wishes) -> Exported:
     with open_spool() as spool:
         export.write(spool, products_of(shards))
     return result
+
+
+def _check_options(wishes: Wishes) -> None:
+    """Raises `UsageError` for an option that the kind of file has no use for: it would be ignored without a word."""
+    given = (
+        {"--original": wishes.shop.original, "--columns": wishes.shop.columns, "--overwrite": wishes.shop.overwrites}
+        if wishes.kind in WIDE_KINDS
+        else {"--ids": wishes.takes_ids, "--partition-rows": wishes.rows_per_file}
+    )
+    if unused := [option for option, value in given.items() if value]:
+        others = SHOP_KINDS if wishes.kind in WIDE_KINDS else WIDE_KINDS
+        raise UsageError(f"{unused[0]} is for {', '.join(others)}, not for {wishes.kind}")
 
 
 def _counted(shards: Iterable[ShardAnswers], result: Exported) -> Iterator[ShardAnswers]:

@@ -74,7 +74,8 @@ def _is_shopify(format: str, header: Sequence[str], delimiter: str, wishes: Shop
 
 
 def _is_google(format: str, header: Sequence[str], delimiter: str, wishes: ShopWishes) -> bool:
-    return format == "xml" or (format != "shopify" and find_place(header, "id") is not None)
+    is_text_feed = format == "csv" and all(find_place(header, name) is not None for name in ("id", "title"))
+    return format == "xml" or is_text_feed
 
 
 def _is_akeneo(format: str, header: Sequence[str], delimiter: str, wishes: ShopWishes) -> bool:

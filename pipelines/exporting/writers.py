@@ -107,7 +107,7 @@ class ExcelWriter:
             )
         self._style, self._left_out = style, left_out
         self._schema = pa.schema([pa.field(field.name, _flat_type(field.type)) for field in schema])
-        self._book = xlsxwriter.Workbook(path, {"constant_memory": True, "tmpdir": str(path.parent)})
+        self._book = xlsxwriter.Workbook(path, {"constant_memory": True})
         self._sheet = self._book.add_worksheet("products")
         self._row = 0
         for index, name in enumerate(schema.names):

@@ -280,6 +280,8 @@ def test_what_cannot_be_exported(run: str, tmp_path: Path) -> None:
     part = mixed / "products" / "part-000000.parquet"
     pq.write_table(to_table("products", pq.read_table(part).to_pylist()[::-1]), part)
     for arguments, message in (
+        ([run, "--to", "csv", "--overwrite"], "--overwrite is for shopify, google, akeneo, not for csv"),
+        ([run, "--to", "akeneo", "--ids"], "--ids is for wide.parquet, csv, xlsx, jsonl, not for akeneo"),
         ([run, "--to", "word"], "there is no such kind of file; there are wide.parquet, csv"),
         ([str(tmp_path / "empty"), "--to", "csv"], "there is no run"),
         ([str(stale), "--to", "csv"], "does not say what it asked for"),
