@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 if not __package__:
     # Started as a file: Python has put this folder on the path, the checkout around it is needed.
@@ -21,6 +21,7 @@ if not __package__:
 import typer
 from rich.console import Console
 
+from pipelines.config.reading import InputFormat
 from pipelines.console.exit_codes import EXIT_CLEAN, run_command
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -35,10 +36,7 @@ def init(
         ),
     ],
     output: Annotated[str, typer.Option(help="folder for catalog.yaml and schemas.yaml")] = ".",
-    file_format: Annotated[
-        Literal["auto", "parquet", "jsonl", "csv", "shopify", "xml", "excel"],
-        typer.Option("--format", help="'auto': by each file's content"),
-    ] = "auto",
+    file_format: Annotated[InputFormat, typer.Option("--format", help="'auto': by each file's content")] = "auto",
     encoding: Annotated[str | None, typer.Option(help="of CSV that is not UTF-8, e.g. cp1252")] = None,
     sheet: Annotated[str | None, typer.Option(help="of a workbook, by name")] = None,
     anonymous: Annotated[

@@ -192,40 +192,39 @@ def run_edited(folder: Path, script: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-_READ_CSV = """
+_READ_ARROW = """
+import pyarrow as pa
 from pipelines.catalog.input_files import scan_sources
 from pipelines.catalog.readers import original_rows, read_piece
 from pipelines.catalog.sharding import plan_shards
 from pipelines.config.extraction import InputConfig, ShardConfig
 
-config = InputConfig(path="catalog.csv", id="sku", fields=["title", "text"])
-files = scan_sources(config).files
-shards = plan_shards(files, ShardConfig(max_rows=1, ramp=()), 10, 1)
-print(len(shards), files[0].num_rows)
+rows = [{"sku": n, "kind": "Shoes", "title": f"Shoe {n}" if n else None, "more": {"tags": ["a", "b"]}} for n in range(4)]
+table = pa.Table.from_pylist(rows)
+with pa.ipc.new_file("catalog.arrow", table.schema) as file:
+    file.write_table(table, max_chunksize=3)
+config = InputConfig(path="catalog.arrow", id="sku", category="kind", fields=["title", "more.tags"])
+(file,) = scan_sources(config).files
+shards = plan_shards([file], ShardConfig(max_rows=2, ramp=()), 10, 1)
+print(file.format, file.num_rows, len(shards))
 for shard in shards:
     for piece in shard.pieces:
-        for row in read_piece("catalog.csv", "csv", piece, config.columns):
-            print(row.number, row.values and row.values["title"], row.values and row.values["text"], row.problem)
-print(original_rows("catalog.csv", "csv", shards[2].pieces[0], [3]))
+        for row in read_piece(*file.rows, piece, config.columns):
+            print(row.number, row.values["sku"], row.values["title"], row.values["more"]["tags"])
+print(original_rows(*file.rows, shards[0].pieces[0], [1]))
 """
-_CSV = '''sku,category,title,text
-1,Shoes,"Velor shoe, red","two
-lines ""quoted"""
-2,Shoes,Trail shoe,
-3,Shoes,broken
-4,Shoes,Last one,size 42
-'''
 
 
-def test_a_reader_is_added(tmp_path: Path) -> None:
-    folder = edited("add-a-reader.md", tmp_path)
-    (folder / "catalog.csv").write_text(_CSV)
-    printed = "\n".join(run_edited(folder, _READ_CSV))
-    assert printed.startswith(
-        '4 4\n1 Velor shoe, red two\nlines "quoted" None\n2 Trail shoe None None\n3 None None RowRefusal'
-    )
-    assert "3 cells for 4 columns" in printed
-    assert printed.endswith("4 Last one size 42 None\n{3: '3,Shoes,broken'}")
+def test_a_reader_is_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HPD_CACHE", str(tmp_path / "cache"))
+    assert run_edited(edited("add-a-reader.md", tmp_path), _READ_ARROW) == [
+        "arrow 4 2",
+        "0 0 None ['a', 'b']",
+        "1 1 Shoe 1 ['a', 'b']",
+        "2 2 Shoe 2 ['a', 'b']",
+        "3 3 Shoe 3 ['a', 'b']",
+        '{1: \'{"sku": "1", "kind": "Shoes", "title": "Shoe 1", "more": {"tags": ["a", "b"]}}\'}',
+    ]
 
 
 _REPORT = """
