@@ -35,7 +35,8 @@ GOLD_NAME = "gold.jsonl"
 ORDER_SEED = "hpd-sample-1"
 TYPES = ("string", "number", "boolean", "enum")
 ATTRIBUTE_KEYS = ("name", "description", "type", "values", "unit", "multiple")
-PRODUCT_KEYS = frozenset({"id", "lang", "title", "bullets", "description", "gold"})
+PRODUCT_KEYS = frozenset({"id", "lang", "title", "bullets", "description", "gold", "printed"})
+MEMBER_KEYS = frozenset({"label", "id"})
 SCHEMAS_HEADER = "# Attributes of each category of the sample catalog. Written by sample/build.py.\n"
 
 PARQUET_SCHEMA = pa.schema(
@@ -57,7 +58,10 @@ class SourceError(ValueError):
 
 @dataclass(frozen=True)
 class Product:
-    """One product with its listing text and its gold answers."""
+    """One product with its listing text and its gold answers.
+
+    `printed` has, by attribute, numbers of the listing that are the gold in another unit.
+    """
 
     product_id: str
     category: str
@@ -66,6 +70,7 @@ class Product:
     bullets: tuple[str, ...]
     description: str | None
     gold: dict[str, GoldValue]
+    printed: dict[str, list[str]]
 
     @property
     def text(self) -> str:
@@ -118,6 +123,18 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str) and bool(value.strip()) and value == value.strip()
 
 
+def _is_member(value: object) -> bool:
+    if isinstance(value, dict):
+        return set(value) == MEMBER_KEYS and all(map(_is_text, value.values()))
+    return _is_text(value)
+
+
+def _ids(attribute: dict[str, Any]) -> dict[str, str | None]:
+    """The labels of an enum with the members' ids; None for a member that has none."""
+    members = [each if isinstance(each, dict) else {"label": each, "id": None} for each in attribute["values"]]
+    return {member["label"]: member["id"] for member in members}
+
+
 def _load_attributes(file: str, raw: object) -> tuple[dict[str, Any], ...]:
     """Check the schema of one category and return it with its keys in a fixed order."""
     if not isinstance(raw, list) or not raw:
@@ -142,9 +159,9 @@ def _load_attributes(file: str, raw: object) -> tuple[dict[str, Any], ...]:
             raise SourceError(_where(where, "'values' belongs to type enum, and only there"))
         if kind == "enum":
             values = entry["values"]
-            if not isinstance(values, list) or not values or not all(_is_text(v) for v in values):
-                raise SourceError(_where(where, "'values' must be a list of strings"))
-            if len(set(values)) != len(values):
+            if not isinstance(values, list) or not values or not all(_is_member(value) for value in values):
+                raise SourceError(_where(where, "'values' must be a list of strings, or of mappings with label and id"))
+            if len(set(_ids(entry))) != len(values):
                 raise SourceError(_where(where, "'values' holds a value twice"))
         if "unit" in entry and kind != "number":
             raise SourceError(_where(where, "'unit' belongs to type number only"))
@@ -172,8 +189,8 @@ def _check_forms(where: str, forms: object, attribute: dict[str, Any]) -> None:
                 finite = False
             if not finite:
                 raise SourceError(_where(where, f"{form!r} is not a plain number"))
-    elif kind == "enum" and (len(forms) != 1 or forms[0] not in attribute["values"]):
-        raise SourceError(_where(where, f"{forms} must be exactly one of {attribute['values']}"))
+    elif kind == "enum" and (len(forms) != 1 or forms[0] not in _ids(attribute)):
+        raise SourceError(_where(where, f"{forms} must be exactly one of {list(_ids(attribute))}"))
     elif kind == "boolean" and forms not in (["true"], ["false"]):
         raise SourceError(_where(where, f'{forms} must be ["true"] or ["false"]'))
 
@@ -205,6 +222,21 @@ def _check_gold(where: str, gold: object, attributes: Sequence[dict[str, Any]]) 
     return {name: gold[name] for name in names}
 
 
+def _check_printed(
+    where: str, printed: object, gold: dict[str, GoldValue], attributes: Sequence[dict[str, Any]]
+) -> dict[str, list[str]]:
+    """Check the numbers of one product that are printed in another unit than the attribute's."""
+    if not isinstance(printed, dict):
+        raise SourceError(_where(where, "'printed' must be a mapping"))
+    with_unit = {attribute["name"]: attribute for attribute in attributes if "unit" in attribute}
+    for name, numbers in printed.items():
+        here = _where(where, f"printed {name!r}")
+        if name not in with_unit or gold[name] is None:
+            raise SourceError(_where(here, "not a number with a unit that has gold"))
+        _check_forms(here, numbers, with_unit[name])
+    return printed
+
+
 def _load_product(file: str, category: str, raw: object, attributes: Sequence[dict[str, Any]]) -> Product:
     if not isinstance(raw, dict) or not _is_text(raw.get("id")):
         raise SourceError(_where(file, "a product has no 'id' (quote an id made of digits)"))
@@ -225,7 +257,8 @@ def _load_product(file: str, category: str, raw: object, attributes: Sequence[di
     if not _is_text(lang):
         raise SourceError(_where(where, "'lang' must be a language code"))
     gold = _check_gold(where, raw.get("gold"), attributes)
-    return Product(product_id, category, lang, raw["title"], tuple(bullets), description, gold)
+    printed = _check_printed(where, raw.get("printed") or {}, gold, attributes)
+    return Product(product_id, category, lang, raw["title"], tuple(bullets), description, gold, printed)
 
 
 def load_sources(source: Path = SOURCE) -> list[Category]:
@@ -281,13 +314,40 @@ def render_schemas(categories: Sequence[Category]) -> str:
     return SCHEMAS_HEADER + str(body)
 
 
-def render_gold(products: Sequence[Product]) -> str:
+def render_gold(categories: Sequence[Category], products: Sequence[Product]) -> str:
     """Text of ``gold.jsonl``."""
+    attributes = {category.name: category.attributes for category in categories}
     lines = []
     for product in products:
         row = {"product_id": product.product_id, "category": product.category, "values": product.gold}
-        lines.append(json.dumps(row, ensure_ascii=False) + "\n")
+        norm = normalised_gold(product, attributes[product.category])
+        lines.append(json.dumps(row | {"norm": norm}, ensure_ascii=False) + "\n")
     return "".join(lines)
+
+
+def normalised_gold(product: Product, attributes: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What numbers and enums with ids are in the schema's units and ids; a list for an attribute of several values."""
+    found: dict[str, Any] = {}
+    for attribute in attributes:
+        name = attribute["name"]
+        value = product.gold[name]
+        if value is None or not _has_norm(attribute):
+            continue
+        items: list[Any] = list(value) if attribute.get("multiple") else [value]
+        norms = [_norm(attribute, forms[0], product.printed.get(name)) for forms in items]
+        found[name] = norms if attribute.get("multiple") else norms[0]
+    return found
+
+
+def _has_norm(attribute: dict[str, Any]) -> bool:
+    return attribute.get("type") == "number" or any(isinstance(each, dict) for each in attribute.get("values", ()))
+
+
+def _norm(attribute: dict[str, Any], form: str, printed: list[str] | None) -> dict[str, Any]:
+    if attribute["type"] == "enum":
+        return {"id": _ids(attribute)[form]}
+    unit = {"unit": attribute["unit"]} if "unit" in attribute else {}
+    return {"num": float(form), **unit, **({"printed": printed} if printed else {})}
 
 
 def product_rows(products: Sequence[Product]) -> list[dict[str, Any]]:
@@ -311,7 +371,7 @@ def build(target: Path = HERE) -> None:
     table = pa.Table.from_pylist(product_rows(products), schema=PARQUET_SCHEMA)
     pq.write_table(table, target / PARQUET_NAME, compression="zstd")
     (target / SCHEMAS_NAME).write_text(render_schemas(categories), encoding="utf-8", newline="\n")
-    (target / GOLD_NAME).write_text(render_gold(products), encoding="utf-8", newline="\n")
+    (target / GOLD_NAME).write_text(render_gold(categories, products), encoding="utf-8", newline="\n")
 
 
 def differences(target: Path = HERE) -> list[str]:
@@ -327,7 +387,7 @@ def differences(target: Path = HERE) -> list[str]:
         same_schema = table.schema.equals(PARQUET_SCHEMA)
         if not same_schema or table.to_pylist() != product_rows(products):
             different.append(PARQUET_NAME)
-    for name, text in ((SCHEMAS_NAME, render_schemas(categories)), (GOLD_NAME, render_gold(products))):
+    for name, text in ((SCHEMAS_NAME, render_schemas(categories)), (GOLD_NAME, render_gold(categories, products))):
         path = target / name
         if not path.is_file() or path.read_bytes() != text.encode("utf-8"):
             different.append(name)

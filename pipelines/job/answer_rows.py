@@ -27,14 +27,15 @@ def find_places(
     originals = original_places(record, shown, html)
     return {
         name: [
-            [_evidence_row(*pair, record) for pair in zip(places, seen, strict=True)]
+            [evidence_row(*pair, record) for pair in zip(places, seen, strict=True)]
             for places, seen in zip(items, shown[name], strict=True)
         ]
         for name, items in originals.items()
     }
 
 
-def _evidence_row(place: Evidence, shown: Evidence, record: Record) -> Row:
+def evidence_row(place: Evidence, shown: Evidence, record: Record) -> Row:
+    """A place as the table has it. `shown` is the same place in the text as the record has it."""
     row: Row = {"field": place.field, "start": place.start, "end": place.end, "text": place.text, "match": place.match}
     # Units stand at numbers. Of other values nothing is asked of the text around them.
     if _NUMERIC.search(place.text):

@@ -28,14 +28,18 @@ NUMBER = (
 """What may be one number; whether it is, `read_number` of hpd_core says."""
 TIMES = r"[xX×*✕✖хХ]"
 
-_GAP = re.compile(rf"[{SPACES}\t]{{0,2}}-?(?=[^\s-])")
+_GAP = re.compile(rf"[{SPACES}\t]{{0,2}}-?(?:max\.?[{SPACES}])?(?=[^\s-])", re.IGNORECASE)
+_QUOTE = re.compile('["″”“]')
+_OPEN_QUOTE = re.compile('(?:^|[\\s(\\[,:])["”“](?=\\w)[^"”“]*\\Z')
 _SIGN = re.compile(
     r"''|′′|’’|[\"″”“](?!\w)|['′’](?![^\W\d_])|[°º]\s?(?:[CFcf](?![^\W\d_]))?|[℃℉%％‰€£Ω]|\b1/min\b|/min\b|min⁻¹"
 )
 _WORD = re.compile(r"[^\W\d_]+\.?")
 _BETWEEN_WORDS = re.compile(rf"[{SPACES}-]?(?=[^\W\d_])")
 _POWER = re.compile(r"[²³]|\^?[23](?![\d.,])|⁻¹|-1(?!\d)")
-_FACTOR = re.compile(rf"[{SPACES}]?[/·⋅*][{SPACES}]?|[{SPACES}](?:per|pro|par|por)[{SPACES}]", re.IGNORECASE)
+_FACTOR = re.compile(
+    rf"[{SPACES}]?[/·⋅*・][{SPACES}]?|\.(?=[^\W\d_])|[{SPACES}](?:per|pro|par|por)[{SPACES}]", re.IGNORECASE
+)
 # Scripts without spaces between words.
 _UNSPACED = re.compile("[぀-ヿ㐀-鿿가-힯฀-๿]")
 _MAX_WORDS, _MAX_LETTERS = 4, 8
@@ -150,7 +154,9 @@ def _named(text: str, start: int, end: int, own: OwnNames) -> UnitFound | None:
 def quantity_at(number: Fraction, before: str, after: str, own: OwnNames) -> Quantity:
     """The number between two texts, with its unit; without one if it stands bare."""
     gap = _GAP.match(after)
-    found = read_unit(after, gap.end(), own) if gap else None
+    # "Commuter 12" is a name in quotes.
+    is_quoted = _QUOTE.match(after) is not None and _OPEN_QUOTE.search(before) is not None
+    found = read_unit(after, gap.end(), own) if gap and not is_quoted else None
     if found is not None:
         if _is_second_part(number, found.units, before):
             return Quantity(number, found.units, is_sure=False)

@@ -15,7 +15,7 @@ from pipelines.normalising.unit_names import DEFINITIONS, UnitName, unit_names
 
 _MAX_LENGTH = 40  # of a unit's name
 _PLAIN = re.compile(r"[^\W_][\w %°/*^.-]*")
-_FACTORS = re.compile(r"\s?[/·⋅*]\s?|\s(?:per|pro|par|por)\s", re.IGNORECASE)
+_FACTORS = re.compile(r"\s?[/·⋅*・]\s?|\s(?:per|pro|par|por)\s", re.IGNORECASE)
 _POWER = re.compile(r"(?P<name>.*[^\d²³^])(?:\^?(?P<power>[23])|(?P<sign>[²³]))")
 _SIGNS = {"²": 2, "³": 3}
 

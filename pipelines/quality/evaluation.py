@@ -12,6 +12,7 @@ from typing import Any
 from hpd_core.text.near_names import NearNames
 from pipelines.quality import scoring
 from pipelines.quality.gold import GoldProduct, read_gold
+from pipelines.quality.normalisation import NormalisationScore, score_normalisation
 from pipelines.quality.run_answers import RunFolder, RunProduct, read_run
 from pipelines.quality.scoring import Comparison, Counts, Judgement, Outcome, RateEstimates, Rates
 
@@ -86,6 +87,7 @@ class Evaluation:
         by_probability: values for labelled attributes and how many are right (exactly), by the model's own probability;
             empty for a run without log-probabilities.
         scores: the exact scorecard, then the folded one if it was asked for.
+        normalisation: how well values were normalised; None for a run of a version that did not.
         judgements: every labelled attribute with its outcome under the exact comparison.
         notes: what a reader must know before trusting the numbers.
     """
@@ -100,6 +102,7 @@ class Evaluation:
     unlabelled: Unlabelled
     by_probability: tuple[ProbabilityBand, ...]
     scores: tuple[Scorecard, ...]
+    normalisation: NormalisationScore | None
     notes: tuple[str, ...]
     judgements: tuple[Judgement, ...] = field(repr=False)
 
@@ -159,6 +162,7 @@ def evaluate_run(
         scores=tuple(
             _scorecard(each, judgements, len(evaluated), num_resamples, seed) for each, judgements in judged.items()
         ),
+        normalisation=score_normalisation(run, gold, gold_products, products),
         notes=tuple(notes),
         judgements=tuple(exact),
     )

@@ -90,6 +90,17 @@ class RunFolder:
             except (OSError, pa.ArrowException) as error:
                 raise UsageError(f"cannot read {path}: {error}") from error
 
+    def has_columns(self, table: str, columns: Sequence[str]) -> bool:
+        """Whether the table is there and has them, by its first part."""
+        files = self._files(table) if self._is_folder(table) else []
+        if not files:
+            return False
+        try:
+            with self._filesystem.open(files[0], "rb") as file:
+                return set(columns) <= set(pq.read_schema(file).names)
+        except (OSError, pa.ArrowException) as error:
+            raise UsageError(f"cannot read {files[0]}: {error}") from error
+
     def _files(self, table: str) -> list[str]:
         try:
             paths = self._filesystem.ls(f"{self._root}/{table}", detail=False)

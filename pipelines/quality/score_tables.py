@@ -9,6 +9,7 @@ from rich.table import Table
 
 from pipelines.console.terminal import SafeTable
 from pipelines.quality.evaluation import AttributeScore, CategoryScore, Evaluation
+from pipelines.quality.normalisation import NormalisationScore
 from pipelines.quality.scoring import Counts, Estimate, Judgement, Outcome
 
 _MAX_NAMES = 5  # products named in a line
@@ -42,6 +43,8 @@ def print_evaluation(console: Console, evaluation: Evaluation, by_attribute: boo
     console.print(_outcome_table(evaluation))
     if evaluation.by_probability:
         console.print(_probability_table(evaluation))
+    if evaluation.normalisation is not None:
+        console.print(_normalisation_table(evaluation.normalisation))
     console.print(_category_table(evaluation))
     console.print(_attribute_table(evaluation) if by_attribute else _worst_table(evaluation))
 
@@ -91,6 +94,25 @@ def _probability_table(evaluation: Evaluation) -> Table:
     for band in evaluation.by_probability:
         share = f"{band.num_right / band.num_values:.3f}" if band.num_values else "-"
         table.add_row(f"{band.low:.2f} - {band.high:.2f}", str(band.num_values), str(band.num_right), share)
+    return table
+
+
+def _normalisation_table(score: NormalisationScore) -> Table:
+    """Values that have a normalised form, and of those whose raw value is right, what they became."""
+    table = _table("Normalised values", [""], ["values", "right", "share"])
+    rows = (
+        ("with a normalised form", score.normalised),
+        ("right raw, with normalised gold", score.right_raw),
+        ("  numbers", score.numbers),
+        ("  numbers in a unit", score.units),
+        ("  numbers printed in another unit", score.converted),
+        ("  members with ids", score.ids),
+    )
+    for name, share in rows:
+        if share.value is not None:
+            table.add_row(name, str(share.num), str(share.num_right), f"{share.value:.3f}")
+    open_ones = ", ".join(f"{status} {number}" for status, number in score.statuses.items())
+    table.caption = f"{open_ones}; {score.wrong} of a right raw value became something else"
     return table
 
 

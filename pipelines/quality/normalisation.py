@@ -1,0 +1,199 @@
+"""How well a run's values were normalised, apart from how well they were extracted.
+
+A gold file may say, beside the accepted forms, what a value is in the schema's own terms:
+
+    {"product_id": "p1", ..., "values": {"Weight": ["1.5"], "Roast": ["dark"]},
+     "norm": {"Weight": {"num": 1.5, "unit": "kg", "printed": ["3.3"]}, "Roast": {"id": "roast-4"}}}
+
+`printed` are the numbers that the product's text has in other units. A raw value is right if it is an accepted form or
+one of them: "3.3" of "3.3 lb". What it became is right if its number is the gold's, to one percent (texts round),
+and has its unit; if its id is the gold's.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from pipelines.errors import UsageError
+from pipelines.normalising.normalised import NORM_STATUSES
+from pipelines.quality.gold import GoldProduct, read_lines
+from pipelines.quality.run_answers import RowKey, RunFolder, RunProduct
+
+_COLUMNS = ("source_file", "source_row", "attribute", "value_index", "status", "value_raw")
+_NORMALISED = ("norm_status", "value_norm", "value_num", "unit", "value_id")
+_TOLERANCE = 0.01
+_NORM_SHAPE = '{"num": ..., "unit": ...} or {"id": ...}'
+
+
+class NormGold(NamedTuple):
+    """What one value is in the schema's terms: a number and its unit, or a member's id."""
+
+    num: float | None
+    unit: str | None
+    id: str | None
+    printed: tuple[str, ...]
+
+
+class NormValue(NamedTuple):
+    """What a run made of one value."""
+
+    raw: str
+    status: str | None
+    norm: str | None
+    num: float | None
+    unit: str | None
+    id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """`num_right` of `num`."""
+
+    num: int
+    num_right: int
+
+    @property
+    def value(self) -> float | None:
+        """In [0, 1]; None of none."""
+        return self.num_right / self.num if self.num else None
+
+
+@dataclass(frozen=True, slots=True)
+class NormalisationScore:
+    """How well values were normalised.
+
+    Attributes:
+        statuses: values of gold products by `norm_status`; empty of a run that has none.
+        right_raw: values with normalised gold whose raw value is right, and those of them that became what they are.
+        wrong: of them, those that became something else; the others were left open.
+        units: of numbers in a unit whose raw value is right, those that have the gold's unit and number.
+        numbers, ids: as `right_raw`, of numbers and of members with ids.
+    """
+
+    statuses: Mapping[str, int]
+    right_raw: Share
+    wrong: int
+    numbers: Share
+    units: Share
+    converted: Share
+    ids: Share
+
+    @property
+    def normalised(self) -> Share:
+        """All values, and those that have a normalised form."""
+        return Share(sum(self.statuses.values()), self.statuses.get("ok", 0))
+
+
+def score_normalisation(
+    run: str, gold_path: str, gold: Sequence[GoldProduct], products: Mapping[int, RunProduct]
+) -> NormalisationScore | None:
+    """Scores the normalised columns of a run; None if it has none, as runs of older versions.
+
+    Args:
+        products: the run's, by index in `gold`.
+    """
+    golds = _read_norms(gold_path, gold)
+    indexes = {product.key: index for index, product in products.items()}
+    folder = RunFolder(run)
+    statuses: Counter[str] = Counter()
+    judged: list[tuple[NormGold, NormValue, bool]] = []
+    for index, attribute, value in _values(folder, indexes):
+        if value.status is not None:
+            statuses[value.status] += 1
+        forms = gold[index].values.get(attribute)
+        expected = golds.get((index, attribute), ())
+        if forms is None or not expected or value.status is None:
+            continue
+        for item, norm in zip(forms.items, expected, strict=False):
+            if _is_right_raw(value.raw, item, norm):
+                judged.append((norm, value, _is_right(norm, value, item)))
+                break
+    return _summed(statuses, judged) if statuses else None
+
+
+def _summed(statuses: Mapping[str, int], judged: Sequence[tuple[NormGold, NormValue, bool]]) -> NormalisationScore:
+    def share(chosen: Sequence[bool]) -> Share:
+        return Share(len(chosen), sum(chosen))
+
+    numbers = [(norm, value, is_right) for norm, value, is_right in judged if norm.num is not None]
+    return NormalisationScore(
+        statuses={name: statuses[name] for name in NORM_STATUSES if statuses.get(name)},
+        right_raw=share([is_right for *_, is_right in judged]),
+        wrong=sum(value.status == "ok" and not is_right for _, value, is_right in judged),
+        numbers=share([is_right for *_, is_right in numbers]),
+        units=share([is_right for norm, _, is_right in numbers if norm.unit is not None]),
+        converted=share([is_right for norm, value, is_right in numbers if value.raw in norm.printed]),
+        ids=share([is_right for norm, _, is_right in judged if norm.id is not None]),
+    )
+
+
+def _is_right_raw(raw: str, forms: Sequence[str], norm: NormGold) -> bool:
+    if norm.num is None:
+        return raw in forms
+    number = _number(raw)
+    return number is not None and any(number == _number(form) for form in (*forms, *norm.printed))
+
+
+def _is_right(norm: NormGold, value: NormValue, forms: Sequence[str]) -> bool:
+    if value.status != "ok":
+        return False
+    if norm.id is not None:
+        return value.id == norm.id
+    rights = [norm.num, *(_number(form) for form in forms)]
+    return (norm.unit is None or value.unit == norm.unit) and any(
+        right is not None and value.num is not None and math.isclose(value.num, right, rel_tol=_TOLERANCE)
+        for right in rights
+    )
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _values(folder: RunFolder, indexes: Mapping[RowKey, int]) -> Iterator[tuple[int, str, NormValue]]:
+    """The values of gold products, with their product's index and their attribute; none of a run without columns."""
+    if not folder.has_columns("attributes", _NORMALISED):
+        return
+    for file, row, attribute, _, status, raw, *normalised in folder.rows("attributes", (*_COLUMNS, *_NORMALISED)):
+        index = indexes.get(RowKey(file, row))
+        if index is not None and status == "value" and raw is not None:
+            yield index, attribute, NormValue(raw, *normalised)
+
+
+def _read_norms(path: str, gold: Sequence[GoldProduct]) -> dict[tuple[int, str], tuple[NormGold, ...]]:
+    """By product's index and attribute, what the gold file says of each value; empty if it says nothing."""
+    lines = read_lines(path)
+    found: dict[tuple[int, str], tuple[NormGold, ...]] = {}
+    for index, product in enumerate(gold):
+        if b'"norm"' not in lines[product.row]:
+            continue
+        norms = json.loads(lines[product.row]).get("norm")
+        place = product.place_in(path)
+        if not isinstance(norms, dict):
+            raise UsageError(
+                f'{place}: \'norm\' must be an object: attribute -> {{"num": ..., "unit": ...}} or {{"id": ...}}'
+            )
+        for attribute, entry in norms.items():
+            entries = entry if isinstance(entry, list) else [entry]
+            found[index, attribute] = tuple(_norm_gold(each, f"{place}: 'norm' > {attribute!r}") for each in entries)
+    return found
+
+
+def _norm_gold(entry: Any, place: str) -> NormGold:
+    known = {"num", "unit", "id", "printed"}
+    if not isinstance(entry, dict) or not entry.keys() <= known or not entry.keys() & {"num", "id"}:
+        raise UsageError(f"{place}: an object with 'num' (and 'unit', 'printed') or with 'id' is needed")
+    num, printed = entry.get("num"), entry.get("printed", [])
+    is_number = num is None or (isinstance(num, int | float) and not isinstance(num, bool))
+    texts = [entry.get("unit"), entry.get("id"), *(printed if isinstance(printed, list) else [0])]
+    if not is_number or not all(text is None or isinstance(text, str) for text in texts):
+        raise UsageError(f"{place}: 'num' must be a number, 'unit' and 'id' texts, 'printed' a list of texts")
+    return NormGold(num, entry.get("unit"), entry.get("id"), tuple(printed))
