@@ -30,12 +30,14 @@ from pipelines.cli import COMMANDS
 from pipelines.config.extraction import JobConfig
 from pipelines.config.finetuning import FinetuneConfig
 from pipelines.config.labelling import LabelConfig
+from pipelines.config.mapping import Mapped
 from pipelines.store.columns import COLUMNS, ERROR_CODES
 
 FOLDER = Path(__file__).resolve().parent / "reference"
 _WRITTEN = "Written by `docs/generate_reference.py` from the code."
 _START = re.compile(r"^python pipelines/(\w+)\.py")
 _TYPES = {str: "text", int: "integer", float: "number", bool: "boolean", Any: "anything", datetime.date: "date"}
+_TYPES[Mapped] = "column or section"
 _LIMITS = {"ge": "≥ {}", "gt": "> {}", "le": "≤ {}", "lt": "< {}"}
 _TABLES = {
     "attributes": "One row per product, attribute and value: the canonical table.",
@@ -155,10 +157,14 @@ def _schemas() -> Iterator[str]:
 def _keys(model: type[BaseModel], prefix: str) -> Iterator[str]:
     """The keys of a section, then those of the sections in it."""
     yield from _rows(model, prefix)
+    mapped = [f"{prefix}{name}" for name, field in model.model_fields.items() if Mapped in _sections(field.annotation)]
+    if mapped:
+        yield from [f"## {', '.join(mapped)}", "", " ".join((Mapped.__doc__ or "").split()), ""]
+        yield from _rows(Mapped, "")
     for name, field in model.model_fields.items():
         alternatives = _sections(field.annotation)
         for section in alternatives:
-            if section is EngineConfig:
+            if section in (EngineConfig, Mapped):
                 continue
             title = f"{prefix}{name}"
             if len(alternatives) > 1:

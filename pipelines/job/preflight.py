@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 from hpd_core import CategorySchema
+from hpd_core.text.near_names import missing_schema
+from pipelines.catalog.categories import find_category
 from pipelines.catalog.input_files import scan_sources
 from pipelines.catalog.left_out import LeftOut
 from pipelines.catalog.sharding import Shard
@@ -63,6 +65,7 @@ def plan_job(config: JobConfig, limit: int | None = None) -> PlannedJob:
         stored = find_plan(output)
     except OSError as error:
         raise UsageError(f"cannot read output folder {output.uri}: {error}") from error
+    _check_category(config, schemas)
     config = _with_base(config, stored, output)
     sources = scan_sources(config.input)
     files = sources.files
@@ -86,6 +89,15 @@ def plan_job(config: JobConfig, limit: int | None = None) -> PlannedJob:
         only = failed.rows
     plan = make_plan(config, schemas, files, limit, only, earlier.plan.run_id if earlier is not None else None)
     return planned(plan, is_new=True, earlier=earlier)
+
+
+def _check_category(config: JobConfig, schemas: Mapping[str, CategorySchema]) -> None:
+    """Raises `UsageError` if all rows are to be of a category that there is not."""
+    text = config.input.category.text
+    if text is not None and find_category({}, config.input, schemas) not in schemas:
+        raise UsageError(
+            f"input.category: {missing_schema(text, schemas)}, and all rows are to be of that ({config.schemas})"
+        )
 
 
 def _reopen(config: JobConfig, stored: Plan, output: Folder) -> EarlierRun | None:

@@ -238,7 +238,7 @@ ERROR_CODES = (
     ("no_text", "prepare", "every text column is empty"),
     ("wrong_type", "prepare", "a cell is no text, number or list of them"),
     ("doubled_column", "prepare", "a column that is read stands twice in the row"),
-    ("broken_line", "prepare", "a JSONL line is no JSON object"),
+    ("broken_line", "prepare", "a JSONL line is no JSON object, or a record of CSV is not whole"),
     ("unreadable", "prepare", "the Parquet file is damaged there, or a cell's bytes are no text"),
     ("too_long", "prepare, decode", "the product does not fit the model's context, or any"),
     ("not_text", "decode", "the engine cannot take the text; the message says why"),

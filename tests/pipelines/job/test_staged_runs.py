@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pipelines.errors import RunError, UsageError
+from pipelines.job.preflight import plan_job
 from pipelines.reporting.source_texts import Wanted, read_texts
 from tests.pipelines.conftest import Workplace, product, products, read_table
 
@@ -94,6 +95,14 @@ def test_a_run_goes_on_without_what_was_kept_and_not_with_another_file(
         workplace.run(input=source, **MADE_UP)
     assert workplace.run(**MADE_UP).totals.products == 20
     assert not (out / "_input").exists()
+
+
+def test_one_category_for_all_rows_is_one_of_the_schemas(workplace: Workplace) -> None:
+    write_csv(workplace.catalog / "c.csv", products(3))
+    source = {"path": str(workplace.catalog), "id": "id", "fields": ["title"], "category": {"text": "Shoe"}}
+    with pytest.raises(UsageError, match=r"input.category: no schema for category 'Shoe'.*'Shoes'"):
+        plan_job(workplace.config(input=source))
+    assert plan_job(workplace.config(input=source | {"category": {"text": "Shoes"}})).plan.num_rows == 3
 
 
 def test_products_of_several_rows_clustered_and_tried_again(workplace: Workplace) -> None:
