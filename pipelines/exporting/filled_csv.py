@@ -93,10 +93,13 @@ class DelimitedOriginal:
         with self._opened() as source, open(path, "wb") as out:
             out.write(bom)
             lines = split_lines(decoded(cast(BinaryIO, source), self.encoding))
-            for before, record, text in rows.texts(lines):
-                as_it_stood = _encoded(before + record.text, codec)
-                kept.update(as_it_stood)
-                out.write(as_it_stood if text is None else _encoded(before + text, codec))
+            try:
+                for before, record, text in rows.texts(lines):
+                    as_it_stood = _encoded(before + record.text, codec)
+                    kept.update(as_it_stood)
+                    out.write(as_it_stood if text is None else _encoded(before + text, codec))
+            except UnicodeEncodeError:
+                kept = hashlib.sha256()
         if kept.digest() != source.hash.digest():
             raise UsageError(f"{self.name} cannot be kept as it is: not every byte of it comes back in {self.encoding}")
 
@@ -105,10 +108,10 @@ class DelimitedOriginal:
             head = file.read(4)
         return next(((bom, codec) for bom, codec in _BOMS if head.startswith(bom)), (b"", self.encoding))
 
-    def can_write(self, text: str, codec: str) -> bool:
-        """Whether its encoding has the letters."""
+    def has_letters(self, text: str) -> bool:
+        """Whether its encoding has the letters of a text."""
         try:
-            text.encode(codec)
+            text.encode(self.encoding)
         except UnicodeEncodeError:
             return False
         return True
@@ -213,16 +216,13 @@ class _FilledRows:
         reason = None
         if not self._overwrites and any(cells[place].strip(self._original.dialect.quote + " ") for place, _ in wanted):
             reason = NOT_EMPTY
-        elif any(text is None for _, text in raw) or not all(self._is_writable(text) for _, text in wanted):
+        elif any(text is None for _, text in raw) or not all(self._original.has_letters(text) for _, text in wanted):
             reason = NOT_WRITABLE
         if reason is not None:
             self._filler.leave_out(column.attribute, reason, product, product.values[column.attribute])
             return
         for place, text in raw:
             cells[place] = text or ""
-
-    def _is_writable(self, text: str) -> bool:
-        return self._original.can_write(text, self._original.encoding)
 
     def _place(self, name: str, place: int | None) -> int:
         return self._width + self._new.index(name) if place is None else place

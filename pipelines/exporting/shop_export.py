@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from pydantic import ValidationError
 
@@ -51,21 +51,35 @@ class Original(Protocol):
         """Writes it to `path` with the products' answers."""
 
 
+class NewFile(NamedTuple):
+    """A file of what the run knows of the products alone.
+
+    Attributes:
+        id_column: with their ids; None: the one that the user names.
+        has_families: a column says which family a product is of, where the schemas know.
+        note: what to know of it.
+    """
+
+    suffix: str
+    delimiter: str
+    id_column: str | None
+    has_families: bool
+    note: str
+
+
 @dataclass(frozen=True, slots=True)
 class ShopKind:
     """A kind of file.
 
     Attributes:
-        suffix: of a new file.
         is_original: whether a file with this format, these columns and this delimiter is one of the kind.
-        has_new_files: a file can be made where the run read none of this kind.
+        new_file: what is made where the run read none of this kind; None if nothing can be.
         max_bytes: that the shop imports.
     """
 
     target: Target
-    suffix: str
     is_original: Callable[[str, Sequence[str], str, ShopWishes], bool]
-    has_new_files: bool
+    new_file: NewFile | None = None
     max_bytes: int | None = None
 
 
@@ -82,10 +96,24 @@ def _is_akeneo(format: str, header: Sequence[str], delimiter: str, wishes: ShopW
     return format == "csv" and delimiter == ";" and wishes.identifier in header
 
 
+_SUPPLEMENTAL = NewFile(
+    suffix=".tsv",
+    delimiter="\t",
+    id_column="id",
+    has_families=False,
+    note="It is a supplemental feed: ids, and what was extracted. Google joins it to your own feed by the id.",
+)
+_NEW_PRODUCTS = NewFile(
+    suffix=".csv",
+    delimiter=";",
+    id_column=None,
+    has_families=True,
+    note="Empty cells empty the attribute in Akeneo, too. Run on an export of Akeneo's to have other values kept.",
+)
 SHOP_KINDS: Mapping[str, ShopKind] = {
-    "shopify": ShopKind(SHOPIFY_TARGET, ".csv", _is_shopify, False, SHOPIFY_FILE_BYTES),
-    "google": ShopKind(GOOGLE_TARGET, ".tsv", _is_google, True),
-    "akeneo": ShopKind(AKENEO_TARGET, ".csv", _is_akeneo, True, AKENEO_FILE_BYTES),
+    "shopify": ShopKind(SHOPIFY_TARGET, _is_shopify, None, SHOPIFY_FILE_BYTES),
+    "google": ShopKind(GOOGLE_TARGET, _is_google, _SUPPLEMENTAL),
+    "akeneo": ShopKind(AKENEO_TARGET, _is_akeneo, _NEW_PRODUCTS, AKENEO_FILE_BYTES),
 }
 
 
@@ -109,8 +137,8 @@ class ShopExport:
         """
         check_mapping(self.wishes.columns, all_attributes(self.schemas))
         originals = dict(self._originals())
-        if not originals:
-            self._write_new(products)
+        if not originals and self.kind.new_file is not None:
+            self._write_new(self.kind.new_file, products)
             return
         if others := [file.name for file in self.side.run.plan.files if file.name not in originals]:
             raise UsageError(
@@ -136,7 +164,7 @@ class ShopExport:
             original = self._original(file)
             if original is not None:
                 yield file.name, original
-            elif not self.kind.has_new_files:
+            elif self.kind.new_file is None:
                 raise UsageError(
                     f"{self.kind.target.name} fills in a file of its own kind, and {file.name} ({file.format}) is "
                     "none: run on a product CSV of the shop, or export another kind"
@@ -192,51 +220,38 @@ class ShopExport:
         if same:
             raise UsageError(f"--out {self.out}: {place} is the file that the run read; name another")
 
-    def _write_new(self, products: Iterable[Product]) -> None:
-        """A new file, of what the run knows of the products alone."""
-        outputs = Outputs.of(self.out, self.kind.suffix)
-        name = outputs.file or f"products{self.kind.suffix}"
-        attributes = all_attributes(self.schemas)
-        columns = self.kind.target.columns((), attributes, self.wishes)
-        filler = Filler(columns, self.schemas, self.left_out)
+    def _write_new(self, new: NewFile, products: Iterable[Product]) -> None:
+        outputs = Outputs.of(self.out, new.suffix)
+        name = outputs.file or f"products{new.suffix}"
         with outputs.writing(name) as path:
             with open(path, "w", encoding="utf-8", newline="") as file:
-                rows = _new_rows(self.kind.target.name, columns, self.schemas, self.wishes, products, filler)
-                csv.writer(file, delimiter="\t" if self.kind.suffix == ".tsv" else ";").writerows(rows)
+                csv.writer(file, delimiter=new.delimiter).writerows(self._new_rows(new, products))
             size = path.stat().st_size
         self._wrote(outputs.describe(name), size)
-        self.notes.append(_NEW_NOTES[self.kind.target.name])
+        self.notes.append(new.note)
 
-
-_NEW_NOTES = {
-    "google": "It is a supplemental feed: ids, and what was extracted. Google joins it to your own feed by the id.",
-    "akeneo": "Empty cells empty the attribute in Akeneo, too. Run on an export of Akeneo's to have other values kept.",
-}
-
-
-def _new_rows(
-    target: str,
-    columns: Sequence[TargetColumn],
-    schemas: Mapping[str, CategorySchema],
-    wishes: ShopWishes,
-    products: Iterable[Product],
-    filler: Filler,
-) -> Iterator[list[str]]:
-    """The header and a row a product."""
-    families = {name: schema.id for name, schema in schemas.items() if re.fullmatch(AKENEO_CODE, schema.id or "")}
-    has_family = target == "akeneo" and bool(families)
-    names = [wishes.identifier if target == "akeneo" else "id", *(["family"] if has_family else [])]
-    for column in columns:
-        names += [column.name, *([column.unit.name] if column.unit is not None else [])]
-    yield names
-    for product in products:
-        cells = filler.fill(product)
-        row = [product.product_id, *([families.get(product.category) or ""] if has_family else [])]
+    def _new_rows(self, new: NewFile, products: Iterable[Product]) -> Iterator[list[str]]:
+        """The header and a row a product."""
+        columns = self.kind.target.columns((), all_attributes(self.schemas), self.wishes)
+        filler = Filler(columns, self.schemas, self.left_out)
+        families = {name: schema.id for name, schema in self.schemas.items() if _is_code(schema.id)}
+        has_family = new.has_families and bool(families)
+        names = [new.id_column or self.wishes.identifier, *(["family"] if has_family else [])]
         for column in columns:
-            row.append(cells.text(column) if column in cells.values else "")
-            if column.unit is not None:
-                row.append(cells.units.get(column, ""))
-        yield row
+            names += [column.name, *([column.unit.name] if column.unit is not None else [])]
+        yield names
+        for product in products:
+            cells = filler.fill(product)
+            row = [product.product_id, *([families.get(product.category) or ""] if has_family else [])]
+            for column in columns:
+                row.append(cells.text(column) if column in cells.values else "")
+                if column.unit is not None:
+                    row.append(cells.units.get(column, ""))
+            yield row
+
+
+def _is_code(text: str | None) -> bool:
+    return re.fullmatch(AKENEO_CODE, text or "") is not None
 
 
 def _input_config(side: Side) -> InputConfig:

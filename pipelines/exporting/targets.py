@@ -51,9 +51,9 @@ class Extra(NamedTuple):
     fill: Callable[[Sequence[Item]], str | None]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class TargetColumn:
-    """Where an attribute's values go.
+    """Where an attribute's values go. Each is equal to itself alone.
 
     Attributes:
         name: of the column.

@@ -13,6 +13,8 @@ from typer.testing import CliRunner
 from hpd_core import Attribute, CategorySchema
 from pipelines import export
 from pipelines.normalising.normalise import Normaliser
+from pipelines.store.asked_schemas import store_schemas
+from pipelines.store.folders import Folder
 from pipelines.store.tables import to_table
 from tests.pipelines.comparing.made_runs import Row, write_run
 
@@ -50,6 +52,8 @@ def write_normalised_run(
     """As `write_run`, then normalised."""
     asked = {category: list(schema.attributes) for category, schema in schemas.items()}
     uri = write_run(folder, rows, schemas=asked, **options)
+    (folder / "_schemas.json").unlink()
+    store_schemas(Folder(uri), schemas)
     attributes = {(schema.category, each.name): each for schema in schemas.values() for each in schema.attributes}
     for path in sorted((folder / "attributes").glob("*.parquet")):
         found = pq.read_table(path).to_pylist()

@@ -21,6 +21,13 @@ def test_a_new_file(tmp_path: Path) -> None:
     assert "Empty cells empty the attribute" in result["notes"][0]
 
 
+def test_the_family_is_the_category_of_the_schemas(tmp_path: Path) -> None:
+    boots = CategorySchema(category="Boots", id="boots_2", attributes=(Attribute(name="Brand"),))
+    uri = write_normalised_run(tmp_path / "run", [Row("b", {"Brand": "Acme"}, "Acme", "Boots")], {"Boots": boots})
+    exported(uri, "--to", "akeneo", "--out", str(tmp_path / "new.csv"))
+    assert (tmp_path / "new.csv").read_text(encoding="utf-8").split() == ["sku;family;brand", "b;boots_2;Acme"]
+
+
 def test_codes_and_units_that_akeneo_does_not_have(tmp_path: Path) -> None:
     schema = CategorySchema(
         category="Bags",

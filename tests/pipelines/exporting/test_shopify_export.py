@@ -170,6 +170,18 @@ def test_a_file_that_has_changed_is_refused(shop: Path, tmp_path: Path) -> None:
     assert exported(uri, *out, "--original", str(moved))["files"] == [str(tmp_path / "out" / shop.name)]
 
 
+def test_a_file_that_could_not_be_kept_is_refused(tmp_path: Path) -> None:
+    """UTF-7 has several ways to write a letter."""
+    path = tmp_path / "shop.csv"
+    path.write_bytes(b"Handle,Title,Option1 Name\na,+AGE-,x\n")
+    uri = write_shop_run(tmp_path / "run", path, "shopify", "Handle", [Row("a", {"Brand": "b"}, "", "Bags", 0)])
+    config = tmp_path / "run" / "_plan.json"
+    config.write_text(config.read_text().replace('"fields"', '"encoding": "utf-7", "fields"'))
+    code, _, error = ask(uri, "--to", "shopify", "--out", str(tmp_path / "new.csv"))
+    assert (code, "not every byte of it comes back in utf-7" in error) == (2, True), error
+    assert not (tmp_path / "new.csv").exists()
+
+
 def test_what_is_no_file_of_shopifys_is_refused(tmp_path: Path, shop: Path) -> None:
     uri = write_shop_run(tmp_path / "run", shop, "parquet", "Handle", [bag("black-bag", row=0)])
     assert "(parquet) is none" in ask(uri, "--to", "shopify")[2]
