@@ -28,11 +28,13 @@ def wide_rows(shard: ShardAnswers, columns: WideColumns, left_out: LeftOut, *, t
         texts = pc.coalesce(answers["value_id"], texts)
     answers = answers.append_column("text", texts).append_column("owner", pa.array(shard.owner))
     rows = _rows_by_attribute(answers)
-    made = {name: products[name] for name in PLACE}
-    nothing = answers.slice(0, 0)
+    # Of thousands of attributes a shard has a few: the others cost next to nothing.
+    made = {field.name: pa.nulls(products.num_rows, field.type) for field in columns.schema}
+    made.update((name, products[name]) for name in PLACE)
     for column in columns.columns:
-        part = answers.take(rows[column.attribute]) if column.attribute in rows else nothing
-        made.update(_cells(column, part, products.num_rows, left_out))
+        if column.attribute in rows:
+            part = answers.take(rows[column.attribute])
+            made.update(_cells(column, part, products.num_rows, left_out))
     return pa.table(made, schema=columns.schema)
 
 
@@ -55,7 +57,8 @@ def _cells(
         left_out.add_rows(lost.append_column("reason", pa.array([_NO_NUMBER] * lost.num_rows, pa.string())))
         answers, values = answers.filter(pc.is_valid(values)), values.drop_null()
     owner = answers["owner"].to_numpy()
-    if column.is_list:
+    if column.is_list and (column.kind != "number" or column.unit is not None):
+        # Numbers that are the same may still have units of their own.
         fresh = _first_of_each(owner, values)
         answers, values, owner = answers.take(fresh), values.take(fresh), owner[fresh]
     yield column.name, _by_product(values, owner, num_products, is_list=column.is_list)

@@ -247,6 +247,15 @@ def test_attributes_of_several_categories_are_united() -> None:
         wide_columns({"C": clash})
 
 
+def test_numbers_of_a_list_keep_the_units_that_the_text_has(tmp_path: Path) -> None:
+    packs = CategorySchema(category="Teas", attributes=(Attribute(name="Packs", type="number", multiple=True),))
+    row = Row("a", {"Packs": ["5", "5"]}, "5 kg", "Teas")
+    run = write_normalised_run(tmp_path / "run", [row], {"Teas": packs})
+    exported(run, "--to", "wide.parquet", "--out", str(tmp_path / "wide.parquet"))
+    (found,) = pq.read_table(tmp_path / "wide.parquet").to_pylist()
+    assert (found["Packs"], found["Packs unit"]) == ([5.0, 5.0], ["kg", "kg"])
+
+
 def test_other_storages(run: str) -> None:
     memory = fsspec.filesystem("memory")
     memory.put(run, "/exported/run", recursive=True)
