@@ -52,7 +52,8 @@ class UnitName(NamedTuple):
 def unit_names() -> Iterator[UnitName]:
     """Every name; of a unit, the one that is shown comes first."""
     text = resources.files(__package__).joinpath("units.yaml").read_text(encoding="utf-8")
-    for kind, units in yaml.safe_load(text).items():
+    # The C loader, where there is one: every task worker of a run reads it.
+    for kind, units in yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)).items():
         for unit, names in units.items():
             for name in names:
                 mark = name[-1:] if len(name) > 1 else ""
