@@ -14,7 +14,9 @@ from typing import Any
 from pipelines.normalising.unit_names import DEFINITIONS, UnitName, unit_names
 
 _MAX_LENGTH = 40  # of a unit's name
-_PLAIN = re.compile(r"[^\W_][\w %°/*^.-]*")
+# What is handed to pint, which would compute "m**9**9**9".
+_WORD = r"[^\W\d_]+(?:_[^\W\d_]+)*(?:(?:\*\*|\^)-?\d)?"
+_EXPRESSION = re.compile(rf"{_WORD}(?:(?:\s?[*/]\s?|\s){_WORD})*")
 _FACTORS = re.compile(r"\s?[/·⋅*・]\s?|\s(?:per|pro|par|por)\s", re.IGNORECASE)
 _POWER = re.compile(r"(?P<name>.*[^\d²³^])(?:\^?(?P<power>[23])|(?P<sign>[²³]))")
 _SIGNS = {"²": 2, "³": 3}
@@ -57,7 +59,8 @@ def wanted_unit(name: str) -> Unit:
     strong = [each for each in units_of(name) if not each.is_weak]
     if len(strong) == 1:
         return Unit(strong[0].kind, strong[0].unit, name)
-    is_pints = not strong and len(name) <= _MAX_LENGTH and _PLAIN.fullmatch(name) and _dimension(name) is not None
+    is_expression = len(name) <= _MAX_LENGTH and _EXPRESSION.fullmatch(name) is not None
+    is_pints = not strong and is_expression and _dimension(name) is not None
     return Unit(f"pint {_dimension(name)}", name, name) if is_pints else Unit(f"word {fold_word(name)}", name, name)
 
 

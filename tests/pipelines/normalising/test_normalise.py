@@ -299,6 +299,20 @@ def test_there_and_back_is_the_same(pair: tuple[str, str], amount: Any) -> None:
     assert convert(convert(amount, one, other), other, one) == amount
 
 
+@pytest.mark.parametrize(
+    "name", ["", " ", "9**9**9**9", "m**9**9**9", "m^99999999", "a.b.c", "1e9999", "\\", '"', "k" * 200]
+)
+def test_a_schema_may_name_any_unit(name: str) -> None:
+    found = number(name, "5", "| kg")
+    assert found.status in NORM_STATUSES
+
+
+def test_a_unit_that_only_pint_knows_is_converted() -> None:
+    assert number("parsec", "5", "| parsecs").norm == "5"
+    assert number("light_year", "9460730472580800", "| m").norm == "1"
+    assert number("kg/m^3", "1", "| g/cm³").norm == "1000"
+
+
 def test_every_unit_of_the_table_is_one_that_pint_knows() -> None:
     from pipelines.normalising.unit_names import unit_names
 

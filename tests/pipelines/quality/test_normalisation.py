@@ -1,0 +1,90 @@
+"""Normalisation scored apart from extraction: by hand, and gold that does not say what it means."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines.errors import UsageError
+from pipelines.quality.evaluation import evaluate_run
+from pipelines.quality.normalisation import NormalisationScore, Share
+from pipelines.store.tables import ATTRIBUTES
+from tests.pipelines.quality.test_evaluate import write_run
+
+# Gold forms, normalised gold, the run's raw value, and what the run made of it.
+CASES: list[tuple[Any, Any, str, dict[str, Any]]] = [
+    (["340"], {"num": 340, "unit": "g", "printed": ["12"]}, "12", {"value_num": 340.19, "unit": "g"}),
+    (["340"], {"num": 340, "unit": "g", "printed": ["12"]}, "12", {"value_num": 12.0, "unit": "g"}),
+    (["340"], {"num": 340, "unit": "g"}, "340", {"value_num": 340.0, "unit": "kg"}),
+    (["340"], {"num": 340, "unit": "g"}, "340", {"norm_status": "ambiguous"}),
+    (["340"], {"num": 340, "unit": "g"}, "7", {"value_num": 7.0, "unit": "g"}),  # a wrong raw value is not judged
+    (["dark"], {"id": "r4"}, "dark", {"value_norm": "dark", "value_id": "r4"}),
+    (["dark"], {"id": "r4"}, "dark", {"value_norm": "dark", "value_id": "r1"}),
+    (["Peru"], None, "Peru", {"value_norm": "Peru"}),  # no normalised gold
+]
+
+
+def write_gold(path: Path, norms: list[Any]) -> str:
+    forms = [case[0] for case in CASES]
+    lines = [
+        {"product_id": f"p{index}", "category": "Coffee", "values": {"A": value}, **({} if norm is None else norm)}
+        for index, (value, norm) in enumerate(zip(forms, norms, strict=True))
+    ]
+    path.write_text("\n".join(map(json.dumps, lines)))
+    return str(path)
+
+
+def run_of(folder: Path) -> str:
+    """A run with these raw values, normalised as the cases say."""
+    run = write_run(folder / "run", [{"A": raw} for _, _, raw, _ in CASES])
+    for path in (folder / "run" / "attributes").glob("*.parquet"):
+        rows = pq.read_table(path).to_pylist()
+        filled = [row | {"norm_status": "ok"} | CASES[row["source_row"]][3] for row in rows]
+        pq.write_table(pa.Table.from_pylist(filled, schema=ATTRIBUTES), path)
+    return run
+
+
+def test_scores_by_hand(tmp_path: Path) -> None:
+    gold = write_gold(tmp_path / "gold.jsonl", [norm and {"norm": {"A": norm}} for _, norm, *_ in CASES])
+    score = evaluate_run(run_of(tmp_path), gold).normalisation
+    assert score == NormalisationScore(
+        statuses={"ok": 7, "ambiguous": 1},
+        right_raw=Share(6, 2),
+        wrong=3,
+        numbers=Share(4, 1),
+        units=Share(4, 1),
+        converted=Share(2, 1),
+        ids=Share(2, 1),
+    )
+    assert score.normalised == Share(8, 7)
+
+
+def test_a_run_of_before_has_no_such_score(tmp_path: Path) -> None:
+    gold = write_gold(tmp_path / "gold.jsonl", [None for _ in CASES])
+    run = write_run(tmp_path / "run", [{"A": raw} for _, _, raw, _ in CASES])
+    assert evaluate_run(run, gold).normalisation is None
+    for path in (tmp_path / "run" / "attributes").glob("*.parquet"):
+        pq.write_table(pq.read_table(path).drop(["norm_status", "value_id"]), path)
+    assert evaluate_run(run, gold).normalisation is None
+
+
+@pytest.mark.parametrize(
+    "norm",
+    [
+        {"norm": []},
+        {"norm": {"A": 5}},
+        {"norm": {"A": {"unit": "g"}}},
+        {"norm": {"A": {"num": "5"}}},
+        {"norm": {"A": {"num": 5, "printed": "5"}}},
+        {"norm": {"A": {"num": 5, "units": "g"}}},
+    ],
+)
+def test_gold_that_does_not_say_what_it_means_is_refused(tmp_path: Path, norm: Any) -> None:
+    gold = write_gold(tmp_path / "gold.jsonl", [norm, *(None for _ in CASES[1:])])
+    with pytest.raises(UsageError, match=r"gold\.jsonl, line 1: 'norm'"):
+        evaluate_run(run_of(tmp_path), gold)
