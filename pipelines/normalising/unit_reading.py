@@ -48,10 +48,12 @@ _LINK = re.compile(
     rf"(?P<number>{NUMBER})"
 )
 _LINKED_BEFORE = re.compile(rf"(?P<number>{NUMBER})\s?(?P<link>{TIMES}|by|[-–—/]|to|bis|à)\s?\Z")
+_UNIT_NAME = r"[^()\[\]（）\d:：]{1,20}[²³23]?"
 _LABEL = re.compile(
-    r"(?:[(\[]\s?(?P<enclosed>[^()\[\]\d:]{1,20}[²³23]?)\s?[)\]]|(?<![^\W\d_])(?:in|en|em|im)\s(?P<in>[^\d:()]{1,20}[²³23]?))"
-    r"\s?[:=]?\s{0,2}\Z"
+    rf"(?:[(\[（]\s?(?P<enclosed>{_UNIT_NAME})\s?[)\]）]|(?:(?<![^\W\d_])(?:in|en|em|im)\s|/)(?P<named>{_UNIT_NAME}))"
+    r"\s?[:：=]?\s{0,2}\Z"
 )
+_ENCLOSED = re.compile(rf"\s?[(\[（]\s?(?P<name>{_UNIT_NAME})\s?[)\]）]")
 _AGE = re.compile(r"([^\W\d_]+)[\s:]{1,2}\Z")
 _NEXT = re.compile(rf"\s?(?:(?:and|und|et|y)\s)?(?P<number>{NUMBER})")
 _PART_BEFORE = re.compile(rf"(?P<number>{NUMBER})\s?(?P<unit>[^\W\d_]{{1,10}}\.?|['′’])\s?(?:(?:and|und|et|y)\s)?\Z")
@@ -162,7 +164,8 @@ def quantity_at(number: Fraction, before: str, after: str, own: OwnNames) -> Qua
             return Quantity(number, found.units, is_sure=False)
         whole = _with_second_part(number, found, after, own)
         return whole or Quantity(number, found.units, found.is_sure)
-    return _shared(number, before, after, own) or _labelled(number, before, own) or Quantity(number)
+    shared = _shared(number, before, after, own) or _enclosed(number, after, own)
+    return shared or _labelled(number, before, own) or Quantity(number)
 
 
 def _with_second_part(number: Fraction, found: UnitFound, after: str, own: OwnNames) -> Quantity | None:
@@ -225,10 +228,8 @@ def _labelled(number: Fraction, before: str, own: OwnNames) -> Quantity | None:
     while linked := _LINKED_BEFORE.search(before):
         before = before[: linked.start()]
     if label := _LABEL.search(before):
-        name = (label["enclosed"] or label["in"]).strip()
-        if (mine := own.get(fold_word(name))) is not None:
-            return Quantity(number, (mine,))
-        if units := units_of(name):
+        units = _units_named(label["enclosed"] or label["named"], own)
+        if units:
             return Quantity(number, units)
     if before.rstrip()[-1:] in ("€", "£"):
         return Quantity(number, units_of(before.rstrip()[-1]))
@@ -236,6 +237,18 @@ def _labelled(number: Fraction, before: str, own: OwnNames) -> Quantity | None:
     if age is not None and (unit := LABELS.get(age.group(1).casefold())) is not None:
         return Quantity(number, units_of(unit))
     return None
+
+
+def _enclosed(number: Fraction, after: str, own: OwnNames) -> Quantity | None:
+    """With the unit that stands behind it in brackets: "100 (cm)"."""
+    match = _ENCLOSED.match(after)
+    units = _units_named(match["name"], own) if match else ()
+    return Quantity(number, units) if units else None
+
+
+def _units_named(name: str, own: OwnNames) -> tuple[Unit, ...]:
+    mine = own.get(fold_word(name.strip())) if own else None
+    return units_of(name.strip()) if mine is None else (mine,)
 
 
 @lru_cache(maxsize=4096)

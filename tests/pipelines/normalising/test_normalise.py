@@ -64,6 +64,9 @@ def text(raw: str, unit: Any = None, *around: str) -> Normalised:
         ("g/m²", "80", "| gsm paper", "80"),
         ("g", "500", "Weight (g): |", "500"),
         ("mm", "20", "Maße in cm: 10 x | x 30", "200"),
+        ("mm", "20", "長さ（cm）：|", "200"),
+        ("mm", "20", "Length/cm: |", "200"),
+        ("mm", "20", "| (cm)", "200"),
         ("V", "220", "|/240 V", "220"),
         ("kg", "5", "from | to 8 kg", "5"),
         ("years", "8", "Ages |+", "8"),
@@ -94,6 +97,7 @@ def test_a_number_is_converted_by_what_stands_at_it(unit: str, raw: str, around:
         ("kg", "2", ["| l", "| kg"], "ok"),  # the litres are another thing's
         ("cm", "10", ["| cm", "| in"], "ambiguous"),
         ("°C", "180", ["|° oven"], "ambiguous"),
+        ("°C", "180", ["| degrees"], "ambiguous"),
         ("cm", "2", ["| x 40 cm"], "ambiguous"),  # two pieces, or a size
         ("ml", "6", ["| x 500 ml"], "ambiguous"),  # a count
         ("cm", "6", ["5' |\" tall"], "ambiguous"),  # a part of a quantity
