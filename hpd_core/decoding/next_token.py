@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,27 +44,57 @@ class Chosen:
 class Choice:
     """The tokens of n logit rows, chosen on the device and on their way from there."""
 
-    def __init__(
-        self, tokens: Tensor, logprobs: Tensor, bound: IntArray, picked: Tensor, states_behind: IntArray
-    ) -> None:
+    def __init__(self, tokens: Tensor, logprobs: Tensor, bound: Sequence[_Bound]) -> None:
         """Starts the way.
 
         Args:
             tokens, logprobs: [n]
-            bound: int64 [m], the rows that had a constraint.
-            picked: int64 [m], which of the tokens allowed there was chosen.
-            states_behind: int64 [m, most allowed], the state behind each of them.
+            bound: the rows that had a constraint.
         """
-        self._fetched = Fetched(tokens, logprobs, picked)
+        self._fetched = Fetched(tokens, logprobs, *(some.picked for some in bound))
         self._bound = bound
-        self._states_behind = states_behind
 
     def fetch(self) -> Chosen:
         """Waits for them."""
-        tokens, logprobs, picked = self._fetched.arrays()
+        tokens, logprobs, *picked = self._fetched.arrays()
         states = np.full(len(tokens), FREE)
-        states[self._bound] = np.take_along_axis(self._states_behind, picked[:, None], axis=1)[:, 0]
+        for some, choices in zip(self._bound, picked, strict=True):
+            states[some.rows] = np.take_along_axis(some.behind, choices[:, None], axis=1)[:, 0]
         return Chosen(tokens, logprobs, states)
+
+
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """Rows that have a constraint.
+
+    Attributes:
+        rows: int64 [m], ascending.
+        ids: int64 [m, most allowed], the tokens that each may go on with; `allowed`: the same on the device.
+        behind: int64 [m, most allowed], the state behind each of them.
+        picked: int64 [m], on the device: which of the tokens was chosen.
+    """
+
+    rows: IntArray
+    ids: IntArray
+    allowed: Tensor
+    behind: IntArray
+    picked: Tensor
+
+    def here(self, first: int, stop: int) -> slice:
+        """Which of them are among the rows `first` to `stop`."""
+        return slice(*np.searchsorted(self.rows, (first, stop)))
+
+
+def _bound(states: IntArray, constraints: StateTable | None, device: torch.device) -> list[_Bound]:
+    rows = np.zeros(0, dtype=np.int64) if constraints is None else np.nonzero(states != FREE)[0]
+    if constraints is None or not len(rows):
+        return []
+    found = []
+    for group in constraints.groups(states[rows]):
+        ids, behind = constraints.choices(states[rows[group]])
+        picked = torch.empty(len(group), dtype=torch.int64, device=device)
+        found.append(_Bound(rows[group], ids, to_device(ids, device), behind, picked))
+    return found
 
 
 def greedy(
@@ -82,29 +112,15 @@ def greedy(
         states: int64 [n], states of `constraints`, or FREE.
         by: 'native': in C++, where the logits are of a kind that it takes; 'triton': by our kernel for GPUs.
     """
-    bound = np.zeros(0, dtype=np.int64) if constraints is None else np.nonzero(states != FREE)[0]
-    picked, states_behind = torch.empty(len(bound), dtype=torch.int64, device=device), np.zeros((0, 1), dtype=np.int64)
-    if constraints is not None and len(bound):
-        ids, states_behind = constraints.choices(states[bound])
-        allowed = to_device(ids, device)
-
+    bound = _bound(states, constraints, device)
     if by == "triton" and not isinstance(logits, TiledLogits):
-        where = to_device(_numbered(bound, len(states)), device) if len(bound) else None
-        return _by_triton(logits, len(states), where, allowed if len(bound) else None, bound, picked, states_behind)
-
-    def pick(here: slice, rows: Tensor, found: Tensor) -> None:
-        """Of the bound rows number `here`, whose numbers are `rows`, the best of what is `found` for their choices."""
-        best = found.float().max(dim=-1)
-        picked[here] = best.indices
-        tokens[rows] = allowed[here].gather(1, best.indices[:, None])[:, 0]
-        scores[rows] = best.values
-
+        return _by_triton(logits, len(states), bound, device)
     if isinstance(logits, TiledLogits):
         tokens, scores, normalizers = choose_by_tiles(logits.hidden, logits.head)
-        if len(bound):
-            rows = to_device(bound, device)
-            pick(slice(None), rows, logits.of(rows, ids))
-        return Choice(tokens, scores - normalizers, bound, picked, states_behind)
+        for some in bound:
+            rows = to_device(some.rows, device)
+            _pick(some, slice(None), rows, logits.of(rows, some.ids), tokens, scores)
+        return Choice(tokens, scores - normalizers, bound)
     tokens = torch.empty(len(states), dtype=torch.int64, device=device)
     scores = torch.empty(len(states), dtype=torch.float32, device=device)
     normalizers = torch.empty_like(scores)
@@ -114,12 +130,26 @@ def greedy(
         tokens[first:stop], scores[first:stop], normalizers[first:stop] = (
             choose(block) if by == "native" and takes(block) else likeliest(block)
         )
-        here = slice(*np.searchsorted(bound, (first, stop)))
-        if here.start < here.stop:
-            rows = to_device(bound[here], device)
-            pick(here, rows, block[rows[:, None] - first, allowed[here]])
+        for some in bound:
+            _pick_in_block(some, block, first, tokens, scores)
         first = stop
-    return Choice(tokens, scores - normalizers, bound, picked, states_behind)
+    return Choice(tokens, scores - normalizers, bound)
+
+
+def _pick_in_block(some: _Bound, block: Tensor, first: int, tokens: Tensor, scores: Tensor) -> None:
+    """As `_pick`, of those of the bound rows that are in a block, which begins with row `first`."""
+    here = some.here(first, first + len(block))
+    if here.start < here.stop:
+        rows = to_device(some.rows[here], block.device)
+        _pick(some, here, rows, block[rows[:, None] - first, some.allowed[here]], tokens, scores)
+
+
+def _pick(some: _Bound, here: slice, rows: Tensor, found: Tensor, tokens: Tensor, scores: Tensor) -> None:
+    """Of the bound rows number `here`, whose numbers are `rows`, the best of what is `found` for their choices."""
+    best = found.float().max(dim=-1)
+    some.picked[here] = best.indices
+    tokens[rows] = some.allowed[here].gather(1, best.indices[:, None])[:, 0]
+    scores[rows] = best.values
 
 
 def _numbered(bound: IntArray, count: int) -> IntArray:
@@ -129,26 +159,25 @@ def _numbered(bound: IntArray, count: int) -> IntArray:
     return found
 
 
-def _by_triton(
-    logits: Iterable[Tensor],
-    count: int,
-    where: Tensor | None,
-    allowed: Tensor | None,
-    bound: IntArray,
-    picked: Tensor,
-    states_behind: IntArray,
-) -> Choice:
+def _by_triton(logits: Iterable[Tensor], count: int, bound: Sequence[_Bound], device: torch.device) -> Choice:
+    """Those with few choices are looked up by the kernel, those with many behind it."""
     from hpd_core.layers.triton_choice import choose as choose_there
 
-    tokens = torch.empty(count, dtype=torch.int64, device=picked.device)
-    scores, normalizers = torch.empty(2, count, dtype=torch.float32, device=picked.device)
+    tokens = torch.empty(count, dtype=torch.int64, device=device)
+    scores, normalizers = torch.empty(2, count, dtype=torch.float32, device=device)
+    inside = bound[0] if bound else None
+    where = None if inside is None else to_device(_numbered(inside.rows, count), device)
+    allowed = None if inside is None else inside.allowed
+    picked = torch.empty(0, dtype=torch.int64, device=device) if inside is None else inside.picked
     first = 0
     for block in logits:
         here = slice(first, first + len(block))
+        numbers = None if where is None else where[here]
+        choose_there(block, numbers, allowed, tokens[here], scores[here], normalizers[here], picked)
+        for some in bound[1:]:
+            _pick_in_block(some, block, first, tokens, scores)
         first = here.stop
-        some = None if where is None else where[here]
-        choose_there(block, some, allowed, tokens[here], scores[here], normalizers[here], picked)
-    return Choice(tokens, scores - normalizers, bound, picked, states_behind)
+    return Choice(tokens, scores - normalizers, bound)
 
 
 def likeliest(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -26,6 +26,8 @@ from hpd_core.types import Attribute
 
 logger = logging.getLogger(__name__)
 
+_FEW = 256  # choices
+
 
 class StateTable:
     """Compiled automata, side by side; their states are numbered through.
@@ -58,6 +60,15 @@ class StateTable:
         self._offsets[first : num_states + 1] = states.offsets + place
         self._num_states, self._num_ways = num_states, num_ways
         return first
+
+    def groups(self, states: IntArray) -> list[IntArray]:
+        """The numbers of `states`, none of them FREE, in groups to ask `choices` for: those with few, those with many.
+
+        A vocabulary of thousands of values may begin with thousands of tokens, which the others would be filled up to.
+        """
+        counts = self._offsets[states + 1] - self._offsets[states]
+        has_many = counts > _FEW
+        return [group for group in (np.nonzero(~has_many)[0], np.nonzero(has_many)[0]) if len(group)]
 
     def choices(self, states: IntArray) -> tuple[IntArray, IntArray]:
         """What each state may go on with.

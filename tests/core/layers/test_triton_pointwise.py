@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from hpd_core.decoding.next_token import greedy
 from hpd_core.layers.fp8 import quantize_rows
+from hpd_core.layout import FREE
+from hpd_core.text.constraints import StateTable
+from tests.core.token_states import token_states
 from tests.core.triton import needs_interpreter
 from tests.examples import examples
 
@@ -147,3 +152,17 @@ def test_constraints_of_many_tokens(most: int) -> None:
     torch.manual_seed(most)
     logits = torch.randn(3, 3000)
     check_choice(logits, [torch.randperm(3000)[:most].tolist(), None, [5]])
+
+
+@pytest.mark.parametrize("widths", [[3, 300], [3], [300]])
+def test_greedy_takes_the_same_with_few_and_many_choices(widths: list[int]) -> None:
+    generator = np.random.default_rng(len(widths))
+    table = StateTable()
+    ways = [{int(token): state for token in generator.choice(500, width, False)} for state, width in enumerate(widths)]
+    first = table.add(token_states(ways))
+    states = generator.choice([FREE, *range(first, first + len(ways))], 7)
+    blocks = torch.randn(7, 500, generator=torch.Generator().manual_seed(1)).split([4, 3])
+    found, expected = (greedy(blocks, states, table, blocks[0].device, by=by).fetch() for by in ("triton", ""))
+    assert found.tokens.tolist() == expected.tokens.tolist()
+    assert found.states.tolist() == expected.states.tolist()
+    np.testing.assert_allclose(found.logprobs, expected.logprobs, rtol=1e-5)

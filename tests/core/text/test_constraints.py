@@ -364,6 +364,26 @@ def test_greedy_takes_the_best_allowed_token_and_reports_the_models_own_probabil
     np.testing.assert_allclose(chosen.logprobs, expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize("native", [pytest.param(True, marks=needs_native), False])
+@given(seed=st.integers(0, 2**32 - 1), rows=st.integers(1, 12), cut=st.integers(0, 12))
+@settings(max_examples=examples(20), deadline=None)
+def test_few_and_many_choices_stand_side_by_side(native: bool, seed: int, rows: int, cut: int) -> None:
+    numbers = np.random.default_rng(seed)
+    widths = [1, 3, 256, 257, 900]
+    ways = [{int(token): state for token in numbers.choice(1000, width, False)} for state, width in enumerate(widths)]
+    table = StateTable()
+    first = table.add(token_states(ways))
+    states = numbers.choice([FREE, *range(first, first + len(ways))], rows)
+    logits = torch.randn(rows, 1000, generator=torch.Generator().manual_seed(seed))
+    blocks = [block for block in (logits[:cut], logits[cut:]) if len(block)]
+    chosen = greedy(blocks, states, table, torch.device("cpu"), by="native" if native else "").fetch()
+    for row, state in enumerate(states.tolist()):
+        allowed = range(1000) if state == FREE else ways[state - first]
+        token = max(allowed, key=lambda each: float(logits[row, each]))
+        assert chosen.tokens[row] == token
+        assert chosen.states[row] == (FREE if state == FREE else first + ways[state - first][token])
+
+
 def test_enum_members_are_written_as_json(tokenizer: Any) -> None:
     members = ('a "quote"', "back\\slash", "Crème brûlée", "日本")
     states = _compiled(Attribute(name="a", type="enum", values=members), TokenBytes(tokenizer, len(tokenizer)))
