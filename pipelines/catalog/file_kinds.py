@@ -209,6 +209,7 @@ _UNMARKED = (
     (re.compile(rb"[ -~\t\r\n]\0[^\0]", re.DOTALL), "UTF-16LE"),
     (re.compile(rb"\0[ -~\t\r\n]\0", re.DOTALL), "UTF-16BE"),
 )
+_FEW_CONTROLS = 0.05  # of the bytes of a text
 _LONG_LINE = re.compile(rb'\{\s*"')
 _FEED_ROOT = re.compile(rb"<(rss|feed|rdf:RDF)\b", re.IGNORECASE)
 _GOOGLE = b"base.google.com/ns/1.0"
@@ -258,7 +259,11 @@ def _kind_of(leaf: str, head: bytes, promised: FileFormat | None) -> Kind:
     if is_lines and promised is not None and promised != "parquet":
         # Its lines say what is wrong with them.
         return _KINDS[promised]
-    if found.format is None and promised == "csv" and text_encoding(head) is not None:
+    if (
+        found.format is None
+        and promised == "csv"
+        and (text_encoding(head) is not None or (found is _UNKNOWN and _share_of_controls(head) <= _FEW_CONTROLS))
+    ):
         return _CSV
     if found.format is None and promised is not None:
         return Kind(found.what, None, found.way_out, is_refused=True)
@@ -362,8 +367,12 @@ def _wide_text(head: bytes, encoding: str) -> Kind:
 
 def _is_binary(head: bytes) -> bool:
     """Whether there are zeros or many other control characters, as no text has."""
+    return b"\0" in head[:1024] or _share_of_controls(head) > _FEW_CONTROLS
+
+
+def _share_of_controls(head: bytes) -> float:
     beginning = head[:1024]
-    return b"\0" in beginning or sum(byte < 32 and byte not in b"\t\n\r\f" for byte in beginning) > len(beginning) / 20
+    return sum(byte < 32 and byte not in b"\t\n\r\f" for byte in beginning) / max(1, len(beginning))
 
 
 def _of_text(head: bytes) -> Kind:

@@ -159,10 +159,17 @@ class Folder:
         temporary = self.path(self._temporary(name))
         os.makedirs(os.path.dirname(temporary), exist_ok=True)
         try:
-            os.link(local_path, temporary)
-        except OSError:  # it lies on another disk
-            shutil.copyfile(local_path, temporary)
-        os.replace(temporary, self.path(name))
+            try:
+                os.link(local_path, temporary)
+            except OSError:  # it lies on another disk
+                with open(local_path, "rb") as source, open(temporary, "wb") as target:
+                    shutil.copyfileobj(source, target)
+                    target.flush()
+                    os.fsync(target.fileno())
+            os.replace(temporary, self.path(name))
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(temporary)
 
     def copy(self, source: str, target: str) -> None:
         """Puts the object under a second name, replacing what is there. Local files share their bytes."""

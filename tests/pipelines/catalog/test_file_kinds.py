@@ -215,6 +215,7 @@ FEED = b'<?xml version="1.0"?><rss xmlns:g="http://base.google.com/ns/1.0"><chan
         ("a.csv", "id,größe\n".encode("latin-1"), "csv"),
         ("a.csv", "id;title\n1;x\n".encode("utf-16"), "csv"),
         ("a.csv", LINE, "jsonl"),
+        ("a.csv", b"id,title\n1,a\0b and more than that\n", "csv"),
         ("a.csv.gz", gzip.compress(b"id,title\n", mtime=0), "csv"),
         ("a.csv.bz2", bz2.compress(b"id,title\n"), "csv"),
         ("a.tsv.zst", pa.compress(b"id\ttitle\n", "zstd", asbytes=True), "csv"),

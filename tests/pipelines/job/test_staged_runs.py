@@ -85,11 +85,11 @@ def test_a_run_goes_on_without_what_was_kept_and_not_with_another_file(
     # Another machine, or one that has tidied up.
     shutil.rmtree(own_cache)
     kept.unlink()
-    text = path.read_text()
-    path.write_text(text.replace("p3", "p33", 1))
+    data = path.read_bytes()
+    path.write_bytes(data.replace(b"p3", b"p33", 1))
     with pytest.raises(UsageError, match=r"the input has changed since: \S+c\.csv has changed"):
         workplace.run(**MADE_UP)
-    path.write_text(text)
+    path.write_bytes(data)
     source = {"path": str(workplace.catalog), "id": "id", "fields": ["title", "bullets"], "encoding": "cp1252"}
     with pytest.raises(UsageError, match=r"another configuration: \S*encoding: not set -> 'cp1252'"):
         workplace.run(input=source, **MADE_UP)

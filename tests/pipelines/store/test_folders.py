@@ -92,6 +92,29 @@ def test_a_half_written_file_of_a_killed_start_does_not_make_a_folder_a_foreign_
     assert not Folder(str(tmp_path)).is_empty()
 
 
+@pytest.mark.parametrize("is_other_disk", [False, True])
+def test_a_local_file_is_put_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_other_disk: bool
+) -> None:
+    source, folder = tmp_path / "rows.parquet", Folder(str(tmp_path / "out"))
+    source.write_bytes(b"one")
+
+    def refuses(*_: object) -> None:
+        raise OSError(18, "another disk")
+
+    if is_other_disk:
+        monkeypatch.setattr("os.link", refuses)
+    for content in (b"one", b"two"):
+        source.write_bytes(content)
+        folder.put(str(source), "_input/rows.parquet")
+        assert folder.read("_input/rows.parquet") == content
+    with monkeypatch.context() as patched:
+        patched.setattr("os.replace", refuses)
+        with pytest.raises(OSError, match="another disk"):
+            folder.put(str(source), "_input/other.parquet")
+    assert [path.name for path in (tmp_path / "out" / "_input").iterdir()] == ["rows.parquet"]
+
+
 def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(UsageError, match="is a file, a folder is needed"):
