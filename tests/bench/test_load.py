@@ -110,6 +110,36 @@ def test_the_command_measures_and_accounts_for_every_row(tmp_path: Path, tiny_mo
     assert "is there already" in again.stderr
 
 
+@pytest.mark.full
+def test_a_large_csv_file_takes_no_more_memory_than_a_small_one(tiny_model_dir: Path) -> None:
+    grown = []
+    for rows in (100_000, 400_000):
+        command = [sys.executable, "bench/load_test.py", "--rows", str(rows), "--stages", "0", "--no-run", "--csv"]
+        done = subprocess.run(
+            [*command, "--model", str(tiny_model_dir)], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        cost = json.loads(done.stdout.splitlines()[-1])["csv"]
+        assert cost["num_rows"] == rows
+        assert cost["again_seconds"] < cost["seconds"]
+        grown.append(cost["peak_bytes"] - cost["bytes_before"])
+    assert grown[1] < grown[0] + 60e6 < 200e6, grown
+
+
+@pytest.mark.soak
+def test_two_million_rows_of_csv_go_through_the_job(tiny_model_dir: Path) -> None:
+    command = [sys.executable, "bench/load_test.py", "--rows", "2000000", "--stages", "0", "--csv"]
+    done = subprocess.run(
+        [*command, "--model", str(tiny_model_dir)], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    facts = json.loads(done.stdout.splitlines()[-1])
+    for run in (facts["run"], facts["csv"]):
+        assert run["totals"]["rows"] == run["row_counts"]["products"] == 2_000_000
+    plain, from_csv = facts["csv"]["driver_peak_megabytes"]
+    assert from_csv < plain + 150
+
+
 @pytest.mark.soak
 def test_what_clustering_gains_is_measured(tmp_path: Path, tiny_model_dir: Path) -> None:
     command = [sys.executable, "bench/load_test.py", "--rows", "240", "--categories", "40", "--stages", "0"]
