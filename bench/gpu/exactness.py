@@ -79,8 +79,8 @@ def _row(tests: Sequence[Mapping[str, Any]], say: Callable[[str], object]) -> di
         say(f"skipped: {count} x {reason}")
     for test in [test for test in tests if test["outcome"] == "failed"]:
         say(f"failed: {test['test']}: {test['reason']}")
-    for test in _not_done(tests):
-        say(f"not done: {test}")
+    for name in _not_done(tests):
+        say(f"not done: {name}")
     slow = {test["test"]: test["seconds"] for test in tests if test["seconds"] >= 1}
     return {"kind": EXACT, **{key: counts[key] for key in ("passed", "failed", "skipped")}, "slow_tests": slow}
 

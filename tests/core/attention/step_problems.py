@@ -283,7 +283,7 @@ def copies(item: StepProblem) -> list[Tensor]:
 
 
 def _rounding(numbers: Tensor) -> float:
-    """A GPU adds up in another order: a last bit of the largest, of which the two terms of a rotation may nearly cancel."""
+    """A GPU adds up in another order: a last bit of the largest, since the terms of a rotation may nearly cancel."""
     largest = float(numbers.abs().max()) if numbers.numel() else 0.0
     return max(1e-5, largest * (5e-6 if numbers.dtype == torch.float32 else torch.finfo(numbers.dtype).eps))
 
