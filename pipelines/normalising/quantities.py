@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
+from functools import lru_cache
 
 from hpd_core.text.number_forms import fits
 from hpd_core.text.numbers import read_number
@@ -22,12 +23,9 @@ _SURELY_FITS = 300  # digits
 
 def normalise_number(asked: Asked, raw: str, places: Sequence[Place]) -> Normalised | None:
     """A number in the unit that is asked for; None if `raw` is not one number."""
-    read = read_number(raw)
-    if read is None:
-        return None
-    if "," in read:
-        return AMBIGUOUS
-    number = Fraction(read)
+    number = _read(raw)
+    if not isinstance(number, Fraction):
+        return number
     if places and all(place.match == "ambiguous" for place in places):
         return AMBIGUOUS
     amounts: dict[Amount, None] = {}
@@ -49,6 +47,15 @@ def normalise_number(asked: Asked, raw: str, places: Sequence[Place]) -> Normali
     if amounts:
         return whole(next(iter(amounts))) if len(amounts) == 1 and is_sure else AMBIGUOUS
     return without_unit(asked, is_bare=num_bare > 0 or not places, has_others=has_others)
+
+
+@lru_cache(maxsize=4096)
+def _read(raw: str) -> Fraction | Normalised | None:
+    """The number; what it is if it is left open ("1,500"); None if it is not one. A catalog has the same ones often."""
+    read = read_number(raw)
+    if read is None:
+        return None
+    return AMBIGUOUS if "," in read else Fraction(read)
 
 
 def without_unit(asked: Asked, *, is_bare: bool, has_others: bool) -> Normalised:

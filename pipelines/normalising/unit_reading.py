@@ -29,8 +29,10 @@ NUMBER = (
 TIMES = r"[xX×*✕✖хХ]"
 
 _GAP = re.compile(rf"[{SPACES}\t]{{0,2}}-?(?:max\.?[{SPACES}])?(?=[^\s-])", re.IGNORECASE)
+_DIGIT = re.compile(r"\d")
 _QUOTE = re.compile('["″”“]')
-_OPEN_QUOTE = re.compile('(?:^|[\\s(\\[,:])["”“](?=\\w)[^"”“]*\\Z')
+_OPEN_DIGIT = re.compile(r"\d")
+_QUOTE = re.compile('(?:^|[\\s(\\[,:])["”“](?=\\w)[^"”“]*\\Z')
 _SIGN = re.compile(
     r"''|′′|’’|[\"″”“](?!\w)|['′’](?![^\W\d_])|[°º]\s?(?:[CFcf](?![^\W\d_]))?|[℃℉%％‰€£Ω]|\b1/min\b|/min\b|min⁻¹"
 )
@@ -193,7 +195,7 @@ def _sum(number: Fraction, unit: Unit, rest: Fraction, smaller: tuple[Unit, ...]
 
 
 def _is_second_part(number: Fraction, units: tuple[Unit, ...], before: str) -> bool:
-    first = _PART_BEFORE.search(before)
+    first = _PART_BEFORE.search(before) if _DIGIT.search(before) else None
     value = number_of(first["number"]) if first else None
     if first is None or value is None:
         return False
@@ -225,7 +227,7 @@ def _is_size(number: Fraction, links: list[bool], before: str, found: UnitFound)
 
 def _labelled(number: Fraction, before: str, own: OwnNames) -> Quantity | None:
     """With the unit that a label has: "Weight (g): 500"."""
-    while linked := _LINKED_BEFORE.search(before):
+    while _DIGIT.search(before) and (linked := _LINKED_BEFORE.search(before)):
         before = before[: linked.start()]
     if label := _LABEL.search(before):
         units = _units_named(label["enclosed"] or label["named"], own)
