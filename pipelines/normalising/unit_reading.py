@@ -31,8 +31,7 @@ TIMES = r"[xX×*✕✖хХ]"
 _GAP = re.compile(rf"[{SPACES}\t]{{0,2}}-?(?:max\.?[{SPACES}])?(?=[^\s-])", re.IGNORECASE)
 _DIGIT = re.compile(r"\d")
 _QUOTE = re.compile('["″”“]')
-_OPEN_DIGIT = re.compile(r"\d")
-_QUOTE = re.compile('(?:^|[\\s(\\[,:])["”“](?=\\w)[^"”“]*\\Z')
+_OPEN_QUOTE = re.compile('(?:^|[\\s(\\[,:])["”“](?=\\w)[^"”“]*\\Z')
 _SIGN = re.compile(
     r"''|′′|’’|[\"″”“](?!\w)|['′’](?![^\W\d_])|[°º]\s?(?:[CFcf](?![^\W\d_]))?|[℃℉%％‰€£Ω]|\b1/min\b|/min\b|min⁻¹"
 )
