@@ -291,6 +291,10 @@ def test_every_test_is_counted_in_one_share_when_it_is_done(tmp_path: Path) -> N
             check=False,
         )
         tests += map(json.loads, reports.read_text().splitlines())
+    begun = [test["test"] for test in tests if test["outcome"] == "begun"]
+    tests = [test for test in tests if test["outcome"] != "begun"]
+    assert sorted(begun) == sorted(test["test"] for test in tests if "::" in test["test"])
+    assert exactness._not_done([{"test": "hangs", "outcome": "begun"}, *tests]) == ["hangs"]
     outcomes = sorted((test["test"].rpartition("/")[2], test["outcome"]) for test in tests)
     assert outcomes == [
         ("test_broken.py", "failed"),
