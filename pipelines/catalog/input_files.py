@@ -222,7 +222,8 @@ def _scan_staged(file: FoundFile, config: InputConfig, num_sampled: int) -> Sour
         parquet = open_rows(opened, whole_groups=False)
         names = [*staged_names(parquet), *staged.facts["more"]]
         if names:
-            require_columns(config, list(dict.fromkeys(names)), file.name)
+            missing = [path for path in config.columns if _leads_nowhere(path, names, staged.facts)]
+            require_columns(config, list(dict.fromkeys(names)), file.name, missing)
         check_doubled(config, staged_names(parquet), file.name)
         found = (find_column(path, names) for path in config.columns)
         segments = _staged_segments(parquet, [each[0] for each in found if each is not None])
@@ -240,6 +241,13 @@ def _scan_staged(file: FoundFile, config: InputConfig, num_sampled: int) -> Sour
         first.dead,
         staged=staged.name,
     )
+
+
+def _leads_nowhere(path: str, names: Sequence[str], facts: Mapping[str, Any]) -> bool:
+    """Whether a path leads into something nested in which there never is what it names."""
+    column, steps = find_column(path, names) or (path, ())
+    below = [step for step in steps if isinstance(step, str)]
+    return column in facts["more"] and bool(below) and ".".join([column, *below]) not in facts["paths"]
 
 
 def _staged_segments(parquet: pq.ParquetFile, columns: Sequence[str]) -> Sequence[Segment]:

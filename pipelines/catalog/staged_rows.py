@@ -41,6 +41,7 @@ class RowWriter:
         self.example = ""
         self._names, self._hint = list(names), hint
         self._more: dict[str, None] = {}
+        self._paths: dict[str, None] = {}
         fields = [pa.field(name, pa.string()) for name in names]
         hidden = [pa.field(name, kind) for name, kind in _TYPES.items()]
         self._schema = pa.schema([*fields, *hidden])
@@ -68,7 +69,15 @@ class RowWriter:
         rest = json.dumps(more, ensure_ascii=False) if more else None
         size = len(text) or sum(len(cell) for cell in cells if cell) + len(rest or "")
         self._append(number, cells, None, None, rest, size)
-        self._more.update(dict.fromkeys(more or ()))
+        for name, value in (more or {}).items():
+            self._more[name] = None
+            self._see(name, value)
+
+    def _see(self, path: str, value: Any) -> None:
+        for item in value if isinstance(value, list) else [value]:
+            for name, inner in item.items() if isinstance(item, dict) else ():
+                self._paths[f"{path}.{name}"] = None
+                self._see(f"{path}.{name}", inner)
 
     def refuse(self, number: int, code: str, message: str, text: str) -> None:
         """Takes a row that is none."""
@@ -113,13 +122,13 @@ class RowWriter:
         """Ends the file. `facts`: what else is to be known of it."""
         if self._rows:
             self._write_group()
-        known = {"more": list(self._more), "refused": self.num_refused, **facts}
+        known = {"more": list(self._more), "paths": list(self._paths), "refused": self.num_refused, **facts}
         self._file.add_key_value_metadata({_FACTS.decode(): json.dumps(known)})
         self._file.close()
 
 
 def staged_facts(parquet: pq.ParquetFile) -> dict[str, Any]:
-    """What is known of a staged file; `more`: the names in its JSON."""
+    """What is known of a staged file; `more`: the names in its JSON, `paths`: those below them."""
     facts: dict[str, Any] = json.loads(parquet.metadata.metadata[_FACTS])
     return facts
 
