@@ -19,8 +19,10 @@ from pipelines.catalog.staged_rows import HIDDEN, RowWriter
 from pipelines.catalog.text_files import open_unpacked
 from pipelines.errors import UsageError
 
-_GOOGLE = "base.google.com"
-_ITEMS = ("item", "entry")
+GOOGLE_PLACE = "base.google.com"
+"""In the names of Google's namespaces."""
+ITEMS = ("item", "entry")
+"""What a product's element is called."""
 _LOOKED_AT = 1000
 """Items whose elements become columns; what comes up later is kept beside them."""
 
@@ -72,18 +74,19 @@ def _items(file: Any) -> Iterator[Item]:
             above.append(element)
             continue
         above.pop()
-        if _local(element) in _ITEMS and not any(_local(outer) in _ITEMS for outer in above):
-            yield _nested(element)
+        if local_name(element) in ITEMS and not any(local_name(outer) in ITEMS for outer in above):
+            yield item_values(element)
             element.clear()
-        if above and not any(_local(outer) in _ITEMS for outer in above):
+        if above and not any(local_name(outer) in ITEMS for outer in above):
             above[-1].remove(element)
 
 
-def _nested(element: Element) -> Item:
+def item_values(element: Element) -> Item:
+    """What an item, or an element with others in it, says by name."""
     google: Item = {}
     own: Item = {}
     for child in element:
-        _add(google if _GOOGLE in child.tag else own, _local(child), _value(child))
+        _add(google if GOOGLE_PLACE in child.tag else own, local_name(child), element_value(child))
     for name, value in own.items():
         if name not in google:
             google[name] = value
@@ -101,12 +104,14 @@ def _add(item: Item, name: str, value: Any) -> None:
         item[name] = [item[name], value]
 
 
-def _value(element: Element) -> Any:
+def element_value(element: Element) -> Any:
+    """What an element says: a text, "" if nothing, or what is nested in it."""
     if len(element) and "xhtml" not in element[0].tag:
-        return _nested(element)
+        return item_values(element)
     text = "".join(element.itertext()).strip()
     return text or element.get("href", "")  # a link of Atom
 
 
-def _local(element: Element) -> str:
+def local_name(element: Element) -> str:
+    """An element's name without its namespace."""
     return element.tag.rpartition("}")[2]
