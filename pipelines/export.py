@@ -66,6 +66,10 @@ def main(
         bool, typer.Option("--overwrite", help="replace what stands in the original; by default empty cells are filled")
     ] = False,
     identifier: Annotated[str, typer.Option(help="akeneo: the column that says which product it is")] = "sku",
+    locale: Annotated[
+        str | None, typer.Option(help="akeneo: where the original has a column for each locale, the one to fill")
+    ] = None,
+    channel: Annotated[str | None, typer.Option(help="akeneo: the same for channels")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object instead of text")] = False,
 ) -> None:
     """Writes the files and says what is in them."""
@@ -79,7 +83,7 @@ def main(
             takes_ids=ids,
             rows_per_file=partition_rows,
             style=Style(separator, guard_formulas),
-            shop=ShopWishes(original, read_columns(columns or ()), overwrite, identifier),
+            shop=ShopWishes(original, read_columns(columns or ()), overwrite, identifier, locale, channel),
         )
         exported = export_run(run, wishes)
     except (UsageError, OSError) as error:

@@ -6,9 +6,10 @@ import re
 from collections.abc import Sequence
 
 from hpd_core import Attribute
+from pipelines.errors import UsageError
 from pipelines.exporting.answers import Item
 from pipelines.exporting.rules import AKENEO, AKENEO_CODE, AKENEO_RESERVED, akeneo_unit
-from pipelines.exporting.targets import Extra, ShopWishes, Target, TargetColumn, find_place
+from pipelines.exporting.targets import Asked, Extra, ShopWishes, Target, TargetColumn, find_place
 from pipelines.exporting.value_forms import Rule, slug
 
 
@@ -18,21 +19,46 @@ def akeneo_code(id_: str | None, name: str) -> str:
     return "" if code.lower() in AKENEO_RESERVED else code
 
 
-def _columns(header: Sequence[str], attributes: Sequence[Attribute], wishes: ShopWishes) -> list[TargetColumn]:
+def _columns(header: Sequence[str], asked: Sequence[Asked], wishes: ShopWishes) -> list[TargetColumn]:
+    """Raises `UsageError` if the original has an attribute for each locale or channel, and nobody says which."""
+    if not header and (wishes.locale or wishes.channel):
+        raise UsageError("--locale and --channel say which columns of an original are filled in; a new file has none")
     columns = []
-    for attribute in attributes:
+    for each in asked:
+        attribute = each.attribute
         wanted = wishes.columns.get(attribute.name)
         code = akeneo_code(attribute.id, attribute.name) if wanted is None else wanted
         if not code:
             continue
+        if wanted is None:
+            code = _scoped(header, code, wishes, attribute.name)
         unit = Extra(f"{code}-unit", _unit) if attribute.type == "number" and attribute.unit is not None else None
         columns.append(
             TargetColumn(
-                *(attribute.name, code, _rule, find_place(header, code)),
+                *(each, code, _rule, find_place(header, code)),
                 *(unit, None if unit is None else find_place(header, unit.name)),
             )
         )
     return columns
+
+
+def _scoped(header: Sequence[str], code: str, wishes: ShopWishes, name: str) -> str:
+    """The attribute's column; where the file has one for each locale (`brand-en_US`) or channel, the one meant."""
+    if find_place(header, code) is not None:
+        return code
+    # A code has no "-". What ends in "-unit" is the column beside a number.
+    there = [each for each in header if each.startswith(f"{code}-") and not each.endswith("-unit")]
+    if not there:
+        return code
+    locale, channel = ([f"-{each}"] if each else [] for each in (wishes.locale, wishes.channel))
+    wanted = [code + scope for scope in (*(a + b for a in locale for b in channel), *locale, *channel)]
+    found = next((each for each in wanted if each in there), None)
+    if found is None:
+        raise UsageError(
+            f"the attribute {name!r} has the columns {', '.join(there)} in the original: --locale and --channel say "
+            f"which is filled in, or --columns '{name}={there[0]}'"
+        )
+    return found
 
 
 def _rule(attribute: Attribute) -> Rule:

@@ -11,18 +11,17 @@ from pipelines.comparing.compared_run import Side
 from pipelines.errors import UsageError
 from pipelines.exporting.acceptance import Acceptance
 from pipelines.exporting.answers import ShardAnswers, asked_schemas, products_of, read_shards
+from pipelines.exporting.destinations import DEFAULT_FOLDER, check_destination
 from pipelines.exporting.left_out import LeftOut
 from pipelines.exporting.outputs import Outputs
 from pipelines.exporting.shop_export import SHOP_KINDS, ShopExport
 from pipelines.exporting.spool import open_spool
 from pipelines.exporting.targets import ShopWishes
 from pipelines.exporting.wide_columns import wide_columns
-from pipelines.exporting.wide_export import WIDE_KINDS, WideFiles, wide_tables
+from pipelines.exporting.wide_export import STEM, WIDE_KINDS, WideFiles, wide_tables
 from pipelines.exporting.writers import Style
 from pipelines.reporting.run_folder import state_notes
 
-DEFAULT_FOLDER = "export"
-"""In the run's own."""
 KINDS = (*WIDE_KINDS, *SHOP_KINDS)
 
 
@@ -110,6 +109,8 @@ def _check_options(wishes: Wishes) -> None:
         if wishes.kind in WIDE_KINDS
         else {"--ids": wishes.takes_ids, "--partition-rows": wishes.rows_per_file}
     )
+    if wishes.kind != "akeneo" and (wishes.shop.locale or wishes.shop.channel):
+        raise UsageError(f"--locale and --channel are for akeneo, not for {wishes.kind}")
     if unused := [option for option, value in given.items() if value]:
         others = SHOP_KINDS if wishes.kind in WIDE_KINDS else WIDE_KINDS
         raise UsageError(f"{unused[0]} is for {', '.join(others)}, not for {wishes.kind}")
@@ -135,6 +136,7 @@ def _export_wide(
         rows_per_file = kind.max_rows
         result.notes.append(f"A sheet holds {kind.max_rows:,} rows: the products are in several workbooks.")
     outputs = Outputs.of(wishes.out or f"{side.uri}/{DEFAULT_FOLDER}", kind.suffix)
+    check_destination(side, None, outputs, lambda name: outputs.is_name(STEM, kind.suffix, name))
     columns = wide_columns(schemas, only_text=kind.only_text or wishes.takes_raw)
     files = WideFiles(outputs, kind, columns, wishes.style, result.left_out, rows_per_file)
     names = files.write(wide_tables(shards, columns, result.left_out, wishes.takes_ids))

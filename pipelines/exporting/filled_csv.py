@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from pipelines.catalog.cells import cell_id
 from pipelines.catalog.csv_files import CsvFile
 from pipelines.catalog.delimited import Dialect, told_delimiter
+from pipelines.catalog.rows import row_id
 from pipelines.catalog.text_files import decoded, open_unpacked, split_lines
-from pipelines.config.reading import Reading
+from pipelines.config.extraction import InputConfig
 from pipelines.errors import UsageError
 from pipelines.exporting.answers import Product
 from pipelines.exporting.raw_csv import RawRecord, raw_cells, raw_records, to_raw
@@ -51,32 +51,37 @@ class DelimitedOriginal:
 
     Attributes:
         header: names of its columns.
-        id_column: that with the products' ids; None if the run had none.
+        config: how the run read it.
     """
 
     name: str
     dialect: Dialect
     encoding: str
     header: Sequence[str]
-    anonymous: bool
-    id_column: str | None
+    config: InputConfig
 
     @classmethod
-    def open(cls, name: str, reading: Reading, id_column: str | None) -> DelimitedOriginal:
+    def open(cls, name: str, config: InputConfig) -> DelimitedOriginal:
         """Raises `UsageError` if it cannot be read."""
-        filesystem, path = open_filesystem(name, anonymous=reading.anonymous)
+        filesystem, path = open_filesystem(name, anonymous=config.anonymous)
         try:
-            file = CsvFile(name, filesystem, path, reading)
+            file = CsvFile(name, filesystem, path, config.reading)
         except OSError as error:
             raise UsageError(
                 f"cannot read {name}: {error.strerror or error}; --original names the one that the run read, if it was "
                 "moved"
             ) from error
-        return cls(name, file.dialect, file.encoding, file.names, reading.anonymous, id_column)
+        return cls(name, file.dialect, file.encoding, file.names, config)
+
+    @property
+    def id_columns(self) -> Sequence[str]:
+        """Those that the products' ids are made of; none if the run had none, or took them from within a cell."""
+        columns = self.config.id.columns if self.config.id is not None else ()
+        return columns if set(columns) <= set(self.header) else ()
 
     @contextmanager
     def _opened(self) -> Iterator[_Hashed]:
-        filesystem, path = open_filesystem(self.name, anonymous=self.anonymous)
+        filesystem, path = open_filesystem(self.name, anonymous=self.config.anonymous)
         with open_unpacked(filesystem, path, self.name) as file:
             yield _Hashed(file)
 
@@ -139,8 +144,8 @@ class _FilledRows:
         self._width = len(original.header)
         names = [(column.name, column.place) for column in columns]
         names += [(column.unit.name, column.unit_place) for column in columns if column.unit is not None]
-        self._new = [name for name, place in names if place is None]
-        self._ids = None if original.id_column is None else _find(original.header, original.id_column)
+        # Several attributes may share a column.
+        self._new = list(dict.fromkeys(name for name, place in names if place is None))
 
     def texts(self, lines: Iterator[str]) -> Iterator[tuple[str, RawRecord, str | None]]:
         """What stands in front of a record, the record, and its new text; None if it stays."""
@@ -170,9 +175,10 @@ class _FilledRows:
             )
 
     def _check(self, product: Product, record: RawRecord) -> None:
-        if self._ids is None:
+        if not self._original.id_columns:
             return
-        found = cell_id(record.values[self._ids]) if record.values is not None else "nothing that can be read"
+        row = dict(zip(self._original.header, record.values or (), strict=False))
+        found = row_id(row, self._original.config) if row else "nothing that can be read"
         if found != product.product_id:
             raise UsageError(
                 f"{self._original.name}, row {product.source_row}: product {found!r}, where the run read "
@@ -232,7 +238,3 @@ def _with_first(first: str, lines: Iterator[str]) -> Iterator[str]:
     if first:
         yield first
     yield from lines
-
-
-def _find(header: Sequence[str], name: str) -> int | None:
-    return header.index(name) if name in header else None

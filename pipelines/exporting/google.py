@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hpd_core import Attribute
 from pipelines.errors import UsageError
 from pipelines.exporting.rules import GOOGLE, GOOGLE_NAMES
-from pipelines.exporting.targets import ShopWishes, Target, TargetColumn, find_place, folded_name
+from pipelines.exporting.targets import Asked, ShopWishes, Target, TargetColumn, find_place, folded_name
 
 
 def google_name(name: str) -> str:
@@ -16,10 +15,11 @@ def google_name(name: str) -> str:
     return GOOGLE_NAMES.get(plain, plain)
 
 
-def _columns(header: Sequence[str], attributes: Sequence[Attribute], wishes: ShopWishes) -> list[TargetColumn]:
+def _columns(header: Sequence[str], asked: Sequence[Asked], wishes: ShopWishes) -> list[TargetColumn]:
     """Attributes of other names have no column. Raises `UsageError` if `--columns` names none of Google's."""
-    columns: dict[str, TargetColumn] = {}
-    for attribute in attributes:
+    columns = []
+    for each in asked:
+        attribute = each.attribute
         wanted = wishes.columns.get(attribute.name)
         name = google_name(attribute.name if wanted is None else wanted)
         if wanted and name not in GOOGLE:
@@ -28,15 +28,10 @@ def _columns(header: Sequence[str], attributes: Sequence[Attribute], wishes: Sho
             )
         if name not in GOOGLE or wanted == "":
             continue
-        if name in columns:
-            raise UsageError(
-                f"the attributes {columns[name].attribute!r} and {attribute.name!r} would both be Google's {name}; "
-                f"leave one out with --columns '{attribute.name}='"
-            )
         place = find_place(header, name)
         shown = name if place is None else header[place]
-        columns[name] = TargetColumn(attribute.name, shown, lambda _, rule=GOOGLE[name]: rule, place)  # type: ignore[misc]
-    return list(columns.values())
+        columns.append(TargetColumn(each, shown, lambda _, rule=GOOGLE[name]: rule, place))  # type: ignore[misc]
+    return columns
 
 
 def _note(new: Sequence[TargetColumn]) -> str:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import csv
-import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from pydantic import ValidationError
 
@@ -18,37 +16,27 @@ from pipelines.config.extraction import InputConfig
 from pipelines.errors import UsageError
 from pipelines.exporting.akeneo import AKENEO_TARGET
 from pipelines.exporting.answers import Product
-from pipelines.exporting.filled_csv import DelimitedOriginal
-from pipelines.exporting.filled_feed import FeedOriginal
+from pipelines.exporting.destinations import check_destination
 from pipelines.exporting.google import GOOGLE_TARGET
 from pipelines.exporting.left_out import LeftOut
+from pipelines.exporting.originals import Original, file_names, open_original
 from pipelines.exporting.outputs import Outputs
 from pipelines.exporting.rules import AKENEO_CODE, AKENEO_FILE_BYTES, SHOPIFY_FILE_BYTES
 from pipelines.exporting.shopify import HANDLES, SHOPIFY_TARGET
 from pipelines.exporting.spool import Spool
 from pipelines.exporting.targets import (
+    Asked,
     Filler,
     ShopWishes,
     Target,
     TargetColumn,
     all_attributes,
+    check_columns,
+    check_kept,
     check_mapping,
     find_place,
 )
 from pipelines.job.run_plan import PlannedFile
-from pipelines.store.folders import open_filesystem
-
-_PACKED = (".gz", ".zst", ".bz2", ".xz", ".lz4")
-_DELIMITED = ("csv", "shopify")
-
-
-class Original(Protocol):
-    """A file that the run read, and that is filled in."""
-
-    def fill(
-        self, columns: Sequence[TargetColumn], products: Iterator[Product], filler: Filler, overwrites: bool, path: Path
-    ) -> None:
-        """Writes it to `path` with the products' answers."""
 
 
 class NewFile(NamedTuple):
@@ -73,12 +61,14 @@ class ShopKind:
 
     Attributes:
         is_original: whether a file with this format, these columns and this delimiter is one of the kind.
+        id_columns: that say which product a row is.
         new_file: what is made where the run read none of this kind; None if nothing can be.
         max_bytes: that the shop imports.
     """
 
     target: Target
     is_original: Callable[[str, Sequence[str], str, ShopWishes], bool]
+    id_columns: Callable[[ShopWishes], Sequence[str]]
     new_file: NewFile | None = None
     max_bytes: int | None = None
 
@@ -111,9 +101,11 @@ _NEW_PRODUCTS = NewFile(
     note="Empty cells empty the attribute in Akeneo, too. Run on an export of Akeneo's to have other values kept.",
 )
 SHOP_KINDS: Mapping[str, ShopKind] = {
-    "shopify": ShopKind(SHOPIFY_TARGET, _is_shopify, None, SHOPIFY_FILE_BYTES),
-    "google": ShopKind(GOOGLE_TARGET, _is_google, _SUPPLEMENTAL),
-    "akeneo": ShopKind(AKENEO_TARGET, _is_akeneo, _NEW_PRODUCTS, AKENEO_FILE_BYTES),
+    "shopify": ShopKind(SHOPIFY_TARGET, _is_shopify, lambda _: HANDLES, None, SHOPIFY_FILE_BYTES),
+    "google": ShopKind(GOOGLE_TARGET, _is_google, lambda _: ("id",), _SUPPLEMENTAL),
+    "akeneo": ShopKind(
+        AKENEO_TARGET, _is_akeneo, lambda wishes: (wishes.identifier,), _NEW_PRODUCTS, AKENEO_FILE_BYTES
+    ),
 }
 
 
@@ -146,9 +138,11 @@ class ShopExport:
                 "products would be lost; run on each by itself"
             )
         spool.add(products)
-        names = _file_names(originals)
-        if len(names) > 1 and Outputs.of(self.out, _suffix(next(iter(names.values())))).file is not None:
+        names = file_names(originals)
+        outputs = Outputs.of(self.out, _suffix(next(iter(names.values()))))
+        if outputs.file is not None and len(names) > 1:
             raise UsageError(f"--out {self.out}: {len(names)} files are filled in, and this names one; name a folder")
+        self._check_destination(outputs, names.values())
         for planned, original in originals.items():
             self._fill(planned, original, names[planned], spool)
 
@@ -171,32 +165,22 @@ class ShopExport:
                 )
 
     def _original(self, file: PlannedFile) -> Original | None:
-        name = self.wishes.original or file.name
-        if file.format not in (*_DELIMITED, "xml"):
-            if self.wishes.original is not None:
-                raise UsageError(f"--original {name}: the run read {file.name} ({file.format}), which has other rows")
-            return None
-        config = _input_config(self.side)
-        id_column = config.id.column if config.id is not None else None
-        if self.wishes.original is None:
-            _check_size(file, config.anonymous)
-        if file.format == "xml":
-            if not self.kind.is_original("xml", (), "", self.wishes):
-                return None
-            return FeedOriginal(name, config.anonymous, checks_ids=_is_id(id_column))
-        original = DelimitedOriginal.open(name, config.reading, id_column)
-        is_one = self.kind.is_original(file.format, original.header, original.dialect.delimiter, self.wishes)
-        return original if is_one else None
+        return open_original(
+            *(file, _input_config(self.side), self.wishes.original),
+            is_one=lambda *found: self.kind.is_original(*found, self.wishes),
+        )
+
+    def _check_destination(self, outputs: Outputs, names: Collection[str]) -> None:
+        written = names if outputs.file is None else (outputs.file,)
+        check_destination(self.side, self.wishes.original, outputs, written.__contains__)
 
     def _fill(self, planned: str, original: Original, name: str, spool: Spool) -> None:
         suffix = _suffix(name)
         outputs = Outputs.of(self.out, suffix)
         name = outputs.file or name
-        self._check_not_the_original(outputs.describe(name), self.wishes.original or planned)
         answered = spool.attributes[planned]
-        attributes = [each for each in all_attributes(self.schemas) if each.name in answered]
-        header = original.header if isinstance(original, DelimitedOriginal) else ()
-        columns = self.kind.target.columns(header, attributes, self.wishes)
+        asked = [each for each in all_attributes(self.schemas) if each.attribute.name in answered]
+        columns = self._columns(original.header, asked, original.id_columns)
         filler = Filler(columns, self.schemas, self.left_out)
         with outputs.writing(name) as path:
             original.fill(columns, spool.products(planned), filler, self.wishes.overwrites, path)
@@ -204,6 +188,12 @@ class ShopExport:
         self._wrote(outputs.describe(name), size)
         if note := self.kind.target.note([column for column in columns if column.place is None]):
             self.notes.append(note)
+
+    def _columns(self, header: Sequence[str], asked: Sequence[Asked], id_columns: Sequence[str]) -> list[TargetColumn]:
+        columns = self.kind.target.columns(header, asked, self.wishes)
+        check_kept(columns, [*id_columns, *self.kind.id_columns(self.wishes)])
+        check_columns(columns, self.kind.target.name)
+        return columns
 
     def _wrote(self, place: str, size: int) -> None:
         self.files.append(place)
@@ -214,15 +204,10 @@ class ShopExport:
                 "between products."
             )
 
-    def _check_not_the_original(self, place: str, original: str) -> None:
-        (out_system, out_path), (filesystem, path) = open_filesystem(place), open_filesystem(original)
-        same = type(out_system) is type(filesystem) and os.path.realpath(out_path) == os.path.realpath(path)
-        if same:
-            raise UsageError(f"--out {self.out}: {place} is the file that the run read; name another")
-
     def _write_new(self, new: NewFile, products: Iterable[Product]) -> None:
         outputs = Outputs.of(self.out, new.suffix)
         name = outputs.file or f"products{new.suffix}"
+        self._check_destination(outputs, (name,))
         with outputs.writing(name) as path:
             with open(path, "w", encoding="utf-8", newline="") as file:
                 csv.writer(file, delimiter=new.delimiter).writerows(self._new_rows(new, products))
@@ -232,22 +217,20 @@ class ShopExport:
 
     def _new_rows(self, new: NewFile, products: Iterable[Product]) -> Iterator[list[str]]:
         """The header and a row a product."""
-        columns = self.kind.target.columns((), all_attributes(self.schemas), self.wishes)
-        filler = Filler(columns, self.schemas, self.left_out)
         families = {name: schema.id for name, schema in self.schemas.items() if _is_code(schema.id)}
         has_family = new.has_families and bool(families)
         names = [new.id_column or self.wishes.identifier, *(["family"] if has_family else [])]
-        for column in columns:
-            names += [column.name, *([column.unit.name] if column.unit is not None else [])]
+        columns = self._columns((), all_attributes(self.schemas), names)
+        filler = Filler(columns, self.schemas, self.left_out)
+        shared: dict[str, str | None] = {column.name: column.unit.name if column.unit else None for column in columns}
+        names += [name for pair in shared.items() for name in pair if name is not None]
         yield names
         for product in products:
             cells = filler.fill(product)
             row = [product.product_id, *([families.get(product.category) or ""] if has_family else [])]
-            for column in columns:
-                row.append(cells.text(column) if column in cells.values else "")
-                if column.unit is not None:
-                    row.append(cells.units.get(column, ""))
-            yield row
+            texts = {column.name: cells.text(column) for column in cells.values}
+            texts |= {column.unit.name: unit for column, unit in cells.units.items() if column.unit is not None}
+            yield row + [texts.get(name, "") for name in names[len(row) :]]
 
 
 def _is_code(text: str | None) -> bool:
@@ -263,38 +246,6 @@ def _input_config(side: Side) -> InputConfig:
         return InputConfig.model_validate(given)
     except ValidationError as error:
         raise UsageError(f"{side.uri}: its input settings have {error.error_count()} errors: {error}") from error
-
-
-def _is_id(column: str | None) -> bool:
-    return column is not None and column.rpartition(":")[2] == "id"
-
-
-def _check_size(file: PlannedFile, anonymous: bool) -> None:
-    filesystem, path = open_filesystem(file.name, anonymous=anonymous)
-    try:
-        size = filesystem.info(path)["size"]
-    except FileNotFoundError as error:
-        raise UsageError(
-            f"cannot read {file.name}: no such file; --original names the file that the run read, if it was moved"
-        ) from error
-    if size != file.size:
-        raise UsageError(f"{file.name} has changed since the run; --original names the file that the run read")
-
-
-def _file_names(originals: Iterable[str]) -> dict[str, str]:
-    """What each filled file is called: as it was, without the ending of a packer; numbered where names are doubled."""
-    names: dict[str, str] = {}
-    for original in originals:
-        leaf = original.rstrip("/").rsplit("/", 1)[-1]
-        for ending in _PACKED:
-            leaf = leaf.removesuffix(ending)
-        name, number = leaf, 1
-        while name in names.values():
-            number += 1
-            stem, dot, suffix = leaf.rpartition(".")
-            name = f"{stem}-{number}{dot}{suffix}" if dot else f"{leaf}-{number}"
-        names[original] = name
-    return names
 
 
 def _suffix(name: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from hpd_core import Attribute
 from pipelines.exporting.rules import GOOGLE, SHOPIFY, SHOPIFY_FILE_BYTES
-from pipelines.exporting.targets import ShopWishes, Target, TargetColumn, find_place, folded_name
+from pipelines.exporting.targets import Asked, ShopWishes, Target, TargetColumn, find_place, folded_name
 from pipelines.exporting.value_forms import Rule, slug
 
 HANDLES = ("handle", "url handle")
@@ -21,21 +21,23 @@ _OTHER_KEYS = {"color": "color-pattern"}
 _MAX_KEY = 64
 
 
-def _columns(header: Sequence[str], attributes: Sequence[Attribute], wishes: ShopWishes) -> list[TargetColumn]:
+def _columns(header: Sequence[str], asked: Sequence[Asked], wishes: ShopWishes) -> list[TargetColumn]:
     columns = []
-    for attribute in attributes:
+    new: dict[tuple[str, str], str] = {}
+    for each in asked:
+        attribute = each.attribute
         name = wishes.columns.get(attribute.name)
         place = _place(header, attribute) if name is None else find_place(header, name)
         if name is None:
-            name = _new_name(attribute) if place is None else header[place]
+            name = new.setdefault(_key(attribute), _new_name(attribute)) if place is None else header[place]
         if name:
-            columns.append(TargetColumn(attribute.name, name, _rule_of(name), place))
+            columns.append(TargetColumn(each, name, _rule_of(name), place))
     return columns
 
 
 def _place(header: Sequence[str], attribute: Attribute) -> int | None:
     """The column that is meant for the attribute: by its key, by its label, or one that Shopify has for Google."""
-    keys = {_key(attribute), slug(attribute.name, "-"), slug(attribute.name, "_")} - {""}
+    keys = {_key(attribute)[1], slug(attribute.name, "-"), slug(attribute.name, "_")} - {""}
     wanted = folded_name(attribute.name)
     found = [(place, _METAFIELD.fullmatch(name)) for place, name in enumerate(header)]
     metafields = [(place, match) for place, match in found if match is not None]
@@ -49,16 +51,16 @@ def _place(header: Sequence[str], attribute: Attribute) -> int | None:
     return next((place for place, match in google if match and folded_name(match["name"]) == wanted), None)
 
 
-def _key(attribute: Attribute) -> str:
+def _key(attribute: Attribute) -> tuple[str, str]:
+    """The namespace and the key of its metafield."""
     if (attribute.id or "").startswith(_TAXONOMY):
         handle = slug(attribute.name, "-")
-        return _OTHER_KEYS.get(handle, handle)[:_MAX_KEY]
-    return slug(attribute.name, "_")[:_MAX_KEY]
+        return _NAMESPACE, _OTHER_KEYS.get(handle, handle)[:_MAX_KEY]
+    return "custom", slug(attribute.name, "_")[:_MAX_KEY]
 
 
 def _new_name(attribute: Attribute) -> str:
-    key = _key(attribute)
-    namespace = _NAMESPACE if (attribute.id or "").startswith(_TAXONOMY) else "custom"
+    namespace, key = _key(attribute)
     return f"{attribute.name} (product.metafields.{namespace}.{key})" if len(key) > 1 else ""
 
 

@@ -14,6 +14,7 @@ from pipelines.exporting.left_out import LeftOut
 from pipelines.exporting.value_forms import Rule
 
 NO_COLUMN = "no column of the target for it; --columns names one"
+TAKEN = "another attribute of the product goes into the same column"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +26,15 @@ class ShopWishes:
         columns: by attribute; "" for one that is to be left out.
         overwrites: what stands in a column is replaced.
         identifier: Akeneo's column that says which product it is.
+        locale, channel: of Akeneo's columns that have a value for each.
     """
 
     original: str | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
     overwrites: bool = False
     identifier: str = "sku"
+    locale: str | None = None
+    channel: str | None = None
 
 
 def read_columns(texts: Iterable[str]) -> dict[str, str]:
@@ -44,6 +48,13 @@ def read_columns(texts: Iterable[str]) -> dict[str, str]:
     return columns
 
 
+class Asked(NamedTuple):
+    """An attribute, and the categories that ask for it as it is: of one name there may be several."""
+
+    attribute: Attribute
+    categories: frozenset[str]
+
+
 class Extra(NamedTuple):
     """A second column for the same values: their unit."""
 
@@ -53,21 +64,33 @@ class Extra(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TargetColumn:
-    """Where an attribute's values go. Each is equal to itself alone.
+    """Where an attribute's values go. Each is equal to itself alone; several may share one column of the file.
 
     Attributes:
+        attribute: its name.
+        asked: what it is, and in which categories.
         name: of the column.
         rule: what the column takes, for an attribute as its category has it.
         place: of the column in the original's header; None if it is a new one.
         unit: the column for the unit, which is filled with the value or not at all.
     """
 
-    attribute: str
+    asked: Asked
     name: str
     rule: Callable[[Attribute], Rule]
     place: int | None = None
     unit: Extra | None = None
     unit_place: int | None = None
+
+    @property
+    def attribute(self) -> str:
+        """The attribute's name."""
+        return self.asked.attribute.name
+
+    @property
+    def target(self) -> int | str:
+        """The same for all that share a column of the file."""
+        return self.name if self.place is None else self.place
 
 
 class Cells(NamedTuple):
@@ -88,7 +111,9 @@ class Filler:
     def __init__(
         self, columns: Sequence[TargetColumn], schemas: Mapping[str, CategorySchema], left_out: LeftOut
     ) -> None:
-        self._columns = {column.attribute: column for column in columns}
+        self._columns = {
+            (category, column.attribute): column for column in columns for category in column.asked.categories
+        }
         self._attributes = {
             (category, attribute.name): attribute
             for category, schema in schemas.items()
@@ -99,10 +124,14 @@ class Filler:
     def fill(self, product: Product) -> Cells:
         """What goes into its columns."""
         values, joints, units = {}, {}, {}
+        targets: set[int | str] = set()
         for attribute, items in product.values.items():
-            column = self._columns.get(attribute)
+            column = self._columns.get((product.category, attribute))
             if column is None:
                 self.leave_out(attribute, NO_COLUMN, product, items)
+                continue
+            if column.target in targets:
+                self.leave_out(attribute, TAKEN, product, items)
                 continue
             rule = column.rule(self._attributes[product.category, attribute])
             filled = rule.fill(items)
@@ -112,6 +141,7 @@ class Filler:
             elif column.unit is not None and unit is None:
                 self.leave_out(attribute, f"in {items[0].unit or 'no unit'}, which has no code there", product, items)
             else:
+                targets.add(column.target)
                 values[column], joints[column] = filled.values, rule.joint
                 if unit is not None:
                     units[column] = unit
@@ -131,22 +161,59 @@ class Target(NamedTuple):
     """
 
     name: str
-    columns: Callable[[Sequence[str], Sequence[Attribute], ShopWishes], list[TargetColumn]]
+    columns: Callable[[Sequence[str], Sequence[Asked], ShopWishes], list[TargetColumn]]
     note: Callable[[Sequence[TargetColumn]], str]
 
 
-def all_attributes(schemas: Mapping[str, CategorySchema]) -> list[Attribute]:
-    """The attributes of all categories, in order; of several with one name the first."""
-    found: dict[str, Attribute] = {}
-    for schema in schemas.values():
-        for attribute in schema.attributes:
-            found.setdefault(attribute.name, attribute)
-    return list(found.values())
+def all_attributes(schemas: Mapping[str, CategorySchema]) -> list[Asked]:
+    """The attributes of all categories, in order; of one name apart if they differ in what a column depends on."""
+    found: dict[tuple[object, ...], tuple[Attribute, set[str]]] = {}
+    for category, schema in schemas.items():
+        for each in schema.attributes:
+            key = each.name, each.id, each.type, each.unit, each.multiple
+            found.setdefault(key, (each, set()))[1].add(category)
+    return [Asked(attribute, frozenset(categories)) for attribute, categories in found.values()]
 
 
-def check_mapping(columns: Mapping[str, str], attributes: Iterable[Attribute]) -> None:
+def check_columns(columns: Iterable[TargetColumn], target: str) -> None:
+    """Raises `UsageError` if attributes that share a column would be written in different ways there."""
+    firsts: dict[int | str, TargetColumn] = {}
+    for column in columns:
+        first = firsts.setdefault(column.target, column)
+        if _form(first) != _form(column):
+            raise UsageError(
+                f"{_described(first)} and {_described(column)} would both be {target}'s {column.name}, which holds "
+                "one kind of values: give them ids of their own in the schemas (`hpd normalise RUN --schemas FILE`), "
+                f"or leave one out with --columns '{column.attribute}='"
+            )
+
+
+def check_kept(columns: Iterable[TargetColumn], kept: Iterable[str]) -> None:
+    """Raises `UsageError` if an attribute would go into a column that says which product a row is."""
+    names = {folded_name(name) for name in kept}
+    for column in columns:
+        for name in (column.name, *([column.unit.name] if column.unit is not None else [])):
+            if folded_name(name) in names:
+                raise UsageError(
+                    f"the attribute {column.attribute!r} would go into the column {name!r}, which says which product "
+                    f"a row is: name another with --columns '{column.attribute}=COLUMN', or leave the attribute out "
+                    f"with --columns '{column.attribute}='"
+                )
+
+
+def _form(column: TargetColumn) -> tuple[Rule, bool]:
+    return column.rule(column.asked.attribute), column.unit is not None
+
+
+def _described(column: TargetColumn) -> str:
+    attribute, categories = column.asked
+    several = "several of " if attribute.multiple else ""
+    return f"the attribute {attribute.name!r} of {min(categories)!r} ({several}{attribute.type})"
+
+
+def check_mapping(columns: Mapping[str, str], asked: Iterable[Asked]) -> None:
     """Raises `UsageError` if `--columns` names an attribute that the run did not ask for."""
-    known = {attribute.name for attribute in attributes}
+    known = {attribute.name for attribute, _ in asked}
     if unknown := [name for name in columns if name not in known]:
         raise UsageError(
             f"--columns: the run has no attribute {unknown[0]!r}; it has {', '.join(map(repr, sorted(known)[:10]))}"

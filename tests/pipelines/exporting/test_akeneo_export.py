@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from hpd_core import Attribute, CategorySchema
 from tests.pipelines.comparing.made_runs import Row
-from tests.pipelines.exporting.made_runs import bag, exported, write_normalised_run, write_shop_run
+from tests.pipelines.exporting.made_runs import ask, bag, exported, write_normalised_run, write_shop_run
 
 
 def test_a_new_file(tmp_path: Path) -> None:
@@ -57,3 +59,86 @@ def test_an_export_of_akeneos_is_filled_in(tmp_path: Path) -> None:
     assert (tmp_path / "new.csv").read_text(encoding="utf-8") == (
         "sku;family;brand;width;width-unit;color;lined\nb;bags;Acme;3;INCH;1,2;1\nc;bags;Kona;35.56;CENTIMETER;1,2;1\n"
     )
+
+
+def _sized(category: str, code: str) -> CategorySchema:
+    size = {"label": "M", "id": f"{code}_m"}
+    attribute = {"name": "Size", "id": code, "type": "enum", "values": [size]}
+    return CategorySchema.model_validate({"category": category, "attributes": [attribute]})
+
+
+def test_attributes_of_one_name_and_two_ids_are_two_columns(tmp_path: Path) -> None:
+    schemas = {"Shoes": _sized("Shoes", "shoe_size"), "Shirts": _sized("Shirts", "shirt_size")}
+    rows = [Row("a", {"Size": "M"}, "M", "Shoes"), Row("b", {"Size": "M"}, "M", "Shirts")]
+    uri = write_normalised_run(tmp_path / "run", rows, schemas)
+    exported(uri, "--to", "akeneo", "--out", str(tmp_path / "new.csv"))
+    assert (tmp_path / "new.csv").read_text(encoding="utf-8").split() == [
+        "sku;shoe_size;shirt_size",
+        "a;shoe_size_m;",
+        "b;;shirt_size_m",
+    ]
+
+
+@pytest.mark.parametrize("has_ids", [False, True])
+def test_attributes_of_one_name_and_two_types_need_ids(tmp_path: Path, has_ids: bool) -> None:
+    first, second = ("width_a", "width_b") if has_ids else (None, None)
+    text = Attribute(name="Width", id=first)
+    number = Attribute(name="Width", id=second, type="number", unit="cm")
+    schemas = {
+        "A": CategorySchema(category="A", attributes=(text,)),
+        "B": CategorySchema(category="B", attributes=(number,)),
+    }
+    rows = [Row("a", {"Width": "wide"}, "wide", "A"), Row("b", {"Width": "14"}, "14 inches", "B")]
+    uri = write_normalised_run(tmp_path / "run", rows, schemas)
+    arguments = [uri, "--to", "akeneo", "--out", str(tmp_path / "new.csv")]
+    if not has_ids:
+        message = (
+            "the attribute 'Width' of 'A' (string) and the attribute 'Width' of 'B' (number) would both be akeneo's"
+        )
+        code, _, error = ask(*arguments)
+        assert (code, message in error) == (2, True), error
+        return
+    exported(*arguments)
+    assert (tmp_path / "new.csv").read_text(encoding="utf-8").split() == [
+        "sku;width_a;width_b;width_b-unit",
+        "a;wide;;",
+        "b;;35.56;CENTIMETER",
+    ]
+
+
+@pytest.mark.parametrize("is_original", [False, True])
+def test_two_attributes_of_one_code_share_its_column(tmp_path: Path, is_original: bool) -> None:
+    schema = CategorySchema(category="A", attributes=(Attribute(name="Max load"), Attribute(name="Max-load")))
+    rows = [Row("a", {"Max load": "1"}, "1", "A", 0), Row("b", {"Max load": "1", "Max-load": "2"}, "1 2", "A", 1)]
+    path = tmp_path / "products.csv"
+    path.write_text("sku;family\na;f\nb;f\n", encoding="utf-8")
+    format, options = ("csv", ["--overwrite"]) if is_original else ("parquet", [])
+    uri = write_shop_run(tmp_path / "run", path, format, "sku", rows, schemas={"A": schema})
+    result = exported(uri, "--to", "akeneo", "--out", str(tmp_path / "new.csv"), *options)
+    lines = (tmp_path / "new.csv").read_text(encoding="utf-8").splitlines()
+    assert lines == (["sku;family;max_load", "a;f;1", "b;f;1"] if is_original else ["sku;max_load", "a;1", "b;1"])
+    assert result["left_out"] == {"another attribute of the product goes into the same column": 1}
+
+
+LOCALISED = "sku;family;brand-de_DE;brand-en_US;width-ecommerce;width-ecommerce-unit\nb;bags;Alt;;;\n"
+
+
+@pytest.fixture
+def localised(tmp_path: Path) -> str:
+    path = tmp_path / "products.csv"
+    path.write_text(LOCALISED, encoding="utf-8")
+    return write_shop_run(tmp_path / "run", path, "csv", "sku", [bag("b", row=0)])
+
+
+def test_the_column_of_a_locale_and_a_channel(localised: str, tmp_path: Path) -> None:
+    out = tmp_path / "new.csv"
+    options = ["--locale", "en_US", "--channel", "ecommerce", "--columns", "Color=", "--columns", "Lined="]
+    exported(localised, "--to", "akeneo", "--out", str(out), *options)
+    assert out.read_text(encoding="utf-8") == LOCALISED.replace("Alt;;;", "Alt;Acme;35.56;CENTIMETER")
+
+
+@pytest.mark.parametrize("options", [[], ["--locale", "fr_FR"], ["--channel", "ecommerce"]])
+def test_a_locale_that_nobody_names_is_refused(localised: str, tmp_path: Path, options: list[str]) -> None:
+    code, _, error = ask(localised, "--to", "akeneo", "--out", str(tmp_path / "new.csv"), *options)
+    message = "the attribute 'Brand' has the columns brand-de_DE, brand-en_US in the original"
+    assert (code, message in error) == (2, True), error

@@ -8,7 +8,8 @@ from pathlib import Path
 import defusedxml.ElementTree
 import pytest
 
-from pipelines.exporting import filled_feed
+from hpd_core import Attribute, CategorySchema
+from pipelines.exporting import feed_places
 from tests.pipelines.comparing.made_runs import Row
 from tests.pipelines.exporting.made_runs import ask, bag, exported, write_shop_run
 
@@ -44,7 +45,7 @@ def write_feed_run(folder: Path, feed: Path) -> str:
 
 @pytest.mark.parametrize("chunk", [7, 64, 1 << 20])
 def test_elements_are_filled_and_added(feed: Path, tmp_path: Path, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(filled_feed, "_CHUNK", chunk)
+    monkeypatch.setattr(feed_places, "_CHUNK", chunk)
     result = exported(write_feed_run(tmp_path / "run", feed), "--to", "google", "--out", str(tmp_path / "out"))
     new = FEED.replace(
         '<g:color/>\n    <g:shipping><g:id>x</g:id><g:price note="a > b">1 EUR</g:price></g:shipping>',
@@ -136,4 +137,30 @@ def test_a_run_on_other_files_makes_a_supplemental_feed(tmp_path: Path) -> None:
 def test_columns_that_are_none_of_googles(tmp_path: Path, feed: Path) -> None:
     uri = write_feed_run(tmp_path / "run", feed)
     assert "no attribute of Google's" in ask(uri, "--to", "google", "--columns", "Lined=lining")[2]
-    assert "would both be Google's color" in ask(uri, "--to", "google", "--columns", "Brand=colour")[2]
+
+
+def test_two_attributes_may_be_one_of_googles_where_no_product_has_both(tmp_path: Path) -> None:
+    path = tmp_path / "catalog.parquet"
+    path.write_bytes(b"")
+    schemas = {
+        "A": CategorySchema(category="A", attributes=(Attribute(name="Color"),)),
+        "B": CategorySchema(category="B", attributes=(Attribute(name="Colour"), Attribute(name="color"))),
+    }
+    rows = [
+        Row("a", {"Color": "Red"}, "Red", "A"),
+        Row("b", {"Colour": "Blue"}, "Blue", "B"),
+        Row("c", {"Colour": "Pink", "color": "Sand"}, "Pink Sand", "B"),
+    ]
+    uri = write_shop_run(tmp_path / "run", path, "parquet", "id", rows, schemas=schemas)
+    result = exported(uri, "--to", "google")
+    assert Path(result["files"][0]).read_text(encoding="utf-8").split() == [
+        "id",
+        "color",
+        "a",
+        "Red",
+        "b",
+        "Blue",
+        "c",
+        "Pink",
+    ]
+    assert result["left_out"] == {"another attribute of the product goes into the same column": 1}
