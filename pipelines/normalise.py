@@ -33,7 +33,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_mar
 @app.command(help=__doc__.split("\n\n", maxsplit=1)[0] if __doc__ else None)
 def main(
     run: Annotated[str, typer.Argument(help="output folder of the run: a local path or any fsspec URI")],
-    schemas: Annotated[str | None, typer.Option(help="schema file to use instead of what the run asked for")] = None,
+    schemas: Annotated[str | None, typer.Option(help="schema file with edited attributes; the run keeps them")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="count what would change, write nothing")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="end with one line of JSON")] = False,
 ) -> None:
@@ -58,7 +58,7 @@ def _print(console: Console, found: NormalisedRun, is_trial: bool) -> None:
         f"{found.num_rewritten:,} of {found.num_parts:,} parts {'would be ' if is_trial else ''}written"
     )
     if found.num_unknown:
-        console.print(f"  {found.num_unknown:,} are of attributes that the schemas do not have; they stay as they were")
+        console.print(f"  {found.num_unknown:,} are of attributes that no schema has; they stay as they were")
     for name in (*NORM_STATUSES, None):
         if found.before[name] or found.after[name]:
             console.print(f"  {name or '(none)':<10} {found.before[name]:>12,} -> {found.after[name]:>12,}")

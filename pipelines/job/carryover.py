@@ -26,7 +26,7 @@ from hpd_core import CategorySchema
 from pipelines.config.extraction import JobConfig, result_config
 from pipelines.errors import UsageError
 from pipelines.job.run_plan import Plan, differences, find_finished
-from pipelines.store.asked_schemas import SCHEMAS_NAME, read_schemas
+from pipelines.store.asked_schemas import SCHEMAS_NAME, read_asked_schemas, read_schemas
 from pipelines.store.folders import Folder, map_requests
 from pipelines.store.ledger import ENGINE_IDENTITY, Ledger
 from pipelines.store.tables import read_part
@@ -46,12 +46,14 @@ class EarlierRun:
 
     Attributes:
         schemas: those it asked for.
+        normalised: those by which its values are normalised.
         engine: what decoded it.
     """
 
     folder: Folder
     plan: Plan
     schemas: Mapping[str, CategorySchema]
+    normalised: Mapping[str, CategorySchema]
     engine: Mapping[str, Any]
 
     @classmethod
@@ -61,12 +63,12 @@ class EarlierRun:
             raise UsageError(f"base: {uri} is this run's own output folder; name an earlier run's")
         folder, plan, manifest = find_finished(uri, "base")
         try:
-            schemas = read_schemas(folder)
+            schemas, normalised = read_asked_schemas(folder), read_schemas(folder)
         except OSError as error:
             raise UsageError(f"base: cannot read {uri}: {error}") from error
         if schemas is None:
             raise UsageError(f"base: {uri} does not say what it asked for ({SCHEMAS_NAME} is missing)")
-        return cls(folder, plan, schemas, manifest["engine"])
+        return cls(folder, plan, schemas, normalised or schemas, manifest["engine"])
 
     def obstacles(self, config: JobConfig, engine: Mapping[str, Any] | None = None) -> list[str]:
         """Why none of its answers may be taken over: what differs beside texts and schemas.
@@ -89,8 +91,12 @@ class EarlierRun:
             before = self.schemas.get(category)
             if before is None:
                 continue
+            # Values that were normalised by another schema since are not those of this one.
             known = {attribute.name: attribute for attribute in before.attributes}
-            same = frozenset(each.name for each in schema.attributes if known.get(each.name) == each)
+            edited = {attribute.name: attribute for attribute in self.normalised.get(category, before).attributes}
+            same = frozenset(
+                each.name for each in schema.attributes if known.get(each.name) == edited.get(each.name) == each
+            )
             # Where values see each other, an answer belongs to the schema as a whole.
             if same and (independent or before.hash == schema.hash):
                 found[category] = same

@@ -20,7 +20,7 @@ from pipelines.errors import UsageError
 from pipelines.job.run_plan import find_finished
 from pipelines.normalising.normalise import normalisers
 from pipelines.normalising.normalised import NORM_STATUSES, NORMALISED_COLUMNS
-from pipelines.store.asked_schemas import SCHEMAS_NAME, read_schemas
+from pipelines.store.asked_schemas import SCHEMAS_NAME, read_schemas, store_normalised_schemas
 from pipelines.store.lease import RunLease
 from pipelines.store.ledger import Ledger
 from pipelines.store.replaced_parts import replace_part, settle_replacement
@@ -39,7 +39,7 @@ class NormalisedRun:
     Attributes:
         num_values: rows with a value.
         num_changed: of them, those of which a normalised column is another one now.
-        num_unknown: of them, those whose attribute the schemas do not have; they stay as they were.
+        num_unknown: of them, those whose attribute no schema has; they stay as they were.
         num_parts, num_rewritten: parts of the attribute table; those that are written anew.
         before, after: values by `norm_status`; None where a run had none.
     """
@@ -72,13 +72,16 @@ def normalise_run(
     """Fills the normalised columns of the finished run at `uri`.
 
     Args:
-        schemas: instead of those that the run asked for.
+        schemas: instead of those that it has: their attributes take the place of the run's. It keeps them, for all
+            who read its values.
         is_trial: only counts.
 
     Raises `UsageError` if there is no finished run, `RunError` or `OSError` if doing the same again may continue it.
     """
     folder, _, manifest = find_finished(uri, "run")
-    asked = read_schemas(folder) if schemas is None else schemas
+    before = read_schemas(folder)
+    asked = before if schemas is None or before is None else _edited(before, schemas)
+    asked = schemas if asked is None else asked
     if asked is None:
         raise UsageError(f"{folder.describe(SCHEMAS_NAME)} is missing: name the schemas with --schemas")
     ledger, found = Ledger(folder, ""), NormalisedRun()
@@ -87,6 +90,9 @@ def normalise_run(
             _normalise_part(ledger, shard, asked, found)
         return found
     with RunLease(folder, _LEASE_SECONDS).hold(console) as lease:
+        if asked != before:
+            # First: whatever is killed behind it is continued by them, with or without --schemas.
+            store_normalised_schemas(folder, asked)
         for shard in sorted(ledger.committed()):
             lease.check()
             settle_replacement(ledger, shard, "attributes")
@@ -96,6 +102,17 @@ def normalise_run(
         summary = {"schema_hash": _hash(asked), "statuses": found.to_dict()["after"]}
         if manifest.get("normalised") != summary:
             ledger.finish({**manifest, "normalised": summary})
+    return found
+
+
+def _edited(before: Mapping[str, CategorySchema], edited: Mapping[str, CategorySchema]) -> Mapping[str, CategorySchema]:
+    """The run's schemas with the edited ones of their attributes; what the run never asked for is no part of them."""
+    found = {}
+    for category, schema in before.items():
+        new = edited.get(category, schema)
+        attributes = {each.name: each for each in new.attributes}
+        kept = tuple(attributes.get(each.name, each) for each in schema.attributes)
+        found[category] = CategorySchema.model_validate({**dict(new), "attributes": kept})
     return found
 
 

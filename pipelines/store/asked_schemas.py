@@ -1,4 +1,4 @@
-"""What a run asked for: its schemas, kept in its output folder."""
+"""What a run asked for, and by which schemas its values are normalised: kept in its output folder."""
 
 from __future__ import annotations
 
@@ -13,23 +13,47 @@ from pipelines.errors import UsageError
 from pipelines.store.folders import Folder
 
 SCHEMAS_NAME = "_schemas.json"
+NORMALISED_NAME = "_normalised_schemas.json"
+"""Only in a run that was normalised by other schemas than those that it asked for."""
 
 
 def store_schemas(folder: Folder, schemas: Mapping[str, CategorySchema]) -> None:
     """Keeps what a run asked for, for those who take its answers over."""
-    content = {category: _plain(schema) for category, schema in schemas.items()}
-    folder.create(SCHEMAS_NAME, json.dumps(content, ensure_ascii=False).encode())
+    folder.create(SCHEMAS_NAME, _content(schemas))
+
+
+def store_normalised_schemas(folder: Folder, schemas: Mapping[str, CategorySchema]) -> None:
+    """Keeps by which schemas the run's values are normalised from now on; what it asked for stays."""
+    folder.write(NORMALISED_NAME, _content(schemas))
+
+
+def read_asked_schemas(folder: Folder) -> dict[str, CategorySchema] | None:
+    """What the run in the folder asked for; None if it does not say."""
+    return _read(folder, SCHEMAS_NAME)
 
 
 def read_schemas(folder: Folder) -> dict[str, CategorySchema] | None:
-    """What the run in the folder asked for; None if it does not say."""
-    content = folder.read_json(SCHEMAS_NAME)
+    """The schemas of the run's values, as they are normalised now; None if it does not say.
+
+    They are what it asked for, unless it was normalised by edited ones.
+    """
+    edited = _read(folder, NORMALISED_NAME)
+    return read_asked_schemas(folder) if edited is None else edited
+
+
+def _read(folder: Folder, name: str) -> dict[str, CategorySchema] | None:
+    content = folder.read_json(name)
     if content is None:
         return None
     try:
         return {category: _schema(category, entry) for category, entry in content.items()}
     except ValidationError as error:
-        raise UsageError(f"{folder.describe(SCHEMAS_NAME)} is of another version of this project: {error}") from error
+        raise UsageError(f"{folder.describe(name)} is of another version of this project: {error}") from error
+
+
+def _content(schemas: Mapping[str, CategorySchema]) -> bytes:
+    plain = {category: _plain(schema) for category, schema in schemas.items()}
+    return json.dumps(plain, ensure_ascii=False).encode()
 
 
 def _plain(schema: CategorySchema) -> Any:

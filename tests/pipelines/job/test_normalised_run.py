@@ -17,12 +17,14 @@ from typer.testing import CliRunner
 
 from hpd_core import Attribute, CategorySchema
 from pipelines.errors import UsageError
+from pipelines.job import normalised_run
+from pipelines.job.carryover import EarlierRun
 from pipelines.job.normalised_run import NormalisedRun, normalise_run
 from pipelines.job.preflight import plan_job
 from pipelines.job.run_plan import PLAN_NAME
 from pipelines.normalise import app
 from pipelines.normalising.normalised import NORMALISED_COLUMNS
-from pipelines.store.asked_schemas import store_schemas
+from pipelines.store.asked_schemas import read_asked_schemas, read_schemas, store_schemas
 from pipelines.store.columns import ATTRIBUTE_COLUMNS, COLUMNS
 from pipelines.store.folders import Folder
 from pipelines.store.ledger import Ledger
@@ -63,7 +65,7 @@ def run(workplace: Workplace) -> Path:
         ]
         tables = {name: encode(name, rows if name == "attributes" else []) for name in COLUMNS}
         ledger.commit(shard, f"a{shard}", tables, {})
-    ledger.finish({"finished_at": "2026-11-27", "run_id": "x"})
+    ledger.finish({"finished_at": "2026-11-27", "run_id": "x", "engine": {}})
     return output
 
 
@@ -187,6 +189,52 @@ def test_the_command_says_what_changed(run: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "12 values, 9 changed; 3 of 3 parts written" in result.output
     assert json.loads(result.output.splitlines()[-1])["after"] == {"ok": 6, "conflict": 3, "none": 3}
+
+
+SCARLET = Attribute(name="Color", type="enum", values=({"label": "Scarlet", "id": "c9", "synonyms": ["red"]},))
+
+
+def test_who_reads_the_values_has_the_schemas_that_they_are_normalised_by(run: Path, tmp_path: Path) -> None:
+    asked = {"Shoes": CategorySchema(category="Shoes", attributes=SHOES)}
+    extra = (SCARLET, Attribute(name="Never asked for"))
+    edited = {
+        "Shoes": CategorySchema(category="Shoes", id="s-1", attributes=extra),
+        "Hats": CategorySchema(category="Hats", attributes=extra),
+    }
+    normalise(run, edited, is_trial=True)
+    assert read_schemas(Folder(str(run))) == asked
+    normalise(run, edited)
+    kept = {"Shoes": CategorySchema(category="Shoes", id="s-1", attributes=(SCARLET, SHOES[1]))}
+    folder = Folder(str(run))
+    assert (read_schemas(folder), read_asked_schemas(folder)) == (kept, asked)
+    assert [cells["value_norm"] for cells in table(run)[:2]] == ["Scarlet", "35.56"]
+
+    before = files(run)
+    normalise(run)
+    assert files(run) == before, "without --schemas, by those that it has"
+    normalise(run, asked)
+    assert read_schemas(folder) == asked
+    assert table(run)[0]["value_norm"] == "red"
+
+
+def test_a_pass_that_was_killed_goes_on_by_the_edited_schemas(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def kill(*arguments: object) -> None:
+        raise KilledError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(normalised_run, "replace_part", kill)
+        with pytest.raises(KilledError):
+            normalise(run, {"Shoes": CategorySchema(category="Shoes", attributes=(SCARLET,))})
+    normalise(run)
+    assert {cells["value_norm"] for cells in table(run) if cells["value_raw"] == "red"} == {"Scarlet"}
+
+
+def test_values_of_an_edited_attribute_are_not_taken_over(run: Path, workplace: Workplace) -> None:
+    normalise(run, {"Shoes": CategorySchema(category="Shoes", attributes=(SCARLET,))})
+    earlier = EarlierRun.open(str(run), Folder(str(workplace.folder / "next")))
+    for attributes in (SHOES, (SCARLET, SHOES[1])):
+        schemas = {"Shoes": CategorySchema(category="Shoes", attributes=attributes)}
+        assert earlier.carriable(workplace.config(), schemas) == {"Shoes": {"Width"}}
 
 
 def test_a_run_that_is_not_finished_is_refused(run: Path) -> None:

@@ -135,7 +135,7 @@ def test_a_plan_says_which_category_the_base_spells_otherwise(workplace: Workpla
     stream = io.StringIO()
     summary.print_plan(
         Console(file=stream, width=200),
-        dataclasses.replace(job, earlier=EarlierRun(job.output, job.plan, before, {})),
+        dataclasses.replace(job, earlier=EarlierRun(job.output, job.plan, before, before, {})),
         CatalogCounts(Counter({"Shoes": 1})),
     )
     assert (
