@@ -12,7 +12,15 @@ from typing import Any
 from hpd_core import Attribute, Member
 from pipelines.errors import UsageError
 from pipelines.schemas.importing.akeneo_units import unit_of
-from pipelines.schemas.importing.imported import Imported, SourceCategory, listed, one_line, readable, unique_members
+from pipelines.schemas.importing.imported import (
+    Imported,
+    SourceCategory,
+    listed,
+    named_member,
+    one_line,
+    readable,
+    unique_members,
+)
 from pipelines.schemas.importing.labels import has_language, in_language, other_labels
 from pipelines.schemas.importing.sources import Document, items_of
 
@@ -118,7 +126,7 @@ def _members(options: Sequence[Item], language: str | None) -> dict[str, list[Me
     for option in sorted(options, key=_order):
         code, labels = str(option["code"]), _labels(option)
         label = one_line(in_language(labels, language)) or code
-        members[str(option["attribute"])].append(Member(label=label, id=code, synonyms=other_labels(labels, label)))
+        members[str(option["attribute"])].append(named_member(label, id=code, synonyms=other_labels(labels, label)))
     return members
 
 

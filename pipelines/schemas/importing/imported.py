@@ -14,7 +14,11 @@ from hpd_core.text.near_names import NearNames, fold_name
 from pipelines.errors import UsageError
 
 PATH_SIGN = " > "
+NAMELESS = "(without a name)"
+"""Stands for a name that a source leaves empty."""
+
 _MAX_LISTED = 8
+_MAX_TEXT = 500  # characters; YAML has no keys of more than 1,024
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +150,22 @@ def _find(imported: Imported, wanted: str) -> SourceCategory:
     raise UsageError(f"--category {wanted!r}: {imported.source} has no such category{'; ' if hint else ''}{hint}")
 
 
+def named_member(
+    label: str, id: str | None = None, *, synonyms: Iterable[str] = (), description: str | None = None
+) -> Member:
+    """A member under its label; without one under its id. What is empty is left out."""
+    identity = (id or "").strip() or None
+    return Member(
+        label=label.strip() or identity or NAMELESS,
+        id=identity,
+        synonyms=tuple(each for each in synonyms if each.strip()),
+        description=description or None,
+    )
+
+
 def unique_members(members: Iterable[Member]) -> tuple[Member, ...]:
     """`members` with labels of their own: where two have one, the id stands behind it. Without a label: left out."""
-    members = [member for member in members if member.label.strip()]
+    members = [member for member in members if member.label != NAMELESS]
     counts = Counter(member.label for member in members)
     found: dict[str, Member] = {}
     for member in members:
@@ -165,8 +182,8 @@ def readable(handle: str) -> str:
 
 
 def one_line(text: object) -> str:
-    """A text of a source as a name or a description: without line breaks and what no file can hold."""
-    return " ".join(str(text).encode("utf-8", "replace").decode().split()) if text is not None else ""
+    """A text of a source as a name or a description: without line breaks and what no file can hold, and not endless."""
+    return " ".join(str(text).encode("utf-8", "replace").decode().split())[:_MAX_TEXT] if text is not None else ""
 
 
 def listed(names: Sequence[str]) -> str:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from pydantic import ValidationError
+
 from pipelines.errors import UsageError
 from pipelines.schemas.importing import akeneo, google, json_schema, magento, shopify
 from pipelines.schemas.importing.imported import Imported, listed
@@ -106,7 +108,12 @@ def read_imported(paths: Sequence[str], kind: Kind | None, wishes: Wishes) -> Im
         told = "; ".join(f"{each}: {listed([one.name for one in found])}" for each, found in by_kind.items())
         raise UsageError(f"these are of several kinds ({told}); name one with --from")
     ((kind, documents),) = by_kind.items()
-    imported = _READ[kind](documents, wishes)
+    try:
+        imported = _READ[kind](documents, wishes)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where, what = ".".join(map(str, first["loc"])), str(first["msg"]).removeprefix("Value error, ")
+        raise UsageError(f"{listed([each.name for each in documents])}: {error.title}: {where}: {what}") from error
     if unknown:
         imported = replace(imported, notes=[*imported.notes, f"not read, of another kind: {listed(unknown)}"])
     return imported

@@ -15,7 +15,15 @@ from typing import Any
 
 from hpd_core import Attribute, Member
 from pipelines.errors import UsageError
-from pipelines.schemas.importing.imported import Imported, SourceCategory, listed, one_line, readable, unique_members
+from pipelines.schemas.importing.imported import (
+    Imported,
+    SourceCategory,
+    listed,
+    named_member,
+    one_line,
+    readable,
+    unique_members,
+)
 from pipelines.schemas.importing.sources import Document, items_of
 
 _CHOICES = ("select", "multiselect", "swatch_visual", "swatch_text")
@@ -97,11 +105,11 @@ def _members(item: Item) -> Iterator[Member]:
     options = item.get("options") or ()
     if isinstance(options, str):
         options = _written_options(options, str(item["attribute_code"]))
-    for option in options:
+    for option in options if isinstance(options, list | tuple) else ():
         if not isinstance(option, Mapping):
-            yield Member(label=one_line(option))
+            yield named_member(one_line(option))
         elif one_line(option.get("value")):  # the first one is empty, for a choice that is not made
-            yield Member(label=one_line(option.get("label")), id=str(option["value"]))
+            yield named_member(one_line(option.get("label")), id=str(option["value"]))
 
 
 def _written_options(text: str, code: str) -> list[Any]:
@@ -124,7 +132,7 @@ def _not_asked(item: Item) -> str | None:
         return "pictures, files and long texts"
     own = item.get("is_user_defined")
     is_own = own is None or own == "" or str(own).casefold() in _TRUTHS
-    return None if is_own or item["attribute_code"] in _USEFUL else "of the shop's own machinery"
+    return None if is_own or str(item["attribute_code"]) in _USEFUL else "of the shop's own machinery"
 
 
 def _attributes(document: Document) -> Iterator[tuple[Item, list[str]]]:

@@ -16,6 +16,7 @@ from pipelines.console.terminal import printable
 from pipelines.schemas.importing.imported import Imported, SourceCategory
 
 _MAX_COMMENT = 300
+_MAX_KEY = 400
 
 
 def schema_text(imported: Imported, place: str) -> str:
@@ -44,7 +45,16 @@ def schema_text(imported: Imported, place: str) -> str:
 def category_names(categories: Sequence[SourceCategory]) -> dict[str, str]:
     """The name of each category, by its id: its own, or its whole path where another is called alike."""
     counts = Counter(fold_name(category.name) for category in categories)
-    return {each.id: each.name if counts[fold_name(each.name)] == 1 else each.full_name for each in categories}
+    names: dict[str, str] = {}
+    taken: set[str] = set()
+    for each in categories:
+        name = each.name if counts[fold_name(each.name)] == 1 else each.full_name
+        # Where a source calls two by one path, or a path is too long for a key, the id tells them apart.
+        if name in taken or len(name) > _MAX_KEY:
+            name = f"{name[:_MAX_KEY]} ({each.id[:_MAX_KEY]})"
+        taken.add(name)
+        names[each.id] = name
+    return names
 
 
 def _category_lines(
@@ -82,9 +92,14 @@ def _own_names(category: SourceCategory, imported: Imported) -> Iterator[tuple[s
     """Handle and name of each attribute: a category has no name twice, though two attributes may be called alike."""
     named = {handle: imported.attributes[handle].name for handle in _all_handles(category, imported)}
     counts = Counter(fold_name(name) for name in named.values())
-    for handle in category.handles:
+    taken: set[str] = set()
+    for handle in dict.fromkeys(category.handles):
         name = named[handle]
-        yield handle, name if counts[fold_name(name)] == 1 else f"{name} ({handle})"
+        if counts[fold_name(name)] > 1:
+            name = f"{name} ({handle})"
+        if name not in taken:
+            taken.add(name)
+            yield handle, name
 
 
 def _all_handles(category: SourceCategory, imported: Imported) -> list[str]:

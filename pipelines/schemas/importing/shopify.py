@@ -11,7 +11,16 @@ from typing import Any
 
 from hpd_core import Attribute, Member, Unit
 from pipelines.errors import UsageError
-from pipelines.schemas.importing.imported import Imported, SourceCategory, listed, one_line, readable, unique_members
+from pipelines.schemas.importing.imported import (
+    NAMELESS,
+    Imported,
+    SourceCategory,
+    listed,
+    named_member,
+    one_line,
+    readable,
+    unique_members,
+)
 from pipelines.schemas.importing.sources import Document
 
 _GID = "gid://shopify/Taxonomy"
@@ -47,10 +56,10 @@ def read(documents: Sequence[Document]) -> Imported:
             "categories as well (taxonomy.json, categories.json or categories/*.yml)"
         )
     library: dict[str, Attribute] = {}
-    for named in (each for entry in categories for each in entry.get("attributes") or ()):
+    for named in (each for entry in categories for each in _listed(entry.get("attributes"))):
         handle = _handle(named)
         if handle not in library:
-            library[handle] = _as_named(definitions.get(handle) or Attribute(name=readable(handle)), named)
+            library[handle] = _as_named(definitions.get(handle) or Attribute(name=readable(handle) or NAMELESS), named)
     unnamed = [handle for handle, each in library.items() if values.derived & {one.id for one in each.values or ()}]
     doubts = {
         "are not defined in the files, and are texts here": [each for each in library if each not in definitions],
@@ -85,8 +94,8 @@ class _Values:
             name = one_line(entry.get("name"))
             if not name:
                 continue
-            number = str(entry.get("id") or "")
-            member = Member(label=name, id=number if number.startswith("gid:") else f"{_GID}Value/{number}")
+            number = one_line(entry.get("id"))
+            member = named_member(name, id=number if number.startswith("gid:") else f"{_GID}Value/{number}")
             for key in ("friendly_id", "handle"):
                 if entry.get(key):
                     self._members.setdefault(str(entry[key]), member)
@@ -94,12 +103,12 @@ class _Values:
     def member(self, listed_value: Any) -> Member:
         """Of a value as an attribute lists it: an id for programs, or the whole value."""
         if isinstance(listed_value, Mapping):
-            return Member(label=one_line(listed_value.get("name")), id=str(listed_value.get("id") or "") or None)
+            return named_member(one_line(listed_value.get("name")), id=one_line(listed_value.get("id")))
         friendly = str(listed_value)
         if friendly in self._members:
             return self._members[friendly]
         self.derived.add(friendly)
-        return Member(label=readable(friendly.split("__", 1)[-1]), id=friendly)
+        return named_member(readable(friendly.split("__", 1)[-1]), id=friendly)
 
 
 def _definitions(data: Any, values: _Values) -> Iterator[tuple[str, Attribute]]:
@@ -128,21 +137,21 @@ def _definitions(data: Any, values: _Values) -> Iterator[tuple[str, Attribute]]:
 
 
 def _attribute(entry: Entry, values: _Values) -> Attribute:
-    number = str(entry.get("id") or "")
+    number = one_line(entry.get("id"))
     handle = str(entry.get("friendly_id") or entry.get("handle") or number)
     common: dict[str, Any] = {
-        "name": one_line(entry.get("name")) or readable(handle),
+        "name": one_line(entry.get("name")) or readable(handle) or NAMELESS,
         "id": (number if number.startswith("gid:") else f"{_GID}Attribute/{number}") if number else None,
         "description": one_line(entry.get("description")) or None,
         # A shop's own columns are named by it.
         "aliases": (str(entry["handle"]),) if entry.get("handle") else (),
     }
-    if units := [one_line(unit) for unit in entry.get("supported_units") or () if one_line(unit)]:
+    if units := [one_line(unit) for unit in _listed(entry.get("supported_units")) if one_line(unit)]:
         # The others are what a shop takes, too. A text may have any unit that can be made the first.
         return Attribute(**common, type="number", unit=Unit(want=units[0]))
     if entry.get("type") == "measurement":
         return Attribute(**common, type="number")
-    members = unique_members(values.member(each) for each in entry.get("values") or ())
+    members = unique_members(values.member(each) for each in _listed(entry.get("values")))
     return Attribute(**common, type="enum", values=members) if members else Attribute(**common)
 
 
@@ -160,16 +169,16 @@ def _tree(categories: Sequence[Entry]) -> Iterator[SourceCategory]:
             above = parents.get(above)
         schema_id = number if number.startswith("gid:") else f"{_GID}Category/{number}"
         yield SourceCategory(
-            number, tuple(path), tuple(map(_handle, entry.get("attributes") or ())), schema_id=schema_id
+            number, tuple(path), tuple(map(_handle, _listed(entry.get("attributes")))), schema_id=schema_id
         )
 
 
 def _handle(named: Any) -> str:
-    return str(named.get("handle") or named.get("id")) if isinstance(named, Mapping) else str(named)
+    return one_line(named.get("handle") or named.get("id")) if isinstance(named, Mapping) else one_line(named)
 
 
 def _child_ids(entry: Entry) -> Iterator[str]:
-    for child in entry.get("children") or ():
+    for child in _listed(entry.get("children")):
         yield str(child.get("id")) if isinstance(child, Mapping) else str(child)
 
 
@@ -184,6 +193,10 @@ def _values_of(data: Any) -> list[Entry]:
     if isinstance(data, Mapping):
         return _entries(data.get("values"))
     return [entry for entry in _entries(data) if _is_value(entry)]
+
+
+def _listed(data: Any) -> list[Any]:
+    return data if isinstance(data, list) else []
 
 
 def _entries(data: Any) -> list[Entry]:

@@ -9,6 +9,7 @@ import csv
 import io
 import json
 import posixpath
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,6 +23,7 @@ from pipelines.store.folders import open_filesystem
 
 _ENDINGS = (".json", ".jsonl", ".ndjson", ".yml", ".yaml", ".csv", ".tsv", ".txt")
 _FOLDERS_BELOW = ("categories",)  # of a checkout of Shopify's taxonomy
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _DELIMITERS = ";,\t|"
 _MAX_FIELD = 2**30  # characters of a CSV cell: the options of an attribute may be many
 
@@ -40,13 +42,14 @@ class Document:
 
     @cached_property
     def data(self) -> Any:
-        """JSON and JSON Lines (a list) as they are, YAML with every scalar as text; None for anything else.
+        """JSON and JSON Lines (a list) as they are, YAML with every scalar as text; None for anything else. Halves of
+        surrogate pairs, which no file can hold, are replaced.
 
         Raises `UsageError` for what begins as JSON or is called YAML and is neither.
         """
         start = self.text.lstrip()[:1]
         if start in ("{", "["):
-            return self._json()
+            return _encodable(self._json()) if _SURROGATE.search(self.text) else self._json()
         if self.name.lower().endswith((".yml", ".yaml")) or self.text.startswith("---"):
             return self._yaml()
         return None
@@ -118,6 +121,14 @@ def items_of(data: Any, *keys: str) -> list[Mapping[str, Any]]:
     # Pages that were appended to one file, a line each.
     pages = [items_of(item, *keys) if _is_page(item) else [item] for item in found]
     return [item for page in pages for item in page if isinstance(item, Mapping)]
+
+
+def _encodable(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {_encodable(key): _encodable(each) for key, each in value.items()}
+    return [_encodable(each) for each in value] if isinstance(value, list) else value
 
 
 def _is_page(item: Any) -> bool:

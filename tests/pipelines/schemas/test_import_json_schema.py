@@ -43,7 +43,7 @@ SCHEMA = {
 
 
 def test_every_form(tmp_path: Path) -> None:
-    model = done(tmp_path, write(tmp_path, "suitcase.json", {**SCHEMA, "properties": _without_recursion()}))
+    model = done(tmp_path, write(tmp_path, "suitcase.json", SCHEMA))
     assert list(model.schemas) == ["Suitcase"]
     found = {each.name: each for each in model.schemas["Suitcase"].attributes}
     assert found["Brand"] == Attribute(name="Brand", id="brand", description="the maker's name")
@@ -65,18 +65,23 @@ def test_every_form(tmp_path: Path) -> None:
     assert not model.remarks()
 
 
-def _without_recursion() -> dict[str, object]:
-    return {key: value for key, value in SCHEMA["properties"].items() if key != "inside"}  # type: ignore[attr-defined]
-
-
 def test_what_refers_to_itself_ends(tmp_path: Path) -> None:
-    node = {"properties": {"name": {"type": "string"}, "next": {"$ref": "#"}}}
+    node = {"properties": {"name": {"type": "string"}, "next": {"$ref": "#"}, "last": {"$ref": "#"}}}
     model = done(tmp_path, write(tmp_path, "node.json", node))
-    assert model.names("node")[:3] == ["name", "next.name", "next.next.name"]
-    assert "left out, nested too deeply: next.next" in model.printed
+    assert model.names("node") == ["name"]
+    assert "left out, it refers to itself: next, last" in model.printed
+    tree = {"$ref": "#/$defs/Tree", "$defs": {"Tree": {"properties": {"a": {}, "left": {"$ref": "#/$defs/Tree"}}}}}
+    assert done(tmp_path, write(tmp_path, "tree.json", tree)).names("tree") == ["a"]
 
     knot = {"properties": {"a": {"$ref": "#/$defs/B"}, "c": {}}, "$defs": {"B": {"$ref": "#/$defs/B"}}}
     assert done(tmp_path, write(tmp_path, "knot.json", knot)).names("knot") == ["a", "c"]
+
+
+def test_what_is_too_large_is_refused(tmp_path: Path) -> None:
+    many = {f"p{number}": {"type": "string"} for number in range(100)}
+    levels = {f"L{number}": {"properties": {**many, "in": {"$ref": f"#/$defs/L{number + 1}"}}} for number in range(15)}
+    schema = {"$ref": "#/$defs/L0", "$defs": {**levels, "L15": {"properties": many}}}
+    assert "more than 1,000 properties; give a part of it" in refused(tmp_path, write(tmp_path, "big.json", schema))
 
 
 def test_several_objects_are_several_categories(tmp_path: Path) -> None:
