@@ -164,7 +164,7 @@ def _check_language(items: Mapping[str, Sequence[Item]], language: str | None) -
 
 def _kind(item: Item) -> str:
     """ "attribute", "option" or "family"; "" for anything else."""
-    if "code" not in item:
+    if not one_line(item.get("code")):
         return ""
     if str(item.get("type") or "").startswith(("pim_", "akeneo_")):
         return "attribute"

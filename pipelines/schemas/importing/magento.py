@@ -145,8 +145,10 @@ def _attributes(document: Document) -> Iterator[tuple[Item, list[str]]]:
     for holder in items_of(document.data):
         if isinstance(holder.get("attributes"), list):
             named = [one_line(holder["attribute_set_name"])] if holder.get("attribute_set_name") else []
-            yield from ((item, named) for item in items_of(holder["attributes"]) if item.get("attribute_code"))
-        elif holder.get("attribute_code"):
+            yield from (
+                (item, named) for item in items_of(holder["attributes"]) if one_line(item.get("attribute_code"))
+            )
+        elif one_line(holder.get("attribute_code")):
             yield holder, []
 
 
