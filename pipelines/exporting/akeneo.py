@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 from hpd_core import Attribute
 from pipelines.errors import UsageError
+from pipelines.exporting.akeneo_units import akeneo_unit
 from pipelines.exporting.answers import Item
-from pipelines.exporting.rules import AKENEO, AKENEO_CODE, AKENEO_RESERVED, akeneo_unit
+from pipelines.exporting.rules import AKENEO, AKENEO_CODE, AKENEO_RESERVED
 from pipelines.exporting.targets import Asked, Extra, ShopWishes, Target, TargetColumn, find_place
 from pipelines.exporting.value_forms import Rule, slug
 

@@ -7,15 +7,15 @@ Sources, as read in November 2026:
 - Shopify: metafields in a product CSV (help.shopify.com/en/manual/products/import-export/using-csv), and their limits
   (shopify.dev/docs/apps/build/metafields/metafield-limits). Lists are written as Shopify's own exports write them, with
   "; " between the handles of entries; measurements as the JSON of .../build/metafields/list-of-data-types.
-- Akeneo: the product data structure (docs.akeneo.com, import_and_export_data/formats/product.html), attribute codes
-  (.../formats/attribute.html), and the units of its standard measurement families.
+- Akeneo: the product data structure (docs.akeneo.com, import_and_export_data/formats/product.html), and attribute codes
+  (.../formats/attribute.html).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pipelines.exporting.value_forms import SPELLINGS, Rule
+from pipelines.exporting.value_forms import Rule
 
 _LENGTH = Rule("measure", choices=("cm", "in"), least=1, most=3000)
 GOOGLE: Mapping[str, Rule] = {
@@ -91,60 +91,3 @@ AKENEO_RESERVED = frozenset(
     )
 )
 """What no attribute of Akeneo is called."""
-AKENEO_UNITS: Mapping[str, str] = {
-    "mm": "MILLIMETER",
-    "cm": "CENTIMETER",
-    "dm": "DECIMETER",
-    "m": "METER",
-    "km": "KILOMETER",
-    "in": "INCH",
-    "ft": "FEET",
-    "yd": "YARD",
-    "mg": "MILLIGRAM",
-    "g": "GRAM",
-    "kg": "KILOGRAM",
-    "t": "TON",
-    "lb": "POUND",
-    "oz": "OUNCE",
-    "ml": "MILLILITER",
-    "cl": "CENTILITER",
-    "dl": "DECILITER",
-    "l": "LITER",
-    "gal": "GALLON",
-    "w": "WATT",
-    "kw": "KILOWATT",
-    "v": "VOLT",
-    "mv": "MILLIVOLT",
-    "kv": "KILOVOLT",
-    "a": "AMPERE",
-    "ma": "MILLIAMPERE",
-    "mah": "MILLIAMPEREHOUR",
-    "hz": "HERTZ",
-    "khz": "KILOHERTZ",
-    "mhz": "MEGAHERTZ",
-    "ghz": "GIGAHERTZ",
-    "kb": "KILOBYTE",
-    "mb": "MEGABYTE",
-    "gb": "GIGABYTE",
-    "tb": "TERABYTE",
-    "°c": "CELSIUS",
-    "°f": "FAHRENHEIT",
-    "s": "SECOND",
-    "min": "MINUTE",
-    "h": "HOUR",
-    "day": "DAY",
-    "m²": "SQUARE_METER",
-    "cm²": "SQUARE_CENTIMETER",
-    "db": "DECIBEL",
-    "%": "PERCENT",
-}
-"""Units as schemas write them, folded -> Akeneo's codes."""
-
-
-def akeneo_unit(unit: str | None) -> str | None:
-    """The code of a unit; None if it has none. Codes themselves are kept."""
-    if unit is None:
-        return None
-    if unit in AKENEO_UNITS.values():
-        return unit
-    return AKENEO_UNITS.get(SPELLINGS.get(unit.casefold(), unit.casefold()))

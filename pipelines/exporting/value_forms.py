@@ -7,6 +7,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Literal, NamedTuple
 
 from pipelines.exporting.answers import Item
@@ -92,6 +93,8 @@ SPELLINGS = {
     "lbs": "lb",
     "ounce": "oz",
 }
+_LARGER = {"g": ("kg", 1000), "oz": ("lb", 16)}
+"""A unit -> the next one, and how many of the first it is."""
 
 
 def _text(item: Item, rule: Rule) -> Written:
@@ -118,6 +121,11 @@ def _number(item: Item, rule: Rule) -> Written:
 def _measure(item: Item, rule: Rule) -> Written:
     number, reason = _number(item, rule)
     unit = SPELLINGS.get((item.unit or "").casefold(), item.unit or "")
+    larger, count = _LARGER.get(unit, ("", 1))
+    if reason is not None and larger in rule.choices and _DECIMAL.fullmatch(item.text):
+        # More of it than is taken is written in the larger unit: 2600 g are 2.6 kg.
+        fewer = f"{Decimal(item.text) / count:f}"
+        (number, reason), unit = _number(item._replace(text=fewer), rule), larger
     if reason is None and unit not in rule.choices:
         reason = f"in {unit or 'no unit'}, and {', '.join(rule.choices)} are taken"
     return f"{number} {unit}", reason

@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipelines.exporting.akeneo_units import akeneo_unit
 from pipelines.exporting.answers import Item
-from pipelines.exporting.rules import AKENEO, GOOGLE, SHOPIFY, akeneo_unit
+from pipelines.exporting.rules import AKENEO, GOOGLE, SHOPIFY
 from pipelines.exporting.value_forms import Rule, slug
+from pipelines.schemas.importing.akeneo_units import SYMBOLS, unit_of
 
 
 def items(*texts: str, unit: str | None = None, id_: str | None = None) -> list[Item]:
@@ -25,6 +27,10 @@ def items(*texts: str, unit: str | None = None, id_: str | None = None) -> list[
         (GOOGLE["size_type"], items("big", "tall"), "big,tall"),
         (GOOGLE["product_width"], items("35.56", unit="cm"), "35.56 cm"),
         (GOOGLE["product_weight"], items("2", unit="Pound"), "2 lb"),
+        (GOOGLE["product_weight"], items("2000", unit="g"), "2000 g"),
+        (GOOGLE["product_weight"], items("2600", unit="g"), "2.6 kg"),
+        (GOOGLE["product_weight"], items("1000000.5", unit="gram"), "1000.0005 kg"),
+        (GOOGLE["product_weight"], items("2001", unit="oz"), "125.0625 lb"),
         (GOOGLE["is_bundle"], items("true"), "yes"),
         (GOOGLE["brand"], items("Two\nlines"), "Two lines"),
         (GOOGLE["gtin"], items("4006381333931"), "4006381333931"),
@@ -49,6 +55,9 @@ def test_what_is_written(rule: Rule, given_: list[Item], written: str) -> None:
         (GOOGLE["gender"], items("women"), "none of male, female, unisex"),
         (GOOGLE["product_width"], items("0.5", unit="cm"), "not from 1 to 3000"),
         (GOOGLE["product_width"], items("35", unit="mm"), "in mm, and cm, in are taken"),
+        (GOOGLE["product_weight"], items("2000001", unit="g"), "not from 0 to 2000"),
+        (GOOGLE["product_weight"], items("-1", unit="g"), "not from 0 to 2000"),
+        (GOOGLE["product_weight"], items("2001", unit="kg"), "not from 0 to 2000"),
         (GOOGLE["product_width"], items("35"), "in no unit, and cm, in are taken"),
         (GOOGLE["product_width"], items("30-40", unit="cm"), "not one number"),
         (GOOGLE["gtin"], items("123"), "not of the form that is wanted"),
@@ -84,6 +93,23 @@ def test_units_of_akeneo() -> None:
         None,
         None,
     ]
+
+
+def test_capitals_of_units_count_where_they_mean_another_unit() -> None:
+    written = {
+        **{"mV": "MILLIVOLT", "MV": None, "MB": "MEGABYTE", "Mb": None, "mb": None, "Gb": None, "kB": "KILOBYTE"},
+        **{"mW": "MILLIWATT", "MW": "MEGAWATT", "mAh": "MILLIAMPEREHOUR", "MAH": None, "kw": "KILOWATT"},
+        **{"CM": "CENTIMETER", "ML": "MILLILITER", "L": "LITER", "Kg": "KILOGRAM", "cal": "CALORIE", "Cal": None},
+        **{"days": "DAY", "fl oz": "OUNCE", "hz": "HERTZ", "S": None},
+    }
+    assert {unit: akeneo_unit(unit) for unit in written} == written
+
+
+@pytest.mark.parametrize(("family", "code"), [(family, code) for family, codes in SYMBOLS.items() for code in codes])
+def test_units_of_akeneos_families_come_back(family: str, code: str) -> None:
+    unit = unit_of(family, code)
+    assert unit is not None
+    assert akeneo_unit(unit.want) == code
 
 
 def test_slugs() -> None:
