@@ -14,9 +14,9 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any, Literal, Self
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
-from hpd_core.vocabulary import Frozen, Member, Vocabulary, with_tuples
+from hpd_core.vocabulary import Frozen, Member, Vocabulary, refuse_empty, with_tuples
 
 AttributeType = Literal["string", "number", "boolean", "enum", "date"]
 MatchKind = Literal["exact", "folded", "fuzzy", "equal number", "ambiguous"]
@@ -79,6 +79,8 @@ class Attribute(Frozen):
     )
     aliases: tuple[str, ...] = Field(default=(), description="other names of it; not shown to the model")
 
+    _refuse_empty = field_validator("id")(refuse_empty)
+
     @model_validator(mode="before")
     @classmethod
     def _accept_lists(cls, data: Any) -> Any:
@@ -118,16 +120,16 @@ class Attribute(Frozen):
 
 
 class CategorySchema(Frozen):
-    """The attributes of one category, in the order in which they are asked for.
+    """The attributes of one category, in the order in which they are asked for."""
 
-    `id` is the category's in the system that it is from, `aliases` are other names by which catalogs call it; neither
-    is shown to the model.
-    """
+    category: str = Field(description="its name, as catalogs have it")
+    attributes: tuple[Attribute, ...] = Field(min_length=1, description="which are asked for, in this order")
+    id: str | None = Field(default=None, description="its id in the system that it is from; not shown to the model")
+    aliases: tuple[str, ...] = Field(
+        default=(), description="other names by which catalogs call it; not shown to the model"
+    )
 
-    category: str
-    attributes: tuple[Attribute, ...] = Field(min_length=1)
-    id: str | None = None
-    aliases: tuple[str, ...] = ()
+    _refuse_empty = field_validator("id")(refuse_empty)
 
     @model_validator(mode="before")
     @classmethod

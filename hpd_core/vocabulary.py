@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_serializer, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_serializer, model_validator
 
 
 class Frozen(BaseModel):
@@ -26,6 +26,13 @@ class Frozen(BaseModel):
         return copy
 
 
+def refuse_empty(text: str | None) -> str | None:
+    """A validator of labels and ids: an empty one says nothing, and no answer or column could be told from none."""
+    if text is not None and not text.strip():
+        raise ValueError("is empty; leave it out where there is none")
+    return text
+
+
 class Member(Frozen):
     """One value of an enum. A text alone is its label."""
 
@@ -33,6 +40,8 @@ class Member(Frozen):
     id: str | None = Field(default=None, description="its id in the system that the vocabulary is from")
     synonyms: tuple[str, ...] = Field(default=(), description="other ways that texts spell it")
     description: str | None = Field(default=None, description="what it means, for the model to read")
+
+    _refuse_empty = field_validator("label", "id")(refuse_empty)
 
     @model_validator(mode="before")
     @classmethod

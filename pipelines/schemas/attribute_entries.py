@@ -16,7 +16,11 @@ from hpd_core import Attribute, Member, Unit
 from hpd_core.text.near_names import NearNames
 from pipelines.schemas.spots import Spot, kind_of
 
+# What an entry may have beside the keys of an attribute.
+USE = {"use": "an attribute of the library, by its handle; further keys replace its own, null takes one away"}
+
 _TEXTS = ("name", "id", "description", "type")
+_NO_ANSWER = "an empty answer is none; leave it out, null is allowed"
 
 
 def read_attribute(entry: Any, spot: Spot, number: int, library: Mapping[str, Attribute]) -> Attribute:
@@ -31,7 +35,7 @@ def read_attribute(entry: Any, spot: Spot, number: int, library: Mapping[str, At
     here = spot.at(number, label=f"{spot.label}, attribute {(name if isinstance(name, str) else number + 1)!r}")
     if "use" not in entry:
         return _from_mapping(entry, here, {})
-    here.refuse_unknown(entry, ("use", *Attribute.model_fields))
+    here.refuse_unknown(entry, (*USE, *Attribute.model_fields))
     here.text(handle, "use", "use")
     if handle not in library:
         raise here.at("use").unknown_name("attribute in the library", handle, library, NearNames(library).hint(handle))
@@ -62,7 +66,7 @@ def _from_mapping(entry: Mapping[str, Any], spot: Spot, base: Mapping[str, Any])
     read: dict[str, Any] = dict(entry)
     for key in _TEXTS:
         if key in entry and (key == "name" or entry[key] is not None):
-            spot.text(entry[key], key, key)
+            (spot.filled if key == "id" else spot.text)(entry[key], key, key)
     if entry.get("values") is not None:
         items = spot.listed(entry["values"], "values", "values")
         read["values"] = tuple(_member(item, spot, number) for number, item in enumerate(items))
@@ -78,16 +82,18 @@ def _from_mapping(entry: Mapping[str, Any], spot: Spot, base: Mapping[str, Any])
 
 def _member(item: Any, spot: Spot, number: int) -> Member:
     if not isinstance(item, dict):
-        return Member(label=spot.text(item, "value", "values", number))
+        return Member(label=spot.filled(item, "value", "values", number, way_out=_NO_ANSWER))
     label = item.get("label")
     label = f"{spot.label}, value {(label if isinstance(label, str) else number + 1)!r}"
     here = spot.at("values", number, label=label)
     here.refuse_unknown(item, Member.model_fields)
     if "label" not in item:
         raise here.error("has no label; the label is what is shown to the model and answered")
-    for key in ("label", "id", "description"):
-        if key == "label" or item.get(key) is not None:
-            here.text(item[key], key, key)
+    here.filled(item["label"], "label", "label", way_out=_NO_ANSWER)
+    if item.get("id") is not None:
+        here.filled(item["id"], "id", "id")
+    if item.get("description") is not None:
+        here.text(item["description"], "description", "description")
     synonyms = here.texts(item.get("synonyms"), "synonyms", "synonym", "synonyms")
     return Member(label=item["label"], id=item.get("id"), synonyms=synonyms, description=item.get("description"))
 

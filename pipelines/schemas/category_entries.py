@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
@@ -12,8 +12,19 @@ from pipelines.errors import UsageError
 from pipelines.schemas.attribute_entries import read_attribute, read_library
 from pipelines.schemas.spots import Spot
 
+# What may stand in a schema file, and in a category that is a mapping, beside what a category has.
+DOCUMENT = {
+    "attributes": "the library: a mapping of handles to attributes that several categories share; one without a `name` "
+    "is called by its handle",
+    "categories": "a mapping of names to categories: lists of attributes, or mappings",
+}
+EXTENDS = {
+    "extends": "a category, or a list of them, whose attributes come first; of one name its own counts, then that of "
+    "the nearest category that has one, of several the one listed first"
+}
+
 _SHAPE = "a schema file holds one mapping 'categories: {<category>: [<attribute>, ...]}'"
-_KEYS = ("extends", "id", "aliases", "attributes")
+_KEYS = (*EXTENDS, *(name for name in CategorySchema.model_fields if name != "category"))
 
 
 def read_document(document: Any, spot: Spot) -> dict[str, CategorySchema]:
@@ -22,7 +33,7 @@ def read_document(document: Any, spot: Spot) -> dict[str, CategorySchema]:
         raise UsageError(f"{spot.file} is empty; {_SHAPE}")
     if not isinstance(document, dict) or "categories" not in document:
         raise spot.error(_SHAPE)
-    spot.refuse_unknown(document, ("attributes", "categories"))
+    spot.refuse_unknown(document, DOCUMENT)
     library = read_library(document["attributes"], spot.at("attributes")) if "attributes" in document else {}
     categories = document["categories"]
     if not isinstance(categories, dict) or not categories:
@@ -51,9 +62,16 @@ class _Categories:
             raise (
                 self._spots[cycle[0]].at("extends").error(f"extends itself: {' extends '.join(map(repr, cycle))}")
             ) from error
+        own = {name: self._own(name) for name in order}
+        lines: dict[str, tuple[str, ...]] = {}
         read: dict[str, CategorySchema] = {}
         for name in order:
-            read[name] = self._category(name, [read[parent] for parent in parents[name]])
+            lines[name] = self._line(name, parents[name], lines)
+            # In the order of the parents, but each as the nearest category has it.
+            attributes = {each.name: each for parent in parents[name] for each in read[parent].attributes}
+            for category in reversed(lines[name]):
+                attributes |= own[category]
+            read[name] = self._category(name, tuple(attributes.values()))
         return {name: read[name] for name in self._entries}
 
     def _mapping(self, name: str, entry: Any) -> dict[str, Any]:
@@ -70,23 +88,36 @@ class _Categories:
         if not isinstance(entry, list):
             parents: tuple[str, ...] = () if entry is None else (spot.text(entry, "extends"),)
         else:
-            parents = spot.texts(entry, "extends", "extended category")
+            parents = tuple(dict.fromkeys(spot.texts(entry, "extends", "extended category")))
         for parent in parents:
             if parent not in self._entries:
                 raise spot.unknown_name("category", parent, self._entries, NearNames(self._entries).hint(parent))
         return parents
 
-    def _category(self, name: str, parents: list[CategorySchema]) -> CategorySchema:
+    def _line(self, name: str, parents: tuple[str, ...], lines: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+        """The category and all that it extends, the nearest first."""
+        line = nearest_first([*(lines[parent] for parent in parents), parents])
+        if line is None:
+            raise (
+                self._spots[name]
+                .at("extends")
+                .error(
+                    f"extends {' and '.join(map(repr, parents))}, which leave open whose attributes count first: one of "
+                    "them is extended by another, or they extend the same categories in another order; list the nearer "
+                    "one first"
+                )
+            )
+        return (name, *line)
+
+    def _category(self, name: str, attributes: tuple[Attribute, ...]) -> CategorySchema:
         entry, spot = self._entries[name], self._spots[name]
-        attributes = {attribute.name: attribute for parent in parents for attribute in parent.attributes}
-        attributes |= self._own(name)
         if not attributes:
             raise spot.error("a non-empty list of attributes is needed, its own or those of a category that it extends")
         if (schema_id := entry.get("id")) is not None:
-            spot.text(schema_id, "id", "id")
+            spot.filled(schema_id, "id", "id")
         return CategorySchema(
             category=name,
-            attributes=tuple(attributes.values()),
+            attributes=attributes,
             id=schema_id,
             aliases=spot.texts(entry.get("aliases"), "aliases", "alias", "aliases"),
         )
@@ -101,3 +132,23 @@ class _Categories:
                 raise spot.at(number).error(f"attribute {attribute.name!r} is listed twice")
             found[attribute.name] = attribute
         return found
+
+
+def nearest_first(lines: Sequence[Sequence[str]]) -> tuple[str, ...] | None:
+    """One order that keeps all of `lines`, as Python's of classes (C3); None if there is none.
+
+    Of what may come next, the first line's is taken.
+    """
+    rest = [list(reversed(line)) for line in lines if line]
+    order: list[str] = []
+    while rest:
+        waiting = {name for line in rest for name in line[:-1]}
+        chosen = next((line[-1] for line in rest if line[-1] not in waiting), None)
+        if chosen is None:
+            return None
+        order.append(chosen)
+        for line in rest:
+            if line[-1] == chosen:
+                line.pop()
+        rest = [line for line in rest if line]
+    return tuple(order)

@@ -26,7 +26,6 @@ def lint_values(attribute: Attribute) -> Iterator[str]:
     for texts in (labels, _synonyms(members), (member.description or "" for member in members)):
         yield from first_ones(message for text in texts if text.strip() for message in lint_text(text))
     for messages in (
-        _unanswerable(labels),
         _says_nothing(labels, attribute),
         _hard_to_write(labels),
         _long(labels, attribute.max_value_tokens or _MAX_VALUE_TOKENS),
@@ -55,12 +54,6 @@ def lint_unit(unit: Unit, attribute: Attribute) -> Iterator[str]:
 
 def _synonyms(members: Iterable[Member]) -> Iterator[str]:
     return (synonym for member in members for synonym in member.synonyms)
-
-
-def _unanswerable(labels: Iterable[str]) -> Iterator[str]:
-    for label in labels:
-        if not label.strip():
-            yield f"the value {label!r} can never be answered: an empty answer is none; leave it out, null is allowed"
 
 
 def _says_nothing(labels: Iterable[str], attribute: Attribute) -> Iterator[str]:

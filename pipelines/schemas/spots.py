@@ -59,6 +59,15 @@ class Spot:
             raise self.at(*steps).error(f"{what} {value!r} holds half a surrogate pair, which is no text")
         return value
 
+    def filled(
+        self, value: Any, what: str, *steps: str | int, way_out: str = "leave it out where there is none"
+    ) -> str:
+        """`value`, if it is a text that is not empty."""
+        text = self.text(value, what, *steps)
+        if not text.strip():
+            raise self.at(*steps).error(f"{what} {text!r} is empty; {way_out}")
+        return text
+
     def texts(self, value: Any, what: str, each: str, *steps: str | int) -> tuple[str, ...]:
         """`value`, if it is a list of texts; none for null. `what`, `each`: how it and they are called in messages."""
         items = self.listed(value, what, *steps)

@@ -122,7 +122,8 @@ def _members(counts: Counter[str], other_forms: Mapping[str, Iterable[str]]) -> 
         return None
     members = []
     for spelled in sorted(spellings.values(), key=lambda each: -each.total()):
-        label = html.unescape(spelled.most_common(1)[0][0])
+        written = spelled.most_common(1)[0][0]
+        label = html.unescape(written).strip() or written
         forms = [form.strip() for value in spelled for form in (value, *other_forms.get(value, ()))]
         synonyms = dict.fromkeys(form for form in forms if form != label and form and form.isprintable())
         members.append(Member(label=label, synonyms=tuple(synonyms)))

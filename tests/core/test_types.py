@@ -7,6 +7,7 @@ import pickle
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from hpd_core import Attribute, CategorySchema, Member, Unit
 from hpd_core.vocabulary import Vocabulary
@@ -89,6 +90,19 @@ def test_schemas_come_back_equal(schema: CategorySchema) -> None:
         assert (same, hash(same), same.hash) == (schema, hash(schema), schema.hash)
 
 
+@pytest.mark.parametrize("empty", ["", " ", "\t\xa0"])
+def test_an_empty_label_or_id_is_refused(empty: str) -> None:
+    for make in (
+        lambda: Member(label=empty),
+        lambda: Member(label="Black", id=empty),
+        lambda: Attribute(name="Colour", id=empty),
+        lambda: Attribute(name="Colour", type="enum", values=("Black", empty)),
+        lambda: CategorySchema(category="Bags", id=empty, attributes=(Attribute(name="Colour"),)),
+    ):
+        with pytest.raises(ValidationError, match="is empty; leave it out where there is none"):
+            make()
+
+
 def test_a_changed_copy_computes_anew() -> None:
     colour = FULL.attributes[0]
     assert colour.labels == ("Black", "White")
@@ -130,7 +144,10 @@ texts = st.text("aAbB ", max_size=3)
 
 
 @given(
-    st.lists(st.builds(Member, label=texts, synonyms=st.tuples(texts, texts)), unique_by=lambda member: member.label)
+    st.lists(
+        st.builds(Member, label=texts.filter(str.strip), synonyms=st.tuples(texts, texts)),
+        unique_by=lambda member: member.label,
+    )
 )
 def test_every_spelling_means_one_member(members: list[Member]) -> None:
     vocabulary = Vocabulary(members)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -70,6 +71,60 @@ def test_what_is_shared_is_there_once(tmp_path: Path) -> None:
     assert schemas["Bags"].attributes[1] is schemas["Coolers"].attributes[1]
 
 
+DIAMOND = """
+categories:
+  A: [{name: Brand, description: of A}, {name: X, description: of A}]
+  B: {extends: A, attributes: [{name: Brand, description: of B}]}
+  C: {extends: A, attributes: [Y, {name: X, description: of C}]}
+  E: {extends: C, attributes: [{name: Brand, description: of E}]}
+  BC: {extends: [B, C]}
+  CB: {extends: [C, B]}
+  BE: {extends: [B, E, B]}
+  EB: {extends: [E, B], attributes: [{name: Y, description: of EB}]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("category", "attributes"),
+    [
+        ("BC", {"Brand": "of B", "X": "of C", "Y": None}),
+        ("CB", {"Brand": "of B", "X": "of C", "Y": None}),
+        ("BE", {"Brand": "of B", "X": "of C", "Y": None}),
+        ("EB", {"Brand": "of E", "X": "of C", "Y": "of EB"}),
+    ],
+)
+def test_the_nearest_category_says_what_an_attribute_is(
+    tmp_path: Path, category: str, attributes: dict[str, str | None]
+) -> None:
+    """What a parent only inherits does not undo what another one says itself."""
+    found = load(tmp_path, DIAMOND)[category].attributes
+    assert [(each.name, each.description) for each in found] == list(attributes.items())
+
+
+@settings(max_examples=examples(100))
+@given(st.lists(st.lists(st.integers(0, 8), max_size=3, unique=True), min_size=1, max_size=9))
+def test_several_parents_count_in_the_order_of_pythons_classes(parents: list[list[int]]) -> None:
+    classes: dict[int, type] = {}
+    entries: dict[str, Any] = {}
+    for number, numbers in enumerate(parents):
+        chosen = [parent for parent in numbers if parent in classes]
+        says = [{"name": "shared", "description": str(number)}] if number % 2 == 0 or not chosen else []
+        entry = {"extends": [f"c{parent}" for parent in chosen], "attributes": [*says, f"own {number}"]}
+        document = {"categories": {**entries, f"c{number}": entry}}
+        try:
+            made = type(
+                f"c{number}", tuple(classes[parent] for parent in chosen), {"says": str(number)} if says else {}
+            )
+        except TypeError:
+            with pytest.raises(UsageError, match="leave open whose attributes count first"):
+                parse_schemas(document, "s.yaml")
+            continue
+        classes[number], entries = made, document["categories"]
+        found = {each.name: each for each in parse_schemas(document, "s.yaml")[f"c{number}"].attributes}
+        assert found["shared"].description == getattr(made, "says", None)
+        assert found.keys() == {"shared", *(f"own {each.__name__[1:]}" for each in made.__mro__[:-1])}
+
+
 def library(entry: str) -> str:
     return f"attributes:\n  color:\n    {entry}\ncategories:\n  A: [x]\n"
 
@@ -91,6 +146,11 @@ def unit(entry: str) -> str:
             member("{lable: b}"),
             "line 7: category 'A', attribute 'x', value 2: unknown key 'lable'; did you mean 'label'?",
         ),
+        (member('""'), "line 7: category 'A', attribute 'x': value '' is empty; an empty answer is none; leave it out"),
+        (member('{label: " "}'), "line 7: category 'A', attribute 'x', value ' ': label ' ' is empty; an empty answer"),
+        (member('{label: b, id: ""}'), "line 7: category 'A', attribute 'x', value 'b': id '' is empty; leave it out"),
+        (library('{id: ""}'), "line 3: library attribute 'color': id '' is empty; leave it out where there is none"),
+        ("categories:\n  A: {id: '', attributes: [x]}\n", "line 2: category 'A': id '' is empty; leave it out where"),
         (member("{label: on}"), "line 7: category 'A', attribute 'x', value 2: label on is read by YAML as a truth"),
         (member("{label: b, synonyms: c}"), "attribute 'x', value 'b': synonyms must be a list, not a text"),
         (member("{label: b, synonyms: [c, no]}"), "value 'b': synonym no is read by YAML as a truth value"),
@@ -129,6 +189,14 @@ def unit(entry: str) -> str:
         ("categories:\n  A: {extends: [shoes]}\n  Shoes: [x]\n", "there is no category 'shoes'; did you mean 'Shoes'"),
         ("categories:\n  A: {extends: A}\n", "line 2: category 'A': extends itself: 'A' extends 'A'"),
         ("categories:\n  A: {extends: B}\n  B: {extends: A}\n", "extends 'A'"),
+        (
+            "categories:\n  A: [x]\n  B: {extends: A}\n  C:\n    extends: [A, B]\n",
+            "line 5: category 'C': extends 'A' and 'B', which leave open whose attributes count first: one of them is",
+        ),
+        (
+            "categories:\n  A: [x]\n  B: [x]\n  C: {extends: [A, B]}\n  D: {extends: [B, A]}\n  E: {extends: [C, D]}\n",
+            "line 6: category 'E': extends 'C' and 'D', which leave open whose attributes count first",
+        ),
         ("categories:\n  A: {extends: no}\n", "line 2: category 'A': extends no is read by YAML as a truth value"),
         (
             "categories:\n  A: {extends: [1]}\n",
