@@ -14,7 +14,7 @@ import importlib
 import re
 import sys
 import types
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -24,20 +24,22 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from hpd_core import Attribute, EngineConfig
+from hpd_core import Attribute, CategorySchema, EngineConfig, Member, Unit
 from hpd_core.extractor import EngineDescription
 from pipelines.cli import COMMANDS
 from pipelines.config.extraction import JobConfig
 from pipelines.config.finetuning import FinetuneConfig
 from pipelines.config.labelling import LabelConfig
 from pipelines.config.mapping import Mapped
+from pipelines.schemas.attribute_entries import USE
+from pipelines.schemas.category_entries import DOCUMENT, EXTENDS
 from pipelines.store.columns import COLUMNS, ERROR_CODES
 
 FOLDER = Path(__file__).resolve().parent / "reference"
 _WRITTEN = "Written by `docs/generate_reference.py` from the code."
 _START = re.compile(r"^python pipelines/(\w+)\.py")
 _TYPES = {str: "text", int: "integer", float: "number", bool: "boolean", Any: "anything", datetime.date: "date"}
-_TYPES[Mapped] = "column or section"
+_TYPES |= {Mapped: "column or section", Member: "text or mapping", Unit: "text or mapping"}
 _LIMITS = {"ge": "≥ {}", "gt": "> {}", "le": "≤ {}", "lt": "< {}"}
 _TABLES = {
     "attributes": "One row per product, attribute and value: the canonical table.",
@@ -149,9 +151,27 @@ def _schemas() -> Iterator[str]:
     yield from ["```yaml", "categories:", "  Coffee:", "    - name: Brand"]
     yield from ["    - {name: Roast, type: enum, values: [light, medium, dark]}"]
     yield from ["    - {name: Net weight, type: number, unit: g}", "```", ""]
-    yield "An attribute is a name alone, or these keys:"
+    yield "[Schemas](../schemas.md) shows every form. The file:"
     yield ""
+    yield from _table(("key", "meaning"), _meanings(DOCUMENT))
+    yield from ["## A category", "", "A list of attributes, or these keys:", ""]
+    yield from _table(("key", "meaning"), _meanings({**EXTENDS, **_described(CategorySchema, without="category")}))
+    yield from ["## An attribute", "", "A name alone, or these keys:", ""]
     yield from _rows(Attribute, "")
+    yield from ["In a category also:", ""]
+    yield from _table(("key", "meaning"), _meanings(USE))
+    yield from ["## A value of an enum", "", "A label alone, or these keys:", ""]
+    yield from _rows(Member, "")
+    yield from ["## A unit", "", "The wanted one alone, or these keys:", ""]
+    yield from _rows(Unit, "")
+
+
+def _described(model: type[BaseModel], without: str) -> dict[str, str]:
+    return {name: field.description or "" for name, field in model.model_fields.items() if name != without}
+
+
+def _meanings(keys: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    return ((f"`{key}`", meaning) for key, meaning in keys.items())
 
 
 def _keys(model: type[BaseModel], prefix: str) -> Iterator[str]:
@@ -212,7 +232,7 @@ def _kind(annotation: Any) -> str:
         return " or ".join(dict.fromkeys(kinds))
     if origin is tuple:
         inner = _kind(arguments[0])
-        return "list of sections" if inner == "section" else f"list of {inner}s" if inner != "text" else "list of texts"
+        return f"list of {' or '.join(f'{kind}s' for kind in inner.split(' or '))}"
     if origin is dict:
         return "mapping"
     return "section"
