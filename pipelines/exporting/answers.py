@@ -19,7 +19,7 @@ from pipelines.exporting.acceptance import Acceptance
 from pipelines.exporting.left_out import LeftOut
 from pipelines.exporting.wide_columns import PLACE
 
-_VALUES = ("value_raw", "value_norm", "value_num", "unit", "value_id")
+_VALUES = ("value_raw", "value_norm", "value_num", "value_min", "value_max", "unit", "value_id")
 _KEYS = ("source_file", "source_row", "product_id")
 
 

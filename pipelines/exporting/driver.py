@@ -109,6 +109,8 @@ def _check_options(wishes: Wishes) -> None:
         if wishes.kind in WIDE_KINDS
         else {"--ids": wishes.takes_ids, "--partition-rows": wishes.rows_per_file}
     )
+    if not wishes.style.separator or '"' in wishes.style.separator:
+        raise UsageError(f"--separator {wishes.style.separator!r}: name one without quotes, such as '; '")
     if wishes.kind != "akeneo" and (wishes.shop.locale or wishes.shop.channel):
         raise UsageError(f"--locale and --channel are for akeneo, not for {wishes.kind}")
     if unused := [option for option, value in given.items() if value]:
@@ -137,7 +139,7 @@ def _export_wide(
         result.notes.append(f"A sheet holds {kind.max_rows:,} rows: the products are in several workbooks.")
     outputs = Outputs.of(wishes.out or f"{side.uri}/{DEFAULT_FOLDER}", kind.suffix)
     check_destination(side, None, outputs, lambda name: outputs.is_name(STEM, kind.suffix, name))
-    columns = wide_columns(schemas, only_text=kind.only_text or wishes.takes_raw)
+    columns = wide_columns(schemas, only_text=kind.only_text, takes_raw=wishes.takes_raw)
     files = WideFiles(outputs, kind, columns, wishes.style, result.left_out, rows_per_file)
     names = files.write(wide_tables(shards, columns, result.left_out, wishes.takes_ids))
     result.files.extend(outputs.describe(name) for name in names)

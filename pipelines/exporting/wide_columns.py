@@ -1,4 +1,4 @@
-"""The columns of a wide table: who the product is, then a column for each attribute, and one for a number's unit."""
+"""The columns of a wide table: who the product is, then one for each attribute; for numbers also ends and units."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ class WideColumn:
 
     Attributes:
         name: of the column; the attribute's own, unless that is taken.
-        unit_name: of the column for the unit; None for what is no number.
-        unit: the unit that the schemas want, if it is one; answers say themselves which unit they have.
         is_list: several values are possible.
+        unit_name: of the column for the unit; None for what is no number.
+        has_one_unit: all values of a cell are in the same; else each value of a list has its own.
+        measured: the categories whose attribute has units: what is a quantity in a mere text is a text.
     """
 
     attribute: str
@@ -35,7 +36,19 @@ class WideColumn:
     kind: Kind
     is_list: bool
     unit_name: str | None
-    unit: str | None
+    has_one_unit: bool
+    measured: frozenset[str]
+
+    @property
+    def end_names(self) -> Sequence[str]:
+        """Of the columns for the least and the most of a range; none for what is no number."""
+        return (f"{self.attribute} min", f"{self.attribute} max") if self.kind == "number" else ()
+
+    @property
+    def fields(self) -> Sequence[pa.Field]:
+        """The columns, in their order."""
+        fields = [pa.field(self.name, self.type), *(pa.field(name, self.type) for name in self.end_names)]
+        return [*fields, pa.field(self.unit_name, self.unit_type)] if self.unit_name is not None else fields
 
     @property
     def type(self) -> pa.DataType:
@@ -45,8 +58,8 @@ class WideColumn:
 
     @property
     def unit_type(self) -> pa.DataType:
-        """Of the column for the unit: where none is wanted, each value of a list may have its own."""
-        return pa.list_(pa.string()) if self.is_list and self.unit is None else pa.string()
+        """Of the column for the unit."""
+        return pa.list_(pa.string()) if self.is_list and not self.has_one_unit else pa.string()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,28 +73,27 @@ class WideColumns:
     def schema(self) -> pa.Schema:
         """Of the whole table."""
         fields = [pa.field(name, pa.int64() if name == "source_row" else pa.string(), nullable=False) for name in PLACE]
-        for column in self.columns:
-            fields.append(pa.field(column.name, column.type))
-            if column.unit_name is not None:
-                fields.append(pa.field(column.unit_name, column.unit_type))
-        return pa.schema(fields)
+        return pa.schema([*fields, *(field for column in self.columns for field in column.fields)])
 
 
-def wide_columns(schemas: Mapping[str, CategorySchema], *, only_text: bool = False) -> WideColumns:
+def wide_columns(
+    schemas: Mapping[str, CategorySchema], *, only_text: bool = False, takes_raw: bool = False
+) -> WideColumns:
     """The columns for what these schemas ask, in their order; a name that several categories have is one column.
 
     Args:
         only_text: numbers and booleans are texts, too.
+        takes_raw: so they are, and values without a normalised form have no unit.
 
     Raises `UsageError` if two columns would have one name.
     """
-    same_name: defaultdict[str, list[Attribute]] = defaultdict(list)
-    for schema in schemas.values():
+    same_name: defaultdict[str, dict[str, Attribute]] = defaultdict(dict)
+    for category, schema in schemas.items():
         for attribute in schema.attributes:
-            same_name[attribute.name].append(attribute)
-    columns = [_column(name, attributes, only_text) for name, attributes in same_name.items()]
+            same_name[attribute.name][category] = attribute
+    columns = [_column(name, attributes, only_text, takes_raw) for name, attributes in same_name.items()]
     _check_names(columns)
-    names = {column.attribute: [each for each in (column.name, column.unit_name) if each] for column in columns}
+    names = {column.attribute: [field.name for field in column.fields] for column in columns}
     by_category = {
         category: [name for attribute in schema.attributes for name in names[attribute.name]]
         for category, schema in schemas.items()
@@ -89,10 +101,11 @@ def wide_columns(schemas: Mapping[str, CategorySchema], *, only_text: bool = Fal
     return WideColumns(columns, by_category)
 
 
-def _column(name: str, attributes: Sequence[Attribute], only_text: bool) -> WideColumn:
+def _column(name: str, by_category: Mapping[str, Attribute], only_text: bool, takes_raw: bool) -> WideColumn:
+    attributes = by_category.values()
     types = {attribute.type for attribute in attributes}
     kind: Kind = "text"
-    if not only_text and types in ({"number"}, {"boolean"}):
+    if not (only_text or takes_raw) and types in ({"number"}, {"boolean"}):
         kind = "number" if types == {"number"} else "boolean"
     units = {attribute.unit.want for attribute in attributes if attribute.unit is not None}
     return WideColumn(
@@ -102,14 +115,17 @@ def _column(name: str, attributes: Sequence[Attribute], only_text: bool) -> Wide
         is_list=any(attribute.multiple for attribute in attributes),
         # A number whose unit nobody asked for may have one, too: that which stands in the text.
         unit_name=f"{name} unit" if units or "number" in types else None,
-        unit=next(iter(units)) if len(units) == 1 else None,
+        has_one_unit=len(units) == 1 and not takes_raw,
+        measured=frozenset(
+            category for category, each in by_category.items() if each.type == "number" or each.unit is not None
+        ),
     )
 
 
 def _check_names(columns: Iterable[WideColumn]) -> None:
     seen = dict.fromkeys(PLACE, "the product itself")
     for column in columns:
-        for name in filter(None, (column.name, column.unit_name)):
+        for name in (field.name for field in column.fields):
             if name in seen:
                 raise UsageError(
                     f"the column {name!r} would be that of the attribute {column.attribute!r} and of {seen[name]}; "

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +14,8 @@ from pipelines.exporting.answers import ShardAnswers
 from pipelines.exporting.left_out import LeftOut
 from pipelines.exporting.wide_columns import PLACE, WideColumn, WideColumns
 
-_NO_NUMBER = "not one number, but a range or a text"
+_NO_VALUE = "neither a number nor a range"
+_ENDS = ("value_min", "value_max")
 
 
 def wide_rows(shard: ShardAnswers, columns: WideColumns, left_out: LeftOut, *, takes_ids: bool = False) -> pa.Table:
@@ -50,23 +52,32 @@ def _rows_by_attribute(answers: pa.Table) -> dict[str, pa.Array]:
 def _cells(
     column: WideColumn, answers: pa.Table, num_products: int, left_out: LeftOut
 ) -> Iterator[tuple[str, pa.Array]]:
-    """The attribute's column, and that of its unit."""
-    values = _values(column, answers)
-    if column.kind != "text" and values.null_count:
-        lost = answers.filter(pc.is_null(values))
-        left_out.add_rows(lost.append_column("reason", pa.array([_NO_NUMBER] * lost.num_rows, pa.string())))
-        answers, values = answers.filter(pc.is_valid(values)), values.drop_null()
-    owner = answers["owner"].to_numpy()
-    if column.is_list and (column.kind != "number" or column.unit is not None):
+    """The attribute's column, and those of the ends and the unit of numbers."""
+    answers = answers.append_column("value", _values(column, answers))
+    said = [answers[name] for name in ("value", *(_ENDS if column.kind == "number" else ()))]
+    is_said = functools.reduce(pc.or_, map(pc.is_valid, said))
+    lost = answers.filter(pc.invert(is_said))
+    left_out.add_rows(lost.append_column("reason", pa.array([_NO_VALUE] * lost.num_rows, pa.string())))
+    answers = answers.filter(is_said)
+    if column.is_list and (column.kind != "number" or column.has_one_unit):
         # Numbers that are the same may still have units of their own.
-        fresh = _first_of_each(owner, values)
-        answers, values, owner = answers.take(fresh), values.take(fresh), owner[fresh]
-    yield column.name, _by_product(values, owner, num_products, is_list=column.is_list)
+        answers = answers.take(_first_of_each(answers, ("value", *_ENDS, "unit")))
+    owner = answers["owner"].to_numpy()
+
+    def cells(name: str, *, is_list: bool) -> pa.Array:
+        return _by_product(answers[name].combine_chunks(), owner, num_products, is_list=is_list)
+
+    yield column.name, cells("value", is_list=column.is_list)
+    for name, end in zip(column.end_names, _ENDS, strict=False):
+        # Of a list with a range each value has ends, or none; of another list nothing has.
+        has_one = pa.array(np.isin(np.arange(num_products), owner[answers[end].is_valid().to_numpy()]))
+        yield name, pc.if_else(has_one, cells(end, is_list=column.is_list), None)
     if column.unit_name is not None:
-        units = answers["unit"].combine_chunks()
-        if column.unit is not None:
-            units = pc.fill_null(units, column.unit)
-        yield column.unit_name, _by_product(units, owner, num_products, is_list=pa.types.is_list(column.unit_type))
+        units = answers["unit"]
+        measured = pc.is_in(answers["category"], pa.array(sorted(column.measured), pa.string()))
+        units = pc.if_else(measured, units, None)
+        answers = answers.set_column(answers.column_names.index("unit"), "unit", units)
+        yield column.unit_name, cells("unit", is_list=pa.types.is_list(column.unit_type))
 
 
 def _by_product(values: pa.Array, owner: npt.NDArray[np.int64], num_products: int, *, is_list: bool) -> pa.Array:
@@ -80,11 +91,11 @@ def _by_product(values: pa.Array, owner: npt.NDArray[np.int64], num_products: in
     return values.take(pa.array(where, mask=where < 0))
 
 
-def _first_of_each(owner: npt.NDArray[np.int64], values: pa.Array) -> npt.NDArray[np.int64]:
+def _first_of_each(answers: pa.Table, names: Sequence[str]) -> pa.Array:
     """The rows without those that repeat a value of their product: items may have one normalised form."""
-    codes = values.dictionary_encode().indices.to_numpy()
-    _, first = np.unique(owner * (codes.max(initial=0) + 1) + codes, return_index=True)
-    return np.sort(first)
+    numbered = answers.select(["owner", *names]).append_column("row", pa.array(np.arange(answers.num_rows)))
+    first = numbered.group_by(["owner", *names], use_threads=False).aggregate([("row", "min")])
+    return pa.array(np.sort(first["row_min"].to_numpy()))
 
 
 def _values(column: WideColumn, answers: pa.Table) -> pa.Array:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
@@ -33,7 +35,8 @@ class Style:
     """How values are written.
 
     Attributes:
-        separator: between several values in a cell; Parquet and JSON have lists instead.
+        separator: between several values in a cell; Parquet and JSON have lists instead. A value that holds it is in
+            quotes, doubled within, so that no two lists are the same cell.
         guards_formulas: an apostrophe in front of texts that a spreadsheet would take for a formula.
     """
 
@@ -163,9 +166,26 @@ def _flattened(table: pa.Table, schema: pa.Schema, style: Style) -> pa.Table:
     columns: list[Any] = []
     for name, column in zip(table.column_names, table.columns, strict=True):
         if pa.types.is_list(column.type):
-            column = pc.binary_join(column.cast(pa.list_(pa.string())), style.separator)
+            column = joined(column.combine_chunks(), style.separator)
         if style.guards_formulas and pa.types.is_string(schema.field(name).type):
             guarded = pc.binary_join_element_wise("'", column, "")
             column = pc.if_else(pc.match_substring_regex(column, _FORMULA), guarded, column)
         columns.append(column)
     return pa.table(columns, schema=schema)
+
+
+def joined(lists: pa.ListArray, separator: str) -> pa.Array:
+    """Each list as one text: values with the separator between them, in quotes where they could be taken for more."""
+    values = pc.cast(lists.flatten(), pa.string())
+    quoted = pc.binary_join_element_wise('"', pc.replace_substring(values, '"', '""'), '"', "")
+    values = pc.fill_null(pc.if_else(pc.match_substring_regex(values, _quoted(separator)), quoted, values), "")
+    ends = np.cumsum(pc.fill_null(pc.list_value_length(lists), 0).to_numpy(), dtype=np.int32)
+    texts = pc.binary_join(pa.ListArray.from_arrays(pa.array(np.append(np.int32(0), ends)), values), separator)
+    return pc.if_else(lists.is_valid(), texts, None)
+
+
+def _quoted(separator: str) -> str:
+    """A pattern of values that could be taken for several, for a part of one, or for a quoted one."""
+    sign = separator.strip() or separator
+    edge = "".join(f"\\x{{{ord(letter):x}}}" for letter in sign) + r"\s"
+    return rf'^$|^["{edge}]|[{edge}]$|{re.escape(sign)}'

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +35,12 @@ BAG_OUT = {
     "Brand": "Acme",
     "Color": ["Black", "Rose gold"],
     "Width": 35.56,
+    "Width min": None,
+    "Width max": None,
     "Width unit": "cm",
     "Lined": True,
 }
-NOTHING = {"Color": None, "Width": None, "Width unit": None, "Lined": None, "Notes": None}
+NOTHING = dict.fromkeys(("Color", "Width", "Width min", "Width max", "Width unit", "Lined", "Notes"))
 REASONS = {"absent": 1, "invalid": 1, "no normalised form": 1}
 
 
@@ -91,7 +94,114 @@ def test_a_workbook(run: str, tmp_path: Path) -> None:
     exported(run, "--to", "xlsx", "--out", str(tmp_path / "wide.xlsx"))
     head, first, *_ = sheet(tmp_path / "wide.xlsx")
     assert head == wide_columns(SCHEMAS).schema.names
-    assert first == ["b", "Bags", "catalog.parquet", 0.0, "Acme", "Black; Rose gold", 35.56, "cm", True, ""]
+    assert first == ["b", "Bags", "catalog.parquet", 0.0, "Acme", "Black; Rose gold", 35.56, "", "", "cm", True, ""]
+
+
+WIDTH = Attribute.model_validate({"name": "Width", "type": "number", "unit": "cm"})
+WIDTHS = WIDTH.model_copy(update={"multiple": True})
+
+
+def wide(folder: Path, rows: Sequence[Row], *attributes: Attribute, to: str = "jsonl", **others: Attribute) -> Any:
+    """Of category "A", and what `others` has of further ones; the rows of the JSON Lines, or of the CSV."""
+    asked = {"A": attributes} | {category: (attribute,) for category, attribute in others.items()}
+    schemas = {category: CategorySchema(category=category, attributes=each) for category, each in asked.items()}
+    kind, *options = to.split()
+    uri = write_normalised_run(folder / "run", rows, schemas)
+    (file,) = exported(uri, "--to", kind, "--out", str(folder / "out"), *options)["files"]
+    with open(file, encoding="utf-8", newline="") as lines:
+        return list(csv.DictReader(lines)) if kind == "csv" else [json.loads(line) for line in lines]
+
+
+def test_the_ends_of_ranges(tmp_path: Path) -> None:
+    texts = ["10-12 cm", "≥ 5 cm", "14 inches"]
+    rows = [Row(text, {"Width": text}, text, "A") for text in texts]
+    found = wide(tmp_path, rows, WIDTH)
+    assert [(row["Width"], row["Width min"], row["Width max"], row["Width unit"]) for row in found] == [
+        (None, 10, 12, "cm"),
+        (None, 5, None, "cm"),
+        (35.56, None, None, "cm"),
+    ]
+
+
+def test_the_ends_of_ranges_of_a_list(tmp_path: Path) -> None:
+    rows = [
+        Row("a", {"Width": ["3 cm", "10-12 cm", "10-12 cm"]}, "3 cm 10-12 cm", "A"),
+        Row("b", {"Width": ["3 cm", "4 cm"]}, "3 cm 4 cm", "A"),
+    ]
+    first, second = wide(tmp_path, rows, WIDTHS)
+    assert (first["Width"], first["Width min"], first["Width max"]) == ([3, None], [None, 10], [None, 12])
+    assert (second["Width"], second["Width min"], second["Width max"]) == ([3, 4], None, None)
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv"])
+def test_only_what_is_normalised_has_a_unit(tmp_path: Path, kind: str) -> None:
+    rows = [
+        Row("a", {"Width": "14"}, "14 in black", "A"),
+        Row("b", {"Width": "5"}, "5 kg", "A"),
+        Row("c", {"Width": "5"}, "5 inches", "A"),
+    ]
+    found = wide(tmp_path, rows, WIDTH, to=f"{kind} --raw")
+    assert [(row["Width"], row["Width unit"] or None) for row in found] == [("14", None), ("5", None), ("12.7", "cm")]
+
+
+@pytest.mark.parametrize("option", ["", " --raw"])
+def test_a_text_of_another_category_has_no_unit(tmp_path: Path, option: str) -> None:
+    rows = [Row("a", {"Width": "5 inches"}, "5 inches", "A"), Row("b", {"Width": "14 inches"}, "14 inches", "B")]
+    found = wide(tmp_path, rows, WIDTH, B=Attribute(name="Width"), to="csv" + option)
+    assert [(row["Width"], row["Width unit"]) for row in found] == [("12.7", "cm"), ("14 inches", "")]
+
+
+def test_each_value_of_a_raw_list_has_its_own_unit(tmp_path: Path) -> None:
+    row = Row("a", {"Width": ["5 kg", "5 inches"]}, "5 kg 5 inches", "A")
+    (found,) = wide(tmp_path, [row], WIDTHS, to="csv --raw")
+    assert (found["Width"], found["Width unit"]) == ("5 kg; 12.7", "; cm")
+
+
+def test_numbers_of_one_text_and_two_units_are_two(tmp_path: Path) -> None:
+    packs = Attribute(name="Packs", type="number", multiple=True)
+    (found,) = wide(tmp_path, [Row("a", {"Packs": ["5 kg", "5 cm"]}, "5 kg 5 cm", "A")], packs, to="csv")
+    assert (found["Packs"], found["Packs unit"]) == ("5; 5", "kg; cm")
+
+
+def test_values_that_hold_the_separator_are_quoted(tmp_path: Path) -> None:
+    notes = Attribute(name="Notes", multiple=True)
+    lists = [["a; b", "c"], ["a", "b; c"], ["a;b", 'a "b"', '"c"'], ["a", "b", "c"], ["a; b; c"]]
+    rows = [Row(f"p{number}", {"Notes": each}, "", "A") for number, each in enumerate(lists)]
+    assert [row["Notes"] for row in wide(tmp_path, rows, notes, to="csv")] == [
+        '"a; b"; c',
+        'a; "b; c"',
+        '"a;b"; a "b"; """c"""',
+        "a; b; c",
+        '"a; b; c"',
+    ]
+
+
+def parsed(cell: str, separator: str) -> list[str]:
+    """The other way round: quotes begin a value or are none."""
+    values = []
+    while True:
+        if cell.startswith('"'):
+            found = re.match(r'"((?:[^"]|"")*)"', cell)
+            assert found is not None
+            values.append(found[1].replace('""', '"'))
+            rest = cell[found.end() :]
+        else:
+            value, _, _ = cell.partition(separator)
+            values.append(value)
+            rest = cell[len(value) :]
+        if not rest:
+            return values
+        assert rest.startswith(separator)
+        cell = rest[len(separator) :]
+
+
+@given(
+    st.lists(st.text('ab;-| "\n', max_size=4), min_size=1, max_size=3), st.sampled_from(["; ", "--", " ", "|", " - "])
+)
+def test_every_list_is_a_cell_of_its_own(values: list[str], separator: str) -> None:
+    lists = pa.array([None, ["x"], values, None], pa.list_(pa.string())).slice(2)
+    cell, nothing = writers.joined(lists, separator).to_pylist()
+    assert (parsed(cell, separator), nothing) == (values, None)
 
 
 @pytest.mark.parametrize("kind", ["xlsx", "csv"])
@@ -164,9 +274,9 @@ def test_a_run_without_normalised_values_is_taken_as_it_stands(tmp_path: Path) -
     run = write_run(tmp_path / "run", [bag("b"), bag("c", Width="about 3")], schemas=asked)
     result = exported(run, "--to", "jsonl", "--out", str(tmp_path / "old.jsonl"))
     first, second = map(json.loads, (tmp_path / "old.jsonl").read_text(encoding="utf-8").splitlines())
-    assert (first["Width"], first["Width unit"], first["Color"]) == (14.0, "cm", ["Black", "rose"])
+    assert (first["Width"], first["Width unit"], first["Color"]) == (14.0, None, ["Black", "rose"])
     assert (second["Width"], second["Width unit"]) == (None, None)
-    assert result["left_out"] == {"not one number, but a range or a text": 1}
+    assert result["left_out"] == {"neither a number nor a range": 1}
 
 
 _ANSWERS = {
@@ -224,6 +334,7 @@ def slowly(run: Path) -> list[dict[str, Any]]:
             value = answer["value_norm"] == "true" if column.kind == "boolean" else value
             if not column.is_list:
                 row[column.name] = value
+                row.update(zip(column.end_names, (answer["value_min"], answer["value_max"]), strict=False))
             elif value not in (row[column.name] or []):
                 row[column.name] = [*(row[column.name] or []), value]
             if column.unit_name:
@@ -291,6 +402,8 @@ def test_what_cannot_be_exported(run: str, tmp_path: Path) -> None:
     for arguments, message in (
         ([run, "--to", "csv", "--overwrite"], "--overwrite is for shopify, google, akeneo, not for csv"),
         ([run, "--to", "akeneo", "--ids"], "--ids is for wide.parquet, csv, xlsx, jsonl, not for akeneo"),
+        ([run, "--to", "csv", "--separator", ""], "--separator '': name one without quotes"),
+        ([run, "--to", "csv", "--separator", '"'], "name one without quotes"),
         ([run, "--to", "word"], "there is no such kind of file; there are wide.parquet, csv"),
         ([str(tmp_path / "empty"), "--to", "csv"], "there is no run"),
         ([str(stale), "--to", "csv"], "does not say what it asked for"),
