@@ -5,11 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from hpd_core import Attribute, CategorySchema, Record
-from hpd_core.text.template import render_attribute, render_document
+from hpd_core.text.template import PromptTemplate, render_attribute, render_document
 from hpd_core.types import content_hash
 from pipelines.config.labelling import OpenAITeacherConfig
 
 _MAX_SHOWN_ANSWER = 2000  # characters of a useless answer that are shown to the teacher again
+_MAX_LISTED_VALUES = PromptTemplate().max_listed_values
+
+# What OpenAI's structured outputs take of a schema; a request with more is refused as a whole.
+# https://platform.openai.com/docs/guides/structured-outputs/supported-schemas
+_MAX_ENUM_VALUES = 1_000  # of all enums
+_MANY_VALUES, _MAX_LETTERS_OF_MANY = 250, 15_000  # an enum of more values may not have more letters
+_MAX_LETTERS = 120_000  # of all names and values
 
 Message = dict[str, str]
 
@@ -19,10 +26,14 @@ spelled as in the list, and null where the product text does not state it."""
 
 
 def product_messages(config: OpenAITeacherConfig, schema: CategorySchema, record: Record) -> list[Message]:
-    """The question about one product: attributes and text as the student will read them."""
+    """The question about one product: attributes and text as the student will read them.
+
+    Of a vocabulary that the student's prompt does not list, a few values are shown. An answer means the member whose
+    label or synonym it is.
+    """
     before, rest = config.instruction.split("{attributes}")
     between, after = rest.split("{documents}")
-    attributes = "\n".join(render_attribute(attribute) for attribute in schema.attributes)
+    attributes = "\n".join(render_attribute(attribute, _MAX_LISTED_VALUES) for attribute in schema.attributes)
     text = before + attributes + between + render_document(record.fields) + after
     system = [{"role": "system", "content": config.system}] if config.system else []
     return [*system, {"role": "user", "content": text}]
@@ -42,23 +53,43 @@ def prompt_hash(config: OpenAITeacherConfig) -> str:
 
 
 def response_format(mode: str, schema: CategorySchema) -> dict[str, Any] | None:
-    """The request's `response_format` for a `json_mode`; None: it is not sent."""
+    """The request's `response_format` for a `json_mode`; None: it is not sent.
+
+    Enums for which OpenAI's limits leave no room, the longest ones, are texts there.
+    """
     if mode == "off":
         return None
     if mode != "json_schema":
         return {"type": "json_object"}
+    enums = _enums_that_fit(schema)
     shape = {
         "type": "object",
-        "properties": {attribute.name: _shape(attribute) for attribute in schema.attributes},
+        "properties": {
+            attribute.name: _shape(attribute, is_enum=attribute.name in enums) for attribute in schema.attributes
+        },
         "required": [attribute.name for attribute in schema.attributes],
         "additionalProperties": False,
     }
     return {"type": "json_schema", "json_schema": {"name": "attributes", "strict": True, "schema": shape}}
 
 
-def _shape(attribute: Attribute) -> dict[str, Any]:
-    if attribute.type == "enum":
+def _enums_that_fit(schema: CategorySchema) -> set[str]:
+    """The attributes whose values a JSON schema can hold, the shortest vocabularies first."""
+    values, letters = 0, sum(len(attribute.name) for attribute in schema.attributes)
+    fitting = set()
+    for attribute in sorted(schema.attributes, key=lambda each: len(each.labels)):
+        count, length = len(attribute.labels), sum(map(len, attribute.labels))
+        is_one_too_long = count > _MANY_VALUES and length > _MAX_LETTERS_OF_MANY
+        if count and not is_one_too_long and values + count <= _MAX_ENUM_VALUES and letters + length <= _MAX_LETTERS:
+            values, letters = values + count, letters + length
+            fitting.add(attribute.name)
+    return fitting
+
+
+def _shape(attribute: Attribute, *, is_enum: bool) -> dict[str, Any]:
+    if is_enum:
         item: dict[str, Any] = {"type": "string", "enum": list(attribute.labels)}
     else:
-        item = {"type": "string" if attribute.is_text else attribute.type}
+        is_text = attribute.is_text or attribute.type == "enum"
+        item = {"type": "string" if is_text else attribute.type}
     return {"anyOf": [{"type": "array", "items": item} if attribute.multiple else item, {"type": "null"}]}

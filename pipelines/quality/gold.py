@@ -255,12 +255,9 @@ class _LineReader:
         """Whether a form is a word for nothing that no schema has as a member."""
         if self._schemas is None:
             return False
-        folded = form.strip().casefold()
         for schemas in self._schemas:
             for attribute in schemas[self._category].attributes if self._category in schemas else ():
-                if attribute.name == name and any(
-                    folded == member.strip().casefold() for member in attribute.vocabulary.spellings
-                ):
+                if attribute.name == name and attribute.vocabulary.label(form.strip()) is not None:
                     return False
         return absence.read(form, name, self._texts) is not absence.Reading.VALUE
 

@@ -192,6 +192,9 @@ def judge(
         )
         for forms in gold.items
     ]
+    if attribute is not None and attribute.values:
+        # Two synonyms of one member are one value, as in an answer.
+        accepted = list(dict.fromkeys(accepted))
     return Outcome.VC if _match_one_to_one(items, accepted) else Outcome.VW
 
 

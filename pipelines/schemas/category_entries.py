@@ -102,9 +102,9 @@ class _Categories:
                 self._spots[name]
                 .at("extends")
                 .error(
-                    f"extends {' and '.join(map(repr, parents))}, which leave open whose attributes count first: one of "
-                    "them is extended by another, or they extend the same categories in another order; list the nearer "
-                    "one first"
+                    f"extends {' and '.join(map(repr, parents))}, which leave open whose attributes count first: one "
+                    "of them is extended by another, or they extend the same categories in another order; list the "
+                    "nearer one first"
                 )
             )
         return (name, *line)

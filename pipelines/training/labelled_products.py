@@ -106,7 +106,7 @@ def load_products(
         schemas = load_schemas(dataset.schemas)
         pairs = list(_pairs(dataset, schemas, report))
         # What validation products are labelled with must not decide what is taught.
-        known = _known_values(gold for record, gold in pairs if not is_held_out(record, validation_share))
+        known = _known_values((gold for record, gold in pairs if not is_held_out(record, validation_share)), schemas)
         for category in sorted({gold.category for _, gold in pairs}):
             _check_room(dataset, schemas[category], builder)
         for record, gold in pairs:
@@ -185,14 +185,30 @@ def _self_contained(path: str, gold: Sequence[GoldProduct], report: DataReport) 
             report.leave_out("the record cannot be used", f"{product.name}: every field is empty")
 
 
-def _known_values(products: Iterable[GoldProduct]) -> dict[tuple[str, str], re.Pattern[str]]:
-    """Per category and attribute, a pattern that finds any of its gold values as whole words in folded text."""
+def _known_values(
+    products: Iterable[GoldProduct], schemas: Mapping[str, CategorySchema]
+) -> dict[tuple[str, str], re.Pattern[str]]:
+    """Per category and attribute, a pattern that finds any of its gold values as whole words in folded text.
+
+    A member of an enum is found by all that it is called, whichever of its names it was labelled with.
+    """
+    vocabularies = {
+        (category, attribute.name): attribute.vocabulary
+        for category, schema in schemas.items()
+        for attribute in schema.attributes
+        if attribute.values
+    }
     forms: dict[tuple[str, str], set[str]] = {}
     for product in products:
         for name, value in product.values.items():
             forms.setdefault((product.category, name), set()).update(
                 fold(form) for item in value.items for form in item
             )
+    for pair, vocabulary in vocabularies.items():
+        labels = {vocabulary.label(form) for form in forms.get(pair, ())}
+        forms.setdefault(pair, set()).update(
+            fold(text) for text, label in vocabulary.spellings.items() if label in labels
+        )
     return {pair: words_pattern(texts) for pair, texts in forms.items() if texts}
 
 
@@ -258,7 +274,7 @@ def _label(
             answers[attribute.name] = None
             report.absent += 1
         else:
-            items = [_preferred(forms, text) for forms in value.items]
+            items = list(dict.fromkeys(_preferred(attribute, forms, text) for forms in value.items))
             problem = _problem(attribute, value, items, record, builder)
             if problem:
                 report.leave_out(problem, f"{place}: {value}")
@@ -268,9 +284,11 @@ def _label(
     return Product(record, schema, gold, answers, assumed)
 
 
-def _preferred(forms: Sequence[str], text: str) -> str:
-    """Of several accepted forms, the one that can be copied."""
-    return next((form for form in forms if words_pattern([form]).search(text)), forms[0])
+def _preferred(attribute: Attribute, forms: Sequence[str], text: str) -> str:
+    """Of several accepted forms, the one that can be copied; of an enum the label of the member that it means."""
+    meant = [form for form in forms if attribute.vocabulary.label(form) is not None] or forms
+    form = next((form for form in meant if words_pattern([form]).search(text)), meant[0])
+    return attribute.vocabulary.label(form) or form
 
 
 def _problem(

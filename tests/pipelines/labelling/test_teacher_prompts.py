@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
-from hpd_core import CategorySchema
+import pytest
+
+from hpd_core import Attribute, CategorySchema, Member, Record
 from hpd_core.text.template import render_attribute, render_document
+from pipelines.config.labelling import OpenAITeacherConfig
+from pipelines.labelling.final_answer import FinalAnswer, read_answer
+from pipelines.labelling.teacher_prompts import product_messages, response_format
 from pipelines.schemas.schema_file import parse_schemas
 from tests.pipelines.conftest import SCHEMAS
 from tests.pipelines.labelling.labellings import Labelling
@@ -54,3 +60,43 @@ def test_json_mode_is_given_up_where_the_endpoint_refuses_it(labelling: Labellin
         insisting = labelling.ask(server.url, teacher=settings, output=str(labelling.output.with_name("b.jsonl")))
     assert insisting.exit_code == 2
     assert "the teacher refuses every question: HTTP 400: response_format is not supported" in insisting.stderr
+
+
+def vocabulary(name: str, count: int, letters: int = 9) -> Attribute:
+    members = (Member(label=f"{name}{n:0{letters - 1}}", synonyms=(f"synonym {n}",)) for n in range(count))
+    return Attribute(name=name, type="enum", values=tuple(members))
+
+
+def test_a_vocabulary_of_thousands_is_not_sent() -> None:
+    schema = CategorySchema(category="Bags", attributes=(vocabulary("c", 3000), vocabulary("d", 200)))
+    config = OpenAITeacherConfig(kind="openai", base_url="http://x/v1", model="m")
+    text = product_messages(config, schema, Record("1", "Bags", {"title": "a bag"}))[-1]["content"]
+    shown = '"c00000000", "c00000600", "c00001200", "c00001800", "c00002400"'
+    assert f"- c: one of 3000 values such as {shown}\n- d: one of " in text
+    assert (text.count('"c0'), text.count('"d0')) == (5, 200)
+    assert len(text) < 4_000
+    answer = read_answer(schema, '{"c": "Synonym 7", "d": "synonym 300"}', {"title": "a bag"})
+    assert isinstance(answer, FinalAnswer)
+    assert (answer.values["c"].items, answer.values["d"].status) == (("c00000007",), "invalid")
+
+
+@pytest.mark.parametrize(
+    ("attributes", "enums"),
+    [
+        ([vocabulary("a", 1000)], "a"),
+        ([vocabulary("a", 1001)], ""),
+        ([vocabulary("a", 990), vocabulary("b", 11), Attribute(name="t")], "b"),
+        ([vocabulary("a", 500), vocabulary("b", 500), vocabulary("c", 1)], "ac"),
+        ([vocabulary("a", 250, 100)], "a"),
+        ([vocabulary("a", 251, 59)], "a"),
+        ([vocabulary("a", 251, 60)], ""),
+        ([vocabulary("a", 240, 490), vocabulary("b", 20, 490)], "b"),
+    ],
+)
+def test_a_json_schema_is_one_that_openai_takes(attributes: list[Attribute], enums: str) -> None:
+    schema = CategorySchema(category="Bags", attributes=tuple(attributes))
+    shape: Any = response_format("json_schema", schema)
+    properties = shape["json_schema"]["schema"]["properties"]
+    assert list(properties) == [each.name for each in attributes]
+    assert all(each["anyOf"][0]["type"] == "string" for each in properties.values())
+    assert "".join(name for name, each in properties.items() if "enum" in json.dumps(each)) == enums

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hpd_core import Attribute, CategorySchema, Member
 from hpd_core.text import absence
 from pipelines.errors import UsageError
 from pipelines.quality.gold import GoldValue, read_gold
@@ -234,3 +235,19 @@ def test_any_values_are_read_back(values: dict[str, Any], tmp_path_factory: pyte
     for name, value in values.items():
         items = [] if value is None else [value] if isinstance(value[0], str) else value
         assert [list(item) for item in product.values[name].items] == items
+
+
+def test_a_word_for_nothing_that_is_a_members_synonym_is_a_value(tmp_path: Path) -> None:
+    """Of two members' it means none, as in an answer."""
+    members = (
+        Member(label="Without", synonyms=("none", "n/a")),
+        Member(label="Unscented", synonyms=("n/a",)),
+    )
+    scent = Attribute(name="Scent", type="enum", values=members)
+    schemas = {"Soap": CategorySchema(category="Soap", attributes=(scent,))}
+    path = tmp_path / "gold.jsonl"
+    path.write_text(json.dumps({"product_id": "1", "category": "Soap", "values": {"Scent": [" None"]}}))
+    assert read_gold(str(path), schemas)[0].values["Scent"].items == (("None",),)
+    path.write_text(json.dumps({"product_id": "1", "category": "Soap", "values": {"Scent": ["N/A"]}}))
+    with pytest.raises(UsageError, match="'N/A' never counts as a value"):
+        read_gold(str(path), schemas)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpd_core import Attribute
+from hpd_core import Attribute, Member
 from pipelines.quality import scoring
 from pipelines.quality.gold import GoldValue
 from pipelines.quality.scoring import Answer, Comparison, Counts, Judgement, Outcome, Rates, judge
@@ -82,6 +82,25 @@ def test_folded_comparison(accepted: str, predicted: str) -> None:
     assert judge(gold, value(predicted)) is Outcome.VW
     assert judge(gold, value(predicted), Comparison.FOLDED) is Outcome.VC
     assert judge(gold, value("another"), Comparison.FOLDED) is Outcome.VW
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "outcome"),
+    [
+        ([["noir"]], ["Black"], Outcome.VC),
+        ([["NOIR", "jet"]], ["Black"], Outcome.VC),
+        ([["noir"]], ["White"], Outcome.VW),
+        ([["noir"], ["jet"]], ["Black"], Outcome.VC),  # one member under two names
+        ([["noir"], ["White"]], ["White", "Black"], Outcome.VC),
+        ([["noir"], ["White"]], ["Black"], Outcome.VW),
+        ([["ebony"]], ["Black"], Outcome.VW),  # no name of a member
+    ],
+)
+def test_gold_spelled_as_a_synonym_is_the_member(gold: list[list[str]], answer: list[str], outcome: Outcome) -> None:
+    members = (Member(label="Black", synonyms=("noir", "jet")), Member(label="White"))
+    colours = Attribute(name="Colours", type="enum", values=members, multiple=True)
+    accepted = GoldValue(tuple(map(tuple, gold)))
+    assert judge(accepted, value(*answer), attribute=colours) is outcome
 
 
 def test_items_are_matched_one_to_one_even_where_the_first_choice_blocks() -> None:

@@ -71,6 +71,24 @@ def test_labels_become_answers(files: Files) -> None:
     assert (report.products, report.values, report.absent, report.assumed_absent) == (1, 2, 1, 1)
 
 
+def test_gold_spelled_as_a_synonym_is_taught_as_the_members_label(tmp_path: Path) -> None:
+    values = [{"label": "Black", "synonyms": ["noir", "jet"]}, "White"]
+    colour = {"name": "Colour", "type": "enum", "values": values}
+    document = {"categories": {"Bags": [colour, {**colour, "name": "Colours", "multiple": True}]}}
+    files = Files(tmp_path)
+    (tmp_path / "schemas.yaml").write_text(yaml.safe_dump(document))
+    lines = [
+        gold_line(1, "Bags", "a noir bag", {"Colour": ["NOIR"], "Colours": [["noir"], ["Black", "jet"], ["white"]]}),
+        gold_line(2, "Bags", "a white bag", {"Colour": ["ebony", "white", "noir"], "Colours": [["ebony"]]}),
+        gold_line(3, "Bags", "a jet bag", {"Colours": None}),
+    ]
+    (first, second, third), report = files.load(lines)
+    assert first.answers == {"Colour": ["Black"], "Colours": ["Black", "White"]}
+    assert second.answers == {"Colour": ["White"]}
+    assert report.not_taught == {"not one of the schema's values": 1}
+    assert (third.answers, third.assumed_absent) == ({"Colours": None}, []), "jet is Black, a known colour"
+
+
 @pytest.mark.parametrize(
     ("policy", "assumed", "open_"), [("absent_unless_known", [], 1), ("absent", ["Colour"], 0), ("untaught", [], 1)]
 )
