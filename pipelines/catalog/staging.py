@@ -130,11 +130,16 @@ def measure(filesystem: Any, path: str) -> tuple[int, str]:
     etag = info.get("ETag") or info.get("etag")
     if etag:
         return int(info["size"]), str(etag).strip('"')
+    return int(info["size"]), hash_content(filesystem, path)
+
+
+def hash_content(filesystem: Any, path: str) -> str:
+    """A hash of a file's bytes: of one on a local disk, its fingerprint."""
     content = hashlib.sha256()
     with filesystem.open(path, "rb", block_size=_CHUNK) as file:
         while data := file.read(_CHUNK):
             content.update(data)
-    return int(info["size"]), content.hexdigest()[:32]
+    return content.hexdigest()[:32]
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from pipelines.errors import UsageError
 from pipelines.exporting.acceptance import Acceptance
 from pipelines.exporting.answers import ShardAnswers, asked_schemas, products_of, read_shards
 from pipelines.exporting.destinations import DEFAULT_FOLDER, check_destination
+from pipelines.exporting.earlier_exports import EarlierExports
 from pipelines.exporting.left_out import LeftOut
 from pipelines.exporting.outputs import Outputs
 from pipelines.exporting.shop_export import SHOP_KINDS, ShopExport
@@ -35,6 +36,7 @@ class Wishes:
         takes_raw, min_logprob, min_confidence: as `Acceptance` has them.
         takes_ids: ids of the vocabulary instead of labels, in a wide table.
         rows_per_file: None for one file.
+        forces: a file is replaced, whoever wrote it.
     """
 
     kind: str
@@ -44,6 +46,7 @@ class Wishes:
     min_confidence: float | None = None
     takes_ids: bool = False
     rows_per_file: int | None = None
+    forces: bool = False
     style: Style = field(default_factory=Style)
     shop: ShopWishes = field(default_factory=ShopWishes)
 
@@ -92,14 +95,31 @@ def export_run(uri: str, wishes: Wishes) -> Exported:
     result.notes.extend(state_notes(side.run))
     acceptance = Acceptance(schemas, wishes.takes_raw, wishes.min_logprob, wishes.min_confidence)
     shards = _counted(read_shards(side, acceptance, result.left_out), result)
-    if wishes.kind in WIDE_KINDS:
-        _export_wide(side, schemas, shards, wishes, result)
-        return result
+    earlier = EarlierExports(side.run.folder, wishes.forces)
+    try:
+        if wishes.kind in WIDE_KINDS:
+            _export_wide(side, schemas, shards, wishes, earlier, result)
+        else:
+            _export_shop(side, schemas, shards, wishes, earlier, result)
+    finally:
+        # Whatever is written, if not all of it.
+        if note := earlier.keep(result.files):
+            result.notes.append(note)
+    return result
+
+
+def _export_shop(
+    side: Side,
+    schemas: Mapping[str, CategorySchema],
+    shards: Iterable[ShardAnswers],
+    wishes: Wishes,
+    earlier: EarlierExports,
+    result: Exported,
+) -> None:
     kind, out = SHOP_KINDS[wishes.kind], wishes.out or f"{side.uri}/{DEFAULT_FOLDER}"
-    export = ShopExport(side, schemas, kind, wishes.shop, out, result.left_out, result.files, result.notes)
+    export = ShopExport(side, schemas, kind, wishes.shop, out, earlier, result.left_out, result.files, result.notes)
     with open_spool() as spool:
         export.write(spool, products_of(shards))
-    return result
 
 
 def _check_options(wishes: Wishes) -> None:
@@ -130,6 +150,7 @@ def _export_wide(
     schemas: Mapping[str, CategorySchema],
     shards: Iterable[ShardAnswers],
     wishes: Wishes,
+    earlier: EarlierExports,
     result: Exported,
 ) -> None:
     kind = WIDE_KINDS[wishes.kind]
@@ -138,7 +159,12 @@ def _export_wide(
         rows_per_file = kind.max_rows
         result.notes.append(f"A sheet holds {kind.max_rows:,} rows: the products are in several workbooks.")
     outputs = Outputs.of(wishes.out or f"{side.uri}/{DEFAULT_FOLDER}", kind.suffix)
-    check_destination(side, None, outputs, lambda name: outputs.is_name(STEM, kind.suffix, name))
+
+    def is_written(name: str) -> bool:
+        return outputs.is_name(STEM, kind.suffix, name)
+
+    check_destination(side, None, outputs, is_written)
+    earlier.check(outputs, is_written)
     columns = wide_columns(schemas, only_text=kind.only_text, takes_raw=wishes.takes_raw)
     files = WideFiles(outputs, kind, columns, wishes.style, result.left_out, rows_per_file)
     names = files.write(wide_tables(shards, columns, result.left_out, wishes.takes_ids))

@@ -65,14 +65,21 @@ class Outputs:
         """The file as a user would write it."""
         return name if self.folder == "." else f"{self.folder.rstrip('/')}/{name}"
 
+    def is_name(self, stem: str, suffix: str, name: str) -> bool:
+        """Whether a file or a part of one, however many there are, is called so."""
+        return name == self.name(stem, suffix, None) or self._part_number(stem, suffix, name) is not None
+
+    def _part_number(self, stem: str, suffix: str, name: str) -> int | None:
+        head = self.name(stem, suffix, 0).removesuffix(f"{0:0{_NUMBER}d}{suffix}")
+        found = re.fullmatch(rf"{re.escape(head)}(\d{{{_NUMBER},}}){re.escape(suffix)}", name)
+        return int(found[1]) if found else None
+
     def remove_later_parts(self, stem: str, suffix: str, count: int) -> None:
         """Removes numbered files of an earlier, larger export: they are of the same name, and no part of this one."""
         filesystem, root = open_filesystem(self.folder)
-        name = re.escape(self.name(stem, suffix, 0)).replace(re.escape("0" * _NUMBER + suffix), "")
-        pattern = re.compile(rf"{name}(\d{{{_NUMBER}}}){re.escape(suffix)}")
         for path in filesystem.ls(root, detail=False):
-            found = pattern.fullmatch(str(path).rsplit("/", 1)[-1])
-            if found and int(found[1]) >= count:
+            number = self._part_number(stem, suffix, str(path).rsplit("/", 1)[-1])
+            if number is not None and number >= count:
                 filesystem.rm_file(path)
 
 

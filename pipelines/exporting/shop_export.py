@@ -8,15 +8,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pydantic import ValidationError
-
 from hpd_core import CategorySchema
 from pipelines.comparing.compared_run import Side
-from pipelines.config.extraction import InputConfig
 from pipelines.errors import UsageError
 from pipelines.exporting.akeneo import AKENEO_TARGET
 from pipelines.exporting.answers import Product
 from pipelines.exporting.destinations import check_destination
+from pipelines.exporting.earlier_exports import EarlierExports
 from pipelines.exporting.google import GOOGLE_TARGET
 from pipelines.exporting.left_out import LeftOut
 from pipelines.exporting.originals import Original, file_names, open_original
@@ -118,6 +116,7 @@ class ShopExport:
     kind: ShopKind
     wishes: ShopWishes
     out: str
+    earlier: EarlierExports
     left_out: LeftOut
     files: list[str]
     notes: list[str]
@@ -142,7 +141,7 @@ class ShopExport:
         outputs = Outputs.of(self.out, _suffix(next(iter(names.values()))))
         if outputs.file is not None and len(names) > 1:
             raise UsageError(f"--out {self.out}: {len(names)} files are filled in, and this names one; name a folder")
-        self._check_destination(outputs, names.values())
+        self._check_destination(outputs, tuple(names.values()))
         for planned, original in originals.items():
             self._fill(planned, original, names[planned], spool)
 
@@ -166,13 +165,14 @@ class ShopExport:
 
     def _original(self, file: PlannedFile) -> Original | None:
         return open_original(
-            *(file, _input_config(self.side), self.wishes.original),
-            is_one=lambda *found: self.kind.is_original(*found, self.wishes),
+            *(self.side, file, self.wishes.original),
+            is_one=lambda format, header, delimiter: self.kind.is_original(format, header, delimiter, self.wishes),
         )
 
     def _check_destination(self, outputs: Outputs, names: Collection[str]) -> None:
         written = names if outputs.file is None else (outputs.file,)
         check_destination(self.side, self.wishes.original, outputs, written.__contains__)
+        self.earlier.check(outputs, written.__contains__)
 
     def _fill(self, planned: str, original: Original, name: str, spool: Spool) -> None:
         suffix = _suffix(name)
@@ -235,17 +235,6 @@ class ShopExport:
 
 def _is_code(text: str | None) -> bool:
     return re.fullmatch(AKENEO_CODE, text or "") is not None
-
-
-def _input_config(side: Side) -> InputConfig:
-    settings = side.run.input_settings
-    fields = settings.get("fields")
-    # A plan keeps the fields as pairs: their order counts.
-    given = {**settings, "fields": dict(fields) if isinstance(fields, list) else fields}
-    try:
-        return InputConfig.model_validate(given)
-    except ValidationError as error:
-        raise UsageError(f"{side.uri}: its input settings have {error.error_count()} errors: {error}") from error
 
 
 def _suffix(name: str) -> str:

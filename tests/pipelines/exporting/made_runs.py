@@ -12,9 +12,10 @@ from typer.testing import CliRunner
 
 from hpd_core import Attribute, CategorySchema
 from pipelines import export
+from pipelines.catalog.staging import measure
 from pipelines.normalising.normalise import Normaliser
 from pipelines.store.asked_schemas import store_schemas
-from pipelines.store.folders import Folder
+from pipelines.store.folders import Folder, open_filesystem
 from pipelines.store.tables import to_table
 from tests.pipelines.comparing.made_runs import Row, write_run
 
@@ -94,6 +95,7 @@ def write_shop_run(
     config = {"model": "m", "input": settings}
     uri = write_normalised_run(folder, rows, files={str(file): "f"}, config=config, **options)
     plan = json.loads((folder / "_plan.json").read_text())
-    plan["files"][0] |= {"format": format, "size": file.stat().st_size}
+    size, fingerprint = measure(*open_filesystem(str(file)))
+    plan["files"][0] |= {"format": format, "size": size, "fingerprint": fingerprint}
     (folder / "_plan.json").write_text(json.dumps(plan))
     return uri

@@ -1,0 +1,56 @@
+"""Where an export may not write: over a file that the run read, or among the run's own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+
+from fsspec.implementations.local import LocalFileSystem
+
+from pipelines.comparing.compared_run import Side
+from pipelines.errors import UsageError
+from pipelines.exporting.outputs import Outputs
+from pipelines.store.folders import open_filesystem
+
+DEFAULT_FOLDER = "export"
+"""In the run's own; the only one there that is an export's."""
+
+# A storage and a path in it.
+_Place = tuple[str, str]
+
+
+def check_destination(side: Side, original: str | None, outputs: Outputs, is_written: Callable[[str], bool]) -> None:
+    """Raises `UsageError` if a file would take the place of one that belongs to the run.
+
+    Args:
+        original: what was named instead of the run's input.
+        is_written: whether a file of this name will be written in the folder, or removed there.
+    """
+    folder, run = _real(outputs.folder), _real(side.uri)
+    if _is_within(folder, run) and not _is_within(folder, (run[0], f"{run[1]}/{DEFAULT_FOLDER}")):
+        raise UsageError(
+            f"--out: {outputs.folder} is in the folder of the run {side.uri}, beside its own files; name another "
+            f"place, or none for {side.uri}/{DEFAULT_FOLDER}"
+        )
+    for name in [*(file.name for file in side.run.plan.files), *([original] if original is not None else [])]:
+        for system, path in _places(name):
+            above, leaf = os.path.split(path)
+            if (system, above) == folder and is_written(leaf):
+                raise UsageError(f"--out: {outputs.describe(leaf)} is the file that the run read; name another place")
+
+
+def _places(name: str) -> Sequence[_Place]:
+    """A file as it is named, and as what is behind a link."""
+    above, leaf = os.path.split(name)
+    system, folder = _real(above or ".")
+    return [(system, f"{folder.rstrip('/')}/{leaf}"), _real(name)]
+
+
+def _real(uri: str) -> _Place:
+    filesystem, path = open_filesystem(uri)
+    is_local = isinstance(filesystem, LocalFileSystem)
+    return type(filesystem).__name__, os.path.realpath(path) if is_local else path.rstrip("/")
+
+
+def _is_within(place: _Place, folder: _Place) -> bool:
+    return place[0] == folder[0] and f"{place[1]}/".startswith(f"{folder[1].rstrip('/')}/")

@@ -1,0 +1,215 @@
+"""The items of an XML feed, as the run's reader has them, and where each element's bytes stand."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+from xml.etree.ElementTree import Element, TreeBuilder
+from xml.parsers import expat
+
+from pipelines.catalog.feeds import ITEMS
+from pipelines.errors import UsageError
+
+_CHUNK = 1 << 20
+_TAG = re.compile(rb"""<(?:[^>"']|"[^"]*"|'[^']*')*>""")
+_NAME = re.compile(rb"<[^\s/>]+")
+# Between the parts of a name; a namespace that holds it is refused, by the reader too.
+_BETWEEN = "}"
+
+
+class Edit(NamedTuple):
+    """Bytes of the feed that are replaced."""
+
+    start: int
+    stop: int
+    new: bytes
+
+
+@dataclass(slots=True)
+class Place:
+    """Where an element stands, in bytes from the feed's beginning.
+
+    Attributes:
+        tag: its first tag as it stands.
+        end: where its last tag begins; of `<a/>`, which is one tag, the same as `stop`.
+    """
+
+    start: int
+    tag: bytes
+    end: int = 0
+    stop: int = 0
+
+    @property
+    def is_one_tag(self) -> bool:
+        """Whether it is written as `<a/>`."""
+        return self.tag.endswith(b"/>")
+
+    @property
+    def inner(self) -> int:
+        """Behind its first tag."""
+        return self.start + len(self.tag)
+
+    def opening(self) -> bytes:
+        """A tag as its first, with something to come behind it."""
+        return self.tag[:-2] + b">" if self.is_one_tag else self.tag
+
+    def closing(self) -> bytes:
+        """Its last tag."""
+        found = _NAME.match(self.tag)
+        return b"</" + (found[0][1:] if found else b"") + b">"
+
+
+class FeedItem(NamedTuple):
+    """An item of the feed.
+
+    Attributes:
+        element: as the run's reader has it.
+        children: places of the element's own children, in the same order.
+    """
+
+    element: Element
+    place: Place
+    children: Sequence[Place]
+
+
+class FeedPlaces:
+    """Reads a feed chunk by chunk, and passes it on with the edits of every item; what is behind the last whole item
+    waits.
+
+    Attributes:
+        encoding: of the feed's letters.
+    """
+
+    def __init__(self, name: str, file: Any, edits: Callable[[FeedItem], Sequence[Edit]]) -> None:
+        self.encoding = "utf-8"
+        self._name, self._file, self._edits_of = name, file, edits
+        self._data, self._base = bytearray(), 0
+        self._edits: list[Edit] = []
+        self._depth = self._item_depth = 0
+        self._item: Place | None = None
+        self._children: list[Place] = []
+        self._builder = TreeBuilder()
+        self._bound: dict[str | None, list[str | None]] = {}
+        self._parser = self._new_parser()
+
+    def _new_parser(self) -> expat.XMLParserType:
+        # Namespaces are resolved as the run's reader resolves them.
+        parser = expat.ParserCreate(namespace_separator=_BETWEEN)
+        parser.buffer_text = True
+        parser.XmlDeclHandler = self._declared
+        parser.StartNamespaceDeclHandler = self._bind
+        parser.EndNamespaceDeclHandler = self._unbind
+        parser.StartElementHandler = self._start
+        parser.EndElementHandler = self._end
+        parser.CharacterDataHandler = self._characters
+        parser.EntityDeclHandler = self._refuse_entity
+        return parser
+
+    def write(self, write: Callable[[bytes], object]) -> None:
+        """Passes the edited feed on. Raises `UsageError` if it cannot be edited, and `ExpatError` if it is no XML."""
+        while chunk := bytes(self._file.read(_CHUNK)):
+            self._data += chunk
+            if self._base == 0 and (b"\0" in self._data[:4] or self._data.startswith((b"\xff\xfe", b"\xfe\xff"))):
+                self._refuse_encoding()
+            self._parser.Parse(chunk, False)
+            self._flush(write, self._item.start if self._item is not None else self._parser.CurrentByteIndex)
+        self._parser.Parse(b"", True)
+        self._flush(write, self._base + len(self._data))
+
+    def text(self, start: int, stop: int) -> bytes:
+        """The bytes between two places of the item that is edited."""
+        return bytes(self._data[start - self._base : stop - self._base])
+
+    def prefix_of(self, is_wanted: Callable[[str], bool]) -> str | None:
+        """The prefix, with its colon, that a wanted namespace has for the item's elements; None if it has none."""
+        for prefix, uris in self._bound.items():
+            if uris and uris[-1] is not None and is_wanted(uris[-1]):
+                return f"{prefix}:" if prefix else ""
+        return None
+
+    def _flush(self, write: Callable[[bytes], object], until: int) -> None:
+        for edit in self._edits:
+            write(self._cut(edit.start))
+            self._cut(edit.stop)
+            write(edit.new)
+        self._edits.clear()
+        write(self._cut(until))
+
+    def _cut(self, until: int) -> bytes:
+        """The bytes up to a place in the feed, taken off."""
+        size = max(0, until - self._base)
+        taken = bytes(self._data[:size])
+        del self._data[:size]
+        self._base += len(taken)
+        return taken
+
+    def _declared(self, version: str, encoding: str | None, standalone: int) -> None:
+        self.encoding = (encoding or self.encoding).lower()
+        if self.encoding.startswith(("utf-16", "utf16", "utf-32")):
+            self._refuse_encoding()
+
+    def _refuse_encoding(self) -> None:
+        raise UsageError(f"{self._name} is UTF-16 or UTF-32: convert it to UTF-8 and run it again")
+
+    def _refuse_entity(self, name: str, *rest: object) -> None:
+        raise UsageError(f"{self._name} declares the entity {name!r}, which no feed needs; remove it")
+
+    def _bind(self, prefix: str | None, uri: str | None) -> None:
+        self._bound.setdefault(prefix, []).append(uri)
+
+    def _unbind(self, prefix: str | None) -> None:
+        self._bound[prefix].pop()
+
+    def _start(self, name: str, attributes: Mapping[str, str]) -> None:
+        self._depth += 1
+        if self._item is None:
+            if name.rpartition(_BETWEEN)[2] not in ITEMS:
+                return
+            self._item, self._item_depth = self._opened(), self._depth
+            self._children, self._builder = [], TreeBuilder()
+        elif self._depth == self._item_depth + 1:
+            self._children.append(self._opened())
+        self._builder.start(_tag(name), dict(attributes))
+
+    def _characters(self, text: str) -> None:
+        if self._item is not None:
+            self._builder.data(text)
+
+    def _end(self, name: str) -> None:
+        item, depth = self._item, self._depth
+        self._depth -= 1
+        if item is None:
+            return
+        self._builder.end(_tag(name))
+        if depth == self._item_depth + 1:
+            self._closed(self._children[-1])
+        elif depth == self._item_depth:
+            self._closed(item)
+            edits = self._edits_of(FeedItem(self._builder.close(), item, self._children))
+            self._edits.extend(sorted(edits, key=lambda edit: edit[:2]))
+            self._item = None
+
+    def _opened(self) -> Place:
+        """The place of an element that begins here."""
+        start = self._parser.CurrentByteIndex
+        return Place(start, self._tag_at(start))
+
+    def _closed(self, place: Place) -> None:
+        # Behind <a/> the parser names the place of what follows, whatever that is: it is never asked about it.
+        place.end = place.stop = place.inner
+        if not place.is_one_tag:
+            place.end = self._parser.CurrentByteIndex
+            place.stop = place.end + len(self._tag_at(place.end))
+
+    def _tag_at(self, place: int) -> bytes:
+        found = _TAG.match(self._data, place - self._base)
+        if found is None:
+            raise UsageError(f"{self._name}: its tags cannot be found in its bytes: convert it to UTF-8 and run again")
+        return found[0]
+
+
+def _tag(name: str) -> str:
+    """An element's name as the run's reader writes it."""
+    return f"{{{name}" if _BETWEEN in name else name
