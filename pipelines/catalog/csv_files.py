@@ -43,8 +43,8 @@ class CsvFile:
         with open_unpacked(filesystem, path, name) as file:
             head = file.read(HEAD_BYTES)
             self.encoding, self._is_certain = find_encoding(head, reading.encoding)
-            sample = _beginning(decoded(file, self.encoding, head))
-        self.dialect = find_dialect(sample, reading.delimiter, reading.quote, reading.escape)
+            sample, is_cut = _beginning(decoded(file, self.encoding, head))
+        self.dialect = find_dialect(sample, reading.delimiter, reading.quote, reading.escape, is_cut=is_cut)
         self._has_told = told_delimiter(next(split_lines(iter([sample])), ""))
         header = next(self._read(iter([sample])), DelimitedRecord([], "", "", 1))
         if header.cells is None:
@@ -116,11 +116,12 @@ class CsvFile:
         return read_records(lines, self.dialect)
 
 
-def _beginning(chunks: Iterator[str]) -> str:
+def _beginning(chunks: Iterator[str]) -> tuple[str, bool]:
+    """What of the text is looked at, and whether there is more."""
     head, size = [], 0
     for chunk in chunks:
         head.append(chunk)
         size += len(chunk)
-        if size >= HEAD_CHARS:
+        if size > HEAD_CHARS:
             break
-    return "".join(head)[:HEAD_CHARS]
+    return "".join(head)[:HEAD_CHARS], size > HEAD_CHARS

@@ -12,6 +12,7 @@ import re
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from pipelines.catalog.cells import shortened
@@ -20,8 +21,9 @@ from pipelines.catalog.text_files import readable
 
 DELIMITERS = (",", ";", "\t", "|")
 _TOLD = re.compile(r"sep=(.)[\r\n]*", re.IGNORECASE)  # Excel's own first line
-_QUOTED = re.compile(r'".*"', re.DOTALL)
 _NAMES = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "bar"}
+
+_UNFINISHED = "the file ends within quotes: a quote is not closed"
 
 csv.field_size_limit(MAX_CHARS)
 
@@ -133,34 +135,39 @@ def _explained(error: csv.Error) -> str:
     if text.startswith("field larger"):
         return f"a cell of more than {MAX_CHARS:,} characters; is a quote not closed?"
     if text.startswith("unexpected end"):
-        return "the file ends within quotes: a quote is not closed"
+        return _UNFINISHED
     if "expected after" in text:
         return "a quote stands within a quoted cell; it is written twice there, or the cell is not closed"
     return text
 
 
-def find_dialect(sample: str, delimiter: str | None, quote: str | None, escape: str | None) -> Dialect:
+def find_dialect(
+    sample: str, delimiter: str | None, quote: str | None, escape: str | None, *, is_cut: bool = False
+) -> Dialect:
     """How a file is written, by its beginning: the way in which most records have as many cells as the header.
 
     What is given is not looked for.
+
+    Args:
+        is_cut: the file goes on behind the sample, perhaps within a record.
     """
     text = sample
     if delimiter is None and (told := _TOLD.match(sample)):
         delimiter, text = told[1], sample[told.end() :]
     lines = list(io.StringIO(text, newline=""))
-    if len(lines) > 1 and len(sample) == len(text):
-        del lines[-1]  # goes on behind the sample, perhaps
     quotes = [(quote if quote is not None else '"', escape or "")]
     if quote is None and escape is None:
         # With an escape, the csv module takes whatever stands behind a closing quote.
         quotes += [*([('"', "\\")] if '\\"' in sample else []), ("", "")]
-    options = [
-        Dialect(each, quoted, escaped)
-        for quoted, escaped in quotes
-        for each in ([delimiter] if delimiter is not None else DELIMITERS)
-        if each not in (quoted, escaped)
-    ]
-    return min(options, key=lambda dialect: _misfit(lines, dialect))
+    best: list[tuple[_Misfit, Dialect]] = []
+    for quoted, escaped in quotes:
+        delimiters = (delimiter,) if delimiter is not None else DELIMITERS
+        options = [Dialect(each, quoted, escaped) for each in delimiters if each not in (quoted, escaped)]
+        best += sorted(((_misfit(lines, each, is_cut), each) for each in options), key=itemgetter(0))[:1]
+        # Where quotes explain all that is there, they are meant, even if there is but one column.
+        if best and not best[-1][0].share:
+            break
+    return min(best, key=itemgetter(0))[1]
 
 
 def told_delimiter(first_line: str) -> bool:
@@ -168,12 +175,40 @@ def told_delimiter(first_line: str) -> bool:
     return _TOLD.fullmatch(first_line) is not None
 
 
-def _misfit(lines: list[str], dialect: Dialect) -> tuple[bool, float, int]:
-    """The less, the better: one column alone, the share of records that do not fit, few columns."""
-    width = bad = count = 0
+class _Misfit(NamedTuple):
+    """How badly a dialect explains a sample: the less, the better."""
+
+    is_one_column: bool
+    share: float
+    fewness: int
+
+
+def _misfit(lines: list[str], dialect: Dialect, is_cut: bool) -> _Misfit:
+    width, unfinished = 0, -1
+    fits: list[bool] = []
     for record in read_records(lines, dialect):
         width = width or len(record.cells or ())
-        count += 1
-        bad += record.cells is None or (not dialect.quote and any(map(_QUOTED.fullmatch, record.cells)))
+        if record.problem == _UNFINISHED and unfinished < 0:
+            unfinished = len(fits)
+        fits.append(record.cells is not None and (bool(dialect.quote) or not _looks_quoted(record.text, dialect)))
+    if is_cut and len(fits) > 1:
+        del fits[_goes_on(fits, unfinished) :]
     # That quotes mean nothing is believed only where they clearly do not.
-    return width < 2, bad / max(1, count) * (1 if dialect.quote else 4), -width
+    share = fits.count(False) / max(1, len(fits)) * (1 if dialect.quote else 4)
+    return _Misfit(width < 2, share, -width)
+
+
+def _goes_on(fits: list[bool], unfinished: int) -> int:
+    """The record that goes on behind a sample: the last, or the one with the cell that is not closed there.
+
+    Such a cell's lines stand behind it as records. Where they are many, and most are whole, the quote means nothing.
+    """
+    behind = fits[unfinished + 1 :]
+    is_cell = unfinished > 0 and (sum(behind) * 2 <= len(behind) or len(behind) * 8 < len(fits))
+    return unfinished if is_cell else len(fits) - 1
+
+
+def _looks_quoted(text: str, dialect: Dialect) -> bool:
+    """Whether a cell, or several by this dialect's delimiter, stand within quotes."""
+    border = re.escape(dialect.delimiter)
+    return re.search(rf'(?:\A|{border})"(?:[^"]|"")*"(?={border}|[\r\n]*\Z)', text) is not None

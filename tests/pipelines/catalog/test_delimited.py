@@ -70,6 +70,56 @@ def test_what_the_csv_module_writes_is_read_back(
     assert [record.cells for record in read_records(lines, Dialect(delimiter, quote, escape))] == table
 
 
+@st.composite
+def written_tables(draw: st.DrawFn) -> tuple[Table, str]:
+    """A table, and the text that Python's writer makes of it in one of the dialects that are looked for."""
+    delimiter = draw(st.sampled_from(",;\t|"))
+    # Another delimiter without quotes around it may as well be one.
+    characters = st.sampled_from(list(f'ab1 \'\\""\n\n{delimiter}{delimiter}'))
+    width, height = draw(st.integers(1, 3)), draw(st.integers(1, 8))
+    row = st.lists(st.text(characters, max_size=8), min_size=width, max_size=width)
+    table = draw(st.lists(row, min_size=height, max_size=height))
+    buffer = io.StringIO(newline="")
+    quoting = draw(st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]))
+    end = draw(st.sampled_from(["\n", "\r\n"]))
+    csv.writer(buffer, delimiter=delimiter, quoting=quoting, lineterminator=end).writerows(table)
+    text = buffer.getvalue()
+    return table, text.removesuffix(end) if draw(st.booleans()) else text
+
+
+@settings(max_examples=examples(1000))
+@given(written_tables())
+def test_what_the_csv_module_writes_is_read_back_as_it_is_found(written: tuple[Table, str]) -> None:
+    table, text = written
+    assert read(text) == table
+
+
+@pytest.mark.parametrize("columns", [1, 2, 4])
+@pytest.mark.parametrize("cell", ["one\ntwo", "one\n\ntwo, three", 'a "b"\n"', "\n", "a, b\nc, d\ne"])
+@pytest.mark.parametrize("end", ["\n", ""])
+def test_a_last_cell_of_several_lines_is_one(columns: int, cell: str, end: str) -> None:
+    plain = [[f"{name}{row}" for name in "abcd"[:columns]] for row in range(20)]
+    quoted = cell.replace('"', '""')
+    text = "".join(",".join(row) + "\n" for row in plain) + ",".join([*plain[0][1:], f'"{quoted}"']) + end
+    assert read(text) == [*plain, [*plain[0][1:], cell]]
+
+
+def test_where_a_sample_is_cut_does_not_matter() -> None:
+    """Also within the only cell that shows what quotes mean, and whatever its lines look like."""
+    cell = "".join(f"line {number}, and more\n" for number in range(4))
+    text = "id,description\n" + "".join(f"{row},plain\n" for row in range(40)) + f'41,"{cell}"\n'
+    for stop in range(text.index('"') + 2, len(text)):
+        assert find_dialect(text[:stop], None, None, None, is_cut=True) == Dialect(","), text[:stop]
+    long = 'id,description\n1,"' + "a line\n" * 1000
+    assert find_dialect(long, None, None, None, is_cut=True) == Dialect(",")
+
+
+def test_a_sign_of_inches_is_no_quote_where_rows_follow() -> None:
+    text = "id\ttitle\n" + '1\t"Best shoe\n' + "".join(f"{row}\tplain\n" for row in range(40))
+    for is_cut in (True, False):
+        assert find_dialect(text, None, None, None, is_cut=is_cut) == Dialect("\t", "")
+
+
 def test_a_broken_record_costs_itself_alone() -> None:
     text = 'a,b\n1,"x\ny"\n2,"open\n3,"c"\n4\n\n5,6,7\n7,8,,\n8,"q"x\n9,z\n10,"end\n11,k\n'
     assert read(text, Dialect(",")) == [
