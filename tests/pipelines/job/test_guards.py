@@ -55,14 +55,14 @@ def test_a_text_that_the_tokenizer_does_not_take(workplace: Workplace, monkeypat
 def test_answers_that_cannot_be_written(
     workplace: Workplace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    real = finish_stage._product_row
+    real = finish_stage._answers
 
     def picky(record: Any, *arguments: Any) -> Any:
         if record.record.id == "p3":
             raise KeyError("Brand")
         return real(record, *arguments)
 
-    monkeypatch.setattr(finish_stage, "_product_row", picky)
+    monkeypatch.setattr(finish_stage, "_answers", picky)
     (dead,) = dead_letters(workplace)
     assert (dead["product_id"], dead["stage"], dead["error_code"]) == ("p3", "decode", "engine")
     assert dead["error"] == "its answers cannot be written: KeyError: 'Brand'"
