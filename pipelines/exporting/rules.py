@@ -1,6 +1,7 @@
 """What shops publish about the values that they take, as one table.
 
-Sources, as read in November 2026:
+Where they are published stands below. Not every rule was looked up on its page when it was written down here: where
+the two differ, the page is right, and the shop's own import says what it refuses.
 
 - Google: the product data specification (support.google.com/merchants/answer/7052112) and the page of each attribute;
   its number stands behind the attribute.
@@ -63,7 +64,8 @@ GOOGLE_NAMES = {
 _SHOPIFY_TEXT = 65_536
 SHOPIFY: Mapping[str, Rule] = {
     "reference": Rule("handle", max_items=256, joint="; "),
-    "text": Rule(max_item=_SHOPIFY_TEXT, max_items=128, joint="; "),
+    "text": Rule(max_item=_SHOPIFY_TEXT),
+    "texts": Rule(max_item=_SHOPIFY_TEXT, max_items=128, joint="; "),
     "number": Rule("number", max_items=128, joint="; ", least=-9_999_999_999_999, most=9_999_999_999_999),
     "measure": Rule("shopify_measure", max_items=1, least=-9_999_999_999_999, most=9_999_999_999_999),
     "boolean": Rule("true_false"),

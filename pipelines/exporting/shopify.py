@@ -16,6 +16,8 @@ _GOOGLE = re.compile(r"google shopping / (?P<name>.+)", re.IGNORECASE)
 _TAXONOMY = "gid://shopify/TaxonomyAttribute/"
 _NAMESPACE = "shopify"
 """Of the metafields that come with a category of Shopify's taxonomy."""
+_CUSTOM = "custom"
+"""Of those that a shop defines."""
 _OTHER_KEYS = {"color": "color-pattern"}
 """Attributes of the taxonomy -> the key of their metafield, where it is another word."""
 _MAX_KEY = 64
@@ -36,17 +38,20 @@ def _columns(header: Sequence[str], asked: Sequence[Asked], wishes: ShopWishes) 
 
 
 def _place(header: Sequence[str], attribute: Attribute) -> int | None:
-    """The column that is meant for the attribute: by its key, by its label, or one that Shopify has for Google."""
-    keys = {_key(attribute)[1], slug(attribute.name, "-"), slug(attribute.name, "_")} - {""}
+    """The column that is meant for the attribute: by its key, by its label, or one that Shopify has for Google.
+
+    A metafield of another namespace belongs to an app or to another use, whatever it is called.
+    """
+    own, key = _key(attribute)
+    keys = {key, slug(attribute.name, "-"), slug(attribute.name, "_")} - {""}
     wanted = folded_name(attribute.name)
     found = [(place, _METAFIELD.fullmatch(name)) for place, name in enumerate(header)]
-    metafields = [(place, match) for place, match in found if match is not None]
-    for place, match in metafields:
-        if match["key"] in keys:
-            return place
-    for place, match in metafields:
-        if folded_name(match["label"]) == wanted:
-            return place
+    for namespace in dict.fromkeys((own, _CUSTOM, _NAMESPACE)):
+        metafields = [(place, match) for place, match in found if match and match["namespace"] == namespace]
+        places = [place for place, match in metafields if match["key"] in keys]
+        places += [place for place, match in metafields if folded_name(match["label"]) == wanted]
+        if places:
+            return places[0]
     google = ((place, _GOOGLE.fullmatch(name)) for place, name in enumerate(header))
     return next((place for place, match in google if match and folded_name(match["name"]) == wanted), None)
 
@@ -56,7 +61,7 @@ def _key(attribute: Attribute) -> tuple[str, str]:
     if (attribute.id or "").startswith(_TAXONOMY):
         handle = slug(attribute.name, "-")
         return _NAMESPACE, _OTHER_KEYS.get(handle, handle)[:_MAX_KEY]
-    return "custom", slug(attribute.name, "_")[:_MAX_KEY]
+    return _CUSTOM, slug(attribute.name, "_")[:_MAX_KEY]
 
 
 def _new_name(attribute: Attribute) -> str:
@@ -77,7 +82,7 @@ def _rule_of(name: str) -> Callable[[Attribute], Rule]:
             return SHOPIFY["reference"]
         if attribute.unit is not None and attribute.type == "number":
             return SHOPIFY["measure"]
-        return SHOPIFY.get(attribute.type, SHOPIFY["text"])
+        return SHOPIFY.get(attribute.type, SHOPIFY["texts" if attribute.multiple else "text"])
 
     return rule
 

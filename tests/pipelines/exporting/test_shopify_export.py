@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from hpd_core import Attribute, CategorySchema
 from tests.pipelines.comparing.made_runs import ABSENT, Row
 from tests.pipelines.exporting.made_runs import ask, bag, exported, write_shop_run
 
@@ -221,3 +222,61 @@ def test_nothing_stated_adds_no_column(shop: Path, tmp_path: Path) -> None:
     result = exported(uri, "--to", "shopify", "--out", str(tmp_path / "new.csv"))
     assert (tmp_path / "new.csv").read_bytes() == SHOP.encode()
     assert result["left_out"] == {"absent": 1}
+
+
+@pytest.mark.parametrize(
+    ("column", "is_filled"),
+    [
+        ("Material (product.metafields.custom.material)", True),
+        ("Stuff (product.metafields.custom.material)", True),
+        ("Material (product.metafields.shopify.stuff)", True),
+        ("Fit (product.metafields.other.material)", False),
+        ("Material (product.metafields.reviews.material)", False),
+    ],
+)
+def test_only_metafields_of_the_shop_and_its_taxonomy_are_filled(tmp_path: Path, column: str, is_filled: bool) -> None:
+    path = tmp_path / "shop.csv"
+    path.write_text(f"Handle,Title,{column}\na,T,\n", encoding="utf-8")
+    schemas = {"A": CategorySchema(category="A", attributes=(Attribute(name="Material"),))}
+    rows = [Row("a", {"Material": "oak"}, "oak", "A", 0)]
+    uri = write_shop_run(tmp_path / "run", path, "shopify", "Handle", rows, schemas=schemas)
+    exported(uri, "--to", "shopify", "--out", str(tmp_path / "new.csv"))
+    (row,) = rows_of(str(tmp_path / "new.csv"))
+    assert row[column] == ("oak" if is_filled else "")
+    assert len(row) == (3 if is_filled else 4)
+    assert is_filled or row["Material (product.metafields.custom.material)"] == "oak"
+
+
+def test_a_text_that_is_no_list_may_hold_what_separates_one(tmp_path: Path) -> None:
+    path = tmp_path / "shop.csv"
+    path.write_text("Handle,Title\na,T\n", encoding="utf-8")
+    rows = [Row("a", {"Brand": "oak; oiled", "Notes": ["oak; oiled"]}, "", "Teas", 0)]
+    uri = write_shop_run(tmp_path / "run", path, "shopify", "Handle", rows)
+    result = exported(uri, "--to", "shopify", "--out", str(tmp_path / "new.csv"))
+    assert rows_of(str(tmp_path / "new.csv"))[0][BRAND] == "oak; oiled"
+    assert result["left_out"] == {"holds ';', which separates values there": 1}
+
+
+@pytest.mark.parametrize(
+    ("kind", "head", "attribute"),
+    [
+        ("shopify", "Handle,Title", "Handle"),
+        ("akeneo", "sku;family", "SKU"),
+    ],
+)
+def test_no_attribute_goes_into_what_says_which_product_it_is(
+    tmp_path: Path, kind: str, head: str, attribute: str
+) -> None:
+    path = tmp_path / "shop.csv"
+    path.write_text(f"{head}\n{'a;b' if ';' in head else 'a,b'}\n", encoding="utf-8")
+    schemas = {"A": CategorySchema(category="A", attributes=(Attribute(name=attribute),))}
+    id_column = "sku" if kind == "akeneo" else "Handle"
+    rows = [Row("a", {attribute: "z"}, "z", "A", 0)]
+    uri = write_shop_run(tmp_path / "run", path, "csv", id_column, rows, schemas=schemas)
+    column = [] if kind == "akeneo" else ["--columns", f"{attribute}=handle"]
+    arguments = [uri, "--to", kind, "--out", str(tmp_path / "new.csv"), "--overwrite"]
+    code, _, error = ask(*arguments, *column)
+    assert (code, "which says which product a row is" in error) == (2, True), error
+    assert f"leave the attribute out with --columns '{attribute}='" in error
+    assert not (tmp_path / "new.csv").exists()
+    exported(*arguments, "--columns", f"{attribute}=")

@@ -1,0 +1,79 @@
+"""An export takes the place of nothing that belongs to its run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipelines.catalog.staging import measure
+from pipelines.store.folders import open_filesystem
+from tests.pipelines.comparing.made_runs import Row
+from tests.pipelines.exporting.made_runs import ask, exported, write_normalised_run
+
+ROWS = [Row("aa", {"Brand": "Acme"}, "Acme", "Bags", 0)]
+TEXTS = {"a/x.csv": "Handle,Title\naa,A\n", "b/x.csv": "Handle,Title\nbb,B\n", "b/products-000007.csv": "Handle\ncc\n"}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> str:
+    """A run that has read all of the files."""
+    for name, text in TEXTS.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    names = [str(tmp_path / name) for name in TEXTS]
+    settings = {"path": names, "id": "Handle", "fields": {"title": "Title"}}
+    config = {"model": "m", "input": settings}
+    uri = write_normalised_run(tmp_path / "run", ROWS, files=dict.fromkeys(names, ""), config=config)
+    plan = json.loads((tmp_path / "run" / "_plan.json").read_text())
+    for file in plan["files"]:
+        size, fingerprint = measure(*open_filesystem(file["name"]))
+        file |= {"format": "shopify", "size": size, "fingerprint": fingerprint}
+    (tmp_path / "run" / "_plan.json").write_text(json.dumps(plan))
+    return uri
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("kind", ["csv", "shopify", "akeneo", "google"])
+@pytest.mark.parametrize(
+    "place",
+    [
+        lambda folder: folder / "a",
+        lambda folder: folder / "b",
+        lambda folder: folder / "a" / "x.csv",
+        lambda folder: folder / "a" / ".." / "a" / "x.csv",
+        lambda folder: folder / "run",
+        lambda folder: folder / "run" / "attributes",
+        lambda folder: folder / "run" / "attributes" / "part-000000.csv",
+        lambda folder: f"file://{folder}/b",
+    ],
+)
+def test_what_the_run_read_and_holds_stays(
+    run: str, tmp_path: Path, kind: str, place: Callable[[Path], object]
+) -> None:
+    """The export is refused, or goes beside them under another name."""
+    before = contents(tmp_path)
+    code, _, error = ask(run, "--to", kind, "--out", str(place(tmp_path)))
+    after = contents(tmp_path)
+    assert {name: after.get(name) for name in before} == before
+    assert code == 0 or (after == before and error.startswith("Error: ")), error
+    if "/run" in str(place(Path("/"))):
+        assert code == 2
+
+
+def test_a_refusal_says_which_file(run: str, tmp_path: Path) -> None:
+    target = tmp_path / "a" / "x.csv"
+    assert f"{target} is the file that the run read" in ask(run, "--to", "csv", "--out", str(target))[2]
+    assert "x.csv is the file that the run read" in ask(run, "--to", "shopify", "--out", str(tmp_path / "b"))[2]
+    parts = ["--to", "csv", "--out", str(tmp_path / "b"), "--partition-rows", "1"]
+    assert "products-000007.csv is the file that the run read" in ask(run, *parts)[2], "a later part would be removed"
+
+
+def test_the_runs_own_folder_for_exports_is_free(run: str) -> None:
+    assert exported(run, "--to", "csv")["files"] == [f"{run}/export/products.csv"]
+    assert exported(run, "--to", "shopify", "--out", f"{run}/export/shop")["files"][0] == f"{run}/export/shop/x.csv"
