@@ -1,0 +1,92 @@
+"""A file that is not an export of the run is replaced only if that is said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from tests.pipelines.exporting.made_runs import ask, bag, exported, write_normalised_run, write_shop_run
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> str:
+    return write_normalised_run(tmp_path / "run", [bag("b"), bag("c")])
+
+
+def refused(*arguments: str) -> bool:
+    code, _, error = ask(*arguments)
+    return code == 2 and "--force writes over it" in error
+
+
+def test_somebody_elses_file_is_kept(run: str, tmp_path: Path) -> None:
+    out = tmp_path / "mine.csv"
+    out.write_text("mine")
+    arguments = (run, "--to", "csv", "--out", str(out))
+    assert refused(*arguments)
+    assert out.read_text() == "mine"
+    exported(*arguments, "--force")
+    assert out.read_text().startswith('"product_id"')
+
+
+@pytest.mark.parametrize("place", ["out.csv", "out"])
+def test_an_earlier_export_is_replaced_unless_it_was_edited(run: str, tmp_path: Path, place: str) -> None:
+    arguments = (run, "--to", "csv", "--out", str(tmp_path / place))
+    for _ in range(2):
+        (file,) = exported(*arguments)["files"]
+    Path(file).write_text("edited")
+    assert refused(*arguments)
+    assert Path(file).read_text() == "edited"
+
+
+def test_parts_that_are_no_export_are_not_removed(run: str, tmp_path: Path) -> None:
+    arguments = (run, "--to", "csv", "--out", str(tmp_path), "--partition-rows", "1")
+    other = tmp_path / "products-000007.csv"
+    other.write_text("mine")
+    assert refused(*arguments)
+    assert other.read_text() == "mine"
+    other.unlink()
+    assert len(exported(*arguments)["files"]) == 2
+    assert len(exported(run, "--to", "csv", "--out", str(tmp_path), "--partition-rows", "2")["files"]) == 1
+
+
+def test_a_file_for_a_shop(tmp_path: Path) -> None:
+    path = tmp_path / "catalog.parquet"
+    path.write_bytes(b"")
+    uri = write_shop_run(tmp_path / "run", path, "parquet", "id", [bag("b")])
+    out = tmp_path / "feed.tsv"
+    arguments = (uri, "--to", "google", "--out", str(out))
+    exported(*arguments)
+    exported(*arguments)
+    out.write_text("mine")
+    assert refused(*arguments)
+
+
+def test_other_storages(run: str) -> None:
+    memory = fsspec.filesystem("memory")
+    arguments = (run, "--to", "csv", "--out", "memory://kept/x.csv")
+    try:
+        exported(*arguments)
+        exported(*arguments)
+        memory.pipe("/kept/x.csv", b"mine")
+        assert refused(*arguments)
+    finally:
+        memory.rm("/kept", recursive=True)
+
+
+@pytest.mark.parametrize("damaged", ["{", "[]"])
+def test_a_damaged_record_is_none(run: str, tmp_path: Path, damaged: str) -> None:
+    arguments = (run, "--to", "csv", "--out", str(tmp_path / "out.csv"))
+    exported(*arguments)
+    (Path(run) / "_exports.json").write_text(damaged)
+    assert refused(*arguments)
+    exported(*arguments, "--force")
+    exported(*arguments)
+
+
+def test_a_run_that_cannot_be_written_to_is_exported(run: str, tmp_path: Path) -> None:
+    # A folder where the record would be: nobody, root neither, can replace it by a file.
+    (Path(run) / "_exports.json").mkdir()
+    result = exported(run, "--to", "csv", "--out", str(tmp_path / "out.csv"))
+    assert "needs --force" in result["notes"][-1]
