@@ -39,6 +39,9 @@ def main(
     out: Annotated[
         str | None, typer.Option(help="a file, if it ends like one, or a folder; by default 'export' in the run's")
     ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="write over files that no export of this run has written, too")
+    ] = False,
     raw: Annotated[
         bool, typer.Option("--raw", help="take values without a normalised form, too, as the model wrote them")
     ] = False,
@@ -82,6 +85,7 @@ def main(
             min_confidence=min_confidence,
             takes_ids=ids,
             rows_per_file=partition_rows,
+            forces=force,
             style=Style(separator, guard_formulas),
             shop=ShopWishes(original, read_columns(columns or ()), overwrite, identifier, locale, channel),
         )
