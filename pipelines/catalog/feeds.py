@@ -1,7 +1,8 @@
 """XML feeds, as Google Merchant Center takes them: the items of an RSS channel or the entries of an Atom feed, in turn.
 
 An item's elements are columns by their names without a namespace; where Google's and the feed's own bear the same name
-and differ, the feed's is `name (feed)`. What stands several times is a list, what has elements in it is nested.
+and differ, the feed's is `name (feed)`. What stands several times is a list, what has elements in it is nested,
+unless it marks up a text.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import Element, ParseError
+from xml.sax.saxutils import escape, quoteattr
 
 from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import iterparse
 
+from pipelines.catalog.html_text import ELEMENTS, TEXT_ELEMENTS, VOID_ELEMENTS
 from pipelines.catalog.staged_rows import HIDDEN, RowWriter
 from pipelines.catalog.text_files import open_unpacked
 from pipelines.errors import UsageError
@@ -47,6 +50,10 @@ class FeedFile:
             except ParseError as error:
                 raise UsageError(
                     f"{self._name} is no well-formed XML: {error}. What is behind cannot be read: have it written again"
+                ) from error
+            except RecursionError as error:
+                raise UsageError(
+                    f"{self._name} has elements within elements without end, which no feed needs: have it written again"
                 ) from error
             except DefusedXmlException as error:
                 raise UsageError(
@@ -105,11 +112,39 @@ def _add(item: Item, name: str, value: Any) -> None:
 
 
 def element_value(element: Element) -> Any:
-    """What an element says: a text, "" if nothing, or what is nested in it."""
-    if len(element) and "xhtml" not in element[0].tag:
-        return item_values(element)
+    """What an element says: a text, "" if nothing, or what is nested in it. Of text with elements in it, the markup."""
     text = "".join(element.itertext()).strip()
+    if len(element) and not _is_markup(element):
+        return item_values(element)
+    if len(element) and text:
+        is_html = any(local_name(each).lower() in ELEMENTS for child in element for each in child.iter())
+        return _markup(element).strip() if is_html else " ".join(" ".join(element.itertext()).split())
     return text or element.get("href", "")  # a link of Atom
+
+
+def _is_markup(element: Element) -> bool:
+    """Whether the elements in this one only mark up a text: there is text between them, or they are HTML's."""
+    between = [element.text, *(child.tail for child in element)]
+    return any(text and text.strip() for text in between) or all(
+        "xhtml" in child.tag or (GOOGLE_PLACE not in child.tag and local_name(child).lower() in TEXT_ELEMENTS)
+        for child in element
+    )
+
+
+def _markup(element: Element) -> str:
+    """What is in an element, as HTML. An element that HTML does not have sets its text apart, no more."""
+    parts = [escape(element.text or "")]
+    for child in element:
+        name = local_name(child)
+        if name.lower() not in ELEMENTS:
+            parts.append(f" {_markup(child)} ")
+        else:
+            attributes = "".join(f" {key.rpartition('}')[2]}={quoteattr(value)}" for key, value in child.items())
+            parts.append(f"<{name}{attributes}>")
+            if name.lower() not in VOID_ELEMENTS:
+                parts.append(f"{_markup(child)}</{name}>")
+        parts.append(escape(child.tail or ""))
+    return "".join(parts)
 
 
 def local_name(element: Element) -> str:

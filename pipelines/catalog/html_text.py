@@ -38,14 +38,16 @@ _INLINE = _names(
     "frame i ins kbd label link map mark marquee meta nobr noembed noscript output param q rp rt ruby s samp script "
     "slot small source span strike strong style sub sup svg template textarea time track tt u var wbr"
 )
-_KNOWN = _LINES | _CELLS | _OBJECTS | _INLINE
+ELEMENTS = _LINES | _CELLS | _OBJECTS | _INLINE
+"""Those that HTML has or had."""
 # Those that set a text apart from what it touches: old and new prices, small digits behind a price. Where they begin or
 # end, two numbers must not become one; next to what was struck out, nor two words.
 _STRUCK = _names("del ins s strike")
 _APART = _STRUCK | _names(
     "a abbr acronym big cite code data dfn kbd label output q rp rt ruby samp slot small sub sup time var"
 )
-_VOID = _names("area base br col embed frame hr img input link meta param source track wbr")
+VOID_ELEMENTS = _names("area base br col embed frame hr img input link meta param source track wbr")
+"""Those that have nothing in them and no closing tag."""
 # Their content is not shown; it goes on to their closing tag, whatever stands in it.
 _UNSEEN = {
     name: re.compile(rf"</{name}\b", re.IGNORECASE)
@@ -54,6 +56,8 @@ _UNSEEN = {
 # Whose closing tag may be left out, or that may be all that is left of a field that was cut.
 _TELLING_ALONE = _names("br dd dt hr li p td th tr wbr")
 _TELLING_FIRST = _TELLING_ALONE | _names("body center div dl em font h1 h2 h3 h4 h5 h6 html ol span strong table ul")
+TEXT_ELEMENTS = _TELLING_FIRST | _names("article b blockquote i section u")
+"""Those whose names hardly mean anything else."""
 _OFFICE = re.compile(r"(?:o|v|w|m|x|st\d):\w+")  # elements that word processors add
 
 _BARE_ATTRIBUTE = (
@@ -129,8 +133,8 @@ _NBSP, _SPACE, _CELL, _LINE = "\u00a0", " ", " | ", "\n"
 _GAPS = dict.fromkeys(_LINES, _LINE) | dict.fromkeys(_CELLS, _CELL) | dict.fromkeys(_OBJECTS, _SPACE)
 # Most tags are one of these: what it is to the text, and how much deeper it goes into elements of lines.
 _PLAIN_TAGS = {
-    f"<{slash}{name}>": (_GAPS.get(name, ""), (-1 if slash else 1) if name in _LINES - _VOID else 0)
-    for name in _KNOWN - _APART - _UNSEEN.keys()
+    f"<{slash}{name}>": (_GAPS.get(name, ""), (-1 if slash else 1) if name in _LINES - VOID_ELEMENTS else 0)
+    for name in ELEMENTS - _APART - _UNSEEN.keys()
     for slash in ("", "/")
 }
 _STRENGTH = {"": 0, _NBSP: 1, _SPACE: 2, _CELL: 3, _LINE: 4}
@@ -316,7 +320,7 @@ class _Reader:
             # A comment that does not end may be an arrow.
             return hidden[-1:] == ">" or "</" in hidden or hidden.startswith("![")
         name, attributes = match["name"].lower(), match["attributes"] or match["loose"] or match["cut"] or ""
-        if name not in _KNOWN and not _OFFICE.fullmatch(name):
+        if name not in ELEMENTS and not _OFFICE.fullmatch(name):
             return False
         if match["close"] or _ASSIGNMENT.match(attributes):
             return True
@@ -334,10 +338,10 @@ class _Reader:
         name = name.lower()
         if self._always:
             return True
-        if name in _KNOWN or _OFFICE.fullmatch(name) or ("-" in name and self._is_closed(name)):
+        if name in ELEMENTS or _OFFICE.fullmatch(name) or ("-" in name and self._is_closed(name)):
             return match["close"] is not None or _is_like_attributes(match)
         is_cut = match.end("name") == len(self._text)
-        return is_cut and any(known.startswith(name) for known in _KNOWN)
+        return is_cut and any(known.startswith(name) for known in ELEMENTS)
 
     def _is_closed(self, name: str) -> bool:
         if self._closed is None:
@@ -352,7 +356,7 @@ class _Reader:
             return end
         name = name.lower()
         is_open = match["close"] is None
-        depth = 0 if name in _VOID or name not in _LINES else 1 if is_open else -1
+        depth = 0 if name in VOID_ELEMENTS or name not in _LINES else 1 if is_open else -1
         self._open_or_close(_GAPS.get(name, ""), depth, start, end)
         if name in _APART:
             if name == "sup" and is_open and (raised := self._raise(start, end)):

@@ -10,6 +10,7 @@ import pytest
 from pipelines.catalog.input_files import SourceFile, scan_sources
 from pipelines.catalog.readers import read_piece
 from pipelines.catalog.sharding import Piece
+from pipelines.catalog.shown_text import shown_text
 from pipelines.config.extraction import InputConfig
 from pipelines.errors import UsageError
 
@@ -70,6 +71,32 @@ def test_items_of_rss(tmp_path: Path, encoding: str) -> None:
     assert rows(file, ["product_detail.attribute_value", "color"])[1] == {"color": "blue"}
 
 
+@pytest.mark.parametrize(
+    ("inner", "value", "shown"),
+    [
+        ("t <b>bold</b> more", "t <b>bold</b> more", "t bold more"),
+        ("<b>bold</b> more", "<b>bold</b> more", "bold more"),
+        ("A &amp; B &lt; <i>C</i>", "A &amp; B &lt; <i>C</i>", "A & B < C"),
+        ("<p>one</p>\n<p>two, <b>three</b></p>", "<p>one</p>\n<p>two, <b>three</b></p>", "one\ntwo, three"),
+        ("<ul><li>one</li><li>two</li></ul>", "<ul><li>one</li><li>two</li></ul>", "one\ntwo"),
+        ('one<br/>two<a href="u?a&amp;b">x</a>', 'one<br>two<a href="u?a&amp;b">x</a>', "one\ntwox"),
+        ('<x:div xmlns:x="http://www.w3.org/1999/xhtml"><x:p>one</x:p>two</x:div>', "<div><p>one</p>two</div>", None),
+        ("Bag &amp; <brand>Acme</brand>red", "Bag & Acme red", "Bag & Acme red"),
+        ("<p>  </p>", "", ""),
+        ("<g:name>Bag</g:name>", {"name": "Bag"}, None),
+        ("<title>Bag</title><size>2 <b>kg</b></size>", {"title": "Bag", "size": "2 <b>kg</b>"}, None),
+    ],
+)
+def test_text_with_elements_in_it_is_one_text(tmp_path: Path, inner: str, value: Any, shown: str | None) -> None:
+    path = tmp_path / "feed.xml"
+    path.write_text(RSS.format(encoding="utf-8").replace("<![CDATA[<b>Soft</b>]]>", inner))
+    first = rows(scan(path))[0]
+    assert first is not None
+    assert (first["description"] or "") == value
+    if shown is not None:
+        assert shown_text(value, "auto") == shown
+
+
 def test_a_path_that_no_item_has_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "feed.xml"
     path.write_text(RSS.format(encoding="utf-8"))
@@ -121,6 +148,9 @@ def test_what_is_no_feed_is_refused_with_its_place(tmp_path: Path) -> None:
     text = RSS.format(encoding="utf-8")
     path.write_text(text[:-30])
     with pytest.raises(UsageError, match=r"feed\.xml is no well-formed XML: .*line 12, column"):
+        scan(path)
+    path.write_text(text.replace("Bag<", "<p>" * 20_000 + "x" + "</p>" * 20_000 + "<"))
+    with pytest.raises(UsageError, match=r"feed\.xml has elements within elements without end"):
         scan(path)
     bomb = '<?xml version="1.0"?><!DOCTYPE rss [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]>'
     path.write_text(text.replace('<?xml version="1.0" encoding="utf-8"?>', bomb).replace("Bag<", "&b;<"))
