@@ -10,6 +10,7 @@ from fsspec.implementations.local import LocalFileSystem
 from pipelines.comparing.compared_run import Side
 from pipelines.errors import UsageError
 from pipelines.exporting.outputs import Outputs
+from pipelines.job.run_plan import PLAN_NAME
 from pipelines.store.folders import open_filesystem
 
 DEFAULT_FOLDER = "export"
@@ -27,16 +28,26 @@ def check_destination(side: Side, original: str | None, outputs: Outputs, is_wri
         is_written: whether a file of this name will be written in the folder, or removed there.
     """
     folder, run = _real(outputs.folder), _real(side.uri)
-    if _is_within(folder, run) and not _is_within(folder, (run[0], f"{run[1]}/{DEFAULT_FOLDER}")):
+    in_own = _is_within(folder, run)
+    if not _is_within(folder, (run[0], f"{run[1]}/{DEFAULT_FOLDER}")) and (in_own or _is_in_a_run(outputs.folder)):
         raise UsageError(
-            f"--out: {outputs.folder} is in the folder of the run {side.uri}, beside its own files; name another "
-            f"place, or none for {side.uri}/{DEFAULT_FOLDER}"
+            f"--out: {outputs.folder} is in the folder of {f'the run {side.uri}' if in_own else 'another run'}, beside "
+            f"its own files; name another place, or none for {side.uri}/{DEFAULT_FOLDER}"
         )
     for name in [*(file.name for file in side.run.plan.files), *([original] if original is not None else [])]:
         for system, path in _places(name):
             above, leaf = os.path.split(path)
             if (system, above) == folder and is_written(leaf):
                 raise UsageError(f"--out: {outputs.describe(leaf)} is the file that the run read; name another place")
+
+
+def _is_in_a_run(uri: str) -> bool:
+    filesystem, path = open_filesystem(uri)[0], _real(uri)[1]
+    while path.strip("/"):
+        if filesystem.exists(f"{path}/{PLAN_NAME}"):
+            return True
+        path = path.rpartition("/")[0]
+    return False
 
 
 def _places(name: str) -> Sequence[_Place]:

@@ -90,3 +90,10 @@ def test_a_run_that_cannot_be_written_to_is_exported(run: str, tmp_path: Path) -
     (Path(run) / "_exports.json").mkdir()
     result = exported(run, "--to", "csv", "--out", str(tmp_path / "out.csv"))
     assert "needs --force" in result["notes"][-1]
+
+
+def test_another_runs_folder_is_no_place(run: str, tmp_path: Path) -> None:
+    other = write_normalised_run(tmp_path / "other", [bag("b")])
+    for place in (other, f"{other}/attributes", f"{other}/export/x.csv"):
+        code, _, error = ask(run, "--to", "csv", "--out", place, "--force")
+        assert (code, "is in the folder of another run" in error) == (2, True), error
