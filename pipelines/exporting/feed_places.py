@@ -171,7 +171,7 @@ class FeedPlaces:
             self._children, self._builder = [], TreeBuilder()
         elif self._depth == self._item_depth + 1:
             self._children.append(self._opened())
-        self._builder.start(_tag(name), dict(attributes))
+        self._builder.start(_tag(name), {_tag(key): value for key, value in attributes.items()})
 
     def _characters(self, text: str) -> None:
         if self._item is not None:
