@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Context, Decimal
 from fractions import Fraction
 
@@ -21,16 +21,20 @@ from pipelines.normalising.units import (
 )
 
 _CONVERTED_DIGITS = 10
-_EXACT = 10**_CONVERTED_DIGITS
-_ROUNDED = Context(prec=_CONVERTED_DIGITS)
+_MORE_DIGITS = 2  # than the text has, where it has as many as that: "4006381333931 g" are 4006381333.931 kg
 
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """A number in the unit that is asked for, or in its own where none is."""
+    """A number in the unit that is asked for, or in its own where none is.
+
+    Attributes:
+        digits: that are shown of it; None: all, for nothing was converted.
+    """
 
     number: Fraction
     unit: str | None
+    digits: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +78,12 @@ class Asked:
         fitting = [unit for unit in quantity.units if self._takes(unit)]
         if not fitting:
             return None if strong else ()
-        numbers = dict.fromkeys(convert(quantity.number, unit, self.wanted) for unit in fitting)
-        return tuple(Amount(number, self.wanted.shown) for number in numbers)
+        return tuple(dict.fromkeys(self._converted(quantity.number, unit, self.wanted) for unit in fitting))
+
+    @staticmethod
+    def _converted(number: Fraction, unit: Unit, wanted: Unit) -> Amount:
+        digits = None if unit.unit == wanted.unit else max(_CONVERTED_DIGITS, _num_digits(number) + _MORE_DIGITS)
+        return Amount(convert(number, unit, wanted), wanted.shown, digits)
 
     def _takes(self, unit: Unit) -> bool:
         assert self.wanted is not None
@@ -84,24 +92,29 @@ class Asked:
         return self.accepted is None or (unit.kind, unit.unit) in self.accepted
 
 
-def plain(number: Fraction) -> str:
-    """A plain decimal: "35.56", of 10 digits where it does not end before."""
-    if number.denominator == 1 and abs(number.numerator) < _EXACT:
-        return str(number.numerator)
-    exact = _ending(number)
-    if exact is None or len(exact.as_tuple().digits) > _CONVERTED_DIGITS:
-        exact = _ROUNDED.divide(Decimal(number.numerator), Decimal(number.denominator))
+def plain(amount: Amount) -> str:
+    """A plain decimal: "35.56". What was not converted is never rounded, but where it has no end (a third of an hour)."""
+    exact = _ending(amount.number)
+    if exact is None or (amount.digits is not None and len(exact.as_tuple().digits) > amount.digits):
+        rounded = Context(prec=amount.digits or _CONVERTED_DIGITS)
+        exact = rounded.divide(Decimal(amount.number.numerator), Decimal(amount.number.denominator))
     text = format(exact, "f")
     text = text.rstrip("0").rstrip(".") if "." in text else text
     return "0" if text == "-0" else text
 
 
+def _num_digits(number: Fraction) -> int:
+    exact = _ending(number)
+    return 0 if exact is None else len(exact.as_tuple().digits)
+
+
 def _ending(number: Fraction) -> Decimal | None:
-    """The number as a decimal; None if it has no end, or one that nobody reads."""
+    """The number as a decimal, exactly; None if it has no end."""
     rest, places = number.denominator, 0
     for prime in (2, 5):
         count = 0
         while rest % prime == 0:
             rest, count = rest // prime, count + 1
         places = max(places, count)
-    return Decimal(number.numerator * 10**places // number.denominator).scaleb(-places) if rest == 1 else None
+    # From a text: Decimal's own arithmetic rounds to 28 digits.
+    return Decimal(f"{number.numerator * 10**places // number.denominator}E-{places}") if rest == 1 else None

@@ -64,7 +64,7 @@ def _converted(asked: Asked, measure: Measure, *, with_unit: bool) -> Normalised
             return AMBIGUOUS
         amounts.append(found[0] if found else Amount(part.number, None))
     units = {amount.unit for amount in amounts}
-    texts = [plain(amount.number) for amount in amounts]
+    texts = [plain(amount) for amount in amounts]
     if len(units) > 1 or not all(fits(Decimal(text)) for text in texts):
         return AMBIGUOUS if len(units) > 1 else NO_RULE
     unit = units.pop()

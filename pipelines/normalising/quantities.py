@@ -67,7 +67,7 @@ def without_unit(asked: Asked, *, is_bare: bool, has_others: bool) -> Normalised
 
 def whole(amount: Amount) -> Normalised:
     """One number, `ok`, if a double can hold it."""
-    text = plain(amount.number)
+    text = plain(amount)
     if len(text) > _SURELY_FITS and not fits(Decimal(text)):
         return NO_RULE
     return Normalised("ok", text, num=float(text), unit=amount.unit)

@@ -120,6 +120,23 @@ def test_what_is_not_sure_is_left_open(unit: Any, raw: str, around: list[str], s
     assert status == "ok" or found == Normalised(found.status)
 
 
+@pytest.mark.parametrize(
+    "raw",
+    ["4006381333931", "0.1234567890123", "1234567890.5", "12345.678912", "98765432109876543", "1234567890" * 4 + "1"],
+)
+@pytest.mark.parametrize("unit", [None, "mm"])
+def test_what_is_not_converted_is_not_rounded(raw: str, unit: str | None) -> None:
+    assert number(unit, raw, "| mm").norm == raw
+    assert text(f"{raw} mm", "mm").norm == f"{raw} mm"
+    assert text(f"{raw} to 2{'0' * 40} mm", "mm").norm == f"{raw} to 2{'0' * 40} mm"
+
+
+def test_what_is_converted_keeps_the_digits_that_the_text_has() -> None:
+    assert number("kg", "4006381333931", "| g").norm == "4006381333.931"
+    assert number("g", "4006381333.931", "| kg").norm == "4006381333931"
+    assert number("h", "2", "| h 20 min").norm == "2.333333333"
+
+
 def test_a_number_without_a_unit_is_what_it_is() -> None:
     assert number(None, "2.50", "| doors") == Normalised("ok", "2.5", num=2.5)
     assert number(None, "28", '|"').unit == "in", "the unit that the text has is told"
