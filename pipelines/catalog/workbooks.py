@@ -1,18 +1,29 @@
-"""Workbooks: one sheet, whose first row with something in it names the columns. Numbers become their digits."""
+"""Workbooks: one sheet, whose first row with something in it names the columns. Numbers become their digits, with the
+zeros in front that they are shown with.
+"""
 
 from __future__ import annotations
 
 import datetime
 import io
+import itertools
+import sys
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
+from xml.etree.ElementTree import ParseError
 
+from defusedxml import DefusedXmlException
 from python_calamine import CalamineError, CalamineWorkbook
 
 from pipelines.catalog.cells import EXACT_DOUBLES, cell_text
+from pipelines.catalog.number_formats import with_zeros, zero_formats
 from pipelines.catalog.staged_rows import HIDDEN, RowWriter
 from pipelines.errors import UsageError
+
+_NONE: tuple[int, Iterator[tuple[int, int, str]]] = sys.maxsize, iter(())
+"""Formats that stand in no row."""
 
 
 class SheetsError(UsageError):
@@ -35,7 +46,8 @@ class Workbook:
     def __init__(self, name: str, filesystem: Any, path: str, sheet: str | None) -> None:
         self._name = name
         try:
-            self._book = CalamineWorkbook.from_filelike(io.BytesIO(filesystem.cat_file(path)))
+            self._data = filesystem.cat_file(path)
+            self._book = CalamineWorkbook.from_filelike(io.BytesIO(self._data))
             self._sheet = sheet if sheet is not None else self._only_sheet()
             if self._sheet not in self._book.sheet_names:
                 there = ", ".join(map(repr, self._book.sheet_names))
@@ -67,13 +79,29 @@ class Workbook:
                 more = {name: cell for name, cell in zip(names, row, strict=True) if _is_rounded(cell)}
                 writer.add(number, [_text(cell) for cell in row], more=more)
             writer.close(self.how())
-        except CalamineError as error:
+        except (CalamineError, ParseError, DefusedXmlException) as error:
             raise UsageError(f"{self._name}, sheet {self._sheet!r}, is not readable: {error}") from error
 
     def _rows(self) -> Iterator[list[Any]]:
         sheet = self._book.get_sheet_by_name(self._sheet)
-        if sheet.height:
-            yield from (row for row in sheet.iter_rows() if any(cell != "" for cell in row))
+        if sheet.start is None:
+            return
+        left = sheet.start[1]  # rows are given from the sheet's first one on, cells from the first column that has any
+        formats = itertools.groupby(zero_formats(self._data, self._sheet), key=itemgetter(0))
+        at, padded = next(formats, _NONE)
+        for number, row in enumerate(sheet.iter_rows()):
+            while at < number:
+                at, padded = next(formats, _NONE)
+            for _, column, form in padded if at == number else ():
+                if 0 <= column - left < len(row):  # empty cells have formats too
+                    row[column - left] = _padded(row[column - left], form)
+            if any(cell != "" for cell in row):
+                yield row
+
+
+def _padded(cell: Any, form: str) -> Any:
+    is_whole = isinstance(cell, float) and cell.is_integer() and 0 <= cell < EXACT_DOUBLES
+    return with_zeros(int(cell), form) if is_whole else cell
 
 
 def _is_rounded(cell: Any) -> bool:

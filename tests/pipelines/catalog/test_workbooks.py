@@ -15,6 +15,20 @@ from pipelines.catalog.sharding import Piece
 from pipelines.config.extraction import InputConfig
 from pipelines.errors import UsageError
 
+_SHOWN: list[tuple[str, Any, str]] = [
+    ("00000", 1234, "01234"),
+    ("00000", 123456, "123456"),
+    ("00000", 0, "00000"),
+    ("[$-407]00000;@", 1067, "01067"),
+    ('000\\-000" "00', 1234567, "012-345 67"),
+    ("0000", 12.5, "12.5"),
+    ("0000", -12, "-12"),
+    ("0", 12, "12"),
+    ("00.00", 5, "5"),
+    ("General", 12, "12"),
+    ("0000", "12", "12"),
+]
+
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,6 +69,21 @@ def test_a_rounded_number_is_no_id(tmp_path: Path) -> None:
     file = scan(write(tmp_path / "c.xlsx", {"A": [["id", "title"], [12345678901234567, "Bag"]]}))
     assert file.dead_in_sample.rows == {"wrong_type": 1}
     assert "whose digits are not an exact id" in file.dead_in_sample.examples["wrong_type"]
+
+
+def test_zeros_that_a_format_shows_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "c.xlsx"
+    book = xlsxwriter.Workbook(str(path))
+    book.add_worksheet("Notes")
+    sheet = book.add_worksheet("A & B")
+    sheet.write_row(2, 28, ["id", "title", "more"])  # column AC
+    for row, (code, number, _) in enumerate(_SHOWN, 3):
+        sheet.write_row(row, 28, [f"p{row}", number], book.add_format({"num_format": code}))
+    sheet.write(20, 30, 7, book.add_format({"num_format": "000"}))
+    book.close()
+    found = rows(scan(path, sheet="A & B"))
+    assert [(row or {})["title"] for row in found[:-1]] == [shown for *_, shown in _SHOWN]
+    assert found[-1] == {"id": "", "title": "", "more": "007"}
 
 
 def test_which_sheet_is_meant_is_said(tmp_path: Path) -> None:

@@ -1,0 +1,114 @@
+"""Zeros that a workbook shows in front of a number because its format says so: `00000` for 1234 is 01234.
+
+The library that reads workbooks leaves formats out, so of .xlsx and .xlsm they are read here, and only where one with
+leading zeros is there at all. Other workbooks' numbers stay as their digits.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import zipfile
+from collections.abc import Iterator, Mapping
+from typing import Any
+from xml.etree.ElementTree import Element
+
+from defusedxml.ElementTree import iterparse
+
+from pipelines.catalog.feeds import local_name
+
+_PLACE = re.compile(r"\[[^\]]*\]")  # a country or a colour
+_LITERAL = re.compile(r'\\(.)|"([^"]*)"')
+_ZEROS = re.compile(r"0+(?:[-/ ]+0+)*")
+_LETTERS = re.compile("[A-Z]+")
+
+
+def zero_formats(data: bytes, sheet: str) -> Iterator[tuple[int, int, str]]:
+    """The sheet's cells whose numbers are shown with so many digits: row and column from 0, and the format, as 000-00.
+
+    Row by row. Raises `ParseError` or `DefusedXmlException` if a part of the workbook is no XML that may be read.
+    """
+    if not zipfile.is_zipfile(io.BytesIO(data)):
+        return
+    with zipfile.ZipFile(io.BytesIO(data)) as parts:
+        names = {name.lower(): name for name in parts.namelist()}
+        styles = names.get("xl/styles.xml")
+        formats = _padded_styles(_elements(parts, styles)) if styles else {}
+        part = names.get(_sheet_part(parts, names, sheet)) if formats else None
+        if part is not None:
+            yield from _padded_cells(parts, part, formats)
+
+
+def with_zeros(number: int, form: str) -> str:
+    """The number as a format of zeros shows it: digits are filled in from the right, further ones stand in front."""
+    digits = str(number).zfill(form.count("0"))
+    more = len(digits) - form.count("0")
+    left = iter(digits[more:])
+    return digits[:more] + "".join(next(left) if sign == "0" else sign for sign in form)
+
+
+def _elements(parts: zipfile.ZipFile, name: str) -> Iterator[Element]:
+    with parts.open(name) as file:
+        for _, element in iterparse(file):
+            yield element
+
+
+def _padded_styles(elements: Iterator[Element]) -> dict[str, str]:
+    """The formats of zeros by the number of the style that has them."""
+    codes: dict[str, str] = {}
+    styles: list[str] = []
+    for element in elements:
+        if local_name(element) == "numFmt":
+            codes[element.get("numFmtId", "")] = _plain(element.get("formatCode", ""))
+        elif local_name(element) == "cellXfs":
+            styles = [style.get("numFmtId", "") for style in element]
+    forms = {str(number): codes.get(style, "") for number, style in enumerate(styles)}
+    return {number: form for number, form in forms.items() if form.count("0") > 1 and _ZEROS.fullmatch(form)}
+
+
+def _plain(code: str) -> str:
+    """What a format says of positive numbers, without what only sets signs apart."""
+    return _LITERAL.sub(lambda found: found[1] or found[2] or "", _PLACE.sub("", code)).split(";")[0].strip()
+
+
+def _sheet_part(parts: zipfile.ZipFile, names: Mapping[str, str], sheet: str) -> str:
+    """The name, in small letters, of the part that has a sheet's cells."""
+    book, links = names.get("xl/workbook.xml"), names.get("xl/_rels/workbook.xml.rels")
+    if book is None or links is None:
+        return ""
+    ids = [
+        next((value for key, value in element.items() if key.endswith("}id")), "")
+        for element in _elements(parts, book)
+        if local_name(element) == "sheet" and element.get("name") == sheet
+    ]
+    targets = {link.get("Id", ""): link.get("Target", "") for link in _elements(parts, links)}
+    target = targets.get(ids[0], "").lower() if ids else ""
+    return target.removeprefix("/") if target.startswith("/") else f"xl/{target}"
+
+
+def _padded_cells(parts: zipfile.ZipFile, part: str, formats: Mapping[str, str]) -> Iterator[tuple[int, int, str]]:
+    row, above = -1, list[Any]()
+    with parts.open(part) as file:
+        for event, element in iterparse(file, events=("start", "end")):
+            if event == "start":
+                above.append(element)
+                continue
+            above.pop()
+            if local_name(element) != "row":
+                continue
+            row = int(element.get("r", row + 2)) - 1
+            column = -1
+            for cell in element:
+                column = _column(cell.get("r", "")) if cell.get("r") else column + 1
+                if form := formats.get(cell.get("s", "")):
+                    yield row, column, form
+            above[-1].clear()  # rows that were read are let go of
+
+
+def _column(place: str) -> int:
+    """The column, from 0, of a place such as AB12."""
+    found = _LETTERS.match(place)
+    number = 0
+    for letter in found[0] if found else "":
+        number = number * 26 + ord(letter) - ord("A") + 1
+    return number - 1
