@@ -261,3 +261,17 @@ def test_large_groups_are_cut(workplace: Workplace, monkeypatch: pytest.MonkeyPa
     assert len(read) == 3
     assert [row.number for row in pick_rows(*file.rows, Piece(0, 0, 35, 35), [34], ["id"])] == [34]
     assert staging.staged_format("csv") == "csv"
+
+
+@pytest.mark.parametrize("looked_at", [60, *range(126, 150), 2**18])
+def test_a_last_row_of_several_lines_is_one_wherever_the_look_ends(
+    workplace: Workplace, monkeypatch: pytest.MonkeyPatch, looked_at: int
+) -> None:
+    monkeypatch.setattr("pipelines.catalog.csv_files.HEAD_CHARS", looked_at)
+    rows = "".join(f"{number},Shoes,Shoe\n" for number in range(8))
+    text = HEADER + rows + '8,Shoes,"a, b\nc, ""d""\ne"\n'
+    assert len(text) == 148
+    (file,) = scan(write(workplace, "c.csv", text.encode())).files
+    found = rows_of(file)
+    assert len(found) == 9
+    assert found[-1].values == {"id": "8", "category": "Shoes", "title": 'a, b\nc, "d"\ne'}
