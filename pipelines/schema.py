@@ -2,7 +2,7 @@
 
     python pipelines/schema.py import taxonomy.json --category 'Luggage & Bags' --out schemas.yaml
     python pipelines/schema.py import train.jsonl --out schemas.yaml
-    python pipelines/schema.py propose products.parquet --out schemas.yaml
+    python pipelines/schema.py propose products.csv --out schemas.yaml
     python pipelines/schema.py lint schemas.yaml
     python pipelines/schema.py diff schemas.yaml edited.yaml
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,6 +26,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from pipelines.config.reading import InputFormat
+from pipelines.config.yaml_files import parse_yaml
 from pipelines.errors import RunError, UsageError
 from pipelines.quality.gold import read_gold
 from pipelines.schemas.attribute_counts import TALLIED, describe_totals, tally
@@ -36,7 +38,7 @@ from pipelines.schemas.importing.kinds import Kind, Wishes, is_gold, read_import
 from pipelines.schemas.importing.schema_text import schema_text
 from pipelines.schemas.lint import lint
 from pipelines.schemas.prompt_costs import tokenizer_counts
-from pipelines.schemas.schema_file import dump_schemas, load_schemas
+from pipelines.schemas.schema_file import dump_schemas, load_schemas, parse_schemas
 from pipelines.store.folders import open_filesystem
 
 if TYPE_CHECKING:
@@ -54,12 +56,18 @@ app = typer.Typer(
 
 def _write_new(path: str, text: str, overwrite: bool) -> None:
     filesystem, inner = open_filesystem(path)
+    is_new = False
     try:
-        if not overwrite and filesystem.exists(inner):
+        is_new = not filesystem.exists(inner)
+        if not overwrite and not is_new:
             raise UsageError(f"{path} exists already; --force writes over it")
         with filesystem.open(inner, "wb") as file:
             file.write(text.encode())
     except OSError as error:
+        # Half a schema file may load.
+        with suppress(OSError):
+            if is_new:
+                filesystem.rm_file(inner)
         raise UsageError(f"cannot write {path}: {error}") from error
 
 
@@ -128,14 +136,17 @@ def _import_gold(
         _write_imported(imported, out, categories, force=force, origin=f", from {len(products)} products")
         return
     kept = {category.name for category in choose(imported, categories).categories}
-    _write_new(out, dump_schemas({each: schema for each, schema in schemas.items() if each in kept}), force)
-    _console().print(f"{out}: {describe_totals(load_schemas(out))}, from {len(products)} products")
+    schemas = {each: schema for each, schema in schemas.items() if each in kept}
+    _write_new(out, dump_schemas(schemas), force)
+    _console().print(f"{out}: {describe_totals(schemas)}, from {len(products)} products")
 
 
 def _write_imported(imported: Imported, out: str, categories: list[str], *, force: bool, origin: str = "") -> None:
     imported = choose(imported, categories).finished()
-    _write_new(out, schema_text(imported, out), force)
-    schemas = load_schemas(out)
+    text = schema_text(imported, out)
+    # Before it is written: what cannot be read leaves no file, and an older one as it is.
+    schemas = parse_schemas(parse_yaml(text, out), out)
+    _write_new(out, text, force)
     console = _console()
     for note in imported.notes:
         console.print(f"note: {note}", style="yellow")
@@ -146,7 +157,13 @@ def _write_imported(imported: Imported, out: str, categories: list[str], *, forc
 
 @app.command("propose")
 def propose_command(
-    source: Annotated[str, typer.Argument(help="A catalog, or the YAML configuration of a job over one.")],
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="A catalog (Parquet, JSONL, CSV, a feed or a workbook: a file, a folder, a glob), or the "
+            "YAML configuration of a job over one."
+        ),
+    ],
     out: Annotated[str, typer.Option(help="The schema file to write.")],
     category: Annotated[
         list[str] | None, typer.Option(help="Only this category. May be repeated; else the 50 with most products.")
@@ -158,17 +175,24 @@ def propose_command(
     api_key_env: Annotated[
         str | None, typer.Option(help="Environment variable with the endpoint's key; none: no key is sent.")
     ] = None,
+    file_format: Annotated[InputFormat, typer.Option("--format", help="'auto': by each file's content.")] = "auto",
+    encoding: Annotated[str | None, typer.Option(help="Of CSV that is not UTF-8, e.g. cp1252.")] = None,
+    sheet: Annotated[str | None, typer.Option(help="Of a workbook, by name.")] = None,
+    anonymous: Annotated[
+        bool, typer.Option("--anonymous", help="Read s3:// without credentials (public buckets).")
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Write over an existing file.")] = False,
 ) -> None:
     """Propose attributes for a catalog's categories, from a sample of its products."""
     with _usage_errors():
         # Imported here: the other commands need neither a catalog's readers nor a client.
+        from pipelines.profiling.catalog_look import Source
         from pipelines.proposing.products import read_sample
         from pipelines.proposing.proposals import choose_categories, propose
 
         if (endpoint is None) != (model is None):
             raise UsageError("--endpoint and --model belong together: give both, or none to count what texts name")
-        sample = read_sample(source)
+        sample = read_sample(Source(source, file_format, anonymous, encoding, sheet))
         products = choose_categories(sample, category or [])
         console = _console()
         for note in sample.notes:
@@ -181,16 +205,11 @@ def _ask(
     endpoint: str, model: str, api_key_env: str | None, products: Mapping[str, Sequence[Product]], console: Console
 ) -> Mapping[str, Sequence[Named]]:
     """What the model names for each category; says what it took."""
-    from pipelines.config.labelling import OpenAITeacherConfig
-    from pipelines.config.loading import parse_config
-
     try:
-        from pipelines.proposing.asking import ask
+        from pipelines.proposing.asking import ask, endpoint_config
     except ImportError as error:
         raise UsageError(f'--endpoint needs a package: pip install "openai>=3" ({error})') from error
-    keys = {"base_url": endpoint, "model": model, "api_key_env": api_key_env}
-    config = parse_config(OpenAITeacherConfig, {"kind": "openai", "json_mode": "off", **keys}, "--endpoint")
-    answers = ask(config, products)
+    answers = ask(endpoint_config(endpoint, model, api_key_env), products)
     if useless := [category for category, named in answers.named.items() if not named]:
         console.print(f"note: no attribute in the answers about {', '.join(useless)}", style="yellow")
     tokens = f"{answers.input_tokens:,} tokens in, {answers.output_tokens:,} out"

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pipelines.config.labelling import OpenAITeacherConfig
+from pipelines.config.loading import parse_config
+from pipelines.errors import RunError, UsageError
 from pipelines.labelling.openai_teacher import OpenAITeacher
 from pipelines.proposing.answers import Named, read_attributes
 from pipelines.proposing.products import Product
 from pipelines.proposing.questions import asked_again, question
+
+# What the configuration of `hpd label` calls what is an option here.
+_OPTIONS = {"base_url": "--endpoint", "model": "--model", "api_key_env": "--api-key-env"}
+_KEY = re.compile(rf"\bteacher\.({'|'.join(_OPTIONS)})\b")
+_BARE_KEY = re.compile(rf"(?:'configuration': )?(?<![\w.])('?)({'|'.join(_OPTIONS)})\1(?=:? |$)", re.MULTILINE)
 
 
 @dataclass(slots=True)
@@ -26,13 +34,26 @@ class Answers:
     output_tokens: int = 0
 
 
+def endpoint_config(endpoint: str, model: str, api_key_env: str | None) -> OpenAITeacherConfig:
+    """How the endpoint is asked. Raises `UsageError`, in the words of the command's options."""
+    keys = {"base_url": endpoint, "model": model, "api_key_env": api_key_env}
+    try:
+        return parse_config(OpenAITeacherConfig, {"kind": "openai", "json_mode": "off", **keys}, "endpoint")
+    except UsageError as error:
+        _, _, reasons = str(error).partition("\n")
+        raise UsageError(_BARE_KEY.sub(lambda key: _OPTIONS[key[2]], reasons.strip())) from error
+
+
 def ask(config: OpenAITeacherConfig, products: Mapping[str, Sequence[Product]]) -> Answers:
     """Asks about the categories of `products`.
 
     Raises:
-        UsageError, RunError: the endpoint does not answer, or refuses.
+        UsageError, RunError: the endpoint does not answer, or refuses; in the words of the command's options.
     """
-    return asyncio.run(_ask(config, products))
+    try:
+        return asyncio.run(_ask(config, products))
+    except (UsageError, RunError) as error:
+        raise type(error)(_KEY.sub(lambda key: _OPTIONS[key[1]], str(error))) from error
 
 
 async def _ask(config: OpenAITeacherConfig, products: Mapping[str, Sequence[Product]]) -> Answers:

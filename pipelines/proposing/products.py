@@ -22,7 +22,7 @@ from pipelines.config.loading import parse_config
 from pipelines.config.mapping import PATH_SEPARATOR
 from pipelines.config.yaml_files import load_yaml
 from pipelines.errors import UsageError
-from pipelines.profiling.catalog_look import Source, look_into
+from pipelines.profiling.catalog_look import Look, Source, look_into
 from pipelines.profiling.guesses import guess
 from pipelines.profiling.key_values import cell_pairs, pairs
 
@@ -31,6 +31,7 @@ WHOLE_CATALOG = "products"
 
 _CONFIG_ENDINGS = (".yaml", ".yml")
 _MAX_ROWS = 10_000
+_GOLD_TEXTS = frozenset({"product_id", "category"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,30 +59,61 @@ class Sample:
         return sum(map(len, self.products.values()))
 
 
-def read_sample(source: str) -> Sample:
+def read_sample(source: Source) -> Sample:
     """Products of a catalog, or of the one that a job's configuration names (a YAML file).
 
     Raises:
-        UsageError: it cannot be read, or nothing in it is a text.
+        UsageError: it cannot be read, is of labelled products, or nothing in it is a text.
     """
-    if source.lower().endswith(_CONFIG_ENDINGS):
-        config = _input_of(source)
+    path = source.path
+    if path.lower().endswith(_CONFIG_ENDINGS):
+        if source != Source(path):
+            raise UsageError(f"{path} is a configuration: how its catalog is read is said in its section 'input'")
+        config = _input_of(path)
         # What is the same for every product tells none from another.
         mapped = {name: each.columns for name, each in config.fields.items() if each.columns}
         rows = ((_category(row, config), _cells(row, mapped)) for row in _rows(config))
-        return Sample(_by_category(rows, source, config.html))
-    look = look_into(Source(source))
+        return Sample(_by_category(rows, path, config.html))
+    look = look_into(source)
+    if look.sample and _is_labelled(look.sample[0]):
+        raise UsageError(
+            f"{path}: these are labelled products, whose attributes are known: "
+            f"hpd schema import {path} --from gold makes a schema of them"
+        )
     guesses = guess(look.columns)
     columns = [field.column for field in guesses.fields]
     columns += [column.name for column in look.columns if "nested" in column.kinds]
     if not columns:
-        raise UsageError(f"{source}: no column looks like a text; write a configuration (hpd init) and name it here")
+        raise UsageError(f"{path}: no column looks like a text; write a configuration (hpd init) and name it here")
     category = guesses.category.column if guesses.category else None
     mapped = {column: (column,) for column in columns}
     named = (WHOLE_CATALOG if category is None else category_text(row.get(category)) for row in look.sample)
     rows = ((name, _cells(row, mapped)) for name, row in zip(named, look.sample, strict=True))
     notes = [f"read as texts: {', '.join(columns)}; as category: {category or 'none, all are of one'}"]
-    return Sample(_by_category(rows, source, "auto"), notes)
+    return Sample(_by_category(rows, path, "auto"), [*_notes(look), *notes])
+
+
+def _notes(look: Look) -> Iterator[str]:
+    """What was guessed of the files, and what of them is not read."""
+    if look.left_out.files:
+        yield f"left out {look.left_out}"
+    yield from look.left_out.warnings()
+    yield from (f"a guess of {each}" for each in look.guessed)
+    for column, file in look.doubled.items():
+        yield f"column {column!r} stands twice in {file}: rename one of the two to have it read"
+
+
+def _is_labelled(row: Mapping[str, Any]) -> bool:
+    """Whether a row is a line of a gold file, in any of its layouts (quality/gold.py)."""
+    if "category" not in row:
+        return False
+    if isinstance(row.get("target_scores"), Mapping):
+        return True
+    if isinstance(row.get("attributes"), list):
+        return any(isinstance(each, Mapping) and {"key", "evidences"} <= each.keys() for each in row["attributes"])
+    # A catalog may have a column of this name, beside its texts.
+    texts = {name for name, cell in row.items() if isinstance(cell, str)}
+    return isinstance(row.get("values"), Mapping) and ("input" in row or texts <= _GOLD_TEXTS)
 
 
 def _input_of(path: str) -> InputConfig:

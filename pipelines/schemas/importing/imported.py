@@ -5,8 +5,9 @@ Every reader ends here, whatever its source looks like; `schema_text.py` writes 
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hpd_core import Attribute, Member
@@ -94,6 +95,23 @@ class Imported:
         return replace(self, attributes=attributes, categories=kept, notes=[*self.notes, *told], doubts={})
 
 
+def each_once(imported: Imported) -> Imported:
+    """The source without what several of its files say alike.
+
+    Raises:
+        UsageError: two different categories have one id.
+    """
+    found: dict[str, SourceCategory] = {}
+    for category in imported.categories:
+        if (earlier := found.setdefault(category.id, category)) != category:
+            raise UsageError(
+                f"{imported.source}: two categories have the id {category.id!r}, {earlier.full_name!r} with "
+                f"{len(earlier.handles):,} attributes and {category.full_name!r} with {len(category.handles):,}; "
+                "give each of them once"
+            )
+    return replace(imported, categories=list(found.values()))
+
+
 def _has_attributes(category: SourceCategory, by_id: Mapping[str, SourceCategory]) -> bool:
     above = by_id.get(category.extends) if category.extends is not None else None
     return bool(category.handles) or (above is not None and _has_attributes(above, by_id))
@@ -111,13 +129,19 @@ def choose(imported: Imported, wanted: Sequence[str]) -> Imported:
     """
     if not wanted:
         return imported
-    roots = [_find(imported, name).path for name in wanted]
-    chosen = [each for each in imported.categories if any(each.path[: len(root)] == root for root in roots)]
+    roots = [_find(imported, name) for name in wanted]
+    chosen = [each for each in imported.categories if any(_is_within(each, root) for root in roots)]
     kept = {category.id for category in chosen}
     by_id = {category.id: category for category in imported.categories}
     # What stays takes over what it had from a category that does not.
     chosen = [each if each.extends is None or each.extends in kept else _on_its_own(each, by_id) for each in chosen]
     return replace(imported, categories=chosen)
+
+
+def _is_within(category: SourceCategory, root: SourceCategory) -> bool:
+    # Of two that have one path, only one is meant.
+    depth = len(root.path)
+    return category.id == root.id or (len(category.path) > depth and category.path[:depth] == root.path)
 
 
 def _on_its_own(category: SourceCategory, by_id: Mapping[str, SourceCategory]) -> SourceCategory:
@@ -142,9 +166,11 @@ def _find(imported: Imported, wanted: str) -> SourceCategory:
         if len(found) == 1:
             return found[0]
         if found:
-            paths = "', '".join(each.full_name for each in found[:_MAX_LISTED])
+            paths = list(dict.fromkeys(each.full_name for each in found))
+            way, names = ("path", paths) if len(paths) == len(found) else ("id", [each.id for each in found])
+            quoted = "', '".join(names[:_MAX_LISTED])
             raise UsageError(
-                f"--category {wanted!r}: {len(found)} categories are called so, name one by its path: '{paths}'"
+                f"--category {wanted!r}: {len(found)} categories are called so, name one by its {way}: '{quoted}'"
             )
     hint = NearNames({each.name for each in categories} | {each.full_name for each in categories}).hint(wanted)
     raise UsageError(f"--category {wanted!r}: {imported.source} has no such category{'; ' if hint else ''}{hint}")
@@ -154,9 +180,9 @@ def named_member(
     label: str, id: str | None = None, *, synonyms: Iterable[str] = (), description: str | None = None
 ) -> Member:
     """A member under its label; without one under its id. What is empty is left out."""
-    identity = (id or "").strip() or None
+    identity = id if id is not None and id.strip() else None
     return Member(
-        label=label.strip() or identity or NAMELESS,
+        label=label.strip() or one_line(identity) or NAMELESS,
         id=identity,
         synonyms=tuple(each for each in synonyms if each.strip()),
         description=description or None,
@@ -165,14 +191,38 @@ def named_member(
 
 def unique_members(members: Iterable[Member]) -> tuple[Member, ...]:
     """`members` with labels of their own: where two have one, the id stands behind it. Without a label: left out."""
-    members = [member for member in members if member.label != NAMELESS]
-    counts = Counter(member.label for member in members)
-    found: dict[str, Member] = {}
+    found: dict[tuple[str, str | None], Member] = {}
     for member in members:
-        is_shared = counts[member.label] > 1 and member.id is not None
-        label = f"{member.label} ({member.id})" if is_shared else member.label
-        found.setdefault(label, member.model_copy(update={"label": label}))
-    return tuple(found.values())
+        if member.label != NAMELESS:
+            found.setdefault((member.label, member.id), member)
+    labels = told_apart([(label, one_line(identity)) for label, identity in found])
+    return tuple(
+        member if member.label == label else member.model_copy(update={"label": label})
+        for member, label in zip(found.values(), labels, strict=True)
+    )
+
+
+def told_apart(named: Sequence[tuple[str, str]], fold: Callable[[str], str] = str) -> list[str]:
+    """Names of which no two are alike: what several are called gets the identity behind it, and if need be a number.
+
+    Args:
+        named: name and identity of each; "": it has none.
+        fold: makes the same of names that are taken for alike.
+    """
+    counts = Counter(fold(name) for name, _ in named)
+    taken = {folded for folded, count in counts.items() if count == 1}
+    found = []
+    for name, identity in named:
+        if counts[fold(name)] > 1:
+            name = next(way for way in _ways(name, identity) if fold(way) not in taken)
+            taken.add(fold(name))
+        found.append(name)
+    return found
+
+
+def _ways(name: str, identity: str) -> Iterator[str]:
+    yield f"{name} ({identity})" if identity else name
+    yield from (f"{name} ({' '.join(filter(None, (identity, str(number))))})" for number in itertools.count(2))
 
 
 def readable(handle: str) -> str:

@@ -6,13 +6,18 @@
     array                              several values
     object                             flattened: dimensions.width is the attribute "dimensions.width"
 
-Left out, by name: constants, lists of objects, and what refers to itself.
+A property keeps its own spelling as the id where its attribute is called otherwise; one whose path reads as another's
+("dimensions.width" itself as a key) has its JSON pointer, "/dimensions.width". A constant likewise.
+
+Left out, by name: constants, what may be one of several objects or lists, lists of objects, and what refers to itself.
 """
 
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from hpd_core import Attribute, Member, Unit
@@ -23,6 +28,7 @@ from pipelines.schemas.importing.imported import (
     listed,
     named_member,
     one_line,
+    told_apart,
     unique_members,
 )
 from pipelines.schemas.importing.json_references import BRANCHES, Node, References, items, nodes, type_of
@@ -55,19 +61,37 @@ def read(documents: Sequence[Document], name: str | None = None) -> Imported:
     library: dict[str, Attribute] = {}
     categories: list[SourceCategory] = []
     notes: list[str] = []
-    for document in documents:
-        reader = _Reader(document)
-        for title, node, followed in reader.objects(name):
-            found = {f"{title}#{path}": attribute for path, attribute in reader.attributes(node, followed)}
-            if found:
-                library |= found
-                schema_id = one_line(node.get("$id")) or None
-                categories.append(SourceCategory(title, (title,), tuple(found), schema_id=schema_id))
+    readers = list(map(_Reader, documents))
+    objects = [(reader, each) for reader in readers for each in reader.objects(name)]
+    titles = Counter(each.title for _, each in objects)
+    identities = told_apart([(each.title if titles[each.title] == 1 else each.key, "") for _, each in objects])
+    for identity, (reader, each) in zip(identities, objects, strict=True):
+        found = {f"{identity}#{pointer[1:]}": attribute for pointer, attribute in reader.pointed_at(each)}
+        if found:
+            library |= found
+            schema_id = one_line(each.node.get("$id")) or None
+            categories.append(SourceCategory(identity, (each.title,), tuple(found), schema_id=schema_id))
+    for reader in readers:
         notes += reader.notes()
     if not categories:
         why = f": {'; '.join(notes)}" if notes else ""
         raise UsageError(f"{listed([each.name for each in documents])}: no property that can be asked for{why}")
     return Imported("JSON Schema", library, categories, notes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Object:
+    """An object that is a category.
+
+    Attributes:
+        key: what tells it from another of the same title.
+        followed: the references that led to it.
+    """
+
+    title: str
+    key: str
+    node: Node
+    followed: frozenset[str]
 
 
 class _Reader:
@@ -79,42 +103,59 @@ class _Reader:
         self._left_out: dict[str, list[str]] = {}
         self._count = 0
 
-    def objects(self, name: str | None) -> Iterator[tuple[str, Node, frozenset[str]]]:
-        """The objects that are categories, with the references that led to them: the root, the alternatives of the
-        root, or else the definitions."""
+    def objects(self, name: str | None) -> Iterator[_Object]:
+        """The objects that are categories: the root, the alternatives of the root, or else the definitions."""
         root: Node = self._document.data
         resolved, followed = self._references.resolved(root)
         if "properties" in resolved:
-            yield name or one_line(resolved.get("title")) or self._document.stem, resolved, followed | {"#"}
+            title = name or one_line(resolved.get("title")) or self._document.stem
+            yield _Object(title, self._document.stem, resolved, followed | {"#"})
             return
         branches = [("", node) for key in BRANCHES for node in nodes(resolved.get(key))]
         definitions = [(key, node) for word in _DEFINITIONS for key, node in items(root.get(word))]
         for key, node in branches or definitions:
             inner, followed = self._references.resolved(node)
             if "properties" in inner:
-                title = one_line(inner.get("title")) or key or one_line(node.get("$ref")).split("/")[-1]
+                called = one_line(key) or one_line(node.get("$ref")).split("/")[-1]
+                title = one_line(inner.get("title")) or called or self._document.stem
                 own = frozenset(f"#/{word}/{key}" for word in _DEFINITIONS) if key else frozenset()
-                yield title or self._document.stem, inner, followed | own
+                yield _Object(title, called or self._document.stem, inner, followed | own)
 
-    def attributes(self, node: Node, above: frozenset[str], path: str = "") -> Iterator[tuple[str, Attribute]]:
-        """The properties by their path, those of objects within as well. `above`: the references that led here."""
+    def pointed_at(self, each: _Object) -> Iterator[tuple[str, Attribute]]:
+        """The attributes of an object, by the JSON pointers to their properties ("/size/width")."""
+        found = list(self._attributes(each.node, each.followed))
+        counts = Counter(".".join(keys) for keys, _ in found)
+        for keys, attribute in found:
+            pointer = "".join(f"/{key.replace('~', '~0').replace('/', '~1')}" for key in keys)
+            is_alone = counts[".".join(keys)] == 1
+            yield pointer, attribute if is_alone else attribute.model_copy(update={"id": pointer})
+
+    def _attributes(
+        self, node: Node, above: frozenset[str], outer: tuple[str, ...] = ()
+    ) -> Iterator[tuple[tuple[str, ...], Attribute]]:
+        """The properties by the keys that lead to them, those of objects within as well. `above`: the references that
+        led here."""
         for key, written in items(node.get("properties")):
-            inner_path = f"{path}{key}"
+            keys = (*outer, key)
+            inner_path = ".".join(keys)
             inner, followed = self._references.resolved(written)
             if "properties" in inner:
                 if followed & above:
                     self._leave_out("it refers to itself", inner_path)
-                elif path.count(".") >= _MAX_DEPTH:
+                elif len(outer) >= _MAX_DEPTH:
                     self._leave_out("nested too deeply", inner_path)
                 else:
-                    yield from self.attributes(inner, above | followed, f"{inner_path}.")
-            elif (attribute := self._attribute(inner, inner_path, one_line(written.get("title")))) is not None:
+                    yield from self._attributes(inner, above | followed, keys)
+                continue
+            # Of a nested property the path says more.
+            title = "" if outer else one_line(written.get("title"))
+            if (attribute := self._attribute(inner, inner_path, title)) is not None:
                 self._count += 1
                 if self._count > _MAX_ATTRIBUTES:
                     raise UsageError(
                         f"{self._document.name}: more than {_MAX_ATTRIBUTES:,} properties; give a part of it"
                     )
-                yield inner_path, attribute
+                yield keys, attribute
 
     def notes(self) -> list[str]:
         """What was left out, and why."""
@@ -126,11 +167,10 @@ class _Reader:
         if multiple:
             held = node.get("items")
             item, _ = self._references.resolved(held if isinstance(held, Mapping) else {})
-        # Of a nested property the path says more.
-        is_titled = bool(title) and "." not in path
+        called = title or one_line(path)
         common: dict[str, Any] = {
-            "name": title if is_titled else one_line(path),
-            "id": path if is_titled and title != path else None,
+            "name": called,
+            "id": path if called != path and path.strip() else None,
             "description": one_line(node.get("description") or item.get("description")) or None,
             "multiple": multiple,
         }
@@ -140,6 +180,8 @@ class _Reader:
             reason = "without a name"
         elif "const" in item and "enum" not in item:
             reason = "a constant"
+        elif any(isinstance(constant, Mapping | list) for constant in _all_constants(item)):
+            reason = "one of several objects or lists"
         elif members := unique_members(_members(item)):
             return Attribute(**common, type="enum", values=members)
         elif kind in ("object", "array") or "properties" in item:
@@ -161,6 +203,7 @@ def _members(node: Node) -> Iterator[Member]:
     """The values of an enum, or of alternatives that are each a constant."""
     names: list[Any] = next((node[key] for key in _LABELS if isinstance(node.get(key), list)), [])
     for value, name in itertools.zip_longest(_constants(node), names):
+        # Where there are names, null has one as well.
         if value is not None:
             yield _member(value, one_line(name))
     for key in BRANCHES:
@@ -171,18 +214,27 @@ def _members(node: Node) -> Iterator[Member]:
             if "const" in branch:
                 yield _member(branch["const"], one_line(branch.get("title")), one_line(branch.get("description")))
             else:
-                yield from (_member(constant, "") for constant in _constants(branch))
+                yield from (_member(constant, "") for constant in _constants(branch) if constant is not None)
 
 
 def _constants(node: Node) -> list[Any]:
     values = node.get("enum")
-    return [value for value in values if value is not None] if isinstance(values, list) else []
+    return values if isinstance(values, list) else []
+
+
+def _all_constants(node: Node) -> Iterator[Any]:
+    """Those of the alternatives, too."""
+    yield from _constants(node)
+    for branch in (each for key in BRANCHES for each in nodes(node.get(key))):
+        yield branch.get("const")
+        yield from _constants(branch)
 
 
 def _member(value: Any, title: str, description: str = "") -> Member:
-    """A constant under its title, if it has one: then the constant is the id."""
-    text = str(value).lower() if isinstance(value, bool) else one_line(value)
-    return named_member(title or text, id=text if title and title != text else None, description=description or None)
+    """A constant under its title, or as a name; where that is not the constant itself, this is the id."""
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    label = title or one_line(text)
+    return named_member(label, id=text if label != text else None, description=description or None)
 
 
 def _unit(node: Node) -> Unit | None:

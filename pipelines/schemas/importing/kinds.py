@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from pipelines.errors import UsageError
 from pipelines.schemas.importing import akeneo, google, json_schema, magento, shopify
-from pipelines.schemas.importing.imported import Imported, listed
+from pipelines.schemas.importing.imported import Imported, each_once, listed
 from pipelines.schemas.importing.pydantic_models import is_model, model_document
 from pipelines.schemas.importing.sources import Document, read_sources
 from pipelines.store.folders import open_filesystem
@@ -109,7 +109,7 @@ def read_imported(paths: Sequence[str], kind: Kind | None, wishes: Wishes) -> Im
         raise UsageError(f"these are of several kinds ({told}); name one with --from")
     ((kind, documents),) = by_kind.items()
     try:
-        imported = _READ[kind](documents, wishes)
+        imported = each_once(_READ[kind](documents, wishes))
     except ValidationError as error:
         first = error.errors()[0]
         where, what = ".".join(map(str, first["loc"])), str(first["msg"]).removeprefix("Value error, ")

@@ -11,6 +11,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from hpd_core import Attribute, Member
@@ -57,32 +58,69 @@ def read(documents: Sequence[Document], name: str | None = None) -> Imported:
     Raises:
         UsageError: no file has attributes.
     """
-    set_names = {str(each["attribute_set_id"]): one_line(each["attribute_set_name"]) for each in _sets(documents)}
+    sets = _Sets(documents)
     library: dict[str, Attribute] = {}
-    handles: dict[str, dict[str, None]] = {}
+    handles: dict[_Set, dict[str, None]] = {}
     left_out: Counter[str] = Counter()
     for document in documents:
-        for item, named in _attributes(document):
+        for item, named in _attributes(document, sets):
             reason = _not_asked(item)
             code = str(item["attribute_code"])
             if reason:
                 left_out[reason] += code not in library
                 continue
             library.setdefault(code, _attribute(item))
-            for category in named or [_set_of(document, set_names) or name or _EVERYTHING]:
-                handles.setdefault(category, {})[code] = None
+            for held_by in named or [sets.of_file(document) or _Set(None, name or _EVERYTHING)]:
+                handles.setdefault(held_by, {})[code] = None
     if not library:
         raise UsageError(f"{listed([each.name for each in documents])}: no attribute that texts could answer")
-    ids = {label: number for number, label in set_names.items()}
     categories = [
-        SourceCategory(category, (category,), tuple(codes), schema_id=ids.get(category))
-        for category, codes in handles.items()
+        SourceCategory(each.id or each.name, (each.name,), tuple(codes), schema_id=each.id)
+        for each, codes in handles.items()
     ]
     told = ", ".join(f"{count:,} {what}" for what, count in left_out.most_common())
     notes = [f"attributes that texts do not answer are left out: {told}"] if left_out else []
+    notes += sets.notes
     numbers = [code for code, each in library.items() if each.type == "number"]
     doubts = {"are numbers, whose units Magento does not say; write your shop's": numbers}
     return Imported("Magento's attribute sets", library, categories, notes, doubts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Set:
+    """An attribute set; without an id where the files do not say it."""
+
+    id: str | None
+    name: str
+
+
+class _Sets:
+    """The sets that the files name with their ids.
+
+    Attributes:
+        notes: what could not be told.
+    """
+
+    def __init__(self, documents: Sequence[Document]) -> None:
+        self._by_id = {each.id: each for each in _listed_sets(documents)}
+        self._unclear: dict[str, None] = {}
+
+    @property
+    def notes(self) -> list[str]:
+        unclear = listed(list(self._unclear))
+        return [f"sets that are called alike and not told apart by an id: {unclear}"] if unclear else []
+
+    def named(self, name: str) -> _Set:
+        """The set of this name; where several have it, one without an id."""
+        found = [each for each in self._by_id.values() if each.name == name]
+        if len(found) > 1:
+            self._unclear[name] = None
+        return found[0] if len(found) == 1 else _Set(None, name)
+
+    def of_file(self, document: Document) -> _Set | None:
+        """The set whose id is in the file's name."""
+        match = _SET_IN_NAME.search(document.stem)
+        return self._by_id.get(match[1]) if match else None
 
 
 def _attribute(item: Item) -> Attribute:
@@ -135,16 +173,17 @@ def _not_asked(item: Item) -> str | None:
     return None if is_own or str(item["attribute_code"]) in _USEFUL else "of the shop's own machinery"
 
 
-def _attributes(document: Document) -> Iterator[tuple[Item, list[str]]]:
+def _attributes(document: Document, sets: _Sets) -> Iterator[tuple[Item, list[_Set]]]:
     """Every attribute, and the sets that the file itself names for it."""
     if document.data is None:
         for row in document.rows:
-            sets = row.get("attribute_set_name") or row.get("attribute_set") or ""
-            yield row, [each.strip() for each in sets.split("|") if each.strip()]
+            names = row.get("attribute_set_name") or row.get("attribute_set") or ""
+            yield row, [sets.named(one_line(each)) for each in names.split("|") if each.strip()]
         return
     for holder in items_of(document.data):
         if isinstance(holder.get("attributes"), list):
-            named = [one_line(holder["attribute_set_name"])] if holder.get("attribute_set_name") else []
+            name = one_line(holder.get("attribute_set_name"))
+            named = [_as_set(holder)] if _is_set(holder) else [sets.named(name)] if name else []
             yield from (
                 (item, named) for item in items_of(holder["attributes"]) if one_line(item.get("attribute_code"))
             )
@@ -152,16 +191,16 @@ def _attributes(document: Document) -> Iterator[tuple[Item, list[str]]]:
             yield holder, []
 
 
-def _sets(documents: Sequence[Document]) -> Iterator[Item]:
+def _listed_sets(documents: Sequence[Document]) -> Iterator[_Set]:
     for document in documents:
         if document.data is not None:
-            yield from filter(_is_set, items_of(document.data))
+            yield from map(_as_set, filter(_is_set, items_of(document.data)))
+
+
+def _as_set(item: Item) -> _Set:
+    number = one_line(item["attribute_set_id"])
+    return _Set(number or None, one_line(item["attribute_set_name"]) or number or _EVERYTHING)
 
 
 def _is_set(item: Item) -> bool:
     return {"attribute_set_id", "attribute_set_name"} <= item.keys()
-
-
-def _set_of(document: Document, set_names: Mapping[str, str]) -> str | None:
-    match = _SET_IN_NAME.search(document.stem)
-    return set_names.get(match[1]) if match else None

@@ -13,7 +13,7 @@ import yaml
 from hpd_core import Attribute
 from hpd_core.text.near_names import fold_name
 from pipelines.console.terminal import printable
-from pipelines.schemas.importing.imported import Imported, SourceCategory
+from pipelines.schemas.importing.imported import Imported, SourceCategory, one_line, told_apart
 
 _MAX_COMMENT = 300
 _MAX_KEY = 400
@@ -22,6 +22,7 @@ _MAX_KEY = 400
 def schema_text(imported: Imported, place: str) -> str:
     """The file's text. `place` is where it will be."""
     names = category_names(imported.categories)
+    paths = Counter(category.full_name for category in imported.categories)
     uses = Counter(handle for category in imported.categories for handle in category.handles)
     shared = [handle for handle, each in imported.attributes.items() if uses[handle] > 1 and len(_plain(each)) > 1]
     lines = [
@@ -38,27 +39,26 @@ def schema_text(imported: Imported, place: str) -> str:
             lines += _indented([_block({handle: _plain(imported.attributes[handle])})], 2)
     lines.append("categories:")
     for category in imported.categories:
-        lines += _indented(_category_lines(category, imported, names, frozenset(shared)), 2)
+        lines += _indented(_category_lines(category, imported, names, paths, frozenset(shared)), 2)
     return "\n".join(lines) + "\n"
 
 
 def category_names(categories: Sequence[SourceCategory]) -> dict[str, str]:
     """The name of each category, by its id: its own, or its whole path where another is called alike."""
     counts = Counter(fold_name(category.name) for category in categories)
-    names: dict[str, str] = {}
-    taken: set[str] = set()
-    for each in categories:
-        name = each.name if counts[fold_name(each.name)] == 1 else each.full_name
-        # Where a source calls two by one path, or a path is too long for a key, the id tells them apart.
-        if name in taken or len(name) > _MAX_KEY:
-            name = f"{name[:_MAX_KEY]} ({each.id[:_MAX_KEY]})"
-        taken.add(name)
-        names[each.id] = name
-    return names
+    named = [each.name if counts[fold_name(each.name)] == 1 else each.full_name for each in categories]
+    # Where a source calls two by one path, or a path is too long for a key, the id tells them apart.
+    identities = [each.id[:_MAX_KEY] for each in categories]
+    names = told_apart(list(zip((name[:_MAX_KEY] for name in named), identities, strict=True)), fold_name)
+    return {each.id: name for each, name in zip(categories, names, strict=True)}
 
 
 def _category_lines(
-    category: SourceCategory, imported: Imported, names: Mapping[str, str], shared: frozenset[str]
+    category: SourceCategory,
+    imported: Imported,
+    names: Mapping[str, str],
+    paths: Mapping[str, int],
+    shared: frozenset[str],
 ) -> Iterator[str]:
     name = names[category.id]
     head: dict[str, Any] = {}
@@ -66,7 +66,9 @@ def _category_lines(
         head["extends"] = names[category.extends]
     if category.schema_id is not None:
         head["id"] = category.schema_id
-    if aliases := [each for each in dict.fromkeys([category.full_name, *category.aliases]) if each != name]:
+    # What several are called names none of them.
+    own_path = [category.full_name] if paths[category.full_name] == 1 else []
+    if aliases := [each for each in dict.fromkeys([*own_path, *category.aliases]) if each != name]:
         head["aliases"] = aliases
     yield f"{_scalar(name)}:"
     yield from (f"  {key}: {_flow(value) if isinstance(value, list) else _block(value)}" for key, value in head.items())
@@ -80,26 +82,26 @@ def _category_lines(
         if handle in category.comments:
             yield from _indented(_comment(category.comments[handle]), len(indent) + 2)
         if handle in shared:
-            renamed = {"name": own_name} if own_name != attribute.name else {}
-            yield f"{indent}  - {_flow({'use': handle, **renamed})}"
+            yield f"{indent}  - {_flow({'use': handle, **_renamed(attribute, own_name)})}"
         else:
             yield from _indented(_comment_of(handle, imported), len(indent) + 2)
-            plain = _plain(attribute.model_copy(update={"name": own_name}))
+            plain = _plain(attribute.model_copy(update=_renamed(attribute, own_name)))
             yield from _indented([_block([plain])], len(indent) + 2)
 
 
 def _own_names(category: SourceCategory, imported: Imported) -> Iterator[tuple[str, str]]:
     """Handle and name of each attribute: a category has no name twice, though two attributes may be called alike."""
-    named = {handle: imported.attributes[handle].name for handle in _all_handles(category, imported)}
-    counts = Counter(fold_name(name) for name in named.values())
-    taken: set[str] = set()
-    for handle in dict.fromkeys(category.handles):
-        name = named[handle]
-        if counts[fold_name(name)] > 1:
-            name = f"{name} ({handle})"
-        if name not in taken:
-            taken.add(name)
-            yield handle, name
+    handles = list(dict.fromkeys(_all_handles(category, imported)))
+    names = told_apart([(imported.attributes[handle].name, one_line(handle)) for handle in handles], fold_name)
+    own = frozenset(category.handles)
+    yield from ((handle, name) for handle, name in zip(handles, names, strict=True) if handle in own)
+
+
+def _renamed(attribute: Attribute, own_name: str) -> dict[str, str]:
+    """What changes of an attribute that is called otherwise in a category: its source's name for it is not lost."""
+    if own_name == attribute.name:
+        return {}
+    return {"name": own_name} if attribute.id is not None else {"name": own_name, "id": attribute.name}
 
 
 def _all_handles(category: SourceCategory, imported: Imported) -> list[str]:

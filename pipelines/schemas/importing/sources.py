@@ -108,8 +108,9 @@ class Document:
 
 
 def read_sources(paths: Sequence[str]) -> list[Document]:
-    """Every file at `paths`: of a folder those whose ending is one of data. Raises `UsageError`."""
-    return [Document(name, read_text(name)) for path in paths for name in _files(path)]
+    """Every file at `paths`: each once, of a folder those whose ending is one of data. Raises `UsageError`."""
+    names = dict.fromkeys(name for path in paths for name in _files(path))
+    return [Document(name, read_text(name)) for name in names]
 
 
 def items_of(data: Any, *keys: str) -> list[Mapping[str, Any]]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import csv
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from xml.sax.saxutils import escape
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import xlsxwriter
 from typer.testing import CliRunner
 
 from hpd_core import Unit
@@ -145,16 +149,24 @@ def test_the_configuration_of_a_job(toys: Path, tmp_path: Path) -> None:
     [
         (["nowhere.jsonl"], "nowhere.jsonl"),
         (["{toys}", "--model", "m"], "--endpoint and --model belong together"),
-        (["{toys}", "--endpoint", "ftp://x", "--model", "m"], "must start with http:// or https://"),
+        (["{toys}", "--endpoint", "ftp://x", "--model", "m"], "Error: --endpoint must start with http:// or https://"),
+        (["{toys}", "--endpoint", "http://u:p@x", "--model", "m"], "environment variable in --api-key-env"),
+        (["{toys}", "--endpoint", "http://x", "--model", ""], "Error: --model: String should have"),
+        (
+            ["{toys}", "--endpoint", "http://x", "--model", "m", "--api-key-env", "NOT_SET_HERE"],
+            "Error: --api-key-env: the environment variable NOT_SET_HERE is not set",
+        ),
         (["{toys}", "--endpoint", "http://localhost:9/v1", "--model", "m"], "cannot reach http://localhost:9/v1"),
         (
             ["{toys}", "--endpoint", "http://localhost:9/v1", "--model", "m", "--api-key-env", "sk 1"],
-            "never the key itself",
+            "Error: --api-key-env is the name of an environment variable",
         ),
     ],
 )
 def test_what_cannot_be_done(toys: Path, tmp_path: Path, arguments: list[str], message: str) -> None:
-    assert message in refused(tmp_path, *(each.format(toys=toys) for each in arguments))
+    told = refused(tmp_path, *(each.format(toys=toys) for each in arguments))
+    assert message in told
+    assert not any(key in told for key in ("teacher.", "base_url", "api_key_env", "'configuration'"))
 
 
 def test_the_configuration_of_a_job_that_maps_its_columns(tmp_path: Path) -> None:
@@ -181,6 +193,91 @@ def test_the_configuration_of_a_job_that_maps_its_columns(tmp_path: Path) -> Non
         "Balls": ["Maker", "Size"],
         "Kites": ["Maker", "Size"],
     }
+
+
+GOLD = {
+    "ours": {"product_id": "1", "category": "Hats", "values": {"Lining": ["silk"]}},
+    "a label's": {
+        "product_id": "1",
+        "category": "Hats",
+        "values": {"Lining": ["silk"]},
+        "input": {"title": "a hat"},
+        "teacher": "m",
+    },
+    "ExtractGPT's": {"input": "a hat", "category": "Hats", "target_scores": {"Lining": {"silk": 1}}},
+    "MAVE's": {
+        "id": "1",
+        "category": "Hats",
+        "paragraphs": [{"text": "a hat", "source": "title"}],
+        "attributes": [{"key": "Lining", "evidences": [{"value": "silk", "pid": 0, "begin": 0, "end": 4}]}],
+    },
+}
+
+
+@pytest.mark.parametrize("layout", GOLD)
+def test_labelled_products_are_for_import(tmp_path: Path, layout: str) -> None:
+    path = catalog(tmp_path, [GOLD[layout]] * 3)
+    assert f"hpd schema import {path} --from gold makes a schema of them" in refused(tmp_path, path)
+
+
+def test_a_column_called_values_is_no_label(tmp_path: Path) -> None:
+    rows = [{"category": "Hats", "title": f"a hat {number}", "values": {"Lining": "silk"}} for number in range(5)]
+    assert done(tmp_path, catalog(tmp_path, rows)).names("Hats") == ["Lining"]
+
+
+def table() -> list[list[str]]:
+    rows = [product(number) for number in range(40)]
+    return [list(rows[0]), *([str(cell) for cell in row.values()] for row in rows)]
+
+
+def as_csv(path: Path, delimiter: str = ",", encoding: str = "utf-8") -> None:
+    with path.open("w", encoding=encoding, newline="") as file:
+        csv.writer(file, delimiter=delimiter).writerows([*table()[:-1], [*table()[-1][:-1], "Größe: 3 cm"]])
+
+
+def as_workbook(path: Path) -> None:
+    with xlsxwriter.Workbook(path) as book:
+        for name in ("Stock", "Other"):
+            sheet = book.add_worksheet(name)
+            for number, row in enumerate(table()):
+                sheet.write_row(number, 0, row)
+
+
+def as_feed(path: Path) -> None:
+    head, *rows = table()
+    items = (
+        "".join(f"<g:{name}>{escape(cell)}</g:{name}>" for name, cell in zip(head, row, strict=True)) for row in rows
+    )
+    google = 'xmlns:g="http://base.google.com/ns/1.0"'
+    path.write_text(f"<rss {google}><channel>{''.join(f'<item>{item}</item>' for item in items)}</channel></rss>")
+
+
+@pytest.mark.parametrize(
+    ("name", "made", "options", "note"),
+    [
+        ("toys.csv", as_csv, (), ""),
+        ("toys.csv", lambda path: as_csv(path, ";"), ("--format", "csv"), ""),
+        ("toys.tsv", lambda path: as_csv(path, "\t"), (), ""),
+        ("toys.csv", lambda path: as_csv(path, encoding="cp1252"), (), "a guess of encoding: "),
+        ("toys.csv", lambda path: as_csv(path, encoding="cp1252"), ("--encoding", "cp1252"), ""),
+        ("toys.xlsx", as_workbook, (), "a guess of sheet: there are 'Stock', 'Other'"),
+        ("toys.xlsx", as_workbook, ("--sheet", "Other"), ""),
+        ("toys.xml", as_feed, (), ""),
+    ],
+)
+def test_every_kind_of_file(
+    tmp_path: Path, name: str, made: Callable[[Path], None], options: tuple[str, ...], note: str
+) -> None:
+    made(tmp_path / name)
+    proposed = done(tmp_path, tmp_path / name, *options)
+    assert proposed.names("Balls") == ["Colour", "Net weight", "Washable"]
+    assert proposed.attribute("Balls", "Net weight").unit == Unit(want="g")
+    assert note in proposed.printed
+    assert note or "a guess of" not in proposed.printed
+
+
+def test_how_a_configured_catalog_is_read_is_in_its_configuration(tmp_path: Path) -> None:
+    assert "is said in its section 'input'" in refused(tmp_path, tmp_path / "job.yaml", "--encoding", "cp1252")
 
 
 # By a model
@@ -253,9 +350,9 @@ def test_one_name_is_of_one_type(toys: Path, tmp_path: Path) -> None:
     [
         (
             Reply({"error": {"message": "no such model"}}, 404),
-            "answers HTTP 404: no such model; check teacher.base_url",
+            "answers HTTP 404: no such model; check --endpoint and --model ('m')",
         ),
-        (Reply({"error": {"message": "bad key"}}, 401), "name the variable with the key"),
+        (Reply({"error": {"message": "bad key"}}, 401), "name the variable with the key in --api-key-env"),
         (Reply({"error": {"message": "too long"}}, 400), "refused: HTTP 400: too long"),
     ],
 )
