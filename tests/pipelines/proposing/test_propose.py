@@ -195,7 +195,7 @@ def test_the_configuration_of_a_job_that_maps_its_columns(tmp_path: Path) -> Non
     }
 
 
-GOLD = {
+GOLD: dict[str, dict[str, Any]] = {
     "ours": {"product_id": "1", "category": "Hats", "values": {"Lining": ["silk"]}},
     "a label's": {
         "product_id": "1",
