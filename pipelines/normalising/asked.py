@@ -93,7 +93,7 @@ class Asked:
 
 
 def plain(amount: Amount) -> str:
-    """A plain decimal: "35.56". What was not converted is never rounded, but where it has no end (a third of an hour)."""
+    """A plain decimal: "35.56". What was not converted is only rounded where it has no end (a third of an hour)."""
     exact = _ending(amount.number)
     if exact is None or (amount.digits is not None and len(exact.as_tuple().digits) > amount.digits):
         rounded = Context(prec=amount.digits or _CONVERTED_DIGITS)

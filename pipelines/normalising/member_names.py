@@ -1,27 +1,31 @@
 """The member of an enum that a text means: by its label, a synonym or its id, and else by the nearest spelling.
 
-    NOIR, "nòir ", n-o-i-r        the same letters: capitals, accents, signs and spaces do not count
-    blacks, schwarzer             the same word with an ending
-    aluminum for aluminium        a letter or two apart, in words of five letters and more. Digits have to agree, and so
-                                  has the beginning: "unscented" is not "scented"
+    NOIR, "nòir ", n-o-i-r        the same letters: capitals, accents, spaces and signs that join words do not count
+    blacks, schwarze              the same word with the ending of a plural or of a gender
+    aluminum for aluminium        a misspelling of a long word, as `misspellings` says
 
-Two members that are equally near leave it open.
+Numbers, and the signs that mean something, have to be the same in all of them. Two members that are equally near leave
+it open.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Iterator, Mapping
+from functools import cached_property, lru_cache
 
-from hpd_core import Attribute, Member
+from hpd_core import Member
 from hpd_core.text.near_names import fold_name
+from hpd_core.vocabulary import Vocabulary
+from pipelines.normalising.misspellings import SAME_BEGINNING, is_misspelt, may_be_misspelt
 from pipelines.normalising.normalised import AMBIGUOUS, NO_RULE, Normalised
+from pipelines.normalising.written_signs import one_form, written_signs
 
-_MIN_STEM, _MAX_ENDING = 4, 2
-_MIN_FUZZY, _SAME_BEGINNING = 5, 2
-_LONG = 9  # from this length on two letters may differ
-_MAX_COMPARED = 60
+_MAX_COMPARED = 60  # letters; what is longer is a sentence
+_MIN_STEM = 4  # letters of a word that may have an ending
+_MIN_INFLECTED = 6  # of one that may have another ending than that of a plural
+_ENDINGS = ("s", "es", "e", "en", "em")
+_HISSING = ("s", "x", "z", "ch", "sh")
 
 _YES = """
     true yes y ja oui sí si sim sì tak ano igen evet да так ναι kyllä joo jah da vorhanden included 1 x ✓ ✔ ☑ はい 有
@@ -40,77 +44,101 @@ def normalise_boolean(raw: str) -> Normalised:
     return NO_RULE if truth is None else Normalised("ok", truth)
 
 
+_Name = tuple[str, tuple[str, ...]]
+"""A folded name, and its numbers and signs."""
+
+
 class MemberNames:
     """The members of one enum by all that texts may call them."""
 
-    def __init__(self, attribute: Attribute) -> None:
-        self._exact = attribute.vocabulary
-        self._members = {member.label: member for member in attribute.values or ()}
-        self._ids = {member.id: member for member in attribute.values or () if member.id is not None}
-        self._folded: dict[str, set[str]] = defaultdict(set)
-        self._joined: dict[str, set[str]] = defaultdict(set)
-        for member in attribute.values or ():
+    def __init__(self, members: tuple[Member, ...]) -> None:
+        self.members = members
+        self._exact = Vocabulary(members)
+        self._by_label = {member.label: member for member in members}
+        self._by_id = _sole_ids(members)
+        self._folded: dict[_Name, set[str]] = defaultdict(set)
+        self._joined: dict[_Name, set[str]] = defaultdict(set)
+        for member in members:
             for name in (member.label, *member.synonyms):
-                self._folded[fold_name(name)].add(member.label)
-                self._joined[fold_name(name).replace(" ", "")].add(member.label)
+                folded, signs = _name(name)
+                self._folded[folded, signs].add(member.label)
+                self._joined[folded.replace(" ", ""), signs].add(member.label)
         # A catalog writes the same few texts.
         self.find = lru_cache(maxsize=10_000)(self._find)
 
     def _find(self, raw: str) -> Normalised:
         label = self._exact.label(raw)
         if label is not None:
-            return self._ok(self._members[label])
-        if (member := self._ids.get(raw.strip())) is not None:
-            return self._ok(member)
-        folded = fold_name(raw)
-        labels = self._folded.get(folded) or self._joined.get(folded.replace(" ", "")) or self._nearest(folded)
+            return self._ok(self._by_label[label])
+        if (text := raw.strip()) in self._by_id:
+            member = self._by_id[text]
+            return AMBIGUOUS if member is None else self._ok(member)
+        folded, signs = _name(raw)
+        labels = self._folded.get((folded, signs)) or self._joined.get((folded.replace(" ", ""), signs))
+        labels = labels or self._nearest(folded, signs)
         if not labels:
             return NO_RULE
-        return self._ok(self._members[next(iter(labels))]) if len(labels) == 1 else AMBIGUOUS
+        return self._ok(self._by_label[next(iter(labels))]) if len(labels) == 1 else AMBIGUOUS
 
-    def _nearest(self, folded: str) -> set[str]:
-        if not _MIN_STEM <= len(folded) <= _MAX_COMPARED:
+    def _nearest(self, folded: str, signs: tuple[str, ...]) -> set[str]:
+        if len(folded) > _MAX_COMPARED:
             return set()
-        inflected = [labels for name, labels in self._folded.items() if _is_inflected(folded, name)]
-        if inflected:
-            return set().union(*inflected)
-        bound = 0 if len(folded) < _MIN_FUZZY else 1 if len(folded) < _LONG else 2
-        by_distance: Mapping[int, set[str]] = defaultdict(set)
-        for name, labels in self._folded.items():
-            if bound and abs(len(name) - len(folded)) <= bound and _may_be_near(folded, name):
-                distance = _distance(folded, name, bound)
-                if distance is not None:
-                    by_distance[distance].update(labels)
-        return by_distance[min(by_distance)] if by_distance else set()
+        inflected = (self._folded.get((name, signs), ()) for name in _inflected(folded))
+        if found := {label for labels in inflected for label in labels}:
+            return found
+        near = (
+            self._folded[name, signs]
+            for length in (len(folded) - 1, len(folded), len(folded) + 1)
+            for name, others in self._misspelt.get((folded[:SAME_BEGINNING], length), ())
+            if others == signs and is_misspelt(folded, name)
+        )
+        return {label for labels in near for label in labels}
+
+    @cached_property
+    def _misspelt(self) -> Mapping[tuple[str, int], list[_Name]]:
+        """Names that have a word long enough to be known misspelt, by how they begin and by length."""
+        found: dict[tuple[str, int], list[_Name]] = defaultdict(list)
+        for folded, signs in self._folded:
+            if may_be_misspelt(folded) and len(folded) <= _MAX_COMPARED:
+                found[folded[:SAME_BEGINNING], len(folded)].append((folded, signs))
+        return dict(found)
 
     @staticmethod
     def _ok(member: Member) -> Normalised:
         return Normalised("ok", member.label, id=member.id)
 
 
-def _is_inflected(one: str, other: str) -> bool:
-    """Whether one is the other with an ending of one or two letters."""
-    short, long = sorted((one, other), key=len)
-    is_longer = 0 < len(long) - len(short) <= _MAX_ENDING and len(short) >= _MIN_STEM
-    return is_longer and long.startswith(short) and long[len(short) :].isalpha()
+def _name(text: str) -> _Name:
+    text = one_form(text)
+    return fold_name(text), written_signs(text)
 
 
-def _may_be_near(one: str, other: str) -> bool:
-    return one[:_SAME_BEGINNING] == other[:_SAME_BEGINNING] and _digits(one) == _digits(other)
+def _sole_ids(members: tuple[Member, ...]) -> Mapping[str, Member | None]:
+    """The members by id; None for an id that several have."""
+    found: dict[str, Member | None] = {}
+    for member in members:
+        if member.id is not None:
+            found[member.id] = None if member.id in found else member
+    return found
 
 
-def _digits(text: str) -> list[str]:
-    return [letter for letter in text if letter.isdecimal()]
+def _inflected(folded: str) -> Iterator[str]:
+    """The name with an ending of its last word more, or less."""
+    for ending in _ENDINGS:
+        if _takes_ending(folded, ending):
+            yield folded + ending
+        if folded.endswith(ending) and _takes_ending(folded.removesuffix(ending), ending):
+            yield folded.removesuffix(ending)
 
 
-def _distance(one: str, other: str, bound: int) -> int | None:
-    """Letters to change, insert or drop; None if they are more than `bound`."""
-    row: Sequence[int] = range(len(other) + 1)
-    for index, letter in enumerate(one, 1):
-        current = [index]
-        for place, wanted in enumerate(other, 1):
-            current.append(min(row[place] + 1, current[-1] + 1, row[place - 1] + (letter != wanted)))
-        if min(current) > bound:
-            return None
-        row = current
-    return row[-1] if row[-1] <= bound else None
+def _takes_ending(name: str, ending: str) -> bool:
+    """Whether the ending makes the same word of it in a plural or gender: "prints", not "printer"; "schwarze", not
+    "stripe" or "silicone"; not "brass" from "bras"."""
+    word = name.rpartition(" ")[2]
+    if not word.isalpha() or len(word) < _MIN_STEM:
+        return False
+    if ending == "s":
+        return not word.endswith(_HISSING)
+    if ending == "es" and word.endswith(_HISSING):
+        return True
+    return len(word) >= _MIN_INFLECTED and not word.endswith(("e", "n", "h") if ending == "e" else "e")

@@ -10,10 +10,11 @@ from hpd_core import Attribute, CategorySchema
 from pipelines.normalising.asked import Asked
 from pipelines.normalising.dates import normalise_date
 from pipelines.normalising.measured_text import may_be_measure, normalise_measured, with_measure
-from pipelines.normalising.member_names import MemberNames, normalise_boolean
+from pipelines.normalising.member_names import normalise_boolean
 from pipelines.normalising.normalised import AMBIGUOUS, NO_RULE, NORMALISED_COLUMNS, Normalised
 from pipelines.normalising.places import Place, places_of
 from pipelines.normalising.quantities import normalise_number
+from pipelines.normalising.shared_names import EnumNames
 from pipelines.normalising.tidy_text import tidy_text
 
 _REMEMBERED = 4096  # values of an attribute; a catalog has the same ones again and again
@@ -25,7 +26,7 @@ class Normaliser:
     def __init__(self, attribute: Attribute) -> None:
         self._attribute = attribute
         self._asked = Asked.of(attribute)
-        self._members = MemberNames(attribute)
+        self._members = EnumNames(attribute)
         self._is_plain_text = attribute.type == "string" and attribute.unit is None
         # Of a text that may have a unit, what stands around it is looked at, and of nothing else.
         self._needs_places = attribute.type == "number" or attribute.unit is not None

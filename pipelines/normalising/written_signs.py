@@ -1,0 +1,50 @@
+"""The numbers and signs of a text, which have to agree where two texts are to be the same.
+
+-5 °C is not 5 °C, 1.5 L not 15 L, 12" not 1/2", C++ not C. But "3-season" is "3 Season", and "1,5 L" is "1.5 L": a sign
+between words, or between a word and a number, only joins them.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+_FORMS = str.maketrans(
+    {
+        **dict.fromkeys("−‐‑‒–—", "-"),
+        **dict.fromkeys("⁄∕", "/"),
+        **dict.fromkeys("″”“", '"'),
+        **dict.fromkeys("′’", "'"),
+        **dict.fromkeys("×✕✖", "x"),
+        "º": "°",
+        "℃": "°C",
+        "℉": "°F",
+    }
+)
+_SPACED_MINUS = re.compile(r"\A\s*-\s+(?=\d)")
+_BETWEEN_DIGITS = re.compile(r"(?<=\d)\s*([-/:])\s*(?=\d)")
+_DECIMAL_COMMA = re.compile(r"(?<![\d.,])(\d+),(\d{1,2})(?![\d.,])")
+_TOKEN = re.compile(
+    r"""
+    (?:(?<!\w)[-.,]+)?\d+(?:[-.,/:']+\d+)*  # a number with its sign, a fraction, a range, a ratio
+    | (?<=\d)(?:"|'(?!\w)) | (?<=\d\s)"      # inches, feet
+    | (?<=[^\W\d_])[+\#]+(?!\w)             # C++, A+
+    | [%‰°#±≥≤<>=~≈$€£¥]
+    | \+(?=\s?\d) | (?<=\d)\+               # +5, 8+
+    """,
+    re.VERBOSE,
+)
+
+
+def one_form(text: str) -> str:
+    """The text with one form of each sign that there are several of."""
+    text = unicodedata.normalize("NFKC", text.translate(_FORMS)).translate(_FORMS)
+    return _SPACED_MINUS.sub("-", text.replace(">=", "≥").replace("<=", "≤"))
+
+
+def written_signs(text: str) -> tuple[str, ...]:
+    """The numbers, as they are written, and the signs that mean something, in order; of a text in `one_form`."""
+    if text.isascii() and text.replace(" ", "").isalpha():
+        return ()
+    tight = _DECIMAL_COMMA.sub(r"\1.\2", _BETWEEN_DIGITS.sub(r"\1", text))
+    return tuple(_TOKEN.findall(tight))
