@@ -73,7 +73,8 @@ attributes = st.builds(
     multiple=st.booleans(),
     max_value_tokens=st.none() | st.integers(1, 99),
 )
-enums = st.builds(Attribute, name=text, type=st.just("enum"), values=st.lists(text, min_size=1, unique=True).map(tuple))
+labels = st.lists(text.filter(str.strip), min_size=1, unique=True).map(tuple)
+enums = st.builds(Attribute, name=text, type=st.just("enum"), values=labels)
 category_schemas = st.dictionaries(
     text, st.lists(attributes | enums, min_size=1, max_size=4, unique_by=lambda each: each.name), min_size=1, max_size=3
 ).map(
