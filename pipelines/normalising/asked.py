@@ -59,7 +59,7 @@ class Asked:
         wanted, others = wanted_unit(attribute.unit.want), attribute.unit.accept
         units = (wanted, *map(wanted_unit, others))
         # Names that the table has are read anyway.
-        own = {fold_word(unit.shown): unit for unit in units if not units_of(unit.shown)}
+        own = {fold_word(unit.shown): unit for unit in units if not is_known(unit) or not units_of(unit.shown)}
         return cls(wanted, accepted_units(wanted, others), own)
 
     @property
@@ -78,6 +78,8 @@ class Asked:
         fitting = [unit for unit in quantity.units if self._takes(unit)]
         if not fitting:
             return None if strong else ()
+        if not quantity.is_weak_sure and all(unit.is_weak for unit in fitting):
+            return ()
         return tuple(dict.fromkeys(self._converted(quantity.number, unit, self.wanted) for unit in fitting))
 
     @staticmethod

@@ -13,6 +13,7 @@ from pipelines.normalising.normalised import AMBIGUOUS, NO_RULE, Normalised
 from pipelines.normalising.places import Place
 from pipelines.normalising.quantities import without_unit
 
+_DECADE = re.compile(r"\d?\d?\d0['’]?s")  # "90s" are seconds only where these are asked for
 _BEGINS = re.compile(rf"[-+−~≈≥≤<>±]?=?\s?[\d.,{VULGAR_FRACTIONS}]")
 
 
@@ -43,7 +44,7 @@ def may_be_measure(text: str) -> bool:
 
 def with_measure(asked: Asked, text: str) -> Normalised:
     """A tidy text as it is; with its number and unit beside it if it is a quantity of a unit as a whole."""
-    measure = read_measure(text, asked.own)
+    measure = None if _DECADE.fullmatch(text) else read_measure(text, asked.own)
     found = _converted(asked, measure, with_unit=True) if measure is not None else NO_RULE
     if found.status != "ok" or found.unit is None:
         return Normalised("ok", text)

@@ -13,9 +13,18 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal
 
-from hpd_core.text.numbers import read_number, settle
+from hpd_core.text.numbers import open_readings, read_number, settle
 from hpd_core.text.separators import SPACES
-from pipelines.normalising.unit_reading import MAX_COUNTED, NUMBER, TIMES, OwnNames, Quantity, quantity_at, read_unit
+from pipelines.normalising.unit_reading import (
+    MAX_COUNTED,
+    NEXT,
+    NUMBER,
+    TIMES,
+    OwnNames,
+    Quantity,
+    quantity_at,
+    read_unit,
+)
 
 Form = Literal["one", "range", "at least", "at most", "size"]
 
@@ -52,8 +61,8 @@ _TIMES = re.compile(
 _LABEL_IN_FRONT = re.compile(r"\A(?P<label>[LWHDBTØ]|Dia)[.:]?\s?(?=\d)")
 _LABEL_ENCLOSED = re.compile(r"\s?\((?P<label>[LWHDBT])\)")
 _NUMBER = re.compile(NUMBER)
+_OTHER_SIGNS = str.maketrans(".,", ",.")
 _GAP = re.compile(rf"[{SPACES}\t]{{0,2}}-?")
-_SECOND = re.compile(rf"\s?(?:(?:and|und|et|y)\s)?{NUMBER}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,11 +169,21 @@ def _part(text: str, own: OwnNames, before: str, after: str) -> Quantity | None:
     rest = text[match.end() :]
     if rest and not _is_all(rest, own):
         return None
-    settled = settle(read, [f"{before}{text}{after}"])
+    settled = _settled(read, f"{before}{text}{after}")
     if settled is None:
         # "1.500 kg" may be either.
         return Quantity(Fraction(), is_sure=False)
     return quantity_at(Fraction(settled), before, rest or after, own)
+
+
+def _settled(read: str, text: str) -> str | None:
+    """What "1,250" is worth, if "1.250" would be worth the same in a text with the other signs: by its numbers or its
+    unit, not because English texts are more."""
+    if open_readings(read) is None:
+        return read
+    settled = settle(read, [text])
+    other = settle(read.translate(_OTHER_SIGNS), [text.translate(_OTHER_SIGNS)])
+    return settled if settled is not None and other is not None and Fraction(settled) == Fraction(other) else None
 
 
 def _is_all(rest: str, own: OwnNames) -> bool:
@@ -177,7 +196,7 @@ def _is_all(rest: str, own: OwnNames) -> bool:
             return False
         if not rest[found.end :].strip(" ."):
             return True
-        second = _SECOND.match(rest, found.end)
+        second = NEXT.match(rest, found.end)
         if second is None:
             return False
         place = second.end()

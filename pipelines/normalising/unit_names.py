@@ -12,6 +12,7 @@ from typing import NamedTuple
 import yaml
 
 DEFINITIONS = (
+    "metric_pound = 500 * gram",
     "page = [page]",
     "sheet = [sheet]",
     "piece = [piece]",

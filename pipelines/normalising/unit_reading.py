@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 
@@ -56,14 +56,28 @@ _LABEL = re.compile(
 )
 _ENCLOSED = re.compile(rf"\s?[(\[（]\s?(?P<name>{_UNIT_NAME})\s?[)\]）]")
 _AGE = re.compile(r"([^\W\d_]+)[\s:]{1,2}\Z")
-_NEXT = re.compile(rf"\s?(?:(?:and|und|et|y)\s)?(?P<number>{NUMBER})")
-_PART_BEFORE = re.compile(rf"(?P<number>{NUMBER})\s?(?P<unit>[^\W\d_]{{1,10}}\.?|['′’])\s?(?:(?:and|und|et|y)\s)?\Z")
+_JOINED = r"(?P<comma>[,;]\s?)?(?:(?:and|und|et|y|e|en|&|\+)\s)?"
+NEXT = re.compile(rf"\s?{_JOINED}(?P<number>{NUMBER})")
+_PART_BEFORE = re.compile(rf"(?P<number>{NUMBER})\s?(?P<unit>[^\W\d_]{{1,10}}\.?|['′’])\s?{_JOINED}\Z")
 _SURE_BEHIND_IN = re.compile(
     r"\s(?:wide|high|tall|long|deep|thick|diameter|diagonal|width|height|length|depth|x|by|w|h|l|d|screen|display|and|or|"
     r"to)\b",
     re.IGNORECASE,
 )
 _NEVER_BEHIND_IN = re.compile(r"\s(?:a|an|the|one|our|your|each|this|total|all|stock|\d)\b", re.IGNORECASE)
+_REST = re.compile(r"\d{1,2}(?![\d.,]*\d)")
+_HAVE_BARE_RESTS = frozenset({"hour", "minute", "foot", "meter", "pound"})
+_HAVE_COMMAS = frozenset({"foot", "yard", "mile", "pound"})
+_DECADE = re.compile(r"['’]?s\b")
+_DECADES = range(1500, 2100, 10)
+_WEIGHS = re.compile(
+    r"(?:\b(?:net|nett|gross)\b|\bwt\b|weigh[st]?\b|weight|gewicht|\bpoids\b|\bpeso\b)[^\d\n]{0,16}\Z", re.IGNORECASE
+)
+_IN_GRAMS = re.compile(
+    r"\.?\s?[(\[/|,=–-]?\s?\d+(?:[.,]\d+)?\s?(?:k?g|gr|gms?|grams?|grammes?|lbs?|mg)\b", re.IGNORECASE
+)
+_OF = re.compile(r"\.?\s(?:of|de|di|von)\s", re.IGNORECASE)
+_IN_GRAMS_BEFORE = re.compile(r"\d\s?(?:k?g|gr|grams?)\s?[(\[/|,=–-]\s?\Z", re.IGNORECASE)
 MAX_COUNTED = 99
 """A larger number before "x" counts nothing: "2 x 40 cm" may be two pieces, "130 x 220 cm" is a size."""
 
@@ -74,20 +88,23 @@ class Quantity:
 
     Attributes:
         is_sure: False where what looks like its unit may be none ("12 in red"), or where it is a part of a quantity.
+        is_weak_sure: False where it may have a weak unit or not: "16 oz of coffee" are hardly fluid ounces.
     """
 
     number: Fraction
     units: tuple[Unit, ...] = ()
     is_sure: bool = True
+    is_weak_sure: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class UnitFound:
-    """The units that text[start:end] may mean; `is_sure` as in `Quantity`."""
+    """The units that text[start:end] may mean; `is_sure` and `is_weak_sure` as in `Quantity`."""
 
     units: tuple[Unit, ...]
     end: int
     is_sure: bool = True
+    is_weak_sure: bool = True
 
 
 OwnNames = Mapping[str, Unit]
@@ -142,9 +159,10 @@ def _ends(text: str, start: int) -> Iterator[int]:
 
 def _named(text: str, start: int, end: int, own: OwnNames) -> UnitFound | None:
     name = text[start:end]
-    if own and (mine := own.get(fold_word(name))) is not None:
-        return UnitFound((mine,), end)
     units = units_of(name)
+    # "5 MW" are megawatts, also where a schema asks for "mw".
+    if own and (mine := own.get(fold_word(name))) is not None and (not units or name == mine.shown):
+        return UnitFound((mine,), end)
     if not units:
         return None
     if name.casefold() == "in" and not _SURE_BEHIND_IN.match(text, end):
@@ -159,28 +177,50 @@ def quantity_at(number: Fraction, before: str, after: str, own: OwnNames) -> Qua
     gap = _GAP.match(after)
     # "Commuter 12" is a name in quotes.
     is_quoted = _QUOTE.match(after) is not None and _OPEN_QUOTE.search(before) is not None
-    found = read_unit(after, gap.end(), own) if gap and not is_quoted else None
+    is_decade = number in _DECADES and _DECADE.match(after) is not None
+    found = read_unit(after, gap.end(), own) if gap and not is_quoted and not is_decade else None
     if found is not None:
+        found = _weighed(found, before, after)
         if _is_second_part(number, found.units, before):
             return Quantity(number, found.units, is_sure=False)
         whole = _with_second_part(number, found, after, own)
-        return whole or Quantity(number, found.units, found.is_sure)
+        return whole or Quantity(number, found.units, found.is_sure, found.is_weak_sure)
     shared = _shared(number, before, after, own) or _enclosed(number, after, own)
     return shared or _labelled(number, before, own) or Quantity(number)
 
 
+def _weighed(found: UnitFound, before: str, after: str) -> UnitFound:
+    """Ounces that are weighed are no fluid ounces: "Net wt 12 oz (340g)"; "16 oz of coffee" may be either."""
+    kinds = {unit.kind for unit in found.units}
+    if not {"mass", "volume"} <= kinds:
+        return found
+    if _WEIGHS.search(before) or _IN_GRAMS.match(after, found.end) or _IN_GRAMS_BEFORE.search(before):
+        return UnitFound(tuple(unit for unit in found.units if not unit.is_weak), found.end, found.is_sure)
+    return replace(found, is_weak_sure=_OF.match(after, found.end) is None)
+
+
 def _with_second_part(number: Fraction, found: UnitFound, after: str, own: OwnNames) -> Quantity | None:
     """ "5' 6\"" as feet."""
-    second = _NEXT.match(after, found.end)
+    second = NEXT.match(after, found.end)
     value = number_of(second["number"]) if second else None
     if second is None or value is None:
         return None
     gap = _GAP.match(after, second.end())
     smaller = read_unit(after, gap.end(), own) if gap else None
-    if smaller is None or not smaller.is_sure:
+    if smaller is None:
+        # "2 h 30", "5'6": what the rest is, is not said.
+        is_rest = second.start("number") - found.end < 2 and _REST.match(after, second.start("number")) is not None
+        is_open = is_rest and any(unit.unit in _HAVE_BARE_RESTS for unit in found.units)
+        return Quantity(number, found.units, is_sure=False) if is_open else None
+    if not smaller.is_sure:
         return None
     pairs = [(unit, _sum(number, unit, value, smaller.units)) for unit in found.units]
-    sums = [Quantity(total, (unit,)) for unit, total in pairs if total is not None]
+    # "5 ft, 6 in" is one length, "2 m, 50 cm" may be two.
+    sums = [
+        Quantity(total, (unit,), second["comma"] is None or unit.kind == "time" or unit.unit in _HAVE_COMMAS)
+        for unit, total in pairs
+        if total is not None
+    ]
     return sums[0] if len(sums) == 1 else None
 
 

@@ -56,9 +56,12 @@ def _units_of(name: str) -> tuple[Unit, ...]:
 @cache
 def wanted_unit(name: str) -> Unit:
     """The unit that a schema names: as texts write it, as pint calls it, or a word of which nothing else is known."""
-    strong = [each for each in units_of(name) if not each.is_weak]
-    if len(strong) == 1:
-        return Unit(strong[0].kind, strong[0].unit, name)
+    units = units_of(name)
+    strong = [each for each in units if not each.is_weak]
+    # Pint takes C for coulombs and "units" for nothing; who writes it into a schema means what texts do.
+    meant = strong or [each for each in units if each.is_weak]
+    if len(meant) == 1:
+        return Unit(meant[0].kind, meant[0].unit, name)
     is_expression = len(name) <= _MAX_LENGTH and _EXPRESSION.fullmatch(name) is not None
     is_pints = not strong and is_expression and _dimension(name) is not None
     return Unit(f"pint {_dimension(name)}", name, name) if is_pints else Unit(f"word {fold_word(name)}", name, name)

@@ -1,0 +1,113 @@
+"""Units that are written alike, and quantities that are written in two parts: right or left open, never another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pipelines.normalising.unit_names import unit_names
+from pipelines.normalising.units import is_known, units_of, wanted_unit
+from tests.pipelines.normalising.test_normalise import number, text
+
+
+@pytest.mark.parametrize(
+    ("unit", "raw", "around", "norm"),
+    [
+        # Bits and bytes; mega and milli.
+        ("MB", "1", "| Gbit", "125"),
+        ("MB", "16", "| gb", "16000"),
+        ("Mbps", "800", "| MBps", "6400"),
+        ("Mbps", "800", "| mbps", "800"),
+        ("mW", "5", "| MW", "5000000000"),
+        ("mw", "5", "| mw", "5"),
+        # Letters that pint has for others.
+        ("C", "25", "| °C", "25"),
+        ("C", "25", "|C", "25"),
+        ("C", "77", "| °F", "25"),
+        ("F", "21", "| °C", "69.8"),
+        ("F", "70", "|F", "70"),
+        ("H", "5", "| hours", "5"),
+        ("H", "5", "|H", "5"),
+        ("K", "3000", "|K", "3000"),
+        ("units", "10", "| pieces", "10"),
+        ("count", "100", "| ct", "100"),
+        ("count", "100", "| count", "100"),
+        # Ounces.
+        ("ml", "12", "| oz", "354.8823548"),
+        ("ml", "12", "| fl oz of juice", "354.8823548"),
+        ("g", "12", "Net wt | oz (340g)", "340.1942775"),
+        ("g", "12", "| oz of coffee", "340.1942775"),
+        # One quantity in two parts.
+        ("lb", "3", "Weighs | lbs, 8 oz", "3.5"),
+        ("lb", "3", "Weighs | lbs., 8 oz.", "3.5"),
+        ("cm", "5", "| ft, 6 in", "167.64"),
+        ("cm", "5", "| feet and 6 inches", "167.64"),
+        ("kg", "5", "| pounds, 12 ounces", "2.608156128"),
+        ("min", "1", "| h, 30 min", "90"),
+        ("h", "2", "| h", "2"),
+        ("h", "2", "| h 5 pieces", "2"),
+    ],
+)
+def test_what_a_unit_means(unit: str, raw: str, around: str, norm: str) -> None:
+    found = number(unit, raw, around)
+    assert (found.status, found.norm, found.unit) == ("ok", norm, unit)
+
+
+@pytest.mark.parametrize(
+    ("unit", "raw", "around", "status"),
+    [
+        ("MB", "1", "| Gb", "ambiguous"),
+        ("GB", "16", "|Gb RAM", "ambiguous"),
+        ("mw", "5", "| MW", "conflict"),
+        ("ml", "12", "Net wt | oz (340g) coffee", "conflict"),
+        ("ml", "12", "Net weight: |oz", "conflict"),
+        ("ml", "12", "| oz / 340 g", "conflict"),
+        ("ml", "12", "340 g (| oz)", "conflict"),
+        ("ml", "16", "| oz of coffee beans", "ambiguous"),
+        ("g", "2", "| Pfund Brot", "ambiguous"),
+        ("g", "2", "| livres", "ambiguous"),
+        ("h", "2", "| h 30", "ambiguous"),
+        ("h", "10", "|h30", "ambiguous"),
+        ("ft", "5", "|'6 tall", "ambiguous"),
+        ("cm", "1", "|m80", "ambiguous"),
+        ("oz", "8", "3 lbs, | oz", "ambiguous"),  # a part of it
+        ("in", "6", "5 ft, | in", "ambiguous"),
+        ("m", "2", "| m, 50 cm", "ambiguous"),  # or two lengths
+        ("s", "1990", "the |s", "ambiguous"),
+    ],
+)
+def test_what_may_be_another_unit_is_left_open(unit: str, raw: str, around: str, status: str) -> None:
+    assert number(unit, raw, around).status == status
+
+
+@pytest.mark.parametrize("raw", ["3 lbs, 8 oz", "3 lb 8 oz", "3 lb and 8 oz", "3 lb & 8 oz", "3 lbs., 8 oz."])
+def test_a_text_in_two_parts_is_one_quantity(raw: str) -> None:
+    assert text(raw, "lb").num == 3.5
+
+
+@pytest.mark.parametrize("raw", ["1,250 kg", "1.250 kg", "1,250", "2,500 in", "1.250 to 3 kg", "≥ 1,250 kg"])
+@pytest.mark.parametrize("unit", ["kg", "g", None])
+def test_three_digits_behind_a_sign_are_left_open_behind_any_sign(raw: str, unit: Any) -> None:
+    found = text(raw, unit)
+    assert (found.num, found.min) == (None, None)
+    assert found.status == ("ambiguous" if unit else "ok")
+
+
+def test_what_a_unit_or_another_number_settles_is_settled() -> None:
+    assert text("1,250 mAh", "mAh").num == text("1.250 mAh", "mAh").num == 1250
+    assert text("0,250 kg", "g").num == text("0.250 kg", "g").num == 250
+    assert text("1,250.5 kg", "kg").num == text("1.250,5 kg", "kg").num == 1250.5
+
+
+@pytest.mark.parametrize("raw", ["1990s", "90s", "80's", "1960’s"])
+def test_decades_are_no_seconds(raw: str) -> None:
+    assert (text(raw).norm, text(raw).num, text(raw).unit) == (raw, None, None)
+
+
+def test_no_unit_of_the_table_is_asked_for_as_another_one() -> None:
+    """A schema that names a unit as texts do gets that one, or nothing is known of it: never pint's of that name."""
+    for each in unit_names():
+        wanted = wanted_unit(each.name)
+        meant = {(unit.kind, unit.unit) for unit in units_of(each.name)}
+        assert (wanted.kind, wanted.unit) in meant or not is_known(wanted), each
