@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 from hpd_core import Record
 from pipelines.config.extraction import JobConfig
 from pipelines.config.loading import load_config
+from pipelines.config.mapping import Mapped
 from pipelines.quality.gold import read_gold
 from pipelines.split import app
 from pipelines.training.labelled_products import is_held_out
@@ -82,8 +83,8 @@ def test_what_is_printed_is_read_as_it_is_meant(tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(document))
     job = load_config(JobConfig, str(tmp_path / "job.yaml"), [setting])
     assert job.input.path == (f"{folder}/g.test-products.jsonl",)
-    assert (job.input.id, job.input.category) == ("product_id", "_category")
-    assert dict(job.input.fields) == {name: name for name in names}
+    assert (job.input.id, job.input.category) == (Mapped(column="product_id"), Mapped(column="_category"))
+    assert dict(job.input.fields) == {name: Mapped(column=name) for name in names}
     row = json.loads((folder / "g.test-products.jsonl").read_text().splitlines()[0])
     assert row["_category"] == "Shoes"
     assert row["category"] == row["Größe"]
