@@ -63,7 +63,8 @@ def wanted_unit(name: str) -> Unit:
     if len(meant) == 1:
         return Unit(meant[0].kind, meant[0].unit, name)
     is_expression = len(name) <= _MAX_LENGTH and _EXPRESSION.fullmatch(name) is not None
-    is_pints = not strong and is_expression and _dimension(name) is not None
+    # One letter is too little to tell pint's "b" for barns from what a shop means: it is only known by its own name.
+    is_pints = not strong and len(name) > 1 and is_expression and _dimension(name) is not None
     return Unit(f"pint {_dimension(name)}", name, name) if is_pints else Unit(f"word {fold_word(name)}", name, name)
 
 

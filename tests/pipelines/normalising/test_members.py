@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from hpd_core import Attribute, CategorySchema
+from hpd_core import Attribute, CategorySchema, Member
 from pipelines.normalising import shared_names
+from pipelines.normalising.member_names import MemberNames
 from pipelines.normalising.normalise import normalise, normalisers
 from pipelines.normalising.normalised import Normalised
 from pipelines.schemas.schema_file import load_schemas
 
 
-def member(raw: str, *values: object) -> Normalised:
+def member(raw: str, *values: Any) -> Normalised:
     return normalise(Attribute(name="a", type="enum", values=values), raw)
 
 
@@ -116,8 +119,8 @@ def test_a_doubled_id_is_of_nobody() -> None:
 def test_categories_share_the_names_of_a_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
 
-    class Counted(shared_names.MemberNames):
-        def __init__(self, members: tuple) -> None:
+    class Counted(MemberNames):
+        def __init__(self, members: tuple[Member, ...]) -> None:
             made.append(len(members))
             super().__init__(members)
 
@@ -125,7 +128,9 @@ def test_categories_share_the_names_of_a_vocabulary(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(shared_names, "_remembered", shared_names._Remembered())
     for number in range(5):
         # Equal, but not the same: as a process unpickles them.
-        brand = Attribute(name="Brand", type="enum", values=[f"shared {index}" for index in range(9)])
+        brand = Attribute(
+            name="Brand", type="enum", values=tuple(Member(label=f"shared {index}") for index in range(9))
+        )
         schema = CategorySchema(category=f"C{number}", attributes=(brand,))
         assert normalisers(schema)["Brand"].normalise("SHARED-3", None).norm == "shared 3"
     assert made == [9]
