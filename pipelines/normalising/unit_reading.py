@@ -56,7 +56,7 @@ _LABEL = re.compile(
 )
 _ENCLOSED = re.compile(rf"\s?[(\[（]\s?(?P<name>{_UNIT_NAME})\s?[)\]）]")
 _AGE = re.compile(r"([^\W\d_]+)[\s:]{1,2}\Z")
-_JOINED = r"(?P<comma>[,;]\s?)?(?:(?:and|und|et|y|e|en|&|\+)\s)?"
+_JOINED = r"(?P<comma>[,;]\s?)?(?:(?:and|und|et|y|e|en|&)\s)?"
 NEXT = re.compile(rf"\s?{_JOINED}(?P<number>{NUMBER})")
 _PART_BEFORE = re.compile(rf"(?P<number>{NUMBER})\s?(?P<unit>[^\W\d_]{{1,10}}\.?|['′’])\s?{_JOINED}\Z")
 _SURE_BEHIND_IN = re.compile(
@@ -65,13 +65,14 @@ _SURE_BEHIND_IN = re.compile(
     re.IGNORECASE,
 )
 _NEVER_BEHIND_IN = re.compile(r"\s(?:a|an|the|one|our|your|each|this|total|all|stock|\d)\b", re.IGNORECASE)
-_REST = re.compile(r"\d{1,2}(?![\d.,]*\d)")
-_HAVE_BARE_RESTS = frozenset({"hour", "minute", "foot", "meter", "pound"})
+_REST = re.compile(r"\d{1,3}(?![\d.,]*\d)")
+# Behind a space, too; behind others, such as in "1m80", only where nothing stands between.
+_HAVE_BARE_RESTS = frozenset({"hour", "minute", "foot"})
 _HAVE_COMMAS = frozenset({"foot", "yard", "mile", "pound"})
 _DECADE = re.compile(r"['’]?s\b")
 _DECADES = range(1500, 2100, 10)
 _WEIGHS = re.compile(
-    r"(?:\b(?:net|nett|gross)\b|\bwt\b|weigh[st]?\b|weight|gewicht|\bpoids\b|\bpeso\b)[^\d\n]{0,16}\Z", re.IGNORECASE
+    r"(?:\b(?:net|nett|gross)\b|\bwt\b|\bweigh(?:s|t|ing)?\b|gewicht|\bpoids\b|\bpeso\b)[^\d\n]{0,16}\Z", re.IGNORECASE
 )
 _IN_GRAMS = re.compile(
     r"\.?\s?[(\[/|,=–-]?\s?\d+(?:[.,]\d+)?\s?(?:k?g|gr|gms?|grams?|grammes?|lbs?|mg)\b", re.IGNORECASE
@@ -209,8 +210,9 @@ def _with_second_part(number: Fraction, found: UnitFound, after: str, own: OwnNa
     smaller = read_unit(after, gap.end(), own) if gap else None
     if smaller is None:
         # "2 h 30", "5'6": what the rest is, is not said.
-        is_rest = second.start("number") - found.end < 2 and _REST.match(after, second.start("number")) is not None
-        is_open = is_rest and any(unit.unit in _HAVE_BARE_RESTS for unit in found.units)
+        distance = second.start("number") - found.end
+        is_rest = distance < 2 and _REST.match(after, second.start("number")) is not None
+        is_open = is_rest and (not distance or any(unit.unit in _HAVE_BARE_RESTS for unit in found.units))
         return Quantity(number, found.units, is_sure=False) if is_open else None
     if not smaller.is_sure:
         return None

@@ -50,6 +50,8 @@ from tests.pipelines.normalising.test_normalise import number, text
         ("kg", "5", "| pounds, 12 ounces", "2.608156128"),
         ("min", "1", "| h, 30 min", "90"),
         ("h", "2", "| h", "2"),
+        ("kg", "2", "| kg 10 pieces", "2"),
+        ("ml", "16", "a lightweight | oz bottle", "473.176473"),
         ("h", "2", "| h 5 pieces", "2"),
     ],
 )
@@ -75,6 +77,7 @@ def test_what_a_unit_means(unit: str, raw: str, around: str, norm: str) -> None:
         ("h", "10", "|h30", "ambiguous"),
         ("ft", "5", "|'6 tall", "ambiguous"),
         ("cm", "1", "|m80", "ambiguous"),
+        ("kg", "1", "|kg500", "ambiguous"),
         ("oz", "8", "3 lbs, | oz", "ambiguous"),  # a part of it
         ("in", "6", "5 ft, | in", "ambiguous"),
         ("m", "2", "| m, 50 cm", "ambiguous"),  # or two lengths
