@@ -199,7 +199,8 @@ from pipelines.catalog.readers import original_rows, read_piece
 from pipelines.catalog.sharding import plan_shards
 from pipelines.config.extraction import InputConfig, ShardConfig
 
-rows = [{"sku": n, "kind": "Shoes", "title": f"Shoe {n}" if n else None, "more": {"tags": ["a", "b"]}} for n in range(4)]
+titles, more = [None, "Shoe 1", "Shoe 2", "Shoe 3"], {"tags": ["a", "b"]}
+rows = [{"sku": n, "kind": "Shoes", "title": title, "more": more} for n, title in enumerate(titles)]
 table = pa.Table.from_pylist(rows)
 with pa.ipc.new_file("catalog.arrow", table.schema) as file:
     file.write_table(table, max_chunksize=3)
