@@ -200,7 +200,7 @@ def test_a_plan_says_what_is_left_out_and_what_the_first_rows_say(catalog: Workp
         "named_again": 0,
     }
     assert f"  left out          2: 1 CSV ({folder}/old.csv), 1 hidden ({folder}/_SUCCESS)" in result.stderr
-    assert f"Note: not read: 1 CSV ({folder}/old.csv). To have it read, store it as Parquet" in result.stderr
+    assert f"Note: not read: 1 CSV ({folder}/old.csv). To have it read, name it" in result.stderr
     assert f"Note: 1 file(s) hold no rows: {folder}/c.jsonl" in result.stderr
     job = plan_job(catalog.config())
     assert len(job.sample_warnings) == 1
