@@ -23,7 +23,7 @@ LARGEST = 448.0
 SHARE = 1 / LARGEST
 """A product with it is the same everywhere; a quotient by a constant is not: on a GPU torch makes a product of it."""
 
-_SMALLEST = 2.0**-100
+SMALLEST = 2.0**-100
 """Of a row's largest number: with less, a scale would lose its own precision, and end at zero."""
 
 _MULTIPLE = 16
@@ -48,7 +48,7 @@ def quantize_rows(x: Tensor) -> tuple[Tensor, Tensor]:
     """
     wide = x if x.dtype == torch.float64 else x.float()
     largest = wide.abs().amax(dim=-1)
-    scales = torch.where(largest == 0, 1.0, largest.clamp(min=_SMALLEST).float() * SHARE)
+    scales = torch.where(largest == 0, 1.0, largest.clamp(min=SMALLEST).float() * SHARE)
     return (wide / scales[:, None]).to(DTYPE), scales
 
 

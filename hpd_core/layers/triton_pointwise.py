@@ -12,9 +12,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-_LARGEST_FP8 = tl.constexpr(448.0)
-_SHARE = tl.constexpr(1 / 448.0)
-_SMALLEST = tl.constexpr(2.0**-100)
+from hpd_core.layers.fp8 import LARGEST, SHARE, SMALLEST
+
+_LARGEST_FP8 = tl.constexpr(LARGEST)  # a kernel reads no Python numbers but these
+_SHARE = tl.constexpr(SHARE)
+_SMALLEST = tl.constexpr(SMALLEST)
 _COLUMNS = 4096
 """Of SwiGLU at a time, where rows are not quantized as a whole."""
 

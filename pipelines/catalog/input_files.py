@@ -33,7 +33,7 @@ from pipelines.catalog.staged_rows import MORE, last_number, read_staged, row_nu
 from pipelines.catalog.staging import rows_at, stage
 from pipelines.config.extraction import InputConfig
 from pipelines.errors import UsageError
-from pipelines.store.folders import open_filesystem
+from pipelines.store.folders import open_filesystem, size_and_etag
 
 # Lines of a JSONL file that are parsed, and rows that are checked: of a file at most and at least, and of all about.
 _PARSED_LINES = 1000
@@ -189,7 +189,7 @@ def scan_file(file: FoundFile, config: InputConfig, num_sampled: int = _MOST_CHE
 
 
 def _scan_parquet(name: str, filesystem: Any, path: str, config: InputConfig, num_sampled: int) -> SourceFile:
-    size, etag = _size_and_etag(filesystem, path)
+    size, etag = size_and_etag(filesystem, path)
     with filesystem.open(path, "rb") as file:
         parquet = open_parquet(file, name)
         metadata, schema = parquet.metadata, parquet.schema_arrow
@@ -288,7 +288,7 @@ def open_parquet(file: Any, name: str) -> pq.ParquetFile:
 
 
 def _scan_jsonl(name: str, filesystem: Any, path: str, config: InputConfig, num_sampled: int) -> SourceFile:
-    size, etag = _size_and_etag(filesystem, path)
+    size, etag = size_and_etag(filesystem, path)
     content = hashlib.sha256()
     lengths: array[int] = array("Q")
     blank: set[int] = set()
@@ -401,9 +401,3 @@ def require_columns(config: InputConfig, existing: Sequence[str], name: str, mis
                 "'catalog.parquet'\" does"
             )
         raise UsageError(f"{setting} is not in {name}; its columns: {', '.join(existing) or 'none'}")
-
-
-def _size_and_etag(filesystem: Any, path: str) -> tuple[int, str | None]:
-    info = filesystem.info(path)
-    etag = info.get("ETag") or info.get("etag")
-    return int(info["size"]), str(etag).strip('"') if etag else None

@@ -30,7 +30,7 @@ from pipelines.catalog.staged_rows import staged_facts
 from pipelines.catalog.workbooks import Workbook
 from pipelines.config.reading import Reading
 from pipelines.errors import UsageError
-from pipelines.store.folders import Folder, open_filesystem
+from pipelines.store.folders import Folder, open_filesystem, size_and_etag
 from pipelines.store.ledger import INPUT_FOLDER
 
 STAGED = "staged"
@@ -126,11 +126,8 @@ def _look_into(name: str, filesystem: Any, path: str, file_format: FileFormat, r
 
 def measure(filesystem: Any, path: str) -> tuple[int, str]:
     """A file's size, and what changes whenever its content does."""
-    info = filesystem.info(path)
-    etag = info.get("ETag") or info.get("etag")
-    if etag:
-        return int(info["size"]), str(etag).strip('"')
-    return int(info["size"]), hash_content(filesystem, path)
+    size, etag = size_and_etag(filesystem, path)
+    return size, etag or hash_content(filesystem, path)
 
 
 def hash_content(filesystem: Any, path: str) -> str:

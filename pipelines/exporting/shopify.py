@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from hpd_core import Attribute
-from pipelines.exporting.rules import GOOGLE, SHOPIFY, SHOPIFY_FILE_BYTES
+from pipelines.exporting.rules import GOOGLE, SHOPIFY
 from pipelines.exporting.targets import Asked, ShopWishes, Target, TargetColumn, find_place, folded_name
 from pipelines.exporting.value_forms import Rule, slug
 
@@ -97,4 +97,3 @@ def _note(new: Sequence[TargetColumn]) -> str:
 
 
 SHOPIFY_TARGET = Target("shopify", _columns, _note)
-MAX_BYTES = SHOPIFY_FILE_BYTES

@@ -27,7 +27,6 @@ from pipelines.quality.run_answers import RowKey, RunFolder, RunProduct
 _COLUMNS = ("source_file", "source_row", "attribute", "value_index", "status", "value_raw")
 _NORMALISED = ("norm_status", "value_norm", "value_num", "unit", "value_id")
 _TOLERANCE = 0.01
-_NORM_SHAPE = '{"num": ..., "unit": ...} or {"id": ...}'
 
 
 class NormGold(NamedTuple):

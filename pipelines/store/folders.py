@@ -45,6 +45,13 @@ def open_filesystem(uri: str, *, anonymous: bool = False) -> tuple[Any, str]:
         raise UsageError(str(error)) from error
 
 
+def size_and_etag(filesystem: Any, path: str) -> tuple[int, str | None]:
+    """A file's size, and the store's own mark of its content; None where files have none, as on a disk."""
+    info = filesystem.info(path)
+    etag = info.get("ETag") or info.get("etag")
+    return int(info["size"]), str(etag).strip('"') if etag else None
+
+
 def iter_requests(function: Callable[[Item], Answer], items: Sequence[Item]) -> Iterator[Answer]:
     """As `map_requests`, for answers that are not to be held all at once."""
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
