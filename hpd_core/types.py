@@ -21,6 +21,7 @@ from hpd_core.vocabulary import Frozen, Member, Vocabulary, refuse_empty, with_t
 AttributeType = Literal["string", "number", "boolean", "enum", "date"]
 MatchKind = Literal["exact", "folded", "fuzzy", "equal number", "ambiguous"]
 ValueStatus = Literal["value", "absent", "truncated", "invalid", "error"]
+Choice = Literal["scored", "beam", "greedy"]
 
 
 _CANONICAL = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":"))
@@ -212,6 +213,11 @@ class Value:
         num_dropped: characters after the first complete JSON value that were dropped (a comma apart).
         logprob_mean, logprob_min: over the generated tokens, natural logarithm; None if there are none.
         evidence: per item, where it stands in the record; empty until `ground` has run.
+        choice: how one of few possible answers was chosen (enum, boolean): "scored", the likeliest of all; "beam", of
+            those there was room for; "greedy", token by token. None where it may be any text.
+        probability: the model's own: of a scored answer its share among all possible ones, null among them; of another
+            that of its tokens.
+        margin: of a scored answer, log probability above the next one's.
     """
 
     text: str | None
@@ -223,10 +229,14 @@ class Value:
     logprob_mean: float | None = None
     logprob_min: float | None = None
     evidence: tuple[tuple[Evidence, ...], ...] = ()
+    choice: Choice | None = None
+    probability: float | None = None
+    margin: float | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         answer, numbers = (self.text, self.items, self.status, self.raw), (self.num_tokens, self.num_dropped)
-        return Value, (*answer, *numbers, self.logprob_mean, self.logprob_min, self.evidence)
+        certainty = (self.choice, self.probability, self.margin)
+        return Value, (*answer, *numbers, self.logprob_mean, self.logprob_min, self.evidence, *certainty)
 
 
 @dataclass(frozen=True, slots=True)

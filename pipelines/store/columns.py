@@ -7,6 +7,19 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+REPLACED = pa.struct(
+    [
+        pa.field("source", pa.string(), nullable=False),  # `model` or `review`
+        pa.field("model_id", pa.string()),
+        pa.field("adapter_revision", pa.string()),
+        pa.field("status", pa.string(), nullable=False),
+        pa.field("value", pa.string()),  # its items joined by `; `
+        pa.field("logprob_mean", pa.float64()),
+        pa.field("probability", pa.float64()),
+        pa.field("confidence", pa.float64()),
+    ]
+)
+
 EVIDENCE = pa.struct(
     [
         pa.field("field", pa.string(), nullable=False),
@@ -119,7 +132,39 @@ ATTRIBUTE_COLUMNS = (
         "logprob_mean", pa.float64(), "mean log probability of a token; `exp(num_tokens * logprob_mean)`: the answer's"
     ),
     Column("logprob_min", pa.float64(), "log probability of the least certain token"),
-    Column("confidence", pa.float64(), "reserved for a calibrated probability; null"),
+    Column(
+        "choice",
+        pa.string(),
+        "how an answer was chosen that can only be one of few (enum, boolean): `scored`: the likeliest of all; "
+        "`beam`: the likeliest of those that `engine.max_scored_tokens` had room for; `greedy`: token by token. Null "
+        "for others",
+    ),
+    Column(
+        "probability",
+        pa.float64(),
+        "the model's probability of the answer: of a scored one, its share among all that it could be, null among "
+        "them; of another, `exp(num_tokens * logprob_mean)`",
+    ),
+    Column("margin", pa.float64(), "of a scored answer: how much likelier than the next one, as a logarithm"),
+    Column(
+        "confidence",
+        pa.float64(),
+        "the probability that the value is right, as labelled products have shown (docs/confidence.md). Null without "
+        "a calibration, and where there is no value",
+    ),
+    Column(
+        "decision",
+        pa.string(),
+        "`accept`: may be taken at the precision that `accept.precision` asks for; `review`: not without a look. Null "
+        "where no precision is asked for, and where the model says that the text does not state it",
+    ),
+    Column("source", pa.string(), "`model`, or `review`: a person's answer took its place. Null in older runs"),
+    Column(
+        "replaced",
+        pa.list_(pa.field("element", REPLACED)),
+        "answers whose place this one took, the latest last: those of a smaller model (`cascade`), and of the model "
+        "where a person corrected it. On the row of `value_index` 0; null: none",
+    ),
     *_PROVENANCE,
     Column("carried_from", pa.string(), "the earlier run that decoded it (`base`); null if this one did"),
 )
@@ -181,6 +226,7 @@ METRIC_COLUMNS = (
     _required("value_tokens", pa.int64(), "tokens of values, which are decoded"),
     Column("draft_tokens", pa.int64(), "tokens forwarded on trial (`engine.max_draft_tokens_per_step`)"),
     Column("rejected_tokens", pa.int64(), "of them, those that no value went on with"),
+    Column("scored_tokens", pa.int64(), "tokens forwarded to score closed answers (`engine.max_scored_tokens`)"),
     _required("num_steps", pa.int64(), "forward passes"),
     _required("started_at", pa.timestamp("us", tz="UTC"), "when work on it began"),
     _required("finished_at", pa.timestamp("us", tz="UTC"), "when it was ready to commit"),
