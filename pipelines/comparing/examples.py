@@ -14,7 +14,7 @@ from hpd_core import Evidence
 from pipelines.comparing.compared_run import Side
 from pipelines.comparing.joining import Place, Sampled
 from pipelines.quality.run_answers import RowKey, answer_probability
-from pipelines.reporting.facts import FieldText
+from pipelines.reporting.facts.sample import FieldText
 from pipelines.reporting.highlight import Mark, cut
 from pipelines.reporting.source_texts import SourceText, Wanted, read_texts
 from pipelines.reporting.table_scan import Pairs

@@ -12,7 +12,7 @@ from pipelines.comparing import phrases
 from pipelines.comparing.answer_changes import KINDS, Agreement, CategoryAgreement, Kind
 from pipelines.comparing.comparison import RunComparison
 from pipelines.reporting import charts
-from pipelines.reporting.facts import Segment
+from pipelines.reporting.facts.sample import Segment
 from pipelines.reporting.highlight import match_class
 from pipelines.reporting.templating import Templates
 from pipelines.store.folders import Folder

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipelines.job.finish_stage import TOKEN_METRICS
-from pipelines.reporting.facts import Account, EngineTime, Money
+from pipelines.reporting.facts.cost import Account, EngineTime, Money
 from pipelines.reporting.part_reader import Parts
 from pipelines.store.totals import sum_of_known
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 
 from hpd_core import ErrorCode
-from pipelines.reporting.facts import DeadExample, DeadReason
+from pipelines.reporting.facts.dead_letters import DeadExample, DeadReason
 from pipelines.reporting.formats import shortened
 from pipelines.reporting.part_reader import Parts
 from pipelines.reporting.table_scan import CategorySums

@@ -8,15 +8,11 @@ from dataclasses import dataclass
 from pipelines.errors import UsageError
 from pipelines.reporting.cost_account import ShardTotals, read_account
 from pipelines.reporting.dead_letters import read_dead_letters
-from pipelines.reporting.facts import (
-    Account,
-    CategoryFacts,
-    DeadReason,
-    Facts,
-    Identity,
-    InputFile,
-    Totals,
-)
+from pipelines.reporting.facts.cost import Account
+from pipelines.reporting.facts.dead_letters import DeadReason
+from pipelines.reporting.facts.report import Facts
+from pipelines.reporting.facts.run import Identity, InputFile, Totals
+from pipelines.reporting.facts.values import CategoryFacts
 from pipelines.reporting.gold_scores import read_quality
 from pipelines.reporting.other_runs import compared_run, read_compared
 from pipelines.reporting.outlook import find_forecast, forecast_facts, outlook, priced

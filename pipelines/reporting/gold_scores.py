@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pipelines.errors import UsageError
 from pipelines.quality.evaluation import Evaluation, evaluate_run
 from pipelines.quality.gold import GoldProduct, read_gold
-from pipelines.reporting.facts import Band, Quality
+from pipelines.reporting.facts.quality import Band, Quality
 from pipelines.reporting.run_folder import OpenedRun
 from pipelines.store.asked_schemas import read_schemas
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from hpd_core.types import MatchKind
-from pipelines.reporting.facts import Segment
+from pipelines.reporting.facts.sample import Segment
 
 # The strictest first.
 MATCHES: tuple[MatchKind, ...] = ("exact", "equal number", "folded", "fuzzy", "ambiguous")

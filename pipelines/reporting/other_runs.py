@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from pipelines.errors import UsageError
 from pipelines.reporting.cost_account import read_account
-from pipelines.reporting.facts import Account, ComparedRun, Quality
+from pipelines.reporting.facts.cost import Account
+from pipelines.reporting.facts.quality import ComparedRun, Quality
 from pipelines.reporting.gold_scores import read_quality
 from pipelines.reporting.run_folder import OpenedRun, open_run, state_notes
 

@@ -9,16 +9,10 @@ from pipelines.costing.forecast import FORECAST_NAME, Forecast, Interval, Price,
 from pipelines.costing.machines import gpu_table, is_same_gpu
 from pipelines.costing.scenarios import deadlines, sensitivity
 from pipelines.errors import UsageError
-from pipelines.reporting.facts import (
-    Account,
-    CategoryFacts,
-    DeadlineFacts,
-    Expectation,
-    ForecastFacts,
-    Outlook,
-    SensitivityFacts,
-    Totals,
-)
+from pipelines.reporting.facts.cost import Account
+from pipelines.reporting.facts.forecast import DeadlineFacts, Expectation, ForecastFacts, Outlook, SensitivityFacts
+from pipelines.reporting.facts.run import Totals
+from pipelines.reporting.facts.values import CategoryFacts
 from pipelines.reporting.run_folder import OpenedRun
 from pipelines.store.folders import Folder
 

@@ -10,7 +10,10 @@ from typing import Any
 from markupsafe import Markup
 
 from pipelines.reporting import charts
-from pipelines.reporting.facts import CategoryFacts, Expectation, Facts, SampledProduct, SampledValue, Segment
+from pipelines.reporting.facts.forecast import Expectation
+from pipelines.reporting.facts.report import Facts
+from pipelines.reporting.facts.sample import SampledProduct, SampledValue, Segment
+from pipelines.reporting.facts.values import CategoryFacts
 from pipelines.reporting.highlight import MATCHES, match_class
 from pipelines.reporting.table_scan import DOUBTFUL
 from pipelines.reporting.templating import Templates

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pipelines.reporting import formats
-from pipelines.reporting.facts import Facts
+from pipelines.reporting.facts.report import Facts
 from pipelines.reporting.page import render_html, render_json, render_markdown
 from pipelines.store.folders import Folder
 

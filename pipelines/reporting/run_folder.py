@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipelines.errors import RunError, UsageError
-from pipelines.job.run_plan import Plan, find_plan
+from pipelines.job.run_plan import Plan, find_run
 from pipelines.job.run_status import Status, read_status
 from pipelines.reporting.part_reader import Parts
 from pipelines.reporting.table_scan import Pairs
@@ -55,11 +55,9 @@ def open_run(uri: str) -> OpenedRun:
     """Raises `UsageError` if there is no run, or it cannot be read."""
     try:
         status = read_status(uri)
-        folder = Folder(uri)
+        folder, plan = find_run(uri)
         ledger = Ledger(folder, session="")
-        plan, manifest = find_plan(folder), ledger.finished()
-        if plan is None:
-            raise UsageError(f"there is no run in {uri}")
+        manifest = ledger.finished()
         engine = dict((manifest or {}).get("engine") or ledger.engine())
         settings = dict(((manifest or {}).get("config") or {}).get("input") or plan.result_config.get("input") or {})
         booleans = {

@@ -16,7 +16,7 @@ from pipelines.job.run_plan import Plan
 from pipelines.quality.gold import GoldProduct
 from pipelines.quality.run_answers import answer_probability
 from pipelines.quality.scoring import Answer, Outcome, judge
-from pipelines.reporting.facts import FieldText, Place, Sample, SampledProduct, SampledValue
+from pipelines.reporting.facts.sample import FieldText, Place, Sample, SampledProduct, SampledValue
 from pipelines.reporting.formats import shortened
 from pipelines.reporting.highlight import Mark, cut
 from pipelines.reporting.part_reader import Parts

@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 
 from pipelines import report
 from pipelines.costing.forecast import CategoryForecast, Forecast, Interval, Price
-from pipelines.reporting.facts import Facts, ForecastFacts
+from pipelines.reporting.facts.forecast import ForecastFacts
+from pipelines.reporting.facts.report import Facts
 from pipelines.reporting.gather_facts import Wishes, gather
 from pipelines.reporting.page import render_html, render_json
 from tests.pipelines.reporting.made_runs import Answer, Product, metrics, write_run

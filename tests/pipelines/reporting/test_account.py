@@ -9,7 +9,7 @@ import pytest
 
 from pipelines.job.prices import usd_per_1k
 from pipelines.reporting import formats
-from pipelines.reporting.facts import Facts
+from pipelines.reporting.facts.report import Facts
 from pipelines.reporting.page import render_html, render_markdown
 from tests.pipelines.reporting.made_runs import START, metrics, write_run
 from tests.pipelines.reporting.reports import change_metrics, coffee, facts_of, page_text

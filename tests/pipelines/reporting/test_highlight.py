@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.reporting.facts import Segment
+from pipelines.reporting.facts.sample import Segment
 from pipelines.reporting.highlight import Mark, cut
 from pipelines.reporting.page import render_html
 from tests.pipelines.reporting.made_runs import Answer, Product, write_run

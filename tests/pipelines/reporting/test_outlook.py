@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.reporting.facts import Facts
+from pipelines.reporting.facts.report import Facts
 from tests.pipelines.reporting.reports import change_metrics, facts_of, forecast, page_text, verdicts
 
 

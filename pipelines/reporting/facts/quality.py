@@ -1,0 +1,52 @@
+"""What gold says of the run, and of others beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pipelines.job.run_status import State
+from pipelines.quality.scoring import Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """Values for labelled attributes by the model's probability of the whole answer, in [low, high)."""
+
+    low: float
+    high: float
+    num_values: int
+    num_right: int
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """Against gold, exact match."""
+
+    gold: str
+    num_products: int
+    num_labels: int
+    precision: Estimate
+    recall: Estimate
+    f1: Estimate
+    hallucination_rate: float | None
+    bands: tuple[Band, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedRun:
+    """A run beside others. `is_this`: the report's own. `num_scored`: gold products that it has."""
+
+    uri: str
+    run_id: str
+    state: State
+    is_this: bool
+    model: str
+    adapter: str | None
+    layout: str
+    products: int
+    dead_letters: int
+    num_scored: int | None
+    f1: Estimate | None
+    usd_per_1k: float | None
+    seconds_per_1k: float | None
+    products_per_second: float | None

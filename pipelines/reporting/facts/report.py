@@ -1,0 +1,63 @@
+"""The whole report as data."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pipelines.reporting.facts.cost import Account
+from pipelines.reporting.facts.dead_letters import DeadReason
+from pipelines.reporting.facts.forecast import ForecastFacts, Outlook
+from pipelines.reporting.facts.quality import ComparedRun, Quality
+from pipelines.reporting.facts.run import Identity, Totals
+from pipelines.reporting.facts.sample import Sample
+from pipelines.reporting.facts.values import CategoryFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The whole report.
+
+    Attributes:
+        forecast_place: where the forecast is, or would be.
+        notes: what a reader must know before trusting the numbers.
+    """
+
+    identity: Identity
+    totals: Totals
+    account: Account | None
+    forecast: ForecastFacts | None
+    forecast_place: str
+    outlook: Outlook | None
+    categories: tuple[CategoryFacts, ...]
+    quality: Quality | None
+    compared: tuple[ComparedRun, ...]
+    dead_letters: tuple[DeadReason, ...]
+    sample: Sample
+    notes: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON, with the derived numbers that the page shows."""
+        data: dict[str, Any] = _plain(self)
+        return data
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        names = [field.name for field in dataclasses.fields(value)]
+        derived = [name for name, member in vars(type(value)).items() if isinstance(member, property)]
+        return {name: _plain(getattr(value, name)) for name in (*names, *derived)}
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        # JSON has no such numbers.
+        return None
+    if isinstance(value, datetime.datetime):
+        return value.isoformat(timespec="seconds")
+    return value

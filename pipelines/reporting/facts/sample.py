@@ -1,0 +1,106 @@
+"""Products to look at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a value stands: code points [start, end) of the field."""
+
+    field: str
+    start: int
+    end: int
+    match: str
+
+
+@dataclass(frozen=True, slots=True)
+class SampledValue:
+    """An answer for one attribute, one item of it where there are several.
+
+    Attributes:
+        text: the value; what the model wrote where it is none; None where the answer is "not stated".
+        probability: the model's own, of the whole answer.
+        places: None where there is nothing to look for (no value, or a truth value, which is a conclusion).
+        gold: the right answer, None without a label; `is_right` likewise.
+    """
+
+    attribute: str
+    text: str | None
+    status: str
+    probability: float | None
+    places: tuple[Place, ...] | None
+    gold: str | None = None
+    is_right: bool | None = None
+
+    @property
+    def is_ungrounded(self) -> bool:
+        """A value that stands nowhere in the text."""
+        return self.places == ()
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A stretch of a field's text, and which of the product's values (by index) stand there, strictest match first.
+
+    `omitted` counts characters that are left out here instead of shown.
+    """
+
+    text: str
+    values: tuple[int, ...] = ()
+    match: str | None = None
+    omitted: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FieldText:
+    """A field of a product as the model read it, cut into segments."""
+
+    name: str
+    segments: tuple[Segment, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SampledProduct:
+    """A product to look at.
+
+    Attributes:
+        why: what it was drawn for: least certain, ungrounded, failed, random.
+        lowest: the lowest probability among its values; None if none has any.
+        values: those the model is least sure of first; what is not stated comes last.
+        fields: None if its text could not be read back.
+    """
+
+    source_file: str
+    source_row: int
+    product_id: str
+    category: str
+    why: str
+    lowest: float | None
+    values: tuple[SampledValue, ...]
+    fields: tuple[FieldText, ...] | None
+
+    @property
+    def num_ungrounded(self) -> int:
+        """Answers of which an item stands nowhere in the text."""
+        return len({value.attribute for value in self.values if value.is_ungrounded})
+
+    @property
+    def num_wrong(self) -> int:
+        """Answers that gold calls wrong."""
+        return len({value.attribute for value in self.values if value.is_right is False})
+
+    @property
+    def num_failed(self) -> int:
+        """Answers that are neither a value nor "not stated"."""
+        return sum(value.status not in ("value", "absent") for value in self.values)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Products to look at, and how they were drawn."""
+
+    seed: int
+    size: int
+    products: tuple[SampledProduct, ...]
