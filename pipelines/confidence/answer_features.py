@@ -1,0 +1,92 @@
+"""What is known of an answer that tells right ones from wrong ones, without knowing which it is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hpd_core import Attribute
+
+NOWHERE = "nowhere"
+"""In place of a kind of match: the item stands nowhere in the text."""
+
+# From the best to the worst.
+_MATCHES = ("exact", "equal number", "folded", "fuzzy", "ambiguous", NOWHERE)
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerFeatures:
+    """One answer: all items of an attribute of a product.
+
+    Attributes:
+        choice: as in the attribute table; None for open answers.
+        probability: the model's own, of the whole answer.
+        margin: of a scored answer, log probability above the next one's.
+        text: its items joined by "; "; None where there is no value.
+        evidence_kinds: of each item its best match in the product's text, or `NOWHERE`; empty where there is no value.
+        norm_status: of the item that was normalised worst; None where nothing was.
+    """
+
+    category: str
+    attribute: str
+    type: str
+    status: str
+    choice: str | None
+    probability: float | None
+    margin: float | None
+    logprob_mean: float | None
+    logprob_min: float | None
+    num_tokens: int
+    text: str | None
+    evidence_kinds: tuple[str, ...]
+    norm_status: str | None
+
+    @property
+    def worst_evidence(self) -> str:
+        """The match of the item that is grounded worst; `NOWHERE` without items."""
+        return max(self.evidence_kinds, key=_MATCHES.index, default=NOWHERE)
+
+
+def features_of(row: Mapping[str, Any], attribute: Attribute, *further: Mapping[str, Any]) -> AnswerFeatures:
+    """The features of an answer from its rows of the attribute table.
+
+    Args:
+        row: that of `value_index` 0, with its category.
+        further: those of the answer's other items.
+    """
+    rows = (row, *further)
+    is_value = row["status"] == "value"
+    probability = row.get("probability")
+    return AnswerFeatures(
+        category=row["category"],
+        attribute=row["attribute"],
+        type=attribute.type,
+        status=row["status"],
+        choice=row.get("choice"),
+        probability=answer_probability(row["num_tokens"], row["logprob_mean"]) if probability is None else probability,
+        margin=row.get("margin"),
+        logprob_mean=row["logprob_mean"],
+        logprob_min=row["logprob_min"],
+        num_tokens=row["num_tokens"] or 0,
+        text="; ".join(each["value_raw"] or "" for each in rows) if is_value else None,
+        evidence_kinds=tuple(_best_match(each["evidence"]) for each in rows) if is_value else (),
+        norm_status=_worst_norm([each.get("norm_status") for each in rows]),
+    )
+
+
+def answer_probability(num_tokens: int | None, logprob_mean: float | None) -> float | None:
+    """The probability that the model gave to an answer as a whole: the product of its tokens'."""
+    if num_tokens is None or logprob_mean is None or math.isnan(logprob_mean):
+        return None
+    return math.exp(num_tokens * logprob_mean)
+
+
+def _best_match(places: Sequence[Mapping[str, Any]] | None) -> str:
+    return min((place["match"] for place in places or ()), key=_MATCHES.index, default=NOWHERE)
+
+
+def _worst_norm(statuses: Sequence[str | None]) -> str | None:
+    found = [status for status in statuses if status is not None]
+    return next((status for status in found if status != "ok"), "ok" if found else None)

@@ -1,0 +1,149 @@
+"""A calibration: what was learned from labelled answers of one model, as a file of plain JSON beside its adapter."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from hpd_core.types import content_hash
+from pipelines.confidence.answer_features import AnswerFeatures
+from pipelines.confidence.curves import Curve, curve_from_dict
+from pipelines.confidence.precision_bounds import Taken
+from pipelines.confidence.score import Score
+from pipelines.errors import UsageError
+from pipelines.store.folders import open_filesystem
+
+CALIBRATION_NAME = "calibration.json"
+
+THRESHOLDS = (0.995, 0.99, 0.98, 0.97, 0.96, 0.95, 0.93, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5, 0.0)
+"""The confidences above which answers may be accepted, from the highest down. Fixed: none is chosen by labels."""
+
+_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class CalibratedModel:
+    """Whose answers were labelled. The prompt is that around the document; attributes have their own weights."""
+
+    model_id: str
+    model_revision: str | None
+    adapter_revision: str | None
+    prompt_hash: str
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> CalibratedModel:
+        """Of what has these columns: a row of a table, or an engine's description."""
+        return cls(row["model_id"], row["model_revision"], row["adapter_revision"], row["prompt_hash"])
+
+    def differences(self, other: CalibratedModel) -> list[str]:
+        """What tells the two apart, in words. A model that has moved is the same if its revision says so."""
+        names = ["model_revision", "adapter_revision", "prompt_hash"]
+        if self.model_revision is None or other.model_revision is None:
+            names[0] = "model_id"
+        pairs = ((name, getattr(self, name), getattr(other, name)) for name in names)
+        return [f"{name} {mine} there, {theirs} here" for name, mine, theirs in pairs if mine != theirs]
+
+
+class LabelledAttribute(NamedTuple):
+    """What labels have shown of one attribute.
+
+    Attributes:
+        taken: for each of `THRESHOLDS`, its labelled values of that confidence or a higher one.
+    """
+
+    type: str
+    taken: tuple[Taken, ...]
+
+    @property
+    def labels(self) -> Taken:
+        """All of its labelled values."""
+        return self.taken[-1]
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """How probable it is that an answer is right.
+
+    Attributes:
+        attributes: by category and name; counted by cross-fitted confidences.
+        about: sample sizes, dates, log losses and errors of calibration, for people.
+    """
+
+    model: CalibratedModel
+    score: Score
+    curve: Curve
+    attributes: Mapping[str, Mapping[str, LabelledAttribute]]
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    def confidence(self, answer: AnswerFeatures) -> float | None:
+        """The probability that the answer is right; None where there is no value."""
+        return self.curve.of(self.score.of(answer)) if answer.status == "value" else None
+
+    @cached_property
+    def hash(self) -> str:
+        """A short hash of all that it holds."""
+        return content_hash(self.to_dict())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {
+            "format": _FORMAT,
+            "model": {name: getattr(self.model, name) for name in CalibratedModel.__dataclass_fields__},
+            "about": dict(self.about),
+            "thresholds": list(THRESHOLDS),
+            "attributes": {
+                category: {
+                    name: {"type": each.type, "taken": [list(taken) for taken in each.taken]}
+                    for name, each in attributes.items()
+                }
+                for category, attributes in self.attributes.items()
+            },
+            "score": self.score.to_dict(),
+            "curve": self.curve.to_dict(),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Any, place: str) -> Calibration:
+        """The opposite of `to_dict`. Raises `UsageError`, naming `place`, for what is none or of another version."""
+        if not isinstance(data, dict) or "format" not in data:
+            raise UsageError(f"{place} is no calibration; `hpd calibrate` writes one")
+        if data["format"] != _FORMAT or data.get("thresholds") != list(THRESHOLDS):
+            raise UsageError(f"{place} was written by another version of this project; learn it anew: hpd calibrate")
+        try:
+            attributes = {
+                category: {name: _attribute(entry) for name, entry in entries.items()}
+                for category, entries in data["attributes"].items()
+            }
+            score, curve = Score.from_dict(data["score"]), curve_from_dict(data["curve"])
+            return cls(CalibratedModel(**data["model"]), score, curve, attributes, data["about"])
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise UsageError(
+                f"{place} is damaged ({type(error).__name__}: {error}); learn it anew: hpd calibrate"
+            ) from error
+
+    @classmethod
+    def read(cls, uri: str) -> Calibration:
+        """The calibration in a local file or at any fsspec URI. Raises `UsageError` if there is none."""
+        try:
+            filesystem, path = open_filesystem(uri)
+            content: bytes = filesystem.cat_file(path)
+            data = json.loads(content)
+        except FileNotFoundError as error:
+            raise UsageError(f"there is no calibration {uri}; `hpd calibrate` learns one") from error
+        except (OSError, ValueError) as error:
+            raise UsageError(f"cannot read the calibration {uri}: {error}") from error
+        return cls.from_dict(data, uri)
+
+    def to_json(self) -> bytes:
+        """The file's content; of equal calibrations it is equal."""
+        return (json.dumps(self.to_dict(), ensure_ascii=False, indent=1) + "\n").encode()
+
+
+def _attribute(entry: Mapping[str, Any]) -> LabelledAttribute:
+    taken = tuple(Taken(int(num), int(right)) for num, right in entry["taken"])
+    if len(taken) != len(THRESHOLDS) or any(not 0 <= each.right <= each.num for each in taken):
+        raise ValueError("an attribute's counts do not fit the thresholds")
+    return LabelledAttribute(str(entry["type"]), taken)

@@ -1,0 +1,110 @@
+"""The score of an answer: a weighted sum over its features, larger for those that are more probably right."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pipelines.confidence.answer_features import NOWHERE, AnswerFeatures
+
+_LEAST, _MOST = 1e-6, 1 - 1e-6
+_LEAST_LOGPROB = -15.0
+_MOST_MARGIN = 12.0
+
+NUMBERS = (
+    *("log_odds", "log_odds_of_choice", "margin", "logprob_mean", "logprob_min"),
+    *("log_tokens", "log_length", "log_items", "is_grounded"),
+)
+"""The features that are numbers, in the order of `numbers_of`."""
+
+KINDS = ("type", "choice", "evidence", "norm_status", "attribute")
+"""The features that are one of several kinds, in the order of `kinds_of`. An attribute of a category is one more."""
+
+
+def numbers_of(answer: AnswerFeatures) -> tuple[float, ...]:
+    """The features that are numbers. What is not known is 0, or the least that is told apart."""
+    probability = min(_MOST, max(_LEAST, answer.probability or 0.0))
+    log_odds = math.log(probability / (1 - probability))
+    return (
+        log_odds,
+        # A share among few answers is another thing than the probability of a text among all texts.
+        log_odds if answer.choice in ("scored", "beam") else 0.0,
+        min(_MOST_MARGIN, answer.margin or 0.0),
+        _logprob(answer.logprob_mean),
+        _logprob(answer.logprob_min),
+        math.log1p(answer.num_tokens),
+        math.log1p(len(answer.text or "")),
+        math.log(max(1, len(answer.evidence_kinds))),
+        float(answer.worst_evidence != NOWHERE),
+    )
+
+
+def _logprob(value: float | None) -> float:
+    return _LEAST_LOGPROB if value is None or math.isnan(value) else max(_LEAST_LOGPROB, value)
+
+
+def kinds_of(answer: AnswerFeatures) -> tuple[str, ...]:
+    """The features that are one of several kinds."""
+    return (
+        answer.type,
+        answer.choice or "open",
+        answer.worst_evidence,
+        answer.norm_status or "none",
+        answer.attribute,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Weights of the features; what learning has not seen has none.
+
+    Attributes:
+        numbers: one for each of `NUMBERS`.
+        kinds: by name of `KINDS`, one for each kind.
+        attributes: by category, one for each of its attributes.
+    """
+
+    intercept: float
+    numbers: tuple[float, ...]
+    kinds: Mapping[str, Mapping[str, float]]
+    attributes: Mapping[str, Mapping[str, float]]
+    _of_kind: tuple[Mapping[str, float], ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_of_kind", tuple(self.kinds[name] for name in KINDS))
+
+    def of(self, answer: AnswerFeatures) -> float:
+        """The answer's score."""
+        total = self.intercept
+        for weight, number in zip(self.numbers, numbers_of(answer), strict=True):
+            total += weight * number
+        for weights, kind in zip(self._of_kind, kinds_of(answer), strict=True):
+            total += weights.get(kind, 0.0)
+        of_category = self.attributes.get(answer.category)
+        return total + of_category.get(answer.attribute, 0.0) if of_category is not None else total
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        numbers = dict(zip(NUMBERS, self.numbers, strict=True))
+        return {
+            "intercept": self.intercept,
+            "numbers": numbers,
+            "kinds": {name: dict(self.kinds[name]) for name in KINDS},
+            "attributes": {category: dict(weights) for category, weights in self.attributes.items()},
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Score:
+        """The opposite of `to_dict`. Raises `KeyError`, `TypeError` or `ValueError` for data that are no score's."""
+        return cls(
+            float(data["intercept"]),
+            tuple(float(data["numbers"][name]) for name in NUMBERS),
+            {name: _weights(data["kinds"][name]) for name in KINDS},
+            {category: _weights(weights) for category, weights in data["attributes"].items()},
+        )
+
+
+def _weights(data: Mapping[str, Any]) -> dict[str, float]:
+    return {name: float(weight) for name, weight in data.items()}
