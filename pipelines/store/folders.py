@@ -80,6 +80,10 @@ class Folder:
         """The path of an object inside the file system."""
         return f"{self._root}/{name}"
 
+    def local_path(self, name: str) -> Path | None:
+        """The object's place on a disk; None where it lies in an object store."""
+        return Path(self.path(name)) if self._is_local else None
+
     def describe(self, name: str) -> str:
         """The object as a user would write it."""
         return f"{self.uri}/{name}"
@@ -104,9 +108,13 @@ class Folder:
         """Whether the object is there now."""
         return bool(self._fs.exists(self.path(name)))
 
+    def is_file(self) -> bool:
+        """Whether there is a file where the folder should be."""
+        return bool(self._fs.isfile(self._root))
+
     def require(self) -> None:
         """Raises `UsageError` if there is a file where the folder should be."""
-        if self._fs.isfile(self._root):
+        if self.is_file():
             raise UsageError(f"{self.uri} is a file, a folder is needed")
 
     def is_empty(self) -> bool:

@@ -1,0 +1,1 @@
+"""What people said of a run's answers: the log of their verdicts, and the corrections that it comes to."""

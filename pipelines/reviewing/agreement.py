@@ -1,0 +1,59 @@
+"""How far reviewers who were asked the same agree."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import combinations
+
+from pipelines.reviewing.corrections import latest, same_answer
+from pipelines.reviewing.verdicts import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """Over all pairs of reviewers of an answer.
+
+    Attributes:
+        pairs: answers that two reviewers judged (three reviewers of one answer are three pairs).
+        same: of them, those with the same right answer.
+        kappa: Cohen's, of whether the model is right: 1 is full agreement, 0 what chance gives. None without pairs, or
+            where all verdicts are the same.
+    """
+
+    pairs: int
+    same: int
+    kappa: float | None
+
+    @property
+    def share(self) -> float | None:
+        """Of the pairs, those that agree."""
+        return self.same / self.pairs if self.pairs else None
+
+
+def agreement(verdicts: Iterable[Verdict]) -> Agreement:
+    """Of verdicts in order, those taken back left out."""
+    same = 0
+    judged: Counter[tuple[bool, bool]] = Counter()
+    for by_reviewer in latest(verdicts).values():
+        # By name: whoever comes first in a pair is the same one every time.
+        for first, second in combinations([by_reviewer[name] for name in sorted(by_reviewer)], 2):
+            same += same_answer(first.answer, second.answer)
+            judged[_finds_right(first), _finds_right(second)] += 1
+    return Agreement(judged.total(), same, _kappa(judged))
+
+
+def _finds_right(verdict: Verdict) -> bool:
+    return same_answer(verdict.answer, verdict.seen)
+
+
+def _kappa(judged: Counter[tuple[bool, bool]]) -> float | None:
+    total = judged.total()
+    if not total:
+        return None
+    observed = (judged[True, True] + judged[False, False]) / total
+    first = (judged[True, True] + judged[True, False]) / total
+    second = (judged[True, True] + judged[False, True]) / total
+    expected = first * second + (1 - first) * (1 - second)
+    return None if expected == 1 else (observed - expected) / (1 - expected)

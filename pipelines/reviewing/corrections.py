@@ -1,0 +1,102 @@
+"""What people's verdicts come to: for each answer that somebody judged, the right one.
+
+A verdict that was taken back does not count; of one person's the last one counts, and of several people's the last.
+Where they differ the correction says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pipelines.reviewing.log_files import read_verdicts
+from pipelines.reviewing.verdicts import AnswerKey, SeenAnswer, Verdict
+from pipelines.store.folders import Folder
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """What people found of an answer.
+
+    Attributes:
+        verdict: the one that counts.
+        others: the last ones of other reviewers, oldest first.
+    """
+
+    verdict: Verdict
+    others: tuple[Verdict, ...] = ()
+
+    @property
+    def key(self) -> AnswerKey:
+        """The answer that it is about."""
+        return self.verdict.key
+
+    @property
+    def status(self) -> str:
+        """`value` or `absent`."""
+        return self.verdict.answer.status
+
+    @property
+    def items(self) -> tuple[str, ...]:
+        """The right values; none where the text states none."""
+        return self.verdict.answer.items
+
+    @property
+    def evidence(self) -> Sequence[Sequence[Mapping[str, Any]]] | None:
+        """Per item, its places as the table of attributes has them; None where nobody looked."""
+        return self.verdict.evidence
+
+    @property
+    def is_accepted(self) -> bool:
+        """Whether the model's answer was found right as it stands."""
+        return self.verdict.verdict == "accept"
+
+    @property
+    def is_corrected(self) -> bool:
+        """Whether the right answer is another than the model's."""
+        return not same_answer(self.verdict.answer, self.verdict.seen)
+
+    @property
+    def is_disputed(self) -> bool:
+        """Whether the reviewers' answers differ."""
+        return any(not same_answer(other.answer, self.verdict.answer) for other in self.others)
+
+
+def corrections(run: Folder) -> dict[AnswerKey, Correction]:
+    """The run's corrections, by (source_file, source_row, attribute).
+
+    Raises `UsageError` for a damaged log, `OSError` if one cannot be read.
+    """
+    return settle(read_verdicts(run))
+
+
+def settle(verdicts: Iterable[Verdict]) -> dict[AnswerKey, Correction]:
+    """The corrections of verdicts in order, as `in_order` has them."""
+    found: dict[AnswerKey, Correction] = {}
+    for key, by_reviewer in latest(verdicts).items():
+        *others, last = by_reviewer.values()
+        found[key] = Correction(last, tuple(others))
+    return found
+
+
+def latest(verdicts: Iterable[Verdict]) -> dict[AnswerKey, dict[str, Verdict]]:
+    """For each answer, every reviewer's last verdict that says what is right, in the order of time."""
+    verdicts = list(verdicts)
+    undone = {verdict.undoes for verdict in verdicts if verdict.verdict == "undo"}
+    found: dict[AnswerKey, dict[str, Verdict]] = {}
+    for verdict in verdicts:
+        if verdict.is_answer and verdict.id not in undone:
+            here = found.setdefault(verdict.key, {})
+            here.pop(verdict.reviewer, None)  # the last one stands at the end
+            here[verdict.reviewer] = verdict
+    return found
+
+
+def same_answer(first: SeenAnswer, second: SeenAnswer) -> bool:
+    """Whether two answers say the same, capitals, spaces and the order of items apart."""
+    return first.status == second.status and _folded(first.items) == _folded(second.items)
+
+
+def _folded(items: Iterable[str]) -> set[str]:
+    return {" ".join(item.split()).casefold() for item in items}

@@ -1,0 +1,122 @@
+"""The logs of a run's reviews, in its folder `reviews`: what is written is safe before it is acknowledged.
+
+    reviews/<reviewer>-<start>.jsonl             on a disk: a line is appended and fsynced for each verdict
+    reviews/<reviewer>-<start>-<number>.jsonl    on an object store, which cannot append: an object for each verdict
+
+Every start of a reviewer has files of its own, so that nobody writes behind a line that a kill has torn.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import uuid
+from collections.abc import Iterable
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+
+from pipelines.errors import RunError
+from pipelines.reviewing.verdicts import Verdict, parse_log
+from pipelines.store.folders import Folder, map_requests
+
+REVIEWS_FOLDER = "reviews"
+_SUFFIX = ".jsonl"
+
+
+def read_verdicts(run: Folder) -> list[Verdict]:
+    """Everything that was ever said of the run's answers, each verdict once, oldest first.
+
+    Raises `UsageError` for a damaged log, `OSError` if one cannot be read.
+    """
+    names = [f"{REVIEWS_FOLDER}/{name}" for name in run.list(REVIEWS_FOLDER) if name.endswith(_SUFFIX)]
+    logs = zip(names, map_requests(run.read, names), strict=True)
+    return in_order(verdict for name, data in logs for verdict in parse_log(data, run.describe(name)))
+
+
+def in_order(verdicts: Iterable[Verdict]) -> list[Verdict]:
+    """Each verdict once, oldest first, however the logs were read. Of equal ids the oldest counts."""
+    found: dict[str, Verdict] = {}
+    for verdict in sorted(verdicts, key=lambda each: (each.time, each.id)):
+        found.setdefault(verdict.id, verdict)
+    return list(found.values())
+
+
+class ReviewLog:
+    """Writes verdicts; may be used by several threads."""
+
+    def __init__(self, run: Folder) -> None:
+        self._run = run
+        self._start = uuid.uuid4().hex[:12]
+        self._files: dict[str, int] = {}
+        self._numbers = count()
+        self._lock = threading.Lock()
+
+    def append(self, verdict: Verdict) -> None:
+        """Writes a verdict; it is on the disk, or in the store, when this returns.
+
+        Raises `OSError` or `RunError` if it may not be; the same verdict may then be appended again.
+        """
+        with self._lock:
+            folder = self._run.local_path(REVIEWS_FOLDER)
+            if folder is None:
+                self._put(verdict)
+            else:
+                self._append(folder, verdict)
+
+    def close(self) -> None:
+        """Closes the files."""
+        with self._lock:
+            for file in self._files.values():
+                os.close(file)
+            self._files.clear()
+
+    def _append(self, folder: Path, verdict: Verdict) -> None:
+        if verdict.reviewer not in self._files:
+            self._files[verdict.reviewer] = _create(folder / f"{_plain(verdict.reviewer)}-{self._name()}{_SUFFIX}")
+        file = self._files[verdict.reviewer]
+        try:
+            data = verdict.line()
+            while data:
+                data = data[os.write(file, data) :]
+            os.fsync(file)
+        except OSError:
+            # It may be torn: what comes next must not stand behind it.
+            del self._files[verdict.reviewer]
+            with suppress(OSError):
+                os.close(file)
+            raise
+
+    def _put(self, verdict: Verdict) -> None:
+        name = f"{REVIEWS_FOLDER}/{_plain(verdict.reviewer)}-{self._name()}{_SUFFIX}"
+        data = verdict.line()
+        # A repeated request can say that the object was there already, although it is ours.
+        if not self._run.create(name, data) and self._run.read(name) != data:
+            raise RunError(f"{self._run.describe(name)}: another process has written it")
+
+    def _name(self) -> str:
+        return f"{self._start}-{next(self._numbers):06d}"
+
+
+def _create(path: Path) -> int:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
+    for folder in (path.parent, path.parent.parent):
+        _sync_folder(folder)
+    return file
+
+
+def _sync_folder(folder: Path) -> None:
+    """A file whose name is not on the disk is lost with the machine's power, whatever is in it."""
+    with suppress(OSError):  # not every file system lets a folder be synced
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _plain(reviewer: str) -> str:
+    """A part of a file's name; the lines have the name itself."""
+    return re.sub(r"[^a-z0-9]+", "-", reviewer.lower()).strip("-")[:40] or "reviewer"
