@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from pipelines.catalog.cells import not_utf8
 from pipelines.catalog.delimited import (
     DelimitedRecord,
+    QuoteWatch,
     find_dialect,
     read_records,
     told_delimiter,
@@ -20,8 +21,11 @@ from pipelines.catalog.text_files import (
     HEAD_CHARS,
     decoded,
     find_encoding,
+    is_marked,
+    is_misread_utf8,
     marked_bytes,
     open_unpacked,
+    readable,
     split_lines,
 )
 from pipelines.config.reading import Reading
@@ -45,11 +49,15 @@ class CsvFile:
             self.encoding, self._is_certain = find_encoding(head, reading.encoding)
             sample, is_cut = _beginning(decoded(file, self.encoding, head))
         self.dialect = find_dialect(sample, reading.delimiter, reading.quote, reading.escape, is_cut=is_cut)
+        self._finds_quote = reading.quote is None and not self.dialect.quote
         self._has_told = told_delimiter(next(split_lines(iter([sample])), ""))
         header = next(self._read(iter([sample])), DelimitedRecord([], "", "", 1))
         if header.cells is None:
             raise UsageError(f"{name}: its first line is no row of column names: {header.problem}")
-        self.names = [cell.strip() or f"column {number}" for number, cell in enumerate(header.cells, 1)]
+        # Files that were joined, or written by several programs, have more byte order marks than one.
+        cells = [cell.replace("\ufeff", "").strip() for cell in header.cells]
+        self._check_names(cells)
+        self.names = [cell or f"column {number}" for number, cell in enumerate(cells, 1)]
         if taken := HIDDEN & {*self.names}:
             raise UsageError(f"{name}: column {min(taken)!r} has a name that is ours; rename it")
         is_product = reading.format == "shopify" or (reading.format == "auto" and is_shopify(self.names))
@@ -71,15 +79,29 @@ class CsvFile:
 
     def write(self, target: Path) -> None:
         """Reads all of it. Raises `UsageError` if it is not what it seemed."""
-        writer = RowWriter(target, self.names, self._hint)
+        writer = RowWriter(target, self.names, self._hint, lambda text: is_misread_utf8(text, self.encoding))
+        quotes = QuoteWatch(self.dialect)
         with open_unpacked(self._filesystem, self._path, self._name) as file:
             records = self._read(decoded(file, self.encoding))
             next(records, None)  # the header
+            if self._finds_quote:
+                records = quotes.passed(records)
             if self.format == "shopify":
                 write_products(records, self.names, writer)
             else:
                 self._write_rows(records, writer)
         self._check_encoding(writer, 1)
+        if 0 < writer.num_foreign == writer.num_misread:
+            raise UsageError(
+                f"{self._name} is UTF-8, and not {self.encoding} (input.encoding): leave that out. Of several files in "
+                "different encodings, convert some, so that all are UTF-8"
+            )
+        if doubt := quotes.doubt():
+            raise UsageError(
+                f"{self._name}: whether quotes mean anything cannot be told: {doubt}. Set input.quote: '\"' to have "
+                'cells read without their quotes, and rows with an open one refused; or input.quote: "" to have quotes '
+                "taken as they stand"
+            )
         writer.close({**self.how(), "delimiter": self.dialect.delimiter, "dialect": str(self.dialect)})
 
     def _write_rows(self, records: Iterable[DelimitedRecord], writer: RowWriter) -> None:
@@ -99,10 +121,20 @@ class CsvFile:
             "(Windows), or utf-8 to have such rows refused one by one"
         )
 
+    def _check_names(self, cells: Sequence[str]) -> None:
+        """Columns are known by their names: of these every letter has to be read."""
+        marked = next((cell for cell in cells if is_marked(cell)), None)
+        if marked is None:
+            return
+        problem = f"{self._name}: the name of the column {readable(marked)!r}: {self._hint(marked)}"
+        error = UsageError if self._is_certain else NotUtf8Error
+        raise error(f"{problem}. What the file is written in is said by input.encoding")
+
     def _hint(self, text: str) -> str:
         """What is wrong with a cell or record in which bytes are marked."""
         if self.encoding == "utf-8":
-            data = text.encode(errors="surrogateescape")
+            # A cell ends with a whole letter.
+            data = text.encode(errors="surrogateescape") + b"\n"
             try:
                 data.decode()
             except UnicodeDecodeError as error:

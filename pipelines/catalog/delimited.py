@@ -23,6 +23,9 @@ DELIMITERS = (",", ";", "\t", "|")
 _TOLD = re.compile(r"sep=(.)[\r\n]*", re.IGNORECASE)  # Excel's own first line
 _NAMES = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "bar"}
 
+_UNQUOTED_WEIGHT = 4
+"""That quotes mean nothing is believed only where they clearly do not: records that say otherwise count so much."""
+
 _UNFINISHED = "the file ends within quotes: a quote is not closed"
 
 csv.field_size_limit(MAX_CHARS)
@@ -117,7 +120,7 @@ def _fitted(cells: list[str], width: int) -> tuple[list[str], str]:
     if not any(cells[width:]) and len(cells) > width:
         return cells[:width], ""  # delimiters at the end of a line, as spreadsheets write them
     more = f"; behind the last column stands {shortened(readable(cells[width]))!r}" if len(cells) > width else ""
-    return cells, f"{len(cells):,} cells for {width:,} columns{more}"
+    return cells, f"{len(cells):,} {'cell' if len(cells) == 1 else 'cells'} for {width:,} columns{more}"
 
 
 def _is_whole(taken: list[str], dialect: Dialect, width: int) -> bool:
@@ -190,11 +193,10 @@ def _misfit(lines: list[str], dialect: Dialect, is_cut: bool) -> _Misfit:
         width = width or len(record.cells or ())
         if record.problem == _UNFINISHED and unfinished < 0:
             unfinished = len(fits)
-        fits.append(record.cells is not None and (bool(dialect.quote) or not _looks_quoted(record.text, dialect)))
+        fits.append(record.cells is not None and (bool(dialect.quote) or not looks_quoted(record.text, dialect)))
     if is_cut and len(fits) > 1:
         del fits[_goes_on(fits, unfinished) :]
-    # That quotes mean nothing is believed only where they clearly do not.
-    share = fits.count(False) / max(1, len(fits)) * (1 if dialect.quote else 4)
+    share = fits.count(False) / max(1, len(fits)) * (1 if dialect.quote else _UNQUOTED_WEIGHT)
     return _Misfit(width < 2, share, -width)
 
 
@@ -208,7 +210,39 @@ def _goes_on(fits: list[bool], unfinished: int) -> int:
     return unfinished if is_cell else len(fits) - 1
 
 
-def _looks_quoted(text: str, dialect: Dialect) -> bool:
+def looks_quoted(text: str, dialect: Dialect) -> bool:
     """Whether a cell, or several by this dialect's delimiter, stand within quotes."""
     border = re.escape(dialect.delimiter)
     return re.search(rf'(?:\A|{border})"(?:[^"]|"")*"(?={border}|[\r\n]*\Z)', text) is not None
+
+
+class QuoteWatch:
+    """Watches the records of a table in whose beginning quotes seemed to mean nothing: further on they may."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+        self._begins = re.compile(rf'(?:\A|{re.escape(dialect.delimiter)})"')
+        self._open: list[DelimitedRecord] = []
+        self._quoted: list[DelimitedRecord] = []
+        self._num_open = self._num_quoted = 0
+
+    def passed(self, records: Iterable[DelimitedRecord]) -> Iterator[DelimitedRecord]:
+        """The records as they are."""
+        for record in records:
+            if '"' in record.text and self._begins.search(record.text):
+                if looks_quoted(record.text, self._dialect):
+                    self._num_quoted += 1
+                    self._quoted = self._quoted or [record]
+                else:
+                    self._num_open += 1
+                    self._open = self._open or [record]
+            yield record
+
+    def doubt(self) -> str:
+        """Why quotes seem to mean something after all; "" if they do not."""
+        if self._num_quoted * _UNQUOTED_WEIGHT <= self._num_open or not self._quoted:
+            return ""
+        found = f"line {self._quoted[0].line:,} has a cell in quotes"
+        if not self._open:
+            return found
+        return f"{found}, and line {self._open[0].line:,} a quote that is not closed"

@@ -213,6 +213,7 @@ _FEW_CONTROLS = 0.05  # of the bytes of a text
 _LONG_LINE = re.compile(rb'\{\s*"')
 _FEED_ROOT = re.compile(rb"<(rss|feed|rdf:RDF)\b", re.IGNORECASE)
 _GOOGLE = b"base.google.com/ns/1.0"
+_HEADER = re.compile(rb"(?![\[{<])[^\0-\x08\x0a-\x1f\x7f,;|\t]*[,;|\t][^\0-\x08\x0a-\x1f\x7f]*[\r\n]")
 _TABS = re.compile(rb"[^\t\r\n]*(\t[^\t\r\n]*){2,}")
 _PAGE = re.compile(rb"<(!doctype html|html|head|body)\b", re.IGNORECASE)
 _JSON_TEXTS = re.compile(rb"[\[{]")
@@ -262,7 +263,7 @@ def _kind_of(leaf: str, head: bytes, promised: FileFormat | None) -> Kind:
     if (
         found.format is None
         and promised == "csv"
-        and (text_encoding(head) is not None or (found is _UNKNOWN and _share_of_controls(head) <= _FEW_CONTROLS))
+        and (text_encoding(head) is not None or (found is _UNKNOWN and (_has_header(head) or _has_few_controls(head))))
     ):
         return _CSV
     if found.format is None and promised is not None:
@@ -282,6 +283,9 @@ def _by_name(name: str) -> Kind | None:
 
 
 def _by_content(leaf: str, head: bytes, promised: FileFormat | None) -> Kind:
+    if _has_header(head) and (promised == "csv" or not _is_binary(head)):
+        # A first column PARENT_SKU begins as encrypted Parquet does, ORCID as ORC.
+        return _of_characters(head)
     if head.startswith(b"PAR1"):
         return _PARQUET
     if head.startswith(_LFS_POINTER):
@@ -304,6 +308,10 @@ def _by_content(leaf: str, head: bytes, promised: FileFormat | None) -> Kind:
         return _wide_text(head, encoding)
     if not head.strip(b"\0"):
         return Kind("NUL bytes alone", way_out="copy it again: its content is lost")
+    return _of_characters(head)
+
+
+def _of_characters(head: bytes) -> Kind:
     head = head.removeprefix(codecs.BOM_UTF8)
     found = _of_text(head)
     return _UNKNOWN if found is _TEXT and _is_binary(head) and not _JSON_TEXTS.match(head.lstrip()) else found
@@ -367,12 +375,18 @@ def _wide_text(head: bytes, encoding: str) -> Kind:
 
 def _is_binary(head: bytes) -> bool:
     """Whether there are zeros or many other control characters, as no text has."""
-    return b"\0" in head[:1024] or _share_of_controls(head) > _FEW_CONTROLS
+    return b"\0" in head[:1024] or not _has_few_controls(head)
 
 
-def _share_of_controls(head: bytes) -> float:
+def _has_few_controls(head: bytes) -> bool:
     beginning = head[:1024]
-    return sum(byte < 32 and byte not in b"\t\n\r\f" for byte in beginning) / max(1, len(beginning))
+    count = sum(byte < 32 and byte not in b"\t\n\r\f" for byte in beginning)
+    return count <= _FEW_CONTROLS * len(beginning)
+
+
+def _has_header(head: bytes) -> bool:
+    """Whether the first line can be names of columns: several, and nothing but text. Whatever the cells hold."""
+    return _HEADER.match(head) is not None
 
 
 def _of_text(head: bytes) -> Kind:

@@ -35,11 +35,22 @@ _BATCH_ROWS = 4096
 class RowWriter:
     """Writes rows group by group. What was written is whole once `close` has returned."""
 
-    def __init__(self, path: Path, names: Sequence[str], hint: Callable[[str], str]) -> None:
-        """Args: names: of the columns, in order; hint: what to say of a text with bytes that could not be decoded."""
-        self.num_rows = self.num_refused = self.num_undecoded = self.num_foreign = 0
+    def __init__(
+        self,
+        path: Path,
+        names: Sequence[str],
+        hint: Callable[[str], str],
+        is_misread: Callable[[str], bool] = lambda text: False,
+    ) -> None:
+        """
+        Args:
+            names: of the columns, in order.
+            hint: what to say of a text with bytes that could not be decoded.
+            is_misread: whether a text that is not ASCII is in another encoding than it was read in.
+        """
+        self.num_rows = self.num_refused = self.num_undecoded = self.num_foreign = self.num_misread = 0
         self.example = ""
-        self._names, self._hint = list(names), hint
+        self._names, self._hint, self._is_misread = list(names), hint, is_misread
         self._more: dict[str, None] = {}
         self._paths: dict[str, None] = {}
         fields = [pa.field(name, pa.string()) for name in names]
@@ -66,6 +77,7 @@ class RowWriter:
                 self._refuse_undecoded(number, cells, text)
                 return
             self.num_foreign += 1
+            self.num_misread += self._is_misread(text)
         rest = json.dumps(more, ensure_ascii=False) if more else None
         size = len(text) or sum(len(cell) for cell in cells if cell) + len(rest or "")
         self._append(number, cells, None, None, rest, size)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bz2
 import codecs
+import functools
 import gzip
 import io
 import lzma
@@ -121,3 +122,19 @@ def marked_bytes(text: str) -> bytes:
 def readable(text: str) -> str:
     """The text as a file can hold it, marked bytes as escapes."""
     return _MARKS.sub(lambda found: "".join(f"\\x{ord(each) - _MARK:02x}" for each in found[0]), text)
+
+
+def is_misread_utf8(text: str, encoding: str) -> bool:
+    """Whether a text that is not ASCII was UTF-8, and was read in an encoding of one byte a letter: "GrÃ¶ÃŸe"."""
+    if not _has_one_byte_letters(encoding):
+        return False
+    try:
+        text.encode(encoding).decode()
+    except UnicodeError:
+        return False
+    return True
+
+
+@functools.cache
+def _has_one_byte_letters(encoding: str) -> bool:
+    return len("é".encode().decode(encoding, "replace")) == 2

@@ -127,7 +127,7 @@ def test_a_broken_record_costs_itself_alone() -> None:
         ["1", "x\ny"],
         "a quote stands within a quoted cell; it is written twice there, or the cell is not closed",
         ["3", "c"],
-        "1 cells for 2 columns",
+        "1 cell for 2 columns",
         "3 cells for 2 columns; behind the last column stands '7'",
         ["7", "8"],
         "a quote stands within a quoted cell; it is written twice there, or the cell is not closed",

@@ -127,6 +127,28 @@ def test_what_was_meant_to_be_read_is_refused_with_the_way_out(
 
 
 @pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        # Names that begin as other formats do.
+        ("a.csv", b"PARENT_SKU,title\n1,shoe\n"),
+        ("a.csv", b"\xef\xbb\xbfORCID;title\r1;shoe\r"),
+        ("a.tsv", b"id\tname\tDUCK\n1\ta\tb\n"),
+        ("a.txt", b"PARENT\ttitle\tbrand\n1\tshoe\tVelor\n"),
+        # Whatever its cells hold, as the rows' own dead letters can tell.
+        ("a.csv", b"id,title\n" + b"1,\0\1\2\3\4\5\6\7\n" * 9),
+    ],
+)
+def test_a_row_of_column_names_makes_a_table(name: str, content: bytes) -> None:
+    assert kind_of(name, content).format == "csv"
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.bin"])
+@pytest.mark.parametrize("content", [PARQUET, b"ORC\n\3\0\0,a,b\n", b"PARE\x15\x04,\n", b"ARROW1\0\0,\n", b"\1\2,\3\n"])
+def test_other_formats_are_no_tables_whatever_they_are_called(name: str, content: bytes) -> None:
+    assert kind_of(name, content).format != "csv"
+
+
+@pytest.mark.parametrize(
     ("name", "content", "what"),
     [
         ("a.tar.gz", gzip.compress(b"\0\1", mtime=0), "gzip"),

@@ -138,6 +138,57 @@ def test_an_encoding_is_never_guessed(workplace: Workplace) -> None:
     }
 
 
+def test_names_of_columns_that_are_not_utf8_are_refused_as_rows_are(workplace: Workplace) -> None:
+    path = write(workplace, "c.csv", "id,category,title,Größe\n1,Shoes,x,y\n".encode("cp1252"))
+    with pytest.raises(UsageError, match=r"name of the column 'Gr\\+xf6\\+xdfe': not UTF-8.*input.encoding: cp1252"):
+        scan(path)
+    (file,) = scan(path, encoding="cp1252").files
+    assert [row.values for row in rows_of(file)] == [{"id": "1", "category": "Shoes", "title": "x", "Größe": "y"}]
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "iso8859-1", "cp1251"])
+def test_utf8_is_never_read_as_another_encoding(workplace: Workplace, encoding: str) -> None:
+    """Of two files one may be UTF-8, and the other what is named."""
+    write(workplace, "a.csv", f"{HEADER}1,Shoes,Größe\n".encode())
+    other = "Größe" if encoding != "cp1251" else "Ботинки"
+    path = write(workplace, "b.csv", f"{HEADER}2,Shoes,{other}\n".encode(encoding))
+    with pytest.raises(UsageError, match=rf"a\.csv is UTF-8, and not {encoding}"):
+        scan(str(Path(path).parent), encoding=encoding)
+    (file,) = scan(path, encoding=encoding).files
+    assert [(row.values or {})["title"] for row in rows_of(file)] == [other]
+
+
+def test_marks_of_byte_order_are_no_part_of_a_column(workplace: Workplace) -> None:
+    path = write(workplace, "c.csv", b"\xef\xbb\xbf\xef\xbb\xbf" + HEADER.encode() + b"1,Shoes,x\n")
+    (file,) = scan(path).files
+    assert rows_of(file)[0].values == {"id": "1", "category": "Shoes", "title": "x"}
+
+
+@pytest.mark.parametrize(
+    ("rows", "is_refused"),
+    [
+        ('{n},Shoes,"a, b"\n', True),
+        ('{n},Shoes,"a"\n', True),
+        ('{n},Shoes,"a" shoe\n', False),
+        ('{n},Shoes,12" pan\n', False),
+    ],
+)
+def test_a_quote_that_is_not_closed_does_not_decide_over_a_whole_file(
+    workplace: Workplace, rows: str, is_refused: bool
+) -> None:
+    """Whether quotes mean something is found out by the first rows; the others may say otherwise."""
+    beginning = f'{HEADER}1,Shoes,"open\n' + "2,Shoes,plain\n" * 20_000
+    path = write(workplace, "c.csv", (beginning + "".join(rows.format(n=n) for n in range(3, 6))).encode())
+    if is_refused:
+        with pytest.raises(UsageError, match="line 20,003 has a cell in quotes, and line 2 a quote that is not closed"):
+            scan(path)
+    else:
+        assert not scan(path).files[0].dead_in_sample.rows
+    (file,) = scan(path, quote='"').files
+    broken = [row for row in rows_of(file) if row.problem is not None]
+    assert (file.num_rows, len(broken)) == (20_004, 4 if "shoe" in rows else 1)
+
+
 def test_broken_rows_keep_their_numbers_and_their_text(workplace: Workplace) -> None:
     text = f'{HEADER}1,Shoes,a\n2,Shoes\n"3,Shoes,c\n4,Shoes,"d\ne"\n'
     (file,) = scan(write(workplace, "c.csv", text.encode())).files
