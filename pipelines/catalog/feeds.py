@@ -8,7 +8,7 @@ unless it marks up a text.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import Element, ParseError
@@ -46,7 +46,7 @@ class FeedFile:
         """Reads all of it. Raises `UsageError` if it is no XML, or declares entities, which can make much of little."""
         with open_unpacked(self._filesystem, self._path, self._name) as file:
             try:
-                self._write(_items(file), target)
+                self._write(_items(self._events(file)), target)
             except ParseError as error:
                 raise UsageError(
                     f"{self._name} is no well-formed XML: {error}. What is behind cannot be read: have it written again"
@@ -61,6 +61,18 @@ class FeedFile:
                     "it written without"
                 ) from error
 
+    def _events(self, file: Any) -> Iterator[tuple[str, Element]]:
+        try:
+            yield from iterparse(file, events=("start", "end"))
+        except DefusedXmlException:
+            raise
+        except (ValueError, LookupError) as error:
+            # Of encodings with several bytes a letter expat reads UTF-8 and UTF-16 alone.
+            raise UsageError(
+                f"{self._name} is XML in an encoding that is not read here ({error}): write it as UTF-8 (iconv -f "
+                'ENCODING -t UTF-8), and say so in its first line, encoding="UTF-8"'
+            ) from error
+
     def _write(self, items: Iterator[Item], target: Path) -> None:
         first = list(itertools.islice(items, _LOOKED_AT))
         names = list(dict.fromkeys(name for item in first for name, value in item.items() if isinstance(value, str)))
@@ -73,10 +85,10 @@ class FeedFile:
         writer.close(self.how())
 
 
-def _items(file: Any) -> Iterator[Item]:
+def _items(events: Iterable[tuple[str, Element]]) -> Iterator[Item]:
     """The items, each let go of once it is read."""
     above: list[Element] = []
-    for event, element in iterparse(file, events=("start", "end")):
+    for event, element in events:
         if event == "start":
             above.append(element)
             continue

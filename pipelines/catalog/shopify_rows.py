@@ -13,6 +13,7 @@ from typing import NamedTuple
 from pipelines.catalog.cells import shortened
 from pipelines.catalog.delimited import DelimitedRecord
 from pipelines.catalog.staged_rows import RowWriter
+from pipelines.catalog.text_files import is_marked
 
 _HANDLES = ("handle", "url handle")
 _OF_SEVERAL = re.compile(
@@ -36,7 +37,9 @@ def is_shopify(names: Sequence[str]) -> bool:
 
 
 def write_products(records: Iterable[DelimitedRecord], names: Sequence[str], writer: RowWriter) -> None:
-    """Writes a row a product, numbered as its first one. Rows that are part of no product are refused."""
+    """Writes a row a product, numbered as its first one. Rows that are part of no product are refused, and products
+    without a title: the first row, which has it, is broken or bears another handle."""
+    title = next(index for index, name in enumerate(names) if name.casefold() == "title")
     handle = next(index for index, name in enumerate(names) if name.casefold() in _HANDLES)
     is_list = [_OF_SEVERAL.fullmatch(name) is not None for name in names]
     seen: dict[str, int] = {}
@@ -46,7 +49,15 @@ def write_products(records: Iterable[DelimitedRecord], names: Sequence[str], wri
     def end_product() -> None:
         if product:
             cells, more = _merged(product, names, is_list)
-            writer.add(product[0].number, cells, "".join(row.text for row in product), more)
+            text = "".join(row.text for row in product)
+            if cells[title].strip() or is_marked(text):
+                writer.add(product[0].number, cells, text, more)
+            else:
+                message = (
+                    f"{names[title]} is empty in all rows of {names[handle]} {shortened(cells[handle])!r}: the first one "
+                    "is broken, or is written otherwise"
+                )
+                writer.refuse(product[0].number, "broken_line", message, text)
         for number, message, text in refused:
             writer.refuse(number, "broken_line", message, text)
         product.clear()

@@ -156,3 +156,11 @@ def test_what_is_no_feed_is_refused_with_its_place(tmp_path: Path) -> None:
     path.write_text(text.replace('<?xml version="1.0" encoding="utf-8"?>', bomb).replace("Bag<", "&b;<"))
     with pytest.raises(UsageError, match=r"feed\.xml declares entities"):
         scan(path)
+
+
+@pytest.mark.parametrize("encoding", ["Shift_JIS", "GBK", "utf-7", "hex", "klingon"])
+def test_an_encoding_that_xml_is_not_read_in_is_named(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "feed.xml"
+    path.write_text(RSS.format(encoding=encoding))
+    with pytest.raises(UsageError, match=r"feed\.xml is XML in an encoding that is not read here .*iconv"):
+        scan(path)

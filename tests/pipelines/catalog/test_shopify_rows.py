@@ -73,6 +73,18 @@ def test_a_product_has_the_number_of_its_first_row(tmp_path: Path) -> None:
     assert rows(file, ["Variant SKU", "Title"])[0].values == {"Title": "Bag", "Variant SKU": ["B-1", "B-2"]}
 
 
+@pytest.mark.parametrize("first", ["bag,Bag\n", "Bag,Bag,,Bags,,,,\n", "bag ,Bag,,Bags,,,,\n"])
+def test_variants_whose_product_is_elsewhere_are_no_product(tmp_path: Path, first: str) -> None:
+    """The row that has the title is broken, or bears another handle."""
+    head = OLD.splitlines(keepends=True)[0]
+    file = scan(tmp_path / "products.csv", f"{head}cap,Cap,,Caps,,,,\n{first}bag,,,,,red,B-1,\nbag,,,,,blue,B-2,\n")
+    last = rows(file)[-1]
+    assert last.problem is not None
+    assert last.problem.code == "broken_line"
+    assert last.problem.message.startswith("Title is empty in all rows of Handle 'bag'")
+    assert original_rows(*file.rows, Piece(0, 0, 4, 3), [2])[2] == "bag,,,,,red,B-1,\nbag,,,,,blue,B-2,"
+
+
 def test_any_cut_covers_every_product_once(tmp_path: Path) -> None:
     file = scan(tmp_path / "products.csv", OLD)
     for tokens in (1, 10, 30, 1000):

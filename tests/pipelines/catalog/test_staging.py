@@ -153,7 +153,7 @@ def test_utf8_is_never_read_as_another_encoding(workplace: Workplace, encoding: 
     other = "Größe" if encoding != "cp1251" else "Ботинки"
     path = write(workplace, "b.csv", f"{HEADER}2,Shoes,{other}\n".encode(encoding))
     with pytest.raises(UsageError, match=rf"a\.csv is UTF-8, and not {encoding}"):
-        scan(str(Path(path).parent), encoding=encoding)
+        scan(Path(path).parent, encoding=encoding)
     (file,) = scan(path, encoding=encoding).files
     assert [(row.values or {})["title"] for row in rows_of(file)] == [other]
 
