@@ -10,8 +10,8 @@ from fsspec.implementations.local import LocalFileSystem
 from pipelines.comparing.compared_run import Side
 from pipelines.errors import UsageError
 from pipelines.exporting.outputs import Outputs
-from pipelines.job.run_plan import PLAN_NAME
 from pipelines.store.folders import open_filesystem
+from pipelines.store.ledger import PLAN_NAME
 
 DEFAULT_FOLDER = "export"
 """In the run's own; the only one there that is an export's."""

@@ -78,7 +78,7 @@ def normalise_run(
 
     Raises `UsageError` if there is no finished run, `RunError` or `OSError` if doing the same again may continue it.
     """
-    folder, _, manifest = find_finished(uri, "run")
+    folder, _, manifest = find_finished(uri)
     before = read_schemas(folder)
     asked = before if schemas is None or before is None else _edited(before, schemas)
     asked = schemas if asked is None else asked

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -17,9 +18,9 @@ from pipelines.config.extraction import JobConfig, config_hash, result_config
 from pipelines.errors import UsageError
 from pipelines.schemas.schema_file import schemas_hash
 from pipelines.store.folders import Folder
-from pipelines.store.ledger import Ledger
+from pipelines.store.ledger import PLAN_NAME, Ledger
+from pipelines.store.no_run import no_run
 
-PLAN_NAME = "_plan.json"
 _VERSION = 1
 
 
@@ -81,7 +82,7 @@ class Plan:
     def from_json(cls, data: Mapping[str, Any], place: str) -> Plan:
         """Reads a stored plan. Raises `UsageError` if another version of the project wrote it."""
         if data.get("version") != _VERSION:
-            raise UsageError(f"{place} was written by another version of this project; use another output folder")
+            raise UsageError(f"{place} was written by another version of this project, which can read and continue it")
         shards = [shard_from_dict(shard) for shard in data["shards"]]
         files = [PlannedFile(**file) for file in data["files"]]
         return cls(**{**{key: data[key] for key in data if key != "version"}, "files": files, "shards": shards})
@@ -118,30 +119,55 @@ def make_plan(
 
 
 def find_plan(output: Folder) -> Plan | None:
-    """The plan in the output folder, or None if the folder is empty or missing.
+    """The plan in the output folder of a run that is to be written; None if the folder is empty or missing.
 
     Raises `UsageError` if something else than a run lies there.
     """
     output.require()
-    data = output.read_json(PLAN_NAME)
-    if data is not None:
-        return Plan.from_json(data, output.describe(PLAN_NAME))
-    if not output.is_empty():
+    plan = _stored_plan(output)
+    if plan is None and not output.is_empty():
         raise UsageError(f"output folder {output.uri} is not empty and holds no run ({PLAN_NAME}); use another")
-    return None
+    return plan
 
 
-def find_finished(uri: str, key: str) -> tuple[Folder, Plan, dict[str, Any]]:
-    """Folder, plan and manifest of the finished run that the setting `key` names. Raises `UsageError` if it is none."""
+def find_run(uri: str, key: str = "") -> tuple[Folder, Plan]:
+    """Folder and plan of a run that is to be read, finished or not.
+
+    Raises `UsageError` if there is none, or it cannot be read. `key`: the setting or option that names it; without
+    one, the command's argument does.
+    """
     folder = Folder(uri)
     try:
-        plan, manifest = find_plan(folder), Ledger(folder, "").finished()
+        plan = _stored_plan(folder)
+    except NotADirectoryError:
+        plan = None
     except OSError as error:
-        raise UsageError(f"{key}: cannot read {uri}: {error}") from error
+        raise UsageError(f"{f'{key}: ' if key else ''}cannot read {uri}: {error}") from error
     if plan is None:
-        raise UsageError(f"{key}: there is no run in {uri}")
+        raise no_run(folder, key)
+    return folder, plan
+
+
+def _stored_plan(folder: Folder) -> Plan | None:
+    try:
+        data = folder.read_json(PLAN_NAME)
+        return None if data is None else Plan.from_json(data, folder.describe(PLAN_NAME))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError(
+            f"cannot read {folder.uri}: {PLAN_NAME} is damaged ({type(error).__name__}: {error})"
+        ) from error
+
+
+def find_finished(uri: str, key: str = "") -> tuple[Folder, Plan, dict[str, Any]]:
+    """As `find_run`, with the manifest: for who needs the whole of it. Raises `UsageError` if it is not finished."""
+    folder, plan = find_run(uri, key)
+    said = f"{key}: " if key else ""
+    try:
+        manifest = Ledger(folder, "").finished()
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{said}cannot read {uri}: {type(error).__name__}: {error}") from error
     if manifest is None:
-        raise UsageError(f"{key}: the run in {uri} is not finished; finish it, or name another")
+        raise UsageError(f"{said}the run in {uri} is not finished; finish it, or name another")
     return folder, plan, manifest
 
 
@@ -171,6 +197,11 @@ def describe_limit(limit: int | None) -> str:
 
 def _new_run_id() -> str:
     return f"{datetime.datetime.now(datetime.UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+
+
+def is_made_up(run_id: str) -> bool:
+    """Whether it was made from the time, since the run's configuration gave none."""
+    return re.fullmatch(r"\d{8}-\d{6}-[0-9a-f]{4}", run_id) is not None
 
 
 def differences(old: Any, new: Any) -> list[str]:

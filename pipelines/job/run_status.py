@@ -16,7 +16,7 @@ from pipelines.console.progress import describe_counts, format_seconds
 from pipelines.console.terminal import printable
 from pipelines.errors import RunError, UsageError
 from pipelines.job.clustering.clusters import run_shards
-from pipelines.job.run_plan import find_plan
+from pipelines.job.run_plan import find_run
 from pipelines.job.unknown_categories import unknown_lines
 from pipelines.store.asked_schemas import read_schemas
 from pipelines.store.folders import Folder
@@ -62,12 +62,9 @@ class Status:
 
 def read_status(uri: str) -> Status:
     """Raises `UsageError` if there is no run, or it cannot be read."""
-    folder = Folder(uri)
+    folder, plan = find_run(uri)
     ledger = Ledger(folder, session="")
     try:
-        plan = find_plan(folder)
-        if plan is None:
-            raise UsageError(f"there is no run in {uri}")
         finished = ledger.finished()
         committed = ledger.committed()
         lease = RunLease(folder, seconds=1)
@@ -80,8 +77,9 @@ def read_status(uri: str) -> Status:
         shards = run_shards(folder, plan)
         lines = _without_schema(folder, totals)
         tried = {} if finished else {shard: n for shard, n in ledger.num_tries().items() if shard not in committed}
-    except (OSError, RunError) as error:
-        raise UsageError(f"cannot read {uri}: {error}") from error
+    except (OSError, RunError, ValueError, KeyError, TypeError, AttributeError) as error:
+        # The last four: one of its JSON files is damaged.
+        raise UsageError(f"cannot read {uri}: {type(error).__name__}: {error}") from error
     pace = _pace(ends)
     rows_left = plan.num_rows - totals.rows
     return Status(

@@ -18,6 +18,8 @@ from pipelines.quality.gold import GoldProduct
 from pipelines.quality.scoring import Answer, AnswerStatus
 from pipelines.store.asked_schemas import read_schemas
 from pipelines.store.folders import Folder, open_filesystem
+from pipelines.store.ledger import PLAN_NAME
+from pipelines.store.no_run import no_run
 
 _KEY_COLUMNS = ("source_file", "source_row")
 
@@ -56,14 +58,15 @@ class RunFolder:
         self.uri = uri
         try:
             self._filesystem, self._root = open_filesystem(uri)
-            if not self._filesystem.exists(self._root):
-                raise UsageError(f"no such run: {uri}")
-            missing = [table for table in ("products", "attributes") if not self._is_folder(table)]
+            # The tables alone are enough: they may have been copied from elsewhere.
+            has_tables = all(self._is_folder(table) for table in ("products", "attributes"))
+            is_run = has_tables or self._filesystem.exists(f"{self._root}/{PLAN_NAME}")
         except OSError as error:
             raise UsageError(f"cannot read {uri}: {error}") from error
-        if missing:
-            names = " and ".join(f"{name}/" for name in missing)
-            raise UsageError(f"{uri} is no output folder of a run: it has no {names}")
+        if not is_run:
+            raise no_run(Folder(uri))
+        if not has_tables:
+            raise UsageError(f"the run in {uri} has not committed anything yet")
 
     @property
     def schemas(self) -> Mapping[str, CategorySchema] | None:

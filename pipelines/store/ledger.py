@@ -29,6 +29,7 @@ from pipelines.store.folders import Folder, iter_requests
 from pipelines.store.isolation import Span, Try
 from pipelines.store.tables import TABLES, EncodedTable
 
+PLAN_NAME = "_plan.json"
 MANIFEST_NAME = "manifest.json"
 CLUSTERS_NAME = "_clusters.json"
 CLUSTERED_FOLDER = "_clustered"

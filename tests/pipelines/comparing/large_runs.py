@@ -18,8 +18,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.catalog.sharding import Piece, Shard
-from pipelines.job.run_plan import PLAN_NAME, Plan, PlannedFile
+from pipelines.job.run_plan import Plan, PlannedFile
 from pipelines.store.folders import Folder
+from pipelines.store.ledger import PLAN_NAME
 from pipelines.store.tables import ATTRIBUTES, DEAD_LETTER, PRODUCTS, TABLES, to_table
 from tests.pipelines.comparing.made_runs import START, shard_metrics
 

@@ -68,7 +68,7 @@ def test_what_cannot_be_compared(tmp_path: Path) -> None:
     for arguments, message in [
         ((a, str(tmp_path / "nowhere")), "there is no run in"),
         ((a, str(tmp_path / "empty")), "there is no run in"),
-        ((a, str(tmp_path / "file")), "is a file, a folder is needed"),
+        ((a, str(tmp_path / "file")), "it is a file, a folder is needed"),
         ((a, a + "/"), "are the same folder"),
         ((a, str(tmp_path / "link")), "are the same folder"),
         ((a, planned), "has not committed anything yet"),

@@ -250,7 +250,7 @@ def test_a_base_that_is_none_is_refused(nightly: Workplace) -> None:
 
     assert "there is no run in" in refusal(nightly.folder / "nowhere")
     assert "own output folder" in refusal(nightly.folder / "out")
-    assert "holds no run" in refusal(nightly.catalog)
+    assert "there is no run in" in refusal(nightly.catalog)
     (nightly.folder / "first" / "manifest.json").unlink()
     assert "is not finished" in refusal(nightly.folder / "first")
 

@@ -21,13 +21,12 @@ from pipelines.job import normalised_run
 from pipelines.job.carryover import EarlierRun
 from pipelines.job.normalised_run import NormalisedRun, normalise_run
 from pipelines.job.preflight import plan_job
-from pipelines.job.run_plan import PLAN_NAME
 from pipelines.normalise import app
 from pipelines.normalising.normalised import NORMALISED_COLUMNS
 from pipelines.store.asked_schemas import read_asked_schemas, read_schemas, store_schemas
 from pipelines.store.columns import ATTRIBUTE_COLUMNS, COLUMNS
 from pipelines.store.folders import Folder
-from pipelines.store.ledger import Ledger
+from pipelines.store.ledger import PLAN_NAME, Ledger
 from pipelines.store.tables import ATTRIBUTES, encode
 from tests.pipelines.conftest import Workplace, products
 

@@ -38,6 +38,7 @@ from pipelines.store.lease import RunLease
 from tests.pipelines.commands import ROOT, assert_same
 from tests.pipelines.comparing import made_runs
 from tests.pipelines.conftest import Workplace, product, products, read_table
+from tests.pipelines.job.no_runs import readers
 from tests.pipelines.job.s3_server import (
     BUCKET,
     PUBLIC_BUCKET,
@@ -513,3 +514,25 @@ def test_runs_are_compared_where_they_lie(bucket: str, tmp_path: Path) -> None:
     assert "0 of 1 answers are the same" in result.output
     assert "Größe</bdi>" in Folder(f"{bucket}/out").read("compare.html").decode()
     assert CliRunner().invoke(compare_app, [f"{bucket}/a", f"{bucket}/nowhere"]).exit_code == 2
+
+
+def test_a_place_on_s3_without_a_run(workplace: Workplace, bucket: str) -> None:
+    asked = readers(workplace)
+    upload(Path(made_runs.write_run(workplace.folder / "monday", [made_runs.Row("p0", {"Brand": "Acme"})])), bucket)
+    Folder(f"{bucket}-other").write("notes.txt", b"x")
+    config = f"{bucket}-other/job.yaml"
+    Folder(f"{bucket}-other").write("job.yaml", b"output: s3://elsewhere/run\n")
+    for place, told in (
+        (f"{bucket}-nowhere", "there is no such folder"),
+        ("s3://no-such-bucket-here/run", "there is no such folder"),
+        (f"{bucket}-other", "it has no _plan.json"),
+        (config, "it is a file, a folder is needed; the configuration's run is in s3://elsewhere/run"),
+        (f"{bucket}/products", f"the run is in {bucket}"),
+        (f"s3://{BUCKET}", f"there is one in {bucket}"),
+    ):
+        for command, ask in asked.items():
+            code, text = ask(place)
+            flat = " ".join(text.split())
+            assert code == 2, (command, place, text)
+            assert f"there is no run in {place}" in flat, (command, place, text)
+            assert told in flat, (command, place, text)

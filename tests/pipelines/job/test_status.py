@@ -122,7 +122,7 @@ def test_the_pace_is_that_of_the_last_quarter_of_an_hour() -> None:
 
 def test_a_planned_run_and_none(workplace: Workplace, tmp_path: Path) -> None:
     from pipelines.job.preflight import plan_job
-    from pipelines.job.run_plan import PLAN_NAME
+    from pipelines.store.ledger import PLAN_NAME
 
     workplace.write_jsonl("c.jsonl", products(5))
     job = plan_job(workplace.config())

@@ -273,11 +273,11 @@ def test_uris_and_odd_folder_names(tmp_path: Path) -> None:
 
 def test_folders_that_are_no_run(tmp_path: Path) -> None:
     gold = write_gold(tmp_path / "gold.jsonl", {"Brand": ["Acme"]})
-    with pytest.raises(UsageError, match=r"no such run: .*nowhere"):
+    with pytest.raises(UsageError, match=r"there is no run in .*nowhere: there is no such folder"):
         evaluate_run(str(tmp_path / "nowhere"), gold)
-    with pytest.raises(UsageError, match="is no output folder of a run: it has no products/ and attributes/"):
+    with pytest.raises(UsageError, match=r"there is no run in .* \(it has no _plan\.json\)"):
         evaluate_run(str(tmp_path), gold)
-    with pytest.raises(UsageError, match="is no output folder of a run"):
+    with pytest.raises(UsageError, match="there is no run in .*: it is a file"):
         evaluate_run(gold, gold)
 
 
@@ -409,7 +409,7 @@ def test_the_command_names_what_is_missing_loudly(tmp_path: Path) -> None:
     [
         (["{run}"], "--gold"),
         (["{run}", "--gold", "{folder}/nowhere.jsonl"], "Error: no such gold file"),
-        (["{folder}", "--gold", "{gold}"], "is no output folder of a run"),
+        (["{folder}", "--gold", "{gold}"], "there is no run in"),
         (["{run}", "--gold", "{gold}", "--comparison", "fuzzy"], "fuzzy"),
     ],
 )

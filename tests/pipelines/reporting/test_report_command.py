@@ -40,7 +40,7 @@ def test_bad_input(run: Path, tmp_path: Path) -> None:
     for arguments, expected in [
         ([tmp_path / "nowhere"], "there is no run"),
         ([tmp_path / "file"], "is a file"),
-        ([tmp_path], "holds no run"),
+        ([tmp_path], "there is no run in"),
         ([run, "--gold", tmp_path / "nowhere.jsonl"], "no such gold file"),
         ([run, "--gold", tmp_path / "gold.jsonl"], "does not belong to"),
         ([run, "--gold", tmp_path / "broken.jsonl"], "line 1: not JSON"),

@@ -1,0 +1,83 @@
+"""What to say of a place in which a run is looked for and none is: one message for every command that reads runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+from pipelines.errors import UsageError
+from pipelines.store.folders import Folder
+from pipelines.store.ledger import PLAN_NAME
+
+_CONFIG_ENDINGS = (".yaml", ".yml", ".json")
+_MAX_CONFIG_BYTES = 1 << 20
+_MAX_LOOKED_INTO = 100  # folders
+_MAX_NAMED = 3  # runs
+
+
+def no_run(folder: Folder, key: str = "") -> UsageError:
+    """Why `folder` holds no run, and what to name instead; `key`: the setting or option that named it, if one did."""
+    return UsageError(f"{key}: {_told(folder)}" if key else _told(folder))
+
+
+def _told(folder: Folder) -> str:
+    said = f"there is no run in {folder.uri}"
+    try:
+        if folder.is_file():
+            return f"{said}: it is a file, a folder is needed; {_instead_of_file(folder)}"
+        if not folder.list(""):
+            state = "the folder is empty" if folder.exists("") else "there is no such folder"
+            return f"{said}: {state}; {_OUTPUT_FOLDER}"
+        return f"{said} (it has no {PLAN_NAME}); {_instead_of_folder(folder)}"
+    except NotADirectoryError:  # a part of the path is a file
+        return f"{said}: there is no such folder; {_OUTPUT_FOLDER}"
+    except OSError as error:
+        return f"cannot read {folder.uri}: {error}"
+
+
+_OUTPUT_FOLDER = "name the output folder of a run (`output` of its configuration)"
+
+
+def _instead_of_file(folder: Folder) -> str:
+    """A configuration says where its run is."""
+    if folder.uri.endswith(_CONFIG_ENDINGS):
+        output = _output_of(folder)
+        if output is not None:
+            return f"the configuration's run is in {output}"
+    return _nearest_above(folder) or _OUTPUT_FOLDER
+
+
+def _output_of(folder: Folder) -> str | None:
+    name = folder.uri.rsplit("/", 1)[-1]
+    parent = _parent(folder)
+    if parent is None:
+        return None
+    try:
+        config: Any = yaml.safe_load(parent.read(name)[:_MAX_CONFIG_BYTES])
+    except (OSError, ValueError, yaml.YAMLError, RecursionError):
+        return None
+    output = config.get("output") if isinstance(config, dict) else None
+    return output if isinstance(output, str) and output else None
+
+
+def _instead_of_folder(folder: Folder) -> str:
+    names = folder.list("")[:_MAX_LOOKED_INTO]
+    runs = [name for name in names if folder.exists(f"{name}/{PLAN_NAME}")]
+    if not runs:
+        return _nearest_above(folder) or _OUTPUT_FOLDER
+    more = f" and {len(runs) - _MAX_NAMED} more" if len(runs) > _MAX_NAMED else ""
+    return f"there is one in {', '.join(map(folder.describe, runs[:_MAX_NAMED]))}{more}"
+
+
+def _nearest_above(folder: Folder) -> str | None:
+    """The run that `folder`, or the file that was named, is a part of."""
+    parent = _parent(folder)
+    return f"the run is in {parent.uri}" if parent is not None and parent.exists(PLAN_NAME) else None
+
+
+def _parent(folder: Folder) -> Folder | None:
+    above, _, name = folder.uri.rpartition("/")
+    if not name or name in (".", "..") or above.endswith((":", "/")):
+        return None
+    return Folder(above or ("/" if folder.uri.startswith("/") else "."))

@@ -1,0 +1,63 @@
+"""A place that holds no run: every command that reads one says so in the same words, and what to name instead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipelines.errors import UsageError
+from pipelines.job.run_plan import find_run
+from pipelines.job.run_status import read_status
+from tests.pipelines.comparing.made_runs import Row, write_run
+from tests.pipelines.conftest import Workplace
+from tests.pipelines.job.no_runs import places, readers
+
+
+def test_every_command_says_the_same_of_a_place_without_a_run(workplace: Workplace) -> None:
+    asked = readers(workplace)
+    for name, (place, told) in places(workplace.folder).items():
+        for command, ask in asked.items():
+            code, text = ask(place)
+            flat = " ".join(text.split())
+            assert code == 2, (command, name, text)
+            assert f"there is no run in {place}" in flat, (command, name, text)
+            assert told in flat, (command, name, text)
+            assert "use another" not in text
+            assert "Traceback" not in text
+    assert not (workplace.folder / "nowhere").exists()
+
+
+def test_a_run_that_is_not_finished_is_read_as_far_as_it_is_or_refused(workplace: Workplace) -> None:
+    asked = readers(workplace)
+    rows = [Row(f"p{number}", {"Brand": "Acme"}) for number in range(6)]
+    begun = write_run(workplace.folder / "begun", rows, unfinished_shards=2)
+    half = write_run(workplace.folder / "half", rows, unfinished_shards=1)
+    for command, ask in asked.items():
+        code, text = ask(begun)
+        if command.startswith(("status", "report")):
+            assert code == (1 if command.startswith("status") else 0), (command, text)
+        else:
+            assert code == 2, (command, text)
+            assert "has not committed anything yet" in text or "is not finished; finish it" in text, (command, text)
+        code, text = ask(half)
+        if command.startswith(("plan", "extract", "normalise")):
+            assert (code, "is not finished; finish it, or name another" in text) == (2, True), (command, text)
+        else:
+            assert code == (1 if command.startswith("status") else 0), (command, text)
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "5", '{"version": 1}', '{"version": 1, "files": 3, "shards": []}'])
+def test_a_damaged_plan_is_named(tmp_path: Path, content: str) -> None:
+    run = write_run(tmp_path / "run", [Row("p0", {"Brand": "Acme"})])
+    (tmp_path / "run" / "_plan.json").write_text(content)
+    with pytest.raises(UsageError, match=r"cannot read .*_plan\.json is damaged"):
+        find_run(run)
+
+
+def test_a_damaged_manifest_of_a_shard_is_no_stack_trace(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", [Row("p0", {"Brand": "Acme"})])
+    for content in ("{", '{"shard": 0}'):
+        (tmp_path / "run" / "_shards" / "000000.json").write_text(content)
+        with pytest.raises(UsageError, match="cannot read"):
+            read_status(run)
