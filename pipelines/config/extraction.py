@@ -228,6 +228,27 @@ class CostConfig(_Section):
     )
 
 
+class CascadeConfig(_Section):
+    """A larger model that is asked again, in the same run, for the answers that the first one is not sure of."""
+
+    model: str = Field(description="the larger model, as `model`")
+    adapter: str | None = Field(None, description="its adapter, as `adapter`")
+    below: float = Field(
+        ge=0,
+        le=1,
+        description="answers less certain than this are asked for again: by their `confidence` where it is known, else "
+        "by their `probability`; always, where they are cut or no valid value. 1: all",
+    )
+    engine: EngineConfig = Field(
+        default_factory=EngineConfig,
+        description="how its engines decode; what is not said is as in `engine`. The layout is 'tree': of others, "
+        "answers depend on each other",
+    )
+    actors: ActorConfig = Field(
+        default_factory=ActorConfig, description="the pool of its engines; what is not said is as in `actors`"
+    )
+
+
 class JobConfig(_Section):
     """One extraction job."""
 
@@ -254,6 +275,9 @@ class JobConfig(_Section):
         "drawn from a hash that mean nothing, to measure everything else (`model_id` says so)",
     )
     engine: EngineConfig = Field(default_factory=EngineConfig, description="how the engine decodes")
+    cascade: CascadeConfig | None = Field(
+        None, description="a larger model that is asked again where the first one is not sure"
+    )
     shards: ShardConfig = Field(default_factory=ShardConfig, description="how the catalog is cut")
     actors: ActorConfig = Field(default_factory=ActorConfig, description="the pool of engines")
     retries: RetryConfig = Field(default_factory=RetryConfig, description="how often what fails is tried again")
@@ -263,6 +287,16 @@ class JobConfig(_Section):
     )
     log_seconds: float = Field(10, gt=0, description="seconds between log lines without a terminal")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _inherit(cls, data: Any) -> Any:
+        """What is not said of the larger model's engines and actors is as with the first model's."""
+        cascade = data.get("cascade") if isinstance(data, dict) else None
+        if not isinstance(cascade, dict):
+            return data
+        inherited = {name: _over(data.get(name), cascade.get(name)) for name in ("engine", "actors")}
+        return {**data, "cascade": {**cascade, **{name: each for name, each in inherited.items() if each is not None}}}
+
     @field_validator("base", "retry_failed", mode="after")
     @classmethod
     def _without_slash(cls, value: str | None) -> str | None:
@@ -271,8 +305,12 @@ class JobConfig(_Section):
 
     @model_validator(mode="after")
     def _check_paths(self) -> JobConfig:
-        for name in ("schemas", "output", "model", "adapter", "base", "retry_failed"):
-            value = getattr(self, name)
+        paths = {
+            name: getattr(self, name) for name in ("schemas", "output", "model", "adapter", "base", "retry_failed")
+        }
+        if self.cascade is not None:
+            paths |= {"cascade.model": self.cascade.model, "cascade.adapter": self.cascade.adapter}
+        for name, value in paths.items():
             if value is not None and not value.strip():
                 raise ValueError(f"{name} must not be empty")
         if self.base is not None and self.retry_failed is not None:
@@ -281,14 +319,49 @@ class JobConfig(_Section):
 
     @model_validator(mode="after")
     def _check_gpus(self) -> JobConfig:
-        size, gpus = self.engine.tensor_parallel, self.actors.num_gpus
-        if size > 1 and self.decoding == "ar":
-            raise ValueError("engine.tensor_parallel is for decoding: hpd; set it to 1 for 'ar'")
-        if size > 1 and gpus not in (None, 0, size):
-            raise ValueError(
-                f"engine.tensor_parallel {size} takes {size} GPUs, actors.num_gpus is {gpus:g}; leave the latter out"
-            )
+        pools = [("", self.engine, self.actors)]
+        if self.cascade is not None:
+            pools.append(("cascade.", self.cascade.engine, self.cascade.actors))
+        for place, engine, actors in pools:
+            size, gpus = engine.tensor_parallel, actors.num_gpus
+            if size > 1 and self.decoding == "ar":
+                raise ValueError(f"{place}engine.tensor_parallel is for decoding: hpd; set it to 1 for 'ar'")
+            if size > 1 and gpus not in (None, 0, size):
+                raise ValueError(
+                    f"{place}engine.tensor_parallel {size} takes {size} GPUs, {place}actors.num_gpus is {gpus:g}; "
+                    "leave the latter out"
+                )
         return self
+
+    @model_validator(mode="after")
+    def _check_cascade(self) -> JobConfig:
+        cascade = self.cascade
+        if cascade is None:
+            return self
+        if self.decoding == "ar":
+            raise ValueError("cascade is for decoding: hpd; 'ar' cannot be asked for some of the attributes")
+        if cascade.engine.layout != "tree":
+            raise ValueError(
+                f"cascade.engine.layout {cascade.engine.layout!r}: its answers depend on each other, so none can be "
+                "asked for alone; set it to 'tree'"
+            )
+        if (self.model, self.adapter, self.engine) == (cascade.model, cascade.adapter, cascade.engine):
+            raise ValueError("cascade: it is the same model with the same adapter and engine; name a larger one")
+        return self
+
+
+def _over(first: Any, own: Any) -> Any:
+    """A section with another's keys where it has none; below it, likewise. As it stands, if either is no section."""
+    if not isinstance(first, dict):
+        return own
+    if own is None:
+        return first
+    if not isinstance(own, dict):
+        return own
+    return {
+        **first,
+        **{key: _over(first.get(key), value) if isinstance(value, dict) else value for key, value in own.items()},
+    }
 
 
 # What cannot change a result, only where it goes, how fast it comes, or how it is judged.
@@ -309,10 +382,12 @@ def result_config(config: JobConfig) -> dict[str, Any]:
     The schema *file name* is not in it: the plan records the schemas' content hash instead.
     """
     data = config.model_dump(mode="json", exclude=set(_FREE_SECTIONS))
-    for key in _FREE_ENGINE_KEYS:
-        data["engine"].pop(key, None)
-    if config.engine.tensor_parallel == 1:
-        del data["engine"]["tensor_parallel"]  # likewise: see below
+    data["engine"] = _result_engine(data["engine"])
+    if config.cascade is None:
+        del data["cascade"]  # likewise: see below
+    else:
+        del data["cascade"]["actors"]
+        data["cascade"]["engine"] = _result_engine(data["cascade"]["engine"])
     # How the catalog is reached does not change what is in it.
     data["input"].pop("anonymous")
     for key in LATER_INPUT_KEYS:
@@ -329,6 +404,14 @@ def result_config(config: JobConfig) -> dict[str, Any]:
     # The order of the fields is their order in the prompt; a hash does not see the order of a mapping.
     data["input"]["fields"] = [list(field) for field in data["input"]["fields"].items()]
     return data
+
+
+def _result_engine(data: dict[str, Any]) -> dict[str, Any]:
+    """An engine's settings that decide results."""
+    found = {key: value for key, value in data.items() if key not in _FREE_ENGINE_KEYS}
+    if found["tensor_parallel"] == 1:
+        del found["tensor_parallel"]  # likewise
+    return found
 
 
 def config_hash(config: JobConfig) -> str:

@@ -48,6 +48,7 @@ class EarlierRun:
         schemas: those it asked for.
         normalised: those by which its values are normalised.
         engine: what decoded it.
+        larger_engine: what answered again where that was not sure; None without a cascade.
     """
 
     folder: Folder
@@ -55,6 +56,7 @@ class EarlierRun:
     schemas: Mapping[str, CategorySchema]
     normalised: Mapping[str, CategorySchema]
     engine: Mapping[str, Any]
+    larger_engine: Mapping[str, Any] | None = None
 
     @classmethod
     def open(cls, uri: str, output: Folder) -> EarlierRun:
@@ -68,19 +70,23 @@ class EarlierRun:
             raise UsageError(f"base: cannot read {uri}: {error}") from error
         if schemas is None:
             raise UsageError(f"base: {uri} does not say what it asked for ({SCHEMAS_NAME} is missing)")
-        return cls(folder, plan, schemas, normalised or schemas, manifest["engine"])
+        larger = (manifest.get("cascade") or {}).get("engine")
+        return cls(folder, plan, schemas, normalised or schemas, manifest["engine"], larger)
 
-    def obstacles(self, config: JobConfig, engine: Mapping[str, Any] | None = None) -> list[str]:
+    def obstacles(self, config: JobConfig, *engines: Mapping[str, Any]) -> list[str]:
         """Why none of its answers may be taken over: what differs beside texts and schemas.
 
         Args:
-            engine: the description of the engine that decodes now; without it, only the configuration is compared.
+            engines: descriptions of the engines that decode now, the larger one's last; without them, only the
+                configuration is compared.
         """
         found = differences(_engine_settings(self.plan.result_config), _engine_settings(result_config(config)))
-        if engine is not None and not found:
-            # A model that has moved is the same, if its revision says so.
-            keys = [key for key in ENGINE_IDENTITY if key != "model_id" or engine["model_revision"] is None]
-            found = differences({key: self.engine.get(key) for key in keys}, {key: engine.get(key) for key in keys})
+        if not found:
+            # With both models' settings alike, there are as many here as there.
+            for before, engine in zip((self.engine, self.larger_engine or {}), engines, strict=False):
+                # A model that has moved is the same, if its revision says so.
+                keys = [key for key in ENGINE_IDENTITY if key != "model_id" or engine["model_revision"] is None]
+                found += differences({key: before.get(key) for key in keys}, {key: engine.get(key) for key in keys})
         return found
 
     def carriable(self, config: JobConfig, schemas: Mapping[str, CategorySchema]) -> dict[str, frozenset[str]]:
@@ -230,6 +236,15 @@ def _as_numbers(hashes: Sequence[str]) -> npt.NDArray[np.uint64]:
 
 
 def _engine_settings(data: Mapping[str, Any]) -> dict[str, Any]:
-    engine = {key: value for key, value in data["engine"].items() if key not in _FREE_ENGINE_KEYS}
-    engine["prompt"] = {key: value for key, value in engine["prompt"].items() if key != "keys"}  # it is in prompt_hash
-    return {"decoding": data["decoding"], "engine": engine}
+    found = {"decoding": data["decoding"], "engine": _compared(data["engine"])}
+    if (cascade := data.get("cascade")) is not None:
+        # An answer is of the two models and of the threshold between them. Which models they are, the engines say.
+        settings = {key: value for key, value in cascade.items() if key not in ("model", "adapter", "engine")}
+        found["cascade"] = settings | {"engine": _compared(cascade["engine"])}
+    return found
+
+
+def _compared(engine: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {key: value for key, value in engine.items() if key not in _FREE_ENGINE_KEYS}
+    kept["prompt"] = {key: value for key, value in engine["prompt"].items() if key != "keys"}  # it is in prompt_hash
+    return kept

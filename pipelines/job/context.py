@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hpd_core import CategorySchema, Record, RecordResult
+from pipelines.cascading.larger_model import larger_model
 from pipelines.catalog.sharding import Piece, Shard
 from pipelines.config.extraction import JobConfig
 from pipelines.job.carryover import CarryOver
 from pipelines.store.field_orders import FieldOrders
 from pipelines.store.folders import Folder
 from pipelines.store.ledger import Ledger
+
+CASCADE_FOLDER = "_cascade"
+"""Of a run with a larger model (`cascade`): the books of that model's engines, what they are and what they tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,7 @@ class JobContext:
     Attributes:
         files: the catalog's.
         clustered_files: to which the shards' pieces point, instead of the catalog's; None without clustering.
+        num_others: engines at most beside those of `config`: of the cascade's other model.
     """
 
     config: JobConfig
@@ -62,11 +67,19 @@ class JobContext:
     files: Sequence[SourceRef]
     carry_over: CarryOverRef | None = None
     clustered_files: Sequence[str] | None = None
+    num_others: int = 0
 
     @property
     def ledger(self) -> Ledger:
         """The run's books, as seen from this session."""
         return Ledger(self.output, self.session)
+
+    @property
+    def larger(self) -> JobContext:
+        """The job as the engines of the cascade's larger model see it: with its settings, and books of its own."""
+        config = larger_model(self.config)
+        folder = Folder(f"{self.output.absolute_uri}/{CASCADE_FOLDER}")
+        return replace(self, config=config, output=folder, num_others=self.config.actors.max)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,17 +145,36 @@ class PreparedShard:
     field_orders: FieldOrders = field(default_factory=FieldOrders)
 
 
+@dataclass(frozen=True, slots=True)
+class SecondLook:
+    """What the larger model of a cascade is asked of a shard, and what it says.
+
+    Attributes:
+        asked: of each record: the attributes, with the confidence of the answer that each has (None: not known). Empty:
+            nothing is asked of it.
+        document_ids: of each record, by that model's tokenizer; None where nothing is asked, or that does not take it.
+        seconds: it took to find that out.
+        answers: the larger model's; None before it has come to the shard.
+    """
+
+    asked: Sequence[Mapping[str, float | None]]
+    document_ids: Sequence[Sequence[int] | None]
+    seconds: float
+    answers: DecodedShard | None = None
+
+
 @dataclass(slots=True)
 class DecodedShard:
     """A shard with its answers, in the order of `prepared.records`.
 
     Attributes:
-        results: None for a record that was given up; `failures` says why.
+        results: None for a record that was given up, `failures` says why; or of which nothing was asked.
         failures: reasons, by place in `prepared.records`.
         attempt_id: the last try; empty if there was nothing to decode.
         num_attempts: tries in all sessions.
         engine: what decoded it, and where.
         metrics: sums over the tries that came to their end in the last process.
+        second: what a larger model is asked again; None without a cascade, and before it is known.
     """
 
     prepared: PreparedShard
@@ -152,6 +184,7 @@ class DecodedShard:
     attempt_id: str = ""
     num_attempts: int = 0
     metrics: dict[str, Any] = field(default_factory=dict)
+    second: SecondLook | None = None
 
     def __post_init__(self) -> None:
         self.results = [None] * len(self.prepared.records)

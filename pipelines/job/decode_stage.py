@@ -16,9 +16,9 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import ray
@@ -40,6 +40,7 @@ from pipelines.store.isolation import Span, partition
 
 logger = logging.getLogger(__name__)
 
+Results = Sequence[RecordResult | None]
 
 _ENGINES: Mapping[str, type[Extractor]] = {kind.decoding: kind for kind in (Engine, AutoregressiveBaseline, NullEngine)}
 
@@ -78,7 +79,30 @@ def _share_of_node(job: JobContext) -> float:
         total = sum(each["Resources"].get("GPU", 0.0) for each in nodes if each["NodeID"] == node and each["Alive"])
         if taken and total:
             return min(1.0, float(taken / total))
-    return 1 / job.config.actors.max
+    return 1 / _num_engines(job)
+
+
+def _num_engines(job: JobContext) -> int:
+    """That may come to share a machine: those of a cascade's other model, too."""
+    return job.config.actors.max + job.num_others
+
+
+@dataclass(frozen=True, slots=True)
+class _Questions:
+    """What an engine is asked about the records of a shard.
+
+    Attributes:
+        document_ids: by record.
+        wanted: by record, the attributes; None: all. A record of which none are wanted keeps its place: a span of
+            records is the same whatever is asked of them.
+    """
+
+    document_ids: Sequence[Sequence[int]]
+    wanted: Sequence[Collection[str] | None]
+
+    def places(self, span: Span) -> list[int]:
+        """Records of the span of which something is asked."""
+        return [index for index in span.indices if self.wanted[index] is None or self.wanted[index]]
 
 
 class ShardDecoder:
@@ -95,7 +119,7 @@ class ShardDecoder:
         self._has_failed = False
         # Ray gives its workers one OpenMP thread per reserved CPU; an engine without a GPU wants its share of the node.
         actors = job.config.actors
-        torch.set_num_threads(actors.num_threads or max(1, num_cpus() // actors.max))
+        torch.set_num_threads(actors.num_threads or max(1, num_cpus() // _num_engines(job)))
         self._share = _share_of_node(job)
         self._price = engine_price(job.config.cost, self._share)
         self._unreported_load_seconds = 0.0
@@ -111,17 +135,34 @@ class ShardDecoder:
 
     def decode(self, prepared: PreparedShard) -> DecodedShard:
         """The shard with its answers, and the reasons for records that were given up. Never raises for its content."""
-        shard = prepared.shard.id
+        schemas = self._job.schemas
+        wanted = [each.wanted(schemas[each.record.category]) if each.carried else None for each in prepared.records]
+        decoded = self._answer(prepared, _Questions(prepared.document_ids, wanted))
+        # A fifth of the message, and nothing behind the engine reads them.
+        decoded.prepared = replace(prepared, document_ids=())
+        return decoded
+
+    def decode_again(self, first: DecodedShard) -> DecodedShard:
+        """The shard with this engine's answers to what is asked again. Never raises for its content."""
+        look = first.second
+        assert look is not None, "what is to be asked again is found out before"
+        pairs = list(zip(look.document_ids, look.asked, strict=True))
+        wanted = [[] if ids is None else list(asked) for ids, asked in pairs]
+        answers = self._answer(first.prepared, _Questions([ids or () for ids, _ in pairs], wanted))
+        first.second = replace(look, document_ids=(), answers=answers)
+        return first
+
+    def _answer(self, prepared: PreparedShard, questions: _Questions) -> DecodedShard:
+        shard, num_records = prepared.shard.id, len(prepared.records)
         decoded = DecodedShard(prepared, engine=self._describe())
-        found: dict[Span, Sequence[RecordResult]] = {}
-        while prepared.records:
+        found: dict[Span, Results] = {}
+        while questions.places(Span(0, num_records)):
             history = self._ledger.history(shard)
             decoded.num_attempts = history.num_tries
-            parts = partition(len(prepared.records), history.tries, self._job.config.retries.max_attempts)
+            parts = partition(num_records, history.tries, self._job.config.retries.max_attempts)
             to_do = [span for span in parts.spans if span not in found]
             for span in to_do:
-                decoded.num_attempts += 1
-                results = self._try(decoded, span, is_first=not history.tries)
+                results = self._try(decoded, questions, span, is_first=not history.tries)
                 if results is None:
                     break  # what to try next depends on it
                 found[span] = results
@@ -130,15 +171,13 @@ class ShardDecoder:
                     decoded.results[span.start : span.stop] = found[span]
                 decoded.failures = {index: why for span, why in parts.given_up.items() for index in span.indices}
                 break
-        # A fifth of the message, and nothing behind the engine reads them.
-        decoded.prepared = replace(prepared, document_ids=())
         decoded.metrics["billed_seconds"] = self._bill()
         logger.info(
             "decoded",
             extra=about(
                 shard,
                 attempt=decoded.attempt_id,
-                records=len(prepared.records),
+                records=num_records,
                 given_up=len(decoded.failures),
                 busy_seconds=decoded.metrics.get("busy_seconds"),
             ),
@@ -152,9 +191,12 @@ class ShardDecoder:
             seconds, self._billed_until = now - self._billed_until, now
         return seconds
 
-    def _try(self, decoded: DecodedShard, span: Span, *, is_first: bool) -> Sequence[RecordResult] | None:
+    def _try(self, decoded: DecodedShard, questions: _Questions, span: Span, *, is_first: bool) -> Results | None:
         """One try at some records of the shard; None if it failed. Its numbers are added to the shard's."""
-        prepared, shard = decoded.prepared, decoded.prepared.shard.id
+        prepared, shard, places = decoded.prepared, decoded.prepared.shard.id, questions.places(span)
+        if not places:
+            return [None] * len(span)
+        decoded.num_attempts += 1
         started = time.perf_counter()
         suspect = not is_first or self._has_failed
         with self._gate.hold(alone=suspect) as idle_seconds:
@@ -164,13 +206,11 @@ class ShardDecoder:
             attempt = decoded.attempt_id = self._ledger.begin_try(shard, decoded.num_attempts, span)
             begun = time.perf_counter()
             try:
-                taken = prepared.records[span.start : span.stop]
-                records = [each.record for each in taken]
-                wanted = None
-                if any(each.carried for each in taken):
-                    wanted = [each.wanted(self._job.schemas[each.record.category]) for each in taken]
-                document_ids = prepared.document_ids[span.start : span.stop]
-                future = self._engine.submit(records, self._job.schemas, document_ids, wanted)
+                records = [prepared.records[index].record for index in places]
+                wanted = [questions.wanted[index] for index in places]
+                document_ids = [questions.document_ids[index] for index in places]
+                all_wanted = all(each is None for each in wanted)
+                future = self._engine.submit(records, self._job.schemas, document_ids, None if all_wanted else wanted)
                 results = self._wait(future, shard, attempt)
                 if len(results) != len(records):
                     raise RuntimeError(f"{len(records)} records went into the engine, {len(results)} came out")
@@ -184,7 +224,8 @@ class ShardDecoder:
                 lost = time.perf_counter() - begun
                 decoded.metrics["retry_seconds"] = decoded.metrics.get("retry_seconds", 0.0) + lost
                 return None
-            if len(records) < len(prepared.records):
+            # With a second model behind this one it may be long until the commit.
+            if len(span) < len(prepared.records) or self._job.config.cascade is not None:
                 self._ledger.end_try(shard, attempt)
             load_seconds, self._unreported_load_seconds = self._unreported_load_seconds, 0.0
         measured = asdict(future.metrics) | {
@@ -194,7 +235,10 @@ class ShardDecoder:
         }
         for name, value in measured.items():
             decoded.metrics[name] = decoded.metrics.get(name, 0) + value
-        return results
+        of_span: list[RecordResult | None] = [None] * len(span)
+        for index, result in zip(places, results, strict=True):
+            of_span[index - span.start] = result
+        return of_span
 
     def _take_less_memory(self, error: Exception) -> None:
         """Halves the limits of the next engine if memory was missing and this one could not do it itself."""

@@ -15,6 +15,7 @@ from rich.console import Console
 
 from hpd_core import DocumentTokenizer, HPDError
 from hpd_core.models.adapters import open_adapter
+from pipelines.cascading.larger_model import larger_model
 from pipelines.catalog.staging import store_rows
 from pipelines.config.extraction import JobConfig
 from pipelines.console.progress import show_progress
@@ -22,11 +23,11 @@ from pipelines.errors import RunError, UsageError
 from pipelines.job.base_changes import Changes, find_changes
 from pipelines.job.clustering.clusters import Clusters
 from pipelines.job.preflight import PlannedJob
-from pipelines.job.rounds import decode_pending
-from pipelines.job.run_plan import PLAN_NAME, Plan, check_resume, find_plan
+from pipelines.job.rounds import decode_pending, job_context
+from pipelines.job.run_plan import Plan, check_resume, find_plan
 from pipelines.store.asked_schemas import store_schemas
 from pipelines.store.lease import RunLease
-from pipelines.store.ledger import CLUSTERS_NAME, Ledger
+from pipelines.store.ledger import CLUSTERS_NAME, PLAN_NAME, Ledger
 from pipelines.store.totals import Totals
 
 
@@ -59,6 +60,8 @@ def run_job(job: PlannedJob, console: Console) -> Outcome:
     if (manifest := ledger.finished()) is not None:
         return _finished(job, ledger, manifest)
     _check_model(job.config)
+    if job.config.cascade is not None:
+        _check_model(larger_model(job.config))
     job = _store_plan(job)
     with RunLease(job.output, job.config.retries.lease_seconds).hold(console) as lease:
         if (manifest := ledger.finished()) is not None:  # by the driver that held the lease before
@@ -128,7 +131,8 @@ def _finish(job: PlannedJob, ledger: Ledger, seconds: float, pace: float | None)
     changes = None
     if discrepancy is None:
         if job.earlier is not None:
-            obstacles = job.earlier.obstacles(job.config, ledger.engine())
+            engines = [ledger.engine(), *([larger] if (larger := _larger_engine(job, ledger)) is not None else [])]
+            obstacles = job.earlier.obstacles(job.config, *engines)
             changes = find_changes(job.earlier, job.output, obstacles, totals.carried)
         ledger.finish(_run_manifest(job, ledger, totals, changes))
     return Outcome(
@@ -140,6 +144,11 @@ def _finish(job: PlannedJob, ledger: Ledger, seconds: float, pace: float | None)
         notes=ledger.engine().get("notes", ()),
         changes=changes,
     )
+
+
+def _larger_engine(job: PlannedJob, ledger: Ledger) -> dict[str, Any] | None:
+    """What a cascade's larger engine is; None without a cascade."""
+    return None if job.config.cascade is None else job_context(job, ledger).larger.ledger.engine()
 
 
 def _run_manifest(job: PlannedJob, ledger: Ledger, totals: Totals, changes: Changes | None) -> dict[str, Any]:
@@ -160,6 +169,7 @@ def _run_manifest(job: PlannedJob, ledger: Ledger, totals: Totals, changes: Chan
         "adapter_revision": engine.get("adapter_revision"),
         "notes": engine.get("notes", []),
         "engine": engine,
+        "cascade": _cascade(job, ledger),
         "versions": {
             "python": platform.python_version(),
             **{name: _version(name) for name in ("ray", "pyarrow")},
@@ -170,6 +180,14 @@ def _run_manifest(job: PlannedJob, ledger: Ledger, totals: Totals, changes: Chan
         "totals": totals.to_dict(),
         "changes": changes.to_dict() if changes is not None else None,
     }
+
+
+def _cascade(job: PlannedJob, ledger: Ledger) -> dict[str, Any] | None:
+    cascade, engine = job.config.cascade, _larger_engine(job, ledger)
+    if cascade is None or engine is None:
+        return None
+    names = ("model_id", "model_revision", "adapter_revision", "prompt_hash")
+    return {"below": cascade.below, **{name: engine.get(name) for name in names}, "engine": engine}
 
 
 def _version(package: str) -> str | None:

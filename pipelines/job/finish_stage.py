@@ -8,11 +8,13 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from hpd_core import ErrorCode, RecordResult
+from hpd_core import ErrorCode
 from hpd_core.text.values import join_items
+from pipelines.cascading.standing import Standing, count_asked, replaced_answer, standing
 from pipelines.catalog.cells import described
 from pipelines.job.answer_rows import answer_rows, find_places
 from pipelines.job.context import DeadRow, DecodedShard, JobContext, PreparedRecord
+from pipelines.job.metrics_rows import metrics_rows, sums_of_known
 from pipelines.job.prepare_stage import read_originals
 from pipelines.job.unknown_categories import count_unknown
 from pipelines.normalising.normalise import normalisers
@@ -22,23 +24,13 @@ logger = logging.getLogger(__name__)
 
 Row = dict[str, Any]
 
-TOKEN_METRICS = (
-    *("prefix_tokens_computed", "prefix_tokens_reused", "document_tokens", "document_tokens_shared", "key_tokens"),
-    "value_tokens",
-)
-# What a run's manifest sums over its shards.
-SUMMED_METRICS = (
-    *(*TOKEN_METRICS, "num_steps", "busy_seconds", "prefix_seconds", "retry_seconds", "load_seconds"),
-    *("billed_seconds", "retries", "bytes_read", "bytes_written", "cost_useful", "cost_billed"),
-)
-
 
 class _Written(NamedTuple):
     """A product's rows; `answers` are those of the attribute table, by attribute, without the cells that are `common`
-    to all of them, unless an earlier run answered."""
+    to all of them, unless an earlier run or a larger model answered."""
 
     record: PreparedRecord
-    result: RecordResult | None
+    standing: Standing | None
     common: Row
     answers: Mapping[str, Sequence[Row]]
     product: Row
@@ -69,6 +61,7 @@ def finish_shard(decoded: DecodedShard, job: JobContext) -> tuple[dict[str, Enco
         "unknown_categories": count_unknown(row.category for row in dead if row.code == ErrorCode.NO_SCHEMA),
         "carried": _count_carried(written),
         "field_orders": decoded.prepared.field_orders.to_dict(),
+        **_count_second_look(written, decoded),
     }
     tables = {
         "attributes": _attribute_table(written),
@@ -76,27 +69,33 @@ def finish_shard(decoded: DecodedShard, job: JobContext) -> tuple[dict[str, Enco
         "dead_letter": encode("dead_letter", dead_letters),
     }
     num_bytes = sum(len(table.data) for table in tables.values())
-    metrics = _metrics_row(decoded, job, counts, started, num_bytes)
-    tables["metrics"] = encode("metrics", [metrics])
+    metrics = metrics_rows(decoded, job, counts, started, num_bytes)
+    tables["metrics"] = encode("metrics", metrics)
     facts = {
         "run_id": job.run_id,
         "counts": counts,
-        # Without those that are not known: a sum over shards says over how many it is.
-        "metrics": {name: metrics[name] for name in SUMMED_METRICS if metrics[name] is not None},
+        "metrics": sums_of_known(metrics),
         "engine": dict(decoded.engine),
-        "finished_at": metrics["finished_at"].isoformat(timespec="milliseconds"),
+        **_facts_of_second(decoded, metrics[1:]),
+        "finished_at": metrics[0]["finished_at"].isoformat(timespec="milliseconds"),
     }
     return tables, facts
+
+
+def _facts_of_second(decoded: DecodedShard, metrics: Sequence[Row]) -> dict[str, Any]:
+    if decoded.second is None or decoded.second.answers is None:
+        return {}
+    return {"cascade": {"engine": dict(decoded.second.answers.engine), "metrics": sums_of_known(metrics)}}
 
 
 def _write(decoded: DecodedShard, job: JobContext) -> tuple[list[_Written], list[DeadRow]]:
     """The products with their rows, and the dead rows; in the catalog's order."""
     answered, dead = _split(decoded)
     written = []
-    for record, result in answered:
+    for record, stands in answered:
         try:
-            common, answers = _provenance(record, decoded, job), _answers(record, result, job)
-            written.append(_Written(record, result, common, answers, common | _product_cells(result, answers, job)))
+            common, answers = _provenance(record, decoded.engine, job), _answers(record, stands, decoded, job)
+            written.append(_Written(record, stands, common, answers, common | _product_cells(stands, answers, job)))
         except MemoryError:
             raise
         except Exception as error:
@@ -106,17 +105,22 @@ def _write(decoded: DecodedShard, job: JobContext) -> tuple[list[_Written], list
     return written, sorted(dead, key=lambda row: (row.file, row.row))
 
 
-def _split(decoded: DecodedShard) -> tuple[list[tuple[PreparedRecord, RecordResult | None]], list[DeadRow]]:
-    """Products, and dead rows. A product without a result has all its answers from an earlier run."""
+def _split(decoded: DecodedShard) -> tuple[list[tuple[PreparedRecord, Standing | None]], list[DeadRow]]:
+    """Products with what stands of their answers, and dead rows. A product without has all from an earlier run."""
     dead = list(decoded.prepared.dead)
-    answered: list[tuple[PreparedRecord, RecordResult | None]] = [(each, None) for each in decoded.prepared.answered]
+    answered: list[tuple[PreparedRecord, Standing | None]] = [(each, None) for each in decoded.prepared.answered]
+    look = decoded.second
     for index, (record, result) in enumerate(zip(decoded.prepared.records, decoded.results, strict=True)):
         if result is None:
             dead.append(_dead(record, "decode_failed", decoded.failures[index]))
-        elif result.error is None:
-            answered.append((record, result))
+            continue
+        stands = Standing(result)
+        if look is not None and look.answers is not None:
+            stands = standing(result, look.answers.results[index], look.asked[index])
+        if stands.result.error is None:
+            answered.append((record, stands))
         else:
-            dead.append(_dead(record, str(result.error_code or "engine"), result.error))
+            dead.append(_dead(record, str(result.error_code or "engine"), result.error or ""))
     answered.sort(key=lambda pair: (pair[0].file, pair[0].row))
     return answered, dead
 
@@ -135,8 +139,7 @@ def _place(record: PreparedRecord, job: JobContext) -> Row:
     }
 
 
-def _provenance(record: PreparedRecord, decoded: DecodedShard, job: JobContext) -> Row:
-    engine = decoded.engine
+def _provenance(record: PreparedRecord, engine: Mapping[str, Any], job: JobContext) -> Row:
     return _place(record, job) | {
         "model_id": engine["model_id"],
         "model_revision": engine["model_revision"],
@@ -150,24 +153,50 @@ def _provenance(record: PreparedRecord, decoded: DecodedShard, job: JobContext) 
 
 def _count_carried(written: Sequence[_Written]) -> dict[str, int]:
     return {
-        "products": sum(each.result is None for each in written),
-        "products_in_part": sum(each.result is not None and bool(each.record.carried) for each in written),
+        "products": sum(each.standing is None for each in written),
+        "products_in_part": sum(each.standing is not None and bool(each.record.carried) for each in written),
         "values": sum(len(each.record.carried) for each in written),
     }
 
 
-def _answers(record: PreparedRecord, result: RecordResult | None, job: JobContext) -> dict[str, list[Row]]:
+def _count_second_look(written: Sequence[_Written], decoded: DecodedShard) -> dict[str, dict[str, int]]:
+    if decoded.second is None:
+        return {}
+    return {"cascade": count_asked([each.standing for each in written if each.standing is not None])}
+
+
+def _answers(
+    record: PreparedRecord, stands: Standing | None, decoded: DecodedShard, job: JobContext
+) -> dict[str, list[Row]]:
     """The rows of the attribute table by attribute, in the schema's order; each attribute has at least one."""
     schema = job.schemas[record.record.category]
-    values = {} if result is None else result.values
-    evidence = {} if result is None else find_places(record.record, schema, result, job.config.input.html)
+    values = {} if stands is None else stands.result.values
+    evidence = {} if stands is None else find_places(record.record, schema, stands.result, job.config.input.html)
     normalising = normalisers(schema)
-    return {
+    found = {
         name: list(answer_rows(name, values[name], evidence.get(name, ()), normalising[name]))
         if name in values
         else [_carried_row(row, record, job) for row in record.carried[name]]
         for name in (attribute.name for attribute in schema.attributes)
     }
+    if stands is not None and stands.replaced:
+        _say_who_answered(found, record, stands, decoded, job)
+    return found
+
+
+def _say_who_answered(
+    rows: Mapping[str, Sequence[Row]], record: PreparedRecord, stands: Standing, decoded: DecodedShard, job: JobContext
+) -> None:
+    """Puts into the rows of the larger model's answers that they are its, and whose place they took."""
+    second = decoded.second
+    assert second is not None
+    assert second.answers is not None
+    provenance = _provenance(record, second.answers.engine, job)
+    for name, old in stands.replaced.items():
+        for row in rows[name]:
+            row |= provenance
+        if old is not None:
+            rows[name][0]["replaced"] = [replaced_answer(old, decoded.engine, stands.asked[name])]
 
 
 def _carried_row(row: Mapping[str, Any], record: PreparedRecord, job: JobContext) -> Row:
@@ -184,22 +213,23 @@ def _attribute_table(written: Sequence[_Written]) -> EncodedTable:
         shared.append(each.common)
         owner = len(shared) - 1
         for row in (row for items in each.answers.values() for row in items):
-            is_carried = "run_id" in row  # from an earlier run, with cells of its own
-            if is_carried:
+            has_own = "run_id" in row  # from an earlier run, or a larger model's
+            if has_own:
                 shared.append({name: row[name] for name in each.common})
-            rows.append({name: row[name] for name in row.keys() - each.common.keys()} if is_carried else row)
-            owners.append(len(shared) - 1 if is_carried else owner)
+            rows.append({name: row[name] for name in row.keys() - each.common.keys()} if has_own else row)
+            owners.append(len(shared) - 1 if has_own else owner)
     return encode_table(to_shared_table("attributes", shared, rows, owners))
 
 
-def _product_cells(result: RecordResult | None, answers: Mapping[str, Sequence[Row]], job: JobContext) -> Row:
+def _product_cells(stands: Standing | None, answers: Mapping[str, Sequence[Row]], job: JobContext) -> Row:
     """What the product's row has beside the cells that its attributes have, too."""
     statuses = [rows[0]["status"] for rows in answers.values()]
     return {
         "values": [(name, _text(rows)) for name, rows in answers.items()],
         **{f"num_{status}": statuses.count(status) for status in ("value", "absent", "truncated", "invalid", "error")},
-        "engine_seconds": None if result is None else result.engine_seconds,
-        "carried_from": job.carry_over.run_id if result is None and job.carry_over is not None else None,
+        "engine_seconds": None if stands is None else stands.result.engine_seconds,
+        "cascade_seconds": None if stands is None else stands.seconds,
+        "carried_from": job.carry_over.run_id if stands is None and job.carry_over is not None else None,
     }
 
 
@@ -240,45 +270,3 @@ def _originals(dead: list[DeadRow], decoded: DecodedShard, job: JobContext) -> d
         rows = read_originals(piece, missing[piece.file], job)
         found |= {(piece.file, number): text for number, text in rows.items()}
     return found
-
-
-def _metrics_row(
-    decoded: DecodedShard, job: JobContext, counts: Mapping[str, Any], started: datetime.datetime, bytes_written: int
-) -> Row:
-    measured, shard, now = decoded.metrics, decoded.prepared.shard, datetime.datetime.now(datetime.UTC)
-    wall = float(measured.get("wall_seconds", 0.0))
-    before = datetime.timedelta(seconds=decoded.prepared.seconds + wall)
-    billed, price = float(measured.get("billed_seconds", 0.0)), decoded.engine.get("price_per_hour")
-    return {
-        "run_id": job.run_id,
-        "shard": shard.id,
-        "attempt_id": decoded.attempt_id,
-        "retries": max(0, decoded.num_attempts - 1),
-        "num_rows": shard.num_rows,
-        "num_products": counts["products"],
-        "num_dead_letters": counts["dead_letters"],
-        "num_carried": counts["carried"]["products"],
-        "num_values": sum(counts["statuses"].values()),
-        "estimated_tokens": shard.estimated_tokens,
-        **{name: measured.get(name, 0) for name in (*TOKEN_METRICS, "draft_tokens", "rejected_tokens", "num_steps")},
-        "started_at": started - before,
-        "finished_at": now,
-        "prepare_seconds": decoded.prepared.seconds,
-        "busy_seconds": measured.get("busy_seconds", 0.0),
-        **{name: measured.get(name, 0.0) for name in ("prefix_seconds", "retry_seconds", "load_seconds")},
-        "wall_seconds": wall,
-        "idle_seconds": measured.get("idle_seconds"),
-        "finish_seconds": (now - started).total_seconds(),
-        "bytes_read": decoded.prepared.bytes_read,
-        "bytes_written": bytes_written,
-        "device": decoded.engine["device"],
-        "gpu_type": decoded.engine.get("device_name") if decoded.engine["device"] != "cpu" else None,
-        "node_id": decoded.engine.get("node_id"),
-        "actor_id": decoded.engine.get("actor_id"),
-        "billed_seconds": billed,
-        **{name: decoded.engine.get(name) for name in ("instance_type", "market", "node_share")},
-        **{name: decoded.engine.get(name) for name in ("price_per_hour", "price_source")},
-        "cost_useful": None if price is None else measured.get("busy_seconds", 0.0) * price / 3600,
-        "cost_billed": None if price is None else billed * price / 3600,
-        "currency": None if price is None else "USD",
-    }

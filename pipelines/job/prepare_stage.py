@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 def prepare_shard(shard: Shard, job: JobContext) -> PreparedShard:
     """Reads and checks the shard. Every one of its rows is in `records`, `answered` or `dead` of the answer."""
     # Loaded once in each worker; that is no work on the shard that came first.
-    tokenizer = _document_tokenizer(job.config.model, job.config.engine)
+    tokenizer = document_tokenizer(job.config.model, job.config.engine)
     started = time.perf_counter()
     sizes: list[int] = []
     if job.clustered_files is None:
@@ -158,6 +158,7 @@ def _cached_tokenizer(model: str, engine: str) -> DocumentTokenizer:
     return DocumentTokenizer.from_pretrained(model, EngineConfig.model_validate_json(engine))
 
 
-def _document_tokenizer(model: str, engine: EngineConfig) -> DocumentTokenizer:
+def document_tokenizer(model: str, engine: EngineConfig) -> DocumentTokenizer:
+    """Loaded once in each worker."""
     # Configurations are compared by their text: a worker process keeps its tokenizer from shard to shard.
     return _cached_tokenizer(model, engine.model_dump_json())

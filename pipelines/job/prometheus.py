@@ -11,7 +11,7 @@ from typing import Any
 
 from ray.util.metrics import Counter
 
-from pipelines.job.finish_stage import TOKEN_METRICS
+from pipelines.job.metrics_rows import TOKEN_METRICS
 
 # name: (what it counts, its tags beside `run`)
 _COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
@@ -24,6 +24,7 @@ _COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "hpd_steps": ("forward passes", ("actor",)),
     "hpd_busy_seconds": ("seconds in which an engine computed; their rate is its busy share", ("actor",)),
     "hpd_load_seconds": ("seconds in which an engine loaded", ("actor",)),
+    "hpd_asked_again": ("answers that a larger model was asked for again, by what became of them", ("outcome",)),
     "hpd_retries": ("tries of shards beyond the first", ()),
 }
 
@@ -46,9 +47,14 @@ def count_shard(run_id: str, manifest: Mapping[str, Any]) -> None:
         move("hpd_values", number, status=status)
     for name in TOKEN_METRICS:
         move("hpd_tokens", metrics[name], kind=name.replace("_tokens", ""))
-    move("hpd_steps", metrics["num_steps"], actor=actor)
-    move("hpd_busy_seconds", metrics["busy_seconds"], actor=actor)
-    move("hpd_load_seconds", metrics["load_seconds"], actor=actor)
+    larger = manifest.get("cascade", {"metrics": {}, "engine": {}})
+    for name in ("num_steps", "busy_seconds", "load_seconds"):
+        counter, second = f"hpd_{name.removeprefix('num_')}", larger["metrics"].get(name, 0)
+        move(counter, metrics[name] - second, actor=actor)
+        move(counter, second, actor=larger["engine"].get("actor_id") or "")
+    asked = counts.get("cascade", {})
+    for outcome in ("replaced", "kept"):
+        move("hpd_asked_again", asked.get(outcome, 0), outcome=outcome)
     move("hpd_retries", metrics["retries"])
 
 

@@ -113,16 +113,21 @@ def num_gpus_per_actor(config: JobConfig) -> float:
     return float(config.engine.tensor_parallel) if resources.get("GPU", 0) >= 1 else 0.0
 
 
-def resource_note(actors: ActorConfig, num_gpus: float) -> str | None:
+def resource_note(*pools: tuple[ActorConfig, float]) -> str | None:
     """What to tell the user where the cluster, as it is now, cannot hold the engines or leaves no CPU beside them.
 
-    Only a note: on a cluster that grows, nodes may be on their way. `num_gpus`: from `num_gpus_per_actor`.
+    Only a note: on a cluster that grows, nodes may be on their way. `pools`: of each model, its actors and the GPUs of
+    one, from `num_gpus_per_actor`.
     """
+    wanted = sum(num_gpus * actors.min for actors, num_gpus in pools)
+    num_gpus = max(num_gpus for _, num_gpus in pools)
     resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
-    if num_gpus * actors.min > resources.get("GPU", 0.0):
+    if wanted > resources.get("GPU", 0.0):
+        of_pools = " and ".join(f"actors.min {actors.min}, {gpus:g} an actor" for actors, gpus in pools)
         return (
-            f"Note: {num_gpus * actors.min:g} GPUs are wanted (actors.min {actors.min}, {num_gpus:g} an actor), the "
+            f"Note: {wanted:g} GPUs are wanted ({of_pools}), the "
             f"cluster has {resources.get('GPU', 0.0):g} now. If it does not grow, the job waits for ever."
+            + (" Two models share a GPU with actors.num_gpus: 0.5 and room for both." if len(pools) > 1 else "")
         )
     nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
     largest = max((node["Resources"].get("GPU", 0.0) for node in nodes if node["Alive"]), default=0.0)
@@ -132,7 +137,7 @@ def resource_note(actors: ActorConfig, num_gpus: float) -> str | None:
             f"one comes, the job waits for ever."
         )
     num_cpus = resources.get("CPU", 0.0)
-    reserved = actors.max * actors.num_cpus
+    reserved = sum(actors.max * actors.num_cpus for actors, _ in pools)
     if num_cpus == 0 or reserved <= num_cpus - 0.5:
         return None
     return (

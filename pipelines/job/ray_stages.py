@@ -2,6 +2,9 @@
 
     spec -> prepare (tasks) -> decode (actors) -> finish (tasks) -> commit (tasks) -> counts
 
+With `cascade` there are two more behind the first answers: doubt (tasks), which finds out what is asked again, and
+decode again, the larger model's actors.
+
 Each stage looks first whether the shard is committed already, by another attempt or another driver.
 """
 
@@ -20,14 +23,17 @@ import pyarrow as pa
 import ray.data
 from ray.util.annotations import RayDeprecationWarning
 
+from pipelines.cascading.larger_model import larger_model
 from pipelines.catalog.sharding import Shard
 from pipelines.config.extraction import JobConfig
 from pipelines.console.json_logs import about, log_as_json
 from pipelines.errors import RunError, UsageError
-from pipelines.job.context import JobContext, pack, unpack
+from pipelines.job.context import DecodedShard, JobContext, pack, unpack
 from pipelines.job.finish_stage import finish_shard
 from pipelines.job.prepare_stage import prepare_shard
 from pipelines.job.prometheus import count_shard
+from pipelines.job.ray_cluster import num_gpus_per_actor
+from pipelines.job.second_look import look_again
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +67,19 @@ def build_dataset(shards: list[Shard], job: JobContext, num_gpus: float) -> ray.
         "max_retries": config.retries.max_task_retries,
         "fn_kwargs": {"job": job},
     }
+    dataset = shard_dataset(shards)
+    with deprecated_options_allowed():
+        pipeline = dataset.map_batches(prepare, **task).map_batches(Decode, **_actors(config, job, num_gpus))
+        if config.cascade is not None:
+            larger = larger_model(config)
+            actors = _actors(larger, job, num_gpus_per_actor(larger))
+            pipeline = pipeline.map_batches(doubt, **task).map_batches(DecodeAgain, **actors)
+        whole: ray.data.Dataset = pipeline.map_batches(finish, **task).map_batches(commit, **task)
+        return whole
+
+
+def _actors(config: JobConfig, job: JobContext, num_gpus: float) -> dict[str, Any]:
+    """A pool of engines of the model that `config` names."""
     pool = ray.data.ActorPoolStrategy(
         min_size=config.actors.min,
         max_size=config.actors.max,
@@ -68,7 +87,7 @@ def build_dataset(shards: list[Shard], job: JobContext, num_gpus: float) -> ray.
         max_concurrent_calls_per_actor=config.actors.max_in_flight,
         enable_true_multi_threading=True,
     )
-    actor: dict[str, Any] = {
+    return {
         "batch_size": 1,
         "batch_format": "pyarrow",
         "compute": pool,
@@ -79,15 +98,6 @@ def build_dataset(shards: list[Shard], job: JobContext, num_gpus: float) -> ray.
         "max_task_retries": config.retries.max_actor_restarts,
         "fn_constructor_kwargs": {"job": job},
     }
-    dataset = shard_dataset(shards)
-    with deprecated_options_allowed():
-        pipeline: ray.data.Dataset = (
-            dataset.map_batches(prepare, **task)
-            .map_batches(Decode, **actor)
-            .map_batches(finish, **task)
-            .map_batches(commit, **task)
-        )
-        return pipeline
 
 
 @contextmanager
@@ -142,7 +152,7 @@ class Decode:
         self._job = job
         self._problem: UsageError | RunError | None = None
         try:
-            self._decoder = ShardDecoder(job)
+            self._decoder = ShardDecoder(self._part_of(job))
         except (UsageError, RunError) as error:
             self._problem = error
         settle("decode")
@@ -154,12 +164,39 @@ class Decode:
         shard, payload = unwrap(batch)
         if not payload or self._job.ledger.is_committed(shard):
             return wrap(shard, b"")
-        return wrap(shard, pack(self._decoder.decode(unpack(payload))))
+        return wrap(shard, pack(self._decode(unpack(payload))))
+
+    def _part_of(self, job: JobContext) -> JobContext:
+        return job
+
+    def _decode(self, message: Any) -> DecodedShard:
+        return self._decoder.decode(message)
 
     def __del__(self) -> None:
         """Called by Ray when the actor ends in peace."""
         if self._problem is None and hasattr(self, "_decoder"):
             self._decoder.close()
+
+
+def doubt(batch: pa.Table, job: JobContext) -> pa.Table:
+    """With a cascade, between its models, on one shard: what the larger one is asked again."""
+    log_as_json(job.run_id)
+    shard, payload = unwrap(batch)
+    if not payload or job.ledger.is_committed(shard):
+        return wrap(shard, b"")
+    message = wrap(shard, pack(look_again(unpack(payload), job)))
+    settle("doubt")
+    return message
+
+
+class DecodeAgain(Decode):
+    """With a cascade: an actor with the larger model."""
+
+    def _part_of(self, job: JobContext) -> JobContext:
+        return job.larger
+
+    def _decode(self, message: Any) -> DecodedShard:
+        return self._decoder.decode_again(message)
 
 
 def finish(batch: pa.Table, job: JobContext) -> pa.Table:

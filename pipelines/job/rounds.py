@@ -6,10 +6,12 @@ import dataclasses
 import json
 import secrets
 from pathlib import Path
+from typing import Any
 
 from fsspec.implementations.local import LocalFileSystem
 from rich.console import Console
 
+from pipelines.cascading.larger_model import larger_model
 from pipelines.catalog.staging import STAGED
 from pipelines.config.extraction import JobConfig
 from pipelines.errors import BudgetError, ProcessesDiedError, RunError, UsageError
@@ -35,9 +37,10 @@ def decode_pending(
     from pipelines.job.ray_cluster import explain, num_gpus_per_actor, ray_cluster, resource_note
     from pipelines.job.ray_stages import build_dataset
 
-    with ray_cluster(job.config.actors.max * job.config.actors.num_cpus):
+    models = [job.config] if job.config.cascade is None else [job.config, larger_model(job.config)]
+    with ray_cluster(sum(model.actors.max * model.actors.num_cpus for model in models)):
         num_gpus = num_gpus_per_actor(job.config)
-        if (note := resource_note(job.config.actors, num_gpus)) is not None:
+        if (note := resource_note(*((model.actors, num_gpus_per_actor(model)) for model in models))) is not None:
             console.print(note)
         if job.config.base is not None and job.earlier is None:
             console.print(
@@ -61,7 +64,7 @@ def decode_pending(
                 return job
             if _is_spent(job.config, totals):
                 raise BudgetError(_budget_message(job.config, totals))
-            num_parts_done = ledger.num_parts_done()
+            num_parts_done = _num_parts_done(job, ledger)
             try:
                 for row in build_dataset(pending, job_context(job, ledger, carry_over), num_gpus).iter_rows():
                     totals.add(json.loads(row["summary"]))
@@ -76,13 +79,19 @@ def decode_pending(
                 # on, begin another.
                 has_committed = ledger.committed() != committed
                 if isinstance(explained, ProcessesDiedError):
-                    is_stuck = not has_committed and ledger.num_parts_done() == num_parts_done
+                    is_stuck = not has_committed and _num_parts_done(job, ledger) == num_parts_done
                 else:
                     is_stuck = isinstance(explained, UsageError) or not has_committed
                     # What was being decoded when the round ended has not failed.
                     ledger = Ledger(job.output, session=secrets.token_hex(4))
                 if is_stuck:
                     raise explained from error
+
+
+def _num_parts_done(job: PlannedJob, ledger: Ledger) -> int:
+    """Parts of shards that came to their end, with either model."""
+    done = ledger.num_parts_done()
+    return done if job.config.cascade is None else done + job_context(job, ledger).larger.ledger.num_parts_done()
 
 
 def _clustered(job: PlannedJob, ledger: Ledger, lease: RunLease, console: Console) -> PlannedJob:
@@ -132,6 +141,7 @@ def _carry_over(job: PlannedJob, ledger: Ledger, num_gpus: float, console: Conso
     """What can be taken over from the run that `base` names; None if nothing can."""
     import ray
 
+    from pipelines.job.ray_cluster import num_gpus_per_actor
     from pipelines.job.ray_stages import describe_engine
 
     if job.earlier is None or job.earlier.obstacles(job.config):
@@ -145,7 +155,14 @@ def _carry_over(job: PlannedJob, ledger: Ledger, num_gpus: float, console: Conso
     if not ledger.engine():
         console.print(f"Loading the engine once, to compare it with that of run {job.earlier.plan.run_id}.")
         ledger.check_engine(describe_engine(_portable(job.config), num_gpus))
-    if job.earlier.obstacles(job.config, ledger.engine()):
+    engines = [ledger.engine()]
+    if job.config.cascade is not None:
+        larger = job_context(job, ledger).larger
+        if not larger.ledger.engine():
+            console.print(f"Loading the larger model once, to compare it with that of run {job.earlier.plan.run_id}.")
+            larger.ledger.check_engine(describe_engine(larger.config, num_gpus_per_actor(larger.config)))
+        engines.append(larger.ledger.engine())
+    if job.earlier.obstacles(job.config, *engines):
         return None
     return CarryOverRef(job.earlier.plan.run_id, ray.put(CarryOver(job.earlier.folder, carriable, index)))
 
@@ -166,6 +183,7 @@ def job_context(job: PlannedJob, ledger: Ledger, carry_over: CarryOverRef | None
         files=files,
         carry_over=carry_over,
         clustered_files=clustered,
+        num_others=0 if job.config.cascade is None else job.config.cascade.actors.max,
     )
 
 
@@ -177,9 +195,17 @@ def _source(file: PlannedFile, output: Folder) -> SourceRef:
 
 def _portable(config: JobConfig) -> JobConfig:
     """The configuration for a process with another working directory."""
-    if config.adapter is None or not (folder := Path(config.adapter).expanduser()).is_dir():
-        return config
-    return config.model_copy(update={"adapter": str(folder.absolute())})
+    changes: dict[str, Any] = {"adapter": _portable_folder(config.adapter)}
+    if config.cascade is not None:
+        adapter = _portable_folder(config.cascade.adapter)
+        changes["cascade"] = config.cascade.model_copy(update={"adapter": adapter})
+    return config.model_copy(update=changes)
+
+
+def _portable_folder(name: str | None) -> str | None:
+    if name is None or not (folder := Path(name).expanduser()).is_dir():
+        return name
+    return str(folder.absolute())
 
 
 def _absolute(name: str) -> str:

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipelines.job.finish_stage import TOKEN_METRICS
+from pipelines.job.metrics_rows import TOKEN_METRICS
 from pipelines.reporting.facts.cost import Account, EngineTime, Money
 from pipelines.reporting.part_reader import Parts
 from pipelines.store.totals import sum_of_known
 
 _COLUMNS = (
-    *("shard", "started_at", "finished_at", "retries", "num_rows", "num_products", "num_carried", "num_steps"),
+    *("shard", "pass", "started_at", "finished_at", "retries", "num_rows", "num_products", "num_carried", "num_steps"),
     *TOKEN_METRICS,
     *("billed_seconds", "load_seconds", "busy_seconds", "prefix_seconds", "retry_seconds", "bytes_read"),
     *("bytes_written", "device", "gpu_type", "instance_type", "market", "node_share", "actor_id", "price_per_hour"),
@@ -27,11 +27,13 @@ Row = Mapping[str, Any]
 
 @dataclass(slots=True)
 class ShardTotals:
-    """What is known of the shards, beside the sums. `prices`: of an engine's hour, by shard; those that have one."""
+    """What is known of the shards, beside the sums. `prices`: of an engine's hour, by shard; those that have one.
+    `larger_prices`: of the engines of a cascade's larger model."""
 
     devices: Counter[str] = field(default_factory=Counter)
     instances: Counter[str] = field(default_factory=Counter)
     prices: dict[int, float] = field(default_factory=dict)
+    larger_prices: dict[int, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
 
@@ -43,7 +45,8 @@ def read_account(parts: Parts, usd_per_hour: float | None = None) -> tuple[Accou
     """
     rows = [row for part in parts.read("metrics", _COLUMNS) for row in part.to_pylist()]
     totals = ShardTotals()
-    missing = len(parts.shards) - len(rows)
+    shards = {row["shard"] for row in rows}
+    missing = len(parts.shards) - len(shards)
     if missing:
         totals.notes.append(
             f"The metrics of {missing:,} of {len(parts.shards):,} shards are missing: time, tokens and dollars are of "
@@ -57,19 +60,24 @@ def read_account(parts: Parts, usd_per_hour: float | None = None) -> tuple[Accou
             market = f" ({row['market']})" if row["market"] else ""
             totals.instances[f"{row['instance_type']}{market}"] += 1
         if (price := row["price_per_hour"] if usd_per_hour is None else usd_per_hour) is not None:
-            totals.prices[row["shard"]] = price
+            _prices(totals, row)[row["shard"]] = price
     if any(row["billed_seconds"] is None for row in rows):
         totals.notes.append(
             "Some shards do not say for how long their engine was held: their time is loading and computing alone."
         )
-    if 0 < (unpriced := len(rows) - len(totals.prices)) < len(rows):
-        totals.notes.append(f"{unpriced:,} of {len(rows):,} shards have no price: dollars are of the others alone.")
+    unpriced = {row["shard"] for row in rows if row["shard"] not in _prices(totals, row)}
+    if 0 < len(unpriced) < len(shards):
+        totals.notes.append(
+            f"{len(unpriced):,} of {len(shards):,} shards have no price: dollars are of the others alone."
+        )
     account = Account(
-        shards=len(rows),
+        shards=len(shards),
         missing=missing,
         rows=sum(row["num_rows"] for row in rows),
         time=_engine_time([(row, 1.0) for row in rows]),
-        money=_money(rows, totals.prices, is_afterwards=usd_per_hour is not None),
+        money=_money(
+            [row for row in rows if row["shard"] not in unpriced], totals, is_afterwards=usd_per_hour is not None
+        ),
         wall_seconds=_covered([interval for row in rows for interval in _intervals(row)]),
         started_at=min(row["started_at"] for row in rows),
         ended_at=max(row["finished_at"] for row in rows),
@@ -103,8 +111,14 @@ def _engine_time(rows: Sequence[tuple[Row, float]]) -> EngineTime:
     return EngineTime(billed, load, busy, total("prefix_seconds"), retry, rest)
 
 
-def _money(rows: Sequence[Row], prices: Mapping[int, float], *, is_afterwards: bool) -> Money | None:
-    priced = [(row, prices[row["shard"]]) for row in rows if row["shard"] in prices]
+def _prices(totals: ShardTotals, row: Row) -> dict[int, float]:
+    """Those of the model that the row is about."""
+    return totals.larger_prices if row["pass"] == 2 else totals.prices
+
+
+def _money(rows: Sequence[Row], totals: ShardTotals, *, is_afterwards: bool) -> Money | None:
+    """Of rows that have a price."""
+    priced = [(row, _prices(totals, row)[row["shard"]]) for row in rows]
     if not priced:
         return None
     # Every shard's seconds at its own price: with a mean price, the parts would not be what was paid for them.
@@ -120,7 +134,7 @@ def _money(rows: Sequence[Row], prices: Mapping[int, float], *, is_afterwards: b
         usd_per_hour=dollars.billed / hours if hours else None,
         priced_afterwards=is_afterwards,
         sources=("--usd-per-hour",) if is_afterwards else tuple(sorted(sources)),
-        shards=len(priced),
+        shards=len({row["shard"] for row in rows}),
         decoded=sum(_decoded(row) for row, _ in priced),
     )
 

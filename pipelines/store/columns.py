@@ -189,6 +189,11 @@ PRODUCT_COLUMNS = (
         "the engine's time for this product alone, each step split by tokens; null where nothing was decoded for it",
     ),
     *_PROVENANCE,
+    Column(
+        "cascade_seconds",
+        pa.float64(),
+        "the larger model's time for this product alone (`cascade`); 0 where it was not asked, null without it",
+    ),
     Column("carried_from", pa.string(), "the run that `base` named, if all answers are from there"),
 )
 
@@ -206,6 +211,12 @@ DEAD_LETTER_COLUMNS = (
 METRIC_COLUMNS = (
     _required("run_id", pa.string(), "name of the run"),
     _required("shard", pa.int64(), "number of the shard"),
+    Column(
+        "pass",
+        pa.int32(),
+        "1; with `cascade` a shard has a second row, 2: what the larger model did. Rows, products, dead letters and "
+        "bytes are counted in the first row alone, so that sums over the table are right. Null in older runs: 1",
+    ),
     _required("attempt_id", pa.string(), "name of the try that was committed"),
     _required("retries", pa.int32(), "earlier tries at this shard, in every session"),
     _required("num_rows", pa.int64(), "rows of the catalog"),

@@ -59,8 +59,8 @@ class NameCounts:
 class Totals:
     """What became of the rows. `statuses` counts attribute values, `reasons` counts dead letters by code,
     `unknown_categories` those of "no_schema" by the category's name (the most frequent names), `carried` what was taken
-    over from an earlier run, `metrics` sums tokens, steps, seconds and, over `priced_shards`, dollars. `field_orders`:
-    of a sample.
+    over from an earlier run, `cascade` what a larger model was asked again (cascading/standing.py), `metrics` sums
+    tokens, steps, seconds and, over `priced_shards`, dollars. `field_orders`: of a sample.
     """
 
     shards: int = 0
@@ -72,6 +72,7 @@ class Totals:
     reasons: Counter[str] = field(default_factory=Counter)
     unknown_categories: NameCounts = field(default_factory=NameCounts)
     carried: Counter[str] = field(default_factory=Counter)
+    cascade: Counter[str] = field(default_factory=Counter)
     metrics: Counter[str] = field(default_factory=Counter)
     field_orders: FieldOrders = field(default_factory=FieldOrders)
 
@@ -95,6 +96,7 @@ class Totals:
         self.reasons.update(counts["reasons"])
         self.unknown_categories.add(counts.get("unknown_categories", {}), counts["reasons"].get(ErrorCode.NO_SCHEMA, 0))
         self.carried.update(counts.get("carried", {}))
+        self.cascade.update(counts.get("cascade", {}))
         self.metrics.update(manifest["metrics"])
         self.field_orders.add(FieldOrders.from_dict(counts.get("field_orders", {})))
 
@@ -126,6 +128,7 @@ class Totals:
             "unknown_categories": dict(self.unknown_categories.rows.most_common(MAX_UNKNOWN_CATEGORIES)),
             "unknown_categories_are_least": self.unknown_categories.are_least,
             "carried": dict(self.carried),
+            "cascade": dict(self.cascade),
             "metrics": dict(self.metrics),
             "field_orders": self.field_orders.to_dict(),
         }
@@ -140,6 +143,7 @@ class Totals:
             Counter(data.get("unknown_categories", {})), data.get("unknown_categories_are_least", True)
         )
         totals.carried.update(data.get("carried", {}))
+        totals.cascade.update(data.get("cascade", {}))
         totals.metrics.update(data["metrics"])
         totals.field_orders = FieldOrders.from_dict(data.get("field_orders", {}))
         return totals

@@ -32,7 +32,7 @@ def dead_letters(workplace: Workplace) -> list[dict[str, Any]]:
 
 
 def test_a_text_that_the_tokenizer_does_not_take(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = prepare_stage._document_tokenizer
+    real = prepare_stage.document_tokenizer
 
     class Picky:
         def __init__(self, *arguments: Any) -> None:
@@ -43,7 +43,7 @@ def test_a_text_that_the_tokenizer_does_not_take(workplace: Workplace, monkeypat
                 raise Exception("WordPiece error: Missing [UNK] token from the vocabulary")
             return self._tokenizer.encode(records)
 
-    monkeypatch.setattr(prepare_stage, "_document_tokenizer", Picky)
+    monkeypatch.setattr(prepare_stage, "document_tokenizer", Picky)
     (dead,) = dead_letters(workplace)
     assert (dead["product_id"], dead["stage"], dead["error_code"]) == ("p3", "prepare", "unreadable")
     assert (

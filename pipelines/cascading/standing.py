@@ -1,0 +1,78 @@
+"""What becomes of two models' answers: the larger one's stands, the other one's is kept beside it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from hpd_core import RecordResult, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The answers that stand for a record.
+
+    Attributes:
+        result: of each attribute the answer of the model that was asked last.
+        asked: the attributes that the larger model was asked for, with the confidence of the answer that each had;
+            None: not known.
+        replaced: the attributes of which that is the larger model's, with the answer whose place it took; None where
+            the first model had none.
+        seconds: the larger model's engine's, for this record alone; None where there is no such model.
+    """
+
+    result: RecordResult
+    asked: Mapping[str, float | None] = field(default_factory=dict)
+    replaced: Mapping[str, Value | None] = field(default_factory=dict)
+    seconds: float | None = None
+
+
+def standing(first: RecordResult, second: RecordResult | None, asked: Mapping[str, float | None]) -> Standing:
+    """What stands of the first model's answers and of the larger one's (None: it was not asked, or gave up).
+
+    Where the larger one could not take the record, the first one's answers do.
+    """
+    if second is None or second.error is not None:
+        return Standing(first, asked, seconds=second.engine_seconds if second is not None else 0.0)
+    if first.error is None:
+        before: Mapping[str, Value] = first.values
+        result = replace(first, values={**before, **second.values})
+    else:
+        before, result = {}, replace(second, engine_seconds=first.engine_seconds)
+    return Standing(result, asked, {name: before.get(name) for name in second.values}, second.engine_seconds)
+
+
+def replaced_answer(value: Value, engine: Mapping[str, Any], confidence: float | None) -> dict[str, Any]:
+    """The answer of the model that `engine` describes, as the table's `replaced` has it."""
+    return {
+        "source": "model",
+        "model_id": engine["model_id"],
+        "adapter_revision": engine["adapter_revision"],
+        "status": value.status,
+        "value": value.text if value.status == "value" else None if value.status == "absent" else value.raw or None,
+        "logprob_mean": value.logprob_mean,
+        "probability": value.probability,
+        "confidence": confidence,
+    }
+
+
+def count_asked(stood: Iterable[Standing]) -> dict[str, int]:
+    """A shard's counts of the second look.
+
+    Of `answers` in all, `asked` were asked for again, in `products`. Of those, `replaced` are the larger model's now,
+    `changed` of them say something else than before, and `kept` are as they were because it had no answer.
+    """
+    counts: Counter[str] = Counter(answers=0, products=0, asked=0, replaced=0, changed=0)
+    for one in stood:
+        values = one.result.values
+        counts["answers"] += len(values)
+        counts["products"] += bool(one.asked)
+        counts["asked"] += len(one.asked)
+        counts["replaced"] += len(one.replaced)
+        counts["changed"] += sum(
+            old is None or (old.status, old.items) != (values[name].status, values[name].items)
+            for name, old in one.replaced.items()
+        )
+    return {**counts, "kept": counts["asked"] - counts["replaced"]}

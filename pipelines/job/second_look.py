@@ -1,0 +1,71 @@
+"""With `cascade`, between the two models, on CPUs: which answers of a shard the larger model is asked for again."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from hpd_core import ErrorCode, RecordResult
+from pipelines.cascading.doubt import doubtful
+from pipelines.cascading.larger_model import larger_model
+from pipelines.console.json_logs import about
+from pipelines.job.context import DecodedShard, JobContext, PreparedRecord, SecondLook
+from pipelines.job.prepare_stage import document_tokenizer
+
+if TYPE_CHECKING:
+    from hpd_core import DocumentTokenizer
+
+logger = logging.getLogger(__name__)
+
+Asked = Mapping[str, float | None]
+# What no other model takes either.
+_HOPELESS = (ErrorCode.NO_SCHEMA, ErrorCode.NOT_TEXT)
+
+
+def look_again(decoded: DecodedShard, job: JobContext) -> DecodedShard:
+    """The shard with what is asked again of its records: nothing of those that the first engine was given up on, which
+    may be dangerous to another."""
+    larger = larger_model(job.config)
+    # Loaded once in each worker; that is no work on the shard that came first.
+    tokenizer = document_tokenizer(larger.model, larger.engine)
+    started = time.perf_counter()
+    records = decoded.prepared.records
+    asked = [_asked(record, result, job) for record, result in zip(records, decoded.results, strict=True)]
+    decoded.second = SecondLook(asked, _encoded(records, asked, tokenizer), time.perf_counter() - started)
+    logger.info("doubted", extra=about(decoded.prepared.shard.id, answers=sum(map(len, asked))))
+    return decoded
+
+
+def _asked(record: PreparedRecord, result: RecordResult | None, job: JobContext) -> Asked:
+    cascade = job.config.cascade
+    assert cascade is not None
+    if result is None:
+        return {}
+    if result.error is not None:
+        # The first model has no room for it, as a rule; another may have.
+        hopeless = result.error_code in _HOPELESS
+        return {} if hopeless else dict.fromkeys(record.wanted(job.schemas[record.record.category]))
+    return doubtful(result, {}, cascade.below)
+
+
+def _encoded(
+    records: Sequence[PreparedRecord], asked: Sequence[Asked], tokenizer: DocumentTokenizer
+) -> list[Sequence[int] | None]:
+    """The ids of the documents of which something is asked; None for the others, and for what cannot be tokenized."""
+    places = [index for index, each in enumerate(asked) if each]
+    found: list[Sequence[int] | None] = [None] * len(records)
+    try:
+        for index, ids in zip(places, tokenizer.encode([records[index].record for index in places]), strict=True):
+            found[index] = ids
+    except MemoryError:
+        raise
+    except Exception:
+        logger.exception("a text could not be tokenized for the larger model")
+        for index in places:
+            # The answers that it has stay.
+            with suppress(Exception):
+                found[index] = tokenizer.encode([records[index].record])[0]
+    return found
