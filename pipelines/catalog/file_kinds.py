@@ -257,6 +257,11 @@ def _kind_of(leaf: str, head: bytes, promised: FileFormat | None) -> Kind:
         return _EMPTY if promised is None else _KINDS[promised]
     found = _by_content(leaf, head, promised)
     is_lines = found is _TEXT or (found is _UNKNOWN and any(map(_is_object, head.split(b"\n"))))
+    if found is _MARKUP and promised == "excel":
+        return Kind(found.what, way_out="open it in a spreadsheet program and save it as .xlsx", is_refused=True)
+    if is_lines and promised == "excel":
+        # What many systems call .xls is text with tabs.
+        return _CSV if _has_header(head) else Kind("text", way_out="save it as .xlsx", is_refused=True)
     if is_lines and promised is not None and promised != "parquet":
         # Its lines say what is wrong with them.
         return _KINDS[promised]

@@ -109,4 +109,8 @@ def _is_rounded(cell: Any) -> bool:
 
 
 def _text(cell: Any) -> str:
-    return str(cell) if isinstance(cell, datetime.timedelta) else cell_text(cell, "")
+    if not isinstance(cell, datetime.timedelta):
+        return cell_text(cell, "")
+    # As [h]:mm:ss shows it: 30:00:00.
+    minutes, seconds = divmod(round(cell.total_seconds()), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{seconds:02d}"

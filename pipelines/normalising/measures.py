@@ -62,6 +62,7 @@ _LABEL_IN_FRONT = re.compile(r"\A(?P<label>[LWHDBTØ]|Dia)[.:]?\s?(?=\d)")
 _LABEL_ENCLOSED = re.compile(r"\s?\((?P<label>[LWHDBT])\)")
 _NUMBER = re.compile(NUMBER)
 _OTHER_SIGNS = str.maketrans(".,", ",.")
+_ZERO = re.compile(r"(?<![\d.,])0+(?:[.,]0+)?(?![\d.,])")  # 5 ft 0 in
 _GAP = re.compile(rf"[{SPACES}\t]{{0,2}}-?")
 
 
@@ -167,13 +168,17 @@ def _part(text: str, own: OwnNames, before: str, after: str) -> Quantity | None:
     if match is None or read is None:
         return None
     rest = text[match.end() :]
-    if rest and not _is_all(rest, own):
+    num_units = _num_units(rest, own) if rest else 0
+    if num_units is None:
         return None
     settled = _settled(read, f"{before}{text}{after}")
     if settled is None:
         # "1.500 kg" may be either.
         return Quantity(Fraction(), is_sure=False)
-    return quantity_at(Fraction(settled), before, rest or after, own)
+    quantity = quantity_at(Fraction(settled), before, rest or after, own)
+    # Of "10 cm and 20 cm", which is no one quantity, none is the measure.
+    is_one = num_units < 2 or not quantity.is_sure or quantity.number != Fraction(settled)
+    return quantity if is_one or _ZERO.search(rest) else None
 
 
 def _settled(read: str, text: str) -> str | None:
@@ -186,18 +191,18 @@ def _settled(read: str, text: str) -> str | None:
     return settled if settled is not None and other is not None and Fraction(settled) == Fraction(other) else None
 
 
-def _is_all(rest: str, own: OwnNames) -> bool:
-    """Whether the text is units, with numbers between them, and nothing else."""
+def _num_units(rest: str, own: OwnNames) -> int | None:
+    """How many units the text is, one or two with a number between them; None if there is something else in it."""
     place = 0
-    for _ in range(2):
+    for count in (1, 2):
         gap = _GAP.match(rest, place)
         found = read_unit(rest, gap.end() if gap else place, own)
         if found is None:
-            return False
+            return None
         if not rest[found.end :].strip(" ."):
-            return True
+            return count
         second = NEXT.match(rest, found.end)
         if second is None:
-            return False
+            return None
         place = second.end()
-    return False
+    return None

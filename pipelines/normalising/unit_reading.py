@@ -31,9 +31,10 @@ TIMES = r"[xX×*✕✖хХ]"
 _GAP = re.compile(rf"[{SPACES}\t]{{0,2}}-?(?:max\.?[{SPACES}])?(?=[^\s-])", re.IGNORECASE)
 _DIGIT = re.compile(r"\d")
 _QUOTE = re.compile('["″”“]')
-_OPEN_QUOTE = re.compile('(?:^|[\\s(\\[,:])["”“](?=\\w)[^"”“]*\\Z')
+_OPEN_QUOTE = re.compile('(?:^|[\\s(\\[,:])["”“](?:(?=\\w)[^"”“]*)?\\Z')
+_SINGLE_QUOTE, _OPEN_SINGLE_QUOTE = re.compile("['′’]"), re.compile("(?:^|[\\s(\\[,:])['‘’]\\Z")
 _SIGN = re.compile(
-    r"''|′′|’’|[\"″”“](?!\w)|['′’](?![^\W\d_])|[°º]\s?(?:[CFcf](?![^\W\d_]))?|[℃℉%％‰€£Ω]|\b1/min\b|/min\b|min⁻¹"
+    r"''|′′|’’|[\"″”“](?!\w)|['′’](?![^\W\d_])|[°º]\s?(?:[CFcf](?![^\W\d_]))?|[℃℉%％‰€£Ωℓ\u3371-\u33df]|\b1/min\b|/min\b|min⁻¹"
 )
 _WORD = re.compile(r"[^\W\d_]+\.?")
 _BETWEEN_WORDS = re.compile(rf"[{SPACES}-]?(?=[^\W\d_])")
@@ -64,7 +65,8 @@ _SURE_BEHIND_IN = re.compile(
     r"to)\b",
     re.IGNORECASE,
 )
-_NEVER_BEHIND_IN = re.compile(r"\s(?:a|an|the|one|our|your|each|this|total|all|stock|\d)\b", re.IGNORECASE)
+_WORD_BEHIND = re.compile(rf"[{SPACES}\t]\w")  # a line's end ends a quantity
+_NEVER_BEHIND_IN = re.compile(rf"[{SPACES}\t](?:a|an|the|one|our|your|each|this|total|all|stock|\d)\b", re.IGNORECASE)
 _REST = re.compile(r"\d{1,3}(?![\d.,]*\d)")
 # Behind a space, too; behind others, such as in "1m80", only where nothing stands between.
 _HAVE_BARE_RESTS = frozenset({"hour", "minute", "foot"})
@@ -169,15 +171,18 @@ def _named(text: str, start: int, end: int, own: OwnNames) -> UnitFound | None:
     if name.casefold() == "in" and not _SURE_BEHIND_IN.match(text, end):
         if _NEVER_BEHIND_IN.match(text, end):
             return None
-        return UnitFound(units, end, is_sure=re.match(r"\s[^\W\d_]", text[end : end + 2]) is None)
+        return UnitFound(units, end, is_sure=_WORD_BEHIND.match(text, end) is None)
     return UnitFound(units, end)
 
 
 def quantity_at(number: Fraction, before: str, after: str, own: OwnNames) -> Quantity:
     """The number between two texts, with its unit; without one if it stands bare."""
     gap = _GAP.match(after)
-    # "Commuter 12" is a name in quotes.
-    is_quoted = _QUOTE.match(after) is not None and _OPEN_QUOTE.search(before) is not None
+    # "Commuter 12" is a name in quotes, and so is '12'.
+    is_quoted = any(
+        closing.match(after) and opening.search(before)
+        for closing, opening in ((_QUOTE, _OPEN_QUOTE), (_SINGLE_QUOTE, _OPEN_SINGLE_QUOTE))
+    )
     is_decade = number in _DECADES and _DECADE.match(after) is not None
     found = read_unit(after, gap.end(), own) if gap and not is_quoted and not is_decade else None
     if found is not None:

@@ -20,6 +20,8 @@ _EXPRESSION = re.compile(rf"{_WORD}(?:(?:\s?[*/]\s?|\s){_WORD})*")
 _FACTORS = re.compile(r"\s?[/·⋅*・]\s?|\s(?:per|pro|par|por)\s", re.IGNORECASE)
 _POWER = re.compile(r"(?P<name>.*[^\d²³^])(?:\^?(?P<power>[23])|(?P<sign>[²³]))")
 _SIGNS = {"²": 2, "³": 3}
+# What East Asian texts write as one letter, or as wide ones: ㎝, ℓ, ｃｍ.
+_ONE_LETTER = re.compile("[\u2113\u3371-\u33df\uff10-\uff5a]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +131,8 @@ def _dimension(unit: str) -> str | None:
 
 def tidy_name(name: str) -> str:
     """Without dots of abbreviations, in one form of Unicode, single spaces."""
-    text = unicodedata.normalize("NFC", name).replace("\u00b5", "µ").replace("\u03bc", "µ")
+    text = _ONE_LETTER.sub(lambda found: unicodedata.normalize("NFKC", found[0]), name)
+    text = unicodedata.normalize("NFC", text).replace("\u00b5", "µ").replace("\u03bc", "µ")
     text = re.sub(r"\.(?=\W|$)|(?<=[^\W\d_])\.(?=[^\W\d_]\b)", "", text) if "." in text else text
     text = re.sub(r"([°º])\s", r"\1", text)
     return " ".join(text.split())

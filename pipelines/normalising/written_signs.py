@@ -39,7 +39,7 @@ _TOKEN = re.compile(
 def one_form(text: str) -> str:
     """The text with one form of each sign that there are several of."""
     text = unicodedata.normalize("NFKC", text.translate(_FORMS)).translate(_FORMS)
-    return _SPACED_MINUS.sub("-", text.replace(">=", "≥").replace("<=", "≤"))
+    return _SPACED_MINUS.sub("-", text.replace(">=", "≥").replace("<=", "≤").replace("''", '"'))
 
 
 def written_signs(text: str) -> tuple[str, ...]:

@@ -133,6 +133,7 @@ def test_what_was_meant_to_be_read_is_refused_with_the_way_out(
         ("a.csv", b"PARENT_SKU,title\n1,shoe\n"),
         ("a.csv", b"\xef\xbb\xbfORCID;title\r1;shoe\r"),
         ("a.tsv", b"id\tname\tDUCK\n1\ta\tb\n"),
+        ("a.xls", b"id\ttitle\r\n1\tshoe\r\n"),
         ("a.txt", b"PARENT\ttitle\tbrand\n1\tshoe\tVelor\n"),
         # Whatever its cells hold, as the rows' own dead letters can tell.
         ("a.csv", b"id,title\n" + b"1,\0\1\2\3\4\5\6\7\n" * 9),
@@ -140,6 +141,13 @@ def test_what_was_meant_to_be_read_is_refused_with_the_way_out(
 )
 def test_a_row_of_column_names_makes_a_table(name: str, content: bytes) -> None:
     assert kind_of(name, content).format == "csv"
+
+
+def test_text_that_is_called_a_workbook_is_told_so() -> None:
+    kind = kind_of("a.xls", b"Products of May\n\nnothing else\n")
+    assert (kind.what, kind.way_out, kind.is_refused) == ("text", "save it as .xlsx", True)
+    named = kind_of("a.xls", b"id\ttitle\n1\tshoe\n", "excel")
+    assert (named.what, named.way_out, named.is_refused) == ("CSV", "leave out input.format", True)
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.bin"])

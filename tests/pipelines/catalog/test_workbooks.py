@@ -65,6 +65,17 @@ def test_cells_become_texts(tmp_path: Path) -> None:
     ]
 
 
+def test_a_duration_is_hours_minutes_seconds(tmp_path: Path) -> None:
+    durations = [datetime.timedelta(hours=30), datetime.timedelta(days=2, seconds=61), datetime.timedelta(seconds=59)]
+    path = tmp_path / "c.xlsx"
+    with xlsxwriter.Workbook(path, {"default_date_format": "[h]:mm:ss"}) as book:
+        sheet = book.add_worksheet()
+        sheet.write_row(0, 0, ["id", "title"])
+        for number, duration in enumerate(durations, 1):
+            sheet.write_row(number, 0, [number, duration])
+    assert [(row or {})["title"] for row in rows(scan(path))] == ["30:00:00", "48:01:01", "0:00:59"]
+
+
 def test_a_rounded_number_is_no_id(tmp_path: Path) -> None:
     file = scan(write(tmp_path / "c.xlsx", {"A": [["id", "title"], [12345678901234567, "Bag"]]}))
     assert file.dead_in_sample.rows == {"wrong_type": 1}

@@ -53,6 +53,16 @@ from tests.pipelines.normalising.test_normalise import number, text
         ("kg", "2", "| kg 10 pieces", "2"),
         ("ml", "16", "a lightweight | oz bottle", "473.176473"),
         ("h", "2", "| h 5 pieces", "2"),
+        ("cm", "12", "Wide: | in\nOne year of warranty", "30.48"),
+        ("cm", "12", "Wide: | in\n3 colours", "30.48"),
+        ("cm", "12", "(|' x 8')", "365.76"),
+        # One letter, or wide ones.
+        ("cm", "5", "|㎜", "0.5"),
+        ("cm", "5", "| ｃｍ", "5"),
+        ("m²", "20", "|㎡", "20"),
+        ("ml", "2", "| ℓ", "2000"),
+        ("cm", "5", "mit | Metern", "500"),
+        ("V", "12", "|VDC", "12"),
     ],
 )
 def test_what_a_unit_means(unit: str, raw: str, around: str, norm: str) -> None:
@@ -82,6 +92,11 @@ def test_what_a_unit_means(unit: str, raw: str, around: str, norm: str) -> None:
         ("in", "6", "5 ft, | in", "ambiguous"),
         ("m", "2", "| m, 50 cm", "ambiguous"),  # or two lengths
         ("s", "1990", "the |s", "ambiguous"),
+        # Names in quotes, and a share.
+        ("cm", "12", "the “|” series", "ambiguous"),
+        ("cm", "12", '{"size": "|"}', "ambiguous"),
+        ("cm", "12", "the '|' series", "ambiguous"),
+        ("cm", "1", "| in 10 people", "ambiguous"),
     ],
 )
 def test_what_may_be_another_unit_is_left_open(unit: str, raw: str, around: str, status: str) -> None:
@@ -91,6 +106,22 @@ def test_what_may_be_another_unit_is_left_open(unit: str, raw: str, around: str,
 @pytest.mark.parametrize("raw", ["3 lbs, 8 oz", "3 lb 8 oz", "3 lb and 8 oz", "3 lb & 8 oz", "3 lbs., 8 oz."])
 def test_a_text_in_two_parts_is_one_quantity(raw: str) -> None:
     assert text(raw, "lb").num == 3.5
+
+
+@pytest.mark.parametrize(
+    ("raw", "norm"),
+    [
+        ("10 cm and 20 cm", None),
+        ("10 cm\n20 cm", None),
+        ("5 ft 12 in", None),
+        ("5 ft 0 in", "152.4 cm"),
+        ('3/4"-1"', "1.905 to 2.54 cm"),
+        ("5'-6'", "152.4 to 182.88 cm"),
+    ],
+)
+def test_a_text_of_two_quantities_is_not_the_first_of_them(raw: str, norm: str | None) -> None:
+    found = text(raw, "cm")
+    assert (found.status, found.norm) == ("no_rule" if norm is None else "ok", norm)
 
 
 @pytest.mark.parametrize("raw", ["1,250 kg", "1.250 kg", "1,250", "2,500 in", "1.250 to 3 kg", "≥ 1,250 kg"])
