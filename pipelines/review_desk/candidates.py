@@ -1,0 +1,196 @@
+"""Which answers of a run may be reviewed: one pass over its attribute table, in memory that does not grow with the run.
+
+where precision was asked for (`accept`)    the answers whose `decision` is `review`
+elsewhere                                   all answers, by the model's own probability
+a sample                                    all answers of products that are drawn, each product as likely as another
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd  # type: ignore[import-untyped]
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.reporting.part_reader import Parts
+from pipelines.reviewing.verdicts import AnswerKey
+from pipelines.store.folders import map_requests
+
+Pair = tuple[str, str]
+"""A category and one of its attributes."""
+
+MAX_HELD = 50_000
+"""Answers that are held at once, over all attributes of all categories."""
+_MIN_HELD = 20
+_REDUCED_ABOVE = 1_000_000
+_SHARDS_AT_ONCE = 8
+_KEY = ("source_file", "source_row")
+_COLUMNS = (
+    *(*_KEY, "category", "attribute", "value_index", "status", "num_tokens", "logprob_mean"),
+    *("probability", "confidence", "decision", "source", "carried_from"),
+)
+
+
+class Candidate(NamedTuple):
+    """An answer that may be reviewed. `certainty` is the confidence that it is right, or what stands in for it."""
+
+    key: AnswerKey
+    category: str
+    certainty: float
+    shard: int
+
+    @property
+    def pair(self) -> Pair:
+        """Its category and attribute."""
+        return self.category, self.key.attribute
+
+
+@dataclass(slots=True)
+class Candidates:
+    """What a pass found.
+
+    Attributes:
+        lines: in each, who comes first is asked first: the least certain answers of an attribute; a sample, as drawn.
+        waiting: answers of each attribute that may be reviewed, held or not.
+        kind: `review`: those that the run says are to be reviewed; `all`; or `sample`.
+    """
+
+    kind: Literal["review", "all", "sample"]
+    lines: list[list[Candidate]] = field(default_factory=list)
+    waiting: dict[Pair, int] = field(default_factory=dict)
+
+
+def find_candidates(parts: Parts, reviewed: Mapping[Pair, int], max_held: int = MAX_HELD) -> Candidates:
+    """The answers to review.
+
+    Args:
+        reviewed: how many of each attribute's were reviewed: they are among its least certain ones, and so many more
+            are held.
+    """
+    by_decision = any(part["decision"].null_count < part.num_rows for part in parts.read("attributes", ["decision"]))
+    held = _Held()
+    for shard, part in _by_shard(parts):
+        held.add(_asked(part, by_decision), shard, reviewed, max_held)
+    return Candidates("review" if by_decision else "all", held.lines(reviewed, max_held), held.waiting())
+
+
+def draw_sample(parts: Parts, num_products: int, seed: int) -> Candidates:
+    """All answers of so many products, drawn at random; the same seed draws the same ones."""
+    places = heapq.nsmallest(num_products, _ranked(parts, seed))
+    order = {(file, number): place for place, (_, file, number) in enumerate(places)}
+    numbers = pa.array(sorted({number for _, number in order}), pa.int64())
+    found: list[tuple[int, Candidate]] = []
+    for shard, part in _by_shard(parts):
+        near = part.filter(pc.and_(pc.is_in(part["source_row"], numbers), pc.equal(part["value_index"], 0)))
+        certainty = _certainty(near).tolist()
+        for row, number in zip(near.select([*_KEY, "category", "attribute"]).to_pylist(), certainty, strict=True):
+            place = order.get((row["source_file"], row["source_row"]))
+            if place is not None:
+                key = AnswerKey(row["source_file"], row["source_row"], row["attribute"])
+                found.append((place, Candidate(key, row["category"], number, shard)))
+    # Sorting is stable: a product's attributes keep their order.
+    line = [candidate for _, candidate in sorted(found, key=lambda pair: pair[0])]
+    return Candidates("sample", [line], dict(Counter(candidate.pair for candidate in line)))
+
+
+def _by_shard(parts: Parts) -> Iterator[tuple[int, pa.Table]]:
+    """The attribute table, a shard at a time."""
+    missing = set(parts.missing("attributes"))
+    shards = [shard for shard in parts.shards if shard not in missing]
+    for start in range(0, len(shards), _SHARDS_AT_ONCE):
+        here = shards[start : start + _SHARDS_AT_ONCE]
+        yield from zip(
+            here, map_requests(lambda shard: parts.read_one("attributes", shard, _COLUMNS), here), strict=True
+        )
+
+
+def _ranked(parts: Parts, seed: int) -> Iterator[tuple[int, str, int]]:
+    """Every product with a number that is drawn from its place."""
+    secret = hashlib.sha256(f"review sample {seed}".encode()).hexdigest()[:16]
+    for part in parts.read("products", _KEY):
+        files, numbers = (part[name].to_pylist() for name in _KEY)
+        texts = np.array([f"{file}\0{number}" for file, number in zip(files, numbers, strict=True)], dtype=object)
+        ranks = pd.util.hash_array(texts, hash_key=secret, categorize=False)
+        yield from zip(ranks.tolist(), files, numbers, strict=True)
+
+
+def _asked(part: pa.Table, by_decision: bool) -> pa.Table:
+    """The first rows of the answers that may be reviewed. What people have said in earlier runs is not asked again."""
+    is_said = pc.equal(pc.fill_null(part["source"], "model"), "review")
+    is_said_here = pc.and_(is_said, pc.is_null(part["carried_from"]))
+    wanted = pc.invert(is_said)
+    if by_decision:
+        wanted = pc.and_(wanted, pc.equal(pc.fill_null(part["decision"], ""), "review"))
+    return part.filter(pc.and_(pc.equal(part["value_index"], 0), pc.or_(wanted, is_said_here)))
+
+
+def _certainty(part: pa.Table) -> npt.NDArray[np.float64]:
+    """Confidence; without one, the model's own probability; 0 for what is no answer, and where nothing is known."""
+    own = pc.exp(pc.multiply(part["num_tokens"].cast(pa.float64()), part["logprob_mean"]))
+    known = pc.coalesce(part["confidence"], part["probability"], own, pa.scalar(0.0))
+    is_answer = pc.is_in(part["status"], pa.array(["value", "absent"]))
+    numbers = pc.if_else(is_answer, known, 0.0).to_numpy()
+    return np.nan_to_num(np.asarray(numbers, dtype=np.float64), nan=0.0)
+
+
+class _Held:
+    """The least certain answers of each attribute."""
+
+    def __init__(self) -> None:
+        self._codes: dict[Any, int] = {}  # pairs, and files, by their numbers
+        self._counts: dict[int, int] = {}
+        self._arrays: list[tuple[npt.NDArray[Any], ...]] = []
+        self._size = 0
+
+    def add(self, part: pa.Table, shard: int, reviewed: Mapping[Pair, int], max_held: int) -> None:
+        if not part.num_rows:
+            return
+        pairs = self._numbers(zip(part["category"].to_pylist(), part["attribute"].to_pylist(), strict=True))
+        files = self._numbers(part["source_file"].to_pylist())
+        for code, count in zip(*np.unique(pairs, return_counts=True), strict=True):
+            self._counts[int(code)] = self._counts.get(int(code), 0) + int(count)
+        shards = np.full(part.num_rows, shard, np.int64)
+        self._arrays.append((pairs, _certainty(part), files, part["source_row"].to_numpy(), shards))
+        self._size += part.num_rows
+        if self._size > _REDUCED_ABOVE:
+            self._reduce(reviewed, max_held)
+
+    def waiting(self) -> dict[Pair, int]:
+        names = list(self._codes)
+        return {names[code]: count for code, count in self._counts.items()}
+
+    def lines(self, reviewed: Mapping[Pair, int], max_held: int) -> list[list[Candidate]]:
+        if not self._arrays:
+            return []
+        self._reduce(reviewed, max_held)
+        names = list(self._codes)
+        found: dict[int, list[Candidate]] = {}
+        for pair, certainty, file, number, shard in zip(*(each.tolist() for each in self._arrays[0]), strict=True):
+            category, attribute = names[pair]
+            key = AnswerKey(names[file], number, attribute)
+            found.setdefault(pair, []).append(Candidate(key, category, certainty, shard))
+        return list(found.values())
+
+    def _numbers(self, names: Iterable[Any]) -> npt.NDArray[np.int64]:
+        return np.array([self._codes.setdefault(name, len(self._codes)) for name in names], dtype=np.int64)
+
+    def _reduce(self, reviewed: Mapping[Pair, int], max_held: int) -> None:
+        """Keeps the least certain ones of each attribute, sorted."""
+        columns = [np.concatenate(column) for column in zip(*self._arrays, strict=True)]
+        pairs, certainty, files, numbers, _ = columns
+        names = list(self._codes)
+        share = max(_MIN_HELD, max_held // max(1, len(self._counts)))
+        most = np.array([share + reviewed.get(name, 0) if isinstance(name, tuple) else 0 for name in names])
+        order = np.lexsort((numbers, files, certainty, pairs))
+        firsts = np.searchsorted(pairs[order], pairs[order], side="left")
+        kept = order[np.arange(len(order)) - firsts < most[pairs[order]]]
+        self._arrays = [tuple(column[kept] for column in columns)]
+        self._size = len(kept)

@@ -1,0 +1,228 @@
+"""A run under review: asks reviewers, takes what they say, and keeps it before it says so."""
+
+from __future__ import annotations
+
+import datetime
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hpd_core import Attribute, CategorySchema
+from pipelines.errors import UsageError
+from pipelines.reporting.run_folder import OpenedRun
+from pipelines.review_desk.candidates import Candidate, Candidates, draw_sample, find_candidates
+from pipelines.review_desk.products import Products, ReviewedProduct, places_of_items, shard_of
+from pipelines.review_desk.queue import Queue, Wish
+from pipelines.review_desk.shown_answer import seen_items, shown_answer, shown_vocabulary
+from pipelines.reviewing.agreement import agreement
+from pipelines.reviewing.checked_items import ItemError, checked_items
+from pipelines.reviewing.corrections import latest
+from pipelines.reviewing.layer import Layer
+from pipelines.reviewing.log_files import ReviewLog, read_verdicts
+from pipelines.reviewing.verdicts import AnswerKey, SeenAnswer, Verdict, VerdictName
+
+_READ_AHEAD = 8
+
+
+@dataclass(frozen=True, slots=True)
+class DeskOptions:
+    """How a run is reviewed.
+
+    Attributes:
+        overlap: share of the answers that two reviewers are asked for.
+        sample: products drawn at random, all of whose answers are asked for; None: the least certain answers.
+        seed: of the draw.
+    """
+
+    overlap: float = 0.0
+    sample: int | None = None
+    seed: int = 0
+
+
+class UnknownAnswerError(KeyError):
+    """The run has no such answer."""
+
+
+class Desk:
+    """May be used by several threads. Whatever is returned as said is in the log."""
+
+    def __init__(self, run: OpenedRun, schemas: Mapping[str, CategorySchema], options: DeskOptions) -> None:
+        """Reads what may be reviewed, and what was said. Raises `UsageError` or `OSError` if it cannot be read."""
+        self._run, self._schemas, self._options = run, schemas, options
+        self._log = ReviewLog(run.folder)
+        self._verdicts = {verdict.id: verdict for verdict in read_verdicts(run.folder)}
+        self._last = max((verdict.time for verdict in self._verdicts.values()), default=_now())
+        self._layer = Layer.open(run.folder, schemas)
+        self._products = Products(run, self._layer)
+        self._lock = threading.RLock()
+        candidates = self._candidates(_reviewed(self._verdicts.values()))
+        if not any(candidates.lines) and not self._verdicts:
+            raise UsageError(f"{run.folder.uri} has no answer to review")
+        self._kind = candidates.kind
+        self._queue = Queue(candidates, self._verdicts.values(), options.overlap, time.monotonic)
+
+    def close(self) -> None:
+        """Closes the log."""
+        self._log.close()
+
+    def state(self, reviewer: str | None) -> dict[str, Any]:
+        """What the page shows around the answers."""
+        with self._lock:
+            verdicts = list(self._verdicts.values())
+            waiting = self._queue.waiting
+        agreed = agreement(verdicts)
+        by_key = latest(verdicts)
+        mine = [each for each in by_key.values() if reviewer in each]
+        return {
+            "run": self._run.plan.run_id,
+            "folder": self._run.folder.uri,
+            "kind": self._kind,
+            "pairs": [[*pair, count] for pair, count in sorted(waiting.items())],
+            "reviewed": len(by_key),
+            "waiting": sum(waiting.values()),
+            "mine": len(mine),
+            "reviewers": sorted({name for each in by_key.values() for name in each}),
+            "agreement": {"pairs": agreed.pairs, "share": agreed.share, "kappa": agreed.kappa},
+        }
+
+    def next(self, reviewer: str, wish: Wish) -> dict[str, Any] | None:
+        """The next answer for a reviewer; None when there is none left."""
+        with self._lock:
+            found = self._queue.next(reviewer, wish) or self._refilled(reviewer, wish)
+            ahead = self._queue.upcoming(reviewer, wish, _READ_AHEAD)
+        if found is None:
+            return None
+        product = self._products.get(found.key, found.shard, [(each.key, each.shard) for each in ahead])
+        return self._shown(found.key, product, reviewer)
+
+    def answer(self, key: AnswerKey, reviewer: str) -> dict[str, Any]:
+        """An answer that a reviewer asks for. Raises `UnknownAnswerError`."""
+        product = self._product(key)
+        with self._lock:
+            self._queue.lend(key, reviewer)
+        return self._shown(key, product, reviewer)
+
+    def vocabulary(self, category: str, attribute: str) -> list[dict[str, Any]]:
+        """The members of an attribute. Raises `UnknownAnswerError`."""
+        return shown_vocabulary(self._attribute(category, attribute))
+
+    def judge(
+        self, id: str, reviewer: str, key: AnswerKey, verdict: VerdictName, items: Sequence[str]
+    ) -> tuple[str, ...]:
+        """Takes a verdict; returns the right values as they were understood. One that is known is not taken again.
+
+        Raises:
+            ItemError: the attribute cannot have the items.
+            UnknownAnswerError: the run has no such answer.
+            OSError, RunError: it could not be kept.
+        """
+        if (known := self._verdicts.get(id)) is not None:
+            return known.answer.items
+        product = self._product(key)
+        attribute = self._attribute(product.category, key.attribute)
+        if verdict == "accept" and product.answers[key.attribute][0]["status"] not in ("value", "absent"):
+            raise ItemError("there is no whole value to accept: correct it, or mark it as not stated")
+        found = checked_items(attribute, items, product.texts) if verdict == "correct" else ()
+        said = self._say(id, reviewer, key, product, verdict, items=found, evidence=self._places(product, key, found))
+        return said.answer.items if said.is_answer else ()
+
+    def undo(self, id: str, reviewer: str) -> AnswerKey | None:
+        """Takes back the last thing that a reviewer said; returns of which answer. None: there is nothing."""
+        with self._lock:
+            if (known := self._verdicts.get(id)) is not None:
+                return known.key
+            undone = {verdict.undoes for verdict in self._verdicts.values()}
+            mine = [
+                each
+                for each in self._verdicts.values()
+                if each.reviewer == reviewer and each.verdict != "undo" and each.id not in undone
+            ]
+        if not mine:
+            return None
+        key = mine[-1].key
+        self._say(id, reviewer, key, self._product(key), "undo", undoes=mine[-1].id)
+        with self._lock:
+            self._queue.lend(key, reviewer)
+        return key
+
+    def _say(
+        self, id: str, reviewer: str, key: AnswerKey, product: ReviewedProduct, verdict: VerdictName, **parts: Any
+    ) -> Verdict:
+        rows = product.answers[key.attribute]
+        said = Verdict(
+            id=id,
+            time=self._next_time(),
+            reviewer=reviewer,
+            **key._asdict(),
+            product_id=product.product_id,
+            category=product.category,
+            verdict=verdict,
+            seen=SeenAnswer(status=rows[0]["status"], items=seen_items(rows)),
+            input_hash=product.input_hash,
+            **parts,
+        )
+        self._log.append(said)
+        with self._lock:
+            if id not in self._verdicts:
+                self._verdicts[id] = said
+                self._queue.record(said)
+        return said
+
+    def _next_time(self) -> datetime.datetime:
+        """Later than anything that was said before, also if a clock was put back."""
+        with self._lock:
+            self._last = max(_now(), self._last + datetime.timedelta(microseconds=1))
+            return self._last
+
+    def _places(self, product: ReviewedProduct, key: AnswerKey, items: Sequence[str]) -> Any:
+        if not items:
+            return None
+        html = self._run.input_settings.get("html", "never")
+        return places_of_items(product, self._schemas[product.category], key.attribute, items, html)
+
+    def _product(self, key: AnswerKey) -> ReviewedProduct:
+        with self._lock:
+            candidate = self._queue.find(key)
+        shard = candidate.shard if candidate is not None else shard_of(self._run, key)
+        product = self._products.get(key, shard) if shard is not None else None
+        if product is None or key.attribute not in product.answers:
+            raise UnknownAnswerError(key)
+        return product
+
+    def _shown(self, key: AnswerKey, product: ReviewedProduct | None, reviewer: str) -> dict[str, Any]:
+        if product is None:
+            raise UnknownAnswerError(key)
+        with self._lock:
+            here = [verdict for verdict in self._verdicts.values() if verdict.key == key]
+        mine = latest(here).get(key, {}).get(reviewer)
+        return shown_answer(key, product, self._attribute(product.category, key.attribute), mine)
+
+    def _attribute(self, category: str, name: str) -> Attribute:
+        schema = self._schemas.get(category)
+        for attribute in schema.attributes if schema is not None else ():
+            if attribute.name == name:
+                return attribute
+        raise UnknownAnswerError(f"{category} > {name}")
+
+    def _refilled(self, reviewer: str, wish: Wish) -> Candidate | None:
+        """Of what was not held; the least certain answers of each attribute are, and they may be done."""
+        if not self._queue.has_more:
+            return None
+        self._queue.fill(self._candidates(self._queue.reviews))
+        return self._queue.next(reviewer, wish)
+
+    def _candidates(self, reviewed: Mapping[tuple[str, str], int]) -> Candidates:
+        if self._options.sample is not None:
+            return draw_sample(self._run.parts, self._options.sample, self._options.seed)
+        return find_candidates(self._run.parts, reviewed)
+
+
+def _reviewed(verdicts: Any) -> Counter[tuple[str, str]]:
+    return Counter((next(iter(each.values())).category, key.attribute) for key, each in latest(verdicts).items())
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)

@@ -1,0 +1,64 @@
+// Questions to the server. What a reviewer says is kept in the browser until the server has it on its disk.
+
+import { byId } from "./shown.js";
+
+const UNSENT = "hpd-review-unsent-";
+const RETRY_MS = 1500;
+
+export class GoneError extends Error {}
+
+export function newId() {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+// The server's answer; asked again for as long as it does not come.
+export async function ask(path, question) {
+  for (;;) {
+    let problem;
+    try {
+      const reply = await fetch(path, {
+        method: "POST",
+        headers: { "Content-Type": "application/json" },
+        body: JSON.stringify(question),
+      });
+      const data = await reply.json();
+      if (reply.status === 404 && !data.problem) throw new GoneError();
+      if (reply.status < 500) {
+        warn("");
+        return data;
+      }
+      problem = data.problem ?? `the server has failed (${reply.status})`;
+    } catch (error) {
+      if (error instanceof GoneError) {
+        warn("The server was started anew: open the address that it has printed. What is not saved is kept here.");
+        throw error;
+      }
+      problem = "the server does not answer";
+    }
+    warn(`Not saved yet: ${problem}. Trying again; this page keeps what you said.`);
+    await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+  }
+}
+
+export async function tell(path, folder, question) {
+  const name = `${UNSENT}${question.id}`;
+  localStorage.setItem(name, JSON.stringify({ path, folder, question }));
+  const reply = await ask(path, question);
+  localStorage.removeItem(name);
+  return reply;
+}
+
+// What an earlier page of this run said and nobody acknowledged.
+export async function tellUnsent(folder) {
+  for (const name of Object.keys(localStorage).filter((each) => each.startsWith(UNSENT))) {
+    const kept = JSON.parse(localStorage.getItem(name));
+    if (kept.folder === folder) await tell(kept.path, folder, kept.question);
+  }
+}
+
+function warn(text) {
+  const banner = byId("banner");
+  banner.hidden = !text;
+  if (banner.textContent !== text) banner.textContent = text;
+}

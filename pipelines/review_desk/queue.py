@@ -1,0 +1,161 @@
+"""Who is asked what next. In memory alone: what was said is in the logs, and a queue is made anew from them.
+
+urgency     (1 - certainty) x worth
+worth       answers of the attribute that wait / (1 + its reviews so far): what one more label of it teaches is
+            shared by all of its answers, and the more it has, the less one more says
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+
+from pipelines.review_desk.candidates import Candidate, Candidates, Pair
+from pipelines.reviewing.verdicts import AnswerKey, Verdict
+
+LEASE_SECONDS = 900.0
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a reviewer wants to be asked about; None: anything."""
+
+    category: str | None = None
+    attribute: str | None = None
+
+    def fits(self, candidate: Candidate) -> bool:
+        """Whether an answer is among it."""
+        return self.category in (None, candidate.category) and self.attribute in (None, candidate.key.attribute)
+
+
+@dataclass(slots=True)
+class _Said:
+    """What was said of an answer, by the reviewers' names."""
+
+    answered: set[str] = field(default_factory=set)
+    skipped: set[str] = field(default_factory=set)
+
+
+class Queue:
+    """Answers in the order of their urgency; each is lent to one reviewer at a time."""
+
+    def __init__(
+        self, candidates: Candidates, verdicts: Iterable[Verdict], overlap: float, clock: Callable[[], float]
+    ) -> None:
+        """`overlap`: share of the answers that two reviewers are asked for. `clock`: seconds that never go back."""
+        self._overlap, self._clock = overlap, clock
+        self._verdicts: defaultdict[AnswerKey, list[Verdict]] = defaultdict(list)
+        self._said: defaultdict[AnswerKey, _Said] = defaultdict(_Said)
+        self._reviews: Counter[Pair] = Counter()
+        self._leases: dict[AnswerKey, dict[str, float]] = {}
+        self.fill(candidates)
+        for verdict in verdicts:
+            self.record(verdict)
+
+    @property
+    def reviews(self) -> Counter[Pair]:
+        """Answers of each attribute that somebody judged."""
+        return self._reviews
+
+    @property
+    def waiting(self) -> dict[Pair, int]:
+        """Answers of each attribute that nobody judged."""
+        return {pair: max(0, count - self._reviews[pair]) for pair, count in self._waiting.items()}
+
+    @property
+    def has_more(self) -> bool:
+        """Whether answers wait that are not held here."""
+        return sum(self._waiting.values()) > len(self._by_key)
+
+    def fill(self, candidates: Candidates) -> None:
+        """Takes other candidates in place of those there were."""
+        self._lines, self._waiting = candidates.lines, candidates.waiting
+        self._by_key = {each.key: each for line in self._lines for each in line}
+        self._starts = [0] * len(self._lines)
+
+    def record(self, verdict: Verdict) -> None:
+        """Counts a verdict, and gives its answer back."""
+        here = self._verdicts[verdict.key]
+        here.append(verdict)
+        undone = {each.undoes for each in here}
+        valid = [each for each in here if each.id not in undone]
+        said = _Said(
+            {each.reviewer for each in valid if each.is_answer},
+            {each.reviewer for each in valid if each.verdict == "skip"},
+        )
+        if verdict.verdict == "undo":
+            self._starts = [0] * len(self._lines)
+        pair = verdict.category, verdict.attribute
+        self._reviews[pair] += bool(said.answered) - bool(self._said[verdict.key].answered)
+        self._said[verdict.key] = said
+        self.give_back(verdict.key, verdict.reviewer)
+
+    def next(self, reviewer: str, wish: Wish) -> Candidate | None:
+        """The most urgent answer that the reviewer has not been asked, lent to them from now on."""
+        for held in (frozenset(), self._held_by(reviewer)):
+            # What they have moved on from comes again when there is nothing else.
+            found = max(self._heads(reviewer, wish, held), key=self._urgency, default=None)
+            if found is not None:
+                self.lend(found.key, reviewer)
+                return found
+        return None
+
+    def upcoming(self, reviewer: str, wish: Wish, count: int) -> list[Candidate]:
+        """Roughly what the reviewer will be asked next, the most urgent first."""
+        return sorted(self._heads(reviewer, wish, frozenset()), key=self._urgency, reverse=True)[:count]
+
+    def find(self, key: AnswerKey) -> Candidate | None:
+        """The candidate of an answer; None where it is not held."""
+        return self._by_key.get(key)
+
+    def lend(self, key: AnswerKey, reviewer: str) -> None:
+        """Keeps an answer from others for a while."""
+        self._leases.setdefault(key, {})[reviewer] = self._clock() + LEASE_SECONDS
+
+    def give_back(self, key: AnswerKey, reviewer: str) -> None:
+        """Ends a lease, if there is one."""
+        leases = self._leases.get(key, {})
+        leases.pop(reviewer, None)
+        if not leases:
+            self._leases.pop(key, None)
+
+    def _heads(self, reviewer: str, wish: Wish, held: Collection[AnswerKey]) -> Iterator[Candidate]:
+        """Of each line, the first one that the reviewer may be asked; those in `held` may be asked again."""
+        for index, line in enumerate(self._lines):
+            while self._starts[index] < len(line) and self._is_done(line[self._starts[index]].key):
+                self._starts[index] += 1
+            for candidate in islice(line, self._starts[index], None):
+                if wish.fits(candidate) and self._is_open(candidate.key, reviewer, held):
+                    yield candidate
+                    break
+
+    def _is_open(self, key: AnswerKey, reviewer: str, held: Collection[AnswerKey]) -> bool:
+        said, holders = self._said.get(key) or _Said(), self._holders(key)
+        if reviewer in said.answered | said.skipped or (reviewer in holders and key not in held):
+            return False
+        return len(said.answered | (holders - {reviewer})) < self._wanted(key)
+
+    def _is_done(self, key: AnswerKey) -> bool:
+        said = self._said.get(key)
+        return said is not None and len(said.answered) >= self._wanted(key)
+
+    def _holders(self, key: AnswerKey) -> set[str]:
+        leases, now = self._leases.get(key, {}), self._clock()
+        return {reviewer for reviewer, end in leases.items() if end > now}
+
+    def _held_by(self, reviewer: str) -> frozenset[AnswerKey]:
+        return frozenset(key for key in self._leases if reviewer in self._holders(key))
+
+    def _wanted(self, key: AnswerKey) -> int:
+        """How many reviewers an answer needs: drawn from its place, so that every start draws the same."""
+        if not self._overlap:
+            return 1
+        digest = hashlib.sha256("\0".join(map(str, key)).encode()).digest()
+        return 2 if int.from_bytes(digest[:8], "big") < self._overlap * 2**64 else 1
+
+    def _urgency(self, candidate: Candidate) -> float:
+        worth = self._waiting.get(candidate.pair, 0) / (1 + self._reviews[candidate.pair])
+        return (1 - candidate.certainty) * worth

@@ -1,0 +1,239 @@
+"""The review page's server: one page and a few questions, for whoever has the address.
+
+The address holds a secret that is drawn at each start, and nothing is answered without it: no other site can know it,
+so none can read anything or speak in a reviewer's name, cookie or not. A request that says where it comes from must
+come from this server's own page. The page's policy lets nothing run or load but its own script and style.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import socket
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
+from importlib import resources
+from typing import Annotated, Any
+
+import uvicorn
+from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ConfigDict, Field
+
+from pipelines.errors import RunError, UsageError
+from pipelines.review_desk.desk import Desk, UnknownAnswerError
+from pipelines.review_desk.queue import Wish
+from pipelines.reviewing.checked_items import ItemError
+from pipelines.reviewing.verdicts import MAX_ITEM_CHARACTERS, MAX_ITEMS, AnswerKey, ReviewerName, VerdictName
+
+_MAX_BODY = 1_000_000  # bytes of a request; the longest answer is shorter
+_FILES = {
+    "": ("review.html", "text/html"),
+    "review.css": ("review.css", "text/css"),
+    **{name: (name, "text/javascript") for name in ("review.js", "shown.js", "editor.js", "server.js")},
+}
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+ItemInput = Annotated[str, Field(max_length=MAX_ITEM_CHARACTERS)]
+Id = Annotated[str, Field(pattern=r"^[0-9A-Za-z-]{8,64}$")]
+
+
+class _Question(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Asking(_Question):
+    """Who asks."""
+
+    reviewer: ReviewerName
+
+
+class AskingNext(Asking):
+    """Who wants the next answer, and of what."""
+
+    category: str | None = None
+    attribute: str | None = None
+
+
+class Place(_Question):
+    """Which answer."""
+
+    source_file: str
+    source_row: int = Field(ge=0)
+    attribute: str
+
+    @property
+    def key(self) -> AnswerKey:
+        """As the run's tables have it."""
+        return AnswerKey(self.source_file, self.source_row, self.attribute)
+
+
+class AskingAnswer(Asking):
+    """Who wants to see an answer again."""
+
+    key: Place
+
+
+class Saying(AskingAnswer):
+    """What a reviewer says; `id` is drawn by the page, so that what it sends twice is taken once."""
+
+    id: Id
+    verdict: VerdictName
+    items: list[ItemInput] = Field(default=[], max_length=MAX_ITEMS)
+
+
+class TakingBack(Asking):
+    """A reviewer takes back what they said last."""
+
+    id: Id
+
+
+class AskingVocabulary(_Question):
+    """Whose members are wanted."""
+
+    category: str
+    attribute: str
+
+
+def build_app(desk: Desk, token: str) -> FastAPI:
+    """The server's application; everything lies below `/<token>/`."""
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    app.middleware("http")(_guard)
+    app.add_exception_handler(RequestValidationError, _refuse_question)
+    app.add_exception_handler(UnknownAnswerError, _not_there)
+    app.add_exception_handler(ItemError, _refuse_items)
+    for kind in (RunError, UsageError, OSError):
+        app.add_exception_handler(kind, _not_kept)
+    app.include_router(_routes(desk), prefix=f"/{token}")
+    return app
+
+
+def _routes(desk: Desk) -> APIRouter:
+    router = APIRouter()
+    for path, (name, kind) in _FILES.items():
+        router.get(f"/{path}")(_file(name, kind))
+
+    @router.post("/state")
+    def state(asked: Asking) -> Response:
+        return _json(desk.state(asked.reviewer))
+
+    @router.post("/next")
+    def next_answer(asked: AskingNext) -> Response:
+        return _json({"answer": desk.next(asked.reviewer, Wish(asked.category, asked.attribute))})
+
+    @router.post("/answer")
+    def answer(asked: AskingAnswer) -> Response:
+        return _json({"answer": desk.answer(asked.key.key, asked.reviewer)})
+
+    @router.post("/vocabulary")
+    def vocabulary(asked: AskingVocabulary) -> Response:
+        return _json({"members": desk.vocabulary(asked.category, asked.attribute)})
+
+    @router.post("/say")
+    def say(said: Saying) -> Response:
+        if said.verdict == "undo":
+            raise ItemError("what is to be taken back is not said again")
+        items = desk.judge(said.id, said.reviewer, said.key.key, said.verdict, said.items)
+        return _json({"items": list(items)})
+
+    @router.post("/undo")
+    def undo(asked: TakingBack) -> Response:
+        key = desk.undo(asked.id, asked.reviewer)
+        return _json({"key": None if key is None else key._asdict()})
+
+    return router
+
+
+def _file(name: str, kind: str) -> Callable[[], Response]:
+    content = resources.files("pipelines.review_desk").joinpath("page", name).read_bytes()
+
+    def answer() -> Response:
+        return Response(content, media_type=f"{kind}; charset=utf-8")
+
+    return answer
+
+
+async def _guard(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
+    """Refuses what another site's page sends, and bodies that no page of ours sends."""
+    refusal = next(_refusals(request), None)
+    response = await call_next(request) if refusal is None else _json({"problem": refusal}, 403)
+    for name, value in _HEADERS.items():
+        response.headers[name] = value
+    return response
+
+
+def _refusals(request: Request) -> Iterator[str]:
+    headers = request.headers
+    origin = headers.get("origin")
+    if origin is not None and origin != f"{request.url.scheme}://{headers.get('host')}":
+        yield "the request comes from another site"
+    if headers.get("sec-fetch-site", "none") not in ("none", "same-origin") and request.method != "GET":
+        yield "the request comes from another site"
+    if request.method == "POST":
+        if headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+            yield "JSON is needed"
+        length = headers.get("content-length", "")
+        if not length.isdecimal() or int(length) > _MAX_BODY:
+            yield "the request is too long, or does not say how long it is"
+
+
+def _json(data: Any, status: int = 200) -> Response:
+    # In ASCII: half a surrogate pair, which no UTF-8 can hold, may stand in a catalog's text.
+    return Response(json.dumps(data, ensure_ascii=True), status, media_type="application/json")
+
+
+async def _refuse_question(_: Request, error: Exception) -> Response:
+    first = error.errors()[0] if isinstance(error, RequestValidationError) else {"loc": (), "msg": "not understood"}
+    where = ".".join(str(part) for part in first["loc"][1:])
+    return _json({"problem": f"{where}: {first['msg']}" if where else str(first["msg"])}, 422)
+
+
+async def _not_there(_: Request, error: Exception) -> Response:
+    return _json({"problem": "the run has no such answer"}, 404)
+
+
+async def _refuse_items(_: Request, error: Exception) -> Response:
+    return _json({"problem": str(error)}, 422)
+
+
+async def _not_kept(_: Request, error: Exception) -> Response:
+    return _json({"problem": f"not saved: {error}"}, 503)
+
+
+def open_socket(host: str, port: int) -> socket.socket:
+    """A socket to serve at. Raises `UsageError` if the port is taken or the host is none of this machine's."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    found = socket.socket(family, socket.SOCK_STREAM)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        found.bind((host, port))
+    except OSError as error:
+        found.close()
+        raise UsageError(f"cannot serve at {host}, port {port}: {error.strerror}; --port 0 takes a free one") from error
+    return found
+
+
+def serve(desk: Desk, sock: socket.socket, announce: Callable[[str], None]) -> None:
+    """Serves until the process is told to end.
+
+    Args:
+        announce: is told the page's address.
+    """
+    token = secrets.token_urlsafe(24)
+    host, port = sock.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    # A request under way has a second to end; what it said is in the log or not acknowledged.
+    config = uvicorn.Config(
+        build_app(desk, token), log_level="error", access_log=False, server_header=False, timeout_graceful_shutdown=1
+    )
+    announce(f"http://{shown}:{port}/{token}/")
+    with suppress(KeyboardInterrupt):  # it is how a server is ended
+        uvicorn.Server(config).run(sockets=[sock])

@@ -1,0 +1,111 @@
+"""An answer as the page gets it: plain data, every text of it as it is. The page never makes HTML of any."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from hpd_core import Attribute
+from pipelines.quality.run_answers import answer_probability
+from pipelines.reporting.highlight import MATCHES, Mark, cut
+from pipelines.reporting.source_texts import SourceText
+from pipelines.review_desk.products import ReviewedProduct
+from pipelines.reviewing.verdicts import AnswerKey, Verdict
+from pipelines.store.evidence import stored_evidence
+
+Row = Mapping[str, Any]
+
+
+def shown_answer(
+    key: AnswerKey, product: ReviewedProduct, attribute: Attribute, mine: Verdict | None
+) -> dict[str, Any]:
+    """What a reviewer is shown.
+
+    Args:
+        mine: what they said of it before.
+    """
+    rows = product.answers[key.attribute]
+    return {
+        "key": {"source_file": key.source_file, "source_row": key.source_row, "attribute": key.attribute},
+        "product_id": product.product_id,
+        "category": product.category,
+        "attribute": shown_attribute(attribute),
+        "answer": _answer(rows),
+        "fields": None if product.fields is None else _fields(product.fields, rows),
+        "mine": None if mine is None else {"verdict": mine.verdict, "items": list(mine.answer.items)},
+    }
+
+
+def shown_attribute(attribute: Attribute) -> dict[str, Any]:
+    """What is asked for; its vocabulary is asked for apart, as it may be large."""
+    return {
+        "name": attribute.name,
+        "description": attribute.description,
+        "type": attribute.type,
+        "unit": attribute.unit.want if attribute.unit else None,
+        "multiple": attribute.multiple,
+        "members": len(attribute.values or ()),
+    }
+
+
+def shown_vocabulary(attribute: Attribute) -> list[dict[str, Any]]:
+    """The members of an enum; of a truth value, its two."""
+    if attribute.type == "boolean":
+        return [{"label": label} for label in ("true", "false")]
+    return [
+        {"label": each.label, "synonyms": list(each.synonyms), "description": each.description}
+        for each in attribute.values or ()
+    ]
+
+
+def seen_items(rows: Sequence[Row]) -> tuple[str, ...]:
+    """The model's values."""
+    return tuple(row["value_raw"] for row in rows if row["status"] == "value" and row["value_raw"] is not None)
+
+
+def _answer(rows: Sequence[Row]) -> dict[str, Any]:
+    first = rows[0]
+    probability = first["probability"]
+    if probability is None:
+        probability = answer_probability(first["num_tokens"], first["logprob_mean"])
+    return {
+        "status": first["status"],
+        "items": [_item(row) for row in rows] if first["status"] != "absent" else [],
+        "confidence": first["confidence"],
+        "probability": probability,
+        "decision": first["decision"],
+    }
+
+
+def _item(row: Row) -> dict[str, Any]:
+    norm = " ".join(each for each in (row["value_norm"], row["unit"]) if each)
+    return {
+        "text": row["value_raw"],
+        "norm": norm if norm != row["value_raw"] else None,
+        "norm_status": row["norm_status"],
+        "places": None if row["evidence"] is None else len(row["evidence"]),
+    }
+
+
+def _fields(fields: Mapping[str, SourceText], rows: Sequence[Row]) -> list[dict[str, Any]]:
+    marks: dict[str, list[Mark]] = {name: [] for name in fields}
+    for index, row in enumerate(rows):
+        for place in row["evidence"] or ():
+            field = fields.get(place["field"])
+            if field is not None and (mark := field.mark(stored_evidence(place), index)) is not None:
+                marks[place["field"]].append(mark)
+    return [
+        {"name": name, "segments": list(_segments(field.text, marks[name]))}
+        for name, field in fields.items()
+        if field.text
+    ]
+
+
+def _segments(text: str, marks: Sequence[Mark]) -> Iterator[list[str | None]]:
+    """The text in pieces, all of it, each with how it matches a value, or None."""
+    at = 0
+    for segment in cut(text, marks):
+        end = at + (segment.omitted or len(segment.text))
+        match = segment.match if segment.match is None or segment.match in MATCHES else "fuzzy"
+        yield [text[at:end], match]
+        at = end

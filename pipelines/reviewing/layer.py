@@ -1,0 +1,113 @@
+"""A run's answers with people's corrections over them, whatever part of the attribute table is read.
+
+Where the corrections were written into the table (`hpd review RUN --write`), the rows whose place they took are kept in
+`reviews/replaced/`, so that a verdict that is taken back later gives the model's answer back.
+"""
+
+from __future__ import annotations
+
+import io
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from hpd_core import CategorySchema
+from pipelines.normalising.normalise import normalisers
+from pipelines.reviewing.answer_rows import corrected_rows
+from pipelines.reviewing.corrections import Correction, corrections
+from pipelines.reviewing.log_files import REVIEWS_FOLDER
+from pipelines.reviewing.verdicts import AnswerKey
+from pipelines.store.folders import Folder, map_requests
+from pipelines.store.tables import ATTRIBUTES
+
+REPLACED_FOLDER = f"{REVIEWS_FOLDER}/replaced"
+"""`part-<shard>.parquet`: rows of the attribute table as they were before corrections were written into it."""
+
+Row = Mapping[str, Any]
+_KEY = AnswerKey._fields
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Corrections, and the rows that the table had before earlier ones were written into it.
+
+    Attributes:
+        corrections: by the answer that they are of.
+        kept: rows of the attribute table that were replaced, by the answer.
+        schemas: those by which the run's values are normalised.
+    """
+
+    corrections: Mapping[AnswerKey, Correction]
+    kept: Mapping[AnswerKey, Sequence[Row]] = field(default_factory=dict)
+    schemas: Mapping[str, CategorySchema] = field(default_factory=dict)
+
+    @classmethod
+    def open(cls, run: Folder, schemas: Mapping[str, CategorySchema] | None) -> Self:
+        """Raises `UsageError` for a damaged log, `OSError` if something cannot be read."""
+        names = run.list(REPLACED_FOLDER)
+        parts = map_requests(lambda name: read_kept(run, f"{REPLACED_FOLDER}/{name}"), names)
+        kept = {key: rows for part in parts for key, rows in part.items()}
+        return cls(corrections(run), kept, schemas or {})
+
+    def apply(self, table: pa.Table) -> pa.Table:
+        """A part of the attribute table with the answers as people left them.
+
+        Args:
+            table: any columns, `source_file`, `source_row`, `attribute` and `category` among them. An answer's rows
+                stand together.
+        """
+        pieces, end = [], 0
+        for start, stop, rows in self._changed(table):
+            pieces += [table.slice(end, start - end), pa.Table.from_pylist(rows, schema=table.schema)]
+            end = stop
+        return pa.concat_tables([*pieces, table.slice(end)]) if pieces else table
+
+    def model_rows(self, key: AnswerKey, rows: Sequence[Row]) -> Sequence[Row]:
+        """An answer's rows as they were before anything was written over them; of the columns that `rows` have."""
+        kept = self.kept.get(key)
+        return rows if kept is None else [{name: row.get(name) for name in rows[0]} for row in kept]
+
+    def answer(self, key: AnswerKey, rows: Sequence[Row]) -> Sequence[Row]:
+        """An answer's rows as people left them."""
+        before, correction = self.model_rows(key, rows), self.corrections.get(key)
+        if correction is None:
+            return before
+        schema = self.schemas.get(rows[0]["category"])
+        normaliser = normalisers(schema).get(key.attribute) if schema is not None else None
+        return corrected_rows(before, correction, normaliser)
+
+    def _changed(self, table: pa.Table) -> Iterator[tuple[int, int, Sequence[Row]]]:
+        """Where the table's rows are replaced, and by which."""
+        keys = self.corrections.keys() | self.kept.keys()
+        numbers = pa.array(sorted({key.source_row for key in keys}), pa.int64())
+        near = pc.indices_nonzero(pc.is_in(table["source_row"], numbers))
+        found = zip(near.to_pylist(), *(table[name].take(near).to_pylist() for name in _KEY), strict=True)
+        places: dict[AnswerKey, list[int]] = defaultdict(list)
+        for place, file, number, attribute in found:
+            if (key := AnswerKey(file, number, attribute)) in keys:
+                places[key].append(place)
+        for key, here in places.items():
+            start, stop = here[0], here[-1] + 1
+            yield start, stop, self.answer(key, table.slice(start, stop - start).to_pylist())
+
+
+def by_answer(rows: Sequence[Row]) -> dict[AnswerKey, list[Row]]:
+    """Rows of the attribute table by the answer that they belong to."""
+    found: dict[AnswerKey, list[Row]] = defaultdict(list)
+    for row in rows:
+        found[AnswerKey(*(row[name] for name in _KEY))].append(row)
+    return found
+
+
+def read_kept(run: Folder, name: str) -> dict[AnswerKey, list[Row]]:
+    """The rows that a part of `reviews/replaced` keeps; none if there is no such part."""
+    try:
+        data = run.read(name)
+    except FileNotFoundError:
+        return {}
+    return by_answer(pq.read_table(io.BytesIO(data), schema=ATTRIBUTES).to_pylist())
