@@ -12,7 +12,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 TRITON := $(VENV)/triton
-EXTRAS := gguf quantization adapters pipelines training labeling dev
+EXTRAS := gguf quantization adapters pipelines training labeling review dev
 PYTEST := $(BIN)/python -m pytest
 IN_PAIRS := --numprocesses 2 --dist worksteal --durations 10
 # What is named test_triton*.py.

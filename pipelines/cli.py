@@ -27,6 +27,7 @@ COMMANDS = {
     },
     "Judge": {
         "report": "show cost, quality and products of a run on a page",
+        "review": "have people look at answers, the least certain first",
         "evaluate": "score a run against gold values",
         "compare": "tell what changed from one run to another",
     },

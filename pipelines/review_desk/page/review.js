@@ -147,7 +147,7 @@ async function run(action) {
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.repeat || byId("desk").hidden) return;
   if (event.target.closest("input, select")) return;
-  if (event.key === "Enter" && event.target.closest("button")) return;
+  if (event.key === "Enter" && event.target.closest("button, summary")) return;
   const action = KEYS[event.key.length === 1 ? event.key.toLowerCase() : event.key];
   if (!action) return;
   event.preventDefault();

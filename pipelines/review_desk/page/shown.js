@@ -102,6 +102,7 @@ export function showFilters(state) {
   const pairs = state.pairs.filter(([name]) => !chosen[0] || name === chosen[0]);
   fill(category, [...new Set(state.pairs.map(([name]) => name))], chosen[0]);
   fill(attribute, [...new Set(pairs.map(([, name]) => name))].sort(), chosen[1]);
+  byId("chosen").replaceChildren(isolated(chosen.filter(Boolean).join(" · ") || "All answers"));
 }
 
 function fill(select, names, chosen) {
