@@ -65,7 +65,7 @@ class Layer:
         for start, stop, rows in self._changed(table):
             pieces += [table.slice(end, start - end), pa.Table.from_pylist(rows, schema=table.schema)]
             end = stop
-        return pa.concat_tables([*pieces, table.slice(end)]) if pieces else table
+        return pa.concat_tables([*pieces, table.slice(end)]).combine_chunks() if pieces else table
 
     def model_rows(self, key: AnswerKey, rows: Sequence[Row]) -> Sequence[Row]:
         """An answer's rows as they were before anything was written over them; of the columns that `rows` have."""
