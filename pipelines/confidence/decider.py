@@ -1,28 +1,43 @@
-"""Which answers may be taken at a precision, and which are for review."""
+"""Which answers may be taken at a precision, and which are for review.
+
+An attribute with enough labelled values has a threshold of its own, or none. The others have one together: what is
+promised is that so many of all their accepted values are right, in the mix that was labelled. Of an attribute without
+any label nothing is known, so nothing is promised.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from pipelines.confidence.calibration_file import THRESHOLDS, Calibration, LabelledAttribute
-from pipelines.confidence.precision_bounds import Taken, lowest_passing
+from pipelines.confidence.precision_bounds import Taken, enough, lower_bound, lowest_passing
 
 Decision = Literal["accept", "review"]
+Pair = tuple[str, str]
+
+_TIMES_ENOUGH = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """From a confidence on, an attribute's values are accepted.
+    """From a confidence on, values are accepted.
 
     Attributes:
         confidence: the threshold.
-        taken: the labelled values at or above it.
+        taken: the labelled values at or above it, of all attributes that share it.
+        is_pooled: it is that of the attributes with few labels together.
     """
 
     confidence: float
     taken: Taken
+    is_pooled: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        bound = lower_bound(*self.taken)
+        return {"confidence": self.confidence, "labels": self.taken.num, "right": self.taken.right, "at_least": bound}
 
 
 @dataclass(frozen=True)
@@ -31,15 +46,17 @@ class Decider:
 
     Attributes:
         precision: in (0, 1).
-        promises: by category and attribute; what is not in it can be promised nothing.
+        pools: attributes with few labels have a threshold together; else their values are for review.
+        promises: by category and attribute; what is not in it is for review.
     """
 
     calibration: Calibration
     precision: float
-    promises: Mapping[tuple[str, str], Promise] = field(init=False)
+    pools: bool = True
+    promises: Mapping[Pair, Promise] = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "promises", dict(_promises(self.calibration, self.precision)))
+        object.__setattr__(self, "promises", dict(self._promises()))
 
     def decide(self, category: str, attribute: str, status: str, confidence: float | None) -> Decision | None:
         """Accepted or not; None where the model says that the text does not state it."""
@@ -50,14 +67,39 @@ class Decider:
             return "review"
         return "accept" if confidence >= promise.confidence else "review"
 
+    def to_dict(self) -> dict[str, Any]:
+        """A summary as plain data for JSON."""
+        own = {pair: each for pair, each in self.promises.items() if not each.is_pooled}
+        pooled = [each for each in self.promises.values() if each.is_pooled]
+        return {
+            "precision": self.precision,
+            "attributes_promised": len(own),
+            "attributes_promised_together": len(pooled),
+            "attributes_labelled": sum(map(len, self.calibration.attributes.values())),
+            "together": pooled[0].to_dict() if pooled else None,
+            "own": [
+                {"category": category, "attribute": attribute, **each.to_dict()}
+                for (category, attribute), each in own.items()
+            ],
+        }
 
-def _promises(calibration: Calibration, precision: float) -> Iterator[tuple[tuple[str, str], Promise]]:
-    for category, attributes in calibration.attributes.items():
-        for name, attribute in attributes.items():
-            if (promise := _promise(attribute, precision)) is not None:
-                yield (category, name), promise
+    def _promises(self) -> Iterator[tuple[Pair, Promise]]:
+        rare: dict[Pair, LabelledAttribute] = {}
+        for category, attributes in self.calibration.attributes.items():
+            for name, attribute in attributes.items():
+                # How many there are decides, never how many are right: else the pool would be of those that failed.
+                if attribute.labels.num < _TIMES_ENOUGH * enough(self.precision):
+                    rare[category, name] = attribute
+                elif (promise := self._promise(attribute.taken)) is not None:
+                    yield (category, name), promise
+        if self.pools and (promise := self._promise(_together(rare.values()), is_pooled=True)) is not None:
+            yield from ((pair, promise) for pair in rare)
+
+    def _promise(self, steps: tuple[Taken, ...], *, is_pooled: bool = False) -> Promise | None:
+        place = lowest_passing(steps, self.precision)
+        return None if place is None else Promise(THRESHOLDS[place], steps[place], is_pooled)
 
 
-def _promise(attribute: LabelledAttribute, precision: float) -> Promise | None:
-    place = lowest_passing(attribute.taken, precision)
-    return None if place is None else Promise(THRESHOLDS[place], attribute.taken[place])
+def _together(attributes: Iterable[LabelledAttribute]) -> tuple[Taken, ...]:
+    columns = zip(*(each.taken for each in attributes), strict=True)
+    return tuple(Taken(sum(each.num for each in steps), sum(each.right for each in steps)) for steps in columns)
