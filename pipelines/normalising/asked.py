@@ -15,6 +15,7 @@ from pipelines.normalising.units import (
     convert,
     fold_word,
     is_known,
+    meanings_of,
     same_kind,
     units_of,
     wanted_unit,
@@ -61,6 +62,11 @@ class Asked:
         # Names that the table has are read anyway.
         own = {fold_word(unit.shown): unit for unit in units if not is_known(unit) or not units_of(unit.shown)}
         return cls(wanted, accepted_units(wanted, others), own)
+
+    @property
+    def has_meanings(self) -> bool:
+        """Whether the wanted unit may be one of several."""
+        return self.wanted is not None and bool(meanings_of(self.wanted.shown))
 
     @property
     def is_known(self) -> bool:

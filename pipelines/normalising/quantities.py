@@ -61,7 +61,7 @@ def _read(raw: str) -> Fraction | Normalised | None:
 def without_unit(asked: Asked, *, is_bare: bool, has_others: bool) -> Normalised:
     """What a number is that has no unit of the kind that is asked for."""
     if has_others and not is_bare:
-        return CONFLICT
+        return AMBIGUOUS if asked.has_meanings else CONFLICT
     return AMBIGUOUS if asked.is_known else NO_RULE
 
 

@@ -55,6 +55,12 @@ def _units_of(name: str) -> tuple[Unit, ...]:
     return found or _composed(tidy)
 
 
+def meanings_of(name: str) -> tuple[Unit, ...]:
+    """The units that the name of a schema's unit may mean, where these are several: "Gb" are bits or bytes."""
+    strong = tuple(unit for unit in units_of(name) if not unit.is_weak)
+    return strong if len(strong) > 1 else ()
+
+
 @cache
 def wanted_unit(name: str) -> Unit:
     """The unit that a schema names: as texts write it, as pint calls it, or a word of which nothing else is known."""

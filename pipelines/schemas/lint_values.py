@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from hpd_core import Attribute, Member, Unit
 from hpd_core.text import absence
 from hpd_core.text.near_names import fold_spelling, is_blank
-from pipelines.normalising.units import is_known, same_kind, wanted_unit
+from pipelines.normalising.units import is_known, meanings_of, same_kind, wanted_unit
 from pipelines.schemas.lint_texts import alike, beside, first_ones, lint_text
 
 _MAX_VALUE_TOKENS = 30  # as engine.max_value_tokens where nobody says otherwise
@@ -40,11 +40,16 @@ def lint_unit(unit: Unit, attribute: Attribute) -> Iterator[str]:
     """Of a unit, and of those that texts may have instead."""
     for text in unit.names:
         yield from ["its unit is empty"] if is_blank(text) else lint_text(text)
+        if meanings := meanings_of(text):
+            shown = " or ".join(dict.fromkeys(each.shown for each in meanings))
+            yield f"its unit {text!r} may be {shown}: nothing is converted to or from it; name the one that is meant"
     if attribute.type != "number":
         yield f"has the unit {unit.want!r} but is of type {attribute.type}"
     wanted = wanted_unit(unit.want)
     for name in unit.accept:
         accepted = wanted_unit(name)
+        if meanings_of(name) or meanings_of(unit.want):
+            continue
         if not is_known(accepted) or not is_known(wanted):
             unknown = name if not is_known(accepted) else unit.want
             yield f"accepts {name!r}, but nothing is known of the unit {unknown!r}: it is not converted"

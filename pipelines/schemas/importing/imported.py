@@ -204,6 +204,7 @@ def unique_members(members: Iterable[Member]) -> tuple[Member, ...]:
 
 def told_apart(named: Sequence[tuple[str, str]], fold: Callable[[str], str] = str) -> list[str]:
     """Names of which no two are alike: what several are called gets the identity behind it, and if need be a number.
+    Where the identity says no more than the name, the first keeps it: "Color", "color (2)".
 
     Args:
         named: name and identity of each; "": it has none.
@@ -211,10 +212,13 @@ def told_apart(named: Sequence[tuple[str, str]], fold: Callable[[str], str] = st
     """
     counts = Counter(fold(name) for name, _ in named)
     taken = {folded for folded, count in counts.items() if count == 1}
+    without = {fold(name) for name, identity in named if not identity}
     found = []
     for name, identity in named:
         if counts[fold(name)] > 1:
-            name = next(way for way in _ways(name, identity) if fold(way) not in taken)
+            # What has no identity has its name alone to be known by.
+            more = identity if fold(identity) != fold(name) or fold(name) in without else ""
+            name = next(way for way in _ways(name.strip(), more) if fold(way) not in taken)
             taken.add(fold(name))
         found.append(name)
     return found

@@ -64,16 +64,19 @@ class Document:
         delimiter = max(_DELIMITERS, key=head.count)
         if not head.count(delimiter):
             return []
-        csv.field_size_limit(_MAX_FIELD)
-        reader = csv.DictReader(io.StringIO(self.text, newline=""), delimiter=delimiter)
-        rows = []
+        # A quote that is not closed would make one cell of many rows.
+        reader = csv.DictReader(io.StringIO(self.text, newline=""), delimiter=delimiter, strict=True)
+        limit, rows = csv.field_size_limit(_MAX_FIELD), []
         try:
             for row in reader:
                 if None in row:
                     raise UsageError(f"{self.name}, line {reader.line_num}: more cells than the first line has names")
                 rows.append({key.strip(): (value or "").strip() for key, value in row.items()})
         except csv.Error as error:
-            raise UsageError(f"{self.name}, line {reader.line_num}: not CSV: {error}") from error
+            place = f"{self.name}, behind line {reader.line_num}"
+            raise UsageError(f"{place}: not CSV: {error}; is a quote not closed?") from error
+        finally:
+            csv.field_size_limit(limit)
         return rows
 
     @cached_property

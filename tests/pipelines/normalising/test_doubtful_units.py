@@ -92,6 +92,9 @@ def test_what_a_unit_means(unit: str, raw: str, around: str, norm: str) -> None:
         ("in", "6", "5 ft, | in", "ambiguous"),
         ("m", "2", "| m, 50 cm", "ambiguous"),  # or two lengths
         ("s", "1990", "the |s", "ambiguous"),
+        # A schema's own unit that may be one of several.
+        ("ton", "2", "| t", "ambiguous"),
+        ("Gb", "16", "| GB", "ambiguous"),
         # Names in quotes, and a share.
         ("cm", "12", "the “|” series", "ambiguous"),
         ("cm", "12", '{"size": "|"}', "ambiguous"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 from typing import Any
 
@@ -142,3 +143,10 @@ def test_units_of_the_standard_families_are_understood() -> None:
 def test_a_row_with_too_many_cells(tmp_path: Path) -> None:
     path = write(tmp_path, "a.csv", "type;code\npim_catalog_text;name\npim_catalog_text;name;more\n")
     assert "a.csv, line 3: more cells than the first line has names" in refused(tmp_path, path)
+
+
+def test_a_quote_that_is_not_closed_swallows_no_attribute(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.csv", 'type;code;label-en_US\npim_catalog_text;a;"A\npim_catalog_text;b;B\n')
+    limit = csv.field_size_limit()
+    assert "a.csv, behind line 1: not CSV: unexpected end of data; is a quote not closed?" in refused(tmp_path, path)
+    assert csv.field_size_limit() == limit  # it is the process's: catalogs are read by it, too

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import resource
 from collections.abc import Iterator
 from pathlib import Path
@@ -145,6 +146,18 @@ def test_objects_as_constants_are_left_out_by_name(tmp_path: Path, node: dict[st
     model = done(tmp_path, write(tmp_path, "p.json", {"title": "P", "properties": {"x": node, "y": {}}}))
     assert model.names("P") == ["y"]
     assert "left out, one of several objects or lists: x" in model.printed
+
+
+def test_attributes_of_gold_that_differ_in_capitals_alone(tmp_path: Path) -> None:
+    values = {"Color": ["red"], "color": ["blue"], "Color ": ["green"], "Size": ["S"]}
+    lines = (json.dumps({"product_id": str(number), "category": "Kites", "values": values}) for number in range(3))
+    schema = done(tmp_path, write(tmp_path, "g.jsonl", "\n".join(lines)))
+    assert [(each.name, each.id) for each in schema.schemas["Kites"].attributes] == [
+        ("Color", None),
+        ("Color (2)", "Color "),
+        ("Size", None),
+        ("color (3)", "color"),
+    ]
 
 
 @given(st.lists(st.tuples(st.sampled_from(["a", "A", "a (1)", "a (1 2)", "b"]), st.sampled_from(["", "1", "2"]))))

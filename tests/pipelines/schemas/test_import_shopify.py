@@ -305,6 +305,6 @@ def test_two_attributes_of_one_name(tmp_path: Path) -> None:
         - {id: 2, name: Size, friendly_id: kite_size, handle: kite-size, values: [kite_size__big, kite_size__small]}
     """
     taxonomy = done(tmp_path, write(tmp_path, "c.yml", categories), write(tmp_path, "a.yml", attributes))
-    assert taxonomy.names("Kites") == ["Size (size)", "Size (kite_size)"]
+    assert taxonomy.names("Kites") == ["Size", "Size (kite_size)"]
     assert taxonomy.names("Balls") == ["Size"]
     assert taxonomy.attribute("Kites", "Size (kite_size)").labels == ("Big", "Small")

@@ -106,6 +106,19 @@ def enum(*values: object, **options: object) -> Attribute:
         (Attribute(name="x", aliases=("y ",)), ["'y ' begins or ends with white space"]),
         (Attribute(name="x", description=" "), ["its description is empty"]),
         (Attribute(name="x", unit="", type="number"), ["its unit is empty"]),
+        (
+            Attribute(name="x", unit="Gb", type="number"),
+            [
+                "its unit 'Gb' may be Gbit or GB: nothing is converted to or from it; name the one that is meant",
+            ],
+        ),
+        (
+            Attribute(name="x", unit={"want": "kg", "accept": ["Pfund", "g"]}, type="number"),
+            [
+                "its unit 'Pfund' may be metric pound or lb: nothing is converted to or from it; name the one that is "
+                "meant",
+            ],
+        ),
         (Attribute(name="x", unit="cm"), ["has the unit 'cm' but is of type string"]),
         (Attribute(name="x", unit="cm", type="boolean"), ["has the unit 'cm' but is of type boolean"]),
         (Attribute(name="x", type="boolean", multiple=True), ["a list of truth values: without multiple?"]),
