@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 
 from markupsafe import Markup
 
+from pipelines.confidence.reliability import ReliabilityBin
+
 _WIDTH, _HEIGHT = 460, 250
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 26, 14, 40
 
@@ -112,6 +114,35 @@ def scatter(points: Sequence[tuple[float, float, float, float, bool]], label_x: 
         marks.append(Markup('<text x="{:.1f}" y="{:.1f}">{}</text>').format(x(cost) + 8, y(score) - 6, index))
     axes = [*_axis_y(ticks_y, y, "F1"), *_axis_x(ticks_x, x, label_x)]
     return _chart("Quality over cost", [*axes, *marks])
+
+
+def reliability(bins: Sequence[ReliabilityBin], label_x: str) -> Markup:
+    """Shares of right values over what was said of them, both in [0, 1]; a point's area grows with its values."""
+    ticks = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
+    most = max(each.count for each in bins)
+
+    def x(value: float) -> float:
+        return _LEFT + (_WIDTH - _LEFT - _RIGHT) * value
+
+    def y(value: float) -> float:
+        return _HEIGHT - _BOTTOM - (_HEIGHT - _TOP - _BOTTOM) * value
+
+    truth = '<line class="truth" x1="{:.1f}" y1="{:.1f}" x2="{:.1f}" y2="{:.1f}"/>'
+    line = " ".join(f"{x(each.mean_confidence):.1f},{y(each.share_right):.1f}" for each in bins)
+    point = '<circle class="k0" cx="{:.1f}" cy="{:.1f}" r="{:.1f}"/>'
+    return _chart(
+        "Share of right values over what was said of them",
+        [
+            *_axis_y(ticks, y, "right"),
+            *_axis_x(ticks, x, label_x),
+            Markup(truth).format(x(0), y(0), x(1), y(1)),
+            Markup('<polyline class="line" points="{}"/>').format(line),
+            *(
+                Markup(point).format(x(each.mean_confidence), y(each.share_right), 3 + 6 * math.sqrt(each.count / most))
+                for each in bins
+            ),
+        ],
+    )
 
 
 def _flat(content: Markup, kind: str) -> Markup:

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipelines.errors import UsageError
+from pipelines.reporting.answer_facts import attribute_facts, category_facts
+from pipelines.reporting.answer_sums import AnswerSums
 from pipelines.reporting.cost_account import ShardTotals, read_account
 from pipelines.reporting.dead_letters import read_dead_letters
-from pipelines.reporting.facts.cost import Account
 from pipelines.reporting.facts.dead_letters import DeadReason
 from pipelines.reporting.facts.report import Facts
 from pipelines.reporting.facts.run import Identity, InputFile, Totals
-from pipelines.reporting.facts.values import CategoryFacts
-from pipelines.reporting.gold_scores import read_quality
+from pipelines.reporting.gold_scores import GoldScores, read_gold_scores
 from pipelines.reporting.other_runs import compared_run, read_compared
 from pipelines.reporting.outlook import find_forecast, forecast_facts, outlook, priced
 from pipelines.reporting.run_folder import OpenedRun, open_run, state_notes
 from pipelines.reporting.sample import GoldIndex, build_sample
 from pipelines.reporting.sample_draw import draw
-from pipelines.reporting.table_scan import CategorySums, scan_attributes, scan_products
+from pipelines.reporting.table_scan import scan_attributes, scan_products
+from pipelines.reporting.verdict import verdict_of
 from pipelines.store.asked_schemas import read_schemas
 
 
@@ -51,14 +52,14 @@ def gather(uri: str, wishes: Wishes) -> Facts:
     notes = [*state_notes(run), *_gap_notes(run), *machines.notes]
     if account is not None and account.money is not None and account.money.shards < account.shards:
         notes.append("--usd-per-hour gives all shards a price.")
-    quality, f1_by_category, gold_index = None, dict[str, float](), None
+    gold, gold_index = GoldScores(), None
     if wishes.gold is not None:
-        quality, by_category, gold_products, gold_notes = read_quality(run, wishes.gold)
-        f1_by_category, gold_index = dict(by_category), GoldIndex(gold_products, wishes.gold, read_schemas(run.folder))
-        notes += gold_notes
+        gold = read_gold_scores(run, wishes.gold)
+        gold_index = GoldIndex(gold.products, wishes.gold, read_schemas(run.folder))
+        notes += gold.notes
 
-    sums = scan_products(run.parts, machines.prices)
-    drawn = draw(scan_attributes(run.parts, sums, run.booleans), wishes.sample_size, wishes.seed)
+    sums, answers = scan_products(run.parts, machines.prices, machines.larger_prices), AnswerSums()
+    drawn = draw(scan_attributes(run.parts, sums, answers, run.booleans), wishes.sample_size, wishes.seed)
     dead_letters = read_dead_letters(run.parts, sums)
     sample, sample_notes = build_sample(
         run.parts, run.plan, run.input_settings, drawn, wishes.seed, run.booleans, gold_index
@@ -66,26 +67,32 @@ def gather(uri: str, wishes: Wishes) -> Facts:
     totals = _totals(run, dead_letters)
     if totals.rows and not totals.products:
         notes.append("Every row is dead-lettered: nothing was extracted.")
-    categories = _categories(sums, account, f1_by_category)
+    verdict = verdict_of(answers.total(), totals.products, run.precision)
+    is_decided = verdict.accepted is not None
+    categories = category_facts(sums, answers, account, gold.by_category, is_decided=is_decided)
+    attributes, by_category = attribute_facts(answers, gold.by_attribute, is_decided=is_decided)
     forecast, forecast_place, forecast_notes = find_forecast(run.folder.uri, wishes.forecast)
     expected = None
     if forecast is not None:
         forecast = forecast if wishes.usd_per_hour is None else priced(forecast, wishes.usd_per_hour)
         expected = forecast_facts(forecast, forecast_place, account, categories, totals, run)
-    compared = [compared_run(run, account, quality, is_this=True)] if wishes.compare else []
+    compared = [compared_run(run, account, gold.quality, is_this=True)] if wishes.compare else []
     for other in wishes.compare:
         line, other_notes = read_compared(other, run, wishes.gold, wishes.usd_per_hour)
         compared.append(line)
         notes += [f"{other}: {note}" for note in other_notes]
     return Facts(
         identity=_identity(run, machines),
+        verdict=verdict,
         totals=totals,
+        attributes=attributes,
+        by_category=by_category,
         account=account,
         forecast=expected,
         forecast_place=forecast_place,
         outlook=outlook(account, totals, forecast) if account is not None else None,
         categories=categories,
-        quality=quality,
+        quality=gold.quality,
         compared=tuple(compared),
         dead_letters=dead_letters,
         sample=sample,
@@ -97,6 +104,7 @@ def _identity(run: OpenedRun, machines: ShardTotals) -> Identity:
     plan = run.plan
     return Identity(
         uri=run.folder.uri,
+        name=run.name,
         run_id=plan.run_id,
         state=run.status.state,
         created_at=plan.created_at,
@@ -125,42 +133,6 @@ def _totals(run: OpenedRun, dead_letters: Sequence[DeadReason]) -> Totals:
         carried=totals.carried["products"],
         statuses=dict(totals.statuses),
     )
-
-
-def _categories(
-    sums: Mapping[str, CategorySums], account: Account | None, f1: Mapping[str, float]
-) -> tuple[CategoryFacts, ...]:
-    """The categories, the dearest first; those without seconds by their products."""
-    total = sum(each.engine_seconds or 0.0 for each in sums.values())
-    weights = sum(each.usd_weight or 0.0 for each in sums.values())
-    useful = account.money.useful if account is not None and account.money is not None else None
-    found = []
-    for name, each in sums.items():
-        share = each.engine_seconds / total if each.engine_seconds is not None and total else None
-        usd = None
-        if useful is not None and each.usd_weight is not None:
-            # Nothing was paid where nothing weighs: a price of zero.
-            usd = useful * each.usd_weight / weights if weights else 0.0
-        found.append(
-            CategoryFacts(
-                category=name,
-                products=each.products,
-                decoded=each.products - each.carried,
-                dead_letters=each.dead_letters,
-                engine_seconds=each.engine_seconds,
-                share=share,
-                usd=usd,
-                priced=each.priced,
-                values=each.statuses["value"],
-                absent=each.statuses["absent"],
-                failed=each.statuses["truncated"] + each.statuses["invalid"] + each.statuses["error"],
-                # Without a value, none is doubtful; with values of which nothing is known, nobody can say.
-                doubtful=each.doubtful if each.scored or not each.statuses["value"] else None,
-                ungrounded=each.ungrounded if each.sought or not each.statuses["value"] else None,
-                f1=f1.get(name),
-            )
-        )
-    return tuple(sorted(found, key=lambda each: (-(each.engine_seconds or 0.0), -each.products, each.category)))
 
 
 def _gap_notes(run: OpenedRun) -> list[str]:

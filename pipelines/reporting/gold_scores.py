@@ -3,19 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
+from pipelines.confidence.reliability import reliability
 from pipelines.errors import UsageError
 from pipelines.quality.evaluation import Evaluation, evaluate_run
 from pipelines.quality.gold import GoldProduct, read_gold
+from pipelines.quality.scoring import Counts, Outcome
 from pipelines.reporting.facts.quality import Band, Quality
 from pipelines.reporting.run_folder import OpenedRun
 from pipelines.store.asked_schemas import read_schemas
 
 
-def read_quality(
-    run: OpenedRun, gold: str
-) -> tuple[Quality | None, Mapping[str, float], Sequence[GoldProduct], list[str]]:
-    """The scores of the run, F1 by category, the gold products, and notes.
+@dataclass(frozen=True, slots=True)
+class GoldScores:
+    """A run's scores. Without gold, or where nothing could be scored, there are none.
+
+    Attributes:
+        products: all labelled ones.
+        by_category: F1, exact; `by_attribute`: what became of the labels of each (category, attribute).
+        notes: what a reader must know of them.
+    """
+
+    quality: Quality | None = None
+    products: Sequence[GoldProduct] = ()
+    by_category: Mapping[str, float] = field(default_factory=dict)
+    by_attribute: Mapping[tuple[str, str], Counts] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+
+
+def read_gold_scores(run: OpenedRun, gold: str) -> GoldScores:
+    """The scores of the run.
 
     A run that is not finished may not have come to any labelled product yet, and rows without an id that were
     dead-lettered cannot be told from each other: then there are no scores, and a note.
@@ -27,18 +45,27 @@ def read_quality(
         evaluation = evaluate_run(uri, gold)
     except UsageError as error:
         if totals.rows and not totals.products:
-            return None, {}, products, ["Not scored: all rows are dead-lettered."]
+            return GoldScores(products=products, notes=["Not scored: all rows are dead-lettered."])
         if is_finished:
             raise
-        return None, {}, products, [f"Not scored yet: {error}."]
-    by_category = {score.category: score.rates.f1 for score in evaluation.exact.by_category}
+        return GoldScores(products=products, notes=[f"Not scored yet: {error}."])
     unfinished = [] if is_finished else [f"{uri} is not finished (it has no manifest.json yet)"]
-    notes = [f"{note}." for note in evaluation.notes if note not in unfinished]
-    return _quality(evaluation), by_category, products, notes
+    return GoldScores(
+        quality=_quality(evaluation),
+        products=products,
+        by_category={score.category: score.rates.f1 for score in evaluation.exact.by_category},
+        by_attribute={(score.category, score.attribute): score.counts for score in evaluation.exact.by_attribute},
+        notes=[f"{note}." for note in evaluation.notes if note not in unfinished],
+    )
 
 
 def _quality(evaluation: Evaluation) -> Quality:
     exact = evaluation.exact
+    certain = [
+        (each.answer.probability, each.outcome is Outcome.VC)
+        for each in evaluation.judgements
+        if each.answer.items and each.answer.probability is not None
+    ]
     return Quality(
         gold=evaluation.gold,
         num_products=evaluation.num_products,
@@ -48,4 +75,5 @@ def _quality(evaluation: Evaluation) -> Quality:
         f1=exact.micro.f1,
         hallucination_rate=exact.hallucination_rate,
         bands=tuple(Band(band.low, band.high, band.num_values, band.num_right) for band in evaluation.by_probability),
+        reliability=reliability(certain),
     )

@@ -8,7 +8,7 @@ from pipelines.errors import UsageError
 from pipelines.reporting.cost_account import read_account
 from pipelines.reporting.facts.cost import Account
 from pipelines.reporting.facts.quality import ComparedRun, Quality
-from pipelines.reporting.gold_scores import read_quality
+from pipelines.reporting.gold_scores import read_gold_scores
 from pipelines.reporting.run_folder import OpenedRun, open_run, state_notes
 
 
@@ -25,8 +25,8 @@ def read_compared(
     quality = None
     if gold is not None:
         try:
-            quality, _, _, gold_notes = read_quality(run, gold)
-            notes += gold_notes
+            scores = read_gold_scores(run, gold)
+            quality, notes = scores.quality, [*notes, *scores.notes]
         except UsageError as error:
             notes.append(f"Not scored: {error}.")
     return compared_run(run, account, quality, is_this=False), notes

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from markupsafe import Markup
 
-from pipelines.reporting import charts
+from pipelines.reporting import charts, formats
 from pipelines.reporting.facts.forecast import Expectation
 from pipelines.reporting.facts.report import Facts
 from pipelines.reporting.facts.sample import SampledProduct, SampledValue, Segment
@@ -19,9 +19,11 @@ from pipelines.reporting.table_scan import DOUBTFUL
 from pipelines.reporting.templating import Templates
 from pipelines.store.totals import sum_of_known
 
-_CHARTS = {name: getattr(charts, name) for name in ("bar", "stacked", "change", "interval", "progress", "scatter")}
+_CHART_NAMES = ("bar", "stacked", "change", "interval", "progress", "reliability", "scatter")
+_CHARTS = {name: getattr(charts, name) for name in _CHART_NAMES}
 _NUM_COLOURS = 8
-_MAX_CATEGORIES = 300  # in the page and in the Markdown, so that they stay readable; report.json has all
+# In the page and in the Markdown, so that they stay readable; report.json has all.
+_MAX_CATEGORIES, _MAX_ATTRIBUTES, _MAX_PAIRS = 300, 300, 1200
 TOKEN_NAMES = {
     "prefix_tokens_reused": "prefix, reused",
     "prefix_tokens_computed": "prefix, computed",
@@ -50,7 +52,8 @@ def render_json(facts: Facts) -> str:
 
 
 def _templates() -> Templates:
-    return Templates("pipelines.reporting", {"colours": _colours, "flags": _flags, "match": _match}, _CHARTS)
+    filters = {"coded": _coded, "colours": _colours, "flags": _flags, "match": _match}
+    return Templates("pipelines.reporting", filters, _CHARTS)
 
 
 def _context(facts: Facts) -> dict[str, Any]:
@@ -58,7 +61,17 @@ def _context(facts: Facts) -> dict[str, Any]:
     numbers = {category.category: index for index, category in enumerate(facts.categories)}
     sampled = {product.category for product in facts.sample.products}
     expected = facts.forecast.categories if facts.forecast is not None else ()
+    statuses = facts.totals.statuses
+    num_answers, num_values = sum(statuses.values()), statuses.get("value", 0)
+    is_calibrated = facts.verdict.expected_right is not None
     return {
+        "is_decided": facts.verdict.accepted is not None,
+        "is_calibrated": is_calibrated,
+        "certainty": "confidence" if is_calibrated else "probability",
+        "fill_rate": num_values / num_answers if num_answers else None,
+        "num_failed": num_answers - num_values - statuses.get("absent", 0),
+        "has_seconds": any(each.engine_seconds is not None for each in facts.categories),
+        **_attributes(facts, numbers),
         "facts": facts,
         "identity": facts.identity,
         "totals": facts.totals,
@@ -74,6 +87,25 @@ def _context(facts: Facts) -> dict[str, Any]:
         "sampled_categories": [(name, index) for name, index in numbers.items() if name in sampled],
         "scattered": _scattered(facts),
         "doubtful": DOUBTFUL,
+    }
+
+
+def _attributes(facts: Facts, categories: Mapping[str, int]) -> dict[str, Any]:
+    """Attributes over all categories, then in each, and their numbers: no name of a catalog stands in an attribute."""
+    over_all = facts.attributes[:_MAX_ATTRIBUTES]
+    numbers = {each.attribute: index for index, each in enumerate(facts.attributes)}
+    # One category alone says the same twice.
+    in_each = facts.by_category[:_MAX_PAIRS] if len(facts.categories) > 1 else ()
+    listed = {each.category for each in in_each}
+    sampled = {value.attribute for product in facts.sample.products for value in product.values}
+    left_out = len(facts.attributes) - len(over_all) + (len(facts.by_category) - len(in_each) if in_each else 0)
+    return {
+        "attributes": (*over_all, *in_each),
+        "attribute_numbers": numbers,
+        "over_all": over_all,
+        "num_more_attributes": left_out,
+        "listed_categories": [(name, index) for name, index in categories.items() if name in listed],
+        "sampled_attributes": [(name, index) for name, index in numbers.items() if name in sampled],
     }
 
 
@@ -110,6 +142,12 @@ def _scattered(facts: Facts) -> list[tuple[float, float, float, float, bool]]:
     return points
 
 
+def _coded(text: str) -> Markup:
+    """What stands between backticks as code."""
+    parts = enumerate(map(formats.show, text.split("`")))
+    return Markup("").join(Markup("<code>{}</code>").format(part) if index % 2 else part for index, part in parts)
+
+
 def _colours(segment: Segment) -> Markup:
     """The classes of a highlighted stretch; from a closed set of words, so safe in an attribute."""
     several = " multi" if len(segment.values) > 1 else ""
@@ -123,6 +161,7 @@ def _match(match: str | None) -> Markup:
 def _flags(product: SampledProduct) -> Markup:
     """What the filter can ask for, from a closed set of words."""
     flags = {
+        "review": product.num_review,
         "ungrounded": product.num_ungrounded,
         "failed": product.num_failed,
         "wrong": product.num_wrong,
@@ -132,4 +171,4 @@ def _flags(product: SampledProduct) -> Markup:
 
 
 def _is_doubtful(value: SampledValue) -> bool:
-    return value.status != "absent" and value.probability is not None and value.probability < DOUBTFUL
+    return value.status != "absent" and value.certainty is not None and value.certainty < DOUBTFUL

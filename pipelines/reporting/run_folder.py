@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipelines.errors import RunError, UsageError
-from pipelines.job.run_plan import Plan, find_run
+from pipelines.job.run_plan import Plan, find_run, is_made_up
 from pipelines.job.run_status import Status, read_status
+from pipelines.reporting.formats import leaf
 from pipelines.reporting.part_reader import Parts
 from pipelines.reporting.table_scan import Pairs
 from pipelines.store.asked_schemas import read_schemas
@@ -24,6 +25,7 @@ class OpenedRun:
         parts: of the shards that were committed when `status` was read: all numbers are of the same ones.
         engine: as the first engine described itself; empty if none has started.
         input_settings: the `input` section of its configuration.
+        precision: that accepted values were asked to have (`accept`); None if none was asked for.
         booleans: (category, attribute) of the attributes whose values are true or false.
     """
 
@@ -34,6 +36,13 @@ class OpenedRun:
     engine: Mapping[str, Any]
     input_settings: Mapping[str, Any]
     booleans: Pairs
+    precision: float | None
+
+    @property
+    def name(self) -> str:
+        """As its user calls it: the run id that was given, or the folder."""
+        run_id = self.plan.run_id
+        return leaf(self.folder.absolute_uri) if is_made_up(run_id) else run_id
 
     @property
     def layout(self) -> str:
@@ -59,7 +68,9 @@ def open_run(uri: str) -> OpenedRun:
         ledger = Ledger(folder, session="")
         manifest = ledger.finished()
         engine = dict((manifest or {}).get("engine") or ledger.engine())
-        settings = dict(((manifest or {}).get("config") or {}).get("input") or plan.result_config.get("input") or {})
+        config = (manifest or {}).get("config") or {}
+        settings = dict(config.get("input") or plan.result_config.get("input") or {})
+        accept = (manifest or {}).get("accept") or config.get("accept") or {}
         booleans = {
             (category, attribute.name)
             for category, schema in (read_schemas(folder) or {}).items()
@@ -69,7 +80,9 @@ def open_run(uri: str) -> OpenedRun:
     except (OSError, RunError, ValueError, KeyError, TypeError, AttributeError) as error:
         # The last four: one of its JSON files is damaged.
         raise UsageError(f"cannot read {uri}: {type(error).__name__}: {error}") from error
-    return OpenedRun(folder, status, plan, Parts(folder, status.committed), engine, settings, booleans)
+    return OpenedRun(
+        folder, status, plan, Parts(folder, status.committed), engine, settings, booleans, accept.get("precision")
+    )
 
 
 def state_notes(run: OpenedRun) -> list[str]:

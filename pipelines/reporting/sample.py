@@ -16,7 +16,7 @@ from pipelines.job.run_plan import Plan
 from pipelines.quality.gold import GoldProduct
 from pipelines.quality.run_answers import answer_probability
 from pipelines.quality.scoring import Answer, Outcome, judge
-from pipelines.reporting.facts.sample import FieldText, Place, Sample, SampledProduct, SampledValue
+from pipelines.reporting.facts.sample import FieldText, Place, ReplacedAnswer, Sample, SampledProduct, SampledValue
 from pipelines.reporting.formats import shortened
 from pipelines.reporting.highlight import Mark, cut
 from pipelines.reporting.part_reader import Parts
@@ -29,6 +29,8 @@ _KEY = ("source_file", "source_row")
 _PRODUCT_COLUMNS = (*_KEY, "product_id", "category", "input_hash")
 _VALUE_COLUMNS = (
     *(*_KEY, "attribute", "value_index", "value_raw", "status", "num_tokens", "logprob_mean", "evidence"),
+    *("value_norm", "value_min", "value_max", "unit", "value_id", "norm_status"),
+    *("probability", "confidence", "decision", "source", "replaced"),
 )
 _MAX_TEXT = 500  # characters of a value; what is longer is no value but what a model wrote without an end
 
@@ -122,16 +124,46 @@ def _product(
     )
 
 
+def normal_form(item: Row) -> str | None:
+    """A value in its attribute's own form, with its unit; None where it says no more than the value as it stands."""
+    low, high = item["value_min"], item["value_max"]
+    if low is not None or high is not None:
+        bounds = f"at least {low:g}" if high is None else f"at most {high:g}" if low is None else f"{low:g} to {high:g}"
+    else:
+        bounds = item["value_norm"]
+    if item["norm_status"] != "ok" or bounds is None:
+        return None
+    text = f"{bounds} {item['unit']}" if item["unit"] else bounds
+    return None if text == item["value_raw"] else shortened(text, _MAX_TEXT)
+
+
 def _value(item: Row, is_boolean: bool, verdict: tuple[str | None, bool | None]) -> SampledValue:
     evidence = item["evidence"]
     looked_for = item["status"] == "value" and evidence is not None and not is_boolean
     places = tuple(Place(each["field"], each["start"], each["end"], each["match"]) for each in evidence or ())
+    probability = item["probability"]
+    if probability is None:  # an older run
+        probability = answer_probability(item["num_tokens"], item["logprob_mean"])
     return SampledValue(
         attribute=item["attribute"],
         text=shortened(item["value_raw"], _MAX_TEXT),
         status=item["status"],
-        probability=answer_probability(item["num_tokens"], item["logprob_mean"]),
+        probability=probability,
         places=places if looked_for else None,
+        confidence=item["confidence"],
+        decision=item["decision"],
+        source=item["source"],
+        normal=normal_form(item),
+        norm_status=item["norm_status"],
+        value_id=item["value_id"],
+        replaced=tuple(
+            ReplacedAnswer(
+                *(each["source"], each["model_id"], each["status"]),
+                shortened(each["value"], _MAX_TEXT),
+                each["probability"],
+            )
+            for each in item["replaced"] or ()
+        ),
         gold=verdict[0],
         is_right=verdict[1],
     )
@@ -139,7 +171,7 @@ def _value(item: Row, is_boolean: bool, verdict: tuple[str | None, bool | None])
 
 def _doubt(value: SampledValue) -> tuple[bool, float]:
     """Least certain values first, then what is not stated, likewise."""
-    return value.status == "absent", -1.0 if value.probability is None else value.probability
+    return value.status == "absent", -1.0 if value.certainty is None else value.certainty
 
 
 def _marks(items: Sequence[Row], fields: Mapping[str, SourceText]) -> dict[str, list[Mark]]:

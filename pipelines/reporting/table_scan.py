@@ -15,14 +15,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipelines.reporting.answer_sums import AnswerSums
 from pipelines.reporting.part_reader import Parts
 
 DOUBTFUL = 0.5
-"""Below this probability a value is more likely wrong than right, by the model's own word."""
+"""Below this certainty a value is more likely wrong than right."""
 
 _ATTRIBUTE_COLUMNS = (
     *("source_file", "source_row", "category", "attribute", "value_index", "status"),
-    *("num_tokens", "logprob_mean", "evidence"),
+    *("num_tokens", "logprob_mean", "evidence", "probability", "confidence", "decision", "source"),
 )
 _STATUSES = ("value", "absent", "truncated", "invalid", "error")
 
@@ -30,7 +31,7 @@ Pairs = Set[tuple[str, str]]
 
 
 class Scored(NamedTuple):
-    """A product as the sample is drawn from it. `lowest` is infinite where no value has a probability."""
+    """A product as the sample is drawn from it. `lowest`: of its values' certainties; infinite where none is known."""
 
     source_file: str
     source_row: int
@@ -49,8 +50,8 @@ class CategorySums:
         priced: products decoded in shards with a price; `usd_weight`: their engine seconds, each times its shard's
             price of an hour.
         doubtful, ungrounded: answers; an answer of several items is one.
-        scored, sought: answers that could be doubtful (the model's probability is known), or ungrounded (where they
-            stand was looked for, or need not be).
+        scored, sought: answers that could be doubtful (their certainty is known), or ungrounded (where they stand was
+            looked for, or need not be).
     """
 
     products: int = 0
@@ -66,50 +67,61 @@ class CategorySums:
     statuses: Counter[str] = field(default_factory=Counter)
 
 
-def scan_products(parts: Parts, prices: Mapping[int, float]) -> dict[str, CategorySums]:
+def scan_products(
+    parts: Parts, prices: Mapping[int, float], larger_prices: Mapping[int, float] | None = None
+) -> dict[str, CategorySums]:
     """Products, seconds and statuses by category, without what only the attributes know.
 
     Args:
         prices: of an engine's hour, by shard; shards without one are not in it.
+        larger_prices: likewise, of the engines of a cascade's larger model.
     """
     sums: defaultdict[str, CategorySums] = defaultdict(CategorySums)
     counts = [f"num_{status}" for status in _STATUSES]
-    shards_by_price: defaultdict[float | None, set[int]] = defaultdict(set)
+    shards_by_price: defaultdict[tuple[float | None, float | None], set[int]] = defaultdict(set)
     for shard in parts.shards:
-        shards_by_price[prices.get(shard)].add(shard)
-    for price, shards in shards_by_price.items():
-        for part in parts.read("products", ("category", "engine_seconds", "carried_from", *counts), shards):
+        shards_by_price[prices.get(shard), (larger_prices or {}).get(shard)].add(shard)
+    columns = ("category", "engine_seconds", "cascade_seconds", "carried_from", *counts)
+    for both, shards in shards_by_price.items():
+        for part in parts.read("products", columns, shards):
             aggregated = part.group_by("category").aggregate(
-                [("category", "count"), ("carried_from", "count"), ("engine_seconds", "sum")]
-                + [(name, "sum") for name in counts]
+                [("category", "count"), ("carried_from", "count")]
+                + [(name, "sum") for name in ("engine_seconds", "cascade_seconds", *counts)]
             )
             for row in aggregated.to_pylist():
-                _add_products(sums[row["category"]], row, price)
+                _add_products(sums[row["category"]], row, *both)
     return dict(sums)
 
 
-def _add_products(category: CategorySums, row: Mapping[str, Any], price: float | None) -> None:
+def _add_products(
+    category: CategorySums, row: Mapping[str, Any], price: float | None, larger_price: float | None
+) -> None:
     """A shard's products of the category."""
     category.products += row["category_count"]
     category.carried += row["carried_from_count"]
     if price is not None:
         category.priced += row["category_count"] - row["carried_from_count"]
-    if (seconds := row["engine_seconds_sum"]) is not None:
-        category.engine_seconds = (category.engine_seconds or 0.0) + seconds
-        if price is not None:
-            category.usd_weight = (category.usd_weight or 0.0) + seconds * price
+    for name, usd_per_hour in (("engine_seconds_sum", price), ("cascade_seconds_sum", larger_price)):
+        if (seconds := row[name]) is not None:
+            category.engine_seconds = (category.engine_seconds or 0.0) + seconds
+            if usd_per_hour is not None:
+                category.usd_weight = (category.usd_weight or 0.0) + seconds * usd_per_hour
     for status in _STATUSES:
         category.statuses[status] += row[f"num_{status}_sum"]
 
 
-def scan_attributes(parts: Parts, sums: Mapping[str, CategorySums], booleans: Pairs) -> Iterator[Scored]:
-    """Every product with its scores, and `sums` filled with doubtful and ungrounded values.
+def scan_attributes(
+    parts: Parts, sums: Mapping[str, CategorySums], answers: AnswerSums, booleans: Pairs
+) -> Iterator[Scored]:
+    """Every product with its scores; `sums` filled with doubtful and ungrounded values, `answers` with all.
 
     Args:
         booleans: (category, attribute) of truth values, which are conclusions and stand nowhere.
     """
     for part in parts.read("attributes", _ATTRIBUTE_COLUMNS):
-        rows = _score(part, booleans)
+        certainty = certainties(part)
+        answers.add(part, certainty)
+        rows = _score(part, certainty, booleans)
         for name, counts in rows.by_category():
             if name in sums:
                 sums[name].doubtful += counts["doubtful"]
@@ -163,13 +175,23 @@ class _Rows:
             )
 
 
-def _score(part: pa.Table, booleans: Pairs) -> _Rows:
+def certainties(part: pa.Table) -> npt.NDArray[np.float64]:
+    """How likely each row's answer is right, (rows,): the confidence, where there is none the model's own probability.
+
+    NaN where neither is known, and where a person gave the answer. Older runs have no column `probability`: theirs is
+    that of all tokens.
+    """
+    exponent = pc.multiply(part.column("num_tokens").cast(pa.float64()), part.column("logprob_mean"))
+    known = pc.coalesce(part.column("confidence"), part.column("probability"), pc.exp(exponent))
+    found = known.to_numpy(zero_copy_only=False).astype(np.float64)
+    return np.where(pc.equal(part.column("source"), "review").fill_null(False).to_numpy(), np.nan, found)
+
+
+def _score(part: pa.Table, certainty: npt.NDArray[np.float64], booleans: Pairs) -> _Rows:
     files, categories, attributes, statuses = (
         part.column(name).combine_chunks().dictionary_encode()
         for name in ("source_file", "category", "attribute", "status")
     )
-    exponent = pc.multiply(part.column("num_tokens").cast(pa.float64()), part.column("logprob_mean"))
-    probability = np.exp(exponent.to_numpy(zero_copy_only=False).astype(np.float64))  # NaN where not known
     status = np.array(statuses.dictionary.to_pylist(), dtype=object)[statuses.indices.to_numpy()]
     numbers = part.column("source_row").to_numpy()
     # An answer's items stand together, and carry its probability each.
@@ -191,10 +213,10 @@ def _score(part: pa.Table, booleans: Pairs) -> _Rows:
         numbers,
         categories,
         # The probability of "not stated" says how sure the model is of that, not of any value.
-        lowest=np.where(is_absent | np.isnan(probability), np.inf, probability),
-        doubtful=of_answers(is_value & (probability < DOUBTFUL)),
+        lowest=np.where(is_absent | np.isnan(certainty), np.inf, certainty),
+        doubtful=of_answers(is_value & (certainty < DOUBTFUL)),
         ungrounded=of_answers(is_value & (places == 0) & ~concluded),
-        scored=of_answers(is_value & ~np.isnan(probability)),
+        scored=of_answers(is_value & ~np.isnan(certainty)),
         sought=of_answers(is_value & ((places >= 0) | concluded)),
         failed=~is_value & ~is_absent,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pipelines.confidence.reliability import Reliability
 from pipelines.job.run_status import State
 from pipelines.quality.scoring import Estimate
 
@@ -20,7 +21,7 @@ class Band:
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """Against gold, exact match."""
+    """Against gold, exact match. `reliability`: of the labelled values; None where none has a probability."""
 
     gold: str
     num_products: int
@@ -30,6 +31,7 @@ class Quality:
     f1: Estimate
     hallucination_rate: float | None
     bands: tuple[Band, ...]
+    reliability: Reliability | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from pipelines.reporting.facts.forecast import ForecastFacts, Outlook
 from pipelines.reporting.facts.quality import ComparedRun, Quality
 from pipelines.reporting.facts.run import Identity, Totals
 from pipelines.reporting.facts.sample import Sample
-from pipelines.reporting.facts.values import CategoryFacts
+from pipelines.reporting.facts.values import AttributeFacts, CategoryFacts, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +23,16 @@ class Facts:
     """The whole report.
 
     Attributes:
+        attributes: over all their categories, those with most answers first; `by_category`: in each.
         forecast_place: where the forecast is, or would be.
         notes: what a reader must know before trusting the numbers.
     """
 
     identity: Identity
+    verdict: Verdict
     totals: Totals
+    attributes: tuple[AttributeFacts, ...]
+    by_category: tuple[AttributeFacts, ...]
     account: Account | None
     forecast: ForecastFacts | None
     forecast_place: str

@@ -14,12 +14,14 @@ class Identity:
     """Which run this is, and what decoded it.
 
     Attributes:
+        name: of its folder, which is the name that its user gave it.
         layout: `tree`, `stacked`, or `ar` for plain autoregressive decoding.
         engine: as the run's first engine described itself.
         devices, instances: shards by the machine they were decoded on.
     """
 
     uri: str
+    name: str
     run_id: str
     state: State
     created_at: str

@@ -16,12 +16,30 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplacedAnswer:
+    """An answer whose place another one took. `source`: model or review; `text`: None where it is no value."""
+
+    source: str
+    model: str | None
+    status: str
+    text: str | None
+    probability: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class SampledValue:
     """An answer for one attribute, one item of it where there are several.
 
     Attributes:
         text: the value; what the model wrote where it is none; None where the answer is "not stated".
         probability: the model's own, of the whole answer.
+        confidence: the probability that it is right, by labelled products; None without a calibration.
+        decision: accept or review; None if no precision was asked for.
+        source: model or review; None in older runs.
+        normal: the value in the attribute's own form, with its unit; None if it has none.
+        norm_status: why it has none: ambiguous, conflict, no_rule.
+        value_id: of the vocabulary's member.
+        replaced: earlier answers, the latest last.
         places: None where there is nothing to look for (no value, or a truth value, which is a conclusion).
         gold: the right answer, None without a label; `is_right` likewise.
     """
@@ -31,8 +49,20 @@ class SampledValue:
     status: str
     probability: float | None
     places: tuple[Place, ...] | None
+    confidence: float | None = None
+    decision: str | None = None
+    source: str | None = None
+    normal: str | None = None
+    norm_status: str | None = None
+    value_id: str | None = None
+    replaced: tuple[ReplacedAnswer, ...] = ()
     gold: str | None = None
     is_right: bool | None = None
+
+    @property
+    def certainty(self) -> float | None:
+        """How likely it is right: the confidence, or the model's own probability where there is none."""
+        return self.confidence if self.confidence is not None else self.probability
 
     @property
     def is_ungrounded(self) -> bool:
@@ -67,7 +97,7 @@ class SampledProduct:
 
     Attributes:
         why: what it was drawn for: least certain, ungrounded, failed, random.
-        lowest: the lowest probability among its values; None if none has any.
+        lowest: the lowest certainty among its values; None if none has any.
         values: those the model is least sure of first; what is not stated comes last.
         fields: None if its text could not be read back.
     """
@@ -90,6 +120,11 @@ class SampledProduct:
     def num_wrong(self) -> int:
         """Answers that gold calls wrong."""
         return len({value.attribute for value in self.values if value.is_right is False})
+
+    @property
+    def num_review(self) -> int:
+        """Answers that are not to be taken without a look."""
+        return len({value.attribute for value in self.values if value.decision == "review"})
 
     @property
     def num_failed(self) -> int:

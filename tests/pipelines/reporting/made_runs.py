@@ -28,11 +28,12 @@ _STATUSES = ("value", "absent", "truncated", "invalid", "error")
 
 @dataclass
 class Answer:
-    """`text`: one value, several, or what the model wrote for another `status`."""
+    """`text`: one value, several, or what the model wrote for another `status`. `columns`: further ones."""
 
     text: str | list[str] | None
     probability: float | None = 0.9
     status: str = "value"
+    columns: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass
@@ -91,10 +92,13 @@ def write_run(
     booleans: Sequence[str] = (),
     planned_shards: int | None = None,
     source: str | None = None,
+    run_id: str = "20261101-115900-0a1b",
+    precision: float | None = None,
 ) -> Path:
     """A run in `folder`/run, of the catalog `folder`/catalog.<format>. With more `planned_shards` it has stopped.
 
-    `source`: where the run found the catalog, if it will be elsewhere.
+    `source`: where the run found the catalog, if it will be elsewhere. `run_id`: as if made from the time. `precision`:
+    that it was asked for.
     """
     run, catalog = folder / "run", folder / f"catalog.{file_format}"
     name = source or str(catalog)
@@ -102,7 +106,7 @@ def write_run(
     pieces = _write_catalog(catalog, products, shards, file_format)
     planned = planned_shards or len(shards)
     plan = Plan(
-        run_id="run-1",
+        run_id=run_id,
         created_at="2026-11-01T11:59:00+00:00",
         result_config={},
         config_hash="c0",
@@ -139,6 +143,7 @@ def write_run(
         start += len(shard)
     if planned == len(shards):
         manifest = {"engine": engine or ENGINE, "config": {"input": settings}, "totals": {}}
+        manifest |= {} if precision is None else {"accept": {"precision": precision}}
         (run / "manifest.json").write_text(json.dumps(manifest))
     return run
 
@@ -248,6 +253,7 @@ def _answer_rows(provenance: Mapping[str, Any], name: str, answer: Answer, groun
             if answer.status == "value" and text is not None
             else None
         }
+        | dict(answer.columns)
         for index, text in enumerate(texts)
     ]
 

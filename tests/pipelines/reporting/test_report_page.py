@@ -66,14 +66,15 @@ def test_it_opens_from_the_disk_and_asks_nobody(page: Page) -> None:
 
 def test_charts_and_highlights_are_to_be_seen(page: Page) -> None:
     boxes = page.evaluate(
-        "[...document.querySelectorAll('svg.stack, svg.chart, svg.bar')].map(e => [e.getBoundingClientRect().width,"
-        " e.getBoundingClientRect().height, e.querySelectorAll('rect, polyline, circle').length])"
+        "[...document.querySelectorAll('svg.stack, svg.chart, svg.bar')].filter(e => e.checkVisibility()).map(e => "
+        "[e.getBoundingClientRect().width, e.getBoundingClientRect().height, "
+        "e.querySelectorAll('rect, polyline, circle').length])"
     )
     assert len(boxes) > 10
     assert all(width > 50 and height > 5 and shapes for width, height, shapes in boxes)
     shares = page.evaluate(
-        "[...document.querySelectorAll('svg.stack rect')].map(e => e.getBoundingClientRect().width / "
-        "document.querySelector('svg.stack').getBoundingClientRect().width)"
+        "[...document.querySelectorAll('#time svg.stack rect')].map(e => e.getBoundingClientRect().width / "
+        "document.querySelector('#time svg.stack').getBoundingClientRect().width)"
     )
     assert shares == pytest.approx([100 / 130, 10 / 130, 0, 20 / 130], abs=0.01)
     marked = page.evaluate("[...document.querySelectorAll('#sample-list mark')].map(e => e.textContent)")
@@ -106,9 +107,12 @@ def test_products_by_keyboard(page: Page) -> None:
     # It is scrolled to, which takes some frames.
     top = "document.activeElement.getBoundingClientRect().top"
     page.until(f"0 <= {top} && {top} < innerHeight")
-    # From the product on with the tabulator to its values' places; Enter goes there.
+    # Enter opens it; on with the tabulator to its values' places, where Enter goes to the place in the text.
+    assert not page.evaluate("document.activeElement.parentElement.open"), "folded at first"
+    page.press("Enter")
+    page.until("document.activeElement.parentElement.open")
     page.press("Tab")
-    assert page.evaluate("document.activeElement.matches('article button[data-v]')")
+    assert page.evaluate("document.activeElement.matches('.entry button[data-v]')")
     assert page.evaluate("document.querySelectorAll('mark.on').length") >= 1, "what has the focus is lit"
     page.press("Enter")
     page.press("/")
@@ -125,17 +129,18 @@ def test_everything_can_be_reached_with_the_tabulator(page: Page) -> None:
     page.press("Enter")
     page.until("location.hash == '#main'")
     reached = set()
-    for _ in range(12):
+    for _ in range(24):
         page.press("Tab")
         reached.add(page.evaluate("document.activeElement.id || document.activeElement.tagName"))
-    assert {"sample-category", "sample-kind", "sample-search"} <= reached
+    assert {"attribute-search", "attribute-category", "BUTTON"} <= reached
+    assert {"sample-category", "sample-attribute", "sample-kind", "sample-search", "sample-fold", "SUMMARY"} <= reached
 
 
 @pytest.mark.parametrize(
     ("kind", "expected"), [("ungrounded", {"s3"}), ("doubtful", {"s1", "s3", "s5", "s7"}), ("wrong", {"s3"})]
 )
 def test_filters(page: Page, kind: str, expected: set[str]) -> None:
-    products = "[...document.querySelectorAll('#sample-list article')]"
+    products = "[...document.querySelectorAll('#sample-list .entry')]"
     shown = f"{products}.filter(e => !e.hidden).map(e => e.querySelector('h3').textContent)"
     choose = "(id, value) => { const e = document.getElementById(id); e.value = value; " + (
         "e.dispatchEvent(new Event('input')); }"
@@ -154,11 +159,118 @@ def test_filters(page: Page, kind: str, expected: set[str]) -> None:
     assert page.evaluate(shown) == ["a0"]
 
 
-@pytest.mark.parametrize("width", [320, 390, 768, 1200])
+_CUT_OFF = """
+(() => {
+  const scrolls = (e) => e && (/(auto|scroll)/.test(getComputedStyle(e).overflowX) || scrolls(e.parentElement));
+  const shown = (e) => e.checkVisibility() && !e.closest('thead') && e.getBoundingClientRect().width > 1;
+  return [...document.querySelectorAll('main *, header *')].filter(shown).filter((e) => !scrolls(e.parentElement) &&
+    (e.getBoundingClientRect().right > innerWidth + 1 || e.getBoundingClientRect().left < -1))
+    .map((e) => e.outerHTML.slice(0, 120));
+})()
+"""
+_OPEN_ALL = "document.getElementById('sample-fold').click()"
+
+
+@pytest.mark.parametrize("width", [320, 360, 768, 1280])
 def test_no_width_needs_sideways_scrolling(browser: Page, page_file: Path, width: int) -> None:
     browser.open(page_file, width=width)
+    browser.evaluate(_OPEN_ALL)
     assert browser.evaluate("document.documentElement.scrollWidth") <= width
     assert browser.evaluate("document.body.scrollWidth") <= width
+    assert browser.evaluate(_CUT_OFF) == [], "what is wider scrolls in its own container"
+
+
+def test_on_a_phone_each_number_of_an_attribute_has_its_name(browser: Page, page_file: Path) -> None:
+    browser.open(page_file, width=360)
+    row = "document.querySelector('#attribute-table tbody tr:not([hidden])')"
+    assert browser.evaluate(f"{row}.querySelector('.look').getBoundingClientRect().right") <= 360
+    assert browser.evaluate(
+        f"[...{row}.querySelectorAll('td.n')].map(e => getComputedStyle(e, '::before').content.replaceAll('\"', ''))"
+    ) == [f"{name} " for name in ("filled", "values", "not stated", "failed", "likely", "labels", "precision", "F1")]
+    browser.evaluate(_OPEN_ALL)
+    cells = "[...document.querySelectorAll('.values td.p')]"
+    assert browser.evaluate(f"{cells}.every(e => getComputedStyle(e, '::before').content.includes('probability'))")
+
+
+def choose(identifier: str, index: int) -> str:
+    """Chooses from a list, as a user does."""
+    return (
+        f"(() => {{ const e = document.getElementById('{identifier}'); e.selectedIndex = {index}; "
+        "e.dispatchEvent(new Event('input')); })()"
+    )
+
+
+def test_long_names_are_wrapped_never_cut(browser: Page, tmp_path: Path) -> None:
+    names = ["Camera-and-photo-accessories-for-very-small-devices" * 2 + end for end in ("-indoors", "-outdoors")]
+    products = [
+        Product(f"p{number}", {"title": "red"}, {f"Colour of the housing {name}": Answer("red")}, name, 1.0)
+        for number, name in enumerate(names)
+    ]
+    path = tmp_path / "report.html"
+    run = write_run(tmp_path, [products], [metrics(0, 10, busy_seconds=9.0)])
+    path.write_text(render_html(gather(str(run), Wishes())), encoding="utf-8")
+    clipped = (
+        "[...document.querySelectorAll('main th, main h3, main bdi, main button, main summary *')].filter(e => "
+        "e.checkVisibility() && e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).overflowX == 'hidden')"
+        ".map(e => e.textContent)"
+    )
+    for width in (360, 1280):
+        browser.open(path, width=width)
+        browser.evaluate(_OPEN_ALL)
+        assert browser.evaluate(_CUT_OFF) == []
+        assert browser.evaluate(clipped) == []
+        browser.evaluate(choose("sample-category", 2))
+        count = browser.evaluate("document.getElementById('sample-count').textContent")
+        assert count == f"1 of 2 · {names[1]}", "what a narrow list cuts is written out beside it"
+
+
+_ROWS = "[...document.querySelectorAll('#attribute-table tbody tr')].filter(e => !e.hidden)"
+_NAMES = f"{_ROWS}.map(e => e.cells[0].querySelector('bdi').textContent)"
+
+
+def test_attributes_are_found_and_lead_to_their_products(page: Page) -> None:
+    assert page.evaluate(_NAMES) == ["Brand", "Colour", "Kind", "Sole"]
+    assert "2 categories" in page.evaluate(f"{_ROWS}[0].textContent")
+    page.press("a")
+    assert page.evaluate("document.activeElement.id") == "attribute-search"
+    for letter in "olou":
+        page.press(letter)
+    assert page.evaluate(_NAMES) == ["Colour"]
+    page.press("Tab")
+    page.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "products"
+    page.press("Enter")
+    assert page.evaluate("document.getElementById('sample-count').textContent") == "8 of 10 · Colour"
+    assert page.evaluate("document.activeElement.matches('summary')")
+    page.evaluate(_OPEN_ALL)
+    shown = "[...document.querySelectorAll('.entry[open] .value, .entry[open] .one')].filter(e => !e.hidden)"
+    assert set(page.evaluate(f"{shown}.map(e => e.firstElementChild.textContent)")) == {"Colour"}
+
+
+def test_the_attributes_of_one_category(page: Page) -> None:
+    page.evaluate(choose("attribute-category", 2))
+    chosen = page.evaluate("document.getElementById('attribute-category').selectedOptions[0].textContent")
+    assert page.evaluate("document.getElementById('attribute-count').textContent") == f"1 attributes · {chosen}"
+    assert page.evaluate(f"{_ROWS}.map(e => e.cells[3].textContent.trim())") == ["1"]
+
+
+def test_many_attributes_are_not_all_shown_at_once(browser: Page, tmp_path: Path) -> None:
+    answers = {f"Attribute {number:02}": Answer("red") for number in range(31)}
+    run = write_run(tmp_path, [[Product("p", {"title": "red"}, answers)]], [metrics(0, 10)])
+    path = tmp_path / "report.html"
+    path.write_text(render_html(gather(str(run), Wishes())), encoding="utf-8")
+    browser.open(path)
+    assert browser.evaluate(f"{_ROWS}.length") == 20
+    browser.press("a")
+    for letter in "30":
+        browser.press(letter)
+    assert browser.evaluate(_NAMES) == ["Attribute 30"], "found among all of them"
+    browser.evaluate("document.getElementById('attribute-search').value = ''")
+    browser.evaluate("document.getElementById('attribute-search').dispatchEvent(new Event('input'))")
+    assert browser.evaluate("document.getElementById('attribute-more').textContent") == "11 more"
+    browser.evaluate("document.getElementById('attribute-more').click()")
+    assert browser.evaluate(f"{_ROWS}.length") == 31
+    assert browser.evaluate("document.getElementById('attribute-more').hidden")
 
 
 def test_light_dark_and_paper(page: Page, page_file: Path) -> None:
@@ -171,7 +283,8 @@ def test_light_dark_and_paper(page: Page, page_file: Path) -> None:
     assert brightness() < 40
     page.call("Emulation.setEmulatedMedia", media="print")
     assert page.evaluate("getComputedStyle(document.querySelector('nav')).display") == "none"
-    assert page.evaluate("document.querySelectorAll('#sample-list article')[9].getBoundingClientRect().height") > 50
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.evaluate("document.querySelectorAll('#sample-list .entry')[9].getBoundingClientRect().height") > 50
     page.call("Emulation.setEmulatedMedia", media="")
 
 
@@ -190,7 +303,7 @@ def test_a_hostile_catalog_runs_nothing(browser: Page, tmp_path: Path) -> None:
     assert (browser.dialogs, browser.complaints) == ([], []), "nothing even tried"
     assert [url for url in browser.requests if not url.startswith("data:")] == []
     assert browser.evaluate("document.querySelectorAll('script').length") == 1
-    assert browser.evaluate("document.querySelectorAll('#sample-list article').length") == 10
+    assert browser.evaluate("document.querySelectorAll('#sample-list .entry').length") == 10
     assert "<script>hacked('text')</script>" in browser.evaluate("document.querySelector('#sample-list').textContent")
     assert browser.evaluate("getComputedStyle(document.querySelector('.ctl')).unicodeBidi") == "isolate"
     assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth")

@@ -1,0 +1,106 @@
+"""Sums over a run's answers as facts by attribute and by category."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+from pipelines.quality.scoring import Counts
+from pipelines.reporting.answer_sums import AnswerSum, AnswerSums
+from pipelines.reporting.facts.cost import Account
+from pipelines.reporting.facts.values import AttributeFacts, CategoryFacts
+from pipelines.reporting.table_scan import CategorySums
+
+Labels = Mapping[tuple[str, str], Counts]
+"""What gold says of each (category, attribute)."""
+
+
+def attribute_facts(
+    answers: AnswerSums, labels: Labels, *, is_decided: bool
+) -> tuple[tuple[AttributeFacts, ...], tuple[AttributeFacts, ...]]:
+    """Over all categories, and in each: those with most answers first."""
+    names: defaultdict[str, AnswerSum] = defaultdict(AnswerSum)
+    counts: defaultdict[str, Counts] = defaultdict(Counts)
+    categories: defaultdict[str, int] = defaultdict(int)
+    in_each = []
+    for (category, attribute), each in answers.by_pair.items():
+        here = labels.get((category, attribute), Counts())
+        in_each.append(_attribute(attribute, category, 1, each, here, is_decided))
+        names[attribute] += each
+        counts[attribute] += here
+        categories[attribute] += 1
+    over_all = [
+        _attribute(name, None, categories[name], each, counts[name], is_decided) for name, each in names.items()
+    ]
+    return tuple(sorted(over_all, key=_rank)), tuple(sorted(in_each, key=_rank))
+
+
+def _rank(each: AttributeFacts) -> tuple[int, str, str]:
+    return -each.answers, each.attribute, each.category or ""
+
+
+def _attribute(
+    name: str, category: str | None, num_categories: int, each: AnswerSum, labels: Counts, is_decided: bool
+) -> AttributeFacts:
+    rates = labels.rates if labels.num_labels else None
+    return AttributeFacts(
+        attribute=name,
+        category=category,
+        num_categories=num_categories,
+        values=each.values,
+        absent=each.absent,
+        failed=each.failed,
+        accepted=each.accepted if is_decided else None,
+        review=each.review if is_decided else None,
+        certain=each.certain if each.scored else None,
+        num_labels=labels.num_labels,
+        precision=rates.precision if rates and labels.nv + labels.vc + labels.vw else None,
+        recall=rates.recall if rates and labels.vn + labels.vc + labels.vw else None,
+        f1=rates.f1 if rates and labels.num_labels > labels.nn else None,
+    )
+
+
+def category_facts(
+    sums: Mapping[str, CategorySums],
+    answers: AnswerSums,
+    account: Account | None,
+    f1: Mapping[str, float],
+    *,
+    is_decided: bool,
+) -> tuple[CategoryFacts, ...]:
+    """The categories, the dearest first; those without seconds by their products."""
+    total = sum(each.engine_seconds or 0.0 for each in sums.values())
+    weights = sum(each.usd_weight or 0.0 for each in sums.values())
+    useful = account.money.useful if account is not None and account.money is not None else None
+    decided: defaultdict[str, AnswerSum] = defaultdict(AnswerSum)
+    for (category, _), counts in answers.by_pair.items():
+        decided[category] += counts
+    found = []
+    for name, each in sums.items():
+        share = each.engine_seconds / total if each.engine_seconds is not None and total else None
+        usd = None
+        if useful is not None and each.usd_weight is not None:
+            # Nothing was paid where nothing weighs: a price of zero.
+            usd = useful * each.usd_weight / weights if weights else 0.0
+        found.append(
+            CategoryFacts(
+                category=name,
+                products=each.products,
+                decoded=each.products - each.carried,
+                dead_letters=each.dead_letters,
+                engine_seconds=each.engine_seconds,
+                share=share,
+                usd=usd,
+                priced=each.priced,
+                values=each.statuses["value"],
+                absent=each.statuses["absent"],
+                failed=each.statuses["truncated"] + each.statuses["invalid"] + each.statuses["error"],
+                # Without a value, none is doubtful; with values of which nothing is known, nobody can say.
+                doubtful=each.doubtful if each.scored or not each.statuses["value"] else None,
+                ungrounded=each.ungrounded if each.sought or not each.statuses["value"] else None,
+                accepted=decided[name].accepted if is_decided else None,
+                review=decided[name].review if is_decided else None,
+                f1=f1.get(name),
+            )
+        )
+    return tuple(sorted(found, key=lambda each: (-(each.engine_seconds or 0.0), -each.products, each.category)))

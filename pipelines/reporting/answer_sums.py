@@ -1,0 +1,86 @@
+"""Answers counted by category and attribute: what has a value, and what may be taken."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+CERTAIN = 0.9
+"""From this certainty on a value is counted as likely right where no precision is promised."""
+
+_KEYS = ("category", "attribute", "status", "decision", "source")
+
+
+@dataclass(slots=True)
+class AnswerSum:
+    """Counts of some answers; `certain` and `scored` of those with a value.
+
+    Attributes:
+        scored: whose certainty is known; `certain`: it is at least `CERTAIN`.
+        calibrated: that have a confidence; `expected_right`: the sum of it.
+    """
+
+    values: int = 0
+    absent: int = 0
+    failed: int = 0
+    accepted: int = 0
+    review: int = 0
+    scored: int = 0
+    certain: int = 0
+    calibrated: int = 0
+    expected_right: float = 0.0
+    corrected: int = 0
+
+    def __iadd__(self, other: AnswerSum) -> AnswerSum:
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        return self
+
+
+@dataclass(slots=True)
+class AnswerSums:
+    """By (category, attribute). Memory grows with their number alone."""
+
+    by_pair: defaultdict[tuple[str, str], AnswerSum] = field(default_factory=lambda: defaultdict(AnswerSum))
+
+    def add(self, part: pa.Table, certainty: npt.NDArray[np.float64]) -> None:
+        """Takes in the rows of a part. `certainty` (rows,): NaN where it is not known."""
+        table = part.select([*_KEYS, "confidence"]).append_column("certain", [pa.array(certainty >= CERTAIN)])
+        table = table.append_column("scored", [pa.array(~np.isnan(certainty))])
+        # An answer's further items repeat what its first row says.
+        answers = table.filter(pc.equal(part.column("value_index"), 0))
+        counted = answers.group_by(list(_KEYS)).aggregate(
+            [([], "count_all"), ("certain", "sum"), ("scored", "sum"), ("confidence", "count"), ("confidence", "sum")]
+        )
+        for row in counted.to_pylist():
+            self.by_pair[row["category"], row["attribute"]] += _sum_of(row)
+
+    def total(self) -> AnswerSum:
+        """Over all of them."""
+        total = AnswerSum()
+        for each in self.by_pair.values():
+            total += each
+        return total
+
+
+def _sum_of(row: Mapping[str, Any]) -> AnswerSum:
+    count, is_value = row["count_all"], row["status"] == "value"
+    return AnswerSum(
+        values=count if is_value else 0,
+        absent=count if row["status"] == "absent" else 0,
+        failed=count if row["status"] not in ("value", "absent") else 0,
+        accepted=count if row["decision"] == "accept" else 0,
+        review=count if row["decision"] == "review" else 0,
+        scored=row["scored_sum"] if is_value else 0,
+        certain=row["certain_sum"] if is_value else 0,
+        calibrated=row["confidence_count"] if is_value else 0,
+        expected_right=(row["confidence_sum"] or 0.0) if is_value else 0.0,
+        corrected=count if row["source"] == "review" else 0,
+    )

@@ -1,0 +1,62 @@
+"""What a reader of one sentence gets: how much of the run may be taken, and what to do about the rest."""
+
+from __future__ import annotations
+
+from pipelines.reporting.answer_sums import CERTAIN, AnswerSum
+from pipelines.reporting.facts.values import Verdict
+
+
+def verdict_of(answers: AnswerSum, products: int, precision: float | None) -> Verdict:
+    """The verdict on all answers of a run.
+
+    Args:
+        products: that were extracted.
+        precision: that was asked for; None if none was.
+    """
+    is_decided = precision is not None or answers.accepted > 0 or answers.review > 0
+    headline, advice = _decided(answers, precision) if is_decided else _undecided(answers, products)
+    return Verdict(
+        headline=headline,
+        advice=advice,
+        values=answers.values,
+        accepted=answers.accepted if is_decided else None,
+        review=answers.review if is_decided else None,
+        precision=precision,
+        certain=answers.certain if answers.scored else None,
+        certain_from=CERTAIN,
+        expected_right=answers.expected_right if answers.calibrated else None,
+        corrected=answers.corrected,
+    )
+
+
+def _decided(answers: AnswerSum, precision: float | None) -> tuple[str, str]:
+    at = f" at {100 * precision:g}% precision" if precision is not None else ""
+    headline = f"{answers.accepted:,} of {_values(answers.values)} can be taken{at}; {answers.review:,} to review."
+    if not answers.review:
+        return headline, "Nothing is left to look at."
+    if not answers.accepted:
+        return headline, "Too few products are labelled to promise it, or too few of their values are right."
+    return headline, "`hpd review` shows those to review, the least certain first."
+
+
+def _undecided(answers: AnswerSum, products: int) -> tuple[str, str]:
+    """Nothing was promised: what there is, without a promise in disguise."""
+    found = f"{_values(answers.values)} found in {products:,} product{'' if products == 1 else 's'}"
+    if not answers.values:
+        return f"{found}.", "The texts may state nothing of what the schemas ask for."
+    if answers.calibrated == answers.values:
+        headline = f"{found}; about {answers.expected_right:,.0f} of them are right, as labelled products have shown."
+        return headline, "`accept.precision` in the job's configuration says which of them can be taken."
+    if answers.scored:
+        share = answers.certain / answers.values
+        headline = f"{found}; the model itself gives {share:.0%} of them a probability of {CERTAIN} or more."
+    else:
+        headline = f"{found}."
+    return headline, (
+        "That is no promise: `hpd calibrate` learns from labelled products how often the model is right, and which "
+        "values can be taken at a precision of your choice."
+    )
+
+
+def _values(count: int) -> str:
+    return f"{count:,} value{'' if count == 1 else 's'}"

@@ -1,0 +1,98 @@
+"""Answers counted by attribute, in each category and over all, with what gold says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.reporting.answer_sums import AnswerSums
+from pipelines.reporting.table_scan import certainties
+from pipelines.store.tables import TABLES
+from tests.pipelines.reporting.reports import facts_of, write_gold
+
+_NEW_COLUMNS = ["probability", "confidence", "decision", "source", "replaced", "choice", "margin"]
+
+
+def test_over_all_categories_and_in_each(run: Path, tmp_path: Path) -> None:
+    gold = write_gold(tmp_path / "gold.jsonl", {"c0": "Peru", "c1": "Chile"})
+    facts = facts_of(run, gold=str(gold))
+    over_all = {each.attribute: each for each in facts.attributes}
+    assert (over_all["Brand"].num_categories, over_all["Brand"].values, over_all["Brand"].category) == (2, 6, None)
+    assert (over_all["Form"].values, over_all["Form"].absent, over_all["Form"].fill_rate) == (0, 3, 0.0)
+    origin = over_all["Origin"]
+    assert (origin.num_labels, origin.precision, origin.recall, origin.f1) == (2, 0.5, 0.5, 0.5)
+    assert (over_all["Brand"].num_labels, over_all["Brand"].f1) == (0, None), "nobody labelled it: no zero"
+    pairs = {(each.category, each.attribute): each.values for each in facts.by_category}
+    assert (pairs["Coffee", "Brand"], pairs["Shoes", "Brand"]) == (3, 3)
+    assert sum(each.answers for each in facts.by_category) == sum(facts.totals.statuses.values())
+
+
+def test_an_older_run_without_the_new_columns_says_the_same(run: Path) -> None:
+    before = facts_of(run)
+    for path in (run / "attributes").glob("*.parquet"):
+        part = pq.read_table(path)
+        pq.write_table(part.drop_columns([name for name in _NEW_COLUMNS if name in part.schema.names]), path)
+    after = facts_of(run)
+    assert (after.verdict, after.attributes, after.by_category) == (
+        before.verdict,
+        before.attributes,
+        before.by_category,
+    )
+    assert [product.lowest for product in after.sample.products] == [
+        product.lowest for product in before.sample.products
+    ]
+
+
+_ROWS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "category": st.sampled_from("ab"),
+            "attribute": st.sampled_from("xy"),
+            "status": st.sampled_from(["value", "absent", "invalid"]),
+            "decision": st.sampled_from(["accept", "review", None]),
+            "source": st.sampled_from(["model", "review", None]),
+            "confidence": st.none() | st.floats(0, 1),
+            "probability": st.none() | st.floats(0, 1),
+            "logprob_mean": st.none() | st.just(float("nan")) | st.floats(-5, 0),
+            "value_index": st.integers(0, 2),
+        }
+    ),
+    min_size=1,
+    max_size=30,
+)
+
+
+@given(rows=_ROWS, cut=st.integers(0, 30))
+def test_sums_are_those_of_the_single_answers_whatever_the_parts(rows: list[dict[str, object]], cut: int) -> None:
+    names = [*rows[0], "num_tokens"]
+    schema = pa.schema([TABLES["attributes"].field(name).with_nullable(True) for name in names])
+    sums = AnswerSums()
+    for part in (rows[:cut], rows[cut:]):
+        if part:
+            table = pa.Table.from_pylist([row | {"num_tokens": 2} for row in part], schema)
+            sums.add(table, certainties(table))
+    first = [row for row in rows if row["value_index"] == 0]
+    total = sums.total()
+    assert total.values + total.absent + total.failed == len(first)
+    assert total.accepted == sum(row["decision"] == "accept" for row in first)
+    assert total.corrected == sum(row["source"] == "review" for row in first)
+    certain = [_certainty(row) for row in first if row["status"] == "value"]
+    assert total.scored == sum(not np.isnan(each) for each in certain)
+    assert total.certain == sum(each >= 0.9 for each in certain)
+    known = [row["confidence"] for row in first if row["status"] == "value" and row["confidence"] is not None]
+    assert total.expected_right == pytest.approx(sum(known))  # type: ignore[arg-type]
+
+
+def _certainty(row: dict[str, object]) -> float:
+    if row["source"] == "review":
+        return float("nan")
+    if (known := row["confidence"] if row["confidence"] is not None else row["probability"]) is not None:
+        return float(known)  # type: ignore[arg-type]
+    mean = row["logprob_mean"]
+    return float("nan") if mean is None else float(np.exp(2 * mean))  # type: ignore[operator]

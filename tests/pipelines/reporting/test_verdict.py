@@ -1,0 +1,131 @@
+"""The sentence that a manager reads, and what it is made of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.reporting.answer_sums import AnswerSum
+from pipelines.reporting.facts.report import Facts
+from pipelines.reporting.page import render_html, render_markdown
+from pipelines.reporting.verdict import verdict_of
+from tests.pipelines.reporting.made_runs import Answer, Product, write_run
+from tests.pipelines.reporting.reports import coffee, facts_of, page_text
+
+
+def decided(confidence: float | None, decision: str | None, **columns: str) -> dict[str, object]:
+    return {"confidence": confidence, "decision": decision, "source": "model"} | columns
+
+
+def _products() -> list[Product]:
+    answers = {
+        "Brand": Answer("Acme", 0.2, columns=decided(0.98, "accept")),
+        "Notes": Answer(["plum", "cocoa"], 0.9, columns=decided(0.4, "review")),
+        "Origin": Answer("Per", 0.9, "truncated", columns=decided(None, "review")),
+        "Form": Answer(None, 0.8, "absent", columns=decided(None, None)),
+        "Roast": Answer("dark", None, columns=decided(None, "accept", source="review")),
+    }
+    return [Product(f"p{number}", {"title": "Acme plum and cocoa"}, answers) for number in range(3)]
+
+
+@pytest.fixture
+def promised(tmp_path: Path) -> Facts:
+    """Three products, each with two accepted values, one that a person gave, and two answers to review."""
+    return facts_of(write_run(tmp_path, [_products()], precision=0.95))
+
+
+def test_what_can_be_taken(promised: Facts) -> None:
+    verdict = promised.verdict
+    assert (verdict.values, verdict.accepted, verdict.review, verdict.corrected) == (9, 6, 6, 3)
+    assert verdict.headline == "6 of 9 values can be taken at 95% precision; 6 to review."
+    assert verdict.expected_right == pytest.approx(3 * (0.98 + 0.4))
+    page = page_text(promised)
+    assert page.index(verdict.headline) < page.index("Values by attribute") < page.index("Engine time")
+    assert f"**{verdict.headline}**" in render_markdown(promised)
+    (notes,) = [each for each in promised.attributes if each.attribute == "Notes"]
+    assert (notes.values, notes.accepted, notes.review, notes.fill_rate) == (3, 0, 3, 1.0), "an answer is one"
+    (category,) = promised.categories
+    assert (category.accepted, category.review) == (6, 6)
+
+
+def test_what_a_product_shows_of_its_values(promised: Facts) -> None:
+    product = promised.sample.products[0]
+    by_name = {value.attribute: value for value in product.values}
+    assert product.lowest == pytest.approx(0.4), "by confidence, not by the model's own probability"
+    assert product.num_review == 2
+    assert (by_name["Brand"].certainty, by_name["Brand"].probability) == (0.98, pytest.approx(0.2))
+    page = render_html(promised)
+    assert '<th scope="col" class="n">confidence</th><th scope="col" class="n">probability</th>' in page
+    assert "a person&#39;s" in page or "a person's" in page
+
+
+def test_without_decisions_nothing_is_promised(run: Path) -> None:
+    verdict = facts_of(run).verdict
+    assert (verdict.accepted, verdict.review, verdict.precision) == (None, None, None)
+    assert verdict.headline.startswith("15 values found in 6 products; the model itself gives 20% of them")
+    assert "That is no promise" in verdict.advice
+    assert "hpd calibrate" in verdict.advice
+    assert "can be taken" not in verdict.headline
+
+
+def test_calibrated_and_nothing_asked_for(tmp_path: Path) -> None:
+    answers = {"Brand": Answer("Acme", 0.2, columns=decided(0.75, None))}
+    products = [coffee(number, answers=answers) for number in range(4)]
+    assert "about 3 of them are right" in facts_of(write_run(tmp_path, [products])).verdict.headline
+
+
+def test_a_run_without_answers(tmp_path: Path) -> None:
+    dead = [coffee(0, dead=("no_text", "no text"))]
+    facts = facts_of(write_run(tmp_path, [dead]))
+    assert facts.verdict.headline == "0 values found in 0 products."
+    assert (facts.attributes, facts.verdict.certain) == ((), None)
+
+
+@given(
+    sums=st.builds(AnswerSum, **{name: st.integers(0, 10**9) for name in ("values", "accepted", "review", "scored")}),
+    precision=st.none() | st.floats(0.5, 0.999),
+)
+def test_a_promise_only_where_one_was_asked_for(sums: AnswerSum, precision: float | None) -> None:
+    verdict = verdict_of(sums, 7, precision)
+    is_decided = precision is not None or sums.accepted + sums.review > 0
+    assert (verdict.accepted is not None) == is_decided == ("can be taken" in verdict.headline)
+    assert f"{sums.values:,} value" in verdict.headline
+
+
+def test_the_name_is_the_users(run: Path, tmp_path: Path) -> None:
+    assert facts_of(run).identity.name == "run", "the folder's"
+    named = write_run(tmp_path / "named", [[coffee(0)]], run_id="spring-catalog")
+    facts = facts_of(named)
+    assert facts.identity.name == "spring-catalog"
+    assert "<title>spring-catalog: report</title>" in render_html(facts)
+
+
+def test_normal_forms_ids_and_what_was_replaced(tmp_path: Path) -> None:
+    replaced = [{"source": "model", "model_id": "small", "status": "value", "value": "Akme", "probability": 0.3}]
+    answers = {
+        "Weight": Answer("1.5kg", columns={"value_norm": "1500", "unit": "g", "norm_status": "ok"}),
+        "Size": Answer("5 to 10", columns={"value_min": 5.0, "value_max": 10.0, "unit": "cm", "norm_status": "ok"}),
+        "Age": Answer("3+", columns={"value_norm": "3", "value_min": 3.0, "norm_status": "ok"}),
+        "Roast": Answer("dark", columns={"value_norm": "dark", "value_id": "roast-2", "norm_status": "ok"}),
+        "Power": Answer("13", columns={"norm_status": "conflict"}),
+        "Brand": Answer("Acme", columns={"replaced": replaced}),
+    }
+    facts = facts_of(write_run(tmp_path, [[Product("p", {"title": "Acme"}, answers)]]))
+    values = {value.attribute: value for value in facts.sample.products[0].values}
+    normal = {name: value.normal for name, value in values.items()}
+    assert normal == {
+        "Weight": "1500 g",
+        "Size": "5 to 10 cm",
+        "Age": "at least 3",
+        "Roast": None,
+        "Power": None,
+        "Brand": None,
+    }
+    assert (values["Roast"].value_id, values["Power"].norm_status) == ("roast-2", "conflict")
+    assert [(each.text, each.model) for each in values["Brand"].replaced] == [("Akme", "small")]
+    page = page_text(facts)
+    for shown in ("1500 g", "5 to 10 cm", "at least 3", "roast-2", "conflict", "in place of", "Akme"):
+        assert shown in page
