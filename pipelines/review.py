@@ -1,7 +1,8 @@
 """Has people look at a run's answers: a page on this machine, least certain and most worth first.
 
     python pipelines/review.py runs/demo
-    python pipelines/review.py runs/demo --sample 50 --gold gold.jsonl
+    python pipelines/review.py runs/demo --sample 50
+    python pipelines/review.py runs/demo --write --gold reviewed.jsonl
 
 What they say is kept in the run's folder `reviews` and layered over the run: exports, the next run (`base`), gold and
 training read it (docs/review.md). The page needs no network; who has its address may review. Exit code: 0 done,
@@ -10,7 +11,9 @@ training read it (docs/review.md). The page needs no network; who has its addres
 
 from __future__ import annotations
 
+import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -19,9 +22,16 @@ if not __package__:
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 import typer
+from rich.console import Console
 
+from hpd_core import CategorySchema
 from pipelines.console.exit_codes import EXIT_CLEAN, run_command
 from pipelines.errors import UsageError
+from pipelines.job.reviewed_run import write_reviews
+from pipelines.reporting.run_folder import OpenedRun, open_run
+from pipelines.review_desk.desk import Desk, DeskOptions
+from pipelines.review_desk.gold_file import write_gold
+from pipelines.store.asked_schemas import read_schemas
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -38,35 +48,57 @@ def main(
         int | None, typer.Option(min=1, help="all answers of so many products, drawn at random: for a fair gold set")
     ] = None,
     seed: Annotated[int, typer.Option(help="of the draw")] = 0,
+    gold: Annotated[
+        str | None,
+        typer.Option(help="write what was found right as a gold file, and end; --sample: of that draw alone"),
+    ] = None,
+    write: Annotated[
+        bool, typer.Option("--write", help="write the corrections into the run's tables, for all who read its files")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="of --gold and --write: end with one line of JSON")] = False,
 ) -> None:
-    """Serves the page until Ctrl-C."""
+    """Serves the page until Ctrl-C, or does what else is asked for."""
 
     def work() -> int:
-        _serve(run, host, port, overlap, sample, seed)
+        if not write and gold is None:
+            _serve(run, host, port, DeskOptions(overlap, sample, seed))
+        if write:
+            _print(write_reviews(run, Console(markup=False, highlight=False, emoji=False)).to_dict(), as_json)
+        if gold is not None:
+            _print(write_gold(*_opened(run), gold, sample, seed).to_dict(), as_json)
         return EXIT_CLEAN
 
     run_command(work)
 
 
-def _serve(run: str, host: str, port: int, overlap: float, sample: int | None, seed: int) -> None:
+def _serve(run: str, host: str, port: int, options: DeskOptions) -> None:
     try:
         from pipelines.review_desk.server import open_socket, serve
     except ImportError as error:
         raise UsageError(f"{error.name} is not installed: pip install 'hpd[review]'") from error
-    from pipelines.reporting.run_folder import open_run
-    from pipelines.review_desk.desk import Desk, DeskOptions
-    from pipelines.store.asked_schemas import read_schemas
-
-    opened = open_run(run)
-    schemas = read_schemas(opened.folder)
-    if schemas is None:
-        raise UsageError(f"{run} does not say what it asked for (it has no _schemas.json); run it again")
     with open_socket(host, port) as sock:
-        desk = Desk(opened, schemas, DeskOptions(overlap, sample, seed))
+        desk = Desk(*_opened(run), options)
         try:
             serve(desk, sock, lambda address: typer.echo(f"Review at {address}\nCtrl-C ends it; nothing is lost."))
         finally:
             desk.close()
+
+
+def _opened(run: str) -> tuple[OpenedRun, dict[str, CategorySchema]]:
+    opened = open_run(run)
+    schemas = read_schemas(opened.folder)
+    if schemas is None:
+        raise UsageError(f"{run} does not say what it asked for (it has no _schemas.json); run it again")
+    return opened, schemas
+
+
+def _print(counts: Mapping[str, int], as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(dict(counts)))
+    else:
+        typer.echo(
+            ", ".join(f"{number:,} {name.removeprefix('num_').replace('_', ' ')}" for name, number in counts.items())
+        )
 
 
 if __name__ == "__main__":

@@ -20,13 +20,14 @@ from pipelines.errors import UsageError
 from pipelines.job.run_plan import find_finished
 from pipelines.normalising.normalise import normalisers
 from pipelines.normalising.normalised import NORM_STATUSES, NORMALISED_COLUMNS
+from pipelines.reviewing.answer_rows import is_written
 from pipelines.store.asked_schemas import SCHEMAS_NAME, read_schemas, store_normalised_schemas
 from pipelines.store.lease import RunLease
 from pipelines.store.ledger import Ledger
 from pipelines.store.replaced_parts import replace_part, settle_replacement
-from pipelines.store.tables import ATTRIBUTES, encode_table, read_part
+from pipelines.store.tables import ATTRIBUTES, completed, encode_table, read_part
 
-_READ = ("category", "attribute", "status", "value_raw", "evidence")
+_READ = ("category", "attribute", "status", "value_raw", "evidence", "source", "num_tokens")
 _LEASE_SECONDS = 60.0
 
 Row = tuple[Any, ...]
@@ -132,7 +133,11 @@ def _normalise_part(
         return None
     found.num_rewritten += 1
     columns = dict(zip(NORMALISED_COLUMNS, zip(*after, strict=True), strict=True)) if after else {}
-    return pa.table([_column(table, each, columns) for each in ATTRIBUTES], schema=ATTRIBUTES)
+    whole = completed("attributes", table)
+    arrays = [
+        pa.array(columns[each.name], each.type) if each.name in columns else whole[each.name] for each in ATTRIBUTES
+    ]
+    return pa.table(arrays, schema=ATTRIBUTES)
 
 
 def _rows(table: pa.Table, names: tuple[str, ...]) -> Iterator[Row]:
@@ -143,25 +148,19 @@ def _rows(table: pa.Table, names: tuple[str, ...]) -> Iterator[Row]:
 
 def _normalised(values: Row, old: Row, schemas: Mapping[str, CategorySchema], found: NormalisedRun) -> Row:
     """The normalised columns of one row."""
-    category, attribute, status, raw, evidence = values
+    category, attribute, status, raw, evidence, source, num_tokens = values
     if status != "value" or raw is None:
         return (None,) * len(NORMALISED_COLUMNS)
     found.num_values += 1
     found.before[old[0]] += 1
     schema = schemas.get(category)
     normaliser = normalisers(schema).get(attribute) if schema is not None else None
-    new: Row = old if normaliser is None else tuple(normaliser.normalise(raw, evidence))
+    new: Row = (
+        old
+        if normaliser is None
+        else tuple(normaliser.written(raw) if is_written(source, num_tokens) else normaliser.normalise(raw, evidence))
+    )
     found.num_unknown += normaliser is None
     found.num_changed += new != old
     found.after[new[0]] += 1
     return new
-
-
-def _column(table: pa.Table, column: pa.Field, columns: Mapping[str, tuple[Any, ...]]) -> pa.Array:
-    if column.name in columns:
-        return pa.array(columns[column.name], column.type)
-    if column.name not in table.column_names:
-        return pa.nulls(table.num_rows, column.type)
-    stored = table[column.name]
-    # What an older run's evidence lacks is null.
-    return stored if stored.type.equals(column.type) else pa.array(stored.to_pylist(), column.type)

@@ -45,9 +45,9 @@ def replaced_answer(rows: Sequence[Row]) -> dict[str, Any]:
     return kept | {"source": first.get("source") or "model", "value": join_items(texts) if texts else None}
 
 
-def is_written(row: Row) -> bool:
+def is_written(source: str | None, num_tokens: int | None) -> bool:
     """Whether a person wrote the value of a row: no model gave a token for it."""
-    return row.get("source") == "review" and not row.get("num_tokens")
+    return source == "review" and not num_tokens
 
 
 def _written(correction: Correction, normaliser: Normaliser | None) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -62,10 +62,11 @@ class Layer:
                 stand together.
         """
         pieces, end = [], 0
-        for start, stop, rows in self._changed(table):
-            pieces += [table.slice(end, start - end), pa.Table.from_pylist(rows, schema=table.schema)]
-            end = stop
-        return pa.concat_tables([*pieces, table.slice(end)]).combine_chunks() if pieces else table
+        for key, place in self.places(table).items():
+            rows = self.answer(key, table[place].to_pylist())
+            pieces += [table[end : place.start], pa.Table.from_pylist(list(rows), schema=table.schema)]
+            end = place.stop
+        return pa.concat_tables([*pieces, table[end:]]).combine_chunks() if pieces else table
 
     def model_rows(self, key: AnswerKey, rows: Sequence[Row]) -> Sequence[Row]:
         """An answer's rows as they were before anything was written over them; of the columns that `rows` have."""
@@ -81,19 +82,16 @@ class Layer:
         normaliser = normalisers(schema).get(key.attribute) if schema is not None else None
         return corrected_rows(before, correction, normaliser)
 
-    def _changed(self, table: pa.Table) -> Iterator[tuple[int, int, Sequence[Row]]]:
-        """Where the table's rows are replaced, and by which."""
+    def places(self, table: pa.Table) -> dict[AnswerKey, slice]:
+        """The answers of a part that are corrected, or were when they were written over: where their rows stand."""
         keys = self.corrections.keys() | self.kept.keys()
         numbers = pa.array(sorted({key.source_row for key in keys}), pa.int64())
         near = pc.indices_nonzero(pc.is_in(table["source_row"], numbers))
-        found = zip(near.to_pylist(), *(table[name].take(near).to_pylist() for name in _KEY), strict=True)
-        places: dict[AnswerKey, list[int]] = defaultdict(list)
-        for place, file, number, attribute in found:
-            if (key := AnswerKey(file, number, attribute)) in keys:
-                places[key].append(place)
-        for key, here in places.items():
-            start, stop = here[0], here[-1] + 1
-            yield start, stop, self.answer(key, table.slice(start, stop - start).to_pylist())
+        found: dict[AnswerKey, slice] = {}
+        for place, *key in zip(near.to_pylist(), *(table[name].take(near).to_pylist() for name in _KEY), strict=True):
+            if (name := AnswerKey(*key)) in keys:
+                found[name] = slice(found[name].start if name in found else place, place + 1)
+        return found
 
 
 def by_answer(rows: Sequence[Row]) -> dict[AnswerKey, list[Row]]:

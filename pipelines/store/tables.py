@@ -46,6 +46,19 @@ def read_part(folder: Folder, name: str, columns: list[str] | None = None) -> pa
         return pq.read_table(file, columns=columns)
 
 
+def completed(name: str, part: pa.Table) -> pa.Table:
+    """A part of the table `name` with all of its columns; those that an older run does not have are null."""
+    columns = []
+    for column in TABLES[name]:
+        if column.name not in part.column_names:
+            columns.append(pa.nulls(part.num_rows, column.type))
+            continue
+        stored = part[column.name]
+        # What an older run's structs lack is null.
+        columns.append(stored if stored.type.equals(column.type) else pa.array(stored.to_pylist(), column.type))
+    return pa.table(columns, schema=TABLES[name])
+
+
 @dataclass(frozen=True, slots=True)
 class EncodedTable:
     """A shard's part of a table as it is stored: Parquet."""
