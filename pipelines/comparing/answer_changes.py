@@ -59,6 +59,22 @@ class Cell(NamedTuple):
     ungrounded_b: int | None
 
 
+class TrustChange(NamedTuple):
+    """Answers of one attribute that are trusted otherwise in B than in A.
+
+    Attributes:
+        now_accepted, now_to_review: decided otherwise; only where both runs have decided.
+        now_reviewed, no_longer_reviewed: given by a person in B alone, in A alone.
+    """
+
+    category: str
+    attribute: str
+    now_accepted: int
+    now_to_review: int
+    now_reviewed: int
+    no_longer_reviewed: int
+
+
 class Moments(NamedTuple):
     """Sums over the rows of a category: of their answers n, of the same ones x, and of the products."""
 

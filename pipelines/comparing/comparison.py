@@ -13,6 +13,7 @@ from pipelines.comparing.answer_changes import (
     AttributeAgreement,
     CategoryAgreement,
     Moments,
+    TrustChange,
     by_attribute,
     by_category,
     clustered,
@@ -69,7 +70,9 @@ class RunComparison:
         same_text: agreement on the rows whose text is the same in both (as far as known: a dead-lettered row's is not).
         changed_text: agreement on the rows whose text has changed: what differs here is not the model's doing alone.
         by_category, by_attribute: of `same_text`, the least agreeing first.
-        examples: answers of `same_text` that differ, of the least agreeing attributes first.
+        trust: of all rows: answers that are accepted, or that a person gave, in one run alone.
+        examples: answers of `same_text` that differ or are trusted otherwise, of the least agreeing attributes first.
+        changed_examples: the same, of `changed_text`.
         seed: of the draw of examples.
         notes: what a reader must know before trusting the numbers.
     """
@@ -83,13 +86,15 @@ class RunComparison:
     changed_text: Agreement
     by_category: Sequence[CategoryAgreement]
     by_attribute: Sequence[AttributeAgreement]
+    trust: Sequence[TrustChange]
     quality: Quality | None
     seed: int
     examples: Sequence[Example]
+    changed_examples: Sequence[Example]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
-        return dataclasses.asdict(self)
+        return dataclasses.asdict(self) | {"trust": [each._asdict() for each in self.trust]}
 
 
 def compare_runs(
@@ -100,7 +105,7 @@ def compare_runs(
     Args:
         a, b: output folders, local or any fsspec URI; finished runs or such that are still going.
         gold: gold file in either layout of quality/gold.py.
-        max_examples: differing answers that are shown in full.
+        max_examples: differing answers that are shown in full, of either kind of rows.
         seed: of their draw.
 
     Raises `UsageError` if there is no run, the two have nothing in common, something cannot be read, or the gold file
@@ -121,9 +126,12 @@ def compare_runs(
         ]
         moments = join.moments()
         same = [cell for cell in cells if not cell.text_changed]
+        changed = [cell for cell in cells if cell.text_changed]
         attributes = by_attribute(same)
-        order = [(each.category, each.attribute) for each in attributes]
-        sampled = join.sample(order, max_examples, seed, {key for key, _ in labels})
+        trust = join.trust_changes()
+        labelled = {key for key, _ in labels}
+        sampled = join.sample(_order(attributes), max_examples, seed, labelled)
+        sampled_changed = join.sample(_order(by_attribute(changed)), max_examples, seed, labelled, text_changed=True)
     figures_a, figures_b = read_figures(side_a), read_figures(side_b)
     runs = _run(side_a, figures_a[0]), _run(side_b, figures_b[0])
     return RunComparison(
@@ -136,13 +144,19 @@ def compare_runs(
         settings=settings,
         rows=rows,
         same_text=summarise(same, clustered(sum(moments.values(), Moments(0, 0, 0, 0, 0, 0)))),
-        changed_text=summarise([cell for cell in cells if cell.text_changed], None),
+        changed_text=summarise(changed, None),
         by_category=by_category(same, moments),
         by_attribute=attributes,
+        trust=trust,
         quality=quality,
         seed=seed,
         examples=list(_labelled(read_examples(side_a, side_b, sampled), sampled, labels)),
+        changed_examples=list(_labelled(read_examples(side_a, side_b, sampled_changed), sampled_changed, labels)),
     )
+
+
+def _order(attributes: Sequence[AttributeAgreement]) -> list[tuple[str, str]]:
+    return [(each.category, each.attribute) for each in attributes]
 
 
 def _run(side: Side, figures: Figures) -> Run:

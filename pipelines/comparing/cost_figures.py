@@ -15,11 +15,13 @@ class Figures:
 
     Attributes:
         metered_shards: those that have metrics; time, tokens and dollars are theirs alone.
+        values: answers that are values.
         decoded: products that the run decoded itself, at least in part; the others were taken over and cost nothing.
         wall_seconds: with an engine alive or a shard under way; pauses between sessions are left out.
         billed_seconds: of all engines; busy_seconds: of them, computing; load_seconds: loading.
         products_per_second: decoded products by wall seconds; products_per_engine_second: by billed seconds.
         tokens: by kind.
+        retries: tries of shards beyond the first, of `retried_shards`.
         hardware: GPU types (or "cpu") and instance types, as far as known.
         priced_shards: those whose price is known; dollars are theirs alone.
         usd_per_1k: dollars billed per 1,000 decoded products.
@@ -28,6 +30,7 @@ class Figures:
     shards: int
     metered_shards: int
     products: int
+    values: int
     decoded: int
     dead_letters: int
     wall_seconds: float | None
@@ -39,6 +42,7 @@ class Figures:
     tokens: Mapping[str, int]
     steps: int | None
     retries: int | None
+    retried_shards: int | None
     hardware: tuple[str, ...]
     priced_shards: int
     usd_per_engine_hour: float | None
@@ -66,7 +70,8 @@ def read_figures(side: Side) -> tuple[Figures, list[str]]:
         shards=totals.shards,
         metered_shards=account.shards if account else 0,
         products=totals.products,
-        decoded=totals.products - totals.carried["products"],
+        values=totals.statuses["value"],
+        decoded=totals.decoded,
         dead_letters=totals.dead_letters,
         wall_seconds=account.wall_seconds if account else None,
         billed_seconds=time.billed if time else None,
@@ -77,6 +82,7 @@ def read_figures(side: Side) -> tuple[Figures, list[str]]:
         tokens=account.tokens if account else {},
         steps=account.num_steps if account else None,
         retries=account.retries if account else None,
+        retried_shards=account.retried_shards if account else None,
         hardware=(*machines.devices, *machines.instances),
         priced_shards=money.shards if money else 0,
         usd_per_engine_hour=money.usd_per_hour if money else None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -25,6 +25,7 @@ Right = Literal["a", "b", "both", "neither"]
 _COLUMNS = (
     *("source_file", "source_row", "category", "attribute", "value_index", "value_raw", "status"),
     *("evidence", "num_tokens", "logprob_mean", "carried_from", "input_hash"),
+    *("probability", "confidence", "decision", "source"),
 )
 
 
@@ -52,12 +53,17 @@ class Answered:
 
     Attributes:
         probability: the model's own, of the whole answer; None if the run does not have it.
+        confidence, decision: as in the tables; None in a run that has none.
+        is_reviewed: a person gave it.
         carried_from: the earlier run that decoded it, if this one did not.
     """
 
     status: str
     items: Sequence[Item]
     probability: float | None
+    confidence: float | None
+    decision: str | None
+    is_reviewed: bool
     carried_from: str | None
 
 
@@ -66,8 +72,10 @@ class Example:
     """An attribute that the two runs answer differently.
 
     Attributes:
-        fields: the product's text; where A's value stands has 0 among its `values`, where B's stands 1. None if the
-            catalog is gone or was changed.
+        is_text_changed: the runs have read different texts.
+        fields: the text that A has read; where A's value stands has 0 among its `values`, where B's stands 1. None if
+            the catalog is gone or was changed.
+        fields_b: of a text that has changed, the fields that B has read otherwise; None if they cannot be read.
         gold, right: None where there is no label.
     """
 
@@ -76,43 +84,74 @@ class Example:
     attribute: str
     a: Answered
     b: Answered
+    is_text_changed: bool = False
     fields: Sequence[FieldText] | None = None
+    fields_b: Sequence[FieldText] | None = None
     gold: str | None = None
     right: Right | None = None
 
 
 def read_examples(a: Side, b: Side, sampled: Sequence[Sampled]) -> list[Example]:
     """The sampled answers in full, in the same order. Raises `UsageError` if their parts cannot be read."""
-    answers_a, hashes = _read(a, [(each.a, each.attribute) for each in sampled])
-    answers_b, _ = _read(b, [(each.b, each.attribute) for each in sampled])
-    texts = _texts(a, b, sampled, hashes)
+    answers_a, hashes_a = _read(a, [(each.a, each.attribute) for each in sampled])
+    answers_b, hashes_b = _read(b, [(each.b, each.attribute) for each in sampled])
+    texts = _texts(a, b, sampled, hashes_a)
+    changed = [each for each in sampled if hashes_a[each.a.key] != hashes_b[each.b.key]]
+    texts_b = _read_texts(b, {each.b.key: each.category for each in changed}, hashes_b)
     examples = []
     for each in sampled:
         answers = answers_a[each.a, each.attribute], answers_b[each.b, each.attribute]
+        example = Example(each.product_id, each.category, each.attribute, *answers)
         text = texts.get(each.a.key)
-        fields = None if text is None else _highlighted(text, answers)
-        examples.append(Example(each.product_id, each.category, each.attribute, *answers, fields))
+        if hashes_a[each.a.key] == hashes_b[each.b.key]:
+            fields = None if text is None else _highlighted(text, answers)
+            examples.append(replace(example, fields=fields))
+        else:
+            after = texts_b.get(each.b.key)
+            examples.append(_of_changed_text(example, text, after))
     return examples
+
+
+def _of_changed_text(
+    example: Example, before: Mapping[str, SourceText] | None, after: Mapping[str, SourceText] | None
+) -> Example:
+    """With both texts, as far as they can be read; B's without the fields that are A's, too."""
+    fields = None if before is None else _highlighted(before, (example.a, None))
+    if after is not None:
+        known = before or {}
+        other = {name: text for name, text in after.items() if name not in known or known[name].text != text.text}
+        return replace(example, is_text_changed=True, fields=fields, fields_b=_highlighted(other, (None, example.b)))
+    return replace(example, is_text_changed=True, fields=fields)
 
 
 def _texts(
     a: Side, b: Side, sampled: Sequence[Sampled], hashes: Mapping[RowKey, str]
 ) -> dict[RowKey, Mapping[str, SourceText]]:
-    """The fields that both have read, by A's row; from the catalog of either."""
+    """The fields that A has read, by its row; from the catalog of either, as long as the text is the same."""
     found: dict[RowKey, Mapping[str, SourceText]] = {}
     for side in (a, b):
         places = {each.a.key: (each.a if side is a else each.b).key for each in sampled if each.a.key not in found}
-        categories = {each.a.key: each.category for each in sampled}
-        wanted = [Wanted(*place, categories[key], hashes[key]) for key, place in places.items()]
-        texts, _ = read_texts(side.run.plan, side.run.input_settings, wanted)
+        categories = {places[each.a.key]: each.category for each in sampled if each.a.key in places}
+        texts = _read_texts(side, categories, {place: hashes[key] for key, place in places.items()})
         found |= {key: texts[place] for key, place in places.items() if place in texts}
     return found
 
 
-def _highlighted(fields: Mapping[str, SourceText], answers: Sequence[Answered]) -> list[FieldText]:
-    """The text with the places of A's values and of B's."""
+def _read_texts(
+    side: Side, categories: Mapping[RowKey, str], hashes: Mapping[RowKey, str]
+) -> Mapping[tuple[str, int], Mapping[str, SourceText]]:
+    """What stands in these rows of the run's catalog, where it is still what the hashes are of."""
+    wanted = [Wanted(*place, category, hashes[place]) for place, category in categories.items()]
+    texts, _ = read_texts(side.run.plan, side.run.input_settings, wanted)
+    return texts
+
+
+def _highlighted(fields: Mapping[str, SourceText], answers: Sequence[Answered | None]) -> list[FieldText]:
+    """The text with the places of A's values and of B's; None: its run has read another text."""
     marks: dict[str, list[Mark]] = {name: [] for name in fields}
     for owner, answered in enumerate(answers):
+        if answered is None:
+            continue
         for place in (place for item in answered.items for place in item.evidence or ()):
             field = fields.get(place.field)
             if field is not None and (mark := field.mark(place, owner)) is not None:
@@ -153,6 +192,11 @@ def _answered(rows: list[dict[str, Any]], booleans: Pairs) -> Answered:
             )
             for row in rows
         ],
-        answer_probability(first["num_tokens"], first["logprob_mean"]),
+        first["probability"]
+        if first["probability"] is not None
+        else answer_probability(first["num_tokens"], first["logprob_mean"]),
+        first["confidence"],
+        first["decision"],
+        first["source"] == "review",
         first["carried_from"],
     )

@@ -7,7 +7,7 @@ one part of one table, and what grows with the number of attributes: counts and 
 
     rows_a, rows_b          id, where the row stands, whose it is, the hash of its text
     pairs                   rows of both; a pair has the id of A's row
-    answers_a, answers_b    of the pairs: status and set of items
+    answers_a, answers_b    of the pairs: status, set of items, decision and whether a person gave it
     compared                both answers of an attribute, reduced to what is counted
 """
 
@@ -28,7 +28,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.comparing.answer_changes import STATUSES, WRITTEN_STATUSES, Cell, Moments
+from pipelines.comparing.answer_changes import STATUSES, WRITTEN_STATUSES, Cell, Moments, TrustChange
 from pipelines.comparing.compared_run import Side
 from pipelines.errors import UsageError
 from pipelines.quality.run_answers import RowKey
@@ -224,9 +224,10 @@ class Join:
     def _load_answers(self, name: str) -> None:
         side = self._sides[name]
         columns = ["source_file", "source_row", "attribute", "value_raw", "status", _EVIDENCE_STARTS, "carried_from"]
+        columns += ["decision", "source"]
         self._database.execute(
-            f"create table answers_{name} "
-            "(pair bigint, attribute integer, status status, items varchar[], is_ungrounded boolean, origin integer)"
+            f"create table answers_{name} (pair bigint, attribute integer, status status, items varchar[], "
+            "is_ungrounded boolean, origin integer, is_accepted boolean, is_reviewed boolean)"
         )
         starts = [*self._starts[name], None]
         for shard, (start, stop) in zip(side.shards, itertools.pairwise(starts), strict=True):
@@ -240,6 +241,9 @@ class Join:
                 "status": table["status"],
                 "is_ungrounded": pc.equal(pc.list_value_length(table["evidence"]), 0),
                 "origin": self._runs.encode(table["carried_from"]),
+                # Null where nothing was decided, and in runs of before there were decisions.
+                "is_accepted": pc.equal(table["decision"].cast(pa.string()), "accept"),
+                "is_reviewed": pc.equal(table["source"].cast(pa.string()), "review"),
             }
             self._database.register("part", pa.table(selected))
             self._database.execute(
@@ -247,7 +251,8 @@ class Join:
                 insert into answers_{name}
                 select r.pair, p.attribute, any_value(p.status)::status,
                        list_sort(list(distinct p.value_raw) filter (where p.status = 'value')),
-                       bool_or(p.is_ungrounded), any_value(p.origin)
+                       bool_or(p.is_ungrounded), any_value(p.origin),
+                       bool_and(p.is_accepted), coalesce(bool_or(p.is_reviewed), false)
                 from part p join paired_{name} r using (file, source_row)
                 where r.id >= {start} {"" if stop is None else f"and r.id < {stop}"}
                 group by r.pair, p.attribute
@@ -269,7 +274,13 @@ class Join:
                    coalesce(coalesce(a.origin, {run_a}) = coalesce(b.origin, {run_b})
                             and (a.origin is not null or b.origin is not null), false)
                    and a.status is not null and b.status is not null as same_decode,
-                   a.is_ungrounded as ungrounded_a, b.is_ungrounded as ungrounded_b
+                   a.is_ungrounded as ungrounded_a, b.is_ungrounded as ungrounded_b,
+                   -- Where one of the runs has decided nothing, nothing was decided otherwise.
+                   coalesce(b.is_accepted and not a.is_accepted, false) as now_accepted,
+                   coalesce(a.is_accepted and not b.is_accepted, false) as now_to_review,
+                   coalesce(b.is_reviewed, false) and not coalesce(a.is_reviewed, false) as now_reviewed,
+                   coalesce(a.is_reviewed, false) and not coalesce(b.is_reviewed, false) as no_longer_reviewed,
+                   now_accepted or now_to_review or now_reviewed or no_longer_reviewed as trust_changed
             from answers_a a full join answers_b b using (pair, attribute) join pairs p using (pair)
             """
         )
@@ -358,6 +369,16 @@ class Join:
         categories, attributes = self._categories.names, self._attributes.names
         return [Cell(categories[category], attributes[attribute], *rest) for category, attribute, *rest in rows]
 
+    def trust_changes(self) -> list[TrustChange]:
+        """For each attribute with some: answers that are trusted otherwise, whether the text is the same or not."""
+        sums = ", ".join(f"count(*) filter (where {name})" for name in TrustChange._fields[2:])
+        rows = self._rows(
+            f"select category, attribute, {sums} from compared where trust_changed group by all order by all"
+        )
+        categories, attributes = self._categories.names, self._attributes.names
+        found = [TrustChange(categories[category], attributes[attribute], *rest) for category, attribute, *rest in rows]
+        return sorted(found, key=lambda each: (-sum(each[2:]), each.category, each.attribute))
+
     def moments(self) -> dict[str, Moments]:
         """For each category, sums over the rows whose text has not changed."""
         rows = self._rows(
@@ -373,15 +394,22 @@ class Join:
         return {self._categories.names[category]: Moments(*map(int, sums)) for category, *sums in rows}
 
     def sample(
-        self, order: Sequence[tuple[str, str]], limit: int, seed: int, labelled: Iterable[RowKey]
+        self,
+        order: Sequence[tuple[str, str]],
+        limit: int,
+        seed: int,
+        labelled: Iterable[RowKey],
+        *,
+        text_changed: bool = False,
     ) -> list[Sampled]:
-        """At most `limit` answers that differ though the text is the same, drawn by a hash of `seed` and row.
+        """At most `limit` answers that differ, or are trusted otherwise, drawn by a hash of `seed` and row.
 
         Rows that were dead-lettered are none of them.
 
         Args:
             order: (category, attribute) pairs: one of each is drawn, then a second, and so on; sorted by this order.
-            labelled: rows of A that are drawn before all others.
+            labelled: rows of A that are drawn before all others. Then come answers that differ.
+            text_changed: those of rows whose text has changed, else those of the others.
         """
         if limit == 0:
             return []
@@ -394,11 +422,13 @@ class Join:
             f"""
             select category, attribute, min_by(pair, rank, {limit})
             from (select c.pair, c.category, c.attribute,
-                         concat(if(l.file is null, '1', '0'), md5(concat_ws('|', {seed}, n.name, {key}))) as rank
+                         concat(if(l.file is null, '1', '0'), if(c.is_same, '1', '0'),
+                                md5(concat_ws('|', {seed}, n.name, {key}))) as rank
                   from compared c join rows_a r on r.id = c.pair join names n using (attribute)
                   join files f on f.number = r.file
                   left join labels l on l.file = r.file and l.source_row = r.source_row
-                  where not c.is_same and not c.text_changed and c.status_a not in ('not_asked', 'dead_letter')
+                  where (not c.is_same or c.trust_changed) and c.text_changed = {text_changed}
+                    and c.status_a not in ('not_asked', 'dead_letter')
                     and c.status_b not in ('not_asked', 'dead_letter'))
             group by category, attribute
             """

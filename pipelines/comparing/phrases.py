@@ -26,6 +26,7 @@ KIND_WORDS: dict[Kind, str] = {
     "other_failure": "another failure",
 }
 DIFFERENT_KINDS: tuple[Kind, ...] = tuple(kind for kind in KINDS if kind not in SAME_KINDS)
+TRUST_WORDS = ("now accepted", "now to review", "now a person's", "no longer a person's")
 RIGHT_WORDS = {"a": "A", "b": "B", "both": "both", "neither": "neither"}
 _MAX_SETTING, _MAX_ANSWER = 160, 300  # characters that are shown
 
@@ -96,6 +97,7 @@ def figure_lines(comparison: RunComparison) -> list[Line]:
     time, money = a.is_metered and b.is_metered, a.is_priced and b.is_priced
     lines = [
         _number("products", a.products, b.products),
+        _number("values", a.values, b.values),
         _number("decoded here, not taken over", a.decoded, b.decoded),
         _number("dead letters", a.dead_letters, b.dead_letters),
         _number("products/s", a.products_per_second, b.products_per_second),
@@ -109,7 +111,8 @@ def figure_lines(comparison: RunComparison) -> list[Line]:
             for kind in kinds
         ),
         _number("steps", a.steps, b.steps, is_whole=time),
-        _number("retried shards", a.retries, b.retries, is_whole=time),
+        _number("shards tried again", a.retried_shards, b.retried_shards, is_whole=time),
+        _number("tries beyond the first", a.retries, b.retries, is_whole=time),
         Line("hardware", *("; ".join(each.hardware) or formats.NONE for each in (a, b))),
         _number("an engine hour", a.usd_per_engine_hour, b.usd_per_engine_hour, formats.usd),
         _number("cost", a.usd_billed, b.usd_billed, formats.usd, is_whole=money),
@@ -117,6 +120,38 @@ def figure_lines(comparison: RunComparison) -> list[Line]:
         _number("cost of 1,000 decoded products", a.usd_per_1k, b.usd_per_1k, formats.usd),
     ]
     return [line for line in lines if (line.a, line.b) != ("0", "0")]
+
+
+def change_lines(comparison: RunComparison) -> list[str]:
+    """What changed from A to B, a line each; empty if nothing did."""
+    rows, same, changed = comparison.rows, comparison.same_text, comparison.changed_text
+    accepted, to_review, reviewed, no_longer = (
+        sum(int(each[place]) for each in comparison.trust) for place in range(2, 6)
+    )
+    lines: list[tuple[int, str]] = [
+        (rows.only_a + rows.only_b, f"Products: {rows.only_b:,} new, {rows.only_a:,} gone"),
+        (rows.text_changed, f"Products with another text: {rows.text_changed:,}; {_changed_of(changed)}"),
+        (same.num_answers - same.num_same, f"Products with the same text: {_changed_of(same)}"),
+        (rows.dead_a + rows.dead_b, f"Dead letters: {rows.dead_b:,} new, {rows.dead_a:,} gone"),
+        (accepted + to_review, f"Decisions: {accepted:,} answers now accepted, {to_review:,} now to review"),
+        (reviewed + no_longer, f"Answers of people: {reviewed:,} new, {no_longer:,} gone"),
+    ]
+    return [line for number, line in lines if number]
+
+
+def _changed_of(agreement: Agreement) -> str:
+    return f"{agreement.num_answers - agreement.num_same:,} of {agreement.num_answers:,} answers changed"
+
+
+def trust_lines(comparison: RunComparison) -> list[tuple[str, ...]]:
+    """Attributes with answers that are trusted otherwise: category, attribute and the counts."""
+    return [(each.category, each.attribute, *(f"{number:,}" for number in each[2:])) for each in comparison.trust]
+
+
+def standing(answered: Answered) -> str:
+    """Who gave an answer and what was decided of it; empty where nothing was."""
+    decided = {"accept": "accepted", "review": "to review"}.get(answered.decision or "", "")
+    return ", ".join(filter(None, ["by a person" if answered.is_reviewed else "", decided]))
 
 
 def headline(comparison: RunComparison) -> str:
@@ -181,11 +216,11 @@ def figure(estimate: Estimate, sign: bool = False) -> str:
 
 
 def answer(answered: Answered) -> str:
-    """An answer: its values, or its status and what the model wrote."""
+    """An answer: its values, or its status and what the model wrote; and who gave it and what was decided of it."""
     text = value_text(answered)
-    if answered.status == "value":
-        return text
-    return f"({answered.status}{f': {text}' if text else ''})"
+    if answered.status != "value":
+        text = f"({answered.status}{f': {text}' if text else ''})"
+    return text + (f" [{said}]" if (said := standing(answered)) else "")
 
 
 def value_text(answered: Answered) -> str:

@@ -8,6 +8,7 @@ from rich.console import Console
 
 from pipelines.comparing import phrases
 from pipelines.comparing.comparison import RunComparison
+from pipelines.comparing.examples import Example
 from pipelines.console.terminal import SafeTable, printable
 
 _MAX_LINES = 10  # of schema changes, attributes, examples
@@ -17,6 +18,7 @@ def print_comparison(console: Console, comparison: RunComparison) -> None:
     """Everything, with lists cut to what fits on a screen."""
     for note in comparison.notes:
         console.print(printable(f"NOTE: {note}"), style="bold yellow", soft_wrap=True)
+    _print_changes(console, comparison)
     _lines(console, "Runs", phrases.run_lines(comparison))
     if settings := phrases.setting_lines(comparison):
         _lines(console, "Settings that differ", settings)
@@ -33,9 +35,20 @@ def print_comparison(console: Console, comparison: RunComparison) -> None:
         title = f"Another text: {comparison.rows.text_changed:,} rows, not the model's difference alone"
         _table(console, title, ["A → B", "#answers", "#share"], phrases.kind_lines(comparison.changed_text))
     _print_agreement(console, comparison)
+    if trust := phrases.trust_lines(comparison):
+        columns = ["category", "attribute", *(f"#{word}" for word in phrases.TRUST_WORDS)]
+        _table(console, _cut("Answers that are trusted otherwise", trust), columns, trust[:_MAX_LINES])
     _print_quality(console, comparison)
     _lines(console, "Cost and speed", phrases.figure_lines(comparison), change=True)
-    _print_examples(console, comparison)
+    _print_examples(console, "Answers to changed texts that differ", comparison.changed_examples)
+    _print_examples(console, "Answers to the same text that differ", comparison.examples)
+
+
+def _print_changes(console: Console, comparison: RunComparison) -> None:
+    lines = phrases.change_lines(comparison)
+    console.print(f"What changed{':' if lines else ': nothing'}", style="bold")
+    for line in lines:
+        console.print(f"  {line}", soft_wrap=True)
 
 
 def _print_agreement(console: Console, comparison: RunComparison) -> None:
@@ -102,13 +115,13 @@ def _print_quality(console: Console, comparison: RunComparison) -> None:
     _table(console, title, columns, [*verdicts[:_MAX_LINES], ("all", "", *sums)])
 
 
-def _print_examples(console: Console, comparison: RunComparison) -> None:
-    if not comparison.examples:
+def _print_examples(console: Console, title: str, examples: Sequence[Example]) -> None:
+    if not examples:
         return
-    with_gold = any(example.gold is not None for example in comparison.examples)
+    with_gold = any(example.gold is not None for example in examples)
     columns = ["product", "attribute", "A", "stands in", "B", "stands in", *(["gold", "right"] if with_gold else [])]
-    step = max(1.0, len(comparison.examples) / _MAX_LINES)
-    shown = [comparison.examples[int(index * step)] for index in range(min(_MAX_LINES, len(comparison.examples)))]
+    step = max(1.0, len(examples) / _MAX_LINES)
+    shown = [examples[int(index * step)] for index in range(min(_MAX_LINES, len(examples)))]
     rows = []
     for example in shown:
         cells = [example.product_id, example.attribute]
@@ -117,7 +130,7 @@ def _print_examples(console: Console, comparison: RunComparison) -> None:
         if with_gold:
             cells += [example.gold or "(no label)", phrases.RIGHT_WORDS[example.right] if example.right else ""]
         rows.append(cells)
-    _table(console, _cut("Answers that differ", comparison.examples), columns, rows)
+    _table(console, _cut(title, examples), columns, rows)
 
 
 def _cut(title: str, lines: Sequence[object]) -> str:

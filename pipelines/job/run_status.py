@@ -137,6 +137,8 @@ def print_status(console: Console, status: Status) -> None:
         f"  dead letters {describe_counts(totals.reasons)}",
         *(f"    {escape(printable(line))}" for line in status.without_schema),
     ]
+    if totals.retried_shards:
+        lines.append(f"  retries      {totals.retries}")
     if status.last_commit is not None:
         ago = max(0.0, time.time() - status.last_commit.timestamp())
         lines.append(f"  last commit  {status.last_commit:%Y-%m-%d %H:%M:%S} UTC, {format_seconds(ago)} ago")

@@ -88,6 +88,7 @@ def read_account(parts: Parts, usd_per_hour: float | None = None) -> tuple[Accou
         tokens={name: sum(row[name] or 0 for row in rows) for name in TOKEN_METRICS},
         num_steps=sum(row["num_steps"] for row in rows),
         retries=sum(row["retries"] for row in rows),
+        retried_shards=len({row["shard"] for row in rows if row["retries"]}),
         bytes_read=sum_of_known(row["bytes_read"] for row in rows),
         bytes_written=sum_of_known(row["bytes_written"] for row in rows),
         progress=_progress(rows),

@@ -25,6 +25,17 @@ def sum_of_known(numbers: Iterable[Number | None]) -> Number | None:
 _LOADING_SAID = 0.2
 
 
+def retries_text(retries: int, retried_shards: int) -> str:
+    """How often shards were tried again, as every page says it: tries and the shards that they were of."""
+    if not retries:
+        return "none"
+    return f"{retries:,} {'try' if retries == 1 else 'tries'} beyond the first, of {_shards(retried_shards)}"
+
+
+def _shards(number: int) -> str:
+    return f"{number:,} shard{'' if number == 1 else 's'}"
+
+
 def loading_note(load_seconds: float, billed_seconds: float) -> str:
     """Says that what a product cost is largely what loading did; empty where it is not.
 
@@ -57,18 +68,23 @@ class NameCounts:
 
 @dataclass(slots=True)
 class Totals:
-    """What became of the rows. `statuses` counts attribute values, `reasons` counts dead letters by code,
+    """What became of the rows. `statuses` counts attribute values, `decisions` those that are accepted and
+    for review, `reasons` counts dead letters by code,
     `unknown_categories` those of "no_schema" by the category's name (the most frequent names), `carried` what was taken
     over from an earlier run, `cascade` what a larger model was asked again (cascading/standing.py), `metrics` sums
-    tokens, steps, seconds and, over `priced_shards`, dollars. `field_orders`: of a sample.
+    tokens, steps, seconds, retries (of `retried_shards`) and, over `priced_shards`, dollars; `priced_decoded`: the
+    products that these decoded. `field_orders`: of a sample.
     """
 
     shards: int = 0
     priced_shards: int = 0
+    priced_decoded: int = 0
+    retried_shards: int = 0
     rows: int = 0
     products: int = 0
     dead_letters: int = 0
     statuses: Counter[str] = field(default_factory=Counter)
+    decisions: Counter[str] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
     unknown_categories: NameCounts = field(default_factory=NameCounts)
     carried: Counter[str] = field(default_factory=Counter)
@@ -88,17 +104,36 @@ class Totals:
         """Takes in one committed shard."""
         counts = manifest["counts"]
         self.shards += 1
-        self.priced_shards += "cost_billed" in manifest["metrics"]
+        self.retried_shards += manifest["metrics"].get("retries", 0) > 0
+        if "cost_billed" in manifest["metrics"]:
+            self.priced_shards += 1
+            self.priced_decoded += counts["products"] - counts.get("carried", {}).get("products", 0)
         self.rows += counts["rows"]
         self.products += counts["products"]
         self.dead_letters += counts["dead_letters"]
         self.statuses.update(counts["statuses"])
+        self.decisions.update(counts.get("decisions", {}))
         self.reasons.update(counts["reasons"])
         self.unknown_categories.add(counts.get("unknown_categories", {}), counts["reasons"].get(ErrorCode.NO_SCHEMA, 0))
         self.carried.update(counts.get("carried", {}))
         self.cascade.update(counts.get("cascade", {}))
         self.metrics.update(manifest["metrics"])
         self.field_orders.add(FieldOrders.from_dict(counts.get("field_orders", {})))
+
+    @property
+    def decoded(self) -> int:
+        """Products that this run decoded, at least in part; the others were taken over and cost nothing."""
+        return self.products - self.carried["products"]
+
+    @property
+    def usd_per_1k(self) -> float | None:
+        """Dollars billed for 1,000 decoded products; None without a price."""
+        return self.metrics["cost_billed"] / self.priced_decoded * 1000 if self.priced_decoded else None
+
+    @property
+    def retries(self) -> str:
+        """In words."""
+        return retries_text(int(self.metrics["retries"]), self.retried_shards)
 
     @property
     def dead_letter_share(self) -> float:
@@ -120,10 +155,13 @@ class Totals:
         return {
             "shards": self.shards,
             "priced_shards": self.priced_shards,
+            "priced_decoded": self.priced_decoded,
+            "retried_shards": self.retried_shards,
             "rows": self.rows,
             "products": self.products,
             "dead_letters": self.dead_letters,
             "statuses": dict(self.statuses),
+            "decisions": dict(self.decisions),
             "reasons": dict(self.reasons),
             "unknown_categories": dict(self.unknown_categories.rows.most_common(MAX_UNKNOWN_CATEGORIES)),
             "unknown_categories_are_least": self.unknown_categories.are_least,
@@ -136,8 +174,17 @@ class Totals:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Totals:
         """The opposite of `to_dict`."""
-        totals = cls(data["shards"], data.get("priced_shards", 0), data["rows"], data["products"], data["dead_letters"])
+        totals = cls(
+            data["shards"],
+            data.get("priced_shards", 0),
+            data.get("priced_decoded", 0),
+            data.get("retried_shards", 0),
+            data["rows"],
+            data["products"],
+            data["dead_letters"],
+        )
         totals.statuses.update(data["statuses"])
+        totals.decisions.update(data.get("decisions", {}))
         totals.reasons.update(data["reasons"])
         totals.unknown_categories = NameCounts(
             Counter(data.get("unknown_categories", {})), data.get("unknown_categories_are_least", True)

@@ -6,7 +6,7 @@ import datetime
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pipelines.store.totals import loading_note
+from pipelines.store.totals import loading_note, retries_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Account:
         engines: how many there were, one after the other or at once.
         engines_per_node: that fit on one machine; None if no engine said which part of its machine it had.
         tokens: by kind.
-        retries: tries of shards beyond the first.
+        retries: tries of shards beyond the first, of `retried_shards`.
         bytes_read, bytes_written: as stored; None for a run that did not count them.
         progress: (seconds since the first start, products so far), at most some hundred points.
     """
@@ -102,9 +102,15 @@ class Account:
     tokens: Mapping[str, int]
     num_steps: int
     retries: int
+    retried_shards: int
     bytes_read: int | None
     bytes_written: int | None
     progress: tuple[tuple[float, int], ...]
+
+    @property
+    def tried_again(self) -> str:
+        """How often, in words."""
+        return retries_text(self.retries, self.retried_shards)
 
     @property
     def products_per_second(self) -> float | None:

@@ -29,7 +29,10 @@ ABSENT, TRUNCATED, INVALID = ("absent",), ("truncated",), ("invalid",)
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the catalog and what the run says of it; no answers: dead-lettered."""
+    """A row of the catalog and what the run says of it; no answers: dead-lettered.
+
+    `decided`: what was decided of an answer; `reviewed`: attributes whose answer is a person's.
+    """
 
     id: str | None
     answers: Mapping[str, Answer] | None
@@ -37,6 +40,8 @@ class Row:
     category: str = "Coffee"
     row: int | None = None
     carried_from: Mapping[str, str] = field(default_factory=dict)
+    decided: Mapping[str, str] = field(default_factory=dict)
+    reviewed: Sequence[str] = ()
 
 
 def write_run(
@@ -143,6 +148,8 @@ def _write_shard(
                     | {"num_tokens": 2, "num_dropped": 0, "logprob_mean": -0.1}
                     | {"evidence": _evidence(text or "", row.text) if status == "value" else None}
                     | {"carried_from": row.carried_from.get(attribute)}
+                    | {"decision": row.decided.get(attribute), "confidence": 0.9 if row.decided else None}
+                    | {"source": "review" if attribute in row.reviewed else "model"}
                 )
     products, dead = len(tables["products"]), len(tables["dead_letter"])
     tables["metrics"] = [shard_metrics(run_id, index, products, dead, len(tables["attributes"]), price)]

@@ -67,6 +67,7 @@ def test_the_page_stands_alone_and_hostile_texts_are_texts(tmp_path: Path) -> No
     assert {value for name, value in found.attributes if name in ("src", "href")} <= {
         "data:,",
         "#main",
+        "#changes",
         "#runs",
         "#rows",
         "#agreement",

@@ -151,7 +151,7 @@ def test_the_account_of_a_run(workplace: Workplace) -> None:
     summary.print_outcome(console, driver, outcome)
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert f"${billed:,.2f} for the engines" in text
-    assert f"${billed / 20 * 1000:,.3f} per 1,000 products" in text
+    assert f"${billed / 20 * 1000:,.3f} per 1,000 decoded products" in text
 
 
 @pytest.mark.usefixtures("shared_ray")
