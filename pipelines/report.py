@@ -1,4 +1,4 @@
-"""Reports on a run: what it cost and where the time went, how good it is, and products to look at.
+"""Reports on a run: which values can be taken, how good each attribute is, products to look at, and what it cost.
 
     python pipelines/report.py runs/demo --gold sample/gold.jsonl
     python pipelines/report.py s3://bucket/run --compare s3://bucket/other --usd-per-hour 3.77

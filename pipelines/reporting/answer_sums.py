@@ -20,9 +20,10 @@ _KEYS = ("category", "attribute", "status", "decision", "source")
 
 @dataclass(slots=True)
 class AnswerSum:
-    """Counts of some answers; `certain` and `scored` of those with a value.
+    """Counts of some answers; but for the statuses, `review` and `corrected`, of those with a value.
 
     Attributes:
+        undecided: that no decision was made on.
         scored: whose certainty is known; `certain`: it is at least `CERTAIN`.
         calibrated: that have a confidence; `expected_right`: the sum of it.
     """
@@ -32,6 +33,7 @@ class AnswerSum:
     failed: int = 0
     accepted: int = 0
     review: int = 0
+    undecided: int = 0
     scored: int = 0
     certain: int = 0
     calibrated: int = 0
@@ -76,8 +78,9 @@ def _sum_of(row: Mapping[str, Any]) -> AnswerSum:
         values=count if is_value else 0,
         absent=count if row["status"] == "absent" else 0,
         failed=count if row["status"] not in ("value", "absent") else 0,
-        accepted=count if row["decision"] == "accept" else 0,
+        accepted=count if is_value and row["decision"] == "accept" else 0,
         review=count if row["decision"] == "review" else 0,
+        undecided=count if is_value and row["decision"] is None else 0,
         scored=row["scored_sum"] if is_value else 0,
         certain=row["certain_sum"] if is_value else 0,
         calibrated=row["confidence_count"] if is_value else 0,

@@ -21,12 +21,14 @@ def write_report(facts: Facts, out: Folder) -> list[str]:
 
 
 def print_report(facts: Facts, places: list[str], brief: bool) -> None:
-    """The totals and where the report is; `brief`: only the latter."""
+    """The verdict, the totals and where the report is; `brief`: only the latter."""
     if brief:
         print(f"Report: {places[-1]}")
         return
     for note in facts.notes:
         print(f"NOTE: {formats.plain(note)}")
+    verdict = facts.verdict
+    print(f"{verdict.headline} {verdict.advice.replace('`', '')}")
     account, money = facts.account, facts.account.money if facts.account else None
     cost = f"{formats.usd(money.billed)}, {formats.usd(money.per_1k)} per 1,000 products" if money else "no price set"
     time = f"; {formats.hours(account.time.billed)} of engines" if account else ""

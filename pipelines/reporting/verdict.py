@@ -32,11 +32,15 @@ def verdict_of(answers: AnswerSum, products: int, precision: float | None) -> Ve
 def _decided(answers: AnswerSum, precision: float | None) -> tuple[str, str]:
     at = f" at {100 * precision:g}% precision" if precision is not None else ""
     headline = f"{answers.accepted:,} of {_values(answers.values)} can be taken{at}; {answers.review:,} to review."
-    if not answers.review:
-        return headline, "Nothing is left to look at."
-    if not answers.accepted:
-        return headline, "Too few products are labelled to promise it, or too few of their values are right."
-    return headline, "`hpd review` shows those to review, the least certain first."
+    if not answers.accepted and answers.review:
+        advice = "Too few products are labelled to promise it, or too few of their values are right."
+    elif answers.review:
+        advice = "`hpd review` shows those to review, the least certain first."
+    else:
+        advice = "Nothing is left to look at."
+    if answers.undecided:
+        return headline, f"{_values(answers.undecided)} without a decision: `hpd calibrate` makes it. {advice}"
+    return headline, advice
 
 
 def _undecided(answers: AnswerSum, products: int) -> tuple[str, str]:

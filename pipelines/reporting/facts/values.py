@@ -12,7 +12,7 @@ class Verdict:
     Attributes:
         headline, advice: in a sentence, and what to do with it.
         values: answers with a value, be it one or several.
-        accepted, review: answers by their decision, `review` with failed ones; None if no precision was asked for.
+        accepted, review: values, and answers of any status, by their decision; None if no precision was asked for.
         precision: that the accepted values are promised to have.
         certain: values with a certainty of at least `certain_from`; None if no value has one.
         expected_right: right values, as the calibration expects; None without one.

@@ -80,7 +80,10 @@ def test_sums_are_those_of_the_single_answers_whatever_the_parts(rows: list[dict
     first = [row for row in rows if row["value_index"] == 0]
     total = sums.total()
     assert total.values + total.absent + total.failed == len(first)
-    assert total.accepted == sum(row["decision"] == "accept" for row in first)
+    values = [row for row in first if row["status"] == "value"]
+    assert total.accepted == sum(row["decision"] == "accept" for row in values)
+    assert total.undecided == sum(row["decision"] is None for row in values)
+    assert total.review == sum(row["decision"] == "review" for row in first)
     assert total.corrected == sum(row["source"] == "review" for row in first)
     certain = [_certainty(row) for row in first if row["status"] == "value"]
     assert total.scored == sum(not np.isnan(each) for each in certain)

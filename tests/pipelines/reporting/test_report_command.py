@@ -19,6 +19,7 @@ def test_the_command_writes_three_files_beside_the_run_or_elsewhere(run: Path, t
     ended = subprocess.run(
         arguments, capture_output=True, text=True, check=True, cwd=tmp_path, env=os.environ | {"COLUMNS": "20"}
     )
+    assert "15 values found in 6 products" in ended.stdout
     assert "6 products: $0.100" in ended.stdout
     for name in ("report.html", "report.json", "report.md"):
         assert (run / name).stat().st_size > 1000

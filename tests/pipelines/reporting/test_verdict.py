@@ -84,6 +84,12 @@ def test_a_run_without_answers(tmp_path: Path) -> None:
     assert (facts.attributes, facts.verdict.certain) == ((), None)
 
 
+def test_values_without_a_decision_are_told(tmp_path: Path) -> None:
+    verdict = facts_of(write_run(tmp_path, [[*_products(), coffee(7)]], precision=0.9)).verdict
+    assert verdict.headline == "6 of 11 values can be taken at 90% precision; 6 to review."
+    assert verdict.advice.startswith("2 values without a decision")
+
+
 @given(
     sums=st.builds(AnswerSum, **{name: st.integers(0, 10**9) for name in ("values", "accepted", "review", "scored")}),
     precision=st.none() | st.floats(0.5, 0.999),
