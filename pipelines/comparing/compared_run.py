@@ -12,6 +12,7 @@ from hpd_core import CategorySchema
 from pipelines.errors import RunError, UsageError
 from pipelines.reporting.part_reader import Parts
 from pipelines.reporting.run_folder import OpenedRun, open_run
+from pipelines.reviewing.layer import Layer
 from pipelines.store.asked_schemas import read_schemas
 from pipelines.store.folders import Folder
 from pipelines.store.ledger import Ledger
@@ -29,12 +30,14 @@ class Side:
         schemas: what it asked for; None for runs of before this was kept.
         shards: those that are read; what a run that is still going adds to them meanwhile is not looked at.
         totals: of these shards.
+        reviews: what people said of its answers, which stands over them.
     """
 
     run: OpenedRun
     schemas: Mapping[str, CategorySchema] | None
     shards: Sequence[int]
     totals: Totals
+    reviews: Layer
 
     @classmethod
     def open(cls, uri: str) -> Side:
@@ -52,13 +55,14 @@ class Side:
             totals = run.status.totals
             if len(shards) < totals.shards:
                 totals = Totals.of(Ledger(run.folder, session="").manifests(shards))
+            reviews = Layer.open(run.folder, schemas)
         except (OSError, RunError, ValueError, KeyError, TypeError) as error:
             raise UsageError(f"cannot read {uri}: {error}") from error
         if not shards:
             unpublished = run.status.totals.shards
             what = f"published any of its {unpublished:,} committed shards" if unpublished else "committed anything"
             raise UsageError(f"the run in {uri} has not {what} yet")
-        return cls(run, schemas, sorted(shards), totals)
+        return cls(run, schemas, sorted(shards), totals, reviews)
 
     @property
     def uri(self) -> str:
@@ -76,8 +80,9 @@ class Side:
         return Parts(self.run.folder, self.shards)
 
     def read(self, table: str, shard: int, columns: Sequence[str]) -> pa.Table:
-        """Columns of a shard's part, as `Parts.read_one`."""
-        return self.run.parts.read_one(table, shard, columns)
+        """Columns of a shard's part, as `Parts.read_one`; of attributes, with the answers as people left them."""
+        part = self.run.parts.read_one(table, shard, columns)
+        return self.reviews.apply(part) if table == "attributes" else part
 
 
 def open_sides(uri_a: str, uri_b: str) -> tuple[Side, Side]:

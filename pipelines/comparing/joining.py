@@ -224,7 +224,7 @@ class Join:
     def _load_answers(self, name: str) -> None:
         side = self._sides[name]
         columns = ["source_file", "source_row", "attribute", "value_raw", "status", _EVIDENCE_STARTS, "carried_from"]
-        columns += ["decision", "source"]
+        columns += ["category", "decision", "source"]
         self._database.execute(
             f"create table answers_{name} (pair bigint, attribute integer, status status, items varchar[], "
             "is_ungrounded boolean, origin integer, is_accepted boolean, is_reviewed boolean)"
