@@ -17,7 +17,8 @@ from pipelines.catalog.text_files import decoded, open_unpacked, split_lines
 from pipelines.config.extraction import InputConfig
 from pipelines.errors import UsageError
 from pipelines.exporting.answers import Product
-from pipelines.exporting.raw_csv import RawRecord, raw_cells, raw_records, to_raw
+from pipelines.exporting.product_details import with_detail
+from pipelines.exporting.raw_csv import RawRecord, raw_cells, raw_records, raw_value, to_raw
 from pipelines.exporting.targets import Cells, Filler, TargetColumn
 from pipelines.store.folders import open_filesystem
 
@@ -29,6 +30,7 @@ _BOMS = (
 
 NOT_WRITABLE = "letters that the file's encoding does not have"
 NOT_EMPTY = "the file has a value there; --overwrite replaces it"
+NO_DETAILS = "the file has a value there that is not of the form section:name:value"
 NOT_SPLIT = "the row's cells cannot be told apart"
 
 
@@ -215,6 +217,9 @@ class _FilledRows:
         return self._original.dialect.delimiter.join(cells) + end
 
     def _put(self, cells: list[str], column: TargetColumn, found: Cells, product: Product) -> None:
+        if column.detail is not None:
+            self._put_detail(cells, column, found, product)
+            return
         wanted = [(self._place(column.name, column.place), found.text(column))]
         if column.unit is not None:
             wanted.append((self._place(column.unit.name, column.unit_place), found.units[column]))
@@ -229,6 +234,19 @@ class _FilledRows:
             return
         for place, text in raw:
             cells[place] = text or ""
+
+    def _put_detail(self, cells: list[str], column: TargetColumn, found: Cells, product: Product) -> None:
+        dialect, place = self._original.dialect, self._place(column.name, column.place)
+        cell = raw_value(cells[place], dialect)
+        text = with_detail(cell, column.detail or "", found.text(column), overwrites=self._overwrites)
+        raw = None if text is None else to_raw(text, dialect)
+        reason = NO_DETAILS if text is None else NOT_EMPTY if text == cell else None
+        if reason is None and (raw is None or not self._original.has_letters(text or "")):
+            reason = NOT_WRITABLE
+        if reason is not None:
+            self._filler.leave_out(column.attribute, reason, product, product.values[column.attribute])
+            return
+        cells[place] = raw or ""
 
     def _place(self, name: str, place: int | None) -> int:
         return self._width + self._new.index(name) if place is None else place

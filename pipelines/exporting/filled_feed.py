@@ -20,6 +20,7 @@ from pipelines.exporting.answers import Product
 from pipelines.exporting.feed_places import Edit, FeedItem, FeedPlaces, Place
 from pipelines.exporting.filled_csv import NOT_EMPTY
 from pipelines.exporting.google import google_name
+from pipelines.exporting.product_details import NAME, PRODUCT_DETAIL, VALUE, is_called
 from pipelines.exporting.targets import Cells, Filler, TargetColumn
 from pipelines.store.folders import open_filesystem
 
@@ -99,6 +100,17 @@ class _FeedFiller:
             values, there = _repeated(cells, column), _elements(item, column)
             if any(_NO_XML.search(value) for value in values):
                 self._leave_out(column, NOT_XML, product)
+            elif column.detail is not None:
+                new = self._detail(column.detail, cells.text(column))
+                there = [each for each in there if is_called(_part(each[0], NAME), column.detail)]
+                if not there:
+                    added.append(new)
+                elif self._overwrites or not any(_part(element, VALUE) for element, _ in there):
+                    first, *rest = (place for _, place in there)
+                    edits.append(Edit(first.start, first.stop, new))
+                    edits += [Edit(place.start, place.stop, b"") for place in rest]
+                else:
+                    self._leave_out(column, NOT_EMPTY, product)
             elif not there:
                 added += [self._element(column.name, value) for value in values]
             elif self._overwrites or not any(element_value(element) for element, _ in there):
@@ -147,11 +159,19 @@ class _FeedFiller:
 
     def _element(self, name: str, value: str) -> bytes:
         """An element of Google's; in a feed without its namespace the element declares it."""
+        return self._around(name, self._encoded(value), declares=True)
+
+    def _detail(self, name: str, value: str) -> bytes:
+        parts = ((NAME, name), (VALUE, value))
+        inner = b"".join(self._around(part, self._encoded(text), declares=False) for part, text in parts)
+        return self._around(PRODUCT_DETAIL, inner, declares=True)
+
+    def _around(self, name: str, inner: bytes, *, declares: bool) -> bytes:
         prefix = self._places.prefix_of(_is_googles)
-        declared = "" if prefix is not None else f' xmlns:g="{_NAMESPACE}"'
+        declared = f' xmlns:g="{_NAMESPACE}"' if prefix is None and declares else ""
         tag = f"{'g:' if prefix is None else prefix}{name}"
         opening, closing = (each.encode(self._places.encoding) for each in (f"<{tag}{declared}>", f"</{tag}>"))
-        return opening + self._encoded(value) + closing
+        return opening + inner + closing
 
     def _encoded(self, value: str) -> bytes:
         return escape(value).encode(self._places.encoding, "xmlcharrefreplace")
@@ -168,6 +188,11 @@ def _elements(item: FeedItem, column: TargetColumn) -> Sequence[tuple[Element, P
     googles = [each for each in found if _is_googles(_namespace(each[0]))]
     own = ("", _namespace(item.element))
     return googles or [each for each in found if _namespace(each[0]) in own]
+
+
+def _part(detail: Element, name: str) -> str:
+    """What a part of a detail says."""
+    return next(("".join(each.itertext()).strip() for each in detail if local_name(each) == name), "")
 
 
 def _is_googles(namespace: str) -> bool:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hpd_core import Attribute
 from pipelines.errors import UsageError
-from pipelines.exporting.rules import GOOGLE, GOOGLE_NAMES
+from pipelines.exporting.product_details import PRODUCT_DETAIL
+from pipelines.exporting.rules import GOOGLE, GOOGLE_DETAILS, GOOGLE_NAMES
 from pipelines.exporting.targets import Asked, ShopWishes, Target, TargetColumn, find_place, folded_name
+from pipelines.exporting.value_forms import Rule
 
 
 def google_name(name: str) -> str:
@@ -16,22 +19,33 @@ def google_name(name: str) -> str:
 
 
 def _columns(header: Sequence[str], asked: Sequence[Asked], wishes: ShopWishes) -> list[TargetColumn]:
-    """Attributes of other names have no column. Raises `UsageError` if `--columns` names none of Google's."""
+    """Attributes of other names are details of the product.
+
+    Raises `UsageError` if `--columns` names none of Google's.
+    """
     columns = []
     for each in asked:
         attribute = each.attribute
         wanted = wishes.columns.get(attribute.name)
         name = google_name(attribute.name if wanted is None else wanted)
-        if wanted and name not in GOOGLE:
+        if wanted and name not in (*GOOGLE, PRODUCT_DETAIL):
             raise UsageError(
-                f"--columns {attribute.name}={wanted}: no attribute of Google's; there are {', '.join(GOOGLE)}"
+                f"--columns {attribute.name}={wanted}: no attribute of Google's; there are {', '.join(GOOGLE)}, "
+                f"{PRODUCT_DETAIL}"
             )
-        if name not in GOOGLE or wanted == "":
+        if wanted == "":
             continue
+        is_detail = name not in GOOGLE
+        name = PRODUCT_DETAIL if is_detail else name
         place = find_place(header, name)
         shown = name if place is None else header[place]
-        columns.append(TargetColumn(each, shown, lambda _, rule=GOOGLE[name]: rule, place))  # type: ignore[misc]
+        rule = _detail_rule if is_detail else lambda _, rule=GOOGLE[name]: rule
+        columns.append(TargetColumn(each, shown, rule, place, detail=attribute.name if is_detail else None))
     return columns
+
+
+def _detail_rule(attribute: Attribute) -> Rule:
+    return GOOGLE_DETAILS["number" if attribute.type == "number" else "text"]
 
 
 def _note(new: Sequence[TargetColumn]) -> str:

@@ -1,13 +1,16 @@
 """What shops publish about the values that they take, as one table.
 
-Where they are published stands below. Not every rule was looked up on its page when it was written down here: where
-the two differ, the page is right, and the shop's own import says what it refuses.
+Where they are published stands below. Those with a date were read there, in copies that may be older than the page;
+where the two differ, the page is right, and the shop's own import says what it refuses.
 
-- Google: the product data specification (support.google.com/merchants/answer/7052112) and the page of each attribute;
-  its number stands behind the attribute.
-- Shopify: metafields in a product CSV (help.shopify.com/en/manual/products/import-export/using-csv), and their limits
-  (shopify.dev/docs/apps/build/metafields/metafield-limits). Lists are written as Shopify's own exports write them, with
-  "; " between the handles of entries; measurements as the JSON of .../build/metafields/list-of-data-types.
+- Google: the product data specification (support.google.com/merchants/answer/7052112) and the page of each attribute,
+  support.google.com/merchants/answer/ and the number behind the attribute.
+- Shopify: metafields in a product CSV (help.shopify.com/en/manual/products/import-export/using-csv; the largest file
+  and how lists are joined could not be read there), and their limits (11/2026: 64 KB a value, 128 values of a list,
+  256 references: shopify.dev/docs/apps/build/metafields/metafield-limits).
+  Lists are written as Shopify's own exports write them, with "; " between the handles of entries; measurements as the
+  JSON of .../build/metafields/list-of-data-types. Which types of measurement there are grows (.../api/liquid/objects/
+  measurement): any unit is written.
 - Akeneo: the product data structure (docs.akeneo.com, import_and_export_data/formats/product.html), and attribute codes
   (.../formats/attribute.html).
 """
@@ -23,33 +26,38 @@ GOOGLE: Mapping[str, Rule] = {
     "title": Rule(max_length=150),  # 6324415
     "description": Rule(max_length=5000),  # 6324468
     "brand": Rule(max_length=70),  # 6324351
-    "mpn": Rule(max_length=70),  # 6324482
-    "gtin": Rule(pattern=r"\d{8}|\d{12,14}"),  # 6324461
+    "mpn": Rule(max_length=70),  # 6324482, 11/2026
+    "gtin": Rule("gtin"),  # 6324461, 11/2026
     "condition": Rule("choice", choices=("new", "refurbished", "used")),  # 6324469
     "adult": Rule("yes_no"),  # 6324508
-    "multipack": Rule("number", least=2, most=1e9),  # 6324488
+    "multipack": Rule("number", least=2, most=1e9, pattern=r"\d+"),  # 6324488
     "is_bundle": Rule("yes_no"),  # 6324449
-    "age_group": Rule("choice", choices=("newborn", "infant", "toddler", "kids", "adult")),  # 6324463
+    "age_group": Rule("choice", choices=("newborn", "infant", "toddler", "kids", "adult")),  # 6324463, 11/2026
     "gender": Rule("choice", choices=("male", "female", "unisex")),  # 6324479
-    "color": Rule(max_length=100, max_item=40, max_items=3, joint="/"),  # 6324487
-    "material": Rule(max_length=200, max_items=3, joint="/"),  # 6324410
+    "color": Rule(max_length=100, max_item=40, max_items=3, joint="/"),  # 6324487, 11/2026
+    "material": Rule(max_length=200, max_items=3, joint="/"),  # 6324410, 11/2026
     "pattern": Rule(max_length=100),  # 6324483
-    "size": Rule(max_length=100),  # 6324492
-    "size_type": Rule(  # 6324497
+    "size": Rule(max_length=100),  # 6324492, 11/2026
+    "size_type": Rule(  # 6324497, 11/2026
         "choice", max_items=2, joint=",", choices=("regular", "petite", "plus", "tall", "big", "maternity")
     ),
-    "size_system": Rule(  # 6324502
+    "size_system": Rule(  # 6324502, 11/2026
         "choice", choices=("US", "UK", "EU", "DE", "FR", "JP", "CN", "IT", "BR", "MEX", "AU")
     ),
-    "product_length": _LENGTH,  # 11018531
-    "product_width": _LENGTH,  # 11018531
-    "product_height": _LENGTH,  # 11018531
-    "product_weight": Rule("measure", choices=("lb", "oz", "g", "kg"), least=0, most=2000),  # 11018531
-    "energy_efficiency_class": Rule(  # 7562785
-        "choice", choices=("A+++", "A++", "A+", "A", "B", "C", "D", "E", "F", "G")
-    ),
+    "product_length": _LENGTH,  # 11018531, 11/2026; shown where all three are in one unit
+    "product_width": _LENGTH,
+    "product_height": _LENGTH,
+    "product_weight": Rule("measure", choices=("lb", "oz", "g", "kg"), least=0, most=2000),
+    # 7562785, 11/2026: with the scale's best and worst class beside it. In the EU `certification` has taken its place.
+    "energy_efficiency_class": Rule("choice", choices=("A+++", "A++", "A+", "A", "B", "C", "D", "E", "F", "G")),
 }
 """By the attribute's name; behind each the number of its page."""
+
+GOOGLE_DETAILS: Mapping[str, Rule] = {  # 9218260, 11/2026
+    "text": Rule(max_length=1000, max_items=1000, joint="; "),
+    "number": Rule("quantity", max_length=1000, max_items=1000, joint="; "),
+}
+"""What may stand in `product_detail`, by the attribute's type."""
 
 GOOGLE_NAMES = {
     "colour": "color",
@@ -61,11 +69,11 @@ GOOGLE_NAMES = {
 }
 """Other names that mean an attribute of Google's."""
 
-_SHOPIFY_TEXT = 65_536
+_SHOPIFY_BYTES = 65_536
 SHOPIFY: Mapping[str, Rule] = {
     "reference": Rule("handle", max_items=256, joint="; "),
-    "text": Rule(max_item=_SHOPIFY_TEXT),
-    "texts": Rule(max_item=_SHOPIFY_TEXT, max_items=128, joint="; "),
+    "text": Rule(max_bytes=_SHOPIFY_BYTES),
+    "texts": Rule(max_bytes=_SHOPIFY_BYTES, max_items=128, joint="; "),
     "number": Rule("number", max_items=128, joint="; ", least=-9_999_999_999_999, most=9_999_999_999_999),
     "measure": Rule("shopify_measure", max_items=1, least=-9_999_999_999_999, most=9_999_999_999_999),
     "boolean": Rule("true_false"),

@@ -19,6 +19,7 @@ from pipelines.exporting.google import GOOGLE_TARGET
 from pipelines.exporting.left_out import LeftOut
 from pipelines.exporting.originals import Original, file_names, open_original
 from pipelines.exporting.outputs import Outputs
+from pipelines.exporting.product_details import Detail, write_details
 from pipelines.exporting.rules import AKENEO_CODE, AKENEO_FILE_BYTES, SHOPIFY_FILE_BYTES
 from pipelines.exporting.shopify import HANDLES, SHOPIFY_TARGET
 from pipelines.exporting.spool import Spool
@@ -228,7 +229,12 @@ class ShopExport:
         for product in products:
             cells = filler.fill(product)
             row = [product.product_id, *([families.get(product.category) or ""] if has_family else [])]
-            texts = {column.name: cells.text(column) for column in cells.values}
+            texts = {column.name: cells.text(column) for column in cells.values if column.detail is None}
+            details = [column for column in cells.values if column.detail is not None]
+            texts |= {
+                name: write_details(Detail("", each.detail or "", cells.text(each)) for each in details)
+                for name in {each.name for each in details}
+            }
             texts |= {column.unit.name: unit for column, unit in cells.units.items() if column.unit is not None}
             yield row + [texts.get(name, "") for name in names[len(row) :]]
 

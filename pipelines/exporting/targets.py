@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -73,6 +73,7 @@ class TargetColumn:
         rule: what the column takes, for an attribute as its category has it.
         place: of the column in the original's header; None if it is a new one.
         unit: the column for the unit, which is filled with the value or not at all.
+        detail: of a column that has many attributes in a cell, under which name the attribute stands there.
     """
 
     asked: Asked
@@ -81,6 +82,7 @@ class TargetColumn:
     place: int | None = None
     unit: Extra | None = None
     unit_place: int | None = None
+    detail: str | None = None
 
     @property
     def attribute(self) -> str:
@@ -88,9 +90,10 @@ class TargetColumn:
         return self.asked.attribute.name
 
     @property
-    def target(self) -> int | str:
-        """The same for all that share a column of the file."""
-        return self.name if self.place is None else self.place
+    def target(self) -> Hashable:
+        """The same for all that share a column of the file, or a detail of it."""
+        where = self.name if self.place is None else self.place
+        return where if self.detail is None else (where, folded_name(self.detail))
 
 
 class Cells(NamedTuple):
@@ -124,7 +127,7 @@ class Filler:
     def fill(self, product: Product) -> Cells:
         """What goes into its columns."""
         values, joints, units = {}, {}, {}
-        targets: set[int | str] = set()
+        targets: set[Hashable] = set()
         for attribute, items in product.values.items():
             column = self._columns.get((product.category, attribute))
             if column is None:
@@ -177,7 +180,7 @@ def all_attributes(schemas: Mapping[str, CategorySchema]) -> list[Asked]:
 
 def check_columns(columns: Iterable[TargetColumn], target: str) -> None:
     """Raises `UsageError` if attributes that share a column would be written in different ways there."""
-    firsts: dict[int | str, TargetColumn] = {}
+    firsts: dict[Hashable, TargetColumn] = {}
     for column in columns:
         first = firsts.setdefault(column.target, column)
         if _form(first) != _form(column):

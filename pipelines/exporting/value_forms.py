@@ -13,7 +13,18 @@ from typing import Literal, NamedTuple
 from pipelines.exporting.answers import Item
 
 Form = Literal[
-    "text", "choice", "number", "measure", "yes_no", "one_zero", "true_false", "option", "handle", "shopify_measure"
+    "text",
+    "choice",
+    "number",
+    "measure",
+    "quantity",
+    "gtin",
+    "yes_no",
+    "one_zero",
+    "true_false",
+    "option",
+    "handle",
+    "shopify_measure",
 ]
 
 
@@ -32,6 +43,7 @@ class Rule:
         form: how a value is written.
         max_length: characters of the whole cell; None without a limit.
         max_item: characters of one value.
+        max_bytes: of one value, as UTF-8.
         max_items: values in a cell.
         joint: between them.
         choices: the only values; for "measure" the units.
@@ -42,6 +54,7 @@ class Rule:
     form: Form = "text"
     max_length: int | None = None
     max_item: int | None = None
+    max_bytes: int | None = None
     max_items: int = 1
     joint: str = ""
     choices: tuple[str, ...] = ()
@@ -71,6 +84,8 @@ class Rule:
         value, reason = _FORMS[self.form](item, self)
         if reason is None and self.max_item is not None and len(value) > self.max_item:
             reason = f"longer than {self.max_item:,} characters"
+        if reason is None and self.max_bytes is not None and len(value.encode()) > self.max_bytes:
+            reason = f"longer than {self.max_bytes:,} bytes"
         if reason is None and self.joint.strip() and self.joint.strip() in value:
             reason = f"holds {self.joint.strip()!r}, which separates values there"
         if reason is None and self.pattern is not None and not re.fullmatch(self.pattern, value):
@@ -80,6 +95,8 @@ class Rule:
 
 Written = tuple[str, str | None]
 
+_RESTRICTED_GTINS = ("02", "04", "05", "2", "98", "99")
+"""What a GTIN of 13 digits begins with that no maker has."""
 _DECIMAL = re.compile(r"-?\d+(\.\d+)?")
 SPELLINGS = {
     "inch": "in",
@@ -131,6 +148,22 @@ def _measure(item: Item, rule: Rule) -> Written:
     return f"{number} {unit}", reason
 
 
+def _quantity(item: Item, rule: Rule) -> Written:
+    return f"{item.text} {item.unit or ''}".strip(), None
+
+
+def _gtin(item: Item, rule: Rule) -> Written:
+    digits = re.sub(r"[\s-]", "", item.text)
+    if not re.fullmatch(r"\d{8}|\d{12,14}", digits, re.ASCII):
+        return "", "no number of 8, 12, 13 or 14 digits"
+    weighed = sum(int(digit) * (3, 1)[place % 2] for place, digit in enumerate(reversed(digits[:-1])))
+    if (weighed + int(digits[-1])) % 10:
+        return "", "its check digit is wrong"
+    if len(digits) > 8 and digits[-13:].rjust(13, "0").startswith(_RESTRICTED_GTINS):
+        return "", "of a range for coupons or for a shop's own use"
+    return digits, None
+
+
 def _boolean(item: Item, yes: str, no: str) -> Written:
     said = {"true": yes, "false": no}.get(item.text)
     return said or "", None if said else "neither true nor false"
@@ -159,6 +192,8 @@ _FORMS = {
     "choice": _choice,
     "number": _number,
     "measure": _measure,
+    "quantity": _quantity,
+    "gtin": _gtin,
     "yes_no": lambda item, rule: _boolean(item, "yes", "no"),
     "one_zero": lambda item, rule: _boolean(item, "1", "0"),
     "true_false": lambda item, rule: _boolean(item, "true", "false"),

@@ -30,6 +30,11 @@ FEED = """<?xml version="1.0" encoding="UTF-8"?>
 </channel></rss>
 """
 
+LINED = (
+    "<g:product_detail><g:attribute_name>Lined</g:attribute_name><g:attribute_value>true</g:attribute_value>"
+    "</g:product_detail>"
+)
+
 
 @pytest.fixture
 def feed(tmp_path: Path) -> Path:
@@ -51,20 +56,17 @@ def test_elements_are_filled_and_added(feed: Path, tmp_path: Path, chunk: int, m
         '<g:color/>\n    <g:shipping><g:id>x</g:id><g:price note="a > b">1 EUR</g:price></g:shipping>',
         "<g:color>Black/Rose gold</g:color>\n    <g:shipping><g:id>x</g:id>"
         '<g:price note="a > b">1 EUR</g:price></g:shipping>'
-        "\n    <g:brand>Acme</g:brand>\n    <g:product_width>35.56 cm</g:product_width>",
+        f"\n    <g:brand>Acme</g:brand>\n    <g:product_width>35.56 cm</g:product_width>\n    {LINED}",
     )
     new = new.replace(
         "<g:size_type> </g:size_type>",
-        "<g:size_type> </g:size_type><g:brand>Acme</g:brand><g:product_width>35.56 cm</g:product_width>",
+        f"<g:size_type> </g:size_type><g:brand>Acme</g:brand><g:product_width>35.56 cm</g:product_width>{LINED}",
     )
     new = new.replace("<g:id>d</g:id>", "<g:id>d</g:id>\n\t<g:brand>Té &amp; &lt;Co&gt;</g:brand>")
     assert Path(result["files"][0]).read_text(encoding="utf-8") == new
     root = defusedxml.ElementTree.parse(result["files"][0]).getroot()
     assert [item.findtext(f"{NS}brand") for item in root.iter("item")] == ["Acme", "Acme", "Té & <Co>"]
-    assert result["left_out"] == {
-        "no column of the target for it; --columns names one": 2,
-        "the file has a value there; --overwrite replaces it": 1,
-    }
+    assert result["left_out"] == {"the file has a value there; --overwrite replaces it": 1}
 
 
 def test_elements_are_replaced_if_that_is_wanted(feed: Path, tmp_path: Path) -> None:
@@ -125,9 +127,9 @@ def test_a_run_on_other_files_makes_a_supplemental_feed(tmp_path: Path) -> None:
     with open(result["files"][0], encoding="utf-8", newline="") as file:
         rows = list(csv.reader(file, delimiter="\t"))
     assert rows == [
-        ["id", "brand", "color", "product_width"],
-        ["b", "Acme", "Black/Rose gold", "35.56 cm"],
-        ["c", "", "", ""],
+        ["id", "brand", "color", "product_width", "product_detail"],
+        ["b", "Acme", "Black/Rose gold", "35.56 cm", ":Lined:true"],
+        ["c", "", "", "", ""],
     ]
     assert result["left_out"]["longer than 70 characters"] == 1
     (note,) = result["notes"]
@@ -164,3 +166,49 @@ def test_two_attributes_may_be_one_of_googles_where_no_product_has_both(tmp_path
         "Pink",
     ]
     assert result["left_out"] == {"another attribute of the product goes into the same column": 1}
+
+
+@pytest.mark.parametrize(
+    ("cell", "options", "new"),
+    [
+        ("", [], ":Lined:true"),
+        ("General:Lined:no", [], "General:Lined:no"),
+        ("General:Lined:no", ["--overwrite"], "General:Lined:true"),
+        ('A:Size:"2.5"""', [], 'A:Size:"2.5""",:Lined:true'),
+        ("a text", [], "a text"),
+        ("", ["--columns", "Lined="], ""),
+        ("", ["--columns", "Brand=product_detail"], ":Brand:Acme,:Lined:true"),
+    ],
+)
+def test_what_google_has_no_attribute_for_is_a_detail(tmp_path: Path, cell: str, options: list[str], new: str) -> None:
+    path = tmp_path / "feed.tsv"
+    text = "id\ttitle\tcolor\tproduct width\tproduct_detail\tbrand\nb\tA bag\tred\t5 cm\t{}\tX\n"
+    path.write_text(text.format(cell), encoding="utf-8")
+    uri = write_shop_run(tmp_path / "run", path, "csv", "id", [bag("b", row=0)])
+    result = exported(uri, "--to", "google", "--out", str(tmp_path / "new.tsv"), *options)
+    with open(tmp_path / "new.tsv", encoding="utf-8", newline="") as file:
+        (row,) = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
+    found = row["product_detail"]
+    assert found == new or next(csv.reader([found])) == [new]
+    if cell == "a text":
+        assert result["left_out"]["the file has a value there that is not of the form section:name:value"] == 1
+
+
+@pytest.mark.parametrize(
+    ("there", "options", "now"),
+    [
+        ("", [], LINED),
+        (LINED.replace("true", "no"), [], LINED.replace("true", "no")),
+        (LINED.replace("true", "no"), ["--overwrite"], LINED),
+        (LINED.replace("true", " "), [], LINED),
+        (LINED.replace("Lined", "Lining"), [], LINED.replace("Lined", "Lining") + LINED),
+    ],
+)
+def test_a_detail_of_an_item_is_found_by_its_name(tmp_path: Path, there: str, options: list[str], now: str) -> None:
+    path = tmp_path / "feed.xml"
+    text = FEED.replace("<g:id>d</g:id>", "<g:id>d</g:id>{}")
+    path.write_text(text.format(there), encoding="utf-8")
+    rows = [Row("d", {"Lined": "true"}, "lined", "Bags", 2)]
+    uri = write_shop_run(tmp_path / "run", path, "xml", "id", rows)
+    exported(uri, "--to", "google", "--out", str(tmp_path / "new.xml"), *options)
+    assert "".join((tmp_path / "new.xml").read_text(encoding="utf-8").split()) == "".join(text.format(now).split())

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pipelines.exporting.akeneo_units import akeneo_unit
 from pipelines.exporting.answers import Item
-from pipelines.exporting.rules import AKENEO, GOOGLE, SHOPIFY
+from pipelines.exporting.rules import AKENEO, GOOGLE, GOOGLE_DETAILS, SHOPIFY
 from pipelines.exporting.value_forms import Rule, slug
 from pipelines.schemas.importing.akeneo_units import SYMBOLS, unit_of
 
@@ -34,6 +34,14 @@ def items(*texts: str, unit: str | None = None, id_: str | None = None) -> list[
         (GOOGLE["is_bundle"], items("true"), "yes"),
         (GOOGLE["brand"], items("Two\nlines"), "Two lines"),
         (GOOGLE["gtin"], items("4006381333931"), "4006381333931"),
+        (GOOGLE["gtin"], items("4006381-33393 1"), "4006381333931"),
+        (GOOGLE["gtin"], items("90311017"), "90311017"),
+        (GOOGLE["gtin"], items("036282818705"), "036282818705"),
+        (GOOGLE["gtin"], items("10614141000415"), "10614141000415"),
+        (GOOGLE["multipack"], items("6"), "6"),
+        (GOOGLE_DETAILS["number"], items("10 to 12", unit="cm"), "10 to 12 cm"),
+        (GOOGLE_DETAILS["number"], items("4"), "4"),
+        (GOOGLE_DETAILS["text"], items("10 cm", unit="cm"), "10 cm"),
         (SHOPIFY["text"], items("oak; oiled"), "oak; oiled"),
         (SHOPIFY["reference"], items("Rose gold", "Été"), "rose-gold; ete"),
         (SHOPIFY["measure"], items("10.5", unit="cm"), '{"value": 10.5, "unit": "cm"}'),
@@ -61,7 +69,14 @@ def test_what_is_written(rule: Rule, given_: list[Item], written: str) -> None:
         (GOOGLE["product_weight"], items("2001", unit="kg"), "not from 0 to 2000"),
         (GOOGLE["product_width"], items("35"), "in no unit, and cm, in are taken"),
         (GOOGLE["product_width"], items("30-40", unit="cm"), "not one number"),
-        (GOOGLE["gtin"], items("123"), "not of the form that is wanted"),
+        (GOOGLE["gtin"], items("123"), "no number of 8, 12, 13 or 14 digits"),
+        (GOOGLE["gtin"], items("٤٠٠٦٣٨١٣٣٣٩٣١"), "no number of 8, 12, 13 or 14 digits"),
+        (GOOGLE["gtin"], items("4006381333932"), "its check digit is wrong"),
+        (GOOGLE["gtin"], items("2000000000008"), "of a range for coupons or for a shop's own use"),
+        (GOOGLE["gtin"], items("9912345678909"), "of a range for coupons or for a shop's own use"),
+        (GOOGLE["multipack"], items("2.5"), "not of the form that is wanted"),
+        (GOOGLE_DETAILS["text"], items("x" * 1001), "longer than 1,000 characters"),
+        (SHOPIFY["text"], items("é" * 32_769), "longer than 65,536 bytes"),
         (GOOGLE["adult"], items("maybe"), "neither true nor false"),
         (SHOPIFY["texts"], items("a; b", "c"), "holds ';', which separates values there"),
         (SHOPIFY["reference"], items("日本"), "no handle can be made of it"),
