@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 
 from pipelines.catalog.feeds import ITEMS
 from pipelines.errors import UsageError
+from pipelines.exporting.feed_letters import FeedLetters
 
 _CHUNK = 1 << 20
 _TAG = re.compile(rb"""<(?:[^>"']|"[^"]*"|'[^']*')*>""")
@@ -82,9 +83,9 @@ class FeedPlaces:
         encoding: of the feed's letters.
     """
 
-    def __init__(self, name: str, file: Any, edits: Callable[[FeedItem], Sequence[Edit]]) -> None:
+    def __init__(self, name: str, letters: FeedLetters, edits: Callable[[FeedItem], Sequence[Edit]]) -> None:
         self.encoding = "utf-8"
-        self._name, self._file, self._edits_of = name, file, edits
+        self._name, self._letters, self._edits_of = name, letters, edits
         self._data, self._base = bytearray(), 0
         self._edits: list[Edit] = []
         self._depth = self._item_depth = 0
@@ -96,7 +97,7 @@ class FeedPlaces:
 
     def _new_parser(self) -> expat.XMLParserType:
         # Namespaces are resolved as the run's reader resolves them.
-        parser = expat.ParserCreate(namespace_separator=_BETWEEN)
+        parser = expat.ParserCreate("utf-8" if self._letters.is_utf8 else None, namespace_separator=_BETWEEN)
         parser.buffer_text = True
         parser.XmlDeclHandler = self._declared
         parser.StartNamespaceDeclHandler = self._bind
@@ -107,16 +108,16 @@ class FeedPlaces:
         parser.EntityDeclHandler = self._refuse_entity
         return parser
 
-    def write(self, write: Callable[[bytes], object]) -> None:
+    def write(self) -> None:
         """Passes the edited feed on. Raises `UsageError` if it cannot be edited, and `ExpatError` if it is no XML."""
-        while chunk := bytes(self._file.read(_CHUNK)):
+        while chunk := self._letters.read(_CHUNK):
             self._data += chunk
-            if self._base == 0 and (b"\0" in self._data[:4] or self._data.startswith((b"\xff\xfe", b"\xfe\xff"))):
+            if self._base == 0 and b"\0" in self._data[:4]:
                 self._refuse_encoding()
             self._parser.Parse(chunk, False)
-            self._flush(write, self._item.start if self._item is not None else self._parser.CurrentByteIndex)
+            self._flush(self._item.start if self._item is not None else self._parser.CurrentByteIndex)
         self._parser.Parse(b"", True)
-        self._flush(write, self._base + len(self._data))
+        self._flush(self._base + len(self._data))
 
     def text(self, start: int, stop: int) -> bytes:
         """The bytes between two places of the item that is edited."""
@@ -129,7 +130,8 @@ class FeedPlaces:
                 return f"{prefix}:" if prefix else ""
         return None
 
-    def _flush(self, write: Callable[[bytes], object], until: int) -> None:
+    def _flush(self, until: int) -> None:
+        write = self._letters.write
         for edit in self._edits:
             write(self._cut(edit.start))
             self._cut(edit.stop)
@@ -146,12 +148,14 @@ class FeedPlaces:
         return taken
 
     def _declared(self, version: str, encoding: str | None, standalone: int) -> None:
+        if self._letters.is_utf8:
+            return
         self.encoding = (encoding or self.encoding).lower()
         if self.encoding.startswith(("utf-16", "utf16", "utf-32")):
             self._refuse_encoding()
 
     def _refuse_encoding(self) -> None:
-        raise UsageError(f"{self._name} is UTF-16 or UTF-32: convert it to UTF-8 and run it again")
+        raise UsageError(f"{self._name} is UTF-32, or declares what it is not: convert it to UTF-8 and run it again")
 
     def _refuse_entity(self, name: str, *rest: object) -> None:
         raise UsageError(f"{self._name} declares the entity {name!r}, which no feed needs; remove it")

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from xml.etree.ElementTree import Element
 from xml.parsers import expat
 from xml.sax.saxutils import escape
@@ -17,6 +16,7 @@ from pipelines.catalog.text_files import open_unpacked
 from pipelines.config.extraction import InputConfig
 from pipelines.errors import UsageError
 from pipelines.exporting.answers import Product
+from pipelines.exporting.feed_letters import FeedLetters, feed_letters
 from pipelines.exporting.feed_places import Edit, FeedItem, FeedPlaces, Place
 from pipelines.exporting.filled_csv import NOT_EMPTY
 from pipelines.exporting.google import google_name
@@ -55,7 +55,9 @@ class FeedOriginal:
         filesystem, source = open_filesystem(self.name, anonymous=self.config.anonymous)
         try:
             with open_unpacked(filesystem, source, self.name) as file, open(path, "wb") as out:
-                _FeedFiller(self, file, products, filler, overwrites).write(out.write)
+                _FeedFiller(self, feed_letters(file, out.write), products, filler, overwrites).write()
+        except UnicodeDecodeError as error:
+            raise UsageError(f"{self.name} is no UTF-16 throughout ({error}): have it written again") from error
         except expat.ExpatError as error:
             raise UsageError(f"{self.name} is no XML that can be read: {error}") from error
         except FileNotFoundError as error:
@@ -68,17 +70,22 @@ class _FeedFiller:
     """Makes the edits of items that are products."""
 
     def __init__(
-        self, original: FeedOriginal, file: Any, products: Iterator[Product], filler: Filler, overwrites: bool
+        self,
+        original: FeedOriginal,
+        letters: FeedLetters,
+        products: Iterator[Product],
+        filler: Filler,
+        overwrites: bool,
     ) -> None:
         self._original, self._filler, self._overwrites = original, filler, overwrites
-        self._places = FeedPlaces(original.name, file, self._edits)
+        self._places = FeedPlaces(original.name, letters, self._edits)
         self._products = products
         self._product = next(products, None)
         self._number = -1
 
-    def write(self, write: Callable[[bytes], object]) -> None:
+    def write(self) -> None:
         """Passes the filled feed on."""
-        self._places.write(write)
+        self._places.write()
         if self._product is not None:
             raise UsageError(
                 f"{self._original.name} ends before item {self._product.source_row}, which the run read: it has "

@@ -107,6 +107,21 @@ def test_a_letter_that_the_feeds_encoding_lacks_is_a_reference(tmp_path: Path) -
     assert b"<g:brand>&#26085;\xe9</g:brand>" in (tmp_path / "new.xml").read_bytes()
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("chunk", [3, 1 << 20])
+def test_a_feed_in_utf16_is_filled_in(
+    feed: Path, tmp_path: Path, encoding: str, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the same feed in UTF-8 is, in its own letters."""
+    monkeypatch.setattr(feed_places, "_CHUNK", chunk)
+    exported(write_feed_run(tmp_path / "run", feed), "--to", "google", "--out", str(tmp_path / "new.xml"))
+    expected = (tmp_path / "new.xml").read_text(encoding="utf-8").replace("UTF-8", "UTF-16").replace("Shop", "Läden 靴")
+    path = tmp_path / "wide.xml"
+    path.write_bytes(FEED.replace("UTF-8", "UTF-16").replace("Shop", "Läden 靴").encode(encoding))
+    exported(write_feed_run(tmp_path / "wide", path), "--to", "google", "--out", str(tmp_path / "wide_new.xml"))
+    assert (tmp_path / "wide_new.xml").read_bytes() == expected.encode(encoding)
+
+
 def test_a_text_feed_is_filled_in(tmp_path: Path) -> None:
     path = tmp_path / "feed.tsv"
     path.write_text("id\ttitle\tColor\tproduct width\nb\tA bag\t\t\nc\tOther\tgreen\t5 cm\n", encoding="utf-8")
