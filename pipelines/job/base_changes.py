@@ -29,6 +29,7 @@ class Changes:
             they had failed.
         new: products whose id the earlier run did not know, carried over (from another id of the same text) or not.
         dropped: ids of the earlier run's products that the catalog does not have any more.
+        reviewed: answers that people gave, kept from there.
     """
 
     base: str
@@ -39,6 +40,7 @@ class Changes:
     decoded_again: int = 0
     new: int = 0
     dropped: int = 0
+    reviewed: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for the manifest and for machines."""
@@ -74,6 +76,7 @@ def find_changes(earlier: EarlierRun, output: Folder, obstacles: Sequence[str], 
         decoded_again=max(0, int((is_decoded & is_known).sum()) - completed),
         new=int((~is_known).sum()),
         dropped=len(np.setdiff1d(answered_before, there)),
+        reviewed=carried.get("reviewed", 0),
     )
 
 

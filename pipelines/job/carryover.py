@@ -2,7 +2,8 @@
 
 A record whose text, category and schema are as they were gets the answer that it had; by content, never by time or
 place, so that moved, renamed and newly numbered rows are found again. Where only a category's schema has changed, the
-attributes that stayed as they were keep their answers and the others are decoded.
+attributes that stayed as they were keep their answers and the others are decoded. What people said of answers
+(`hpd review`) is kept whatever model decodes now.
 
     index     driver    input hash -> the shard of the earlier run that holds the answer, for the whole catalog
     find      tasks     reads those shards' attribute rows, and compares hashes in full
@@ -15,7 +16,8 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +27,7 @@ import pyarrow.compute as pc
 from hpd_core import CategorySchema
 from pipelines.config.extraction import JobConfig, result_config
 from pipelines.errors import UsageError
+from pipelines.job.reviewed_answers import ReviewedAnswers
 from pipelines.job.run_plan import Plan, differences, find_finished
 from pipelines.store.asked_schemas import SCHEMAS_NAME, read_asked_schemas, read_schemas
 from pipelines.store.folders import Folder, map_requests
@@ -91,7 +94,7 @@ class EarlierRun:
 
     def carriable(self, config: JobConfig, schemas: Mapping[str, CategorySchema]) -> dict[str, frozenset[str]]:
         """For each category that has some: the attributes whose answers may be taken over."""
-        independent = config.decoding == "hpd" and config.engine.layout == "tree"
+        independent = is_independent(config)
         found = {}
         for category, schema in schemas.items():
             before = self.schemas.get(category)
@@ -107,6 +110,11 @@ class EarlierRun:
             if same and (independent or before.hash == schema.hash):
                 found[category] = same
         return found
+
+
+def is_independent(config: JobConfig) -> bool:
+    """Whether no answer depends on which others are asked for."""
+    return config.decoding == "hpd" and config.engine.layout == "tree"
 
 
 def newest_run(pattern: str, output: Folder) -> str | None:
@@ -164,6 +172,11 @@ class CarryIndex:
     shards: npt.NDArray[np.int32]
 
     @classmethod
+    def empty(cls) -> CarryIndex:
+        """Of a run of which no answer may be taken over."""
+        return cls(np.zeros(0, np.uint64), np.zeros(0, np.int32))
+
+    @classmethod
     def build(cls, folder: Folder) -> CarryIndex:
         """Reads one column of every product of the run. Raises `RunError` if it cannot be read."""
 
@@ -188,6 +201,14 @@ class CarryIndex:
         return found
 
 
+class Carried(NamedTuple):
+    """A record's rows of an earlier run, by attribute: `answers` need not be decoded, `over` takes the place of what is
+    decoded."""
+
+    answers: AttributeRows
+    over: Mapping[str, list[Row]] = MappingProxyType({})
+
+
 @dataclass(frozen=True, slots=True)
 class CarryOver:
     """What tasks need to take answers over.
@@ -195,20 +216,40 @@ class CarryOver:
     Attributes:
         folder: the earlier run's.
         carriable: as `EarlierRun.carriable`.
+        reviewed: what people said, which is taken over wherever the text is the same.
+        schemas: what is asked for now.
+        independent: as `is_independent`.
     """
 
     folder: Folder
     carriable: Mapping[str, frozenset[str]]
     index: CarryIndex
+    reviewed: ReviewedAnswers
+    schemas: Mapping[str, CategorySchema]
+    independent: bool
 
-    def find(self, hashes: Iterable[str], categories: Iterable[str]) -> dict[str, AttributeRows]:
-        """By input hash, the earlier attribute rows of what may be taken over; without those that have nothing.
+    def find(self, hashes: Sequence[str], categories: Sequence[str]) -> dict[str, Carried]:
+        """By input hash, what is taken over; without those that have nothing.
 
         Args:
             hashes, categories: of each record.
 
         Raises `RunError` if the earlier run cannot be read.
         """
+        of_models, of_people = self._of_models(hashes, categories), self.reviewed.find(hashes, self.schemas)
+        found = {}
+        for text, category in zip(hashes, categories, strict=True):
+            answers = {**of_models.get(text, {}), **of_people.get(text, {})}
+            if not answers:
+                continue
+            if self.independent or len(answers) == len(self.schemas[category].attributes):
+                found[text] = Carried(answers)
+            elif text in of_people:
+                # Where answers depend on each other all are decoded, and people's take the place of some.
+                found[text] = Carried({}, of_people[text])
+        return found
+
+    def _of_models(self, hashes: Iterable[str], categories: Iterable[str]) -> dict[str, AttributeRows]:
         category_of = {text: name for text, name in zip(hashes, categories, strict=True) if name in self.carriable}
         found: dict[str, AttributeRows] = {}
         for shard, wanted in self.index.find(list(category_of)).items():
@@ -221,6 +262,7 @@ class CarryOver:
     def _read_shard(self, shard: int, hashes: Sequence[str]) -> dict[str, AttributeRows]:
         table = read_part(self.folder, f"attributes/part-{shard:06d}.parquet")
         rows = table.filter(pc.is_in(table.column("input_hash"), pa.array(hashes, pa.string()))).to_pylist()
+        rows = [row for row in rows if row.get("source") != "review"]  # they are in `reviewed`, or were taken back
         found: dict[str, AttributeRows] = {}
         owners: dict[str, tuple[Any, ...]] = {}
         for row in rows:

@@ -88,6 +88,7 @@ class PreparedRecord:
 
     Attributes:
         carried: attribute -> its rows in an earlier run, for those whose answer is taken over; the others are decoded.
+        over: attribute -> what people said of it, in place of what is decoded where all has to be decoded together.
     """
 
     file: int
@@ -95,9 +96,10 @@ class PreparedRecord:
     record: Record
     input_hash: str
     carried: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    over: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return PreparedRecord, (self.file, self.row, self.record, self.input_hash, self.carried)
+        return PreparedRecord, (self.file, self.row, self.record, self.input_hash, self.carried, dict(self.over))
 
     def wanted(self, schema: CategorySchema) -> list[str]:
         """The attributes that the engine has to answer."""

@@ -21,6 +21,7 @@ from pipelines.job.run_plan import find_finished
 from pipelines.normalising.normalise import normalisers
 from pipelines.normalising.normalised import NORM_STATUSES, NORMALISED_COLUMNS
 from pipelines.reviewing.answer_rows import is_written
+from pipelines.reviewing.checked_items import with_unit
 from pipelines.store.asked_schemas import SCHEMAS_NAME, read_schemas, store_normalised_schemas
 from pipelines.store.lease import RunLease
 from pipelines.store.ledger import Ledger
@@ -155,11 +156,9 @@ def _normalised(values: Row, old: Row, schemas: Mapping[str, CategorySchema], fo
     found.before[old[0]] += 1
     schema = schemas.get(category)
     normaliser = normalisers(schema).get(attribute) if schema is not None else None
-    new: Row = (
-        old
-        if normaliser is None
-        else tuple(normaliser.written(raw) if is_written(source, num_tokens) else normaliser.normalise(raw, evidence))
-    )
+    if is_written(source, num_tokens):
+        raw, evidence = with_unit(raw, old[NORMALISED_COLUMNS.index("unit")]), None
+    new: Row = old if normaliser is None else tuple(normaliser.normalise(raw, evidence))
     found.num_unknown += normaliser is None
     found.num_changed += new != old
     found.after[new[0]] += 1

@@ -120,7 +120,12 @@ def _merged_sources(pieces: Sequence[Piece], job: JobContext) -> list[Piece]:
 
 def _carry_over(records: Sequence[PreparedRecord], earlier: CarryOver) -> list[PreparedRecord]:
     found = earlier.find([each.input_hash for each in records], [each.record.category for each in records])
-    return [dataclasses.replace(each, carried=found.get(each.input_hash, {})) for each in records]
+    return [
+        dataclasses.replace(each, carried=here.answers, over=here.over)
+        if (here := found.get(each.input_hash))
+        else each
+        for each in records
+    ]
 
 
 def input_hash(record: Record) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,10 @@ from pipelines.cascading.larger_model import larger_model
 from pipelines.catalog.staging import STAGED
 from pipelines.config.extraction import JobConfig
 from pipelines.errors import BudgetError, ProcessesDiedError, RunError, UsageError
-from pipelines.job.carryover import CarryIndex, CarryOver
+from pipelines.job.carryover import CarryIndex, CarryOver, is_independent
 from pipelines.job.context import CarryOverRef, JobContext, SourceRef
 from pipelines.job.preflight import PlannedJob
+from pipelines.job.reviewed_answers import ReviewedAnswers
 from pipelines.job.run_plan import PlannedFile
 from pipelines.store.folders import Folder, open_filesystem
 from pipelines.store.lease import RunLease
@@ -141,6 +143,25 @@ def _carry_over(job: PlannedJob, ledger: Ledger, num_gpus: float, console: Conso
     """What can be taken over from the run that `base` names; None if nothing can."""
     import ray
 
+    if (earlier := job.earlier) is None:
+        return None
+    reviewed = ReviewedAnswers.read(earlier.folder, earlier.normalised)
+    of_models = _models_answers(job, ledger, num_gpus, console)
+    if of_models is None and not len(reviewed):
+        return None
+    if len(reviewed):
+        console.print(
+            f"Run {earlier.plan.run_id} has {len(reviewed):,} reviewed answers: kept where the text is the same."
+        )
+    carriable, index = of_models or ({}, CarryIndex.empty())
+    carried = CarryOver(earlier.folder, carriable, index, reviewed, job.schemas, is_independent(job.config))
+    return CarryOverRef(earlier.plan.run_id, ray.put(carried))
+
+
+def _models_answers(
+    job: PlannedJob, ledger: Ledger, num_gpus: float, console: Console
+) -> tuple[Mapping[str, frozenset[str]], CarryIndex] | None:
+    """Which answers of the models of the run that `base` names are taken over, and where they are; None: none."""
     from pipelines.job.ray_cluster import num_gpus_per_actor
     from pipelines.job.ray_stages import describe_engine
 
@@ -164,7 +185,7 @@ def _carry_over(job: PlannedJob, ledger: Ledger, num_gpus: float, console: Conso
         engines.append(larger.ledger.engine())
     if job.earlier.obstacles(job.config, *engines):
         return None
-    return CarryOverRef(job.earlier.plan.run_id, ray.put(CarryOver(job.earlier.folder, carriable, index)))
+    return carriable, index
 
 
 def job_context(job: PlannedJob, ledger: Ledger, carry_over: CarryOverRef | None = None) -> JobContext:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -18,7 +17,6 @@ from pipelines.normalising.quantities import normalise_number
 from pipelines.normalising.shared_names import EnumNames
 from pipelines.normalising.tidy_text import tidy_text
 
-_BARE_NUMBER = re.compile(r"[+-]?\d+(?:[.,]\d+)?")
 _REMEMBERED = 4096  # values of an attribute; a catalog has the same ones again and again
 
 
@@ -42,22 +40,9 @@ class Normaliser:
             return AMBIGUOUS if is_cut else self._plain_text(raw)
         return self._look_up(raw, places_of(evidence) if evidence and self._needs_places else ())
 
-    def written(self, raw: str) -> Normalised:
-        """As `normalise`, of what a person wrote who saw the attribute: a bare number is in its unit."""
-        unit = self._attribute.unit
-        if unit is not None and _BARE_NUMBER.fullmatch(raw):
-            return self.normalise(f"{raw} {unit.want}", None)
-        return self.normalise(raw, None)
-
-    def columns(
-        self, raw: str, evidence: Sequence[Mapping[str, Any]] | None, *, is_written: bool = False
-    ) -> dict[str, Any]:
-        """The columns of the attribute table that a value fills; those that are left out are null.
-
-        Args:
-            is_written: a person wrote it, see `written`.
-        """
-        found = self.written(raw) if is_written else self.normalise(raw, evidence)
+    def columns(self, raw: str, evidence: Sequence[Mapping[str, Any]] | None) -> dict[str, Any]:
+        """The columns of the attribute table that a value fills; those that are left out are null."""
+        found = self.normalise(raw, evidence)
         if found.num is None and found.unit is None and found.id is None and found.min is None and found.max is None:
             return {"norm_status": found.status, "value_norm": found.norm}
         return dict(zip(NORMALISED_COLUMNS, found, strict=True))

@@ -152,6 +152,7 @@ class Desk:
         self, id: str, reviewer: str, key: AnswerKey, product: ReviewedProduct, verdict: VerdictName, **parts: Any
     ) -> Verdict:
         rows = product.answers[key.attribute]
+        attribute = self._attribute(product.category, key.attribute)
         said = Verdict(
             id=id,
             time=self._next_time(),
@@ -162,6 +163,7 @@ class Desk:
             verdict=verdict,
             seen=SeenAnswer(status=rows[0]["status"], items=seen_items(rows)),
             input_hash=product.input_hash,
+            unit=attribute.unit.want if attribute.unit is not None else None,
             **parts,
         )
         self._log.append(said)

@@ -8,6 +8,7 @@ from typing import Any
 from hpd_core.text.values import join_items
 from pipelines.normalising.normalise import Normaliser
 from pipelines.normalising.normalised import NORMALISED_COLUMNS
+from pipelines.reviewing.checked_items import with_unit
 from pipelines.reviewing.corrections import Correction
 from pipelines.store.columns import REPLACED
 
@@ -63,6 +64,6 @@ def _written(correction: Correction, normaliser: Normaliser | None) -> list[dict
     places = correction.evidence or [[]] * len(correction.items)
     return [
         {**nothing, "value_index": index, "value_raw": item, "evidence": [dict(place) for place in places[index]]}
-        | (normaliser.columns(item, None, is_written=True) if normaliser is not None else {})
+        | (normaliser.columns(with_unit(item, correction.verdict.unit), None) if normaliser is not None else {})
         for index, item in enumerate(correction.items)
     ]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from hpd_core import Attribute
 from hpd_core.text import absence
 from pipelines.normalising.normalise import Normaliser
+
+_BARE_NUMBER = re.compile(r"[+-]?\d+(?:[.,]\d+)?")
 
 
 class ItemError(ValueError):
@@ -33,12 +36,17 @@ def checked_items(
     return found
 
 
+def with_unit(text: str, unit: str | None) -> str:
+    """What a person wrote who was shown the unit: a bare number is in it."""
+    return f"{text} {unit}" if unit is not None and _BARE_NUMBER.fullmatch(text) else text
+
+
 def _checked(attribute: Attribute, normaliser: Normaliser, text: str, fields: Mapping[str, str]) -> str:
     if attribute.type == "string":
         if absence.read(text, attribute.name, fields) is not absence.Reading.VALUE:
             raise ItemError(f"{text!r} says that there is none: mark it as not stated")
         return text
-    found = normaliser.written(text)
+    found = normaliser.normalise(with_unit(text, attribute.unit.want if attribute.unit else None), None)
     if found.status == "ok" and found.norm is not None:
         # A range is no plain number: it stays as it was written.
         return text if attribute.type == "number" and found.num is None else found.norm

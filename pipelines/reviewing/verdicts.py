@@ -50,6 +50,7 @@ class Verdict(BaseModel):
     Attributes:
         id: made by who sends it, so that what is sent twice is counted once.
         items: of `correct`, the right values; of another verdict none.
+        unit: of the attribute, as it was shown; bare numbers are in it.
         evidence: per item, its places as the table of attributes has them; None where nobody looked.
         input_hash: of what the model read, as in the table.
         undoes: of `undo`, the id of the line that is taken back.
@@ -67,6 +68,7 @@ class Verdict(BaseModel):
     attribute: str
     verdict: VerdictName
     items: tuple[ItemText, ...] = Field(default=(), max_length=MAX_ITEMS)
+    unit: str | None = None
     evidence: tuple[tuple[Mapping[str, Any], ...], ...] | None = None
     seen: SeenAnswer
     input_hash: str

@@ -1,0 +1,124 @@
+"""What people said of an earlier run's answers, kept by later runs for as long as the text stays and it is asked for.
+
+By content, as all that is carried over: a person's answer is of a text, whichever model reads it. An attribute that was
+edited since keeps it if it still may have it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from hpd_core import Attribute, CategorySchema
+from pipelines.normalising.normalise import Normaliser
+from pipelines.normalising.normalised import NORMALISED_COLUMNS
+from pipelines.reviewing.answer_rows import is_written
+from pipelines.reviewing.checked_items import ItemError, checked_items, with_unit
+from pipelines.reviewing.layer import Layer, by_answer
+from pipelines.reviewing.verdicts import AnswerKey
+from pipelines.store.folders import Folder, map_requests
+from pipelines.store.tables import ATTRIBUTES, completed, open_part, read_part
+
+Row = Mapping[str, Any]
+
+_LOOKED_AT = ["source_file", "source_row", "attribute", "source"]
+
+
+@dataclass(frozen=True)
+class ReviewedAnswers:
+    """People's answers in an earlier run.
+
+    Attributes:
+        rows: of the attribute table, of each text and attribute those of one answer.
+        before: what was asked for.
+    """
+
+    rows: pa.Table
+    before: Mapping[str, CategorySchema]
+
+    @classmethod
+    def read(cls, run: Folder, schemas: Mapping[str, CategorySchema]) -> ReviewedAnswers:
+        """Reads four columns of every answer of the run, and all of them where there is one.
+
+        Raises `RunError`, `UsageError` or `OSError` if something cannot be read.
+
+        Args:
+            schemas: those by which the run's values are normalised.
+        """
+        layer = Layer.open(run, schemas)
+        names = [f"attributes/{name}" for name in run.list("attributes") if name.endswith(".parquet")]
+        parts = map_requests(lambda name: _reviewed_rows(run, name, layer), names)
+        found: dict[tuple[str, str], Sequence[Row]] = {}
+        answers = [answer for part in parts for answer in part.items()]
+        for key, rows in sorted(answers, key=lambda answer: _age(layer, answer[0])):
+            # Two products of one text: the last word on either counts for both.
+            found[rows[0]["input_hash"], key.attribute] = rows
+        return cls(pa.Table.from_pylist([row for rows in found.values() for row in rows], schema=ATTRIBUTES), schemas)
+
+    def __len__(self) -> int:
+        return int(pc.sum(pc.equal(self.rows["value_index"], 0)).as_py() or 0)
+
+    def find(self, hashes: Iterable[str], schemas: Mapping[str, CategorySchema]) -> dict[str, dict[str, list[Row]]]:
+        """The rows by input hash and attribute, of what is still asked for and may still be the answer."""
+        if not self.rows.num_rows:
+            return {}
+        wanted = pa.array(list(hashes), pa.string())
+        found: defaultdict[str, dict[str, list[Row]]] = defaultdict(dict)
+        answers = by_answer(self.rows.filter(pc.is_in(self.rows["input_hash"], wanted)).to_pylist())
+        for key, rows in answers.items():
+            category = rows[0]["category"]
+            now, then = (_attribute(each.get(category), key.attribute) for each in (schemas, self.before))
+            kept = rows if now == then else _again(rows, now)
+            if now is not None and kept:
+                found[rows[0]["input_hash"]][key.attribute] = list(kept)
+        return found
+
+
+def _reviewed_rows(run: Folder, name: str, layer: Layer) -> dict[AnswerKey, list[Row]]:
+    with open_part(run, name) as file:
+        parquet = pq.ParquetFile(file)
+        columns = [column for column in _LOOKED_AT if column in parquet.schema_arrow.names]
+        part = parquet.read(columns=columns)
+    is_said = "source" in columns and pc.any(pc.equal(part["source"], "review")).as_py()
+    if not is_said and not layer.places(part):
+        return {}
+    rows = layer.apply(completed("attributes", read_part(run, name)))
+    return by_answer(rows.filter(pc.equal(rows["source"], "review")).to_pylist())
+
+
+def _age(layer: Layer, key: AnswerKey) -> tuple[float, AnswerKey]:
+    """When it was said; what was carried into that run is older than what was said of it."""
+    correction = layer.corrections.get(key)
+    return (correction.verdict.time.timestamp() if correction is not None else 0.0), key
+
+
+def _attribute(schema: CategorySchema | None, name: str) -> Attribute | None:
+    return next((each for each in schema.attributes if each.name == name), None) if schema is not None else None
+
+
+def _again(rows: Sequence[Row], attribute: Attribute | None) -> Sequence[Row] | None:
+    """The rows as answers of an attribute that was edited; None if it cannot have them."""
+    if attribute is None or rows[0]["status"] != "value":
+        return rows if attribute is not None else None
+    written = is_written(rows[0]["source"], rows[0]["num_tokens"])
+    try:
+        # What a person wrote is told in the attribute's new form; what a model wrote is read with the text around it.
+        items = checked_items(attribute, [with_unit(row["value_raw"], row["unit"]) for row in rows])
+    except ItemError:
+        return None
+    if written and len(items) != len(rows):
+        return None
+    normaliser, nothing = Normaliser(attribute), dict.fromkeys(NORMALISED_COLUMNS)
+    unit = attribute.unit.want if attribute.unit is not None else None
+    found = []
+    for place, row in enumerate(rows):
+        raw = items[place] if written else row["value_raw"]
+        cells = normaliser.columns(*((with_unit(raw, unit), None) if written else (raw, row["evidence"])))
+        found.append({**row, **nothing, "value_raw": raw, **cells})
+    return found

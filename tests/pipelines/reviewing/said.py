@@ -1,0 +1,46 @@
+"""Verdicts as people's pages send them, said of a run without a page."""
+
+from __future__ import annotations
+
+import datetime
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pipelines.reporting.run_folder import open_run
+from pipelines.review_desk.desk import Desk, DeskOptions
+from pipelines.reviewing.verdicts import AnswerKey, Verdict
+from pipelines.store.asked_schemas import read_schemas
+
+START = datetime.datetime(2026, 11, 21, 9, tzinfo=datetime.UTC)
+
+
+def desk(run: Path | str, **options: Any) -> Desk:
+    opened = open_run(str(run))
+    return Desk(opened, read_schemas(opened.folder) or {}, DeskOptions(**options))
+
+
+def say(desk: Desk, key: AnswerKey, verdict: Any, *items: str, reviewer: str = "Ada") -> str:
+    """Says it and returns the verdict's id."""
+    id_ = uuid.uuid4().hex
+    desk.judge(id_, reviewer, key, verdict, items)
+    return id_
+
+
+def verdict(second: float, reviewer: str = "Ada", kind: Any = "accept", **changes: Any) -> Verdict:
+    """A line of a log, `second` seconds after the start."""
+    fields: Mapping[str, Any] = {
+        "id": uuid.uuid4().hex,
+        "time": START + datetime.timedelta(seconds=second),
+        "reviewer": reviewer,
+        "source_file": "a.jsonl",
+        "source_row": 0,
+        "product_id": "p0",
+        "category": "Coffee",
+        "attribute": "Brand",
+        "verdict": kind,
+        "seen": {"status": "value", "items": ["Acme"]},
+        "input_hash": "00",
+    }
+    return Verdict.model_validate({**fields, **changes})
