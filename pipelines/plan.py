@@ -4,6 +4,7 @@
     python pipelines/plan.py --config job.yaml --pilot 2000 --second-pilot 1000 --deadline 8
     python pipelines/plan.py --config job.yaml --from-run s3://bucket/enriched/2026-11-20
     python pipelines/plan.py --config job.yaml --pilot 200 --on g6e.48xlarge --set cost.market=spot
+    python pipelines/plan.py --config cascade.yaml --pilot 500 --gold gold.jsonl --f1 0.8
     python pipelines/plan.py --config job.yaml --backtest s3://bucket/enriched/2026-11-20
 
 A pilot is a stratified sample of the catalog that runs through the real engine, in <output>.pilot; killed, it
@@ -64,6 +65,14 @@ def plan(
     efficiency: Annotated[
         float | None, typer.Option(min=0.01, max=1, help="with --on: share of its GPUs' peak; 0.4 if not given")
     ] = None,
+    gold: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="with --pilot and cascade: F1 against cost over thresholds, by these labels"),
+    ] = None,
+    f1: Annotated[
+        float | None,
+        typer.Option("--f1", min=0, max=1, help="with --gold: the threshold that reaches it at least cost"),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="the forecast as JSON in the last line of stdout")] = False,
 ) -> None:
     """Prints the forecast and exits with its code."""
@@ -76,30 +85,43 @@ def plan(
             raise UsageError("--second-pilot goes with --pilot")
         if efficiency is not None and on is None:
             raise UsageError("--efficiency goes with --on")
+        if gold is not None and (pilot is None or on is not None):
+            raise UsageError("--gold goes with --pilot, on a machine that is measured (without --on)")
+        if f1 is not None and gold is None:
+            raise UsageError("--f1 goes with --gold: labels say which F1 a threshold reaches")
         # Imported here: `--help` and wrong options answer at once, without torch.
+        from pipelines.cascading.curve import CURVE_NAME
         from pipelines.console.terminal import print_notes
         from pipelines.costing import forecast_text
         from pipelines.costing.backtest import describe
+        from pipelines.costing.curve_text import curve_json, print_curve
         from pipelines.costing.driver import Planner
         from pipelines.costing.scenarios import DEADLINES
 
         planner = Planner.open(config, overrides or [], limit, folder, on, console)
         print_notes(console, [*planner.job.warnings, *planner.job.sample_warnings])
         answer: Any
+        if gold is not None:
+            planner.check_gold(gold)
         if backtest is not None:
             tried = planner.backtest(backtest)
             for line in describe(tried):
                 console.print(line, highlight=False, soft_wrap=True)
             answer = [asdict(each) for each in tried]
         else:
+            curve = None
             if pilot is not None:
                 forecast = planner.from_pilot(pilot, second_pilot, seed, utilisation)
+                curve = planner.curve(gold, utilisation) if gold is not None else None
             else:
                 forecast = planner.from_run(str(from_run), utilisation)
             forecast, place = planner.store(forecast, on, efficiency)
             hours = deadline or list(DEADLINES)
             forecast_text.print_forecast(console, forecast, hours, place)
             answer = forecast_text.forecast_json(forecast, hours, place) | {"left_out": planner.job.left_out.to_dict()}
+            if curve is not None:
+                print_curve(console, curve, f1, planner.folder.describe(CURVE_NAME))
+                answer["cascade"] = curve_json(curve, f1)
         if as_json:
             print(json.dumps(answer, ensure_ascii=False))
         return EXIT_CLEAN

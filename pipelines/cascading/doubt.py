@@ -10,19 +10,29 @@ from hpd_core import RecordResult, Value
 ALL = 1.0
 """As the threshold: every answer is asked for again."""
 
+_NO_ANSWER = ("truncated", "invalid", "error")
 
-def certainty(value: Value, confidence: float | None) -> float:
+
+def own_probability(value: Value) -> float | None:
+    """The model's own probability of the answer, the product of its tokens' where it has no other."""
+    if value.probability is not None or value.logprob_mean is None:
+        return value.probability
+    return math.exp(value.num_tokens * value.logprob_mean)
+
+
+def sureness(status: str, confidence: float | None, probability: float | None) -> float:
     """How sure an answer is, from 0 to 1: its confidence, or the model's own probability where that is not known.
 
     What is no answer (cut, no valid value) has none, whatever its tokens' probability.
     """
-    if value.status in ("truncated", "invalid", "error"):
+    if status in _NO_ANSWER:
         return 0.0
-    if confidence is not None:
-        return confidence
-    if value.probability is not None:
-        return value.probability
-    return math.exp(value.num_tokens * value.logprob_mean) if value.logprob_mean is not None else 0.0
+    return next((each for each in (confidence, probability) if each is not None), 0.0)
+
+
+def certainty(value: Value, confidence: float | None) -> float:
+    """The `sureness` of an engine's answer."""
+    return sureness(value.status, confidence, own_probability(value))
 
 
 def is_doubtful(sure: float, below: float) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hpd_core import RecordResult, Value
+from pipelines.cascading.doubt import own_probability
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ def replaced_answer(value: Value, engine: Mapping[str, Any], confidence: float |
         "status": value.status,
         "value": value.text if value.status == "value" else None if value.status == "absent" else value.raw or None,
         "logprob_mean": value.logprob_mean,
-        "probability": value.probability,
+        "probability": own_probability(value),
         "confidence": confidence,
     }
 

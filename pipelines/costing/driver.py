@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from rich.console import Console
 
 from hpd_core import ErrorCode
+from pipelines.cascading.curve import CURVE_NAME, Curve
+from pipelines.cascading.larger_model import larger_model
 from pipelines.config.extraction import JobConfig
 from pipelines.config.loading import load_config
 from pipelines.console.terminal import printable
 from pipelines.costing.backtest import SHARES, Backtest, backtest
-from pipelines.costing.earlier_run import read_earlier
+from pipelines.costing.cascade_forecast import CascadePilots, asked_earlier, with_larger
+from pipelines.costing.earlier_run import EarlierCosts, read_earlier
 from pipelines.costing.forecast import FORECAST_NAME, Forecast, forecast_name, pilot_folder
 from pipelines.costing.forecast_builder import forecast_from_earlier, forecast_from_pilots, on_other_machine
+from pipelines.costing.gold_run import run_gold
 from pipelines.costing.machines import EFFICIENCY, find_gpu, is_same_gpu
 from pipelines.costing.pilot import (
     SECOND_NAME,
@@ -37,6 +42,7 @@ from pipelines.errors import UsageError
 from pipelines.job.preflight import PlannedJob, plan_job
 from pipelines.job.run_plan import describe_limit, differences, file_differences, find_finished
 from pipelines.job.unknown_categories import unknown_lines
+from pipelines.quality.gold import read_gold
 from pipelines.store.folders import Folder
 
 _TRIALS = 200
@@ -49,7 +55,9 @@ class Planner:
     job: PlannedJob
     folder: Folder
     console: Console
+    _pilots: Sequence[tuple[Pilot, MeasuredRun]] = ()
     _engine: Mapping[str, Any] = field(default_factory=dict)
+    _larger_engine: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def open(
@@ -80,6 +88,15 @@ class Planner:
 
     def from_pilot(self, num_rows: int, num_more: int, seed: int, utilisation: float | None) -> Forecast:
         """Draws, runs and measures what is left of the pilots. Raises `UsageError`, or `RunError` to be continued."""
+        self._pilots = self._run_pilots(num_rows, num_more, seed)
+        if self.job.config.cascade is None:
+            return forecast_from_pilots(self.job.config, self._pilots, self.folder.uri, utilisation)
+        return self._cascade_pilots(utilisation).at(self.job.config.cascade.below)
+
+    def _cascade_pilots(self, utilisation: float | None) -> CascadePilots:
+        return CascadePilots(self.job.config, self._pilots, self.folder.uri, utilisation)
+
+    def _run_pilots(self, num_rows: int, num_more: int, seed: int) -> list[tuple[Pilot, MeasuredRun]]:
         folder = Folder(self.folder.describe(SECOND_NAME))
         wanted = identity(self.job, num_rows, seed)
         wanted_then = identity(self.job, num_more, seed) | {"after": num_rows}
@@ -103,7 +120,26 @@ class Planner:
             assert second is not None
             pilots.append((second, self._run(folder, second)))
         self._engine = pilots[0][1].engine
-        return forecast_from_pilots(self.job.config, pilots, self.folder.uri, utilisation)
+        if (larger := pilots[0][1].larger) is not None:
+            self._larger_engine = larger.engine
+        return pilots
+
+    def check_gold(self, gold: str) -> None:
+        """Before the pilot is paid. Raises `UsageError` if there is no cascade, or the file cannot be read."""
+        if self.job.config.cascade is None:
+            raise UsageError("--gold goes with `cascade`, of which it finds the threshold; the configuration has none")
+        read_gold(gold, self.job.schemas)
+
+    def curve(self, gold: str, utilisation: float | None) -> Curve:
+        """The F1 of a cascade, whose pilots have run, against its cost: from both models' answers to the gold file's
+        products. Kept beside the forecast, for the report. Raises `UsageError`, or `RunError` to be continued."""
+        run = run_gold(self.job, gold, self.folder, self.console)
+        curve = self._cascade_pilots(utilisation).curve(run, gold)
+        try:
+            self.folder.write(CURVE_NAME, json.dumps(curve.to_dict(), ensure_ascii=False, indent=2).encode())
+        except OSError as error:
+            raise UsageError(f"cannot write to {self.folder.uri}: {error}") from error
+        return curve
 
     def _survey(self, seed: int, keep: int) -> Survey:
         """Reads the catalog. Raises `UsageError` if no row of it can be decoded."""
@@ -128,7 +164,7 @@ class Planner:
         """From an earlier run's metrics, and a count of the catalog. Raises `UsageError`."""
         earlier = read_earlier(uri)
         before, now = earlier.plan.result_config, self.job.plan.result_config
-        for key in ("model", "adapter", "decoding", "engine"):
+        for key in ("model", "adapter", "decoding", "engine", "cascade"):
             if changes := differences({key: before.get(key)}, {key: now.get(key)}):
                 raise UsageError(f"--from-run: run {earlier.run_id} was decoded otherwise: {changes[0]}; run a pilot")
         survey = self._survey(seed=0, keep=1)
@@ -137,17 +173,29 @@ class Planner:
             rows[cell.category] += count.rows
         text_bytes = sum(count.text_bytes for count in survey.cells.values()) / rows.total()
         self._engine = earlier.engine
-        return forecast_from_earlier(
-            self.job.config,
-            earlier,
-            rows,
-            text_bytes,
-            survey.dead.total(),
-            uri,
-            utilisation,
-            is_same_schemas=earlier.plan.schema_hash == self.job.plan.schema_hash,
-            is_dealt_alike=earlier.plan.is_clustered == self.job.plan.is_clustered,
-        )
+
+        def forecast(config: JobConfig, costs: EarlierCosts, num_others: int) -> Forecast:
+            return forecast_from_earlier(
+                config,
+                costs,
+                rows,
+                text_bytes,
+                survey.dead.total(),
+                uri,
+                utilisation,
+                num_others,
+                is_same_schemas=earlier.plan.schema_hash == self.job.plan.schema_hash,
+                is_dealt_alike=earlier.plan.is_clustered == self.job.plan.is_clustered,
+            )
+
+        config, cascade = self.job.config, self.job.config.cascade
+        if cascade is None:
+            return forecast(config, earlier, 0)
+        of_larger = read_earlier(uri, 2)
+        self._larger_engine = of_larger.engine
+        first = forecast(config, earlier, cascade.actors.max)
+        larger = forecast(larger_model(config), of_larger, config.actors.max)
+        return with_larger(first, larger, asked_earlier(cascade.below, earlier))
 
     def backtest(self, uri: str) -> list[Backtest]:
         """Pilots tried on this catalog, whose every row's cost is in the run. Raises `UsageError`."""
@@ -179,7 +227,11 @@ class Planner:
             gpu = find_gpu(on)
             if not is_same_gpu(gpu, forecast.device):
                 share = EFFICIENCY if efficiency is None else efficiency
-                forecast = on_other_machine(forecast, self.job.config, self._engine, gpu, share)
+                larger = forecast.larger
+                if larger is not None:
+                    larger = on_other_machine(larger, larger_model(self.job.config), self._larger_engine, gpu, share)
+                moved = on_other_machine(forecast.alone, self.job.config, self._engine, gpu, share)
+                forecast = replace(moved, larger=larger, asked=forecast.asked)
                 name = forecast_name(on)
         try:
             self.folder.write(name, forecast.to_json())

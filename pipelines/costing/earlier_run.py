@@ -29,6 +29,7 @@ class EarlierCosts:
         metrics: one row a shard.
         engine: what decoded.
         plan: of the run.
+        asked: what a cascade's larger model was asked (cascading/standing.py); empty without.
     """
 
     run_id: str
@@ -37,32 +38,41 @@ class EarlierCosts:
     seconds: Mapping[str, FloatArray]
     metrics: list[dict[str, Any]]
     engine: Mapping[str, Any]
+    asked: Mapping[str, int]
 
 
-def read_earlier(uri: str) -> EarlierCosts:
-    """Raises `UsageError` if there is no finished run, or none that says what a product cost; `RunError` if it cannot
+def read_earlier(uri: str, number: int = 1) -> EarlierCosts:
+    """What one of its models cost.
+
+    Args:
+        number: 2 for the larger model of a cascade.
+
+    Raises `UsageError` if there is no finished run, or none that says what a product cost; `RunError` if it cannot
     be read."""
     folder, plan, manifest = find_finished(uri, "--from-run")
+    column = "engine_seconds" if number == 1 else "cascade_seconds"
     names = folder.list("products")
     num_groups = min(_GROUPS, len(names))
     counts: dict[str, FloatArray] = defaultdict(lambda: np.zeros(num_groups))
     seconds: dict[str, FloatArray] = defaultdict(lambda: np.zeros(num_groups))
     for number, name in enumerate(names):
-        part = read_costs(folder, name, ["category", "source_row"])
+        part = read_costs(folder, name, ["category", "source_row", "cascade_seconds"])
         groups = np.full(part.num_rows, number % num_groups)
         if plan.is_clustered:
             # A category lies in one shard: groups of shards would not say how its products differ.
             groups = part["source_row"].to_numpy() % num_groups
         part = part.append_column("group", pa.array(groups))
         # Null: carried over from a run before, which says nothing about the cost of decoding.
-        known = part.filter(part["engine_seconds"].is_valid())
-        sums = known.group_by(["category", "group"]).aggregate([("engine_seconds", "sum"), ("engine_seconds", "count")])
+        known = part.filter(part[column].is_valid())
+        sums = known.group_by(["category", "group"]).aggregate([(column, "sum"), (column, "count")])
         for row in sums.to_pylist():
-            counts[row["category"]][row["group"]] += row["engine_seconds_count"]
-            seconds[row["category"]][row["group"]] += row["engine_seconds_sum"]
+            counts[row["category"]][row["group"]] += row[f"{column}_count"]
+            seconds[row["category"]][row["group"]] += row[f"{column}_sum"]
     if num_groups < 2 or not counts:
         raise UsageError(
             f"--from-run: run {plan.run_id} in {uri} has decoded too little to say what a product costs "
             f"({num_groups} shard(s), {len(counts)} categories); run a pilot"
         )
-    return EarlierCosts(plan.run_id, plan, dict(counts), dict(seconds), read_metrics(folder), manifest["engine"])
+    engine = manifest["engine"] if number == 1 else manifest["cascade"]["engine"]
+    asked = manifest["totals"].get("cascade", {})
+    return EarlierCosts(plan.run_id, plan, dict(counts), dict(seconds), read_metrics(folder, number), engine, asked)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, TypeAdapter, ValidationError
@@ -33,6 +33,15 @@ class Interval:
     def scaled(self, factor: float, plus: float = 0.0) -> Interval:
         """Every limit times `factor` (not negative), plus a known amount."""
         return Interval(*(value * factor + plus for value in (self.estimate, self.low, self.high)))
+
+    @property
+    def limits(self) -> tuple[float, float, float]:
+        """The estimate, and the limits."""
+        return self.estimate, self.low, self.high
+
+    def plus(self, other: Interval) -> Interval:
+        """The sum. Of two that were measured on the same products, whose errors go together: limits are added, too."""
+        return Interval(*(a + b for a, b in zip(self.limits, other.limits, strict=True)))
 
     def contains(self, value: float) -> bool:
         """Whether `value` lies between the limits."""
@@ -74,6 +83,20 @@ class CategoryForecast:
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """What a cascade's larger model is asked again.
+
+    Attributes:
+        below: the threshold.
+        answers, products: shares, of all answers and of the products that any is asked of.
+    """
+
+    below: Annotated[float, Field(ge=0, le=1)]
+    answers: Interval
+    products: Amount
+
+
+@dataclass(frozen=True, slots=True)
 class Forecast:
     """What a run over the whole catalog will take.
 
@@ -92,6 +115,9 @@ class Forecast:
         tokens: forwarded for a product, by kind: document, key, value.
         bytes_effect: by which share the work grows if every text becomes twice as long.
         assumed: what was not measured, in words; empty if everything was.
+        larger: with a cascade, the same of its larger model; all the others are of the first one alone, the properties
+            of both.
+        asked: what the larger model is asked.
     """
 
     basis: Basis
@@ -117,26 +143,63 @@ class Forecast:
     tokens: Mapping[str, Amount]
     bytes_effect: Amount
     assumed: Sequence[str] = field(default_factory=list)
+    larger: Forecast | None = None
+    asked: Asked | None = None
+
+    @property
+    def alone(self) -> Forecast:
+        """Of the first model alone."""
+        return replace(self, larger=None, asked=None)
+
+    @property
+    def models(self) -> list[Forecast]:
+        """Of each model alone."""
+        return [self.alone] if self.larger is None else [self.alone, self.larger]
+
+    @property
+    def computing_hours(self) -> Interval:
+        """Engine hours of computing for products, of both models."""
+        return self.work_hours if self.larger is None else self.work_hours.plus(self.larger.work_hours)
 
     @property
     def billed_hours(self) -> Interval:
         """Engine hours that are paid: computing, waiting and loading."""
-        return self.work_hours.scaled(1 / self.utilisation, self.fixed_hours)
+        own = self.work_hours.scaled(1 / self.utilisation, self._fixed_hours)
+        return own if self.larger is None else own.plus(self.larger.billed_hours)
+
+    @property
+    def _fixed_hours(self) -> float:
+        return self.engines * (self.load_seconds / 3600 + self.prefix_hours / self.utilisation)
 
     @property
     def fixed_hours(self) -> float:
         """Of `billed_hours`, those that do not grow with the catalog: loading, and prefixes, on every engine."""
-        return self.engines * (self.load_seconds / 3600 + self.prefix_hours / self.utilisation)
+        return self._fixed_hours + (self.larger.fixed_hours if self.larger is not None else 0.0)
 
     @property
     def wall_hours(self) -> Interval:
-        """From the first engine's start to the last one's end, with all engines at work."""
-        return self.billed_hours.scaled(1 / self.engines)
+        """From the first engine's start to the last one's end, with all engines at work: two models' at once."""
+        if self.larger is None:
+            return self.billed_hours.scaled(1 / self.engines)
+        own, other = self.alone.wall_hours, self.larger.wall_hours
+        return Interval(*(max(pair) for pair in zip(own.limits, other.limits, strict=True)))
 
     @property
     def usd(self) -> Interval | None:
         """What the engines cost; None without a price."""
+        if self.larger is not None:
+            own, other = self.alone.usd, self.larger.usd
+            return None if own is None or other is None else own.plus(other)
         return None if self.price.usd_per_hour is None else self.billed_hours.scaled(self.price.usd_per_hour)
+
+    @property
+    def categories_of_all(self) -> list[CategoryForecast]:
+        """The categories with both models' hours."""
+        more = {} if self.larger is None else {each.category: each.hours for each in self.larger.categories}
+        return [
+            replace(each, hours=each.hours.plus(more[each.category])) if each.category in more else each
+            for each in self.categories
+        ]
 
     @property
     def usd_per_1k(self) -> Interval | None:

@@ -25,16 +25,22 @@ _TOKEN_KINDS = ("document", "key", "value")
 
 
 def forecast_from_pilots(
-    config: JobConfig, pilots: Sequence[tuple[Pilot, MeasuredRun]], source: str, utilisation: float | None
+    config: JobConfig,
+    pilots: Sequence[tuple[Pilot, MeasuredRun]],
+    source: str,
+    utilisation: float | None,
+    num_others: int = 0,
 ) -> Forecast:
     """From one pilot, or a first and a second one over the same strata.
+
+    Args:
+        num_others: engines of another model that share machines without GPUs.
 
     Raises `UsageError` if nothing was decoded.
     """
     first = pilots[0][0]
     metrics = [row for _, run in pilots for row in run.metrics]
-    products = sum(row["num_products"] for row in metrics)
-    if products == 0:
+    if not any(run.seconds for _, run in pilots):
         dead = sum(row["num_dead_letters"] for row in metrics)
         raise UsageError(
             f"all {dead} rows of the pilot are dead letters, nothing can be priced: {source}/run/dead_letter says why"
@@ -67,7 +73,7 @@ def forecast_from_pilots(
         utilisation=UTILISATION if utilisation is None else utilisation,
         utilisation_source="assumed" if utilisation is None else "set",
         engines=config.actors.max,
-        price=planned_price(config, metrics),
+        price=planned_price(config, metrics, num_others),
         categories=_categories(first.draw.strata_rows, categories, sampled, found, set(first.draw.pooled)),
         # By a product's share of the seconds, not of the sample, which has more of the long texts than the catalog.
         tokens=_tokens(metrics, found.total.estimate / first.rows / max(1e-9, measured_seconds)),
@@ -94,6 +100,15 @@ def _assumed_of_pilots(
             f"prefixes are computed once an engine, although it keeps {config.engine.max_cached_prefixes} of "
             f"{num_categories} (engine.max_cached_prefixes)"
         )
+
+
+def catalog_total(pilots: Sequence[tuple[Pilot, Mapping[int, float]]]) -> Interval:
+    """The catalog's total of what each pilot's products have, by row number."""
+    categories = sorted({name for rows in pilots[0][0].draw.strata_rows for name in rows})
+    measured = [(pilot, MeasuredRun(amounts, [], {})) for pilot, amounts in pilots]
+    return _combined(
+        [(len(pilot.draw.rows), estimate(each)) for pilot, each in _measurements(measured, categories)]
+    ).total
 
 
 def _measurements(
@@ -159,6 +174,7 @@ def forecast_from_earlier(
     num_dead: int,
     source: str,
     utilisation: float | None,
+    num_others: int = 0,
     *,
     is_same_schemas: bool,
     is_dealt_alike: bool,
@@ -168,6 +184,7 @@ def forecast_from_earlier(
     Args:
         rows: of the catalog, by category.
         text_bytes: mean of a row's text.
+        num_others: engines of another model that share machines without GPUs.
         is_same_schemas: whether the run asked for the same attributes.
         is_dealt_alike: whether both are clustered by category, or neither is.
     """
@@ -203,7 +220,7 @@ def forecast_from_earlier(
         utilisation=min(1.0, measured) if utilisation is None else utilisation,
         utilisation_source="measured" if utilisation is None else "set",
         engines=config.actors.max,
-        price=planned_price(config, metrics),
+        price=planned_price(config, metrics, num_others),
         categories=[
             CategoryForecast(name, rows[name], sampled.get(name, 0), hours.scaled(1 / 3600), name not in sampled)
             for name, hours in zip(names, found.by_category, strict=True)
@@ -231,7 +248,7 @@ def on_other_machine(
     work = work_per_row(config, engine, forecast.tokens)
     seconds = assumed_seconds(work, gpu, efficiency) * taken
     measured = forecast.work_hours.estimate * 3600
-    factor = seconds / measured
+    factor = seconds / measured if measured else 0.0
     return dataclasses.replace(
         forecast,
         device=gpu.name,

@@ -32,7 +32,34 @@ def print_forecast(console: Console, forecast: Forecast, hours: Sequence[float],
     else:
         say(f"[bold]{_duration(forecast.billed_hours)} of an engine[/] for {rows}; no price is known")
         say("  set cost.usd_per_hour, or cost.instance_type and cost.market, for dollars")
-    say(f"  time         {_duration(forecast.wall_hours)} with {forecast.engines:,} engine(s)")
+    engines = " + ".join(f"{each.engines:,}" for each in forecast.models)
+    say(f"  time         {_duration(forecast.wall_hours)} with {engines} engine(s)")
+    _print_model(console, forecast.alone)
+    if forecast.larger is not None and forecast.asked is not None:
+        asked = forecast.asked
+        say(
+            f"The larger model is asked again for {_interval(asked.answers, '{:.0%}'.format)} of the answers, those "
+            f"below {asked.below:g}, of {asked.products:.0%} of the products:"
+        )
+        _print_model(console, forecast.larger)
+    if forecast.dead_rows:
+        say(f"  dead letters {forecast.dead_rows:,} rows cannot be extracted (no schema, no text): they cost nothing")
+    for note in [note for each in forecast.models for note in each.assumed]:
+        say(f"[bold yellow]Assumed:[/] {escape(note)}")
+    for each in forecast.models:
+        title = "Done in" if forecast.larger is None else f"{printable(each.model)} done in"
+        _print_deadlines(console, title, deadlines(each, hours), has_price=each.usd is not None)
+    _print_categories(console, forecast)
+    _print_sensitivity(console, forecast)
+    say(f"Forecast in {escape(place)}")
+
+
+def _print_model(console: Console, forecast: Forecast) -> None:
+    """What one model's engines do, and what they cost."""
+
+    def say(line: str) -> None:
+        console.print(line, highlight=False, soft_wrap=True)
+
     say(f"  work         {_duration(forecast.work_hours)} of an engine")
     say(
         f"  fixed        {format_seconds(3600 * forecast.fixed_hours)} of an engine: loading, "
@@ -50,14 +77,6 @@ def print_forecast(console: Console, forecast: Forecast, hours: Sequence[float],
             f"{price.engines_per_node} engine(s) a node; {escape(price.source or 'unknown source')})"
         )
     say(f"  measured     {_sample(forecast)}")
-    if forecast.dead_rows:
-        say(f"  dead letters {forecast.dead_rows:,} rows cannot be extracted (no schema, no text): they cost nothing")
-    for note in forecast.assumed:
-        say(f"[bold yellow]Assumed:[/] {escape(note)}")
-    _print_deadlines(console, deadlines(forecast, hours), has_price=usd is not None)
-    _print_categories(console, forecast)
-    _print_sensitivity(console, forecast)
-    say(f"Forecast in {escape(place)}")
 
 
 def _sample(forecast: Forecast) -> str:
@@ -77,8 +96,8 @@ def _table(*columns: str) -> Table:
     return table
 
 
-def _print_deadlines(console: Console, found: Sequence[Deadline], *, has_price: bool) -> None:
-    table = _table("Done in", "engines", "to be safe", "nodes", *(["cost"] if has_price else []))
+def _print_deadlines(console: Console, title: str, found: Sequence[Deadline], *, has_price: bool) -> None:
+    table = _table(title, "engines", "to be safe", "nodes", *(["cost"] if has_price else []))
     for each in found:
         cells = [f"{each.hours:g} h"]
         if each.engines is None:
@@ -91,19 +110,31 @@ def _print_deadlines(console: Console, found: Sequence[Deadline], *, has_price: 
 
 
 def _print_categories(console: Console, forecast: Forecast) -> None:
-    price = forecast.price.usd_per_hour
-    table = _table("Category", "rows", "measured", "engine time", *([] if price is None else ["cost"]))
-    ordered = sorted(forecast.categories, key=lambda each: -each.hours.estimate)
+    has_price = forecast.usd is not None
+    table = _table("Category", "rows", "measured", "engine time", *(["cost"] if has_price else []))
+    ordered = sorted(forecast.categories_of_all, key=lambda each: -each.hours.estimate)
+    costs = _costs(forecast) if has_price else {}
     for each in ordered[:_CATEGORIES_SHOWN]:
         name = printable(each.category) + (" (with other rare ones)" if each.is_pooled else "")
         # The pool's interval says nothing about one of its categories.
         short = _bare if each.is_pooled else _short
         cells = [escape(name), f"{each.rows:,}", f"{each.sampled:,}", short(each.hours.scaled(3600), format_seconds)]
-        cells += [] if price is None else [short(each.hours.scaled(price / forecast.utilisation), _dollars)]
+        cells += [short(costs[each.category], _dollars)] if has_price else []
         table.add_row(*cells)
     console.print(table)
     if len(ordered) > _CATEGORIES_SHOWN:
         console.print(f"... and {len(ordered) - _CATEGORIES_SHOWN:,} more in the forecast's file", highlight=False)
+
+
+def _costs(forecast: Forecast) -> dict[str, Interval]:
+    """Dollars by category, of all models that have a price."""
+    found: dict[str, Interval] = {}
+    for model in forecast.models:
+        price = (model.price.usd_per_hour or 0.0) / model.utilisation
+        for each in model.categories:
+            cost = each.hours.scaled(price)
+            found[each.category] = found[each.category].plus(cost) if each.category in found else cost
+    return found
 
 
 def _print_sensitivity(console: Console, forecast: Forecast) -> None:
@@ -146,7 +177,14 @@ def forecast_json(forecast: Forecast, hours: Sequence[float], place: str) -> dic
     """For machines: the stored forecast, the deadlines and what would change it."""
     return {
         "forecast": json.loads(forecast.to_json()),
-        "deadlines": [asdict(each) for each in deadlines(forecast, hours)],
+        "deadlines": [asdict(each) for each in deadlines(forecast.alone, hours)],
+        **_deadlines_of_larger(forecast, hours),
         "sensitivity": [asdict(each) for each in sensitivity(forecast)],
         "place": place,
     }
+
+
+def _deadlines_of_larger(forecast: Forecast, hours: Sequence[float]) -> dict[str, Any]:
+    if forecast.larger is None:
+        return {}
+    return {"deadlines_of_larger": [asdict(each) for each in deadlines(forecast.larger, hours)]}

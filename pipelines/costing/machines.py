@@ -50,10 +50,14 @@ def _gpu(row: Mapping[str, str]) -> Gpu:
     return Gpu(row["gpu"], float(row["bf16_tflops"]) * 1e12, fp8, float(row["gb_per_second"]) * 1e9)
 
 
-def planned_price(config: JobConfig, metrics: Sequence[Mapping[str, Any]]) -> Price:
-    """The price of an engine's hour: by the configuration, else by what the measured engines were billed."""
+def planned_price(config: JobConfig, metrics: Sequence[Mapping[str, Any]], num_others: int = 0) -> Price:
+    """The price of an engine's hour: by the configuration, else by what the measured engines were billed.
+
+    Args:
+        num_others: engines of another model that share machines without GPUs.
+    """
     last = metrics[-1] if metrics else {}
-    per_node = _engines_per_node(config, last)
+    per_node = _engines_per_node(config, last, num_others)
     cost = config.cost
     if cost.usd_per_hour is None and cost.instance_type is None:
         return Price(
@@ -73,7 +77,7 @@ def _with_market(cost: CostConfig) -> CostConfig:
     return cost if cost.market is not None else cost.model_copy(update={"market": "on-demand"})
 
 
-def _engines_per_node(config: JobConfig, measured: Mapping[str, Any]) -> int:
+def _engines_per_node(config: JobConfig, measured: Mapping[str, Any], num_others: int) -> int:
     """By the table's GPUs of the machine; else as many as the measured engine would have fitted on its own."""
     known = price_table().get(config.cost.instance_type or "")
     gpus = config.actors.num_gpus
@@ -81,7 +85,7 @@ def _engines_per_node(config: JobConfig, measured: Mapping[str, Any]) -> int:
         return max(1, int(known.gpu_count / (gpus or config.engine.tensor_parallel)))
     share = measured.get("node_share")
     on_cpu = measured.get("gpu_type") is None
-    return config.actors.max if on_cpu or not share else max(1, round(1 / share))
+    return config.actors.max + num_others if on_cpu or not share else max(1, round(1 / share))
 
 
 @dataclass(frozen=True, slots=True)

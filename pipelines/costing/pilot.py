@@ -23,6 +23,9 @@ import torch
 from rich.console import Console
 
 from hpd_core.decoding.memory import Limits
+from pipelines.cascading.both_answers import asked_answers
+from pipelines.cascading.doubt import ALL
+from pipelines.cascading.second_cost import AskedProduct
 from pipelines.catalog.cells import field_text
 from pipelines.catalog.paths import value_at
 from pipelines.catalog.readers import pick_rows
@@ -35,6 +38,7 @@ from pipelines.errors import RunError, UsageError
 from pipelines.job.driver import run_job
 from pipelines.job.preflight import PlannedJob, plan_job
 from pipelines.job.run_plan import differences
+from pipelines.quality.run_answers import RunFolder
 from pipelines.store.folders import Folder
 from pipelines.store.ledger import Ledger
 from pipelines.store.tables import open_part, read_part
@@ -78,11 +82,17 @@ def identity(job: PlannedJob, num_rows: int, seed: int) -> dict[str, Any]:
     return {
         "files": [asdict(file) for file in job.plan.files],
         "limit": job.plan.limit,
-        "config": dict(job.plan.result_config),
+        "config": without_threshold(job.plan.result_config),
         "schema_hash": job.plan.schema_hash,
         "num_rows": num_rows,
         "seed": seed,
     }
+
+
+def without_threshold(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings that decide results, but for a cascade's threshold: in a pilot both models answer everything."""
+    cascade = config.get("cascade")
+    return dict(config) | ({} if cascade is None else {"cascade": cascade | {"below": ALL}})
 
 
 def find_pilot(folder: Folder, wanted: Mapping[str, Any]) -> Pilot | None:
@@ -169,10 +179,15 @@ def _pilot_config(config: JobConfig, sample: str, output: str, in_flight: int) -
     source = config.input.model_copy(update={"path": (sample,), "format": "jsonl", "anonymous": False})
     # One engine: with several, few batches would be left for each, and all of them would be filling or draining.
     actors = config.actors.model_copy(update={"min": 1, "max": 1, "max_in_flight": in_flight})
+    cascade = config.cascade
+    if cascade is not None:
+        of_larger = cascade.actors.model_copy(update={"min": 1, "max": 1, "max_in_flight": in_flight})
+        cascade = cascade.model_copy(update={"actors": of_larger, "below": ALL})
     changes = {
         "input": source,
         "output": output,
         "actors": actors,
+        "cascade": cascade,
         # Its batches are its shards.
         "shards": config.shards.model_copy(update={"cluster_by_category": False}),
         "run_id": None,
@@ -209,15 +224,32 @@ class MeasuredRun:
         seconds: engine seconds by row number; dead-lettered rows have none of their own, and count as 0.
         metrics: one row a shard.
         engine: what decoded.
+        larger: of a cascade's other model.
     """
 
     seconds: Mapping[int, float]
     metrics: list[dict[str, Any]]
     engine: Mapping[str, Any]
+    larger: LargerRun | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LargerRun:
+    """What a finished run's tables say about a cascade's larger model.
+
+    Attributes:
+        products: by row number, what it took, and the answers that it was asked for again.
+        metrics: one row a shard.
+        engine: what decoded.
+    """
+
+    products: Mapping[int, AskedProduct]
+    metrics: list[dict[str, Any]]
+    engine: Mapping[str, Any]
 
 
 def read_costs(folder: Folder, name: str, columns: list[str]) -> pa.Table:
-    """`columns` and `engine_seconds` of a part of the products.
+    """`columns` and `engine_seconds` of a part of the products; of the columns those that it has.
 
     Raises `UsageError` if the run kept no costs, `RunError` if it cannot be read.
     """
@@ -228,16 +260,29 @@ def read_costs(folder: Folder, name: str, columns: list[str]) -> pa.Table:
         return part.read(columns=[*columns, "engine_seconds"])
 
 
-def read_metrics(folder: Folder) -> list[dict[str, Any]]:
-    """The metrics of a run, one row a shard. Raises `RunError` if a part cannot be read."""
-    return [row for name in folder.list("metrics") for row in read_part(folder, f"metrics/{name}").to_pylist()]
+def read_metrics(folder: Folder, number: int = 1) -> list[dict[str, Any]]:
+    """The metrics of a run, one row a shard. Raises `RunError` if a part cannot be read.
+
+    Args:
+        number: 2 for those of a cascade's larger model.
+    """
+    rows = [row for name in folder.list("metrics") for row in read_part(folder, f"metrics/{name}").to_pylist()]
+    return [row for row in rows if (row.get("pass") or 1) == number]
 
 
 def read_measured(uri: str) -> MeasuredRun:
     """Raises `RunError` if a table cannot be read."""
     folder = Folder(uri)
     seconds: dict[int, float] = {}
+    of_larger: dict[int, float] = {}
     for name in folder.list("products"):
-        table = read_costs(folder, name, ["source_row"])
-        seconds |= {row["source_row"]: row["engine_seconds"] or 0.0 for row in table.to_pylist()}
-    return MeasuredRun(seconds, read_metrics(folder), Ledger(folder, "").engine())
+        for row in read_costs(folder, name, ["source_row", "cascade_seconds"]).to_pylist():
+            seconds[row["source_row"]] = row["engine_seconds"] or 0.0
+            of_larger[row["source_row"]] = row.get("cascade_seconds") or 0.0
+    manifest = Ledger(folder, "").finished() or {}
+    larger = None
+    if (cascade := manifest.get("cascade")) is not None:
+        asked = {key.source_row: answers for key, answers in asked_answers(RunFolder(uri)).items()}
+        products = {row: AskedProduct(of_larger[row], asked.get(row, ())) for row in of_larger}
+        larger = LargerRun(products, read_metrics(folder, 2), cascade["engine"])
+    return MeasuredRun(seconds, read_metrics(folder), Ledger(folder, "").engine(), larger)

@@ -6,8 +6,9 @@ Everything here is arithmetic on a forecast, nothing is measured anew; what has 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from pipelines.costing.forecast import Forecast, Interval
 
@@ -45,7 +46,10 @@ class Sensitivity:
 
 
 def deadlines(forecast: Forecast, hours: Sequence[float] = DEADLINES) -> list[Deadline]:
-    """The engines and nodes that each deadline needs. Work is taken to spread evenly over the engines."""
+    """The engines and nodes that each deadline needs. Work is taken to spread evenly over the engines.
+
+    Of a cascade's models, each of which has to be in time, one at a time: `Forecast.models`.
+    """
     return [_deadline(forecast, each) for each in hours]
 
 
@@ -78,23 +82,42 @@ def sensitivity(forecast: Forecast) -> list[Sensitivity]:
 def _changes(forecast: Forecast) -> Iterator[tuple[str, str, Forecast]]:
     for share in (-0.2, 0.2):
         # Measured: by how much a longer text of the same category costs more.
-        yield "text length", f"{share:+.0%}", _with_work(forecast, 1 + share * forecast.bytes_effect)
-    total = sum(forecast.tokens.get(kind, 0.0) for kind in ("document", "key", "value"))
-    if total:
-        answers = (forecast.tokens.get("key", 0.0) + forecast.tokens.get("value", 0.0)) / total
+        yield "text length", f"{share:+.0%}", _with_work(forecast, share, lambda each: each.bytes_effect)
+    if any(map(_share_of_answers, forecast.models)):
         for share in (-0.25, 0.25):
             # A key's or value's token is taken to cost as much as another.
-            yield "attributes", f"{share:+.0%}", _with_work(forecast, 1 + share * answers)
+            yield "attributes", f"{share:+.0%}", _with_work(forecast, share, _share_of_answers)
     for utilisation in (0.99, 0.8, 0.6):
-        yield "engines compute", f"{utilisation:.0%} of the time", replace(forecast, utilisation=utilisation)
+        changed = _changed(forecast, partial(replace, utilisation=utilisation))
+        yield "engines compute", f"{utilisation:.0%} of the time", changed
     for share in (0.01, 0.05):
-        yield "shards decoded twice", f"{share:.0%}", _with_work(forecast, 1 + share)
-    price = forecast.price
-    if price.usd_per_hour is not None:
+        yield "shards decoded twice", f"{share:.0%}", _with_work(forecast, share, lambda each: 1.0)
+    if forecast.usd is not None:
         for factor in (0.5, 1.5):
-            changed = replace(price, usd_per_hour=price.usd_per_hour * factor)
-            yield "price of an hour", f"{factor - 1:+.0%}", replace(forecast, price=changed)
+            yield "price of an hour", f"{factor - 1:+.0%}", _changed(forecast, partial(_repriced, factor=factor))
 
 
-def _with_work(forecast: Forecast, factor: float) -> Forecast:
-    return replace(forecast, work_hours=forecast.work_hours.scaled(max(0.0, factor)))
+def _changed(forecast: Forecast, change: Callable[[Forecast], Forecast]) -> Forecast:
+    """The same change to each of its models."""
+    larger = None if forecast.larger is None else change(forecast.larger)
+    return replace(change(forecast.alone), larger=larger, asked=forecast.asked)
+
+
+def _share_of_answers(forecast: Forecast) -> float:
+    total = sum(forecast.tokens.get(kind, 0.0) for kind in ("document", "key", "value"))
+    return (forecast.tokens.get("key", 0.0) + forecast.tokens.get("value", 0.0)) / total if total else 0.0
+
+
+def _with_work(forecast: Forecast, share: float, effect: Callable[[Forecast], float]) -> Forecast:
+    """With `share` more work, as far as that has an effect."""
+
+    def change(each: Forecast) -> Forecast:
+        return replace(each, work_hours=each.work_hours.scaled(max(0.0, 1 + share * effect(each))))
+
+    return _changed(forecast, change)
+
+
+def _repriced(forecast: Forecast, factor: float) -> Forecast:
+    price = forecast.price
+    usd = None if price.usd_per_hour is None else price.usd_per_hour * factor
+    return replace(forecast, price=replace(price, usd_per_hour=usd))

@@ -86,7 +86,7 @@ def survey_catalog(
     cells: dict[Cell, CellCount] = defaultdict(CellCount)
     dead: Counter[str] = Counter()
     unknown = NameCounts()
-    for count, (file, row) in enumerate(_rows(job), start=1):
+    for count, (file, row) in enumerate(planned_rows(job), start=1):
         record = _to_record(row, job)
         if isinstance(record, Record):
             size = sum(len(text.encode()) for text in record.fields.values())
@@ -131,7 +131,7 @@ def _prune(cell: CellCount, keep: int) -> None:
     cell.candidates = heapq.nsmallest(keep, cell.candidates)
 
 
-def _rows(job: PlannedJob) -> Iterator[tuple[int, SourceRow]]:
+def planned_rows(job: PlannedJob) -> Iterator[tuple[int, SourceRow]]:
     """Every planned row with its file's index."""
     config = job.config.input
     for piece in merged_pieces(job):

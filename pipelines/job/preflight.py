@@ -57,8 +57,14 @@ class PlannedJob:
         return self.clusters is not None or not self.plan.is_clustered
 
 
-def plan_job(config: JobConfig, limit: int | None = None) -> PlannedJob:
-    """Checks everything that can be checked before any work. Raises `UsageError`."""
+def plan_job(
+    config: JobConfig, limit: int | None = None, only: Mapping[str, Sequence[int]] | None = None
+) -> PlannedJob:
+    """Checks everything that can be checked before any work. Raises `UsageError`.
+
+    Args:
+        only: a new run takes the rows with these numbers alone (ascending, by the file's name).
+    """
     schemas = load_schemas(config.schemas)
     output = Folder(config.output)
     try:
@@ -82,7 +88,6 @@ def plan_job(config: JobConfig, limit: int | None = None) -> PlannedJob:
         check_resume(stored, make_plan(config, schemas, files, limit), config, output)
         return planned(stored, is_new=False, earlier=_reopen(config, stored, output))
     earlier = EarlierRun.open(config.base, output) if config.base is not None else None
-    only = None
     if config.retry_failed is not None:
         failed = FailedRows.read(config.retry_failed)
         failed.check_input(planned_files(files))

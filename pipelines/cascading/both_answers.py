@@ -1,0 +1,125 @@
+"""What two models say of the same products, from a run in which the larger one was asked again for everything."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines.cascading.doubt import sureness
+from pipelines.errors import UsageError
+from pipelines.quality.gold import read_gold
+from pipelines.quality.run_answers import RowKey, RunFolder, RunProduct, read_run
+from pipelines.quality.scoring import Answer, Outcome, judge
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+NEVER = math.inf
+"""Certainty of an answer that no threshold would ask for again, because it was taken over or the larger one failed."""
+
+_COLUMNS = ("source_file", "source_row", "attribute", "value_index", "num_tokens", "replaced")
+
+
+@dataclass(frozen=True, slots=True)
+class AskedAnswer:
+    """An answer of the first model that the larger one was asked for again.
+
+    Attributes:
+        certainty: what a threshold is compared with.
+        num_tokens: that the larger model's answer took.
+    """
+
+    certainty: float
+    num_tokens: int
+
+
+def asked_answers(run: RunFolder) -> dict[RowKey, list[AskedAnswer]]:
+    """By product, the answers that were asked for again. Raises `UsageError` if the run cannot be read."""
+    found: defaultdict[RowKey, list[AskedAnswer]] = defaultdict(list)
+    for file, row, _, index, num_tokens, replaced in run.rows("attributes", _COLUMNS):
+        if index == 0 and (before := _before(replaced)) is not None:
+            found[RowKey(file, row)].append(AskedAnswer(_certainty(before), num_tokens))
+    return dict(found)
+
+
+@dataclass(frozen=True, slots=True)
+class BothJudged:
+    """Every labelled attribute of the products, judged twice.
+
+    Attributes:
+        products: int64 [labels], the product's index, from 0.
+        first, larger: int64 [labels], the `Outcome` of each model's answer; equal where there is no other.
+        certainty: float64 [labels], of the first model's answer.
+        num_products: that were judged.
+    """
+
+    products: Integers
+    first: Integers
+    larger: Integers
+    certainty: Floats
+    num_products: int
+
+
+def judge_both(uri: str, gold_path: str) -> BothJudged:
+    """Raises `UsageError` if the gold file or the run cannot be read, or one does not belong to the other."""
+    run = RunFolder(uri)
+    gold = read_gold(gold_path, run.schemas)
+    products, _ = read_run(uri, gold, gold_path)
+    before = _first_answers(run, {product.key: product for product in products.values()})
+    judged: list[tuple[int, int, int, float]] = []
+    for position, index in enumerate(sorted(products)):
+        product, fields = products[index], gold[index].fields
+        for name, value in gold[index].values.items():
+            attribute, answer = product.asked.get(name), product.answer(name)
+            larger = int(judge(value, answer, attribute=attribute, fields=fields))
+            first, certainty = before.get((product.key, name), (answer, NEVER))
+            judged.append((position, int(judge(value, first, attribute=attribute, fields=fields)), larger, certainty))
+    if not judged:
+        raise UsageError(f"{gold_path} labels no attribute of the products in {uri}")
+    columns = list(zip(*judged, strict=True))
+    numbers = [np.array(column, dtype=np.int64) for column in columns[:3]]
+    return BothJudged(numbers[0], numbers[1], numbers[2], np.array(columns[3], dtype=np.float64), len(products))
+
+
+def _first_answers(
+    run: RunFolder, products: Mapping[RowKey, RunProduct]
+) -> dict[tuple[RowKey, str], tuple[Answer, float]]:
+    """The answers whose place the larger model's took, and how certain they were."""
+    found = {}
+    for file, row, name, index, _, replaced in run.rows("attributes", _COLUMNS):
+        key = RowKey(file, row)
+        if index != 0 or key not in products or (before := _before(replaced)) is None:
+            continue
+        attribute = products[key].asked.get(name)
+        is_list = attribute is not None and attribute.multiple
+        items = _items(before["value"], is_list=is_list) if before["status"] == "value" else ()
+        found[key, name] = Answer(before["status"], items), _certainty(before)
+    return found
+
+
+def _before(replaced: Sequence[Mapping[str, Any]] | None) -> Mapping[str, Any] | None:
+    """The first model's answer among those whose place was taken: a person's correction comes behind it."""
+    return next((each for each in replaced or () if each["source"] == "model"), None)
+
+
+def _items(text: str | None, *, is_list: bool) -> tuple[str, ...]:
+    if text is None:
+        return ()
+    return tuple(text.split("; ")) if is_list else (text,)
+
+
+def _certainty(before: Mapping[str, Any]) -> float:
+    return sureness(before["status"], before["confidence"], before["probability"])
+
+
+def outcome_counts(judged: BothJudged, outcomes: Integers) -> Integers:
+    """int64 [products, outcomes]: how often each occurred."""
+    counts = np.zeros((judged.num_products, len(Outcome)), dtype=np.int64)
+    np.add.at(counts, (judged.products, outcomes), 1)
+    return counts

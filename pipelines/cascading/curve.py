@@ -1,0 +1,167 @@
+"""The F1 of a cascade against what it costs, over thresholds: from answers of both models to the same products."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from pipelines.cascading.both_answers import BothJudged, Integers, outcome_counts
+from pipelines.cascading.doubt import ALL
+from pipelines.quality.scoring import NUM_RESAMPLES, SEED, Estimate, Outcome
+
+CURVE_NAME = "cascade.json"
+"""In a pilot's folder, beside the forecast."""
+
+NUM_STEPS = 20
+"""Thresholds between asking for nothing again and for all."""
+
+Cost = tuple[float, float, float]
+"""An amount for a thousand products, and the limits of its 95% interval."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A way to answer the catalog.
+
+    Attributes:
+        below: the threshold; None for a model alone.
+        asked: share of the answers that are asked for again.
+        f1: micro F1, with its 95% interval over products.
+        hours_per_1k: engine hours of both models for a thousand products; `usd_per_1k`: None without a price.
+    """
+
+    name: str
+    below: float | None
+    asked: float
+    f1: Estimate
+    hours_per_1k: Cost
+    usd_per_1k: Cost | None
+
+    @property
+    def cost(self) -> float:
+        """What points are ordered by: dollars, or hours where no price is known."""
+        return self.hours_per_1k[0] if self.usd_per_1k is None else self.usd_per_1k[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Points of growing thresholds, and the two models alone.
+
+    Attributes:
+        gold: the file; `num_products` of it and `num_labels` were judged.
+        first, larger: each model alone.
+    """
+
+    gold: str
+    num_products: int
+    num_labels: int
+    points: Sequence[Point]
+    first: Point
+    larger: Point
+
+    def reaching(self, f1: float) -> Point | None:
+        """The cheapest way to at least that F1, a model alone among them; None if there is none."""
+        every = [*self.points, self.first, self.larger]
+        return min((each for each in every if each.f1.value >= f1), key=lambda each: each.cost, default=None)
+
+    @property
+    def best(self) -> Point:
+        """The highest F1; of equals the cheapest."""
+        return max([*self.points, self.first, self.larger], key=lambda each: (each.f1.value, -each.cost))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """The opposite of `to_dict`. Raises `KeyError` or `TypeError` for what is none."""
+        points = [_point(each) for each in data["points"]]
+        return cls(**{**data, "points": points, **{name: _point(data[name]) for name in ("first", "larger")}})
+
+
+def _point(data: Mapping[str, Any]) -> Point:
+    usd = data["usd_per_1k"]
+    costs = {"hours_per_1k": tuple(data["hours_per_1k"]), "usd_per_1k": None if usd is None else tuple(usd)}
+    return Point(**{**data, **costs, "f1": Estimate(**data["f1"])})
+
+
+def thresholds(certainties: Iterable[float], num_steps: int = NUM_STEPS) -> list[float]:
+    """Up to asking for all again, each for about as many answers more; with three digits."""
+    known = np.array([each for each in certainties if math.isfinite(each)])
+    if not len(known):
+        return [ALL]
+    found = np.quantile(known, np.arange(1, num_steps) / num_steps)
+    return sorted({ALL, *(rounded for each in found if 0 < (rounded := float(f"{each:.3g}")) < ALL)})
+
+
+def f1_at(judged: BothJudged, below: Sequence[float]) -> list[Estimate]:
+    """Micro F1 at each threshold, with an interval over products; the same products are drawn for all of them."""
+    asked = [(judged.certainty < each) | (each >= ALL) & np.isfinite(judged.certainty) for each in below]
+    return estimates(judged, [np.where(each, judged.larger, judged.first) for each in asked])
+
+
+def estimates(judged: BothJudged, outcomes: Sequence[Integers]) -> list[Estimate]:
+    """Micro F1 of each way to answer, given as the outcome of every label."""
+    generator = np.random.default_rng(SEED)
+    share = np.full(judged.num_products, 1 / judged.num_products)
+    weights = generator.multinomial(judged.num_products, share, size=NUM_RESAMPLES)
+    found = []
+    for each in outcomes:
+        counts = outcome_counts(judged, each)
+        low, high = np.percentile(_f1(weights @ counts), [2.5, 97.5])
+        found.append(Estimate(float(_f1(counts.sum(axis=0))), float(low), float(high)))
+    return found
+
+
+def _f1(counts: Integers) -> Any:
+    """[..., outcomes] -> [...]"""
+    right = counts[..., Outcome.VC]
+    predicted = right + counts[..., Outcome.NV] + counts[..., Outcome.VW]
+    labelled = right + counts[..., Outcome.VN] + counts[..., Outcome.VW]
+    return 2 * right / np.maximum(1, predicted + labelled)
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """For a thousand products: engine hours, and dollars if there is a price; with the share asked for again."""
+
+    hours_per_1k: Cost
+    usd_per_1k: Cost | None
+    asked: float
+
+
+def make_curve(
+    judged: BothJudged,
+    gold: str,
+    below: Sequence[float],
+    costs_at: Callable[[float], Costs],
+    of_first: Costs,
+    of_larger: Costs,
+) -> Curve:
+    """The curve over these thresholds.
+
+    Args:
+        costs_at: of both models at a threshold.
+        of_first, of_larger: of each alone.
+    """
+    points = [
+        _with_costs("cascade", each, f1, costs_at(each)) for each, f1 in zip(below, f1_at(judged, below), strict=True)
+    ]
+    first, larger = estimates(judged, [judged.first, judged.larger])
+    return Curve(
+        gold,
+        judged.num_products,
+        len(judged.products),
+        points,
+        _with_costs("first model alone", None, first, of_first),
+        _with_costs("larger model alone", None, larger, of_larger),
+    )
+
+
+def _with_costs(name: str, below: float | None, f1: Estimate, costs: Costs) -> Point:
+    return Point(name, below, costs.asked, f1, costs.hours_per_1k, costs.usd_per_1k)
