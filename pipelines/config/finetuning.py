@@ -48,6 +48,13 @@ class LabelPolicy(_Section):
     unknown_attributes: Literal["refuse", "skip"] = Field(
         "refuse", description="gold attributes that the schema does not have: an error, or left out and counted"
     )
+    corrections_weight: int = Field(
+        2,
+        ge=1,
+        le=100,
+        description="times that an answer is taught in an epoch where people corrected a model (`hpd review --gold`); "
+        "any other answer is taught once",
+    )
 
 
 class LoraSettings(_Section):

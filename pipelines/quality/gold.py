@@ -13,7 +13,9 @@ JSON Lines, one product a line. Three layouts, told apart line by line:
   [{"key": "Brand", "evidences": [{"value": "Acme", "pid": 0, "begin": 0, "end": 4}]}]}`. The values of an attribute
   are its accepted forms; no evidence: absent.
 
-An attribute that a line does not name is not labelled. That is not the same as absent: nobody looked.
+An attribute that a line does not name is not labelled. That is not the same as absent: nobody looked. A line with
+`"review": {"corrected": ["Brand"]}` is of people who looked at a model's answers (`hpd review --gold`), and at no others
+than it names.
 
 Words for nothing are no values (hpd_core/text/absence.py), but for members of an enum in the schemas that the file is
 read with, and for names that the line's own text spells as such.
@@ -72,6 +74,7 @@ class GoldProduct:
         values: the labelled attributes only.
         fields: the product's own text, field name -> text, where the line holds it (`"input": {...}`); what
             pipelines/label.py writes does.
+        corrected: of a line of a review, the attributes that the model had answered wrongly; None for other lines.
     """
 
     row: int
@@ -79,6 +82,7 @@ class GoldProduct:
     category: str
     values: Mapping[str, GoldValue]
     fields: Mapping[str, str] | None = None
+    corrected: frozenset[str] | None = None
 
     @property
     def name(self) -> str:
@@ -172,7 +176,7 @@ class _LineReader:
         self._texts = fields or {}
         product_id = _text(entry, "product_id", self._place)
         golds = {name: self._from_forms(name, forms, "values") for name, forms in values.items()}
-        return GoldProduct(self._row, product_id, self._category, golds, fields)
+        return GoldProduct(self._row, product_id, self._category, golds, fields, _corrected(entry, self._place))
 
     def _extractgpt(self, entry: Mapping[str, Any]) -> GoldProduct:
         scores = _mapping(entry, "target_scores", self._place)
@@ -290,6 +294,15 @@ def _fields(entry: Mapping[str, Any], place: str) -> Mapping[str, str] | None:
         if not is_encodable(text):
             raise UsageError(f"{_key(place, 'input', name)}: holds half a surrogate pair, which is no text")
     return fields
+
+
+def _corrected(entry: Mapping[str, Any], place: str) -> frozenset[str] | None:
+    if "review" not in entry:
+        return None
+    names = _mapping(entry, "review", place).get("corrected", [])
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise UsageError(f"{_key(place, 'review', 'corrected')}: a list of attributes is needed")
+    return frozenset(names)
 
 
 def _objects(entries: Any, place: str) -> list[dict[str, Any]]:

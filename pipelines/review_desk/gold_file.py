@@ -133,7 +133,7 @@ def _line(
         "corrected": [each.key.attribute for each in kept if each.is_corrected],
     }
     values = {each.key.attribute: _forms(each) for each in kept}
-    return json.dumps(head | {"values": values, "provenance": origin}, ensure_ascii=False).encode() + b"\n"
+    return json.dumps(head | {"values": values, "review": origin}, ensure_ascii=False).encode() + b"\n"
 
 
 def _forms(answer: Correction) -> list[list[str]] | list[str] | None:

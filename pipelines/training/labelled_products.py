@@ -7,7 +7,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hpd_core import CategorySchema, Record
 from hpd_core.text.near_names import NearNames, near_names
@@ -66,6 +66,8 @@ class DataReport:
     absent: int = 0
     assumed_absent: int = 0
     unlabelled_not_taught: int = 0
+    corrections: int = 0
+    corrections_weight: int = 1
     not_taught: Counter[str] = field(default_factory=Counter)
     examples: dict[str, list[str]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -84,6 +86,11 @@ class DataReport:
             f"{self.assumed_absent:,} unlabelled and taken for absent; {self.unlabelled_not_taught:,} unlabelled ones "
             f"are not taught"
         )
+        if self.corrections:
+            yield (
+                f"{self.corrections:,} answers in which people corrected a model are taught {self.corrections_weight} "
+                f"times in an epoch"
+            )
         for reason, number in self.not_taught.most_common():
             yield f"left out, {reason}: {number:,} (e.g. {'; '.join(self.examples[reason])})"
         yield from self.notes
@@ -119,7 +126,19 @@ def load_products(
     report.products = len(products)
     if not products:
         raise UsageError("the datasets hold no product to train on")
-    return products, report
+    corrected = [each for product in products if (each := _corrections(product)) is not None]
+    repeated = [each for each in corrected if not is_held_out(each.record, validation_share)]
+    report.corrections, report.corrections_weight = (
+        sum(len(each.answers) for each in repeated),
+        labels.corrections_weight,
+    )
+    return products + repeated * (labels.corrections_weight - 1), report
+
+
+def _corrections(product: Product) -> Product | None:
+    """The product with those of its answers in which people corrected a model; None without any."""
+    answers = {name: items for name, items in product.answers.items() if name in (product.gold.corrected or ())}
+    return replace(product, answers=answers, assumed_absent=()) if answers else None
 
 
 def _pairs(
@@ -265,7 +284,8 @@ def _label(
         if value is None:
             pattern = known.get((gold.category, attribute.name))
             is_open = labels.unlabelled == "absent_unless_known" and pattern is not None and pattern.search(folded)
-            if labels.unlabelled == "untaught" or is_open:
+            is_unseen = gold.corrected is not None  # of a review: nobody looked at the rest
+            if labels.unlabelled == "untaught" or is_open or is_unseen:
                 report.unlabelled_not_taught += 1
             else:
                 assumed.append(attribute.name)

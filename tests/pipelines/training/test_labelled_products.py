@@ -71,6 +71,19 @@ def test_labels_become_answers(files: Files) -> None:
     assert (report.products, report.values, report.absent, report.assumed_absent) == (1, 2, 1, 1)
 
 
+def test_of_a_review_only_what_people_looked_at_is_taught_and_corrections_more_often(files: Files) -> None:
+    reviewed = gold_line(1, "Shoes", "Velor red 42", {"Brand": ["Velor"], "Size": ["42"]})
+    lines = [reviewed | {"review": {"corrected": ["Size"]}}, gold_line(2, "Shoes", "Acme", {"Brand": ["Acme"]})]
+    products, report = files.load(lines, corrections_weight=3, unlabelled="absent")
+    first, other, *again = products
+    assert (first.answers, first.assumed_absent) == ({"Brand": ["Velor"], "Size": ["42"]}, [])
+    assert other.assumed_absent == ["Colour", "Size", "Vegan"]
+    assert [(each.gold.row, each.answers, each.assumed_absent) for each in again] == [(0, {"Size": ["42"]}, ())] * 2
+    assert (report.products, report.corrections) == (2, 1)
+    assert any("1 answers in which people corrected a model are taught 3 times" in line for line in report.lines())
+    assert len(files.load(lines, corrections_weight=1)[0]) == 2
+
+
 def test_gold_spelled_as_a_synonym_is_taught_as_the_members_label(tmp_path: Path) -> None:
     values = [{"label": "Black", "synonyms": ["noir", "jet"]}, "White"]
     colour = {"name": "Colour", "type": "enum", "values": values}
