@@ -14,8 +14,8 @@ JSON Lines, one product a line. Three layouts, told apart line by line:
   are its accepted forms; no evidence: absent.
 
 An attribute that a line does not name is not labelled. That is not the same as absent: nobody looked. A line with
-`"review": {"corrected": ["Brand"]}` is of people who looked at a model's answers (`hpd review --gold`), and at no others
-than it names.
+`"review": {"corrected": ["Brand"]}` is of people who looked at a model's answers (`hpd review --gold`), and at none but
+those that it names.
 
 Words for nothing are no values (hpd_core/text/absence.py), but for members of an enum in the schemas that the file is
 read with, and for names that the line's own text spells as such.

@@ -88,8 +88,8 @@ class DataReport:
         )
         if self.corrections:
             yield (
-                f"{self.corrections:,} answers in which people corrected a model are taught {self.corrections_weight} "
-                f"times in an epoch"
+                f"answers in which people corrected a model, each taught {self.corrections_weight} times in an epoch: "
+                f"{self.corrections:,}"
             )
         for reason, number in self.not_taught.most_common():
             yield f"left out, {reason}: {number:,} (e.g. {'; '.join(self.examples[reason])})"
@@ -128,10 +128,8 @@ def load_products(
         raise UsageError("the datasets hold no product to train on")
     corrected = [each for product in products if (each := _corrections(product)) is not None]
     repeated = [each for each in corrected if not is_held_out(each.record, validation_share)]
-    report.corrections, report.corrections_weight = (
-        sum(len(each.answers) for each in repeated),
-        labels.corrections_weight,
-    )
+    report.corrections = sum(len(each.answers) for each in repeated)
+    report.corrections_weight = labels.corrections_weight
     return products + repeated * (labels.corrections_weight - 1), report
 
 

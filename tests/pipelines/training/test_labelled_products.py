@@ -80,7 +80,7 @@ def test_of_a_review_only_what_people_looked_at_is_taught_and_corrections_more_o
     assert other.assumed_absent == ["Colour", "Size", "Vegan"]
     assert [(each.gold.row, each.answers, each.assumed_absent) for each in again] == [(0, {"Size": ["42"]}, ())] * 2
     assert (report.products, report.corrections) == (2, 1)
-    assert any("1 answers in which people corrected a model are taught 3 times" in line for line in report.lines())
+    assert any("corrected a model, each taught 3 times in an epoch: 1" in line for line in report.lines())
     assert len(files.load(lines, corrections_weight=1)[0]) == 2
 
 
