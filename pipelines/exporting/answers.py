@@ -21,7 +21,6 @@ from pipelines.exporting import acceptance
 from pipelines.exporting.acceptance import Acceptance
 from pipelines.exporting.left_out import LeftOut
 from pipelines.exporting.wide_columns import PLACE
-from pipelines.reviewing.layer import Layer
 
 _VALUES = ("value_raw", "value_norm", "value_num", "value_min", "value_max", "unit", "value_id")
 _KEYS = ("source_file", "source_row", "product_id")
@@ -74,25 +73,17 @@ def read_shards(side: Side, accepted: Acceptance, left_out: LeftOut) -> Iterator
     Raises `UsageError` for what cannot be read.
     """
     columns = list(dict.fromkeys([*_KEYS, *acceptance.COLUMNS, *_VALUES, *_OF_REVIEWS]))
-    reviews = _reviews(side)
     products = side.parts.read("products", PLACE)
     for part in side.parts.read("attributes", columns):
         here = next(products, None)
         if here is None or here.num_rows == 0:
             raise UsageError(f"{side.uri}: the parts of attributes and products do not belong together")
-        part = reviews.apply(part)
+        part = side.reviews.apply(part)
         owner = _owners(here, part, side.uri)
         reasons = pc.if_else(_is_given(part), None, accepted.reasons(part))
         taken = pc.is_null(reasons)
         left_out.add_rows(part.append_column("reason", reasons).filter(pc.invert(taken)))
         yield ShardAnswers(here, part.filter(taken), owner[taken.to_numpy()])
-
-
-def _reviews(side: Side) -> Layer:
-    try:
-        return Layer.open(side.run.folder, side.schemas)
-    except OSError as error:
-        raise UsageError(f"cannot read the reviews of {side.uri}: {error}") from error
 
 
 def _is_given(answers: pa.Table) -> pa.ChunkedArray:
