@@ -17,6 +17,7 @@ from pipelines.config.reading import InputFormat, Reading
 
 HtmlMode = Literal["auto", "always", "never"]
 LANGUAGE = "language"
+AUTO = "auto"
 
 
 class _Section(BaseModel):
@@ -228,6 +229,21 @@ class CostConfig(_Section):
     )
 
 
+class AcceptConfig(_Section):
+    """Which answers may be taken without a look."""
+
+    precision: float = Field(
+        gt=0,
+        lt=1,
+        description="at least this share of the accepted values is right; what cannot promise it is for review",
+    )
+    pool_rare: bool = Field(
+        True,
+        description="attributes with few labelled values have a threshold together, which promises for all of them "
+        "together; else their values are for review",
+    )
+
+
 class CascadeConfig(_Section):
     """A larger model that is asked again, in the same run, for the answers that the first one is not sure of."""
 
@@ -237,7 +253,7 @@ class CascadeConfig(_Section):
         ge=0,
         le=1,
         description="answers less certain than this are asked for again: by their `confidence` where it is known, else "
-        "by their `probability`; always, where they are cut or no valid value. 1: all",
+        "by their `probability`; those that are cut or no valid value have none. 0: nothing is asked again, 1: all",
     )
     engine: EngineConfig = Field(
         default_factory=EngineConfig,
@@ -273,6 +289,14 @@ class JobConfig(_Section):
         "hpd",
         description="'hpd'; 'ar': the plain autoregressive baseline, to compare with; 'made-up': no model, answers "
         "drawn from a hash that mean nothing, to measure everything else (`model_id` says so)",
+    )
+    calibration: str | None = Field(
+        AUTO,
+        description="file of `hpd calibrate`, by which `confidence` is filled; 'auto': calibration.json in the folder "
+        "of the adapter (or model), if it is there and fits; null: none",
+    )
+    accept: AcceptConfig | None = Field(
+        None, description="fills `decision`: which values may be taken, and which are for review"
     )
     engine: EngineConfig = Field(default_factory=EngineConfig, description="how the engine decodes")
     cascade: CascadeConfig | None = Field(
@@ -368,6 +392,8 @@ def _over(first: Any, own: Any) -> Any:
 _FREE_SECTIONS = (
     *("run_id", "output", "schemas", "shards", "actors", "retries", "cost"),
     *("max_dead_letter_share", "log_seconds"),
+    # A run keeps those that it began with, so a resume cannot change them (job/wanted_confidence.py).
+    *("calibration", "accept"),
 )
 LATER_INPUT_KEYS = ("language", "encoding", "delimiter", "quote", "escape", "sheet")
 _FREE_ENGINE_KEYS = (

@@ -62,6 +62,10 @@ def answer_rows(
             "num_dropped": value.num_dropped,
             "logprob_mean": value.logprob_mean,
             "logprob_min": value.logprob_min,
+            "choice": value.choice,
+            "probability": value.probability,
+            "margin": value.margin,
+            "source": "model",
             **(normaliser.columns(text, places) if places is not None and text is not None else {}),
         }
 

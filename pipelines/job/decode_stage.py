@@ -29,6 +29,8 @@ from hpd_core.decoding.memory import halved
 from hpd_core.errors import EngineError, StorageError
 from hpd_core.extractor import Extractor
 from hpd_core.system.device import is_out_of_memory
+from pipelines.confidence.calibration_file import CalibratedModel
+from pipelines.confidence.run_confidence import run_confidence
 from pipelines.config.extraction import JobConfig
 from pipelines.console.json_logs import about
 from pipelines.errors import RunError, UsageError
@@ -131,6 +133,7 @@ class ShardDecoder:
             self._engine = load_engine(self._job.config.model_copy(update={"engine": self._settings}))
             self._description = dict(self._engine.describe())
             self._ledger.check_engine(self._description)
+            run_confidence(self._job.output).check(CalibratedModel.of(self._description))
         self._unreported_load_seconds += float(self._engine.load_seconds)
 
     def decode(self, prepared: PreparedShard) -> DecodedShard:

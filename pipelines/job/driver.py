@@ -17,6 +17,7 @@ from hpd_core import DocumentTokenizer, HPDError
 from hpd_core.models.adapters import open_adapter
 from pipelines.cascading.larger_model import larger_model
 from pipelines.catalog.staging import store_rows
+from pipelines.confidence.run_confidence import run_confidence
 from pipelines.config.extraction import JobConfig
 from pipelines.console.progress import show_progress
 from pipelines.errors import RunError, UsageError
@@ -25,6 +26,7 @@ from pipelines.job.clustering.clusters import Clusters
 from pipelines.job.preflight import PlannedJob
 from pipelines.job.rounds import decode_pending, job_context
 from pipelines.job.run_plan import Plan, check_resume, find_plan
+from pipelines.job.wanted_confidence import confidence_notes, keep_confidence, wanted_confidence
 from pipelines.store.asked_schemas import store_schemas
 from pipelines.store.lease import RunLease
 from pipelines.store.ledger import CLUSTERS_NAME, PLAN_NAME, Ledger
@@ -62,6 +64,8 @@ def run_job(job: PlannedJob, console: Console) -> Outcome:
     _check_model(job.config)
     if job.config.cascade is not None:
         _check_model(larger_model(job.config))
+    if job.is_new:
+        wanted_confidence(job.config)  # for its errors: before anything is stored
     job = _store_plan(job)
     with RunLease(job.output, job.config.retries.lease_seconds).hold(console) as lease:
         if (manifest := ledger.finished()) is not None:  # by the driver that held the lease before
@@ -78,6 +82,7 @@ def _finished(job: PlannedJob, ledger: Ledger, manifest: Mapping[str, Any]) -> O
 
 def _work(job: PlannedJob, ledger: Ledger, lease: RunLease, console: Console) -> Outcome:
     store_schemas(job.output, job.schemas)
+    _, notes = keep_confidence(job.output, job.config)
     store_rows(job.output, [file.staged for file in job.plan.files if file.staged is not None])
     if job.plan.is_clustered:
         job = dataclasses.replace(job, clusters=Clusters.read(job.output))
@@ -93,7 +98,7 @@ def _work(job: PlannedJob, ledger: Ledger, lease: RunLease, console: Console) ->
             job = decode_pending(job, ledger, totals, committed, lease, console)
         pace = speed.products_per_second
         seconds = speed.elapsed
-    return _finish(job, ledger, seconds, pace)
+    return _finish(job, ledger, seconds, pace, notes)
 
 
 def _check_model(config: JobConfig) -> None:
@@ -124,7 +129,9 @@ def _store_plan(job: PlannedJob) -> PlannedJob:
     return dataclasses.replace(job, plan=stored, is_new=False)
 
 
-def _finish(job: PlannedJob, ledger: Ledger, seconds: float, pace: float | None) -> Outcome:
+def _finish(
+    job: PlannedJob, ledger: Ledger, seconds: float, pace: float | None, session_notes: Sequence[str]
+) -> Outcome:
     """Publishes what a killed session left behind, adds up and declares the run finished."""
     totals = Totals.of(ledger.publish_missing(ledger.manifests(ledger.committed())))
     discrepancy = totals.discrepancy(len(job.shards), job.plan.num_rows)
@@ -135,13 +142,14 @@ def _finish(job: PlannedJob, ledger: Ledger, seconds: float, pace: float | None)
             obstacles = job.earlier.obstacles(job.config, *engines)
             changes = find_changes(job.earlier, job.output, obstacles, totals.carried)
         ledger.finish(_run_manifest(job, ledger, totals, changes))
+    notes = [*ledger.engine().get("notes", ()), *confidence_notes(job.output, ledger.engine()), *session_notes]
     return Outcome(
         job.plan,
         totals,
         seconds=seconds,
         products_per_second=pace,
         discrepancy=discrepancy,
-        notes=ledger.engine().get("notes", ()),
+        notes=notes,
         changes=changes,
     )
 
@@ -167,9 +175,10 @@ def _run_manifest(job: PlannedJob, ledger: Ledger, totals: Totals, changes: Chan
         "model_revision": engine.get("model_revision"),
         "adapter_id": job.config.adapter,
         "adapter_revision": engine.get("adapter_revision"),
-        "notes": engine.get("notes", []),
+        "notes": [*engine.get("notes", []), *confidence_notes(job.output, engine)],
         "engine": engine,
         "cascade": _cascade(job, ledger),
+        **run_confidence(job.output).describe(),
         "versions": {
             "python": platform.python_version(),
             **{name: _version(name) for name in ("ray", "pyarrow")},

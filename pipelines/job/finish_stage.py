@@ -8,10 +8,12 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from hpd_core import ErrorCode
+from hpd_core import CategorySchema, ErrorCode
 from hpd_core.text.values import join_items
 from pipelines.cascading.standing import Standing, count_asked, replaced_answer, standing
 from pipelines.catalog.cells import described
+from pipelines.confidence.calibration_file import CalibratedModel
+from pipelines.confidence.run_confidence import run_confidence
 from pipelines.job.answer_rows import answer_rows, find_places
 from pipelines.job.context import DeadRow, DecodedShard, JobContext, PreparedRecord
 from pipelines.job.metrics_rows import metrics_rows, sums_of_known
@@ -59,6 +61,7 @@ def finish_shard(decoded: DecodedShard, job: JobContext) -> tuple[dict[str, Enco
         "statuses": Counter(rows[0]["status"] for each in written for rows in each.answers.values()),
         "reasons": Counter(row.code for row in dead),
         "unknown_categories": count_unknown(row.category for row in dead if row.code == ErrorCode.NO_SCHEMA),
+        "decisions": _count_decisions(written),
         "carried": _count_carried(written),
         "field_orders": decoded.prepared.field_orders.to_dict(),
         **_count_second_look(written, decoded),
@@ -156,7 +159,13 @@ def _count_carried(written: Sequence[_Written]) -> dict[str, int]:
         "products": sum(each.standing is None for each in written),
         "products_in_part": sum(each.standing is not None and bool(each.record.carried) for each in written),
         "values": sum(len(each.record.carried) for each in written),
+        "reviewed": sum(rows[0].get("source") == "review" for each in written for rows in each.answers.values()),
     }
+
+
+def _count_decisions(written: Sequence[_Written]) -> dict[str, int]:
+    decisions = (rows[0].get("decision") for each in written for rows in each.answers.values())
+    return Counter(decision for decision in decisions if decision is not None)
 
 
 def _count_second_look(written: Sequence[_Written], decoded: DecodedShard) -> dict[str, dict[str, int]]:
@@ -181,7 +190,18 @@ def _answers(
     }
     if stands is not None and stands.replaced:
         _say_who_answered(found, record, stands, decoded, job)
-    return found
+    _judge(found, schema, decoded, job)
+    return found | {name: [_carried_row(row, record, job) for row in rows] for name, rows in record.over.items()}
+
+
+def _judge(rows: Mapping[str, Sequence[Row]], schema: CategorySchema, decoded: DecodedShard, job: JobContext) -> None:
+    """Puts into the rows how probably they are right, and whether they may be taken."""
+    known = run_confidence(job.output)
+    for attribute in schema.attributes:
+        answer = rows[attribute.name]
+        # Who answered stands in the rows of an earlier run and of a larger model.
+        model = CalibratedModel.of(answer[0] if "run_id" in answer[0] else decoded.engine)
+        known.fill(answer, schema.category, attribute, model)
 
 
 def _say_who_answered(

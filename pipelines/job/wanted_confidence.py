@@ -1,0 +1,71 @@
+"""Which calibrations a job's configuration asks for, and how a run comes to keep them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from pipelines.confidence.calibration_file import CALIBRATION_NAME, CalibratedModel, Calibration
+from pipelines.confidence.run_confidence import (
+    CONFIDENCE_NAME,
+    Acceptance,
+    NamedCalibration,
+    RunConfidence,
+    run_confidence,
+)
+from pipelines.config.extraction import AUTO, JobConfig
+from pipelines.errors import RunError, UsageError
+from pipelines.store.folders import Folder, open_filesystem
+
+
+def wanted_confidence(config: JobConfig) -> RunConfidence:
+    """What the configuration asks for. Raises `UsageError` if it cannot be read."""
+    places = []
+    if config.calibration is not None:
+        is_named = config.calibration != AUTO
+        places.append((config.calibration if is_named else beside(config.adapter or config.model), is_named))
+        if config.cascade is not None:
+            places.append((beside(config.cascade.adapter or config.cascade.model), False))
+    found = tuple(NamedCalibration(uri, Calibration.read(uri), named) for uri, named in places if uri is not None)
+    accept = config.accept
+    return RunConfidence(found, None if accept is None else Acceptance(accept.precision, accept.pool_rare))
+
+
+def beside(folder: str) -> str | None:
+    """The calibration in the folder of an adapter or model, if there is one; a hub's is not looked for."""
+    if "://" not in folder and not Path(folder).is_dir():
+        return None
+    uri = f"{folder.rstrip('/')}/{CALIBRATION_NAME}"
+    filesystem, path = open_filesystem(uri)
+    try:
+        return uri if filesystem.exists(path) else None
+    except OSError as error:
+        raise UsageError(f"cannot look for {uri}: {error}") from error
+
+
+def keep_confidence(output: Folder, config: JobConfig) -> tuple[RunConfidence, list[str]]:
+    """What the run in `output` goes by, kept there from its first session on; and notes for the user.
+
+    Raises `UsageError` as `wanted_confidence` if this is the first session.
+    """
+    kept = RunConfidence.read(output)
+    if kept is None:
+        output.create(CONFIDENCE_NAME, wanted_confidence(config).to_json())
+        kept = RunConfidence.read(output)
+        if kept is None:
+            raise RunError(f"{output.describe(CONFIDENCE_NAME)} has vanished")
+        return kept, []
+    with suppress(UsageError):  # what it went by may be gone; it has its own copy
+        if wanted_confidence(config).describe() != kept.describe():
+            return kept, [
+                "the calibration or what is accepted has changed since this run began; it goes on with what it began "
+                f"with. `hpd calibrate {output.uri} --apply` decides a finished run anew"
+            ]
+    return kept, []
+
+
+def confidence_notes(output: Folder, engine: Mapping[str, Any]) -> list[str]:
+    """Why the answers of a run's engine have no confidence, or are all for review; empty where all is well."""
+    return run_confidence(output).notes(CalibratedModel.of(engine)) if "model_id" in engine else []
