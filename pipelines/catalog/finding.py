@@ -16,7 +16,8 @@ from fsspec.implementations.local import LocalFileSystem
 from fsspec.utils import glob_translate
 
 from hpd_core.types import is_encodable
-from pipelines.catalog.file_kinds import HEAD_BYTES, HIDDEN, SPECIAL, STAGED_FORMATS, FileFormat, Kind, kind_of
+from pipelines.catalog.file_kinds import HEAD_BYTES, HIDDEN, SPECIAL, STAGED_FORMATS, FileFormat, Kind
+from pipelines.catalog.file_telling import kind_of
 from pipelines.catalog.left_out import LeftOut, LeftOutFile, shown_name
 from pipelines.catalog.table_formats import TablesAround, refuse_tables
 from pipelines.config.reading import InputFormat

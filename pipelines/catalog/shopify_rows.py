@@ -53,9 +53,10 @@ def write_products(records: Iterable[DelimitedRecord], names: Sequence[str], wri
             if cells[title].strip() or is_marked(text):
                 writer.add(product[0].number, cells, text, more)
             else:
+                shown = shortened(cells[handle])
                 message = (
-                    f"{names[title]} is empty in all rows of {names[handle]} {shortened(cells[handle])!r}: the first one "
-                    "is broken, or is written otherwise"
+                    f"{names[title]} is empty in all rows of {names[handle]} {shown!r}: the first one is broken, or is "
+                    "written otherwise"
                 )
                 writer.refuse(product[0].number, "broken_line", message, text)
         for number, message, text in refused:

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 
-from pipelines.catalog.file_kinds import text_encoding
+from pipelines.catalog.text_telling import text_encoding
 from pipelines.errors import UsageError
 
 HEAD_CHARS = 2**18

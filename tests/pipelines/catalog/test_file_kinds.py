@@ -16,7 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.catalog.file_kinds import HEAD_BYTES, kind_of
+from pipelines.catalog.file_kinds import HEAD_BYTES
+from pipelines.catalog.file_telling import kind_of
 from tests.examples import examples
 
 LINE = b'{"id": "1", "title": "Velor shoe"}\n'

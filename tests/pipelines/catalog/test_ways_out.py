@@ -17,7 +17,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from pipelines.catalog.file_kinds import kind_of
+from pipelines.catalog.file_telling import kind_of
 from pipelines.catalog.finding import find_files
 from pipelines.catalog.left_out import LeftOut, LeftOutFile
 from pipelines.errors import UsageError
