@@ -1,0 +1,228 @@
+"""What lies at one path: a file, a folder's files, what a glob matches; on disks and other storages."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import unicodedata
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from fsspec.implementations.local import LocalFileSystem
+
+from pipelines.catalog.file_kinds import HIDDEN, SPECIAL, Kind
+from pipelines.catalog.glob_hits import as_written, glob_start, local_hits, remote_hits
+from pipelines.catalog.left_out import shown_name
+from pipelines.catalog.table_formats import TablesAround, refuse_tables
+from pipelines.errors import UsageError
+from pipelines.store.folders import open_filesystem
+
+_BRACES = ". Braces are no pattern here: give a list of paths"
+_DANGLING = Kind("link to nothing", way_out="mend the link, or remove it", is_refused=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A file as it was listed.
+
+    Attributes:
+        argument: which of the paths it was found by.
+        name: as the user wrote it.
+        path: in its file system.
+        how: it is named itself, matched by a glob, or lies in a folder.
+        size: in bytes; None if that is not known.
+        kind: where that is known without a look into the file.
+        is_linked: reached by a symbolic link.
+        first: of a folder that was listed before, the name that it had then.
+    """
+
+    argument: int
+    name: str
+    filesystem: Any
+    path: str
+    how: Literal["named", "glob", "folder"]
+    size: int | None = None
+    kind: Kind | None = None
+    is_linked: bool = False
+    first: str = ""
+
+    @property
+    def identity(self) -> str:
+        """The same for all spellings of a file."""
+        if isinstance(self.filesystem, LocalFileSystem):
+            return os.path.realpath(self.path)
+        return f"{type(self.filesystem).__name__}:{self.path}"
+
+
+def list_places(argument: int, path: str, anonymous: bool, around: TablesAround) -> list[Place]:
+    """What lies at one path, sorted by name. Raises `UsageError` if there is nothing, or it cannot be listed."""
+    filesystem, root = open_filesystem(path, anonymous=anonymous)
+    named = Place(argument, path.rstrip("/") or "/", filesystem, root, "named")
+    try:
+        # A name that is there is meant, whatever a glob would make of its brackets.
+        info = _info(filesystem, root)
+        start = glob_start(filesystem, root) if info is None else None
+        if start is not None:
+            places = list(_matches(replace(named, how="glob"), start, around))
+            if not places:
+                hint = _BRACES if "{" in path else ". In a glob, [[] stands for [" if "[" in root[len(start) :] else ""
+                raise UsageError(f"input.path: nothing matches {path}{hint}")
+        elif info is None:
+            raise UsageError(f"input.path: no such file or folder: {path}{_hint(filesystem, path, root)}")
+        elif info["type"] == "directory" or _is_marker(filesystem, root, info):
+            places = _in_folder(replace(named, how="folder"), around)
+        else:
+            for file in _paths(named):
+                around.add_file(filesystem, file)
+            places = [replace(named, size=info.get("size"), kind=None if info["type"] == "file" else SPECIAL)]
+    except (OSError, ValueError) as error:
+        raise UsageError(f"input.path: cannot list {path}: {error}") from error
+    # A glob may match a folder and what is in it.
+    return sorted({place.name: place for place in places}.values(), key=lambda place: place.name)
+
+
+def _info(filesystem: Any, root: str) -> dict[str, Any] | None:
+    try:
+        return dict(filesystem.info(root))
+    except FileNotFoundError:
+        return None
+
+
+def _is_marker(filesystem: Any, root: str, info: dict[str, Any]) -> bool:
+    """Whether an empty object only stands for the folder of its name, as some tools make them on S3."""
+    is_empty = info.get("size") == 0 and not isinstance(filesystem, LocalFileSystem)
+    return is_empty and any(path != root for path in filesystem.find(root))
+
+
+def _hint(filesystem: Any, path: str, root: str) -> str:
+    if "{" in path:
+        return _BRACES
+    parent, _, leaf = root.rpartition("/")
+    if not isinstance(filesystem, LocalFileSystem) or not os.path.isdir(parent or "/"):
+        return ""
+    names = {_folded(name): name for name in os.listdir(parent or "/")}
+    near = difflib.get_close_matches(_folded(leaf), names, n=1, cutoff=0.8)
+    if not near:
+        return ""
+    form = (
+        ""
+        if unicodedata.normalize("NFC", leaf) != unicodedata.normalize("NFC", names[near[0]])
+        else (" (in another Unicode form: write its letters as they are in the name)")
+    )
+    return f"; there is {path.rstrip('/').removesuffix(leaf)}{shown_name(names[near[0]])}{form}"
+
+
+def _folded(name: str) -> str:
+    return unicodedata.normalize("NFKC", name).casefold().strip()
+
+
+def _in_folder(
+    folder: Place, around: TablesAround, listing: Mapping[str, Mapping[str, Any]] | None = None
+) -> list[Place]:
+    """The files in a folder; a hidden folder is one place. Raises `UsageError` for a table of another format."""
+    if isinstance(folder.filesystem, LocalFileSystem):
+        places = list(_walk(folder))
+    else:
+        found = folder.filesystem.find(folder.path, detail=True) if listing is None else listing
+        places = list(_listed(folder, found))
+    refuse_tables(folder.name, ("/" + place.name[len(folder.name) :].removeprefix("/") for place in places))
+    for path in _paths(folder):
+        around.add_home(folder.filesystem, path)
+    for place in places:
+        if place.is_linked and place.kind is None and not place.first:
+            around.add_file(folder.filesystem, os.path.realpath(place.path))
+    return places
+
+
+def _paths(place: Place) -> set[str]:
+    """Where a file or folder lies: by its name and, if links lead to it, in truth."""
+    is_local = isinstance(place.filesystem, LocalFileSystem)
+    return {place.path, os.path.realpath(place.path)} if is_local else {place.path}
+
+
+def _inside(folder: str, leaf: str) -> str:
+    """The name of something in a folder; that of the folder that a glob begins in is empty."""
+    return f"{folder.rstrip('/')}/{leaf}" if folder else leaf
+
+
+def _walk(top: Place) -> Iterator[Place]:
+    """A local folder's files. Symbolic links are followed, but each folder is listed once: links may lead to it in very
+    many ways, or without end."""
+    names: dict[tuple[int, int], str] = {}
+    waiting, linked = deque([top]), deque[Place]()
+    while waiting or linked:
+        # Of a folder and a link to it, the folder; and of several links the shortest.
+        folder = (waiting or linked).popleft()
+        status = os.stat(folder.path)
+        first = names.setdefault((status.st_dev, status.st_ino), folder.name)
+        if first != folder.name:
+            yield replace(folder, name=folder.name + "/", first=f"{first or '.'}/")
+            continue
+        with os.scandir(folder.path) as entries:
+            for entry in entries:
+                place = replace(
+                    folder,
+                    name=_inside(folder.name, entry.name),
+                    path=entry.path,
+                    is_linked=folder.is_linked or entry.is_symlink(),
+                )
+                if _is_hidden(entry.name):
+                    yield replace(place, name=place.name + "/" * entry.is_dir(), kind=HIDDEN)
+                elif entry.is_dir():
+                    (linked if place.is_linked else waiting).append(place)
+                elif entry.is_file():
+                    yield replace(place, size=entry.stat().st_size)
+                else:
+                    yield replace(place, kind=_DANGLING if entry.is_symlink() else SPECIAL)
+
+
+def _listed(folder: Place, listing: Mapping[str, Mapping[str, Any]]) -> Iterator[Place]:
+    """A folder's files from its listing."""
+    for path, info in listing.items():
+        inner = path[len(folder.path) :]
+        # On S3, an empty object whose name ends in a slash, or the folder's own, stands for a folder.
+        if inner and not inner.endswith("/"):
+            visible = _until_hidden(inner)
+            kind = None if visible is None else HIDDEN
+            inner = inner if visible is None else visible
+            name = _inside(folder.name, inner.removeprefix("/"))
+            yield replace(folder, name=name, path=path, size=info.get("size"), kind=kind)
+
+
+def _matches(pattern: Place, start: str, around: TablesAround) -> Iterator[Place]:
+    """What a glob matches; of folders the files. What is hidden has to be written in the pattern."""
+    filesystem, root = pattern.filesystem, pattern.path
+    is_local = isinstance(filesystem, LocalFileSystem)
+    written = {part[0] for part in root[len(start) :].split("/") if _is_hidden(part)}
+    hits = local_hits(root, start) if is_local else remote_hits(filesystem, root, start, around)
+    for path, listing in hits.items():
+        name = as_written(path, pattern.name, root)
+        is_linked = is_local and os.path.realpath(path) != os.path.realpath(start) + path[len(start) :]
+        hit = replace(pattern, name=name, path=path, is_linked=is_linked)
+        is_folder = os.path.isdir(path) if is_local else path not in listing
+        if (visible := _until_hidden(path[len(start) :] + "/" * is_folder, written)) is not None:
+            hidden = as_written(start + visible.rstrip("/"), pattern.name, root)
+            yield replace(hit, name=hidden + "/" * visible.endswith("/"), kind=HIDDEN)
+        elif is_folder:
+            yield from _in_folder(replace(hit, how="folder"), around, listing)
+        else:
+            for file in _paths(hit):
+                around.add_file(filesystem, file)
+            yield replace(hit, size=os.path.getsize(path) if is_local else listing[path].get("size"))
+
+
+def _is_hidden(part: str) -> bool:
+    # As in Spark: a partition's folder is not, whatever its column is called. "+tmp" is Kafka Connect's.
+    return part.startswith(".") or part == "+tmp" or (part.startswith("_") and "=" not in part)
+
+
+def _until_hidden(inner: str, written: Collection[str] = ()) -> str | None:
+    """The beginning of a path up to its first hidden part, and a slash if more comes; None if it has none."""
+    end = 0
+    for part in inner.split("/"):
+        end += len(part) + 1
+        if _is_hidden(part) and part[0] not in written:
+            return inner[:end]
+    return None
