@@ -1,0 +1,97 @@
+"""What verdicts come to: the last word counts, differences are known, agreement is what the books say it is."""
+
+from __future__ import annotations
+
+import pytest
+
+from hpd_core import Attribute
+from pipelines.reviewing.agreement import agreement
+from pipelines.reviewing.checked_items import ItemError, checked_items
+from pipelines.reviewing.corrections import settle
+from tests.pipelines.reviewing.said import verdict
+
+WEIGHT = Attribute(name="Weight", type="number", unit="g")
+ROAST = Attribute.model_validate(
+    {"name": "Roast", "type": "enum", "multiple": True, "values": [{"label": "dark", "synonyms": ["french"]}, "light"]}
+)
+
+
+def test_the_last_word_counts_and_who_differs_is_known() -> None:
+    first, second = (
+        verdict(0, "Ada", "correct", items=["Acme  Corp"]),
+        verdict(1, "Bob", "correct", items=["acme corp"]),
+    )
+    (same,) = settle([first, second]).values()
+    assert (same.verdict.reviewer, same.items, same.is_disputed) == ("Bob", ("acme corp",), False)
+    (other,) = settle([first, second, verdict(2, "Ada", "absent")]).values()
+    assert (other.verdict.reviewer, other.status, other.items, other.is_disputed) == ("Ada", "absent", (), True)
+    assert other.is_corrected
+    assert [each.reviewer for each in other.others] == ["Bob"]
+
+
+def test_what_is_taken_back_leaves_what_was_said_before_and_a_skip_says_nothing() -> None:
+    accepted, corrected = verdict(0), verdict(1, kind="correct", items=["Velor"])
+    taken_back = verdict(2, kind="undo", undoes=corrected.id)
+    (found,) = settle([accepted, corrected, taken_back, verdict(3, kind="skip")]).values()
+    assert (found.is_accepted, found.is_corrected, found.items) == (True, False, ("Acme",))
+    assert settle([corrected, taken_back]) == {}
+
+
+def test_a_correction_to_what_the_model_said_is_none() -> None:
+    (found,) = settle([verdict(0, kind="correct", items=["ACME"])]).values()
+    assert not found.is_corrected
+
+
+def test_agreement_is_cohens_kappa_of_whether_the_model_is_right() -> None:
+    """20 right by both, 5 by Ada alone, 10 by Bob alone, 15 by neither: the book's example, 0.4."""
+    said = []
+    for number, (ada, bob) in enumerate([(1, 1)] * 20 + [(1, 0)] * 5 + [(0, 1)] * 10 + [(0, 0)] * 15):
+        for name, is_right in (("Ada", ada), ("Bob", bob)):
+            said.append(verdict(number, name, "accept" if is_right else "absent", source_row=number))
+    found = agreement(said)
+    assert (found.pairs, found.same, found.share) == (50, 35, 0.7)
+    assert found.kappa == pytest.approx(0.4)
+    assert agreement([verdict(0)]).share is None
+    assert agreement([verdict(0), verdict(1, "Bob")]).kappa is None, "all say the same: chance gives that, too"
+
+
+@pytest.mark.parametrize(
+    ("attribute", "items", "found"),
+    [
+        (WEIGHT, ["500"], ("500",)),
+        (WEIGHT, ["0.5 kg"], ("500",)),
+        (WEIGHT, [" 1,5 kg "], ("1500",)),
+        (WEIGHT, ["400-500 g"], ("400-500 g",)),
+        (Attribute(name="Pieces", type="number"), ["12 pieces"], ("12",)),
+        (Attribute(name="Vegan", type="boolean"), ["Yes"], ("true",)),
+        (Attribute(name="Best before", type="date"), ["1 May 2027"], ("2027-05-01",)),
+        (ROAST, ["FRENCH", "light", "Dark"], ("dark", "light")),
+        (Attribute(name="Brand"), ["  Acme & Söhne "], ("Acme & Söhne",)),
+    ],
+)
+def test_an_item_gets_the_form_of_the_attributes_answers(
+    attribute: Attribute, items: list[str], found: tuple[str, ...]
+) -> None:
+    assert checked_items(attribute, items) == found
+
+
+@pytest.mark.parametrize(
+    ("attribute", "items", "said"),
+    [
+        (WEIGHT, ["heavy"], "'heavy' is no number in g"),
+        (WEIGHT, ["5 ml"], "another unit than g"),
+        (WEIGHT, ["1", "2"], "only one value"),
+        (ROAST, ["purple"], "'purple' is not in the vocabulary"),
+        (Attribute(name="Vegan", type="boolean"), ["perhaps"], "neither true nor false"),
+        (Attribute(name="Best before", type="date"), ["soon"], "is no date"),
+        (Attribute(name="Brand"), ["n/a"], "mark it as not stated"),
+        (Attribute(name="Brand"), [" ", ""], "a value is needed"),
+    ],
+)
+def test_an_item_that_the_attribute_cannot_have_is_refused(attribute: Attribute, items: list[str], said: str) -> None:
+    with pytest.raises(ItemError, match=said):
+        checked_items(attribute, items)
+
+
+def test_a_word_for_nothing_may_be_a_name_in_the_text() -> None:
+    assert checked_items(Attribute(name="Brand"), ["None"], {"title": "Shirt by None Studios"}) == ("None",)
