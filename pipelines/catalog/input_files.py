@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import json
 import os
-import re
 import sys
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,15 +18,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from hpd_core import CategorySchema
 from pipelines.catalog.column_types import byte_columns, check_column_types, check_doubled
 from pipelines.catalog.file_kinds import STAGED_FORMATS
 from pipelines.catalog.finding import FoundFile, find_files
-from pipelines.catalog.json_lines import parse_line
 from pipelines.catalog.left_out import LeftOut, listed_names
 from pipelines.catalog.parquet_rows import first_rows, open_rows
-from pipelines.catalog.paths import belongs_to, find_column, is_there, last_name, parquet_columns
-from pipelines.catalog.rows import DeadRows, RowRefusal, to_record
+from pipelines.catalog.paths import belongs_to, find_column, parquet_columns
+from pipelines.catalog.row_checks import FirstLines, FirstRows, leads_nowhere, require_columns
+from pipelines.catalog.rows import DeadRows
 from pipelines.catalog.staged_rows import MORE, last_number, read_staged, row_numbers, staged_names
 from pipelines.catalog.staging import rows_at, stage
 from pipelines.config.extraction import InputConfig
@@ -42,7 +39,6 @@ _SCAN_THREADS = 16
 _CHUNK_BYTES = 4 * 2**20
 # Behind the footer of a Parquet file whose columns are encrypted.
 _SIGNATURE_BYTES = 28
-_HIVE_KEY = re.compile(r"/([^/=]+)=[^/]*(?=/)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +201,7 @@ def _scan_parquet(name: str, filesystem: Any, path: str, config: InputConfig, nu
         chunks = [group.column(position) for position in range(group.num_columns)]
         mapped = [chunk for chunk in chunks if belongs_to(chunk.path_in_schema, columns)]
         segments.append(Segment(group.num_rows, sum(chunk.total_uncompressed_size for chunk in mapped)))
-    first = _FirstRows(name, config)
+    first = FirstRows(name, config)
     # Just what is asked for: a read-ahead cache would fetch whole row groups.
     with filesystem.open(path, "rb", cache_type="none") as file:
         for number, row in enumerate(first_rows(file, num_sampled, config.columns)):
@@ -217,12 +213,12 @@ def _scan_parquet(name: str, filesystem: Any, path: str, config: InputConfig, nu
 
 def _scan_staged(file: FoundFile, config: InputConfig, num_sampled: int) -> SourceFile:
     staged = stage(file.name, file.format, config.reading)
-    first = _FirstRows(file.name, config)
+    first = FirstRows(file.name, config)
     with open(staged.path, "rb") as opened:
         parquet = open_rows(opened, whole_groups=False)
         names = [*staged_names(parquet), *staged.facts["more"]]
         if names:
-            missing = [path for path in config.columns if _leads_nowhere(path, names, staged.facts)]
+            missing = [path for path in config.columns if leads_nowhere(path, names, staged.facts)]
             require_columns(config, list(dict.fromkeys(names)), file.name, missing)
         check_doubled(config, staged_names(parquet), file.name)
         found = (find_column(path, names) for path in config.columns)
@@ -241,13 +237,6 @@ def _scan_staged(file: FoundFile, config: InputConfig, num_sampled: int) -> Sour
         first.dead,
         staged=staged.name,
     )
-
-
-def _leads_nowhere(path: str, names: Sequence[str], facts: Mapping[str, Any]) -> bool:
-    """Whether a path leads into something nested in which there never is what it names."""
-    column, steps = find_column(path, names) or (path, ())
-    below = [step for step in steps if isinstance(step, str)]
-    return column in facts["more"] and bool(below) and ".".join([column, *below]) not in facts["paths"]
 
 
 def _staged_segments(parquet: pq.ParquetFile, columns: Sequence[str]) -> Sequence[Segment]:
@@ -292,7 +281,7 @@ def _scan_jsonl(name: str, filesystem: Any, path: str, config: InputConfig, num_
     content = hashlib.sha256()
     lengths: array[int] = array("Q")
     blank: set[int] = set()
-    first = _FirstLines(name, config, num_sampled)
+    first = FirstLines(name, config, num_sampled)
     with filesystem.open(path, "rb", block_size=_CHUNK_BYTES) as file:
         for number, line in enumerate(file):
             content.update(line)
@@ -307,97 +296,3 @@ def _scan_jsonl(name: str, filesystem: Any, path: str, config: InputConfig, num_
     segments = LineSegments(lengths, blank)
     fingerprint = etag or content.hexdigest()[:32]
     return SourceFile(name, "jsonl", size, fingerprint, segments, first.checked.num_rows, first.checked.dead)
-
-
-class _EveryCategory(dict[str, CategorySchema]):
-    """Has every category: which ones there are is not the sample's matter."""
-
-    def __contains__(self, category: object) -> bool:
-        return True
-
-
-class _FirstRows:
-    """Checks a file's first rows."""
-
-    def __init__(self, name: str, config: InputConfig) -> None:
-        self.num_rows = 0
-        self.dead = DeadRows()
-        self._name, self._config = name, config
-
-    def add(self, number: int, row: Mapping[str, Any] | RowRefusal) -> None:
-        """Takes a row, or the reason why it could not be read."""
-        self.num_rows += 1
-        outcome = row if isinstance(row, RowRefusal) else to_record(row, "", self._config, _EVERY_CATEGORY)
-        if isinstance(outcome, RowRefusal):
-            self.dead.add(outcome, self._name, number)
-
-
-class _FirstLines:
-    """What the beginning of a JSONL file tells of it."""
-
-    def __init__(self, name: str, config: InputConfig, num_sampled: int) -> None:
-        self.missing = {
-            column: {json.dumps(name).encode(), json.dumps(name, ensure_ascii=False).encode()}
-            for column in config.columns
-            for name in [last_name(column)]
-        }
-        """Mapped columns that were in no line yet, each with its last name as JSON may write it."""
-        self.checked = _FirstRows(name, config)
-        self._name, self._config = name, config
-        self._keys: dict[str, None] = {}
-        self._problem = ""
-        self._num_lines = self._num_rows = 0
-        self._num_sampled = num_sampled
-
-    def add(self, number: int, line: bytes) -> None:
-        """Takes a line that is not blank."""
-        parsed = parse_line(line)
-        self._num_lines += 1
-        if parsed.row is None:
-            self._problem = self._problem or f"line {number + 1}: {parsed.problem}"
-        else:
-            self._num_rows += 1
-            self._see(parsed.row)
-        if self._num_lines <= self._num_sampled:
-            refusal = RowRefusal("broken_line", parsed.problem or "")
-            self.checked.add(number, refusal if parsed.row is None else parsed.row)
-
-    def look_for_missing(self, line: bytes) -> None:
-        """Takes a later line: most need not be parsed."""
-        if any(spelling in line for spellings in self.missing.values() for spelling in spellings):
-            self._see(parse_line(line).row or {})
-
-    def _see(self, row: Mapping[str, Any]) -> None:
-        self._keys.update(dict.fromkeys(row))
-        for column in [column for column in self.missing if is_there(row, column)]:
-            del self.missing[column]
-
-    def check(self) -> None:
-        """Raises `UsageError` if no line could be read, or a mapped column is in none."""
-        if self._num_rows:
-            require_columns(self._config, list(self._keys), f"any line of {self._name}", [*self.missing])
-        elif self._num_lines:
-            raise UsageError(
-                f"{self._name} is not JSON Lines: of {self._num_lines:,} lines looked at none is a JSON object; "
-                f"{self._problem}"
-            )
-
-
-_EVERY_CATEGORY = _EveryCategory()
-
-
-def require_columns(config: InputConfig, existing: Sequence[str], name: str, missing: Sequence[str] = ()) -> None:
-    """Raises `UsageError`, naming the columns that exist, if a mapped one does not, or is `missing` within one."""
-    for where, column in config.mapped:
-        setting = f"column {column!r} ({where})"
-        if (found := find_column(column, existing)) is not None and column not in missing:
-            continue
-        if found is not None:
-            raise UsageError(f"{setting} is not in {name}: {found[0]!r} is there, but never with that in it")
-        if column in _HIVE_KEY.findall(f"/{name}"):
-            raise UsageError(
-                f"{setting} is in no file, only in the names of folders ({name}): write it into the files, as "
-                "duckdb -c \"COPY (FROM read_parquet('FOLDER/**/*.parquet', hive_partitioning = true)) TO "
-                "'catalog.parquet'\" does"
-            )
-        raise UsageError(f"{setting} is not in {name}; its columns: {', '.join(existing) or 'none'}")

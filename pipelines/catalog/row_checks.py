@@ -1,0 +1,118 @@
+"""What the first rows of a file tell of it: which will be dead letters, and whether all mapped columns are there."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hpd_core import CategorySchema
+from pipelines.catalog.json_lines import parse_line
+from pipelines.catalog.paths import find_column, is_there, last_name
+from pipelines.catalog.rows import DeadRows, RowRefusal, to_record
+from pipelines.config.extraction import InputConfig
+from pipelines.errors import UsageError
+
+_HIVE_KEY = re.compile(r"/([^/=]+)=[^/]*(?=/)")
+
+
+class _EveryCategory(dict[str, CategorySchema]):
+    """Has every category: which ones there are is not the sample's matter."""
+
+    def __contains__(self, category: object) -> bool:
+        return True
+
+
+_EVERY_CATEGORY = _EveryCategory()
+
+
+class FirstRows:
+    """Checks a file's first rows."""
+
+    def __init__(self, name: str, config: InputConfig) -> None:
+        self.num_rows = 0
+        self.dead = DeadRows()
+        self._name, self._config = name, config
+
+    def add(self, number: int, row: Mapping[str, Any] | RowRefusal) -> None:
+        """Takes a row, or the reason why it could not be read."""
+        self.num_rows += 1
+        outcome = row if isinstance(row, RowRefusal) else to_record(row, "", self._config, _EVERY_CATEGORY)
+        if isinstance(outcome, RowRefusal):
+            self.dead.add(outcome, self._name, number)
+
+
+class FirstLines:
+    """What the beginning of a JSONL file tells of it."""
+
+    def __init__(self, name: str, config: InputConfig, num_sampled: int) -> None:
+        self.missing = {
+            column: {json.dumps(name).encode(), json.dumps(name, ensure_ascii=False).encode()}
+            for column in config.columns
+            for name in [last_name(column)]
+        }
+        """Mapped columns that were in no line yet, each with its last name as JSON may write it."""
+        self.checked = FirstRows(name, config)
+        self._name, self._config = name, config
+        self._keys: dict[str, None] = {}
+        self._problem = ""
+        self._num_lines = self._num_rows = 0
+        self._num_sampled = num_sampled
+
+    def add(self, number: int, line: bytes) -> None:
+        """Takes a line that is not blank."""
+        parsed = parse_line(line)
+        self._num_lines += 1
+        if parsed.row is None:
+            self._problem = self._problem or f"line {number + 1}: {parsed.problem}"
+        else:
+            self._num_rows += 1
+            self._see(parsed.row)
+        if self._num_lines <= self._num_sampled:
+            refusal = RowRefusal("broken_line", parsed.problem or "")
+            self.checked.add(number, refusal if parsed.row is None else parsed.row)
+
+    def look_for_missing(self, line: bytes) -> None:
+        """Takes a later line: most need not be parsed."""
+        if any(spelling in line for spellings in self.missing.values() for spelling in spellings):
+            self._see(parse_line(line).row or {})
+
+    def _see(self, row: Mapping[str, Any]) -> None:
+        self._keys.update(dict.fromkeys(row))
+        for column in [column for column in self.missing if is_there(row, column)]:
+            del self.missing[column]
+
+    def check(self) -> None:
+        """Raises `UsageError` if no line could be read, or a mapped column is in none."""
+        if self._num_rows:
+            require_columns(self._config, list(self._keys), f"any line of {self._name}", [*self.missing])
+        elif self._num_lines:
+            raise UsageError(
+                f"{self._name} is not JSON Lines: of {self._num_lines:,} lines looked at none is a JSON object; "
+                f"{self._problem}"
+            )
+
+
+def require_columns(config: InputConfig, existing: Sequence[str], name: str, missing: Sequence[str] = ()) -> None:
+    """Raises `UsageError`, naming the columns that exist, if a mapped one does not, or is `missing` within one."""
+    for where, column in config.mapped:
+        setting = f"column {column!r} ({where})"
+        if (found := find_column(column, existing)) is not None and column not in missing:
+            continue
+        if found is not None:
+            raise UsageError(f"{setting} is not in {name}: {found[0]!r} is there, but never with that in it")
+        if column in _HIVE_KEY.findall(f"/{name}"):
+            raise UsageError(
+                f"{setting} is in no file, only in the names of folders ({name}): write it into the files, as "
+                "duckdb -c \"COPY (FROM read_parquet('FOLDER/**/*.parquet', hive_partitioning = true)) TO "
+                "'catalog.parquet'\" does"
+            )
+        raise UsageError(f"{setting} is not in {name}; its columns: {', '.join(existing) or 'none'}")
+
+
+def leads_nowhere(path: str, names: Sequence[str], facts: Mapping[str, Any]) -> bool:
+    """Whether a path leads into something nested in which there never is what it names."""
+    column, steps = find_column(path, names) or (path, ())
+    below = [step for step in steps if isinstance(step, str)]
+    return column in facts["more"] and bool(below) and ".".join([column, *below]) not in facts["paths"]
