@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 from hpd_core import Evidence
 from pipelines.comparing.compared_run import Side
 from pipelines.comparing.joining import Place, Sampled
-from pipelines.quality.run_answers import RowKey, answer_probability
+from pipelines.confidence.answer_features import answer_probability
+from pipelines.quality.run_answers import RowKey
 from pipelines.reporting.facts.sample import FieldText
 from pipelines.reporting.highlight import Mark, cut
 from pipelines.reporting.source_texts import SourceText, Wanted, read_texts

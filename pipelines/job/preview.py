@@ -10,8 +10,8 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from pipelines.confidence.answer_features import answer_probability
 from pipelines.console.terminal import printable
-from pipelines.quality.run_answers import answer_probability
 from pipelines.store.folders import Folder
 
 _PARTS_READ = 8

@@ -5,16 +5,17 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from hpd_core.text.near_names import NearNames
+from pipelines.confidence.reliability import Reliability, reliability
 from pipelines.quality import scoring
 from pipelines.quality.gold import GoldProduct, read_gold
 from pipelines.quality.normalisation import NormalisationScore, score_normalisation
 from pipelines.quality.run_answers import RunFolder, RunProduct, read_run
-from pipelines.quality.scoring import Comparison, Counts, Judgement, Outcome, RateEstimates, Rates
+from pipelines.quality.scoring import Answer, Comparison, Counts, Judgement, Outcome, RateEstimates, Rates
 
 _MAX_NAMES = 5  # products or attributes named in notes
 _BANDS = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0)
@@ -86,6 +87,8 @@ class Evaluation:
         unlabelled: what was answered where there is no label.
         by_probability: values for labelled attributes and how many are right (exactly), by the model's own probability;
             empty for a run without log-probabilities.
+        reliability: of the calibrated confidences of values with a label; None without any.
+        reliability_of_probability: the same of the model's own probabilities.
         scores: the exact scorecard, then the folded one if it was asked for.
         normalisation: how well values were normalised; None for a run of a version that did not.
         judgements: every labelled attribute with its outcome under the exact comparison.
@@ -101,6 +104,8 @@ class Evaluation:
     statuses: Mapping[str, int]
     unlabelled: Unlabelled
     by_probability: tuple[ProbabilityBand, ...]
+    reliability: Reliability | None
+    reliability_of_probability: Reliability | None
     scores: tuple[Scorecard, ...]
     normalisation: NormalisationScore | None
     notes: tuple[str, ...]
@@ -159,6 +164,8 @@ def evaluate_run(
         statuses=scoring.count_statuses(judgement.answer for judgement in exact),
         unlabelled=_count_unlabelled(evaluated, gold_products, products),
         by_probability=_by_probability(exact),
+        reliability=_reliability(exact, lambda answer: answer.confidence),
+        reliability_of_probability=_reliability(exact, lambda answer: answer.probability),
         scores=tuple(
             _scorecard(each, judgements, len(evaluated), num_resamples, seed) for each, judgements in judged.items()
         ),
@@ -234,6 +241,12 @@ def _by_probability(judgements: Sequence[Judgement]) -> tuple[ProbabilityBand, .
         rights = [is_right for value, is_right in values if low <= value and (value < high or high == _BANDS[-1])]
         bands.append(ProbabilityBand(low, high, len(rights), sum(rights)))
     return tuple(bands)
+
+
+def _reliability(judgements: Sequence[Judgement], sure: Callable[[Answer], float | None]) -> Reliability | None:
+    values = [each for each in judgements if each.answer.status == "value"]
+    known = [(sure(each.answer), each.outcome is Outcome.VC) for each in values]
+    return reliability((probability, is_right) for probability, is_right in known if probability is not None)
 
 
 def _scorecard(

@@ -1,17 +1,67 @@
-"""A run's values with what gold says of each: what a calibration is learned from."""
+"""A run's values with what gold, or people, say of each: what a calibration is learned from."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from hpd_core import Attribute
+from hpd_core import Attribute, CategorySchema
 from pipelines.confidence.answer_features import features_of
+from pipelines.confidence.calibration_file import CalibratedModel
 from pipelines.confidence.labelled_answer import LabelledAnswer
-from pipelines.quality.gold import GoldProduct
+from pipelines.errors import UsageError
+from pipelines.quality.gold import GoldProduct, read_gold
+from pipelines.quality.run_answers import RowKey, RunFolder, matched_products
 from pipelines.quality.scoring import Answer, Outcome, judge
+from pipelines.reviewing.layer import Layer
+from pipelines.reviewing.verdicts import AnswerKey
+from pipelines.store.folders import Folder
 
 Row = Mapping[str, Any]
+
+_COLUMNS = (
+    *("source_file", "source_row", "category", "attribute", "value_index", "value_raw", "norm_status", "status"),
+    *("evidence", "num_tokens", "logprob_mean", "logprob_min"),
+    *("model_id", "model_revision", "adapter_revision", "prompt_hash", "input_hash"),
+)
+_LATER_COLUMNS = ("choice", "probability", "margin", "source")
+
+
+def gold_answers(uri: str, gold: str, model: CalibratedModel) -> list[LabelledAnswer]:
+    """The values of `model` in the finished run at `uri` that the gold file has a label for.
+
+    Raises `UsageError` if the gold file does not belong to the run.
+    """
+    folder = RunFolder(uri)
+    schemas = _schemas(folder)
+    products = read_gold(gold, schemas)
+    labels = {each.key: products[index] for index, each in matched_products(folder, products, gold).items()}
+    found: list[LabelledAnswer] = []
+    for key, answers in _answers(folder, schemas, model, set(labels)).items():
+        asked = {each.name: each for each in schemas[labels[key].category].attributes}
+        found += judged_answers(_name(answers), answers, asked, labels[key])
+    return found
+
+
+def reviewed_answers(uri: str, model: CalibratedModel) -> list[LabelledAnswer]:
+    """The values of `model` in the finished run at `uri` that people have judged (`hpd review`).
+
+    Raises `UsageError` for a damaged log of reviews.
+    """
+    folder = RunFolder(uri)
+    schemas = _schemas(folder)
+    corrections = Layer.open(Folder(uri), schemas).corrections
+    places = {RowKey(key.source_file, key.source_row) for key in corrections}
+    found = []
+    for key, answers in _answers(folder, schemas, model, places).items():
+        for name, rows in answers.items():
+            correction = corrections.get(AnswerKey(*key, name))
+            attribute = _attribute(schemas, rows[0]["category"], name)
+            if correction is not None and attribute is not None and rows[0]["status"] == "value":
+                features = features_of(rows[0], attribute, *rows[1:])
+                found.append(LabelledAnswer(_name(answers), features, not correction.is_corrected))
+    return found
 
 
 def judged_answers(
@@ -31,3 +81,40 @@ def judged_answers(
         items = tuple(row["value_raw"] for row in rows if row["value_raw"] is not None)
         outcome = judge(label, Answer("value", items), attribute=attribute, fields=gold.fields)
         yield LabelledAnswer(product, features_of(rows[0], attribute, *rows[1:]), outcome is Outcome.VC)
+
+
+def _answers(
+    folder: RunFolder, schemas: Mapping[str, CategorySchema], model: CalibratedModel, keys: set[RowKey]
+) -> dict[RowKey, dict[str, Sequence[Row]]]:
+    """What `model` answered of these products, by product and attribute; as it was before people corrected it."""
+    found: dict[RowKey, dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
+    for values in folder.rows("attributes", _COLUMNS, _LATER_COLUMNS):
+        row = dict(zip((*_COLUMNS, *_LATER_COLUMNS), values, strict=True))
+        key = RowKey(row["source_file"], row["source_row"])
+        if key in keys and CalibratedModel.of(row) == model:
+            found[key][row["attribute"]].append(row)
+    kept = Layer.open(Folder(folder.uri), schemas)
+    return {
+        key: {
+            name: kept.model_rows(AnswerKey(*key, name), sorted(rows, key=lambda row: row["value_index"]))
+            for name, rows in answers.items()
+        }
+        for key, answers in found.items()
+    }
+
+
+def _name(answers: Mapping[str, Sequence[Row]]) -> str:
+    """Products of equal texts have one name: they are never on both sides of a split."""
+    return str(next(iter(answers.values()))[0]["input_hash"])
+
+
+def _schemas(folder: RunFolder) -> Mapping[str, CategorySchema]:
+    schemas = folder.schemas
+    if schemas is None:
+        raise UsageError(f"{folder.uri} does not say what it asked for (it has no _schemas.json); run it again")
+    return schemas
+
+
+def _attribute(schemas: Mapping[str, CategorySchema], category: str, name: str) -> Attribute | None:
+    schema = schemas.get(category)
+    return next((each for each in schema.attributes if each.name == name), None) if schema is not None else None

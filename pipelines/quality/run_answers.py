@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
@@ -13,6 +12,7 @@ import pyarrow.parquet as pq
 
 from hpd_core import Attribute, CategorySchema
 from hpd_core.text.near_names import difference, fold_name
+from pipelines.confidence.answer_features import answer_probability
 from pipelines.errors import UsageError
 from pipelines.quality.gold import GoldProduct
 from pipelines.quality.scoring import Answer, AnswerStatus
@@ -78,8 +78,12 @@ class RunFolder:
         """Whether the run came to its end: its manifest is written last."""
         return bool(self._filesystem.exists(f"{self._root}/manifest.json"))
 
-    def rows(self, table: str, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-        """The rows of `table`, as tuples of `columns`; none if the run has no such table."""
+    def rows(self, table: str, columns: Sequence[str], later: Sequence[str] = ()) -> Iterator[tuple[Any, ...]]:
+        """The rows of `table`, as tuples of `columns` and `later`; none if the run has no such table.
+
+        Args:
+            later: columns that older runs do not have: null there.
+        """
         if not self._is_folder(table):
             return
         for path in self._files(table):
@@ -88,8 +92,13 @@ class RunFolder:
                     parquet = pq.ParquetFile(file)
                     if absent := [name for name in columns if name not in parquet.schema_arrow.names]:
                         raise UsageError(f"{path}: column {absent[0]!r} is missing; this is no {table} table")
-                    for batch in parquet.iter_batches(columns=list(columns)):
-                        yield from zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
+                    known = [*columns, *(name for name in later if name in parquet.schema_arrow.names)]
+                    for batch in parquet.iter_batches(columns=known):
+                        nothing = [None] * batch.num_rows
+                        cells = (
+                            batch.column(name).to_pylist() if name in known else nothing for name in (*columns, *later)
+                        )
+                        yield from zip(*cells, strict=True)
             except (OSError, pa.ArrowException) as error:
                 raise UsageError(f"cannot read {path}: {error}") from error
 
@@ -118,7 +127,7 @@ class RunFolder:
 def read_run(uri: str, gold: Sequence[GoldProduct], gold_path: str) -> tuple[dict[int, RunProduct], list[str]]:
     """What the run says about every gold product that it has, by index in `gold`, and notes on the run."""
     folder = RunFolder(uri)
-    products = _match(_read_products(folder), gold, gold_path, uri)
+    products = matched_products(folder, gold, gold_path)
     by_key = {product.key: product for product in products.values()}
     schemas = folder.schemas or {}
     for product in products.values():
@@ -127,7 +136,7 @@ def read_run(uri: str, gold: Sequence[GoldProduct], gold_path: str) -> tuple[dic
     rows: dict[tuple[RowKey, str], list[tuple[Any, ...]]] = {}
     columns = ("value_index", "value_raw", "status", "num_tokens", "logprob_mean")
     for source_file, source_row, attribute, *values in folder.rows(
-        "attributes", (*_KEY_COLUMNS, "attribute", *columns)
+        "attributes", (*_KEY_COLUMNS, "attribute", *columns), ("probability", "confidence")
     ):
         key = RowKey(source_file, source_row)
         if key in by_key:
@@ -136,19 +145,12 @@ def read_run(uri: str, gold: Sequence[GoldProduct], gold_path: str) -> tuple[dic
         items.sort(key=lambda item: item[0])
         texts = tuple(text for _, text, status, *_ in items if status == "value" and text is not None)
         # Every item's row carries the tokens and log-probability of the whole answer.
-        _, _, status, num_tokens, logprob_mean = items[0]
-        by_key[key].answers[attribute] = Answer(
-            _status(status, uri), texts, answer_probability(num_tokens, logprob_mean)
-        )
+        _, _, status, num_tokens, logprob_mean, probability, confidence = items[0]
+        if probability is None:
+            probability = answer_probability(num_tokens, logprob_mean)
+        by_key[key].answers[attribute] = Answer(_status(status, uri), texts, probability, confidence)
     notes = [] if folder.is_finished else [f"{uri} is not finished (it has no manifest.json yet)"]
     return products, notes
-
-
-def answer_probability(num_tokens: int | None, logprob_mean: float | None) -> float | None:
-    """The probability that the model gave to an answer as a whole: the product of its tokens'."""
-    if num_tokens is None or logprob_mean is None or math.isnan(logprob_mean):
-        return None
-    return math.exp(num_tokens * logprob_mean)
 
 
 def _status(text: str, uri: str) -> AnswerStatus:
@@ -164,6 +166,14 @@ def _read_products(folder: RunFolder) -> Iterator[RunProduct]:
         yield RunProduct(RowKey(source_file, source_row), product_id, category, error is not None, False)
     for source_file, source_row, product_id, category in folder.rows("dead_letter", columns):
         yield RunProduct(RowKey(source_file, source_row), product_id, category, True, True)
+
+
+def matched_products(folder: RunFolder, gold: Sequence[GoldProduct], gold_path: str) -> dict[int, RunProduct]:
+    """The run's product for every gold product that it has, by index in `gold`; without answers.
+
+    Raises `UsageError` if there is none, or one does not fit.
+    """
+    return _match(_read_products(folder), gold, gold_path, folder.uri)
 
 
 def _match(

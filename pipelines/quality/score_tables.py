@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from rich.console import Console
 from rich.table import Table
 
+from pipelines.confidence.reliability import Reliability
 from pipelines.console.terminal import SafeTable
 from pipelines.quality.evaluation import AttributeScore, CategoryScore, Evaluation
 from pipelines.quality.normalisation import NormalisationScore
@@ -14,6 +15,7 @@ from pipelines.quality.scoring import Counts, Estimate, Judgement, Outcome
 
 _MAX_NAMES = 5  # products named in a line
 _MAX_WORST = 10  # attributes in the table of the worst
+_BAR = 30  # characters of a reliability curve's bar
 _SURE = 0.5  # from this probability on a value is more likely right than not, if the model is calibrated
 _OUTCOMES = [outcome.name for outcome in Outcome]
 _MISTAKES = (Outcome.VW, Outcome.NV, Outcome.VN)  # in the order in which examples are picked
@@ -43,10 +45,26 @@ def print_evaluation(console: Console, evaluation: Evaluation, by_attribute: boo
     console.print(_outcome_table(evaluation))
     if evaluation.by_probability:
         console.print(_probability_table(evaluation))
+    print_reliability(console, "confidence", evaluation.reliability)
+    print_reliability(console, "the model's own probability", evaluation.reliability_of_probability)
     if evaluation.normalisation is not None:
         console.print(_normalisation_table(evaluation.normalisation))
     console.print(_category_table(evaluation))
     console.print(_attribute_table(evaluation) if by_attribute else _worst_table(evaluation))
+
+
+def print_reliability(console: Console, name: str, curve: Reliability | None) -> None:
+    """What was said and what was found, as text: `#` for the share that is right, `|` where it should be."""
+    if curve is None:
+        return
+    console.print(f"Reliability of {name}: expected calibration error {curve.ece:.3f} (0: it holds what it says)")
+    for each in curve.bins:
+        bar = list("#" * round(each.share_right * _BAR) + " " * (_BAR - round(each.share_right * _BAR) + 1))
+        bar[round(each.mean_confidence * _BAR)] = "|"
+        console.print(
+            f"  {each.low:.1f} - {each.high:.1f}  {''.join(bar)} said {each.mean_confidence:.2f}, "
+            f"found {each.share_right:.2f} of {each.count:,}"
+        )
 
 
 def print_brief(console: Console, evaluation: Evaluation) -> None:

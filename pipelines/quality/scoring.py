@@ -66,12 +66,14 @@ class Answer:
     """What a run says about one attribute of one product.
 
     `status` is the run's, or "not_asked" if the run's schema does not have the attribute. `items` is empty
-    unless it is "value". `probability` is that of the whole answer, by the model itself; answers are alike without it.
+    unless it is "value". `probability` is that of the whole answer, by the model itself, and `confidence` what a
+    calibration makes of it; answers are alike without them.
     """
 
     status: AnswerStatus
     items: tuple[str, ...] = ()
     probability: float | None = field(default=None, compare=False)
+    confidence: float | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         return "; ".join(self.items) if self.items else f"({self.status.replace('_', ' ')})"

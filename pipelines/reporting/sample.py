@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hpd_core import CategorySchema
+from pipelines.confidence.answer_features import answer_probability
 from pipelines.job.run_plan import Plan
 from pipelines.quality.gold import GoldProduct
-from pipelines.quality.run_answers import answer_probability
 from pipelines.quality.scoring import Answer, Outcome, judge
 from pipelines.reporting.facts.sample import FieldText, Place, ReplacedAnswer, Sample, SampledProduct, SampledValue
 from pipelines.reporting.formats import shortened

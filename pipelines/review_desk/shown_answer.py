@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hpd_core import Attribute
-from pipelines.quality.run_answers import answer_probability
+from pipelines.confidence.answer_features import answer_probability
 from pipelines.reporting.highlight import MATCHES, Mark, cut
 from pipelines.reporting.source_texts import SourceText
 from pipelines.review_desk.products import ReviewedProduct

@@ -1,0 +1,158 @@
+"""Gives the answers of a finished run their confidence and decision anew, without a model: by another calibration.
+
+Part by part (store/replaced_parts.py). Nothing but the two columns changes, and a part in which nothing changes is not
+written. Killed at any moment, the same again ends the same.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from rich.console import Console
+
+from hpd_core import Attribute, CategorySchema
+from pipelines.confidence.calibration_file import CalibratedModel
+from pipelines.confidence.run_confidence import CONFIDENCE_NAME, RunConfidence
+from pipelines.errors import UsageError
+from pipelines.job.run_plan import find_finished
+from pipelines.store.asked_schemas import SCHEMAS_NAME, read_schemas
+from pipelines.store.lease import RunLease
+from pipelines.store.ledger import Ledger
+from pipelines.store.replaced_parts import replace_part, settle_replacement
+from pipelines.store.tables import ATTRIBUTES, completed, encode_table, read_part
+from pipelines.store.totals import Totals
+
+_KEY = ("source_file", "source_row", "attribute")
+_READ = (
+    *_KEY,
+    *("category", "value_raw", "norm_status", "status", "evidence", "num_tokens", "logprob_mean", "logprob_min"),
+    *("choice", "probability", "margin", "source", "confidence", "decision"),
+    *("model_id", "model_revision", "adapter_revision", "prompt_hash"),
+)
+_WRITTEN = ("confidence", "decision")
+_LEASE_SECONDS = 60.0
+
+Row = dict[str, Any]
+Asked = Mapping[tuple[str, str], Attribute]
+
+
+@dataclass(slots=True)
+class DecidedRun:
+    """What a pass over a run did.
+
+    Attributes:
+        num_values: answers with a value.
+        num_confident: of them, those with a confidence now.
+        num_changed: answers whose confidence or decision is another one now.
+        decisions: answers by decision.
+        num_parts, num_rewritten: parts of the attribute table; those that are written anew.
+    """
+
+    num_values: int = 0
+    num_confident: int = 0
+    num_changed: int = 0
+    decisions: Counter[str] = field(default_factory=Counter)
+    num_parts: int = 0
+    num_rewritten: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data for JSON."""
+        return {
+            "values": self.num_values,
+            "with_confidence": self.num_confident,
+            "changed": self.num_changed,
+            "decisions": dict(self.decisions),
+            "parts": self.num_parts,
+            "parts_rewritten": self.num_rewritten,
+        }
+
+
+def decide_run(uri: str, confidence: RunConfidence, console: Console, *, is_trial: bool = False) -> DecidedRun:
+    """Fills `confidence` and `decision` of the finished run at `uri`, which keeps what they were filled by.
+
+    Args:
+        is_trial: only counts.
+
+    Raises `UsageError` if there is no finished run, `RunError` or `OSError` if doing the same again may continue it.
+    """
+    folder, _, manifest = find_finished(uri)
+    schemas = read_schemas(folder)
+    if schemas is None:
+        raise UsageError(f"{folder.describe(SCHEMAS_NAME)} is missing: {uri} does not say what it asked for")
+    asked = _by_name(schemas)
+    ledger, found = Ledger(folder, ""), DecidedRun()
+    if is_trial:
+        for shard in sorted(ledger.committed()):
+            _decide_part(ledger, shard, confidence, asked, found)
+        return found
+    with RunLease(folder, _LEASE_SECONDS).hold(console) as lease:
+        folder.write(CONFIDENCE_NAME, confidence.to_json())
+        for shard in sorted(ledger.committed()):
+            lease.check()
+            settle_replacement(ledger, shard, "attributes")
+            before = found.decisions.copy()
+            table = _decide_part(ledger, shard, confidence, asked, found)
+            if table is not None:
+                replace_part(ledger, shard, "attributes", encode_table(table))
+            _count(ledger, shard, found.decisions - before)
+        totals = Totals.from_dict(manifest["totals"])
+        totals.decisions = found.decisions
+        notes = _other_notes(manifest, confidence)
+        changed = {**manifest, **confidence.describe(), "totals": totals.to_dict(), "notes": notes}
+        if changed != manifest:
+            ledger.finish(changed)
+    return found
+
+
+def _by_name(schemas: Mapping[str, CategorySchema]) -> Asked:
+    return {(name, each.name): each for name, schema in schemas.items() for each in schema.attributes}
+
+
+def _count(ledger: Ledger, shard: int, decisions: Mapping[str, int]) -> None:
+    manifest = ledger.manifest(shard)
+    if manifest["counts"].get("decisions", {}) != decisions:
+        manifest["counts"]["decisions"] = dict(decisions)
+        ledger.rewrite(shard, manifest)
+
+
+def _other_notes(manifest: Mapping[str, Any], confidence: RunConfidence) -> list[str]:
+    """The engine's notes, and what is to be said of the confidences that the run has now."""
+    engine = manifest["engine"]
+    return [*engine.get("notes", []), *confidence.notes(CalibratedModel.of(engine))]
+
+
+def _decide_part(
+    ledger: Ledger, shard: int, confidence: RunConfidence, asked: Asked, found: DecidedRun
+) -> pa.Table | None:
+    """The shard's attributes with the two columns; None if they have them already. Counts in `found`."""
+    table = completed("attributes", read_part(ledger.folder, ledger.manifest(shard)["tables"]["attributes"]["public"]))
+    rows: list[Row] = table.select(_READ).to_pylist()
+    before = [tuple(row[name] for name in _WRITTEN) for row in rows]
+    # An answer's items stand together.
+    for _, items in itertools.groupby(rows, key=lambda row: tuple(row[name] for name in _KEY)):
+        answer = list(items)
+        was = answer[0]["confidence"], answer[0]["decision"]
+        attribute = asked.get((answer[0]["category"], answer[0]["attribute"]))
+        if attribute is not None:
+            confidence.fill(answer, answer[0]["category"], attribute, CalibratedModel.of(answer[0]))
+        first = answer[0]
+        found.num_values += first["status"] == "value"
+        found.num_confident += first["confidence"] is not None
+        found.num_changed += was != (first["confidence"], first["decision"])
+        if first["decision"] is not None:
+            found.decisions[first["decision"]] += 1
+    found.num_parts += 1
+    if before == [tuple(row[name] for name in _WRITTEN) for row in rows]:
+        return None
+    found.num_rewritten += 1
+    for name in _WRITTEN:
+        place = ATTRIBUTES.get_field_index(name)
+        table = table.set_column(
+            place, ATTRIBUTES.field(name), pa.array([row[name] for row in rows]).cast(ATTRIBUTES.field(name).type)
+        )
+    return table
