@@ -30,6 +30,7 @@ COMMANDS = {
         "review": "have people look at answers, the least certain first",
         "evaluate": "score a run against gold values",
         "compare": "tell what changed from one run to another",
+        "calibrate": "learn how probably answers are right, and decide",
     },
     "Use": {
         "export": "write the answers as files that other systems take",

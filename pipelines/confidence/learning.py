@@ -16,6 +16,7 @@ import hashlib
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -241,7 +242,7 @@ def _describe_labels(answers: Answers) -> dict[str, int]:
 def _describe_fit(answers: Answers, crossed: Sequence[float], curve: Curve) -> dict[str, Any]:
     labels = [each.is_right for each in answers]
     before = [each.answer.probability or 0.0 for each in answers]
-    folds = deal(answers)
+    folds, after = deal(answers), _curve_of(crossed, labels)
     return {
         "curve": curve.kind,
         "log_loss": {
@@ -251,10 +252,12 @@ def _describe_fit(answers: Answers, crossed: Sequence[float], curve: Curve) -> d
                 log_loss(np.array(crossed)[folds == fold], np.array(labels)[folds == fold]) for fold in range(NUM_FOLDS)
             ],
         },
-        "ece": {"before": _ece(before, labels), "after": _ece(crossed, labels)},
+        "ece": {"before": _curve_of(before, labels).ece, "after": after.ece},
+        "reliability": [asdict(each) for each in after.bins],
     }
 
 
-def _ece(probabilities: Sequence[float], labels: Sequence[bool]) -> float | None:
-    found: Reliability | None = reliability(zip(probabilities, labels, strict=True))
-    return None if found is None else found.ece
+def _curve_of(probabilities: Sequence[float], labels: Sequence[bool]) -> Reliability:
+    found = reliability(zip(probabilities, labels, strict=True))
+    assert found is not None
+    return found

@@ -1,0 +1,105 @@
+"""A calibration learned from finished runs: whose answers, from which labels, and where it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipelines.confidence.calibration_file import CALIBRATION_NAME, CalibratedModel, Calibration
+from pipelines.confidence.decider import Decider
+from pipelines.confidence.labelled_answer import LabelledAnswer
+from pipelines.confidence.learning import learn
+from pipelines.confidence.reliability import Reliability, ReliabilityBin
+from pipelines.errors import UsageError
+from pipelines.job.run_plan import find_finished
+from pipelines.quality.labelled_answers import gold_answers, reviewed_answers
+from pipelines.store.folders import Folder
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What was learned, and the place for it."""
+
+    calibration: Calibration
+    place: str
+
+    @property
+    def reliability(self) -> Reliability:
+        """Of confidences of products that were not learned from."""
+        about = self.calibration.about
+        return Reliability(about["ece"]["after"], tuple(ReliabilityBin(**each) for each in about["reliability"]))
+
+    def write(self, *, force: bool) -> str:
+        """Writes the file and says where. Raises `UsageError` if another one is there, unless `force`."""
+        parent, _, name = self.place.rpartition("/")
+        folder, data = Folder(parent or "."), self.calibration.to_json()
+        if force:
+            folder.write(name, data)
+        elif not folder.create(name, data) and folder.read(name) != data:
+            raise UsageError(f"{self.place} is there; --force writes over it, --out names another file")
+        return self.place
+
+    def to_dict(self, precision: float | None, pools_rare: bool) -> dict[str, Any]:
+        """Plain data for JSON."""
+        accept = None if precision is None else Decider(self.calibration, precision, pools_rare).to_dict()
+        return {"place": self.place, "hash": self.calibration.hash, **self.calibration.about, "accept": accept}
+
+
+def learn_from_runs(
+    runs: Sequence[str], gold: Sequence[str], *, reviews: bool, larger: bool, out: str | None
+) -> Learned:
+    """Learns from the answers of one model in finished runs.
+
+    Args:
+        gold: a gold file for each run; may be none.
+        reviews: people's verdicts count, too; above gold, where both have a label.
+        larger: of runs with a cascade, the larger model's answers.
+        out: where it goes; None: beside the adapter of the first run.
+
+    Raises `UsageError` for runs of different models, labels that do not belong to a run, or too few of them.
+    """
+    manifests = [find_finished(uri)[2] for uri in runs]
+    models = [_model(uri, manifest, larger=larger) for uri, manifest in zip(runs, manifests, strict=True)]
+    for uri, model in zip(runs, models, strict=True):
+        if found := models[0].differences(model):
+            raise UsageError(f"{runs[0]} and {uri} are not of one model: {'; '.join(found)}")
+    place = out or _beside_adapter(manifests[0], larger=larger)
+    labels: list[LabelledAnswer] = []
+    sources = []
+    for number, uri in enumerate(runs):
+        given = gold_answers(uri, gold[number], models[number]) if gold else []
+        said = reviewed_answers(uri, models[number]) if reviews else []
+        known = {(each.product, each.pair) for each in said}
+        labels += [*said, *(each for each in given if (each.product, each.pair) not in known)]
+        sources.append(
+            {"run": manifests[number]["run_id"], "gold": gold[number] if gold else None, "reviewed_values": len(said)}
+        )
+    return Learned(learn(labels, models[0], {"sources": sources}), place)
+
+
+def _model(uri: str, manifest: Mapping[str, Any], *, larger: bool) -> CalibratedModel:
+    cascade = manifest.get("cascade")
+    if larger and cascade is None:
+        raise UsageError(f"--larger: {uri} has no cascade")
+    if cascade is not None and not larger:
+        raise UsageError(
+            f"{uri} has a cascade: of its first model only the surest answers are left. Calibrate that from a run "
+            "without, or the larger model with --larger"
+        )
+    engine = manifest["engine"] if cascade is None else cascade["engine"]
+    if engine.get("prompt_hash") is None or engine.get("model_id") is None:
+        raise UsageError(f"{uri} does not say which model answered; it is of an older version")
+    return CalibratedModel.of(engine)
+
+
+def _beside_adapter(manifest: Mapping[str, Any], *, larger: bool) -> str:
+    config = manifest["config"]["cascade"] if larger else manifest["config"]
+    folder: str = config.get("adapter") or config["model"]
+    if "://" not in folder and not Path(folder).is_dir():
+        raise UsageError(
+            f"--out is needed: {folder!r} is no folder here that a calibration could lie in. A job finds it with "
+            "`calibration: FILE`"
+        )
+    return f"{folder.rstrip('/')}/{CALIBRATION_NAME}"
