@@ -3,14 +3,16 @@
     python pipelines/finetune.py --config finetune.yaml
     python pipelines/finetune.py --config finetune.yaml --set layout=stacked --set optimizer.epochs=5
 
-Run the same command again to continue a run that was stopped. Exit codes: 0 finished; 1 stopped before the end, run
-it again to continue; 2 wrong usage, configuration or data; 130 interrupted, run it again to continue.
+Run the same command again to continue a run that was stopped. Ctrl-C (or SIGTERM) keeps a checkpoint first, twice ends
+at once. Exit codes: 0 finished, or --max-minutes are over; 1 stopped before the end, run it again to continue; 2 wrong
+usage, configuration or data; 130 interrupted, run it again to continue.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
+import warnings
 from pathlib import Path
 from typing import Annotated
 
@@ -32,12 +34,20 @@ def finetune(
     overrides: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="change a key of the file; may be repeated")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="read and check the data, start nothing")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="read and check the data, say steps, tokens and time; train nothing")
+    ] = False,
+    max_minutes: Annotated[
+        float | None,
+        typer.Option(min=0, help="stop after so many minutes, with evaluated weights; the same command goes on"),
+    ] = None,
 ) -> None:
     """Runs the fine-tuning and exits with its code."""
     console = Console(markup=False, highlight=False, emoji=False, soft_wrap=True)
     # peft imports bitsandbytes, which warns of a missing kernel that only 4-bit weights on CPUs would use.
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
+    # peft asks transformers by a name that is to change.
+    warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing", category=FutureWarning)
 
     def work() -> int:
         # Imported here: `--help` and wrong options answer at once, without torch.
@@ -45,7 +55,8 @@ def finetune(
         from pipelines.config.loading import load_config
         from pipelines.training.driver import run_finetuning
 
-        run_finetuning(load_config(FinetuneConfig, config, overrides or []), console, dry_run=dry_run)
+        loaded = load_config(FinetuneConfig, config, overrides or [])
+        run_finetuning(loaded, console, dry_run=dry_run, max_minutes=max_minutes)
         return EXIT_CLEAN
 
     run_command(work)

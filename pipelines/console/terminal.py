@@ -23,6 +23,11 @@ def print_notes(console: Console, notes: Iterable[str]) -> None:
         console.print(f"[bold yellow]Note:[/] {escape(printable(note))}", highlight=False, soft_wrap=True)
 
 
+def print_beginning(console: Console, what: str) -> None:
+    """What is waited for before anything can be done."""
+    console.print(f"starting: {escape(printable(what))}", highlight=False, soft_wrap=True)
+
+
 class SafeTable(Table):
     """A table whose cells may come from a catalog."""
 

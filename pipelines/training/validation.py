@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import wait
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from hpd_core import AutoregressiveBaseline, Engine
+from hpd_core import AutoregressiveBaseline, CategorySchema, Engine, Record, RecordResult
+from hpd_core.extractor import Extractor
 from hpd_core.training.loss import attach_training
 from pipelines.config.finetuning import FinetuneConfig
 from pipelines.quality.scoring import Answer, Counts, count, judge
 from pipelines.training.labelled_products import Product, is_held_out
+
+_SECONDS_BETWEEN_LOOKS = 0.2
+_PRODUCTS_AT_ONCE = 16  # of the baseline
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +54,36 @@ def choose(products: Sequence[Product], limit: int) -> list[Product]:
     return sorted(products, key=lambda product: product.fingerprint)[:limit]
 
 
-def validate(model: Any, tokenizer: Any, products: Sequence[Product], config: FinetuneConfig) -> ValidationScore:
+def _extract(
+    engine: Extractor, records: Sequence[Record], schemas: Mapping[str, CategorySchema], is_stopped: Callable[[], bool]
+) -> list[RecordResult] | None:
+    """The results; None if they are not wanted any more. What is under way ends when the engine is closed."""
+    # The engine gives up at its next step what it was given; the baseline ends it.
+    size = len(records) if isinstance(engine, Engine) else _PRODUCTS_AT_ONCE
+    results: list[RecordResult] = []
+    for start in range(0, len(records), size):
+        future = engine.submit(records[start : start + size], schemas)
+        while not future.done():
+            if is_stopped():
+                return None
+            wait([future], _SECONDS_BETWEEN_LOOKS)
+        results += future.result()
+    return results
+
+
+def validate(
+    model: Any,
+    tokenizer: Any,
+    products: Sequence[Product],
+    config: FinetuneConfig,
+    is_stopped: Callable[[], bool] = lambda: False,
+) -> ValidationScore | None:
     """Decodes the products with the model as it is now. The model is left ready to be trained on.
 
     A product that the engine refuses, because it is too long, counts as wrong.
+
+    Args:
+        is_stopped: asked again and again; once it is true, decoding is given up, and there is no score.
     """
     model.eval()
     # Two datasets may call two categories alike: here a category's name is its schema's hash.
@@ -66,7 +97,9 @@ def validate(model: Any, tokenizer: Any, products: Sequence[Product], config: Fi
     kind = AutoregressiveBaseline if config.layout == "ar" else Engine
     try:
         with kind(model, tokenizer, engine_config) as engine:
-            results = engine.extract(records, schemas)
+            results = _extract(engine, records, schemas, is_stopped)
+        if results is None:
+            return None
         refusals = [result.error for result in results if result.error is not None]
         for product, result in zip(products, results, strict=True):
             answers = {name: Answer(value.status, value.items) for name, value in result.values.items()}

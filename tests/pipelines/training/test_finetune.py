@@ -24,7 +24,7 @@ from pipelines.errors import RunError, UsageError
 from pipelines.schemas.schema_file import load_schemas
 from pipelines.store.folders import Folder
 from pipelines.store.lease import RunLease
-from pipelines.training import driver
+from pipelines.training import driver, ray_training
 from pipelines.training.driver import run_finetuning
 from pipelines.training.labelled_products import is_held_out
 from pipelines.training.trained_weights import TrainedModel
@@ -207,19 +207,13 @@ def test_what_only_the_workers_find_out_is_told(training: Training) -> None:
 @pytest.mark.usefixtures("shared_ray")
 def test_what_two_workers_find_out_is_told_once(training: Training, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray Train would start them again, and they would say it again."""
-    monkeypatch.setattr(driver, "_SECONDS_BETWEEN_LOOKS", 2)
-    printed, kept = driver._printed, []
-
-    def keep_failures(console: Console, failures: list[UsageError]) -> Any:
-        kept.append(failures)
-        return printed(console, failures)
-
-    monkeypatch.setattr(driver, "_printed", keep_failures)
+    monkeypatch.setattr(ray_training, "_SECONDS_BETWEEN_LOOKS", 2)
+    heard = ray_training.Heard()
+    monkeypatch.setattr(ray_training, "Heard", lambda: heard)
     scaling = {"num_workers": 2, "num_cpus": 0.5, "num_threads": 1, "max_failures": 10}
     with pytest.raises(UsageError, match="does not fit the model: Target modules"):
         training.run(lora={"target_modules": ["no_such_layer"]}, scaling=scaling)
-    ((*told,),) = kept
-    assert 1 <= len(told) <= 4, "once a worker, and once again at most"
+    assert 1 <= len(heard.failures) <= 4, "once a worker, and once again at most"
 
 
 @pytest.mark.full
@@ -273,7 +267,7 @@ def test_two_drivers_do_not_train_into_one_folder(training: Training) -> None:
 def test_a_driver_that_lost_its_lease_stops_training(training: Training, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another driver takes the folder, as it may where this one slept for a minute: that one continues the run."""
     monkeypatch.setattr(driver, "_LEASE_SECONDS", 0.6)
-    monkeypatch.setattr(driver, "_SECONDS_BETWEEN_LOOKS", 0.5)
+    monkeypatch.setattr(ray_training, "_SECONDS_BETWEEN_LOOKS", 0.5)
     folder = Folder(str(training.folder / "out"))
 
     def take_over() -> None:
@@ -364,7 +358,7 @@ def test_a_key_that_is_newer_than_the_run_is_no_change_at_its_default(
     known["input"] = {"path": str(catalog), "id": "id", "fields": ["title"]}
     training.document["datasets"] = [dataset, known]
     with monkeypatch.context() as patched:
-        patched.setattr(driver, "_train", lambda *_: None)
+        patched.setattr(driver, "train", lambda *_: None)
         with pytest.raises(RunError, match="without a result"):
             training.run()
     place = training.folder / "out/config.json"
@@ -413,23 +407,6 @@ def rewrite_dtype(output: Path, dtype: str | None) -> None:
         state["progress"].pop("dtype")
         state["progress"] |= {} if dtype is None else {"dtype": dtype}
         torch.save(state, path)
-
-
-@pytest.mark.soak
-def test_an_interrupted_run_says_so(training: Training) -> None:
-    """Ray Train answers SIGINT with the exit code of success."""
-    optimizer = training.document["optimizer"] | {"epochs": 10_000}
-    log = training.folder / "log"
-    with log.open("wb") as file:
-        driver = subprocess.Popen(command(training, optimizer=optimizer), cwd=ROOT, stdout=file, stderr=file)
-    try:
-        wait_until(lambda: b"tokens right" in log.read_bytes() or driver.poll() is not None)
-        driver.send_signal(signal.SIGINT)
-        assert driver.wait(timeout=300) == 130, log.read_text()
-    finally:
-        driver.kill()
-        driver.wait()
-    assert "Interrupted. Run the same command again to continue." in log.read_text()
 
 
 @pytest.mark.full

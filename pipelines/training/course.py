@@ -1,0 +1,113 @@
+"""What a training goes through: the model, the products and the steps. Workers and a dry run load the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from hpd_core import DocumentTokenizer
+from hpd_core.models import description
+from hpd_core.training.examples import ExampleBuilder
+from hpd_core.types import content_hash
+from pipelines.config.finetuning import FinetuneConfig
+from pipelines.errors import UsageError
+from pipelines.training.labelled_products import Product, load_products
+from pipelines.training.step_planner import Step, StepPlanner
+from pipelines.training.trained_weights import TrainedModel
+from pipelines.training.validation import choose, split_products
+
+
+@dataclass(frozen=True)
+class Course:
+    """All of a training that is known before its first step.
+
+    Attributes:
+        config: as it is for this model (`with_trained_keys`).
+        validation: products that are not trained on; `scored`: those that are decoded each time.
+        first_epoch: its steps. Drawn lengths move the number of a later epoch's steps a little.
+        data_lines: what was read, for the user.
+    """
+
+    config: FinetuneConfig
+    trained: TrainedModel
+    training: Sequence[Product]
+    validation: Sequence[Product]
+    scored: Sequence[Product]
+    planner: StepPlanner
+    first_epoch: Sequence[Step]
+    data_lines: Sequence[str]
+
+    @classmethod
+    def load(cls, config: FinetuneConfig, begins: Callable[[str], None]) -> Course:
+        """Loads the model and reads the data.
+
+        Args:
+            begins: is told what is begun.
+
+        Raises `HPDError` or `UsageError` for what the user can mend.
+        """
+        begins(f"loading the model {config.model}")
+        trained = TrainedModel(config)
+        config = trained.config
+        begins("reading the data")
+        builder = ExampleBuilder(
+            trained.tokenizer, config.engine, config.layout, description.max_positions(trained.model.config)
+        )
+        products, report = load_products(config.datasets, config.labels, builder, config.validation.share)
+        training, validation = split_products(products, config.validation.share)
+        planner = StepPlanner(training, DocumentTokenizer(trained.tokenizer), builder, config)
+        first_epoch = planner.epoch(0)
+        if not first_epoch:
+            raise UsageError("nothing to train on: no product fits the model's positions")
+        scored = choose(validation, config.validation.max_products)
+        return cls(config, trained, training, validation, scored, planner, first_epoch, tuple(report.lines()))
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """By the first epoch."""
+        return len(self.first_epoch)
+
+    @property
+    def num_steps(self) -> int:
+        """Of the whole training."""
+        return max(1, round(self.config.optimizer.epochs * self.steps_per_epoch))
+
+    @property
+    def steps_between_evaluations(self) -> int:
+        """The last step is evaluated, too."""
+        return max(1, round(self.steps_per_epoch / self.config.validation.evaluations_per_epoch))
+
+    @property
+    def num_evaluations(self) -> int:
+        """Until the end, if nothing stops it before."""
+        return -(-self.num_steps // self.steps_between_evaluations)
+
+    @cached_property
+    def held_out(self) -> str | None:
+        """A hash of the products that are not trained on; None if all are."""
+        fingerprints = sorted(product.fingerprint for product in self.validation)
+        return content_hash(fingerprints) if fingerprints else None
+
+    def describe(self, device: str) -> Iterator[str]:
+        """For the user, before the first step."""
+        yield from self.data_lines
+        count = sum(parameter.numel() for parameter in self.trained.parameters)
+        yield (
+            f"{len(self.training):,} products to train on, {len(self.validation):,} for validation "
+            f"({len(self.scored)} of them decoded each time); {self.steps_per_epoch} steps an epoch; "
+            f"{count / 1e6:.1f} million weights ({self.config.method}) on {self.config.scaling.num_workers} x {device}"
+        )
+        if self.scored and not self.trained.has_never_seen(self.held_out):
+            yield (
+                f"Note: {self.config.adapter or self.config.model} was validated on other products, or does not say "
+                f"on which: if it learned from these data, it may know some of those that are held out now: their "
+                f"scores are too good"
+            )
+        if self.planner.num_too_long:
+            yield f"left out, too long for the model's positions: {self.planner.num_too_long:,} products"
+        if self.planner.num_unfitting:
+            yield (
+                f"left out, longer than K_max in a variant's schema: {self.planner.num_unfitting:,} values of the "
+                f"first epoch"
+            )

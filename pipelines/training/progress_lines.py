@@ -1,0 +1,66 @@
+"""A training's progress, as numbers for its log and as lines for who looks on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from pipelines.training.step_planner import Step
+
+
+class Meter:
+    """Sums between two progress lines."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self.restart()
+
+    def restart(self) -> None:
+        """Forgets what was added; validation is no training."""
+        self._started = time.monotonic()
+        self._loss, self._right, self._targets, self._documents, self._norm = 0.0, 0, 0, 0, 0.0
+
+    def add(self, step: Step, loss: float, num_right: int, norm: float) -> None:
+        """One step, this worker's part of it."""
+        self._loss += loss
+        self._right += num_right
+        self._norm = norm
+        self._targets += sum(example.num_targets for pack in step.packs[0] for example in pack)
+        self._documents += step.num_documents
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time for a line."""
+        return time.monotonic() - self._started >= self._seconds
+
+    def take(self) -> dict[str, float]:
+        """The means since the last call."""
+        seconds = time.monotonic() - self._started
+        answer = {
+            "loss": self._loss / max(1, self._targets),
+            "accuracy": self._right / max(1, self._targets),
+            "gradient_norm": self._norm,
+            "documents_per_second": self._documents / seconds,
+        }
+        self.restart()
+        return answer
+
+
+def progress_line(entry: Mapping[str, Any], num_steps: int, seconds: float) -> str:
+    """An entry of the log as a line. `seconds`: of all steps so far."""
+    start = f"step {entry['step']}/{num_steps} (epoch {entry['epoch']:.2f})"
+    if "validation" in entry:
+        score = entry["validation"]
+        rate, refusals = score["hallucination_rate"], score["refusals"]
+        refused = f"; {len(refusals)} of the products refused ({refusals[0]})" if refusals else ""
+        return (
+            f"{start}  validation: F1 {score['f1']:.3f}, precision {score['precision']:.3f}, recall "
+            f"{score['recall']:.3f}, hallucination rate {'-' if rate is None else f'{rate:.3f}'}; "
+            f"{score['num_answered']} of {score['num_unlabelled']} unlabelled attributes got a value{refused}"
+        )
+    left = (num_steps - entry["step"]) * seconds / max(1, entry["step"]) / 60
+    return (
+        f"{start}  loss {entry['loss']:.4f}, tokens right {entry['accuracy']:.1%}, lr {entry['lr']:.2e}, "
+        f"{entry['documents_per_second']:.1f} products/s, {left:.0f} min left"
+    )

@@ -1,0 +1,173 @@
+"""Trainings that are stopped before their end, by a signal or by the clock, and go on as if nothing had happened."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+from safetensors.torch import load_file
+
+from hpd_core import Engine, EngineConfig, Record
+from pipelines.schemas.schema_file import load_schemas
+from pipelines.training.driver import run_finetuning
+from tests.pipelines.commands import ROOT, wait_until
+from tests.pipelines.training.test_finetune import command
+from tests.pipelines.training.trainings import Training
+
+
+@pytest.fixture
+def training(tmp_path: Path, tiny_model_dir: Path) -> Training:
+    return Training(tmp_path, tiny_model_dir)
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "model/adapter_model.safetensors")
+
+
+def assert_equal_weights(one: Path, other: Path) -> None:
+    expected, found = weights(one), weights(other)
+    for name, tensor in expected.items():
+        torch.testing.assert_close(found[name], tensor, atol=1e-6, rtol=1e-5)
+
+
+def interrupted(training: Training, when: str, **changes: Any) -> str:
+    """Runs in this process, gets a real SIGINT once `when` is printed, and returns what was printed."""
+    text = io.StringIO()
+    is_over = threading.Event()
+
+    def interrupt() -> None:
+        wait_until(lambda: when in text.getvalue() or is_over.is_set())
+        if not is_over.is_set():
+            os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run_finetuning(training.config(**changes), Console(file=text, width=300))
+    finally:
+        is_over.set()
+        thread.join()
+    return text.getvalue()
+
+
+@pytest.mark.usefixtures("shared_ray")
+def test_an_interrupt_keeps_the_step_that_was_taken(training: Training) -> None:
+    """No checkpoint is due: without the interrupt's own one the run would begin anew."""
+    options = {"optimizer": training.document["optimizer"] | {"epochs": 4}, "checkpoint_minutes": 60}
+    training.document["validation"]["evaluations_per_epoch"] = 0.25
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    said = interrupted(training, "tokens right", **options, log_seconds=1e-6)
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
+    assert "stopping: a checkpoint is kept first" in said
+    assert not (training.folder / "out/result.json").exists()
+    steps = {entry["step"] for entry in training.log()}
+    text = training.run(**options)
+    assert f"continues at step {max(steps)} of 32" in text
+    assert max(steps) < 32
+    training.run(**options, output=str(training.folder / "undisturbed"))
+    assert training.result()["best_step"] == training.result("undisturbed")["best_step"]
+    assert_equal_weights(training.folder / "undisturbed", training.folder / "out")
+
+
+@pytest.mark.usefixtures("shared_ray")
+def test_time_is_up_with_evaluated_weights_that_can_be_used(training: Training) -> None:
+    optimizer = training.document["optimizer"] | {"epochs": 10_000}
+    text = io.StringIO()
+    run_finetuning(training.config(optimizer=optimizer), Console(file=text, width=300), max_minutes=0.05)
+    result = training.result()
+    assert result["is_finished"] is False
+    assert 1 <= result["step"] < result["num_steps"] == 80_000
+    assert result["best_f1"] >= 0, "evaluated"
+    assert "time was up at step" in text.getvalue()
+    records = [Record("1", "Shoes", {"title": "blue item 31"})]
+    config, adapter = EngineConfig(**training.document["engine"]), str(training.folder / "out/model")
+    with Engine.from_pretrained(training.document["model"], config, adapter=adapter) as engine:
+        (answer,) = engine.extract(records, load_schemas(str(training.folder / "schemas.yaml")))
+    assert answer.error is None
+    run_finetuning(training.config(optimizer=optimizer), Console(file=text, width=300), max_minutes=0)
+    assert f"continues at step {result['step']} of 80000" in text.getvalue()
+    assert training.result()["step"] > result["step"], "one step at least, however little time there is"
+
+
+class Driver:
+    """The real command in a process of its own."""
+
+    def __init__(self, training: Training, **changes: Any) -> None:
+        self._log = training.folder / "driver.log"
+        self._log.write_bytes(b"")
+        with self._log.open("wb") as file:
+            self._process = subprocess.Popen(command(training, **changes), cwd=ROOT, stdout=file, stderr=file)
+
+    def __enter__(self) -> Driver:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    @property
+    def said(self) -> str:
+        return self._log.read_text()
+
+    def signal_at(self, words: str, number: signal.Signals) -> None:
+        """Sends the signal once the words were said."""
+        wait_until(lambda: words in self.said or self._process.poll() is not None)
+        self._process.send_signal(number)
+
+    def end(self) -> int:
+        return self._process.wait(timeout=300)
+
+
+@pytest.mark.full
+def test_signals_at_a_step_and_in_a_validation_and_the_same_weights(training: Training) -> None:
+    """Four starts of the command: SIGINT at a step, SIGTERM in a validation, and to the end; beside an undisturbed one.
+
+    It costs a minute.
+    """
+    # Thousands of tokens a value: the validation takes long enough to be hit.
+    training.document["engine"]["max_value_tokens"] = 400
+    training.document["validation"] |= {"max_products": 18, "evaluations_per_epoch": 1}
+    options = {"optimizer": training.document["optimizer"] | {"epochs": 2}, "checkpoint_minutes": 60}
+    with Driver(training, **options, output=str(training.folder / "undisturbed")) as undisturbed:
+        assert undisturbed.end() == 0, undisturbed.said
+    with Driver(training, **options, log_seconds=1e-6) as first:
+        first.signal_at("step 3/16", signal.SIGINT)
+        assert first.end() == 130, first.said
+        assert "Interrupted. Run the same command again to continue." in first.said
+    with Driver(training, **options, log_seconds=1e-6) as second:
+        second.signal_at("step 8/16 (epoch 1.00)  loss", signal.SIGTERM)
+        assert second.end() == 130, second.said
+        assert "continues at step " in second.said
+    assert not any("validation" in entry for entry in training.log()), "given up"
+    with Driver(training, **options) as third:
+        assert third.end() == 0, third.said
+        assert "continues at step 8 of 16" in third.said
+    assert [entry["step"] for entry in training.log() if "validation" in entry] == [8, 16]
+    assert training.result()["best_step"] == training.result("undisturbed")["best_step"]
+    assert_equal_weights(training.folder / "undisturbed", training.folder / "out")
+
+
+@pytest.mark.full
+def test_a_second_signal_ends_at_once(training: Training) -> None:
+    """And one before the first step does, too: nothing would be lost."""
+    optimizer = training.document["optimizer"] | {"epochs": 10_000}
+    with Driver(training, optimizer=optimizer) as early:
+        early.signal_at("starting: ", signal.SIGINT)
+        assert early.end() == 130, early.said
+        assert "tokens right" not in early.said
+    with Driver(training, optimizer=optimizer) as twice:
+        twice.signal_at("tokens right", signal.SIGINT)
+        twice.signal_at("stopping: ", signal.SIGINT)
+        started = time.monotonic()
+        assert twice.end() == 130, twice.said
+        assert time.monotonic() - started < 60
