@@ -16,7 +16,7 @@ from pipelines.catalog.input_files import SourceFile, scan_sources
 from pipelines.catalog.rows import RowRefusal, default_id, row_category, row_id, to_record
 from pipelines.config.extraction import LATER_INPUT_KEYS
 from pipelines.config.labelling import LabelConfig, OpenAITeacherConfig
-from pipelines.console.terminal import print_notes
+from pipelines.console.terminal import print_beginning, print_notes
 from pipelines.errors import RunError, UsageError
 from pipelines.labelling.chosen_rows import ChosenRows
 from pipelines.labelling.label_files import LabelFiles, LabelTotals, RowKey
@@ -48,6 +48,7 @@ def run_labelling(
         if first is None:
             return LabelOutcome(output.totals, rows.count, 0, 0.0, {}, was_finished=True, left_out=left_out)
         job.todo = itertools.chain([first], job.todo)
+        print_beginning(console, _beginning(config))
         teacher = _teacher(config, schemas, output.totals)
         started = time.monotonic()
         stopped, status = None, "stopped"
@@ -110,7 +111,7 @@ class _Job:
         async with teacher:
             self._output.write_manifest({**manifest, "status": "running"})
             self.has_started = True
-            show = asyncio.create_task(progress.keep_showing(self._config.log_seconds))
+            show = asyncio.create_task(progress.keep_showing(self._config.log_seconds, teacher.under_way))
             try:
                 async with asyncio.TaskGroup() as workers:
                     for _ in range(teacher.num_workers):
@@ -262,6 +263,14 @@ def _changes(name: str, before: Any, now: Any) -> list[str]:
         return []
     shown = [text if len(text := repr(value)) <= 60 else text[:60] + "..." for value in (before, now)]
     return [f"{name} has changed"] if shown[0] == shown[1] else [f"{name} was {shown[0]}, is now {shown[1]}"]
+
+
+def _beginning(config: LabelConfig) -> str:
+    """What is waited for before the first question."""
+    teacher = config.teacher
+    if isinstance(teacher, OpenAITeacherConfig):
+        return f"asking {teacher.base_url} whether it is there"
+    return f"loading the model {teacher.model}"
 
 
 def _teacher(config: LabelConfig, schemas: Mapping[str, CategorySchema], totals: LabelTotals) -> Teacher:

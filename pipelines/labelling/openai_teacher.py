@@ -28,7 +28,8 @@ from pipelines.labelling.listed_values import split_lists
 from pipelines.labelling.pacing import Budget, BudgetReached, Pace
 from pipelines.labelling.teacher_answers import Labels, judge
 from pipelines.labelling.teacher_prompts import Message, asked_again, product_messages, prompt_hash, response_format
-from pipelines.labelling.teachers import Usage, Verdict
+from pipelines.labelling.teachers import UnansweredError, Usage, Verdict
+from pipelines.labelling.under_way import Question, UnderWay
 
 _MAX_SHOWN_MESSAGE = 300
 # The package waits up to 8 seconds between two tries, and up to 120 if the endpoint names a time.
@@ -36,8 +37,15 @@ _BACKOFF_SECONDS, _RETRY_AFTER_SECONDS = 10, 130
 _MESSAGE_TOKENS = 16  # what a chat template adds to a message, with room to spare
 _READ, _SENT = "hpd_read", "hpd_sent"  # of a response: what its body was read as, and the status that was sent
 
-# The deadline of the request that this task has under way.
-_deadline: ContextVar[asyncio.Timeout | None] = ContextVar("_deadline", default=None)
+
+class _Request(NamedTuple):
+    """The request that a task has under way."""
+
+    deadline: asyncio.Timeout
+    question: Question
+
+
+_request: ContextVar[_Request | None] = ContextVar("_request", default=None)
 
 
 class _Failure(Exception):  # noqa: N818 - becomes a verdict, never a message of its own
@@ -78,6 +86,7 @@ class OpenAITeacher:
         """
         self.num_workers = config.max_concurrency
         self.faults: Counter[str] = Counter()
+        self.under_way = UnderWay()
         self._config, self._schemas, self._require_evidence = config, schemas, require_evidence
         self._key = _api_key(config)
         self._mode = "json_object" if config.json_mode == "auto" else config.json_mode
@@ -137,12 +146,14 @@ class OpenAITeacher:
     async def ask(self, messages: list[Message]) -> Completion:
         """The answer to a question that is not about a product's labels, as `json_mode` "off" has it: in words.
 
-        Raises `RunError` or `UsageError` where there is none, `BudgetReached` where no money is left to ask.
+        Raises `UnansweredError` where this question has none, `RunError` or `UsageError` where none will have any more,
+        `BudgetReached` where no money is left to ask.
         """
         try:
             return await self._ask(messages, None, _Tally(self._config))
         except _Failure as failure:
-            raise RunError(f"{self._config.base_url}: {failure.reason}: {failure}") from failure
+            message = f"{self._config.base_url}: {failure.reason}: {failure}"
+            raise UnansweredError(message, failure.reason) from failure
 
     async def _label(self, record: Record) -> Verdict:
         """Asks until an answer is of use, at most `answer_attempts` times."""
@@ -223,16 +234,17 @@ class OpenAITeacher:
         if schema is not None and (shape := response_format(mode, schema)):
             request["response_format"] = shape
         try:
-            async with asyncio.timeout(None) as deadline:
-                token = _deadline.set(deadline)
-                try:
-                    raw = await self._client.chat.completions.with_raw_response.create(
-                        **request, extra_body=config.request
-                    )
-                    completion: Completion = raw.http_response.extensions[_READ]
-                    return completion
-                finally:
-                    _deadline.reset(token)
+            with self.under_way.question() as question:
+                async with asyncio.timeout(None) as deadline:
+                    token = _request.set(_Request(deadline, question))
+                    try:
+                        raw = await self._client.chat.completions.with_raw_response.create(
+                            **request, extra_body=config.request
+                        )
+                        completion: Completion = raw.http_response.extensions[_READ]
+                        return completion
+                    finally:
+                        _request.reset(token)
         except _Ended:
             assert self._end is not None
             raise self._end from None
@@ -296,6 +308,8 @@ class OpenAITeacher:
         if not await self._pace.wait():
             raise _Ended
         _set_deadline(self._config.timeout_seconds + _BACKOFF_SECONDS)
+        if (request := _request.get()) is not None:
+            request.question.sent()
 
     async def _after_headers(self, response: Any) -> None:
         """Reads the body, and gives an answer that is an error the status and the wait that it means."""
@@ -346,8 +360,8 @@ class _Tally:
 
 
 def _set_deadline(seconds: float | None) -> None:
-    if (deadline := _deadline.get()) is not None:
-        deadline.reschedule(None if seconds is None else asyncio.get_running_loop().time() + seconds)
+    if (request := _request.get()) is not None:
+        request.deadline.reschedule(None if seconds is None else asyncio.get_running_loop().time() + seconds)
 
 
 def _api_key(config: OpenAITeacherConfig) -> str:

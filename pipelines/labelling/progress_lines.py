@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
 from pipelines.labelling.label_files import LabelTotals
+from pipelines.labelling.under_way import UnderWay
 
 
 class LabelProgress:
@@ -21,6 +22,7 @@ class LabelProgress:
         self._started, self._done_before = time.monotonic(), self._done
         self._stack = ExitStack()
         self._bar: Progress | None = None
+        self._under_way: UnderWay | None = None
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
@@ -33,8 +35,9 @@ class LabelProgress:
         self._show()
         self._stack.close()
 
-    async def keep_showing(self, seconds: float) -> None:
+    async def keep_showing(self, seconds: float, under_way: UnderWay) -> None:
         """Runs beside the work until it is cancelled."""
+        self._under_way = under_way
         while True:
             await asyncio.sleep(0.25 if self._bar is not None else seconds)
             self._show()
@@ -55,7 +58,8 @@ class LabelProgress:
         done, elapsed = self._done - self._done_before, time.monotonic() - self._started
         speed = f", {done / elapsed:,.1f} products/s" if done and elapsed else ""
         cost = f", {format_cost(self._totals.cost_usd)}" if self._totals.cost_usd is not None else ""
-        return f"{speed}, {len(self._totals.rejected):,} rejected{cost}"
+        asked = f", {self._under_way.describe()}" if self._under_way is not None else ""
+        return f"{speed}, {len(self._totals.rejected):,} rejected{cost}{asked}"
 
 
 def format_cost(dollars: float | None) -> str:

@@ -13,6 +13,7 @@ from pipelines.config.labelling import SelfTeacherConfig
 from pipelines.errors import RunError, UsageError
 from pipelines.labelling.listed_values import split_lists
 from pipelines.labelling.teacher_answers import Labels, judge
+from pipelines.labelling.under_way import UnderWay
 
 # The teacher could not be had: nothing is said about the product, a rerun asks again by itself.
 UNANSWERED = frozenset({"timeout", "unreachable", "rate_limited", "server_error", "no_budget", "teacher_ended"})
@@ -20,6 +21,14 @@ UNANSWERED = frozenset({"timeout", "unreachable", "rate_limited", "server_error"
 ENDING = frozenset({"no_budget", "teacher_ended"})
 # The teacher did answer, and the answer is of no use (`--retry-rejected` asks again).
 USELESS = frozenset({"not_json", "cut_off", "several_answers", "no_labels", "no_completion", "declined", "refused"})
+
+
+class UnansweredError(RunError):
+    """One question has no answer (`reason`: one of UNANSWERED, "refused", "declined"); the next may have."""
+
+    def __init__(self, message: str, reason: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +65,7 @@ class Teacher(Protocol):
     batch_size: int
     num_workers: int
     faults: Counter[str]
+    under_way: UnderWay
 
     async def __aenter__(self) -> Self:
         """Makes sure that it can be asked. Raises `UsageError` if not."""
@@ -82,6 +92,7 @@ class SelfTeacher:
     ) -> None:
         """Loads the model. Raises `UsageError` if it cannot."""
         self.faults: Counter[str] = Counter()
+        self.under_way = UnderWay()
         self._config, self._schemas, self._require_evidence = config, schemas, require_evidence
         try:
             self._model = AutoregressiveBaseline.from_pretrained(config.model, config.engine, config.adapter)
@@ -98,7 +109,9 @@ class SelfTeacher:
     async def label(self, records: Sequence[Record]) -> list[Verdict]:
         """As `Teacher.label`; one call at a time."""
         try:
-            results = await asyncio.to_thread(self._model.extract, records, self._schemas)
+            with self.under_way.question() as batch:
+                batch.sent()
+                results = await asyncio.to_thread(self._model.extract, records, self._schemas)
         except EngineError as error:
             raise RunError(f"the teacher's decoding failed: {error}") from error
         return [self._verdict(record, result) for record, result in zip(records, results, strict=True)]
