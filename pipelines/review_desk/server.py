@@ -19,6 +19,7 @@ import uvicorn
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException
 
 from pipelines.errors import RunError, UsageError
 from pipelines.review_desk.desk import Desk, UnknownAnswerError
@@ -108,6 +109,7 @@ def build_app(desk: Desk, token: str) -> FastAPI:
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     app.middleware("http")(_guard)
     app.add_exception_handler(RequestValidationError, _refuse_question)
+    app.add_exception_handler(HTTPException, _refuse_request)
     app.add_exception_handler(UnknownAnswerError, _not_there)
     app.add_exception_handler(ItemError, _refuse_items)
     for kind in (RunError, UsageError, OSError):
@@ -196,6 +198,12 @@ async def _refuse_question(_: Request, error: Exception) -> Response:
     return _json({"problem": f"{where}: {first['msg']}" if where else str(first["msg"])}, 422)
 
 
+async def _refuse_request(_: Request, error: Exception) -> Response:
+    status = error.status_code if isinstance(error, HTTPException) else 400
+    # The page tells by it whether this is the server that it was loaded from.
+    return _json({} if status == 404 else {"problem": "not understood"}, status)
+
+
 async def _not_there(_: Request, error: Exception) -> Response:
     return _json({"problem": "the run has no such answer"}, 404)
 
@@ -215,6 +223,7 @@ def open_socket(host: str, port: int) -> socket.socket:
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         found.bind((host, port))
+        found.listen()  # whoever is told the address may ask at once
     except OSError as error:
         found.close()
         raise UsageError(f"cannot serve at {host}, port {port}: {error.strerror}; --port 0 takes a free one") from error
@@ -234,6 +243,6 @@ def serve(desk: Desk, sock: socket.socket, announce: Callable[[str], None]) -> N
     config = uvicorn.Config(
         build_app(desk, token), log_level="error", access_log=False, server_header=False, timeout_graceful_shutdown=1
     )
-    announce(f"http://{shown}:{port}/{token}/")
     with suppress(KeyboardInterrupt):  # it is how a server is ended
+        announce(f"http://{shown}:{port}/{token}/")
         uvicorn.Server(config).run(sockets=[sock])

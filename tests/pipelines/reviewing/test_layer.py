@@ -1,0 +1,275 @@
+"""Corrections over a run: whoever reads it, what is written into its tables, and the way back."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow.parquet as pq
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from pipelines import export
+from pipelines.job.normalised_run import normalise_run
+from pipelines.job.reviewed_run import ReviewedRun, write_reviews
+from pipelines.review import app
+from pipelines.reviewing.corrections import corrections
+from pipelines.reviewing.layer import Layer
+from pipelines.store.asked_schemas import read_schemas
+from pipelines.store.folders import Folder
+from pipelines.store.tables import ATTRIBUTES
+from tests.pipelines.conftest import read_table
+from tests.pipelines.reporting.made_runs import Answer
+from tests.pipelines.reviewing.made_runs import coffee, key_of, reviewable_run
+from tests.pipelines.reviewing.said import desk, say
+
+Row = dict[str, Any]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return reviewable_run(tmp_path, [[coffee(0), coffee(1, Roast=Answer("m", 0.3, "invalid"))], [coffee(2)]])
+
+
+@pytest.fixture
+def reviewed(run: Path) -> Path:
+    at = desk(run)
+    say(at, key_of(run, 0, "Brand"), "correct", "Velor & Co")
+    say(at, key_of(run, 0, "Notes"), "correct", "nougat", "slowly", "almond")
+    say(at, key_of(run, 1, "Roast"), "correct", "FRENCH")
+    say(at, key_of(run, 1, "Notes"), "absent")
+    say(at, key_of(run, 2, "Weight"), "correct", "0.25 kg")
+    say(at, key_of(run, 2, "Brand"), "accept")
+    at.close()
+    return run
+
+
+def write(run: Path) -> ReviewedRun:
+    return write_reviews(str(run), Console(quiet=True))
+
+
+def layered(run: Path) -> list[Row]:
+    layer = Layer.open(Folder(str(run)), read_schemas(Folder(str(run))))
+    parts = sorted((run / "attributes").glob("*.parquet"))
+    return [row for part in parts for row in layer.apply(pq.read_table(part)).to_pylist()]
+
+
+def rows(found: list[Row], row: int, attribute: str) -> list[Row]:
+    return [each for each in found if (each["source_row"], each["attribute"]) == (row, attribute)]
+
+
+def test_a_persons_answer_stands_where_the_models_stood(reviewed: Path) -> None:
+    before, found = read_table(reviewed, "attributes"), layered(reviewed)
+    (brand,) = rows(found, 0, "Brand")
+    assert (brand["value_raw"], brand["value_norm"], brand["norm_status"]) == ("Velor & Co", "Velor & Co", "ok")
+    assert (brand["source"], brand["decision"], brand["confidence"], brand["num_tokens"]) == (
+        "review",
+        "accept",
+        None,
+        0,
+    )
+    assert [brand[name] for name in ("logprob_mean", "probability", "margin", "choice")] == [None] * 4
+    assert (brand["replaced"][0]["value"], brand["replaced"][0]["source"]) == ("Velor", "model")
+    assert brand["evidence"] == [], "it stands nowhere in the text"
+    notes = rows(found, 0, "Notes")
+    assert [(each["value_index"], each["value_raw"]) for each in notes] == [(0, "nougat"), (1, "slowly"), (2, "almond")]
+    assert [[place["field"] for place in each["evidence"]] for each in notes] == [["title"], ["description"], ["title"]]
+    assert [each["replaced"] for each in notes][1:] == [None, None]
+    assert notes[0]["replaced"][0]["value"] == "nougat; almond"
+    (roast,) = rows(found, 1, "Roast")
+    assert (roast["value_raw"], roast["status"], roast["replaced"][0]["status"]) == ("dark", "value", "invalid")
+    (absent,) = rows(found, 1, "Notes")
+    assert (absent["status"], absent["value_raw"], absent["evidence"]) == ("absent", None, None)
+    (weight,) = rows(found, 2, "Weight")
+    assert (weight["value_raw"], weight["value_num"], weight["unit"]) == ("250", 250.0, "g")
+    (accepted,) = rows(found, 2, "Brand")
+    assert (accepted["value_raw"], accepted["source"], accepted["num_tokens"]) == ("Velor", "review", 4)
+    touched = {(each["source_row"], each["attribute"]) for each in found if each["source"] == "review"}
+    assert [each for each in found if (each["source_row"], each["attribute"]) not in touched] == [
+        each for each in before if (each["source_row"], each["attribute"]) not in touched
+    ]
+
+
+def test_any_columns_will_do(reviewed: Path) -> None:
+    layer = Layer.open(Folder(str(reviewed)), read_schemas(Folder(str(reviewed))))
+    columns = ["attribute", "value_norm", "source_row", "category", "source_file"]
+    part = pq.read_table(reviewed / "attributes" / "part-000000.parquet", columns=columns)
+    found = layer.apply(part)
+    assert found.schema == part.schema
+    assert rows(found.to_pylist(), 1, "Roast")[0]["value_norm"] == "dark"
+
+
+def test_written_the_files_say_what_the_layer_says_and_products_too(reviewed: Path) -> None:
+    expected = layered(reviewed)
+    found = write(reviewed)
+    assert (found.accepted, found.corrected, found.absent, found.num_rewritten) == (1, 4, 1, 2)
+    assert read_table(reviewed, "attributes") == expected == layered(reviewed)
+    query = (
+        f"select num_value, num_absent, num_invalid, values from '{reviewed}/products/*.parquet' where source_row = 1"
+    )
+    ((num_value, num_absent, num_invalid, values),) = duckdb.sql(query).fetchall()
+    assert (num_value, num_absent, num_invalid) == (3, 1, 0)
+    assert values == {"Brand": "Velor", "Roast": "dark", "Weight": "500", "Notes": None}
+    assert json.loads((reviewed / "manifest.json").read_text())["reviews"]["corrected"] == 4
+    again = write(reviewed)
+    assert again.num_rewritten == 0
+    assert read_table(reviewed, "attributes") == expected
+
+
+def test_what_is_taken_back_after_it_was_written_is_the_models_again(run: Path) -> None:
+    models = read_table(run, "attributes"), read_table(run, "products")
+    at = desk(run)
+    say(at, key_of(run, 0, "Notes"), "absent")
+    write(run)
+    at.undo("undo-this-one", "Ada")
+    assert layered(run) == models[0], "at once, for who reads by the layer"
+    assert write(run).taken_back == 1
+    assert read_table(run, "attributes") == models[0]
+    assert dict(read_table(run, "products")[0]["values"])["Notes"] == "nougat; almond"
+    say(at, key_of(run, 0, "Notes"), "correct", "plum")
+    at.close()
+    write(run)
+    (notes,) = rows(read_table(run, "attributes"), 0, "Notes")
+    assert (notes["value_raw"], [each["value"] for each in notes["replaced"]]) == ("plum", ["nougat; almond"])
+
+
+def test_killed_at_any_write_doing_it_again_ends_the_same(
+    reviewed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected, write_object, num_kills = layered(reviewed), Folder.write, 0
+    for number in range(100):
+        left = [number]
+
+        def killed(folder: Folder, name: str, data: bytes, left: list[int] = left) -> None:
+            if left[0] == 0:
+                raise KeyboardInterrupt
+            left[0] -= 1
+            write_object(folder, name, data)
+
+        monkeypatch.setattr(Folder, "write", killed)
+        try:
+            write(reviewed)
+            break
+        except KeyboardInterrupt:
+            num_kills += 1
+        finally:
+            monkeypatch.setattr(Folder, "write", write_object)
+        assert layered(reviewed) == expected, "whatever is there in between, who reads by the layer sees the same"
+    assert num_kills >= 3
+    write(reviewed)
+    assert read_table(reviewed, "attributes") == expected
+    for path in (reviewed / "_shards").glob("*.json"):
+        for name, entry in json.loads(path.read_text())["tables"].items():
+            assert "coming" not in entry, name
+            assert entry["sha256"] == hashlib.sha256((reviewed / entry["public"]).read_bytes()).hexdigest()
+
+
+def test_a_run_of_an_older_version_gets_the_columns_in_all_of_its_parts(reviewed: Path) -> None:
+    for path in (reviewed / "attributes").glob("*.parquet"):
+        pq.write_table(pq.read_table(path).drop_columns(["source", "decision", "replaced", "choice"]), path)
+    write(reviewed)
+    assert {pq.read_schema(path) for path in (reviewed / "attributes").glob("*.parquet")} == {ATTRIBUTES}
+    query = f"select count(*) from '{reviewed}/attributes/*.parquet' where source = 'review' and value_index = 0"
+    assert duckdb.sql(query).fetchall() == [(6,)]
+
+
+def test_normalised_anew_a_persons_bare_number_stays_in_the_unit_that_they_saw(reviewed: Path) -> None:
+    write(reviewed)
+    before = read_table(reviewed, "attributes")
+    schemas = read_schemas(Folder(str(reviewed))) or {}
+    normalise_run(str(reviewed), schemas, Console(quiet=True))
+    (weight,) = rows(read_table(reviewed, "attributes"), 2, "Weight")
+    assert (weight["value_norm"], weight["unit"]) == ("250", "g")
+    assert rows(before, 2, "Weight") == [weight]
+    kilograms = {"name": "Weight", "type": "number", "unit": "kg"}
+    coffee_in_kg = schemas["Coffee"].model_validate(
+        {**schemas["Coffee"].model_dump(), "attributes": [*schemas["Coffee"].attributes[:2], kilograms]}
+    )
+    normalise_run(str(reviewed), {"Coffee": coffee_in_kg}, Console(quiet=True))
+    (weight,) = rows(read_table(reviewed, "attributes"), 2, "Weight")
+    assert (weight["value_norm"], weight["unit"]) == ("0.25", "kg")
+
+
+def exported(run: Path) -> dict[str, dict[str, str]]:
+    out = run.parent / "wide.csv"
+    arguments = [str(run), "--to", "csv", "--out", str(out), "--force", "--min-logprob", "-0.0001"]
+    result = CliRunner().invoke(export.app, arguments, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    found = duckdb.sql(f"select * from read_csv('{out}', all_varchar=true)").df().to_dict("records")
+    return {row["product_id"]: row for row in found}
+
+
+def test_an_export_takes_what_people_said_whatever_else_it_leaves_out(reviewed: Path) -> None:
+    """The model's own answers are all below the threshold."""
+    for _ in range(2):
+        found = exported(reviewed)
+        assert found["c0"]["Brand"] == "Velor & Co"
+        assert found["c0"]["Notes"] == "nougat; slowly; almond"
+        assert found["c1"]["Roast"] == "dark"
+        assert found["c2"]["Weight"] == "250"
+        assert found["c2"]["Brand"] == "Velor"
+        assert not isinstance(found["c1"]["Brand"], str), "the model's"
+        write(reviewed)
+
+
+def review(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    return result.exit_code, result.output
+
+
+def test_the_gold_file_holds_what_was_found_right_with_the_texts(reviewed: Path) -> None:
+    path = reviewed.parent / "gold.jsonl"
+    code, said = review(str(reviewed), "--gold", str(path), "--json")
+    assert (code, json.loads(said)) == (
+        0,
+        {"products": 3, "answers": 6, "corrected": 5, "disputed": 0, "without_text": 0, "doubled_ids": 0, "refused": 0},
+    )
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["values"] for line in lines] == [
+        {"Brand": ["Velor & Co"], "Notes": [["nougat"], ["slowly"], ["almond"]]},
+        {"Notes": None, "Roast": ["dark"]},
+        {"Brand": ["Velor"], "Weight": ["250"]},
+    ]
+    assert lines[0]["input"]["title"].startswith("Velor coffee 0")
+    assert lines[2]["review"]["corrected"] == ["Weight"]
+    write(reviewed)
+    assert review(str(reviewed), "--gold", str(path))[0] == 0
+    assert [json.loads(line) for line in path.read_text().splitlines()] == lines
+
+
+def test_a_fair_gold_file_has_the_products_of_the_draw_alone(reviewed: Path) -> None:
+    path = reviewed.parent / "gold.jsonl"
+    drawn = set()
+    for seed in range(8):
+        assert review(str(reviewed), "--gold", str(path), "--sample", "1", "--seed", str(seed))[0] == 0
+        (line,) = path.read_text().splitlines()
+        drawn.add(json.loads(line)["product_id"])
+    assert len(drawn) > 1
+
+
+def test_the_command_says_what_it_wrote_and_what_is_missing(reviewed: Path, tmp_path: Path) -> None:
+    code, said = review(str(reviewed), "--write")
+    assert (code, said) == (0, "1 accepted, 4 corrected, 1 absent, 0 disputed, 0 taken back, 2 parts, 2 rewritten\n")
+    (tmp_path / "other").mkdir()
+    fresh = reviewable_run(tmp_path / "other")
+    code, said = review(str(fresh), "--gold", str(tmp_path / "x.jsonl"))
+    assert code == 2
+    assert "nothing of" in said
+    assert review(str(tmp_path / "nowhere"))[0] == 2
+
+
+def test_of_a_text_that_has_changed_the_answer_is_kept_as_gold_without_it(reviewed: Path) -> None:
+    catalog = reviewed.parent / "catalog.jsonl"
+    catalog.write_text(catalog.read_text().replace("coffee 0", "coffee X"))
+    path = reviewed.parent / "gold.jsonl"
+    said = json.loads(review(str(reviewed), "--gold", str(path), "--json")[1])
+    assert (said["products"], said["without_text"]) == (3, 1)
+
+
+def test_corrections_know_the_models_answer(reviewed: Path) -> None:
+    found = corrections(Folder(str(reviewed)))[key_of(reviewed, 1, "Roast")]
+    assert (found.verdict.seen.status, found.verdict.unit, found.is_corrected) == ("invalid", None, True)
