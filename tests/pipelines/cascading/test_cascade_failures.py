@@ -1,0 +1,114 @@
+"""The larger model fails, dies, or the whole run is killed between the two: no answer is lost, none is doubled.
+
+The search for a bad record restarts an actor several times, half a minute in all; the others take some seconds.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from pipelines.errors import UsageError
+from pipelines.job import ray_stages
+from tests.pipelines.cascading import faulty_again
+from tests.pipelines.cascading.conftest import settings
+from tests.pipelines.commands import assert_same
+from tests.pipelines.conftest import Workplace, product, products, read_table
+from tests.pipelines.kills import Kill, KilledRun
+
+ROWS = 12
+BAD = 5
+
+
+def poisoned(cascade: Workplace, kind: type, **changes: Any) -> None:
+    """A run in which the larger model cannot take one record, which the first one can."""
+    rows = products(ROWS)
+    rows[BAD]["title"] = "poison"
+    cascade.write_parquet("a.parquet", rows)
+    whole = {**cascade.changes["cascade"], "below": 1}
+    with mock.patch.object(ray_stages, "DecodeAgain", kind):
+        outcome = cascade.run(cascade=whole, retries={"max_attempts": 1}, **changes)
+    found = outcome.totals
+    assert (found.products, found.dead_letters, outcome.discrepancy) == (ROWS, 0, None)
+    answers = read_table(cascade.folder / "out", "attributes")
+    of_small = {row["source_row"] for row in answers if row["adapter_revision"] is None}
+    assert of_small == {BAD}, "the first model's answers stay, of no other record"
+    assert all(row["replaced"] is None for row in answers if row["source_row"] == BAD)
+    names = {row["attribute"] for row in answers if row["source_row"] == BAD}
+    assert found.cascade["kept"] == len(names)
+    assert found.cascade["asked"] == found.cascade["replaced"] + len(names)
+
+
+@pytest.mark.usefixtures("shared_ray")
+def test_a_record_on_which_the_larger_model_fails_keeps_its_answers(cascade: Workplace) -> None:
+    poisoned(cascade, faulty_again.RaisingAgain)
+    # The tries are on record apart: the first model had none that failed.
+    output = cascade.folder / "out"
+    assert not list(output.glob("_attempts/*/*.error.json"))
+    assert list(output.glob("_cascade/_attempts/*/*.error.json"))
+    rows = read_table(output, "metrics")
+    assert sum(row["retries"] for row in rows if row["pass"] == 1) == 0
+    assert sum(row["retries"] for row in rows if row["pass"] == 2) > 0
+
+
+@pytest.mark.full
+@pytest.mark.usefixtures("shared_ray")
+def test_a_record_that_kills_the_larger_models_process_keeps_its_answers(cascade: Workplace) -> None:
+    poisoned(cascade, faulty_again.DyingAgain, shards={"target_tokens": 10**6, "ramp": []})
+
+
+@pytest.mark.usefixtures("shared_ray")
+def test_a_larger_model_that_cannot_be_had_is_said_before_any_work(cascade: Workplace) -> None:
+    with pytest.raises(UsageError, match="no-such-model"):
+        cascade.run(cascade=settings(cascade, cascade.folder, model="no-such-model"))
+    assert not (cascade.folder / "out").exists()
+
+
+@pytest.mark.usefixtures("shared_ray")
+def test_a_run_that_is_killed_between_the_models_is_continued(cascade: Workplace) -> None:
+    """Made-up answers: what is killed is the job, not an engine."""
+    rows = [*products(60), product(60, category=None), product(61, category="Hats")]
+    cascade.write_parquet("a.parquet", rows)
+    cascade.changes |= {"decoding": "made-up", "max_dead_letter_share": 1.0, "log_seconds": 1}
+    cascade.changes["shards"] = {"target_tokens": 200, "ramp": []}
+    cascade.changes["cascade"] = {
+        **cascade.changes["cascade"],
+        "below": 0.7,
+        "adapter": None,
+        "engine": {"max_value_tokens": 7},
+    }
+    calm = cascade.folder / "calm"
+    cascade.run(output=str(calm))
+    output = cascade.folder / "killed"
+    config = cascade.write_config(output=str(output))
+    # Of a shard's tries one of each model begins, and the first one's end is on record: the second end that is, and
+    # the third try, are somewhere between the models.
+    kills = [
+        Kill("end", 2, "after", "machine"),
+        Kill("begin", 9, "after", "self"),
+        Kill("commit", 2, "before", "machine"),
+    ]
+    with KilledRun(config, output, kills) as run:
+        run.drive(max_starts=6)
+        assert len(run.fired()) == len(kills), run.explain("not every kill has happened")
+    for table in ("products", "attributes", "dead_letter"):
+        assert_same(read_table(calm, table), read_table(output, table))
+    metrics = read_table(output, "metrics")
+    shards = [shard["id"] for shard in json.loads((output / "_plan.json").read_text())["shards"]]
+    assert sorted((row["shard"], row["pass"]) for row in metrics) == [(shard, n) for shard in shards for n in (1, 2)]
+    totals = json.loads((output / "manifest.json").read_text())["totals"]
+    assert totals["cascade"] == json.loads((calm / "manifest.json").read_text())["totals"]["cascade"]
+    assert 0 < totals["cascade"]["asked"] < totals["cascade"]["answers"]
+
+
+@pytest.mark.usefixtures("shared_ray")
+def test_a_run_goes_on_with_the_cascade_that_it_began_with(cascade: Workplace) -> None:
+    cascade.run()
+    below = {**cascade.changes["cascade"], "below": 0.9}
+    with pytest.raises(UsageError, match=r"another configuration: cascade\.below: 0\.05 -> 0\.9"):
+        cascade.run(cascade=below)
+    more = {**cascade.changes["cascade"], "actors": {"max": 2}}
+    assert cascade.run(cascade=more).was_finished

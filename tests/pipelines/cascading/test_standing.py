@@ -1,0 +1,82 @@
+"""What stands of two models' answers, and what is kept of the other."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpd_core import ErrorCode, RecordResult, Value
+from pipelines.cascading.standing import Standing, count_asked, replaced_answer, standing
+from pipelines.store.columns import REPLACED
+
+ENGINE = {"model_id": "small", "adapter_revision": "r1"}
+
+
+def value(text: str | None) -> Value:
+    return Value(text, (text,) if text else (), "value" if text else "absent", num_tokens=1, logprob_mean=-0.5)
+
+
+def result(values: dict[str, str | None], seconds: float = 1.0) -> RecordResult:
+    return RecordResult("p1", "c", {name: value(text) for name, text in values.items()}, engine_seconds=seconds)
+
+
+def test_the_larger_models_answers_stand_where_it_was_asked() -> None:
+    first, second = result({"a": "x", "b": None, "c": "z"}), result({"b": "y", "c": "z"}, 3.0)
+    found = standing(first, second, {"b": None, "c": 0.2})
+    assert {name: each.text for name, each in found.result.values.items()} == {"a": "x", "b": "y", "c": "z"}
+    assert found.replaced == {"b": first.values["b"], "c": first.values["c"]}
+    assert (found.result.engine_seconds, found.seconds) == (1.0, 3.0)
+    assert count_asked([found]) == {
+        **{"answers": 3, "products": 1, "asked": 2},
+        **{"replaced": 2, "changed": 1, "kept": 0},
+    }
+
+
+def test_where_the_larger_model_fails_the_first_ones_answers_stay() -> None:
+    first = result({"a": "x", "b": None})
+    refused = RecordResult("p1", "c", {}, "no room", ErrorCode.TOO_LONG)
+    for second in (None, refused):
+        found = standing(first, second, {"a": None, "b": None})
+        assert found.result == first
+        assert count_asked([found])["kept"] == 2
+
+
+def test_a_record_that_only_the_larger_model_takes_is_no_dead_letter() -> None:
+    refused = RecordResult("p1", "c", {"a": Value(None, (), "error")}, "too long", ErrorCode.TOO_LONG)
+    second = result({"a": "x"})
+    found = standing(refused, second, {"a": None})
+    assert found.result.error is None
+    assert found.result.values["a"].text == "x"
+    assert found.replaced == {"a": None}
+    assert count_asked([found])["changed"] == 1
+    assert standing(refused, None, {"a": None}).result.error == "too long"
+
+
+def test_what_was_replaced_fits_the_table() -> None:
+    list_value = Value("x; y", ("x", "y"), "value", num_tokens=2, logprob_mean=-0.5)
+    invalid = Value(None, (), "invalid", raw="?!", num_tokens=1, logprob_mean=-1.0)
+    rows = [replaced_answer(each, ENGINE, None) for each in (list_value, value(None), invalid)]
+    assert pa.array(rows, REPLACED).to_pylist() == rows
+    assert [row["value"] for row in rows] == ["x; y", None, "?!"]
+    assert all(row["source"] == "model" and row["model_id"] == "small" for row in rows)
+    assert 0 < rows[0]["probability"] < 1
+
+
+texts = st.none() | st.sampled_from(["x", "y"])
+
+
+@given(
+    st.lists(st.tuples(st.dictionaries(st.sampled_from("abc"), texts), st.sets(st.sampled_from("abc")), st.booleans()))
+)
+def test_counts_add_up(records: list[tuple[dict[str, str | None], set[str], bool]]) -> None:
+    stood: list[Standing] = []
+    for values, names, is_answered in records:
+        asked = {name: None for name in values if name in names}
+        second = result(dict.fromkeys(asked, "x")) if asked and is_answered else None
+        stood.append(standing(result(values), second, asked))
+    counts = count_asked(stood)
+    assert counts["answers"] == sum(len(values) for values, _, _ in records)
+    assert counts["asked"] == counts["replaced"] + counts["kept"] <= counts["answers"]
+    assert counts["changed"] <= counts["replaced"]
+    assert counts["products"] <= len(records)
