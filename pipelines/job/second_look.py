@@ -11,9 +11,13 @@ from typing import TYPE_CHECKING
 from hpd_core import ErrorCode, RecordResult
 from pipelines.cascading.doubt import doubtful
 from pipelines.cascading.larger_model import larger_model
+from pipelines.confidence.calibration_file import CalibratedModel
+from pipelines.confidence.run_confidence import run_confidence
 from pipelines.console.json_logs import about
+from pipelines.job.answer_rows import answer_rows, find_places
 from pipelines.job.context import DecodedShard, JobContext, PreparedRecord, SecondLook
 from pipelines.job.prepare_stage import document_tokenizer
+from pipelines.normalising.normalise import normalisers
 
 if TYPE_CHECKING:
     from hpd_core import DocumentTokenizer
@@ -33,13 +37,13 @@ def look_again(decoded: DecodedShard, job: JobContext) -> DecodedShard:
     tokenizer = document_tokenizer(larger.model, larger.engine)
     started = time.perf_counter()
     records = decoded.prepared.records
-    asked = [_asked(record, result, job) for record, result in zip(records, decoded.results, strict=True)]
+    asked = [_asked(record, result, decoded, job) for record, result in zip(records, decoded.results, strict=True)]
     decoded.second = SecondLook(asked, _encoded(records, asked, tokenizer), time.perf_counter() - started)
     logger.info("doubted", extra=about(decoded.prepared.shard.id, answers=sum(map(len, asked))))
     return decoded
 
 
-def _asked(record: PreparedRecord, result: RecordResult | None, job: JobContext) -> Asked:
+def _asked(record: PreparedRecord, result: RecordResult | None, decoded: DecodedShard, job: JobContext) -> Asked:
     cascade = job.config.cascade
     assert cascade is not None
     if result is None:
@@ -48,7 +52,25 @@ def _asked(record: PreparedRecord, result: RecordResult | None, job: JobContext)
         # The first model has no room for it, as a rule; another may have.
         hopeless = result.error_code in _HOPELESS
         return {} if hopeless else dict.fromkeys(record.wanted(job.schemas[record.record.category]))
-    return doubtful(result, {}, cascade.below)
+    return doubtful(result, _confidences(record, result, decoded, job), cascade.below)
+
+
+def _confidences(
+    record: PreparedRecord, result: RecordResult, decoded: DecodedShard, job: JobContext
+) -> dict[str, float | None]:
+    """By attribute, as far as there is a calibration of the first model."""
+    known = run_confidence(job.output)
+    if not known.calibrations:
+        return {}
+    model, schema = CalibratedModel.of(decoded.engine), job.schemas[record.record.category]
+    places, normalising = find_places(record.record, schema, result, job.config.input.html), normalisers(schema)
+    found = {}
+    for attribute in schema.attributes:
+        if (value := result.values.get(attribute.name)) is not None:
+            own = places.get(attribute.name, ())
+            rows = list(answer_rows(attribute.name, value, own, normalising[attribute.name]))
+            found[attribute.name], _ = known.judge(rows, schema.category, attribute, model)
+    return found
 
 
 def _encoded(
