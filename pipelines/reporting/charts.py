@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from markupsafe import Markup
 
+from pipelines.cascading.curve import Point
 from pipelines.confidence.reliability import ReliabilityBin
 
 _WIDTH, _HEIGHT = 460, 250
@@ -114,6 +115,36 @@ def scatter(points: Sequence[tuple[float, float, float, float, bool]], label_x: 
         marks.append(Markup('<text x="{:.1f}" y="{:.1f}">{}</text>').format(x(cost) + 8, y(score) - 6, index))
     axes = [*_axis_y(ticks_y, y, "F1"), *_axis_x(ticks_x, x, label_x)]
     return _chart("Quality over cost", [*axes, *marks])
+
+
+def cost_curve(ways: Sequence[Point], nearest: int | None, label_x: str) -> Markup:
+    """F1 over cost: thresholds on a line, the models alone beside it; numbered as in the table beside it.
+
+    Args:
+        ways: the first model alone, the thresholds, the larger model alone.
+        nearest: of them, the one that is closest to the run.
+    """
+    ticks_x, right = _ticks(max(way.cost for way in ways) * 1.08)
+    ticks_y, top = _ticks(max(way.f1.high for way in ways))
+
+    def x(value: float) -> float:
+        return _LEFT + (_WIDTH - _LEFT - _RIGHT) * value / right
+
+    def y(value: float) -> float:
+        return _HEIGHT - _BOTTOM - (_HEIGHT - _TOP - _BOTTOM) * value / top
+
+    line = " ".join(f"{x(way.cost):.1f},{y(way.f1.value):.1f}" for way in ways if way.below is not None)
+    marks = [Markup('<polyline class="line" points="{}"/>').format(line)]
+    for index, way in enumerate(ways):
+        left, height = x(way.cost), y(way.f1.value)
+        kind, radius = ("good", 6) if index == nearest else ("k0", 3 if way.below is not None else 5)
+        marks.append(Markup('<circle class="{}" cx="{:.1f}" cy="{:.1f}" r="{}"/>').format(kind, left, height, radius))
+        if way.below is None or index == nearest:
+            whisker = '<line class="whisker" x1="{0:.1f}" x2="{0:.1f}" y1="{1:.1f}" y2="{2:.1f}"/>'
+            marks.append(Markup(whisker).format(left, y(way.f1.low), y(way.f1.high)))
+            marks.append(Markup('<text x="{:.1f}" y="{:.1f}">{}</text>').format(left + 8, height - 6, index + 1))
+    axes = [*_axis_y(ticks_y, y, "F1"), *_axis_x(ticks_x, x, label_x)]
+    return _chart("F1 against cost", [*axes, *marks])
 
 
 def reliability(bins: Sequence[ReliabilityBin], label_x: str) -> Markup:

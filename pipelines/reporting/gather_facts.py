@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pipelines.errors import UsageError
 from pipelines.reporting.answer_facts import attribute_facts, category_facts
 from pipelines.reporting.answer_sums import AnswerSums
+from pipelines.reporting.cascade_section import cascade_facts
 from pipelines.reporting.cost_account import ShardTotals, read_account
 from pipelines.reporting.dead_letters import read_dead_letters
 from pipelines.reporting.facts.dead_letters import DeadReason
@@ -71,6 +72,8 @@ def gather(uri: str, wishes: Wishes) -> Facts:
     is_decided = verdict.accepted is not None
     categories = category_facts(sums, answers, account, gold.by_category, is_decided=is_decided)
     attributes, by_category = attribute_facts(answers, gold.by_attribute, is_decided=is_decided)
+    cascade, cascade_notes = cascade_facts(run)
+    notes += cascade_notes
     forecast, forecast_place, forecast_notes = find_forecast(run.folder.uri, wishes.forecast)
     expected = None
     if forecast is not None:
@@ -90,6 +93,7 @@ def gather(uri: str, wishes: Wishes) -> Facts:
         account=account,
         forecast=expected,
         forecast_place=forecast_place,
+        cascade=cascade,
         outlook=outlook(account, totals, forecast) if account is not None else None,
         categories=categories,
         quality=gold.quality,

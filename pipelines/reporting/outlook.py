@@ -34,7 +34,9 @@ def find_forecast(uri: str, place: str | None) -> tuple[Forecast | None, str, li
 
 def priced(forecast: Forecast, usd_per_hour: float) -> Forecast:
     """The forecast at another price of an engine's hour."""
-    return dataclasses.replace(forecast, price=dataclasses.replace(forecast.price, usd_per_hour=usd_per_hour))
+    larger = None if forecast.larger is None else priced(forecast.larger, usd_per_hour)
+    price = dataclasses.replace(forecast.price, usd_per_hour=usd_per_hour)
+    return dataclasses.replace(forecast, price=price, larger=larger)
 
 
 def forecast_facts(
@@ -86,9 +88,9 @@ def forecast_facts(
         lines=tuple(_lines(forecast, account, totals, is_comparable)),
         categories=tuple(
             _expectation(each.category, "hours", each.hours, _hours_of(by_name.get(each.category)), is_comparable)
-            for each in sorted(forecast.categories, key=lambda each: -each.hours.estimate)
+            for each in sorted(forecast.categories_of_all, key=lambda each: -each.hours.estimate)
         ),
-        assumed=tuple(forecast.assumed),
+        assumed=tuple(note for model in forecast.models for note in model.assumed),
         notes=tuple(notes),
     )
 
@@ -120,7 +122,7 @@ def _lines(forecast: Forecast, account: Account | None, totals: Totals, is_compa
         yield line("Cost of 1,000 rows that can be extracted", "usd", forecast.usd_per_1k, by_row)
     yield line("Engine hours", "hours", forecast.billed_hours, time.billed / 3600 if time else None)
     work = (time.busy - (time.prefix or 0.0)) / 3600 if time else None
-    yield line("of them computing for products", "hours", forecast.work_hours, work)
+    yield line("of them computing for products", "hours", forecast.computing_hours, work)
     yield line("Wall hours", "hours", forecast.wall_hours, account.wall_seconds / 3600 if account else None)
 
 

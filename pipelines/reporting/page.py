@@ -19,7 +19,7 @@ from pipelines.reporting.table_scan import DOUBTFUL
 from pipelines.reporting.templating import Templates
 from pipelines.store.totals import sum_of_known
 
-_CHART_NAMES = ("bar", "stacked", "change", "interval", "progress", "reliability", "scatter")
+_CHART_NAMES = ("bar", "stacked", "change", "cost_curve", "interval", "progress", "reliability", "scatter")
 _CHARTS = {name: getattr(charts, name) for name in _CHART_NAMES}
 _NUM_COLOURS = 8
 # In the page and in the Markdown, so that they stay readable; report.json has all.

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pipelines.reporting.facts.cascade import CascadeFacts
 from pipelines.reporting.facts.cost import Account
 from pipelines.reporting.facts.dead_letters import DeadReason
 from pipelines.reporting.facts.forecast import ForecastFacts, Outlook
@@ -25,6 +26,7 @@ class Facts:
     Attributes:
         attributes: over all their categories, those with most answers first; `by_category`: in each.
         forecast_place: where the forecast is, or would be.
+        cascade: of a run of two models.
         notes: what a reader must know before trusting the numbers.
     """
 
@@ -36,6 +38,7 @@ class Facts:
     account: Account | None
     forecast: ForecastFacts | None
     forecast_place: str
+    cascade: CascadeFacts | None
     outlook: Outlook | None
     categories: tuple[CategoryFacts, ...]
     quality: Quality | None
