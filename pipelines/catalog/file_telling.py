@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import lzma
+import re
 import zlib
 from typing import Literal
 
@@ -47,6 +48,8 @@ from pipelines.catalog.text_telling import (
     text_encoding,
     wide_encoding,
 )
+
+_WORKBOOK = re.compile(rb"(?s)\[Content_Types\]\.xml.*xl/|mimetypeapplication/vnd\.oasis\.opendocument\.spreadsheet")
 
 
 def kind_of(leaf: str, head: bytes, configured: Literal["auto"] | FileFormat = "auto") -> Kind:
@@ -126,7 +129,8 @@ def _by_content(leaf: str, head: bytes, promised: FileFormat | None) -> Kind:
         if head.startswith(magic):
             return kind
     if head.startswith(OLD_OFFICE):
-        return EXCEL if leaf.lower().endswith(".xls") else Kind("Office file")
+        # A workbook with a password begins so, too.
+        return EXCEL if ending_format(leaf) == "excel" else Kind("Office file")
     if head[8:12] == b"DUCK":
         return Kind("DuckDB")
     if head[8:12] == b"WEBP":
@@ -145,6 +149,8 @@ def _compressed(leaf: str, head: bytes, compression: Compression, promised: File
     in the midst cannot be found."""
     if compression.name == "zip" and leaf.lower().endswith(OFFICE_ENDINGS):
         return EXCEL if ending_format(leaf) == "excel" else Kind("Office file")
+    if compression.name == "zip" and _WORKBOOK.search(head):
+        return EXCEL  # whatever it is called
     stem = leaf.rsplit(".", 1)[0]
     promised, inner = ending_format(stem) or promised, b""
     if compression.begin is not None:

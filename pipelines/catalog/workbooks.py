@@ -53,7 +53,9 @@ class Workbook:
                 there = ", ".join(map(repr, self._book.sheet_names))
                 raise UsageError(f"{name} has no sheet {self._sheet!r} (input.sheet); there are {there}")
         except CalamineError as error:
-            raise UsageError(f"{name} is no readable workbook: {error}") from error
+            raise UsageError(
+                f"{name} is no readable workbook: {error}. If it has a password, save it without; else save it again"
+            ) from error
 
     def _only_sheet(self) -> str:
         filled = [name for name in self._book.sheet_names if self._book.get_sheet_by_name(name).height]

@@ -76,6 +76,13 @@ def test_a_duration_is_hours_minutes_seconds(tmp_path: Path) -> None:
     assert [(row or {})["title"] for row in rows(scan(path))] == ["30:00:00", "48:01:01", "0:00:59"]
 
 
+@pytest.mark.parametrize("name", ["c.xls", "c.csv", "c.export"])
+def test_a_workbook_is_told_by_its_content(tmp_path: Path, name: str) -> None:
+    written = write(tmp_path / "c.xlsx", {"A": [["id", "title"], [1, "Bag"]]})
+    file = scan(written.rename(tmp_path / name))
+    assert (file.format, rows(file)) == ("excel", [{"id": "1", "title": "Bag"}])
+
+
 def test_a_rounded_number_is_no_id(tmp_path: Path) -> None:
     file = scan(write(tmp_path / "c.xlsx", {"A": [["id", "title"], [12345678901234567, "Bag"]]}))
     assert file.dead_in_sample.rows == {"wrong_type": 1}
