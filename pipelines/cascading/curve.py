@@ -16,7 +16,7 @@ from pipelines.quality.scoring import NUM_RESAMPLES, SEED, Estimate, Outcome
 CURVE_NAME = "cascade.json"
 """In a pilot's folder, beside the forecast."""
 
-NUM_STEPS = 20
+NUM_STEPS = 12
 """Thresholds between asking for nothing again and for all."""
 
 Cost = tuple[float, float, float]

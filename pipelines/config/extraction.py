@@ -255,6 +255,9 @@ class CascadeConfig(_Section):
         description="answers less certain than this are asked for again: by their `confidence` where it is known, else "
         "by their `probability`; those that are cut or no valid value have none. 0: nothing is asked again, 1: all",
     )
+    calibration: str | None = Field(
+        AUTO, description="of its answers, as `calibration`; 'auto': beside its adapter, if it is there and fits"
+    )
     engine: EngineConfig = Field(
         default_factory=EngineConfig,
         description="how its engines decode; what is not said is as in `engine`. The layout is 'tree': of others, "
@@ -412,7 +415,7 @@ def result_config(config: JobConfig) -> dict[str, Any]:
     if config.cascade is None:
         del data["cascade"]  # likewise: see below
     else:
-        del data["cascade"]["actors"]
+        del data["cascade"]["actors"], data["cascade"]["calibration"]
         data["cascade"]["engine"] = _result_engine(data["cascade"]["engine"])
     # How the catalog is reached does not change what is in it.
     data["input"].pop("anonymous")

@@ -56,6 +56,7 @@ class JobContext:
         files: the catalog's.
         clustered_files: to which the shards' pieces point, instead of the catalog's; None without clustering.
         num_others: engines at most beside those of `config`: of the cascade's other model.
+        is_larger: `config` is the cascade's larger model.
     """
 
     config: JobConfig
@@ -68,18 +69,18 @@ class JobContext:
     carry_over: CarryOverRef | None = None
     clustered_files: Sequence[str] | None = None
     num_others: int = 0
+    is_larger: bool = False
 
     @property
     def ledger(self) -> Ledger:
-        """The run's books, as seen from this session."""
-        return Ledger(self.output, self.session)
+        """The run's books, as seen from this session; the larger model has its own."""
+        folder = Folder(f"{self.output.absolute_uri}/{CASCADE_FOLDER}") if self.is_larger else self.output
+        return Ledger(folder, self.session)
 
     @property
     def larger(self) -> JobContext:
         """The job as the engines of the cascade's larger model see it: with its settings, and books of its own."""
-        config = larger_model(self.config)
-        folder = Folder(f"{self.output.absolute_uri}/{CASCADE_FOLDER}")
-        return replace(self, config=config, output=folder, num_others=self.config.actors.max)
+        return replace(self, config=larger_model(self.config), num_others=self.config.actors.max, is_larger=True)
 
 
 @dataclass(frozen=True, slots=True)

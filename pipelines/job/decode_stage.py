@@ -133,7 +133,8 @@ class ShardDecoder:
             self._engine = load_engine(self._job.config.model_copy(update={"engine": self._settings}))
             self._description = dict(self._engine.describe())
             self._ledger.check_engine(self._description)
-            run_confidence(self._job.output).check(CalibratedModel.of(self._description))
+            model = CalibratedModel.of(self._description)
+            run_confidence(self._job.output).check(model, of_larger=self._job.is_larger)
         self._unreported_load_seconds += float(self._engine.load_seconds)
 
     def decode(self, prepared: PreparedShard) -> DecodedShard:

@@ -22,15 +22,16 @@ from pipelines.store.folders import Folder, open_filesystem
 
 def wanted_confidence(config: JobConfig) -> RunConfidence:
     """What the configuration asks for. Raises `UsageError` if it cannot be read."""
-    places = []
-    if config.calibration is not None:
-        is_named = config.calibration != AUTO
-        places.append((config.calibration if is_named else beside(config.adapter or config.model), is_named))
-        if config.cascade is not None:
-            places.append((beside(config.cascade.adapter or config.cascade.model), False))
-    found = tuple(NamedCalibration(uri, Calibration.read(uri), named) for uri, named in places if uri is not None)
+    found = []
+    for model, of_larger in ((config, False), (config.cascade, True)):
+        if model is None or model.calibration is None:
+            continue
+        is_named = model.calibration != AUTO
+        uri = model.calibration if is_named else beside(model.adapter or model.model)
+        if uri is not None:
+            found.append(NamedCalibration(uri, Calibration.read(uri), is_named, of_larger))
     accept = config.accept
-    return RunConfidence(found, None if accept is None else Acceptance(accept.precision, accept.pool_rare))
+    return RunConfidence(tuple(found), None if accept is None else Acceptance(accept.precision, accept.pool_rare))
 
 
 def beside(folder: str) -> str | None:

@@ -1,0 +1,203 @@
+"""What a run takes its confidences and decisions from, kept in its output folder as it was when the run began.
+
+A run that is continued goes on by it, whatever has become of the files and settings since: no two parts of one run are
+decided by two calibrations. `hpd calibrate RUN --apply` decides a finished run anew, as a whole.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+from hpd_core import Attribute
+from pipelines.confidence.answer_features import features_of
+from pipelines.confidence.calibration_file import CalibratedModel, Calibration
+from pipelines.confidence.decider import Decider
+from pipelines.errors import UsageError
+from pipelines.store.folders import Folder
+
+CONFIDENCE_NAME = "_confidence.json"
+
+Row = MutableMapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class NamedCalibration:
+    """A calibration, where it is from, and whether somebody named it: then it has to fit. `of_larger`: it is for the
+    larger model of a cascade."""
+
+    uri: str
+    calibration: Calibration
+    is_named: bool
+    of_larger: bool = False
+
+    def describe(self) -> dict[str, Any]:
+        """For a run's manifest."""
+        about = self.calibration.about
+        return {
+            "uri": self.uri,
+            "hash": self.calibration.hash,
+            "created_at": about.get("created_at"),
+            "num_labelled": (about.get("labels") or {}).get("values"),
+            "model_id": self.calibration.model.model_id,
+            "model_revision": self.calibration.model.model_revision,
+            "adapter_revision": self.calibration.model.adapter_revision,
+            "ece": (about.get("ece") or {}).get("after"),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """At which precision answers are accepted. `pools_rare`: attributes with few labels have a threshold together."""
+
+    precision: float
+    pools_rare: bool = True
+
+
+@dataclass(frozen=True)
+class RunConfidence:
+    """The calibrations of a run, one for each of its models, and what it accepts.
+
+    Attributes:
+        calibrations: may be none; an answer takes the first one that is of its model.
+        accept: None if nothing is decided.
+    """
+
+    calibrations: tuple[NamedCalibration, ...] = ()
+    accept: Acceptance | None = None
+
+    @cached_property
+    def _deciders(self) -> tuple[tuple[Calibration, Decider | None], ...]:
+        accept = self.accept
+        return tuple(
+            (each.calibration, Decider(each.calibration, accept.precision, accept.pools_rare) if accept else None)
+            for each in self.calibrations
+        )
+
+    @cached_property
+    def _known(self) -> dict[CalibratedModel, tuple[Calibration, Decider | None] | None]:
+        return {}
+
+    def fill(self, rows: Sequence[Row], category: str, attribute: Attribute, model: CalibratedModel) -> None:
+        """Puts `confidence` and `decision` into the rows of an answer. What a person said stays as it is.
+
+        Args:
+            rows: of the attribute table, those of all of its items.
+            model: whose answer it is.
+        """
+        first = rows[0]
+        if first.get("source") == "review":
+            return
+        confidence, decision = self.judge(rows, category, attribute, model)
+        for row in rows:
+            row["confidence"], row["decision"] = confidence, decision
+
+    def judge(
+        self, rows: Sequence[Mapping[str, Any]], category: str, attribute: Attribute, model: CalibratedModel
+    ) -> tuple[float | None, str | None]:
+        """The confidence and the decision of a model's answer; arguments as of `fill`."""
+        status = rows[0]["status"]
+        calibration, decider = self._of(model) or (None, None)
+        confidence = None
+        if calibration is not None and status == "value":
+            confidence = calibration.confidence(features_of({**rows[0], "category": category}, attribute, *rows[1:]))
+        if decider is not None:
+            return confidence, decider.decide(category, attribute.name, status, confidence)
+        return confidence, None if self.accept is None or status == "absent" else "review"
+
+    def knows(self, model: CalibratedModel) -> bool:
+        """Whether there is a calibration of the model."""
+        return self._of(model) is not None
+
+    def _of(self, model: CalibratedModel) -> tuple[Calibration, Decider | None] | None:
+        if model not in self._known:
+            fitting = (pair for pair in self._deciders if not pair[0].model.differences(model))
+            self._known[model] = next(fitting, None)
+        return self._known[model]
+
+    def check(self, model: CalibratedModel, *, of_larger: bool = False) -> None:
+        """Raises `UsageError` if a calibration that somebody named for it is of another model.
+
+        Args:
+            of_larger: `model` is the larger one of a cascade.
+        """
+        for each in self.calibrations:
+            if each.is_named and each.of_larger == of_larger and (found := each.calibration.model.differences(model)):
+                raise UsageError(
+                    f"calibration {each.uri} was learned from other answers than this run's: {'; '.join(found)}. "
+                    "Learn one from a run of this model (hpd calibrate), or leave the setting out"
+                )
+
+    def notes(self, model: CalibratedModel) -> list[str]:
+        """What the user should know of answers of `model`: why they have no confidence, or are all for review."""
+        if self.knows(model):
+            return []
+        found = [
+            f"{each.uri} is not used, it was learned from other answers: "
+            f"{'; '.join(each.calibration.model.differences(model))}"
+            for each in self.calibrations
+        ]
+        if self.accept is not None:
+            found.append(
+                f"accept.precision is {self.accept.precision:g}, but there is no calibration of this model: all values "
+                "are for review. `hpd calibrate` learns one from a finished run"
+            )
+        return found
+
+    def describe(self) -> dict[str, Any]:
+        """For a run's manifest: `calibration` is that of the first model."""
+        first, larger = (
+            next((each for each in self.calibrations if each.of_larger == of_larger), None)
+            for of_larger in (False, True)
+        )
+        found: dict[str, Any] = {"calibration": None if first is None else first.describe(), "accept": None}
+        if larger is not None:
+            found["calibration_of_larger_model"] = larger.describe()
+        if self.accept is not None:
+            decider = None if first is None else self._deciders[self.calibrations.index(first)][1]
+            found["accept"] = decider.to_dict() if decider else {"precision": self.accept.precision}
+        return found
+
+    def to_json(self) -> bytes:
+        """As it is kept."""
+        data = {
+            "calibrations": [
+                {
+                    **{"uri": each.uri, "is_named": each.is_named, "of_larger": each.of_larger},
+                    "calibration": each.calibration.to_dict(),
+                }
+                for each in self.calibrations
+            ],
+            "accept": {"precision": self.accept.precision, "pools_rare": self.accept.pools_rare}
+            if self.accept
+            else None,
+        }
+        return json.dumps(data, ensure_ascii=False).encode()
+
+    @classmethod
+    def read(cls, folder: Folder) -> RunConfidence | None:
+        """Of the run in the folder; None if it keeps none. Raises `UsageError` for one of another version."""
+        data = folder.read_json(CONFIDENCE_NAME)
+        if data is None:
+            return None
+        place = folder.describe(CONFIDENCE_NAME)
+        calibrations = tuple(
+            NamedCalibration(
+                each["uri"], Calibration.from_dict(each["calibration"], place), each["is_named"], each["of_larger"]
+            )
+            for each in data["calibrations"]
+        )
+        return cls(calibrations, Acceptance(**data["accept"]) if data["accept"] else None)
+
+
+def run_confidence(folder: Folder) -> RunConfidence:
+    """Of a run that is under way: read once in each process. One that keeps nothing has no calibration."""
+    return _read_once(folder.absolute_uri)
+
+
+@lru_cache(maxsize=8)
+def _read_once(uri: str) -> RunConfidence:
+    return RunConfidence.read(Folder(uri)) or RunConfidence()
