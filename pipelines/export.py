@@ -3,9 +3,9 @@
     python pipelines/export.py runs/demo --to xlsx --out products.xlsx
     python pipelines/export.py runs/shop --to shopify --out enriched
 
-Only accepted answers are written: values with a normalised form. What is left out is counted by reason. Three kinds of
-files go the whole way in docs/shop-files.md. Exit code: 0 written, 2 usage (no such run, a file that does not belong,
-what cannot be written).
+Only accepted answers are written: values with a normalised form and, in a run that has decided (docs/confidence.md),
+those that may be taken. What is left out is counted by reason. Three kinds of files go the whole way in
+docs/shop-files.md. Exit code: 0 written, 2 usage (no such run, a file that does not belong, what cannot be written).
 """
 
 from __future__ import annotations
@@ -51,6 +51,10 @@ def main(
     min_confidence: Annotated[
         float | None, typer.Option(min=0, max=1, help="leave out answers with a lower confidence, or none")
     ] = None,
+    all_decisions: Annotated[
+        bool,
+        typer.Option("--all", help="take values that are for review, too (of a run with accept.precision)"),
+    ] = False,
     ids: Annotated[
         bool, typer.Option("--ids", help="in a wide table: ids of the vocabulary instead of labels, where it has them")
     ] = False,
@@ -83,6 +87,7 @@ def main(
             takes_raw=raw,
             min_logprob=min_logprob,
             min_confidence=min_confidence,
+            takes_review=all_decisions,
             takes_ids=ids,
             rows_per_file=partition_rows,
             forces=force,

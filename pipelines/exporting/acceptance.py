@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from hpd_core import Attribute, CategorySchema
 
-COLUMNS = ("category", "attribute", "status", "norm_status", "logprob_mean", "confidence")
+COLUMNS = ("category", "attribute", "status", "norm_status", "logprob_mean", "confidence", "decision")
 """What `Acceptance.reasons` reads of the attributes table."""
 
 NO_VALUE = ("absent", "truncated", "invalid", "error")
@@ -24,6 +24,7 @@ NOT_NORMALISED = {
 LOW_LOGPROB = "below --min-logprob"
 LOW_CONFIDENCE = "below --min-confidence"
 NO_CONFIDENCE = "no confidence is known"
+FOR_REVIEW = "for review: below what accept.precision asks for"
 
 _BETWEEN = "\x1f"
 
@@ -37,18 +38,21 @@ def is_plain(attribute: Attribute) -> bool:
 class Acceptance:
     """What is accepted: values, with a normalised form unless the attribute takes any text.
 
-    Answers of a run that has no normalised values at all (`norm_status` is null) are taken as they stand.
+    Answers of a run that has no normalised values at all (`norm_status` is null) are taken as they stand. Where the run
+    has decided which values may be taken (`decision`), the others are for review and left out.
 
     Attributes:
         takes_raw: values without a normalised form are taken, too, as they stand.
         min_logprob: the least mean log probability of a token.
         min_confidence: the least confidence; answers without one are left out.
+        takes_review: values that are for review are taken, too.
     """
 
     schemas: Mapping[str, CategorySchema]
     takes_raw: bool = False
     min_logprob: float | None = None
     min_confidence: float | None = None
+    takes_review: bool = False
     _plain: pa.Array = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -74,6 +78,8 @@ class Acceptance:
             yield why, holds
 
     def _thresholds(self, answers: pa.Table) -> Iterable[tuple[str, pa.ChunkedArray]]:
+        if not self.takes_review:
+            yield FOR_REVIEW, pc.fill_null(pc.equal(answers["decision"], "review"), False)
         if self.min_logprob is not None:
             yield LOW_LOGPROB, pc.fill_null(pc.less(answers["logprob_mean"], self.min_logprob), True)
         if self.min_confidence is not None:

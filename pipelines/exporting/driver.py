@@ -33,7 +33,7 @@ class Wishes:
     Attributes:
         kind: of files.
         out: a file or a folder; None for `DEFAULT_FOLDER` in the run's.
-        takes_raw, min_logprob, min_confidence: as `Acceptance` has them.
+        takes_raw, min_logprob, min_confidence, takes_review: as `Acceptance` has them.
         takes_ids: ids of the vocabulary instead of labels, in a wide table.
         rows_per_file: None for one file.
         forces: a file is replaced, whoever wrote it.
@@ -44,6 +44,7 @@ class Wishes:
     takes_raw: bool = False
     min_logprob: float | None = None
     min_confidence: float | None = None
+    takes_review: bool = False
     takes_ids: bool = False
     rows_per_file: int | None = None
     forces: bool = False
@@ -93,7 +94,7 @@ def export_run(uri: str, wishes: Wishes) -> Exported:
     schemas = asked_schemas(side)
     result = Exported(wishes.kind, side.uri, num_dead_letters=side.totals.dead_letters)
     result.notes.extend(state_notes(side.run))
-    acceptance = Acceptance(schemas, wishes.takes_raw, wishes.min_logprob, wishes.min_confidence)
+    acceptance = Acceptance(schemas, wishes.takes_raw, wishes.min_logprob, wishes.min_confidence, wishes.takes_review)
     shards = _counted(read_shards(side, acceptance, result.left_out), result)
     earlier = EarlierExports(side.run.folder, wishes.forces)
     try:
