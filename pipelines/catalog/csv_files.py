@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from pipelines.catalog.cells import not_utf8
 from pipelines.catalog.delimited import (
@@ -47,7 +47,7 @@ class CsvFile:
         with open_unpacked(filesystem, path, name) as file:
             head = file.read(HEAD_BYTES)
             self.encoding, self._is_certain = find_encoding(head, reading.encoding)
-            sample, is_cut = _beginning(decoded(file, self.encoding, head))
+            sample, is_cut = _beginning(self._decoded(file, head))
         self.dialect = find_dialect(sample, reading.delimiter, reading.quote, reading.escape, is_cut=is_cut)
         self._finds_quote = reading.quote is None and not self.dialect.quote
         self._has_told = told_delimiter(next(split_lines(iter([sample])), ""))
@@ -82,7 +82,7 @@ class CsvFile:
         writer = RowWriter(target, self.names, self._hint, lambda text: is_misread_utf8(text, self.encoding))
         quotes = QuoteWatch(self.dialect)
         with open_unpacked(self._filesystem, self._path, self._name) as file:
-            records = self._read(decoded(file, self.encoding))
+            records = self._read(self._decoded(file))
             next(records, None)  # the header
             if self._finds_quote:
                 records = quotes.passed(records)
@@ -140,6 +140,12 @@ class CsvFile:
             except UnicodeDecodeError as error:
                 return not_utf8(data, error).replace("iconv -f WINDOWS-1252 -t UTF-8", "set input.encoding: cp1252")
         return f"byte 0x{marked_bytes(text)[:1].hex()} is no text in {self.encoding}"
+
+    def _decoded(self, file: BinaryIO, head: bytes = b"") -> Iterator[str]:
+        try:
+            yield from decoded(file, self.encoding, head)
+        except UnicodeError as error:  # no mark of byte order, where the encoding wants one
+            raise UsageError(f"{self._name} is not {self.encoding} (input.encoding): {error}") from error
 
     def _read(self, chunks: Iterator[str]) -> Iterator[DelimitedRecord]:
         lines = split_lines(chunks)

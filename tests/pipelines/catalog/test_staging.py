@@ -158,6 +158,13 @@ def test_utf8_is_never_read_as_another_encoding(workplace: Workplace, encoding: 
     assert [(row.values or {})["title"] for row in rows_of(file)] == [other]
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32"])
+def test_what_is_not_in_its_encoding_at_all_is_refused(workplace: Workplace, encoding: str) -> None:
+    path = write(workplace, "c.csv", HEADER.encode() + b"1,Shoes,x\n")
+    with pytest.raises(UsageError, match=rf"c\.csv is not {encoding} \(input.encoding\): .*BOM"):
+        scan(path, encoding=encoding)
+
+
 def test_marks_of_byte_order_are_no_part_of_a_column(workplace: Workplace) -> None:
     path = write(workplace, "c.csv", b"\xef\xbb\xbf\xef\xbb\xbf" + HEADER.encode() + b"1,Shoes,x\n")
     (file,) = scan(path).files
