@@ -1,11 +1,13 @@
-"""Scores a run against gold values. (compare.py compares two runs.)
+"""Scores a run against gold values, or has a model judge it. (compare.py compares two runs.)
 
     python pipelines/evaluate.py out/demo --gold sample/gold.jsonl
     python pipelines/evaluate.py out/tree --gold oa-mine.test.jsonl --by-attribute --json
+    python pipelines/evaluate.py out/demo --judge http://localhost:8000/v1 --judge-set model=qwen --judge-limit 200
 
 Reads a finished run's `products`, `attributes` and `dead_letter` tables; run and gold file may be local paths
-or any fsspec URI. What is counted, and how, is in quality/scoring.py and docs/quality.md. Exit code: 0 evaluated,
-2 usage (no such file, a folder that is no run, gold that does not belong to the run).
+or any fsspec URI. What is counted, and how, is in quality/scoring.py and docs/quality.md; what a judge does, in
+docs/judge.md. Exit code: 0 evaluated, 2 usage (no such file, a folder that is no run, gold that does not belong to the
+run); of a judge: 1 stopped and 4 stopped at max_cost_usd (the same command continues), 3 some products got no answer.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ if not __package__:
 import typer
 from rich.console import Console
 
+from pipelines.console.exit_codes import run_command
 from pipelines.errors import UsageError
 from pipelines.quality.evaluation import evaluate_run
 from pipelines.quality.score_tables import print_brief, print_evaluation
@@ -33,28 +36,58 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_mar
 @app.command()
 def evaluate(
     run: Annotated[str, typer.Argument(help="Output folder of a run, local or any fsspec URI.")],
-    gold: Annotated[str, typer.Option(help="Gold file: ours or ExtractGPT's JSON Lines.")],
+    gold: Annotated[str | None, typer.Option(help="Gold file: ours or ExtractGPT's JSON Lines.")] = None,
     comparison: Annotated[
         Comparison, typer.Option(help="'folded' adds scores that ignore case and white space.")
     ] = Comparison.EXACT,
     by_attribute: Annotated[bool, typer.Option("--by-attribute", help="Print every attribute.")] = False,
     brief: Annotated[bool, typer.Option("--brief", help="Print three lines, no tables.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="End with one line of JSON.")] = False,
+    judge: Annotated[
+        str | None, typer.Option(help="A model judges: its endpoint (http://.../v1), or a YAML file that says.")
+    ] = None,
+    judge_set: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="A key of the judge, such as model; may be repeated.")
+    ] = None,
+    second_judge: Annotated[str | None, typer.Option(help="Another one, to see how far they agree.")] = None,
+    second_judge_set: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="A key of the second judge; may be repeated.")
+    ] = None,
+    judge_limit: Annotated[int | None, typer.Option(min=1, help="Judge this many products, drawn at random.")] = None,
+    judge_seed: Annotated[int, typer.Option(help="Of that draw.")] = 0,
+    judge_cache: Annotated[
+        str | None, typer.Option(help="Local file of the judge's answers, if not in the run's folder.")
+    ] = None,
+    judge_out: Annotated[str | None, typer.Option(help="File of the verdicts, if not judge.json beside.")] = None,
 ) -> None:
-    """Score a run against gold values."""
+    """Score a run against gold values, or have a model judge it."""
     try:
-        evaluation = evaluate_run(run, gold, comparison=comparison)
+        if gold is None and judge is None:
+            raise UsageError("name --gold FILE, --judge ENDPOINT, or both")
+        evaluation = evaluate_run(run, gold, comparison=comparison) if gold is not None else None
     except (UsageError, OSError) as error:
         typer.echo(f"Error: {error}", err=True)
         raise typer.Exit(2) from error
     # Product text is data: brackets in it are no markup. Without a terminal, tables are not squeezed to 80.
     console = Console(markup=False, highlight=False, emoji=False, width=None if sys.stdout.isatty() else 140)
-    if brief:
-        print_brief(console, evaluation)
-    else:
-        print_evaluation(console, evaluation, by_attribute)
-    if as_json:
-        typer.echo(json.dumps(evaluation.summary(), ensure_ascii=False))
+    if evaluation is not None:
+        if brief:
+            print_brief(console, evaluation)
+        else:
+            print_evaluation(console, evaluation, by_attribute)
+    summary = evaluation.summary() if evaluation is not None else {}
+    if judge is None:
+        if as_json:
+            typer.echo(json.dumps(summary, ensure_ascii=False))
+        return
+    # Imported here: who has no judge does without its client.
+    from pipelines.judging.command import judge_and_print
+    from pipelines.judging.driver import Wishes
+
+    wishes = Wishes(
+        judge, judge_set or (), second_judge, second_judge_set or (), judge_limit, judge_seed, judge_cache, judge_out
+    )
+    run_command(lambda: judge_and_print(console, run, wishes, gold, by_attribute, summary if as_json else None))
 
 
 if __name__ == "__main__":

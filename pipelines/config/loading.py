@@ -26,7 +26,7 @@ def load_config(model: type[Config], path: str, overrides: Sequence[str] = ()) -
     if not isinstance(document, dict):
         raise UsageError(f"{path}: a mapping of keys is needed, not a {type(document).__name__}")
     for override in overrides:
-        _apply(document, override)
+        apply_override(document, override)
     return parse_config(model, document, path)
 
 
@@ -47,10 +47,14 @@ def parse_config(model: type[Config], document: dict[str, Any], name: str) -> Co
         raise UsageError(f"{name} is not a valid configuration:\n{lines}") from error
 
 
-def _apply(document: dict[str, Any], override: str) -> None:
+def apply_override(document: dict[str, Any], override: str, option: str = "--set") -> None:
+    """Changes a document as `key=value` says, dotted keys and values in YAML; `option` for messages.
+
+    Raises `UsageError`.
+    """
     key, separator, text = override.partition("=")
     if not separator or not key.strip():
-        raise UsageError(f"--set {override!r}: write it as key=value, e.g. --set engine.layout=stacked")
+        raise UsageError(f"{option} {override!r}: write it as key=value, such as model=name")
     *parents, leaf = key.strip().split(".")
     target = document
     for index, parent in enumerate(parents):
@@ -59,9 +63,9 @@ def _apply(document: dict[str, Any], override: str) -> None:
             child = target[parent] = {}
         if not isinstance(child, dict):
             place = ".".join(parents[: index + 1])
-            raise UsageError(f"--set {override!r}: {place!r} is not a mapping in the configuration file")
+            raise UsageError(f"{option} {override!r}: {place!r} is not a mapping in the configuration file")
         target = child
-    target[leaf] = parse_yaml(text, f"--set {override!r}")
+    target[leaf] = parse_yaml(text, f"{option} {override!r}")
 
 
 def _describe(problem: Any, model: type[BaseModel]) -> tuple[str, str, str]:

@@ -8,11 +8,10 @@ the lines, so they are right after any kill.
 from __future__ import annotations
 
 import datetime
-import fcntl
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -23,6 +22,7 @@ from pipelines.errors import UsageError
 from pipelines.labelling.completions import well_formed
 from pipelines.labelling.teachers import Verdict
 from pipelines.store.folders import Folder
+from pipelines.store.line_log import open_log, whole_lines
 
 _MAX_RAW = 20_000  # characters of a useless answer that are kept
 
@@ -101,11 +101,11 @@ class LabelFiles:
         self._folder = Folder(str(self.path.parent))
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._labels = _open_log(self.path)
+            self._labels = open_log(self.path)
         except OSError as error:
             raise UsageError(f"cannot write {output}: {error.strerror}") from error
         try:
-            self._rejections = _open_log(self.rejected_path)
+            self._rejections = open_log(self.rejected_path)
             for file in (self._rejections, self._labels):
                 self._load(file)
         except BaseException:
@@ -174,7 +174,7 @@ class LabelFiles:
         self.totals.add(line, self._schemas)
 
     def _load(self, file: Any) -> None:
-        for number, line in enumerate(_whole_lines(file), start=1):
+        for number, line in enumerate(whole_lines(file), start=1):
             try:
                 self.totals.add(json.loads(line), self._schemas)
             except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -186,26 +186,3 @@ class LabelFiles:
 
 def _source(key: RowKey) -> dict[str, Any]:
     return {"source_file": key.file, "source_row": key.row}
-
-
-def _open_log(path: Path) -> Any:
-    file = open(path, "ab+")  # noqa: SIM115 - held open, and locked, as long as the job runs
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        file.close()
-        raise UsageError(f"{path} is being written by another process") from error
-    return file
-
-
-def _whole_lines(file: Any) -> Iterator[bytes]:
-    """The lines; a last one without its end is the half that a kill left behind, and is cut off."""
-    file.seek(0)
-    end = 0
-    for line in file:
-        if not line.endswith(b"\n"):
-            file.truncate(end)
-            break
-        end += len(line)
-        yield line
-    file.seek(0, os.SEEK_END)

@@ -72,6 +72,11 @@ class Folder:
         return Folder, (self.absolute_uri,)
 
     @property
+    def is_local(self) -> bool:
+        """Whether it lies on a disk of this machine."""
+        return self._is_local
+
+    @property
     def absolute_uri(self) -> str:
         """The same folder for a process with another working directory."""
         return self._root if self._is_local else self.uri

@@ -1,0 +1,107 @@
+"""A judge's answers, kept by their question: what was paid once is never paid again, whatever is killed or judged anew.
+
+A local file of JSON lines. An answer is found by a hash of the model, the words of the question and what else decides
+it; the address is not in it, for the same model may move. Kept is what the judge wrote, not what was read of it.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from hpd_core.types import content_hash
+from pipelines.config.labelling import OpenAITeacherConfig
+from pipelines.errors import UsageError
+from pipelines.labelling.completions import Completion, well_formed
+from pipelines.labelling.teacher_prompts import Message
+from pipelines.store.line_log import open_log, whole_lines
+
+_DECIDES = ("model", "temperature", "max_output_tokens", "request")
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeAnswer:
+    """What a judge wrote.
+
+    Attributes:
+        declined: why it did not judge, in its words; "": it did.
+        is_cut: the token limit ended it.
+        input_tokens, output_tokens: as the endpoint counts them; None if it does not say.
+    """
+
+    text: str
+    declined: str = ""
+    is_cut: bool = False
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+
+    @classmethod
+    def of(cls, completion: Completion) -> Self:
+        """As the endpoint gave it."""
+        read, written = completion.usage or (None, None)
+        text, declined = well_formed(completion.text), well_formed(completion.declined)
+        return cls(text, declined, completion.is_cut, read, written)
+
+    def cost(self, config: OpenAITeacherConfig) -> float | None:
+        """US dollars at these prices; None without prices or tokens."""
+        if self.input_tokens is None or self.output_tokens is None:
+            return None
+        return config.cost(self.input_tokens, self.output_tokens)
+
+
+class AnswerCache:
+    """Used by one process at a time."""
+
+    def __init__(self, path: str) -> None:
+        """Raises `UsageError` if the file cannot be used, another process uses it, or it is none of ours."""
+        self.path = Path(path)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = open_log(self.path)
+        except OSError as error:
+            raise UsageError(f"--judge-cache: cannot write {path}: {error.strerror}") from error
+        self._answers: dict[str, JudgeAnswer] = {}
+        try:
+            for number, line in enumerate(whole_lines(self._file), start=1):
+                self._load(line, number)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def get(self, config: OpenAITeacherConfig, messages: Sequence[Message]) -> JudgeAnswer | None:
+        """The answer to this question, if it was ever given."""
+        return self._answers.get(_key(config, messages))
+
+    def add(self, config: OpenAITeacherConfig, messages: Sequence[Message], answer: JudgeAnswer) -> None:
+        """Keeps an answer at once."""
+        key = _key(config, messages)
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        line = {"key": key, "model": config.model, "time": now, **asdict(answer)}
+        self._file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+        self._file.flush()
+        self._answers[key] = answer
+
+    def _load(self, line: bytes, number: int) -> None:
+        try:
+            read: Mapping[str, Any] = json.loads(line)
+            names = ("text", "declined", "is_cut", "input_tokens", "output_tokens")
+            self._answers[read["key"]] = JudgeAnswer(*(read[name] for name in names))
+        except (ValueError, KeyError, TypeError) as error:
+            raise UsageError(
+                f"{self.path}, line {number}: no judge's answer; name another file with --judge-cache, or remove the "
+                "line to have its question asked again"
+            ) from error
+
+
+def _key(config: OpenAITeacherConfig, messages: Sequence[Message]) -> str:
+    return content_hash([*(getattr(config, name) for name in _DECIDES), list(messages)])

@@ -1,0 +1,238 @@
+"""Asks a judge about every product, several at once. What was answered before is taken from the cache."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from pipelines.config.labelling import OpenAITeacherConfig
+from pipelines.errors import BudgetError, RunError, UsageError
+from pipelines.judging.answer_cache import AnswerCache, JudgeAnswer
+from pipelines.judging.classes import Class
+from pipelines.judging.judge_config import about_judge
+from pipelines.judging.judged_products import JudgedProduct
+from pipelines.judging.questions import asked_again, question
+from pipelines.judging.verdicts import read_verdicts
+from pipelines.labelling.pacing import BudgetReached
+from pipelines.labelling.progress_lines import format_cost
+from pipelines.labelling.teacher_prompts import Message
+from pipelines.labelling.teachers import UnansweredError
+from pipelines.quality.run_answers import RowKey
+
+if TYPE_CHECKING:
+    from pipelines.labelling.openai_teacher import OpenAITeacher
+
+_MAX_FAILURES_IN_A_ROW = 10
+_LOG_SECONDS = 10.0
+
+
+@dataclass(slots=True)
+class Usage:
+    """Requests that brought an answer, their tokens and dollars. None: the endpoint, or nobody, says."""
+
+    requests: int = 0
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cost_usd: float | None = None
+
+    def add(self, answer: JudgeAnswer, config: OpenAITeacherConfig) -> None:
+        """Counts one answer, at today's prices."""
+        self.requests += 1
+        if answer.input_tokens is not None:
+            self.input_tokens = (self.input_tokens or 0) + answer.input_tokens
+        if answer.output_tokens is not None:
+            self.output_tokens = (self.output_tokens or 0) + answer.output_tokens
+        if (cost := answer.cost(config)) is not None:
+            self.cost_usd = (self.cost_usd or 0.0) + cost
+
+
+@dataclass(frozen=True, slots=True)
+class Undecided:
+    """An answer that the judge put into no class, asked twice, and what it wrote instead."""
+
+    product_id: str
+    category: str
+    attribute: str
+    reason: str
+
+
+@dataclass(slots=True)
+class Judged:
+    """What a judge made of the products.
+
+    Attributes:
+        classes: by product, then attribute; None: undecided.
+        unanswered: ids of products that could not be judged now, by reason; a rerun asks about them again.
+        usage: of all answers that were used; paid: of them, in this session.
+    """
+
+    model: str
+    classes: dict[RowKey, dict[str, Class | None]] = field(default_factory=dict)
+    undecided: list[Undecided] = field(default_factory=list)
+    unanswered: dict[str, list[str]] = field(default_factory=dict)
+    usage: Usage = field(default_factory=Usage)
+    paid: Usage = field(default_factory=Usage)
+
+    @property
+    def num_unanswered(self) -> int:
+        """Products without a verdict."""
+        return sum(map(len, self.unanswered.values()))
+
+
+class NeedsAnswer(Exception):  # noqa: N818 - the cache has no answer to these messages
+    """Carries the question."""
+
+    def __init__(self, messages: list[Message]) -> None:
+        super().__init__("not in the cache")
+        self.messages = messages
+
+
+def ask_judge(
+    config: OpenAITeacherConfig, products: Sequence[JudgedProduct], cache: AnswerCache, console: Console
+) -> Judged:
+    """The verdicts on all products.
+
+    Raises:
+        UsageError: the judge cannot be asked at all.
+        RunError: it answers no more; what it has answered is kept, and the same command continues.
+        BudgetError: max_cost_usd is reached.
+    """
+    job = _Job(config, cache)
+    missing = [product for product in products if not job.replay(product)]
+    if missing:
+        try:
+            asyncio.run(job.ask(missing, len(products), console))
+        except (UsageError, RunError) as error:
+            raise type(error)(about_judge(error)) from error
+    order = {product.key: number for number, product in enumerate(products)}
+    job.judged.classes = dict(sorted(job.judged.classes.items(), key=lambda item: order[item[0]]))
+    return job.judged
+
+
+class _Job:
+    def __init__(self, config: OpenAITeacherConfig, cache: AnswerCache) -> None:
+        self.judged = Judged(config.model)
+        self._config, self._cache = config, cache
+        self._failures = 0
+        self._end: Exception | None = None
+
+    def replay(self, product: JudgedProduct) -> bool:
+        """Judges the product by what was answered before; False if that is not enough."""
+        try:
+            self._judge(product)
+        except NeedsAnswer:
+            return False
+        return True
+
+    def _judge(self, product: JudgedProduct) -> None:
+        """Reads the cached answers to the question, and to the second one, if the first answer was not enough.
+
+        Raises `NeedsAnswer` for what was never asked.
+        """
+        messages = first = question(product.attributes, product.fields, product.values, self._config.system)
+        classes: dict[str, Class] = {}
+        reasons: dict[str, str] = {}
+        answers = []
+        for attempt in range(1, self._config.answer_attempts + 1):
+            answer = self._cache.get(self._config, messages)
+            if answer is None:
+                raise NeedsAnswer(messages)
+            answers.append(answer)
+            if answer.declined:
+                reasons = dict.fromkeys(product.values, f"the judge declined: {answer.declined}")
+                break
+            reading = read_verdicts(answer.text, product.values)
+            classes |= reading.classes
+            reasons = dict(reading.problems)
+            if not reading.problems or attempt == self._config.answer_attempts:
+                break
+            cut = f"it was cut at {self._config.max_output_tokens} tokens; " if answer.is_cut else ""
+            messages = asked_again(first, answer.text, cut + reading.problem)
+        self._take(product, classes, reasons, answers)
+
+    def _take(
+        self, product: JudgedProduct, classes: dict[str, Class], reasons: dict[str, str], answers: list[JudgeAnswer]
+    ) -> None:
+        for answer in answers:
+            self.judged.usage.add(answer, self._config)
+        self.judged.classes[product.key] = {name: classes.get(name) for name in product.values}
+        self.judged.undecided += [
+            Undecided(product.product_id, product.category, name, reasons.get(name, "has no class"))
+            for name in product.values
+            if name not in classes
+        ]
+
+    async def ask(self, products: Sequence[JudgedProduct], num_products: int, console: Console) -> None:
+        try:
+            from pipelines.labelling.openai_teacher import OpenAITeacher
+        except ImportError as error:
+            raise UsageError(f'a judge needs a package: pip install "openai>=3" ({error})') from error
+        spent = self.judged.usage.cost_usd or 0.0
+        teacher = OpenAITeacher(self._config, {}, require_evidence=False, spent=spent)
+        waiting = iter(products)
+
+        async def work() -> None:
+            for product in waiting:
+                if self._end is not None:
+                    return
+                await self._ask_about(teacher, product)
+
+        async with teacher:
+            show = asyncio.create_task(self._keep_telling(num_products, console))
+            try:
+                async with asyncio.TaskGroup() as workers:
+                    for _ in range(self._config.max_concurrency):
+                        workers.create_task(work())
+            except BaseExceptionGroup as group:
+                raise group.exceptions[0] from None
+            finally:
+                show.cancel()
+        if self._end is not None:
+            raise self._end
+
+    async def _ask_about(self, teacher: OpenAITeacher, product: JudgedProduct) -> None:
+        """Asks until everything is in the cache; each answer is kept as it comes."""
+        while True:
+            try:
+                self._judge(product)
+                self._failures = 0
+                return
+            except NeedsAnswer as needed:
+                messages = needed.messages
+            try:
+                answer = JudgeAnswer.of(await teacher.ask(messages))
+            except UnansweredError as error:
+                if error.reason != "declined":
+                    self._leave(product, error.reason, error)
+                    return
+                answer = JudgeAnswer("", declined=str(error))
+            except BudgetReached as end:
+                self._stop(BudgetError(f"judge.max_cost_usd: {end}"))
+                return
+            except (RunError, UsageError) as end:
+                self._stop(end)
+                return
+            self.judged.paid.add(answer, self._config)
+            self._cache.add(self._config, messages, answer)
+
+    def _leave(self, product: JudgedProduct, reason: str, error: Exception) -> None:
+        self.judged.unanswered.setdefault(reason, []).append(product.product_id)
+        self._failures += 1
+        if self._failures >= _MAX_FAILURES_IN_A_ROW:
+            self._stop(RunError(f"{self._failures} products in a row got no answer, the last one: {error}"))
+
+    def _stop(self, end: Exception) -> None:
+        """Nothing more is asked; the others bring home what is under way: it is paid."""
+        self._end = self._end or end
+
+    async def _keep_telling(self, num_products: int, console: Console) -> None:
+        while True:
+            await asyncio.sleep(_LOG_SECONDS)
+            cost = f", {format_cost(self.judged.usage.cost_usd)}" if self.judged.usage.cost_usd is not None else ""
+            done, left = len(self.judged.classes), self.judged.num_unanswered
+            without = f", {left:,} without an answer" if left else ""
+            console.print(f"{self._config.model}: {done:,} of {num_products:,} products judged{without}{cost}")

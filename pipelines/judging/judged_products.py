@@ -1,0 +1,147 @@
+"""The products that a judge looks at: drawn from a run, with the text that the model read and what it answered."""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hpd_core import Attribute
+from pipelines.comparing.compared_run import Side
+from pipelines.errors import UsageError
+from pipelines.judging.questions import Values
+from pipelines.quality.run_answers import RowKey
+from pipelines.reporting.source_texts import Wanted, read_texts
+
+_PLACE = ("source_file", "source_row")
+_ANSWERS = (*_PLACE, "category", "attribute", "value_index", "value_raw", "status")
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedProduct:
+    """A product, its text and its answers.
+
+    Attributes:
+        fields: the text as the model read it.
+        attributes: those that were asked for.
+        values: of each, as the model wrote it: a text, several of a list, or null, for failed answers, too.
+        failed: attributes whose answer was truncated, invalid or an error.
+    """
+
+    key: RowKey
+    product_id: str
+    category: str
+    fields: dict[str, str]
+    attributes: tuple[Attribute, ...]
+    values: Values
+    failed: frozenset[str]
+
+
+@dataclass(slots=True)
+class Drawn:
+    """What was drawn.
+
+    Attributes:
+        num_products: of the run, or of those that were to be drawn from.
+        without_text: ids of drawn products whose text cannot be read back: they cannot be judged.
+        notes: why not.
+    """
+
+    products: list[JudgedProduct] = field(default_factory=list)
+    num_products: int = 0
+    without_text: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Row:
+    """A product that may be drawn; the smallest ranks are."""
+
+    rank: str
+    shard: int
+    key: RowKey
+    product_id: str
+    category: str
+    input_hash: str
+
+
+def draw_products(side: Side, limit: int | None, seed: int, among: Collection[RowKey] | None = None) -> Drawn:
+    """At most `limit` products of the run, drawn by a hash of seed and row: a larger draw holds the smaller one.
+
+    `among`: only these. Raises `UsageError` if parts of the run cannot be read, or no product's text can.
+    """
+    drawn = Drawn()
+
+    def rows() -> Iterator[_Row]:
+        for row in _rows(side, seed, among):
+            drawn.num_products += 1
+            yield row
+
+    chosen = sorted(rows()) if limit is None else heapq.nsmallest(limit, rows())
+    wanted = [Wanted(*row.key, row.category, row.input_hash) for row in chosen]
+    texts, drawn.notes = read_texts(side.run.plan, side.run.input_settings, wanted)
+    drawn.without_text = [row.product_id for row in chosen if row.key not in texts]
+    with_text = [row for row in chosen if row.key in texts]
+    if chosen and not with_text:
+        why = " ".join(drawn.notes)
+        raise UsageError(f"a judge reads what the model read, and no product's text can be read back: {why}")
+    answers = _answers(side, with_text)
+    for row in with_text:
+        fields = {name: text.text for name, text in texts[row.key].items()}
+        drawn.products.append(_product(side, row, fields, answers[row.key]))
+    return drawn
+
+
+def _rows(side: Side, seed: int, among: Collection[RowKey] | None) -> Iterator[_Row]:
+    columns = [*_PLACE, "product_id", "category", "input_hash", "error"]
+    for shard in side.shards:
+        table = side.read("products", shard, columns)
+        for file, number, product_id, category, digest, error in zip(*_lists(table, columns), strict=True):
+            key = RowKey(file, number)
+            if error is None and (among is None or key in among):
+                rank = hashlib.md5(f"{seed}|{file}|{number}".encode()).hexdigest()
+                yield _Row(rank, shard, key, product_id, category, digest)
+
+
+def _lists(table: pa.Table, columns: Sequence[str]) -> list[list[Any]]:
+    return [table[name].to_pylist() for name in columns]
+
+
+def _answers(side: Side, rows: Sequence[_Row]) -> dict[RowKey, list[dict[str, Any]]]:
+    """The rows of the attribute table, by product."""
+    by_shard: defaultdict[int, set[RowKey]] = defaultdict(set)
+    for row in rows:
+        by_shard[row.shard].add(row.key)
+    found: dict[RowKey, list[dict[str, Any]]] = {row.key: [] for row in rows}
+    for shard, keys in by_shard.items():
+        table = side.read("attributes", shard, list(_ANSWERS))
+        near = pc.is_in(table["source_row"], pa.array(sorted({key.source_row for key in keys}), pa.int64()))
+        for line in table.filter(near).to_pylist():
+            if (key := RowKey(line["source_file"], line["source_row"])) in keys:
+                found[key].append(line)
+    return found
+
+
+def _product(side: Side, row: _Row, fields: dict[str, str], lines: Sequence[dict[str, Any]]) -> JudgedProduct:
+    by_attribute: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+    for line in sorted(lines, key=lambda line: int(line["value_index"])):
+        by_attribute[line["attribute"]].append(line)
+    schema = (side.schemas or {}).get(row.category)
+    known = {each.name: each for each in schema.attributes} if schema is not None else {}
+    # In the order of the list that the model was asked with.
+    names = [*(name for name in known if name in by_attribute), *(name for name in by_attribute if name not in known)]
+    attributes = [known.get(name) or Attribute(name=name) for name in names]
+    values = {each.name: _value(by_attribute[each.name], each.multiple) for each in attributes}
+    failed = frozenset(name for name in names if by_attribute[name][0]["status"] not in ("value", "absent"))
+    return JudgedProduct(row.key, row.product_id, row.category, fields, tuple(attributes), values, failed)
+
+
+def _value(lines: Sequence[dict[str, Any]], is_list: bool) -> str | list[str] | None:
+    texts = [str(line["value_raw"]) for line in lines if line["status"] == "value" and line["value_raw"] is not None]
+    return None if not texts else texts if is_list or len(texts) > 1 else texts[0]

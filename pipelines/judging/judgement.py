@@ -1,0 +1,151 @@
+"""What a judge, or two, found of a run: the LLM-F1, its counts, agreement and costs, as data."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pipelines.judging.agreement import Agreement
+from pipelines.judging.asking import Judged, Undecided, Usage
+from pipelines.judging.classes import CLASSES, Class, count_classes, llm_estimates, llm_rates
+from pipelines.judging.judged_products import JudgedProduct
+from pipelines.quality.scoring import RateEstimates, Rates
+
+
+@dataclass(frozen=True, slots=True)
+class AttributeJudgement:
+    """One attribute of a category."""
+
+    category: str
+    attribute: str
+    classes: dict[Class, int]
+    num_undecided: int
+    rates: Rates
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeScore:
+    """One judge's.
+
+    Attributes:
+        num_products: that it judged.
+        num_answers: of these, its undecided ones among them.
+        num_failed: answers that were truncated, invalid or an error, which stand before it as null.
+        rates: LLM-P, LLM-R and LLM-F1 with 95% intervals over products; None if nothing was decided.
+        by_attribute: the worst first.
+        unanswered: ids of products that it could not be asked about, by reason.
+        usage, paid: tokens and dollars of all answers, and of those that this session paid for.
+    """
+
+    model: str
+    num_products: int
+    num_answers: int
+    num_failed: int
+    classes: dict[Class, int]
+    rates: RateEstimates | None
+    by_attribute: Sequence[AttributeJudgement]
+    undecided: Sequence[Undecided]
+    unanswered: dict[str, list[str]]
+    usage: Usage
+    paid: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """The result of `judge_run`.
+
+    Attributes:
+        num_products: that could be drawn; `num_drawn` were.
+        without_text: ids of drawn products whose text cannot be read back.
+        exact: agreement of the judge with exact match, where there is gold.
+        same_class, right_or_wrong: of the two judges.
+        verdicts: a line a product.
+    """
+
+    run: str
+    gold: str | None
+    num_products: int
+    num_drawn: int
+    seed: int
+    without_text: Sequence[str]
+    notes: Sequence[str]
+    judge: JudgeScore
+    second: JudgeScore | None
+    exact: Agreement | None
+    same_class: Agreement | None
+    right_or_wrong: Agreement | None
+    verdicts: Sequence[dict[str, Any]]
+
+    @property
+    def num_unanswered(self) -> int:
+        """Products that a judge could not be asked about."""
+        scores = [self.judge, *([self.second] if self.second is not None else [])]
+        return sum(len(names) for score in scores for names in score.unanswered.values())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return dataclasses.asdict(self)
+
+    def summary(self) -> dict[str, Any]:
+        """Without the single verdicts."""
+        data = self.to_dict()
+        del data["verdicts"]
+        return data
+
+
+def judge_score(judged: Judged, products: Sequence[JudgedProduct]) -> JudgeScore:
+    """The counts and rates of one judge."""
+    seen = [product for product in products if product.key in judged.classes]
+    by_product = [_counts(judged.classes[product.key].values()) for product in seen]
+    classes = count_classes(found for product in seen for found in judged.classes[product.key].values())
+    return JudgeScore(
+        model=judged.model,
+        num_products=len(seen),
+        num_answers=sum(len(product.values) for product in seen),
+        num_failed=sum(len(product.failed) for product in seen),
+        classes=classes,
+        rates=llm_estimates(by_product) if sum(classes.values()) else None,
+        by_attribute=_by_attribute(judged, seen),
+        undecided=judged.undecided,
+        unanswered=judged.unanswered,
+        usage=judged.usage,
+        paid=judged.paid,
+    )
+
+
+def verdict_lines(products: Sequence[JudgedProduct], judged: Judged, second: Judged | None) -> list[dict[str, Any]]:
+    """What was judged of each product: values, classes, and the second judge's."""
+    lines = []
+    for product in products:
+        if (classes := judged.classes.get(product.key)) is None:
+            continue
+        line = {
+            "product_id": product.product_id,
+            "category": product.category,
+            "source_file": product.key.source_file,
+            "source_row": product.key.source_row,
+            "values": product.values,
+            "classes": classes,
+        }
+        lines.append(line if second is None else {**line, "second": second.classes.get(product.key)})
+    return lines
+
+
+def _counts(found: Iterable[Class | None]) -> list[int]:
+    counts = count_classes(found)
+    return [counts[each] for each in CLASSES]
+
+
+def _by_attribute(judged: Judged, products: Sequence[JudgedProduct]) -> list[AttributeJudgement]:
+    found: defaultdict[tuple[str, str], list[Class | None]] = defaultdict(list)
+    for product in products:
+        for name, each in judged.classes[product.key].items():
+            found[product.category, name].append(each)
+    scores = [
+        AttributeJudgement(*pair, count_classes(classes), classes.count(None), llm_rates(_counts(classes)))
+        for pair, classes in found.items()
+    ]
+    return sorted(scores, key=lambda each: (each.rates.f1, -sum(each.classes.values()), each.category, each.attribute))

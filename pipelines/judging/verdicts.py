@@ -1,0 +1,81 @@
+"""A judge's answer as classes by attribute, and what in it is none."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
+
+from pipelines.judging.classes import Class, fits, read_class
+from pipelines.judging.questions import Values
+from pipelines.labelling.loose_json import Object, find_values
+
+_RESULT = re.compile(r"<result>(.*?)(?:</result>|\Z)", re.IGNORECASE | re.DOTALL)
+_MAX_TEXT = 1_000_000  # characters that are looked through
+_MAX_TOLD = 5  # attributes that the judge is told of, and people are
+_MAX_SHOWN = 40
+
+
+class Reading(NamedTuple):
+    """What an answer says: a class for each attribute that it judges, and why it judges the others not."""
+
+    classes: Mapping[str, Class]
+    problems: Mapping[str, str]
+
+    @property
+    def problem(self) -> str:
+        """What is wrong with it, in words for the judge; empty if nothing is."""
+        told = [f"{name!r} {problem}" for name, problem in list(self.problems.items())[:_MAX_TOLD]]
+        more = len(self.problems) - len(told)
+        return "; ".join([*told, *([f"and {more} more"] if more else [])])
+
+
+def read_verdicts(text: str, values: Values) -> Reading:
+    """Reads an answer about the attributes in `values`; the last JSON object that names some of them counts."""
+    written = _written(text, values)
+    classes, problems = {}, {}
+    for name, value in values.items():
+        found = written.get(name, [])
+        judged = read_class(found[0]) if found else None
+        if not found:
+            problems[name] = "has no class"
+        elif any(each != found[0] for each in found):
+            problems[name] = "has two classes"
+        elif judged is None:
+            problems[name] = f"is {str(found[0])[:_MAX_SHOWN]!r}, which is no class"
+        elif not fits(judged, value is None):
+            problems[name] = f"has {'no' if value is None else 'a'} value, which cannot be {judged!r}"
+        else:
+            classes[name] = judged
+    return Reading(classes, problems)
+
+
+def _written(text: str, values: Values) -> dict[str, list[Any]]:
+    """What the answer says of each attribute; several times, if a key was written twice with different classes.
+
+    A key that is equal to one attribute's name but for case and white space counts as that attribute.
+    """
+    counts = Counter(map(_folded, values))
+    alone = {_folded(name): name for name in values if counts[_folded(name)] == 1}
+    found = _object(text, {*values, *alone})
+    written: dict[str, list[Any]] = {}
+    for key, value in found.items():
+        name = key if key in values else alone.get(_folded(key))
+        if name is not None:
+            written.setdefault(name, []).extend([value, None] if key in found.disputed else [value])
+    return written
+
+
+def _object(text: str, names: Collection[str]) -> Object:
+    """The last object that names an attribute: in the last tags that hold one, else anywhere."""
+    for part in [*reversed(_RESULT.findall(text[-_MAX_TEXT:])), text[-_MAX_TEXT:]]:
+        objects = [each.value for each in find_values(part) if isinstance(each.value, Object)]
+        objects += [inner for each in objects for inner in each.values() if isinstance(inner, Object)]
+        if answers := [each for each in objects if any(key in names or _folded(key) in names for key in each)]:
+            return answers[-1]
+    return Object([])
+
+
+def _folded(name: str) -> str:
+    return " ".join(name.casefold().split())

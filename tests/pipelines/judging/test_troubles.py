@@ -1,0 +1,225 @@
+"""Endpoints that fail, kills, budgets: nothing that was answered is lost or paid twice."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.errors import UsageError
+from pipelines.judging.answer_cache import AnswerCache, JudgeAnswer
+from pipelines.judging.judge_config import judge_config
+from tests.pipelines.commands import ROOT, wait_until
+from tests.pipelines.judging.judges import (
+    COUNTS,
+    PRICES,
+    ask,
+    good_judge,
+    product_of,
+    summary,
+    write_judged_run,
+)
+from tests.pipelines.labelling.served_teacher import Reply, TroubleMaker, transformers_serve
+
+
+def test_an_endpoint_that_fails_before_it_answers(tmp_path: Path) -> None:
+    run = write_judged_run(tmp_path)
+    seen: Counter[int] = Counter()
+    troubles = [
+        Reply({"error": {"message": "slow down"}}, status=429, headers={"Retry-After": "0"}),
+        Reply({"error": {"message": "oops"}}, status=500),
+        Reply(b"<html>bad gateway</html>", status=502),
+        Reply(hang_up=True),
+        Reply(b"\xff\xfe not JSON at all"),
+        Reply(b'{"error": {"message": "overloaded", "code": 503}}'),
+    ]
+    lock = threading.Lock()
+
+    def troubled(request: dict[str, Any], _: int) -> Reply:
+        number = product_of(request)
+        with lock:
+            seen[number] += 1
+            return troubles[number] if seen[number] == 1 else good_judge(request)
+
+    with TroubleMaker(troubled) as server:
+        found = summary(ask(run, server.url, "--json"))["judge"]
+    assert found["classes"] == COUNTS
+    assert (found["unanswered"], found["usage"]["requests"]) == ({}, 6)
+    assert seen == dict.fromkeys(range(6), 2)
+
+
+def test_a_product_without_an_answer_is_asked_about_by_the_next_session_alone(tmp_path: Path) -> None:
+    run = write_judged_run(tmp_path)
+
+    def slow_once(request: dict[str, Any], _: int) -> Reply:
+        if product_of(request) == 3:
+            return Reply({"error": {"message": "not now"}}, status=500)
+        return good_judge(request)
+
+    with TroubleMaker(slow_once) as server:
+        result = ask(run, server.url, "--json", keys=("max_retries=0",))
+        assert result.exit_code == 3, result.output
+        found = summary(result)["judge"]
+        assert found["unanswered"] == {"server_error": ["p3"]}
+        assert (found["num_products"], sum(found["classes"].values())) == (5, 10)
+        assert "not judged (server_error; the same command asks again): 1 (p3)" in result.stdout
+        server.behaviour = good_judge
+        server.requests.clear()
+        again = ask(run, server.url, "--json")
+    assert (again.exit_code, list(map(product_of, server.requests))) == (0, [3])
+    assert summary(again)["judge"]["classes"] == COUNTS
+
+
+def test_an_answer_that_comes_too_late(tmp_path: Path) -> None:
+    run = write_judged_run(tmp_path)
+    release = threading.Event()
+
+    def one_hangs(request: dict[str, Any], _: int) -> Reply:
+        if product_of(request) == 2:
+            release.wait(60)
+        return good_judge(request)
+
+    with TroubleMaker(one_hangs) as server:
+        result = ask(run, server.url, "--json", keys=("timeout_seconds=2", "max_retries=0"))
+        release.set()
+    assert result.exit_code == 3, result.output
+    assert summary(result)["judge"]["unanswered"] == {"timeout": ["p2"]}
+
+
+def test_a_judge_that_declines_leaves_the_product_undecided(tmp_path: Path) -> None:
+    run = write_judged_run(tmp_path)
+
+    def prude(request: dict[str, Any], _: int) -> Reply:
+        return Reply("I can't.", finish="content_filter") if product_of(request) == 0 else good_judge(request)
+
+    with TroubleMaker(prude) as server:
+        found = summary(ask(run, server.url, "--json"))["judge"]
+    assert len(server.requests) == 6, "it is not asked to think better of it"
+    assert [each["product_id"] for each in found["undecided"]] == ["p0", "p0"]
+    assert found["undecided"][0]["reason"].startswith("the judge declined")
+
+
+def test_an_endpoint_that_is_gone_stops_the_judge_and_the_same_command_continues(tmp_path: Path) -> None:
+    run = write_judged_run(tmp_path, times=5)
+
+    def gone(request: dict[str, Any], number: int) -> Reply:
+        return good_judge(request) if number <= 4 else Reply({"error": {"message": "gone"}}, status=500)
+
+    with TroubleMaker(gone) as server:
+        result = ask(run, server.url, keys=("max_retries=0", "max_concurrency=1"))
+        assert result.exit_code == 1
+        assert "10 products in a row got no answer" in result.stderr
+        assert "Run the same command again to continue." in result.stderr
+        server.behaviour = good_judge
+        server.requests.clear()
+        assert ask(run, server.url).exit_code == 0
+    assert len(server.requests) == 30 - 4
+
+
+def test_a_budget_holds_over_all_sessions(tmp_path: Path) -> None:
+    run = write_judged_run(tmp_path)
+    # An answer costs $0.002, and is reserved with the most that it could cost.
+    keys = (*PRICES, "max_output_tokens=20", "max_concurrency=1")
+    with TroubleMaker(good_judge) as server:
+        first = ask(run, server.url, keys=(*keys, "max_cost_usd=0.025"))
+        assert first.exit_code == 4, first.output
+        assert "judge.max_cost_usd: $" in first.stderr
+        assert "with a larger budget continues" in first.stderr
+        asked = len(server.requests)
+        assert 0 < asked < 6
+        again = ask(run, server.url, keys=(*keys, "max_cost_usd=0.025"))
+        assert (again.exit_code, len(server.requests)) == (4, asked), "what was spent before counts"
+        assert ask(run, server.url, keys=(*keys, "max_cost_usd=1")).exit_code == 0
+        assert len(server.requests) == 6
+
+
+def test_a_killed_judge_pays_once(tmp_path: Path) -> None:
+    run = write_judged_run(tmp_path, times=5)
+    killed = threading.Event()
+
+    def held(request: dict[str, Any], number: int) -> Reply:
+        if number > 12:
+            killed.wait(600)
+        return good_judge(request)
+
+    kept = Path(run) / "judge-answers.jsonl"
+    with TroubleMaker(held) as server:
+        options = ["--judge-set", "model=m", "--judge-set", "timeout_seconds=600", "--judge-set", "max_concurrency=3"]
+        command = [sys.executable, "pipelines/evaluate.py", run, "--judge", server.url, *options]
+        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        try:
+            wait_until(lambda: (kept.exists() and kept.read_bytes().count(b"\n") >= 12) or process.poll() is not None)
+            assert process.poll() is None, process.communicate()[0]
+            second = ask(run, server.url)
+            assert (second.exit_code, "is being written by another process" in second.stderr) == (2, True)
+        finally:
+            process.kill()
+            process.wait()
+            killed.set()
+        before = list(map(product_of, server.requests[:12]))
+        with kept.open("ab") as file:
+            file.write(b'{"key": "half a li')  # what a kill in the midst of a write leaves
+        server.requests.clear()
+        result = ask(run, server.url, "--json")
+    assert result.exit_code == 0, result.output
+    assert sorted([*before, *map(product_of, server.requests)]) == list(range(30)), "none twice, none left out"
+    assert summary(result)["judge"]["classes"] == {name: 5 * number for name, number in COUNTS.items()}
+
+
+def test_a_cache_that_is_none(tmp_path: Path) -> None:
+    run = write_judged_run(tmp_path)
+    other = tmp_path / "other.jsonl"
+    other.write_text('{"product_id": "p0"}\n')
+    result = ask(run, "http://localhost:1/v1", "--judge-cache", other)
+    assert result.exit_code == 2
+    assert "other.jsonl, line 1: no judge's answer; name another file with --judge-cache" in result.stderr
+    (tmp_path / "file").write_text("")
+    result = ask(run, "http://localhost:1/v1", "--judge-cache", tmp_path / "file" / "cache.jsonl")
+    assert (result.exit_code, "--judge-cache: cannot write" in result.stderr) == (2, True)
+
+
+def test_a_question_is_the_same_only_if_all_that_decides_its_answer_is(tmp_path: Path) -> None:
+    def config(*changes: str) -> Any:
+        return judge_config("http://localhost/v1", ["model=m", *changes], "--judge")
+
+    messages, answer = [{"role": "user", "content": "q"}], JudgeAnswer("a", input_tokens=1, output_tokens=2)
+    path = str(tmp_path / "cache.jsonl")
+    with AnswerCache(path) as cache:
+        cache.add(config(), messages, answer)
+        with pytest.raises(UsageError, match="is being written by another process"):
+            AnswerCache(path)
+    with AnswerCache(path) as cache:
+        assert cache.get(config(), messages) == answer
+        assert cache.get(config("max_concurrency=1", "price_per_million_input_tokens=1"), messages) == answer
+        for change in ("model=n", "temperature=1", "max_output_tokens=9", "request={seed: 1}"):
+            assert cache.get(config(change), messages) is None, change
+        assert cache.get(config(), [*messages, {"role": "user", "content": ""}]) is None
+
+
+@pytest.fixture(scope="module")
+def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with transformers_serve(tmp_path_factory.mktemp("serve") / "log.txt") as url:
+        yield url
+
+
+@pytest.mark.full
+def test_a_real_model_behind_a_real_server_that_knows_no_class(
+    tmp_path: Path, endpoint: str, tiny_model_dir: Path
+) -> None:
+    run = write_judged_run(tmp_path)
+    result = ask(run, endpoint, "--json", "--judge-limit", 2, keys=("max_output_tokens=20",), model=str(tiny_model_dir))
+    assert result.exit_code == 0, result.output
+    found = summary(result)["judge"]
+    assert found["rates"] is None
+    assert (len(found["undecided"]), sum(found["classes"].values())) == (4, 0)
+    assert found["usage"]["requests"] == 4, "each is asked once more"
+    assert found["usage"]["output_tokens"] == 4 * 20
+    kept = [json.loads(line) for line in (Path(run) / "judge-answers.jsonl").read_text().splitlines()]
+    assert [line["is_cut"] for line in kept] == [True] * 4

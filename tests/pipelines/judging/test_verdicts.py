@@ -1,0 +1,138 @@
+"""What is read of a judge's words, and what is counted from it; properties."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpd_core import Attribute
+from pipelines.judging.agreement import Agreement
+from pipelines.judging.classes import CLASSES, count_classes, fits, llm_estimates, llm_rates, read_class
+from pipelines.judging.questions import INSTRUCTION, asked_again, question
+from pipelines.judging.verdicts import read_verdicts
+
+NAMES = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=12).map(str.strip).filter(bool)
+VALUES = st.dictionaries(NAMES, st.one_of(st.none(), st.text(max_size=8), st.lists(st.text(max_size=4), min_size=1)))
+
+
+@st.composite
+def judged_values(draw: st.DrawFn) -> tuple[dict[str, object], dict[str, str]]:
+    """Values, and a class that fits each."""
+    values = draw(VALUES.filter(bool))
+    classes = {
+        name: draw(st.sampled_from([each for each in CLASSES if fits(each, value is None)]))
+        for name, value in values.items()
+    }
+    return values, classes
+
+
+@given(
+    judged_values(),
+    st.sampled_from(["{}", "<result>{}</result>", "```json\n{}\n```", 'Brand: "x" {{y}}\n<RESULT>\n{}']),
+)
+def test_every_class_is_read_wherever_the_object_stands(judged: tuple[dict, dict], frame: str) -> None:
+    values, classes = judged
+    reading = read_verdicts(frame.replace("{}", json.dumps(classes, ensure_ascii=False)), values)
+    assert reading.classes == classes
+    assert reading.problem == ""
+
+
+@given(st.text(), VALUES)
+def test_no_text_is_too_odd_and_nothing_is_lost(text: str, values: dict) -> None:
+    reading = read_verdicts(text, values)
+    assert reading.classes.keys() | reading.problems.keys() == values.keys()
+    assert not reading.classes.keys() & reading.problems.keys()
+
+
+def test_the_last_object_in_the_last_tags_counts() -> None:
+    values = {"Brand": "Acme", "Colour": None}
+    first, last = {"Brand": "incorrect", "Colour": "missing"}, {"brand ": "Correct", "COLOUR": "correct_null"}
+    text = f"<result>{json.dumps(first)}</result> No: <result>{json.dumps(last)}</result> {{}}"
+    assert read_verdicts(text, values).classes == {"Brand": "correct", "Colour": "correct null"}
+    nested = json.dumps({"product": {"Brand": "correct"}})
+    assert read_verdicts(nested, values).classes == {"Brand": "correct"}
+    doubled = '{"Brand": "correct", "Brand": "incorrect", "Colour": "missing"}'
+    assert read_verdicts(doubled, values).problems == {"Brand": "has two classes"}
+    # Two attributes that differ in case alone are told apart by it.
+    both = read_verdicts('{"size": "correct", "Size": "incorrect", "SIZE": "missing"}', {"size": "1", "Size": "2"})
+    assert both.classes == {"size": "correct", "Size": "incorrect"}
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [("Correct Null", "correct null"), ("correct-null", "correct null"), (" HALLUCINATION. ", "hallucination")]
+    + [(text, None) for text in ("partially correct", "not correct", "", None, 1, ["correct"], {"class": "correct"})],
+)
+def test_classes_are_read_in_any_case_and_nothing_else_is(text: object, found: str | None) -> None:
+    assert read_class(text) == found
+
+
+COUNTS = st.lists(st.integers(0, 50), min_size=5, max_size=5)
+
+
+@given(COUNTS)
+def test_the_llm_f1_is_the_papers(counts: list[int]) -> None:
+    correct, null, incorrect, missing, made_up = counts
+    right = correct + null
+    precision = right / (right + made_up + incorrect) if right + made_up + incorrect else 0.0
+    recall = right / (right + missing + incorrect) if right + missing + incorrect else 0.0
+    f1 = 2 * precision * recall / (precision + recall) if precision + recall else 0.0
+    rates = llm_rates(counts)
+    assert (rates.precision, rates.recall, rates.f1) == pytest.approx((precision, recall, f1))
+    assert (
+        llm_rates(list(count_classes(CLASSES[n] for n, times in enumerate(counts) for _ in range(times)).values()))
+        == rates
+    )
+
+
+def test_the_interval_is_over_products_and_covers_the_rate() -> None:
+    generator = np.random.default_rng(1)
+    truth, covered = 0.8, 0
+    for seed in range(60):
+        right = generator.binomial(5, truth, size=120)
+        by_product = [[int(n), 0, 5 - int(n), 0, 0] for n in right]
+        f1 = llm_estimates(by_product, num_resamples=300, seed=seed).f1
+        assert f1.low <= f1.value <= f1.high
+        covered += f1.low <= truth <= f1.high
+    assert covered >= 50, "95% of 60, with room"
+    alike = llm_estimates([[1, 0, 0, 0, 0]] * 3)
+    assert (alike.f1.low, alike.f1.value, alike.f1.high) == (1, 1, 1)
+    assert llm_estimates([]).f1.value == 0
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("abc")), min_size=1))
+def test_kappa_is_cohens(pairs: list[tuple[str, str]]) -> None:
+    found = Agreement.of(pairs)
+    number = len(pairs)
+    alike = sum(a == b for a, b in pairs) / number
+    firsts, seconds = Counter(a for a, _ in pairs), Counter(b for _, b in pairs)
+    chance = sum(firsts[each] / number * seconds[each] / number for each in "abc")
+    assert found.share is not None
+    assert found.share.value == pytest.approx(alike)
+    assert found.share.low <= found.share.value <= found.share.high
+    if math.isclose(chance, 1):
+        assert found.kappa is None
+    else:
+        assert found.kappa == pytest.approx((alike - chance) / (1 - chance))
+    assert sum(pair.number for pair in found.pairs) == number
+    assert Agreement.of([]).share is None
+
+
+@given(st.text(), st.text())
+def test_a_product_that_looks_like_the_prompt_stays_a_text(text: str, value: str) -> None:
+    hostile = f"{{values}} {text} {{attributes}}"
+    (message,) = question([Attribute(name="Brand")], {"title": hostile}, {"Brand": value})
+    after = INSTRUCTION.partition("{product}")[2]
+    assert message["content"].endswith(
+        after.replace("{values}", json.dumps({"Brand": value}, ensure_ascii=False, indent=1))
+    )
+    assert f"title: {hostile.strip()}" in message["content"]
+    again = asked_again([message], "", "'Brand' has no class")
+    assert len(again) == 1, "an empty answer is no message"
+    assert again[0]["content"].startswith(message["content"])
