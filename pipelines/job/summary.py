@@ -59,6 +59,8 @@ def print_outcome(console: Console, job: PlannedJob, outcome: Outcome) -> None:
         console.print(f"  second look  {second_look(totals)}", highlight=False, soft_wrap=True)
     for line in shared_text_lines(totals, job.config.input.texts):
         console.print(f"  {printable(line)}", highlight=False, markup=False, soft_wrap=True)
+    if totals.retried_shards:
+        console.print(f"  retries      {totals.retries}", highlight=False)
     if totals.priced_shards:
         console.print(f"  cost         {_describe_cost(totals)}", highlight=False, soft_wrap=True)
     if outcome.changes is not None:
@@ -102,8 +104,8 @@ def shared_text_lines(totals: Totals, fields: Collection[str]) -> list[str]:
 def _describe_cost(totals: Totals) -> str:
     billed, useful = totals.metrics["cost_billed"], totals.metrics["cost_useful"]
     text = f"${billed:,.2f} for the engines, ${useful:,.2f} of it computing"
-    if totals.products:
-        text += f"; ${billed / totals.products * 1000:,.3f} per 1,000 products"
+    if (usd_per_1k := totals.usd_per_1k) is not None:
+        text += f"; ${usd_per_1k:,.3f} per 1,000 decoded products"
         if note := loading_note(totals.metrics["load_seconds"], totals.metrics["billed_seconds"]):
             text += f" ({note})"
     if totals.priced_shards < totals.shards:
@@ -114,14 +116,15 @@ def _describe_cost(totals: Totals) -> str:
 def _print_changes(console: Console, changes: Changes) -> None:
     console.print(
         f"  since {escape(changes.base_run_id)}: {changes.carried:,} carried over, {changes.completed:,} completed, "
-        f"{changes.decoded_again:,} decoded again, {changes.new:,} new, {changes.dropped:,} dropped",
+        f"{changes.decoded_again:,} decoded again, {changes.new:,} new, {changes.dropped:,} dropped"
+        + (f"; {changes.reviewed:,} reviewed answers kept" if changes.reviewed else ""),
         highlight=False,
         soft_wrap=True,
     )
     if changes.obstacles:
         console.print(
-            f"[bold yellow]Note:[/] nothing was carried over from {escape(changes.base)}, which was decoded otherwise: "
-            f"{escape('; '.join(changes.obstacles))}",
+            f"[bold yellow]Note:[/] no model's answer was carried over from {escape(changes.base)}, which was decoded "
+            f"otherwise: {escape('; '.join(changes.obstacles))}",
             highlight=False,
             soft_wrap=True,
         )
