@@ -1,4 +1,4 @@
-"""The values that a model answers on sets with gold, each with whether it is right: decoded once, then read from a file.
+"""The values that a model answers on sets with gold, each with whether it is right: decoded once, then read back.
 
 ExtractGPT's sets by the settings of configs/extractgpt.yaml, the sample by those of configs/demo.yaml, with the engine
 alone. Of a training set only the products that `hpd finetune` holds out are taken (5%).

@@ -36,14 +36,15 @@ def apply_calibration(
     place = uri or beside(config.get("adapter") or config["model"])
     if place is None:
         raise UsageError(f"--calibration is needed: there is none beside the adapter of {run}")
-    named = NamedCalibration(place, calibration or Calibration.read(place), uri is not None)
-    models = [CalibratedModel.of(engine["engine"]) for engine in (manifest, cascade) if engine is not None]
-    differences = [named.calibration.model.differences(model) for model in models]
+    learned = calibration or Calibration.read(place)
+    models = [CalibratedModel.of(each["engine"]) for each in (manifest, cascade) if each is not None]
+    differences = [learned.model.differences(model) for model in models]
     if all(differences):
         raise UsageError(f"{place} was learned from other answers than those of {run}: {'; '.join(differences[0])}")
     before = RunConfidence.read(folder) or RunConfidence()
-    # Those of the run's other model stay.
-    others = tuple(each for each in before.calibrations if each.calibration.model.differences(named.calibration.model))
+    named = NamedCalibration(place, learned, is_named=uri is not None, of_larger=bool(differences[0]))
+    # That of the run's other model stays.
+    others = [each for each in before.calibrations if each.of_larger != named.of_larger]
     accept = before.accept if precision is None else Acceptance(precision, pools_rare)
-    pair = (named, *others) if not differences[0] else (*others, named)
-    return decide_run(run, RunConfidence(pair, accept), console, is_trial=is_trial)
+    pair = sorted([named, *others], key=lambda each: each.of_larger)
+    return decide_run(run, RunConfidence(tuple(pair), accept), console, is_trial=is_trial)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hpd_core import Attribute
+from hpd_core.types import content_hash
 
 NOWHERE = "nowhere"
 """In place of a kind of match: the item stands nowhere in the text."""
@@ -74,6 +75,12 @@ def features_of(row: Mapping[str, Any], attribute: Attribute, *further: Mapping[
         evidence_kinds=tuple(_best_match(each["evidence"]) for each in rows) if is_value else (),
         norm_status=_worst_norm([each.get("norm_status") for each in rows]),
     )
+
+
+def definition_of(attribute: Attribute) -> str:
+    """A hash of all that the model reads of an attribute: what was learned of one is not true of another of its name."""
+    data = attribute.model_dump(mode="json", include={"name", "description", "type", "unit", "multiple"})
+    return content_hash({**data, "labels": attribute.labels})
 
 
 def answer_probability(num_tokens: int | None, logprob_mean: float | None) -> float | None:

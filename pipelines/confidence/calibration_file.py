@@ -51,10 +51,11 @@ class LabelledAttribute(NamedTuple):
     """What labels have shown of one attribute.
 
     Attributes:
+        definition: of the attribute that was labelled (`definition_of`).
         taken: for each of `THRESHOLDS`, its labelled values of that confidence or a higher one.
     """
 
-    type: str
+    definition: str
     taken: tuple[Taken, ...]
 
     @property
@@ -96,7 +97,7 @@ class Calibration:
             "thresholds": list(THRESHOLDS),
             "attributes": {
                 category: {
-                    name: {"type": each.type, "taken": [list(taken) for taken in each.taken]}
+                    name: {"definition": each.definition, "taken": [list(taken) for taken in each.taken]}
                     for name, each in attributes.items()
                 }
                 for category, attributes in self.attributes.items()
@@ -146,4 +147,4 @@ def _attribute(entry: Mapping[str, Any]) -> LabelledAttribute:
     taken = tuple(Taken(int(num), int(right)) for num, right in entry["taken"])
     if len(taken) != len(THRESHOLDS) or any(not 0 <= each.right <= each.num for each in taken):
         raise ValueError("an attribute's counts do not fit the thresholds")
-    return LabelledAttribute(str(entry["type"]), taken)
+    return LabelledAttribute(str(entry["definition"]), taken)

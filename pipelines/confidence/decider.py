@@ -58,12 +58,20 @@ class Decider:
     def __post_init__(self) -> None:
         object.__setattr__(self, "promises", dict(self._promises()))
 
-    def decide(self, category: str, attribute: str, status: str, confidence: float | None) -> Decision | None:
-        """Accepted or not; None where the model says that the text does not state it."""
+    def decide(
+        self, category: str, attribute: str, status: str, confidence: float | None, definition: str | None = None
+    ) -> Decision | None:
+        """Accepted or not; None where the model says that the text does not state it.
+
+        Args:
+            definition: of the attribute; another one than was labelled is promised nothing. None: it is the same.
+        """
         if status == "absent":
             return None
         promise = self.promises.get((category, attribute))
         if status != "value" or confidence is None or promise is None:
+            return "review"
+        if definition not in (None, self.calibration.attributes[category][attribute].definition):
             return "review"
         return "accept" if confidence >= promise.confidence else "review"
 

@@ -14,9 +14,11 @@ class LabelledAnswer:
 
     Attributes:
         product: says which product it is of; answers of one are never on both sides of a split.
+        definition: of the attribute (`definition_of`).
     """
 
     product: str
+    definition: str
     answer: AnswerFeatures
     is_right: bool
 
@@ -27,11 +29,16 @@ class LabelledAnswer:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        return {"product": self.product, "is_right": self.is_right, **asdict(self.answer)}
+        return {
+            "product": self.product,
+            "is_right": self.is_right,
+            "definition": self.definition,
+            **asdict(self.answer),
+        }
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> LabelledAnswer:
         """The opposite of `to_dict`."""
-        rest = {key: value for key, value in data.items() if key not in ("product", "is_right")}
+        rest = {key: value for key, value in data.items() if key not in ("product", "definition", "is_right")}
         kinds = tuple(rest.pop("evidence_kinds"))
-        return cls(data["product"], AnswerFeatures(**rest, evidence_kinds=kinds), data["is_right"])
+        return cls(data["product"], data["definition"], AnswerFeatures(**rest, evidence_kinds=kinds), data["is_right"])

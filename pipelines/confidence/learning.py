@@ -214,12 +214,14 @@ _CURVES: Mapping[str, Callable[[_Floats, _Floats], Curve]] = {Platt.kind: fit_pl
 def _count(answers: Answers, confidences: Sequence[float]) -> dict[str, dict[str, LabelledAttribute]]:
     """By attribute, the values at or above each threshold, and the right ones of them."""
     found: dict[tuple[str, ...], list[tuple[float, bool]]] = defaultdict(list)
-    types = {each.pair: each.answer.type for each in answers}
+    definitions = {each.pair: each.definition for each in answers}
     for each, confidence in zip(answers, confidences, strict=True):
         found[each.pair].append((confidence, each.is_right))
     return _by_category(
         {
-            pair: LabelledAttribute(types[pair[0], pair[1]], tuple(_taken(found[pair], low) for low in THRESHOLDS))
+            pair: LabelledAttribute(
+                definitions[pair[0], pair[1]], tuple(_taken(found[pair], low) for low in THRESHOLDS)
+            )
             for pair in sorted(found)
         }
     )

@@ -13,7 +13,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from hpd_core import Attribute
-from pipelines.confidence.answer_features import features_of
+from pipelines.confidence.answer_features import definition_of, features_of
 from pipelines.confidence.calibration_file import CalibratedModel, Calibration
 from pipelines.confidence.decider import Decider
 from pipelines.errors import UsageError
@@ -81,6 +81,10 @@ class RunConfidence:
     def _known(self) -> dict[CalibratedModel, tuple[Calibration, Decider | None] | None]:
         return {}
 
+    @cached_property
+    def _definitions(self) -> dict[tuple[str, str], tuple[Attribute, str]]:
+        return {}
+
     def fill(self, rows: Sequence[Row], category: str, attribute: Attribute, model: CalibratedModel) -> None:
         """Puts `confidence` and `decision` into the rows of an answer. What a person said stays as it is.
 
@@ -105,8 +109,15 @@ class RunConfidence:
         if calibration is not None and status == "value":
             confidence = calibration.confidence(features_of({**rows[0], "category": category}, attribute, *rows[1:]))
         if decider is not None:
-            return confidence, decider.decide(category, attribute.name, status, confidence)
+            definition = self._definition(category, attribute)
+            return confidence, decider.decide(category, attribute.name, status, confidence, definition)
         return confidence, None if self.accept is None or status == "absent" else "review"
+
+    def _definition(self, category: str, attribute: Attribute) -> str:
+        known = self._definitions.get((category, attribute.name))
+        if known is None or known[0] is not attribute:
+            known = self._definitions[category, attribute.name] = attribute, definition_of(attribute)
+        return known[1]
 
     def knows(self, model: CalibratedModel) -> bool:
         """Whether there is a calibration of the model."""

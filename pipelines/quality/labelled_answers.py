@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hpd_core import Attribute, CategorySchema
-from pipelines.confidence.answer_features import features_of
+from pipelines.confidence.answer_features import definition_of, features_of
 from pipelines.confidence.calibration_file import CalibratedModel
 from pipelines.confidence.labelled_answer import LabelledAnswer
 from pipelines.errors import UsageError
@@ -59,8 +59,7 @@ def reviewed_answers(uri: str, model: CalibratedModel) -> list[LabelledAnswer]:
             correction = corrections.get(AnswerKey(*key, name))
             attribute = _attribute(schemas, rows[0]["category"], name)
             if correction is not None and attribute is not None and rows[0]["status"] == "value":
-                features = features_of(rows[0], attribute, *rows[1:])
-                found.append(LabelledAnswer(_name(answers), features, not correction.is_corrected))
+                found.append(_labelled(_name(answers), rows, attribute, is_right=not correction.is_corrected))
     return found
 
 
@@ -80,7 +79,11 @@ def judged_answers(
             continue
         items = tuple(row["value_raw"] for row in rows if row["value_raw"] is not None)
         outcome = judge(label, Answer("value", items), attribute=attribute, fields=gold.fields)
-        yield LabelledAnswer(product, features_of(rows[0], attribute, *rows[1:]), outcome is Outcome.VC)
+        yield _labelled(product, rows, attribute, is_right=outcome is Outcome.VC)
+
+
+def _labelled(product: str, rows: Sequence[Row], attribute: Attribute, *, is_right: bool) -> LabelledAnswer:
+    return LabelledAnswer(product, definition_of(attribute), features_of(rows[0], attribute, *rows[1:]), is_right)
 
 
 def _answers(
