@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pipelines.confidence.reliability import reliability
 from pipelines.errors import UsageError
 from pipelines.quality.evaluation import Evaluation, evaluate_run
 from pipelines.quality.gold import GoldProduct, read_gold
-from pipelines.quality.scoring import Counts, Outcome
+from pipelines.quality.scoring import Counts
 from pipelines.reporting.facts.quality import Band, Quality
 from pipelines.reporting.run_folder import OpenedRun
 from pipelines.store.asked_schemas import read_schemas
@@ -61,11 +60,7 @@ def read_gold_scores(run: OpenedRun, gold: str) -> GoldScores:
 
 def _quality(evaluation: Evaluation) -> Quality:
     exact = evaluation.exact
-    certain = [
-        (each.answer.probability, each.outcome is Outcome.VC)
-        for each in evaluation.judgements
-        if each.answer.items and each.answer.probability is not None
-    ]
+    of_probability = evaluation.reliability_of_probability
     return Quality(
         gold=evaluation.gold,
         num_products=evaluation.num_products,
@@ -75,5 +70,7 @@ def _quality(evaluation: Evaluation) -> Quality:
         f1=exact.micro.f1,
         hallucination_rate=exact.hallucination_rate,
         bands=tuple(Band(band.low, band.high, band.num_values, band.num_right) for band in evaluation.by_probability),
-        reliability=reliability(certain),
+        reliability=evaluation.reliability or of_probability,
+        reliability_of="probability" if evaluation.reliability is None else "confidence",
+        ece_of_probability=of_probability.ece if of_probability is not None else None,
     )

@@ -21,7 +21,13 @@ class Band:
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """Against gold, exact match. `reliability`: of the labelled values; None where none has a probability."""
+    """Against gold, exact match.
+
+    Attributes:
+        reliability: of the labelled values' `reliability_of`: confidence, or probability without a calibration; None
+            where none has any.
+        ece_of_probability: expected calibration error of the model's own probability.
+    """
 
     gold: str
     num_products: int
@@ -32,6 +38,8 @@ class Quality:
     hallucination_rate: float | None
     bands: tuple[Band, ...]
     reliability: Reliability | None
+    reliability_of: str
+    ece_of_probability: float | None
 
 
 @dataclass(frozen=True, slots=True)
