@@ -26,7 +26,7 @@ from hpd_core.attention.kv_cache import CachePool, CacheShape
 from hpd_core.attention.plan import AddressedPlan, PrefixCache
 from hpd_core.decoding.addressed_cache import AddressedCache
 from hpd_core.decoding.cohort_input import NewTokens
-from hpd_core.layout import PUBLIC, IntArray
+from hpd_core.layout import EVERYBODY, PUBLIC, IntArray
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -79,9 +79,11 @@ def _fill(slot: CacheSlot) -> None:
 def _tokens(count: int, positions: IntArray, scopes: IntArray) -> NewTokens:
     size = len(positions)
     prompts, ranks = np.repeat(np.arange(count), size), np.tile(np.arange(size), count)
-    return NewTokens(
-        np.zeros(count * size, dtype=np.int64), np.tile(positions, count), np.tile(scopes, count), prompts, ranks
+    ids, positions, scopes, lasts = (
+        np.tile(each, count)
+        for each in (np.zeros(size, dtype=np.int64), positions, scopes, np.where(scopes == PUBLIC, EVERYBODY, scopes))
     )
+    return NewTokens(ids, positions, scopes, lasts, prompts, ranks)
 
 
 def measure(

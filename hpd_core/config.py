@@ -83,6 +83,13 @@ class EngineConfig(BaseModel):
         True,
         description="numbers, booleans and enums are answered in their type or null, if the tokenizer can write it",
     )
+    max_scored_tokens: int = Field(
+        64,
+        ge=0,
+        description="'tree', where values are constrained: a boolean or enum (no list) is answered with the likeliest "
+        "of its members and null, which is found by forwarding some of their tokens, at most so many; where these are "
+        "too few, with the likeliest that was found. 0: it is decoded token by token, as other values are",
+    )
     tensor_parallel: int = Field(
         1,
         ge=1,

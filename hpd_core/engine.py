@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import Counter, deque
@@ -21,8 +22,9 @@ from hpd_core.models import description, loading, steering
 from hpd_core.parallel.group import Group
 from hpd_core.prompt_builder import PreparedPrompt, PromptBuilder, Refusal
 from hpd_core.text.constraints import Constraints
+from hpd_core.text.member_tries import ClosedAnswers
 from hpd_core.text.tokenization import SegmentTokenizer
-from hpd_core.text.values import parse_value
+from hpd_core.text.values import decoded_choice, parse_value
 from hpd_core.types import Attribute, CategorySchema, Record, RecordResult, Value
 
 
@@ -83,13 +85,15 @@ class Engine(Extractor):
         vocab_size = model.get_output_embeddings().weight.shape[0]
         constraints = Constraints(tokenizer, vocab_size)
         used = constraints if self.config.constrain_values else None
-        self._builder = PromptBuilder(tokenizer, self.config, description.max_positions(model.config), used)
         self.endings = endings = description.endings(model, self._segments)
+        closed = ClosedAnswers(tokenizer, endings, self.config.max_scored_tokens)
+        self._builder = PromptBuilder(tokenizer, self.config, description.max_positions(model.config), used, closed)
         self._decoder: Decoder
         if group is not None:
-            self._decoder = group.decoder(tokenizer, endings, constraints.table)
+            self._decoder = group.decoder(tokenizer, endings, constraints.table, closed.table)
         else:
-            self._decoder = Decoder(model, endings, self.config, description.cache_shape(model), constraints.table)
+            shape = description.cache_shape(model)
+            self._decoder = Decoder(model, endings, self.config, shape, constraints.table, closed.table)
             steering.verify(model, tokenizer, self._decoder)
             self._decoder.fit()
 
@@ -275,6 +279,7 @@ class Engine(Extractor):
                 seconds[record_number] += prompt.owner.seconds / len(records)
             metrics.draft_tokens += prompt.num_draft_tokens
             metrics.rejected_tokens += prompt.num_rejected_tokens
+            metrics.scored_tokens += prompt.num_scored_tokens
             layout = prompt.layout
             metrics.key_tokens += layout.num_key_tokens
             metrics.document_tokens += prompt.num_own_tokens - layout.num_key_tokens
@@ -293,7 +298,7 @@ class Engine(Extractor):
 
 def _value(attribute: Attribute, record: Record, prompt: Prompt, branch: int, text: str) -> Value:
     logprobs = prompt.logprobs[branch]
-    return parse_value(
+    value = parse_value(
         attribute,
         text,
         closed=prompt.closed[branch],
@@ -302,6 +307,12 @@ def _value(attribute: Attribute, record: Record, prompt: Prompt, branch: int, te
         logprob_mean=sum(logprobs) / len(logprobs) if logprobs else None,
         logprob_min=min(logprobs, default=None),
     )
+    chosen = prompt.choices[branch]
+    if chosen is None:
+        return replace(value, choice=decoded_choice(attribute), probability=math.exp(sum(logprobs)))
+    if not chosen.is_sure:
+        return replace(value, choice="beam", probability=chosen.share)
+    return replace(value, choice="scored", probability=chosen.share, margin=chosen.margin)
 
 
 def _result(

@@ -3,13 +3,14 @@
 A prompt is a *trunk* of tokens that everybody behind them sees, and *branches*: open ends from which values
 grow. One rule says what a token sees, for both layouts, for inference and for training:
 
-    q sees k   if  scope(k) is public or scope(k) == scope(q)
+    q sees k   if  scope(k) <= scope(q) <= last(k)
                and position(k) <= position(q)
                and step(k) <= step(q)
                and position(q) - position(k) < window        (sliding-window layers only)
 
-`scope` is PUBLIC or the number of the branch that owns the token; `step` is 0 for what the prompt holds and k
-for the k-th token of a value (k from 1).
+A token is in a scope, a number, and seen from the scopes from its own up to `last`. What is PUBLIC is seen from all;
+each branch has a number, which sees what is public and what is its own. `step` is 0 for what the prompt holds and k for
+the k-th token of a value (k from 1).
 
 `tree`: one document; each key and its value are private to their branch and continue the trunk's positions, so
 a value's chain is ordinary autoregressive decoding of trunk + key:
@@ -18,6 +19,15 @@ a value's chain is ordinary autoregressive decoding of trunk + key:
     position   0  1  2  3  4  | 5  6      7  8    9  | 5  6      7  8
     scope      .  .  .  .  .  | 0  0      0  0    0  | 1  1      1  1
     step       0  0  0  0  0  | 0  0      1  2    3  | 0  0      1  2
+
+Where a value is one of few, it is chosen by the likelihood of each (decoding/scoring.py). They are a trie behind the
+key; its nodes are fed side by side. A branch has as many numbers as its trie has nodes, in preorder: a node sees those
+above it, and a sibling is in a scope of its own:
+
+    token      "Roast":  "  light brown dark |  "Form":       (what closes a value is never fed)
+    position   5  6      7  8     9     8    |  5  6
+    scope      0  0      1  2     3     4    |  5  5
+    last       4  4      4  3     3     4    |  5  5
 
 `stacked` (paper, section 4.3 and Algorithm 2): J documents, then one skeleton with all keys, all public; after
 each key a gap of K_max positions is left for its value. Here K_max = 3; s is a structure token (newline):
@@ -40,6 +50,9 @@ import numpy.typing as npt
 PUBLIC = -1
 """The scope of a token that is not private to one branch."""
 
+EVERYBODY = 2**31 - 1
+"""The last scope that sees what is public."""
+
 FREE = -1
 """The state of a value that may be anything (see text/constraints.py)."""
 
@@ -47,15 +60,31 @@ IntArray = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
+class Members:
+    """What a value can be one of: a trie of a `TrieTable` (text/member_tries.py).
+
+    Attributes:
+        root: its first node; the others follow.
+        num_nodes: of the trie.
+        max_fed: the most of them that are fed; the root is none of them.
+    """
+
+    root: int
+    num_nodes: int
+    max_fed: int
+
+
+@dataclass(frozen=True, slots=True)
 class Branch:
     """An open end: the `tokens` before the value (the key), and the most tokens the value may take (K_max).
 
-    `state` is the one in which the value's constraint begins.
+    `state` is the one in which the value's constraint begins; `members` are what it is chosen among, if it is.
     """
 
     tokens: Sequence[int]
     max_new_tokens: int
     state: int = FREE
+    members: Members | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +92,12 @@ class Layout:
     """The tokens of one prompt in memory order, values not yet included.
 
     Attributes:
-        token_ids, positions, scopes: int64 [T]
+        token_ids, positions, scopes, lasts: int64 [T]
         ends: int64 [B], index into the T tokens of the last token before each value.
         value_scopes: int64 [B], the scope of each value's tokens.
         max_new_tokens: int64 [B]
         states: int64 [B], where each value's constraint begins.
+        members: what each of the B values is chosen among, if it is.
         num_prefix_tokens: the first tokens, which are the same for every prompt of the category.
         num_key_tokens: tokens of the skeleton (keys and structure).
     """
@@ -75,10 +105,12 @@ class Layout:
     token_ids: IntArray
     positions: IntArray
     scopes: IntArray
+    lasts: IntArray
     ends: IntArray
     value_scopes: IntArray
     max_new_tokens: IntArray
     states: IntArray
+    members: Sequence[Members | None]
     num_prefix_tokens: int
     num_key_tokens: int
 
@@ -96,6 +128,11 @@ class Layout:
     def num_branches(self) -> int:
         """Values to decode."""
         return len(self.ends)
+
+    @property
+    def max_fed(self) -> IntArray:
+        """int64 [B], the most nodes that are fed to choose each value."""
+        return np.array([item.max_fed if item else 0 for item in self.members], dtype=np.int64)
 
     @property
     def num_positions(self) -> int:
@@ -130,15 +167,19 @@ def tree_layout(prefix: Sequence[int], document: Sequence[int], branches: Sequen
     lengths = _branch_lengths(branches)
     start = len(trunk)
     parts = [np.arange(start), *(np.arange(start, start + length) for length in lengths)]
-    scopes = [np.full(start, PUBLIC), *(np.full(length, b) for b, length in enumerate(lengths))]
+    widths = np.array([branch.members.num_nodes if branch.members else 1 for branch in branches], dtype=np.int64)
+    lasts = np.cumsum(widths) - 1
+    value_scopes = lasts - widths + 1
     return Layout(
         token_ids=np.array([*trunk, *(token for branch in branches for token in branch.tokens)], dtype=np.int64),
         positions=np.concatenate(parts),
-        scopes=np.concatenate(scopes),
+        scopes=np.concatenate([np.full(start, PUBLIC), np.repeat(value_scopes, lengths)]),
+        lasts=np.concatenate([np.full(start, EVERYBODY), np.repeat(lasts, lengths)]),
         ends=start + np.cumsum(lengths, dtype=np.int64) - 1,
-        value_scopes=np.arange(len(branches)),
+        value_scopes=value_scopes,
         max_new_tokens=np.array([branch.max_new_tokens for branch in branches], dtype=np.int64),
         states=np.array([branch.state for branch in branches], dtype=np.int64),
+        members=[branch.members for branch in branches],
         num_prefix_tokens=len(prefix),
         num_key_tokens=sum(lengths),
     )
@@ -153,7 +194,8 @@ def stacked_layout(
     """J documents in one prompt; see the module's second picture.
 
     Algorithm 2 of the paper with its errata mended: the offset grows behind every one of the J x N keys, and
-    everything behind a key is shifted, structure tokens and the next document's header included.
+    everything behind a key is shifted, structure tokens and the next document's header included. Values see others, so
+    none is chosen among members: they are decoded token by token.
 
     Args:
         prefix: ids shared by the category's prompts.
@@ -185,10 +227,12 @@ def stacked_layout(
         token_ids=np.array(token_ids, dtype=np.int64),
         positions=np.arange(len(token_ids)) + np.array(gaps, dtype=np.int64),
         scopes=np.full(len(token_ids), PUBLIC),
+        lasts=np.full(len(token_ids), EVERYBODY),
         ends=np.array(ends, dtype=np.int64),
         value_scopes=np.full(num_branches, PUBLIC),
         max_new_tokens=np.array([b.max_new_tokens for o in objects for b in o.branches], dtype=np.int64),
         states=np.array([b.state for o in objects for b in o.branches], dtype=np.int64),
+        members=[None] * num_branches,
         num_prefix_tokens=len(prefix),
         num_key_tokens=len(token_ids) - start,
     )
@@ -212,6 +256,7 @@ class FilledLayout:
     token_ids: IntArray
     positions: IntArray
     scopes: IntArray
+    lasts: IntArray
     steps: IntArray
     labels: IntArray
 
@@ -242,12 +287,12 @@ def fill_layout(
     fed = [np.asarray(value[:-1], dtype=np.int64) for value in values]
     steps = [np.arange(1, len(tokens) + 1) for tokens in fed]
     ends = layout.positions[layout.ends]
+    lengths = [len(tokens) for tokens in fed]
     return FilledLayout(
         token_ids=np.concatenate([layout.token_ids, *fed]),
         positions=np.concatenate([layout.positions, *(end + k for end, k in zip(ends, steps, strict=True))]),
-        scopes=np.concatenate(
-            [layout.scopes, *(np.full(len(t), s) for t, s in zip(fed, layout.value_scopes, strict=True))]
-        ),
+        scopes=np.concatenate([layout.scopes, np.repeat(layout.value_scopes, lengths)]),
+        lasts=np.concatenate([layout.lasts, np.repeat(layout.lasts[layout.ends], lengths)]),
         steps=np.concatenate([np.zeros(layout.num_tokens, dtype=np.int64), *steps]),
         labels=np.concatenate([labels, *(np.asarray(target[1:], dtype=np.int64) for target in targets)]),
     )
@@ -259,13 +304,16 @@ def attention_mask(filled: FilledLayout, window: int | None = None) -> npt.NDArr
         filled.scopes[:, None],
         filled.positions[:, None],
         filled.scopes[None, :],
+        filled.lasts[None, :],
         filled.positions[None, :],
         window,
     )
     return mask & (filled.steps[None, :] <= filled.steps[:, None])
 
 
-def visible(q_scope: Any, q_position: Any, k_scope: Any, k_position: Any, window: int | None = None) -> Any:
+def visible(
+    q_scope: Any, q_position: Any, k_scope: Any, k_last: Any, k_position: Any, window: int | None = None
+) -> Any:
     """The rule above for arrays or tensors that broadcast, the steps apart.
 
     The engine needs no steps: in lock-step decoding a token of a later step does not exist yet.
@@ -273,7 +321,7 @@ def visible(q_scope: Any, q_position: Any, k_scope: Any, k_position: Any, window
     Returns:
         bool, of the broadcast shape.
     """
-    seen = ((k_scope == PUBLIC) | (k_scope == q_scope)) & (k_position <= q_position)
+    seen = (k_scope <= q_scope) & (q_scope <= k_last) & (k_position <= q_position)
     if window is not None:
         seen = seen & (q_position - k_position < window)
     return seen

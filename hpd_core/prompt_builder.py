@@ -14,6 +14,7 @@ from hpd_core.errors import PromptError
 from hpd_core.layout import FREE, Branch, Layout, StackedObject, stacked_layout, tree_layout
 from hpd_core.text import template as texts
 from hpd_core.text.constraints import Constraints
+from hpd_core.text.member_tries import ClosedAnswers
 from hpd_core.text.near_names import NearNames, missing_schema
 from hpd_core.text.template import (
     Piece,
@@ -23,7 +24,7 @@ from hpd_core.text.template import (
     render_short_key,
 )
 from hpd_core.text.tokenization import SegmentTokenizer
-from hpd_core.types import CategorySchema, ErrorCode, Record
+from hpd_core.types import Attribute, CategorySchema, ErrorCode, Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +96,13 @@ class PromptBuilder:
         config: EngineConfig,
         max_positions: int | None,
         constraints: Constraints | None = None,
+        closed: ClosedAnswers | None = None,
     ) -> None:
-        """`constraints`: states for typed values; without it every value may be anything."""
+        """`constraints`: states for typed values; without it every value may be anything. `closed`: what those that are
+        constrained to a few answers are chosen among, with the layout 'tree'."""
         self._segments = SegmentTokenizer(tokenizer)
         self._constraints = constraints
+        self._closed = closed if config.layout == "tree" else None
         self._documents = DocumentTokenizer(tokenizer)
         self._config = config
         self._max_positions = max_positions
@@ -116,16 +120,19 @@ class PromptBuilder:
             self._categories[schema] = CategoryTokens(
                 prefix=tuple(self._segments.encode_pieces(frame.prefix)),
                 suffix=self._segments.encode_pieces([*frame.suffix, *opening]),
-                branches=[
-                    Branch(
-                        ids,
-                        attribute.max_value_tokens or self._config.max_value_tokens,
-                        FREE if self._constraints is None else self._constraints.start(attribute),
-                    )
-                    for ids, attribute in zip(self._keys(schema), schema.attributes, strict=True)
-                ],
+                branches=[self._branch(*each) for each in zip(self._keys(schema), schema.attributes, strict=True)],
             )
         return self._categories[schema]
+
+    def _branch(self, ids: Sequence[int], attribute: Attribute) -> Branch:
+        state = FREE if self._constraints is None else self._constraints.start(attribute)
+        max_tokens = attribute.max_value_tokens or self._config.max_value_tokens
+        found = None if self._closed is None or state == FREE else self._closed.members(attribute)
+        if found is None:
+            return Branch(ids, max_tokens, state)
+        members, longest = found
+        # A member is known, however long it is.
+        return Branch(ids, max(max_tokens, longest), state, members)
 
     def _keys(self, schema: CategorySchema) -> list[list[int]]:
         """The ids of each attribute's key."""

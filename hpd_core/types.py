@@ -115,6 +115,11 @@ class Attribute(Frozen):
         return self.vocabulary.labels
 
     @property
+    def is_closed(self) -> bool:
+        """Whether its value can only be one of a few, or null."""
+        return self.type in ("enum", "boolean") and not self.multiple
+
+    @property
     def is_text(self) -> bool:
         """Whether its value may be any text: nothing is constrained then."""
         return self.type in ("string", "date")
@@ -215,9 +220,10 @@ class Value:
         evidence: per item, where it stands in the record; empty until `ground` has run.
         choice: how one of few possible answers was chosen (enum, boolean): "scored", the likeliest of all; "beam", of
             those there was room for; "greedy", token by token. None where it may be any text.
-        probability: the model's own: of a scored answer its share among all possible ones, null among them; of another
-            that of its tokens.
-        margin: of a scored answer, log probability above the next one's.
+        probability: the model's own: of a scored answer its share among all possible ones, null among them, too low by
+            0.001 at most (of a "beam" by more); of another that of its tokens. None where there are no
+            log-probabilities (the baseline 'ar').
+        margin: of a scored answer, log probability above the next one's, or somewhat less.
     """
 
     text: str | None

@@ -11,7 +11,7 @@ from transformers import DynamicCache
 
 from bench.workloads.workload import ForcedRecord
 from hpd_core.decoding.cohort_cache import UNSEEN
-from hpd_core.layout import PUBLIC, visible
+from hpd_core.layout import EVERYBODY, PUBLIC, visible
 
 
 @torch.inference_mode()
@@ -69,7 +69,9 @@ def _run_naive_batch(model: Any, batch: Sequence[ForcedRecord]) -> None:
 def _naive_forward(
     model: Any, cache: Any, ids: Tensor, positions: Tensor, scopes: Tensor, k_positions: Tensor, k_scopes: Tensor
 ) -> Tensor:
-    seen = visible(scopes[:, :, None], positions[:, :, None], k_scopes[:, None, :], k_positions[:, None, :])
+    k_lasts = torch.where(k_scopes == PUBLIC, EVERYBODY, k_scopes)
+    k_scopes, k_lasts, k_positions = (place[:, None, :] for place in (k_scopes, k_lasts, k_positions))
+    seen = visible(scopes[:, :, None], positions[:, :, None], k_scopes, k_lasts, k_positions)
     output = model(
         input_ids=ids.to(model.device),
         position_ids=positions.to(model.device),

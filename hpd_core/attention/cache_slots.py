@@ -52,7 +52,7 @@ class CacheSlot:
 
     @property
     def seen(self) -> Tensor:
-        """int64 [2, capacity]: scopes and positions."""
+        """int64 [2, capacity]: scopes (first and last one: `packed_scopes` in step_tables.py) and positions."""
         return self.memory[seen_offset(self.shape, self.capacity) :].view(torch.int64).view(2, self.capacity)
 
     def _numbers(self) -> tuple[Tensor, Tensor]:

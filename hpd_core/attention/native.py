@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from hpd_core.layout import PUBLIC, IntArray
+from hpd_core.layout import EVERYBODY, PUBLIC, IntArray
 from hpd_core.native import library
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class _Problem(ctypes.Structure):
         ("capacity", library.INT),
         *((name, library.POINTER) for name in ("counts", "used", "q_scopes", "q_positions")),
         ("q_row", library.INT),
-        *((name, library.POINTER) for name in ("k_scopes", "k_positions")),
+        *((name, library.POINTER) for name in ("k_scopes", "k_lasts", "k_positions")),
         ("k_row", library.INT),
         *((name, library.POINTER) for name in ("kv_columns", "prefix_of")),
         *(
@@ -57,11 +57,10 @@ class NativeAttention:
         self._keys, self._values = plan.keys, plan.values
         self._held = (plan.counts, plan.used, plan.q_scopes, plan.q_positions)
         self._kv_columns = plan.kv_columns
-        if plan.k_scopes.shape != plan.k_positions.shape:
-            raise ValueError(
-                f"scopes of {tuple(plan.k_scopes.shape)} columns, positions of {tuple(plan.k_positions.shape)}"
-            )
-        self._columns = _padded(plan.k_scopes, PUBLIC), _padded(plan.k_positions, _NEVER)
+        columns = (plan.k_scopes, plan.k_lasts, plan.k_positions)
+        if len({of.shape for of in columns}) > 1:
+            raise ValueError(f"scopes, last scopes and positions of {[tuple(of.shape) for of in columns]} columns")
+        self._columns = [_padded(of, fill) for of, fill in zip(columns, (PUBLIC, EVERYBODY, _NEVER), strict=True)]
         # A finished prompt attends to nothing.
         groups = [(part, part.prefix) for part in plan.groups if plan.counts[part.start : part.stop].any()]
         self._prefixes = list(dict.fromkeys(prefix for _, prefix in groups if prefix is not None))
@@ -76,7 +75,7 @@ class NativeAttention:
         problem.counts, problem.used = _address(plan.counts), _address(plan.used)
         problem.q_scopes, problem.q_positions = _address(plan.q_scopes), _address(plan.q_positions)
         problem.q_row = plan.q_scopes.shape[1]
-        problem.k_scopes, problem.k_positions = (columns.ctypes.data for columns in self._columns)
+        problem.k_scopes, problem.k_lasts, problem.k_positions = (of.ctypes.data for of in self._columns)
         problem.k_row = self._columns[0].shape[1]
         problem.kv_columns = _address(plan.kv_columns)
         problem.capacity = _room(plan.keys, plan.values)

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from hpd_core.attention.cache_slots import CacheSlot
 from hpd_core.attention.folding import fold, unfold
-from hpd_core.layout import PUBLIC, IntArray, visible
+from hpd_core.layout import EVERYBODY, PUBLIC, IntArray, visible
 from hpd_core.system.device import to_device
 
 Kernel = TypeVar("Kernel")
@@ -65,8 +65,8 @@ class AddressedPlan:
     Attributes:
         start, stop: the cohort's stretch of the packed row. Tokens of one prompt are neighbours.
         counts, used: int64 [P], the tokens of each prompt in this step, and its columns in use.
-        prompts, columns, scopes, positions: int64 [t], of each token: its prompt, and the column that it is stored in.
-            A token sees no column behind its own.
+        prompts, columns, scopes, lasts, positions: int64 [t], of each token: its prompt, the column that it is stored
+            in, and who sees it. A token sees no column behind its own.
         num_leading, leading_positions: int64 [P]: of each prompt, so many of its first columns are public and at
             neighbouring positions, and the position of column 0.
         leads_only: bool [P], whether these are all of its public columns.
@@ -84,6 +84,7 @@ class AddressedPlan:
     prompts: IntArray
     columns: IntArray
     scopes: IntArray
+    lasts: IntArray
     positions: IntArray
     num_leading: IntArray
     leading_positions: IntArray
@@ -159,7 +160,7 @@ class AttentionPlan:
         unrows: int64 [t], the query row of each token.
         kv_prompts, kv_columns: int64 [t], contiguous: where each token's key and value are stored.
         q_scopes, q_positions: int64 [P, R]; padding rows are public and at position 0, so that they see something.
-        k_scopes, k_positions: int64 [P, C]; columns not in use have a position that nobody sees.
+        k_scopes, k_lasts, k_positions: int64 [P, C]; columns not in use have a position that nobody sees.
         keys, values: one tensor per layer, [P, H_kv, capacity, D]; values in the order that the way to attend wants.
         groups: all P prompts in order. What follows a prefix stands behind it: at positions from its length on.
     """
@@ -175,6 +176,7 @@ class AttentionPlan:
     q_scopes: Tensor
     q_positions: Tensor
     k_scopes: Tensor
+    k_lasts: Tensor
     k_positions: Tensor
     keys: Sequence[Tensor]
     values: Sequence[Tensor]
@@ -246,7 +248,8 @@ class AttentionPlan:
         if part.prefix is not None and window is not None:  # without a window all that follows a prefix sees it
             positions = torch.arange(part.prefix.num_tokens, device=seen.device)
             q_positions = self.q_positions[prompts, rows, None]
-            prefix_bias = _additive(visible(PUBLIC, q_positions, PUBLIC, positions, window), group, torch.float32)
+            seen_before = visible(PUBLIC, q_positions, PUBLIC, EVERYBODY, positions, window)
+            prefix_bias = _additive(seen_before, group, torch.float32)
         counts = self.counts[prompts]
         first = self.start + int(self.counts[: prompts.start].sum()) + rows.start
         here = np.minimum(counts, rows.stop) - rows.start  # only a single prompt's rows are cut
@@ -269,6 +272,7 @@ class AttentionPlan:
             self.q_scopes[prompts, rows, None],
             self.q_positions[prompts, rows, None],
             self.k_scopes[prompts, None, :],
+            self.k_lasts[prompts, None, :],
             self.k_positions[prompts, None, :],
             window,
         )

@@ -40,7 +40,8 @@ PROMPT_FIELDS = (
 and positions of its columns are; and the same of its prefix."""
 
 TOKEN_FIELDS = ("id", "position", "scope", "prompt", "column")
-"""Of a token. `prompt` is -1 for what only fills up a step of a fixed size: it is stored nowhere."""
+"""Of a token. `scope`: its own, and the last that sees it (`packed_scopes`). `prompt` is -1 for what only fills up a
+step of a fixed size: it is stored nowhere."""
 
 Numbers = TypeVar("Numbers", IntArray, Tensor)
 
@@ -146,8 +147,8 @@ def step_tables(
             for plan, rows, first in zip(plans, here, first_prompt[:-1], strict=True)
         ]
     )
-    columns, scopes, positions = (
-        np.concatenate([getattr(plan, name) for plan in plans]) for name in ("columns", "scopes", "positions")
+    columns, scopes, lasts, positions = (
+        np.concatenate([getattr(plan, name) for plan in plans]) for name in ("columns", "scopes", "lasts", "positions")
     )
     tiles = _tiles(_Prompts.of(plans, here), prompts, columns, scopes, positions, cut)
     hidden = [_hidden(plan, shape, seen_origin) for plan in plans]
@@ -160,11 +161,19 @@ def step_tables(
     parts.tiles[: len(tiles)] = tiles
     for plan, rows, first in zip(plans, here, first_prompt[:-1], strict=True):
         parts.prompts[first : first + len(rows)] = _prompts(plan, rows, shape, origin, seen_origin)
-    for row, values in enumerate((token_ids, positions, scopes, prompts, columns)):
+    for row, values in enumerate((token_ids, positions, packed_scopes(scopes, lasts), prompts, columns)):
         parts.tokens[row, : len(values)] = values
     parts.rows[: len(logit_rows)] = logit_rows
     parts.hidden[: needed.hidden] = np.concatenate(hidden)
     return StepTables(numbers, sizes, int(positions.max()))
+
+
+def packed_scopes(scopes: IntArray, lasts: IntArray) -> IntArray:
+    """The scope of each token in the lower 32 bits, with its sign, and the last one that sees it in the upper ones.
+
+    A kernel reads both at once.
+    """
+    return lasts << 32 | scopes & 0xFFFFFFFF
 
 
 def _idle(sizes: Sizes) -> IntArray:

@@ -181,9 +181,10 @@ def _attend(  # type: ignore[no-untyped-def]
         column = tl.where(is_before, whole, later + (number - num_before) * COLUMNS) + by_column
         limit = tl.where(is_before, num_open, end)
         k = _load(keys, column, limit, by_key, KEY_SIZE, KEY_BLOCK, True)
-        k_scope = tl.load(k_scopes + column, column < limit, _PUBLIC).to(tl.int32)
+        k_both = tl.load(k_scopes + column, column < limit, 0)
+        k_scope, k_last = k_both.to(tl.int32), (k_both >> 32).to(tl.int32)
         k_position = tl.minimum(tl.load(k_positions + column, column < limit, 0), _LATE).to(tl.int32)
-        seen = (k_scope == _PUBLIC)[None, :] | (k_scope[None, :] == scope[:, None])
+        seen = (k_scope[None, :] <= scope[:, None]) & (scope[:, None] <= k_last[None, :])
         seen = seen & (k_position[None, :] <= position[:, None])
         if HAS_WINDOW:
             seen = seen & (position[:, None] - k_position[None, :] < window)

@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,14 +29,18 @@ from hpd_core.extractor import ExtractionFuture, ExtractionMetrics, Extractor, W
 from hpd_core.models import description, steering
 from hpd_core.prompt_builder import PreparedPrompt, PromptBuilder, Refusal
 from hpd_core.text.tokenization import SegmentTokenizer
-from hpd_core.text.values import parse_value
+from hpd_core.text.values import decoded_choice, parse_value
 from hpd_core.types import CategorySchema, ErrorCode, Record, RecordResult, Value
 
 _KEY = re.compile(r'\s*("(?:[^"\\]|\\.)*")\s*:')
 
 
 class AutoregressiveBaseline(Extractor):
-    """Plain batched autoregressive extraction; used like `Engine`. Log-probabilities are not reported."""
+    """Plain batched autoregressive extraction; used like `Engine`.
+
+    Closed answers are written token by token as all others (`Value.choice` is "greedy"). Log-probabilities are not
+    reported, and so no probabilities.
+    """
 
     decoding = "ar"
 
@@ -225,7 +230,10 @@ class AutoregressiveBaseline(Extractor):
             num_tokens = len(self._segments.encode_text([raw])[0])
             found[name] = parse_value(attributes[name], raw, closed=closed, fields=fields, num_tokens=num_tokens)
         values = similar | literal
-        return {name: values.get(name) or Value(None, (), "invalid") for name in attributes}
+        return {
+            name: replace(values.get(name) or Value(None, (), "invalid"), choice=decoded_choice(attribute))
+            for name, attribute in attributes.items()
+        }
 
 
 class _ObjectClosed(StoppingCriteria):  # type: ignore[misc]

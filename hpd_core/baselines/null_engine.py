@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import time
 import zlib
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, Self
 
 from hpd_core.config import EngineConfig
@@ -23,7 +25,7 @@ from hpd_core.extractor import (
 from hpd_core.models import loading
 from hpd_core.prompt_builder import DocumentTokenizer, Refusal, asked_attributes, not_text
 from hpd_core.text.near_names import missing_schema
-from hpd_core.text.values import parse_value
+from hpd_core.text.values import decoded_choice, parse_value
 from hpd_core.types import Attribute, CategorySchema, ErrorCode, Record, RecordResult, Value
 
 NOTE = "The answers are made up: decoding is 'made-up', which loads no model. They are only good to measure a job with."
@@ -183,7 +185,7 @@ def _made_up(record: Record, attributes: Sequence[Attribute]) -> dict[str, Value
         raw = f" {_literal(attribute, texts, draw)},\n"
         logprob = -draw.share()
         tokens = 1 + len(raw) // 4
-        answers[attribute.name] = parse_value(
+        answer = parse_value(
             attribute,
             raw,
             closed=True,
@@ -192,6 +194,10 @@ def _made_up(record: Record, attributes: Sequence[Attribute]) -> dict[str, Value
             logprob_mean=logprob / tokens,
             logprob_min=logprob,
         )
+        choice, margin = decoded_choice(attribute), None
+        if attribute.is_closed:
+            choice, margin = "scored", -logprob
+        answers[attribute.name] = replace(answer, choice=choice, probability=math.exp(logprob), margin=margin)
     return answers
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from math import exp
 from typing import Any
 
 import torch
@@ -87,6 +88,50 @@ def decode_chain(
             break
         chain.append(token)
     return ReferenceValue(tokens, logits, allowed, False)
+
+
+@torch.inference_mode()
+def spelling_logprobs(model: Any, ids: Sequence[int], spelling: Sequence[int]) -> list[float]:
+    """The log-probability of each token of a spelling behind `ids`: one plain causal forward over both."""
+    chain = torch.tensor([[*ids, *spelling]], device=model.device)
+    rows = model(input_ids=chain, use_cache=False).logits[0, len(ids) - 1 : -1].double().log_softmax(-1)
+    return [float(row[token]) for row, token in zip(rows, spelling, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceMember:
+    """What one member of a closed answer is worth.
+
+    Attributes:
+        mass: the probability of its spellings together.
+        spellings: each spelling's tokens and their log-probabilities, the likeliest first.
+    """
+
+    mass: float
+    spellings: list[tuple[tuple[int, ...], list[float]]]
+
+
+def score_members(
+    model: Any, ids: Sequence[int], spellings: Sequence[Sequence[int]], members: Sequence[int]
+) -> dict[int, ReferenceMember]:
+    """The members of a closed answer behind `ids` (prefix, document, key), each spelling by a forward of its own.
+
+    Args:
+        model: with an attention of transformers' own.
+        spellings: the tokens of each, up to the one that ends the value.
+        members: which member each spelling means.
+
+    Returns:
+        By member, the likeliest first.
+    """
+    found: dict[int, list[tuple[tuple[int, ...], list[float]]]] = {}
+    for spelling, member in zip(spellings, members, strict=True):
+        found.setdefault(member, []).append((tuple(spelling), spelling_logprobs(model, ids, spelling)))
+    scored = {}
+    for member, each in found.items():
+        each.sort(key=lambda pair: -sum(pair[1]))
+        scored[member] = ReferenceMember(sum(exp(sum(logprobs)) for _, logprobs in each), each)
+    return dict(sorted(scored.items(), key=lambda pair: -pair[1].mass))
 
 
 def _best(row: Tensor, allowed: Collection[int] | None) -> int:

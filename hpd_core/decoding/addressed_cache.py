@@ -136,6 +136,7 @@ class AddressedCache:
             prompts=tokens.prompts,
             columns=columns,
             scopes=tokens.scopes,
+            lasts=tokens.lasts,
             positions=tokens.positions,
             num_leading=self._leading.counts,
             leading_positions=self._leading.positions,
@@ -156,11 +157,12 @@ class AddressedCache:
             self._pool.num_used += self._slots[row].capacity * self._pool.shape.numbers_per_token
 
     def reject(self, plan: AddressedPlan, wrong: npt.NDArray[np.bool_]) -> None:
-        """Hides wrong drafts, and lets the next step have the last columns of this one as far as they hold such.
+        """Hides tokens that are of no use, and lets the next step have the last columns of this one as far as they hold
+        such.
 
         Args:
             plan: of this step, the last one.
-            wrong: bool [t], which of its tokens; of each prompt with tokens at least one is right.
+            wrong: bool [t], which of its tokens.
         """
         prompts = plan.prompts
         self.used = self.used - plan.counts + counts_without_last(prompts, wrong, len(plan.counts))

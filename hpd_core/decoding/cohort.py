@@ -1,14 +1,15 @@
 """A cohort: prompts that were admitted together and run in lock-step, from prefill to their last value.
 
 It says which tokens to feed next (`next_input`), takes back what was chosen behind them (`accept`) and lets go of the
-prompts that are finished (`retire`). It is put together of three parts, each in a file of its own: the prompts' own
-tokens that are still to be fed (prefill.py), the state of their values (value_states.py) and their KV cache
-(cohort_cache.py). Row p of each part is prompt p.
+prompts that are finished (`retire`). It is put together of four parts, each in a file of its own: the prompts' own
+tokens that are still to be fed (prefill.py), the state of their values (value_states.py), those of them that are chosen
+among members (scoring.py), and their KV cache (cohort_cache.py). Row p of each part is prompt p.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,15 +19,19 @@ from hpd_core.attention.kv_cache import CachePool
 from hpd_core.attention.plan import PrefixCache
 from hpd_core.decoding.addressed_cache import AddressedCache
 from hpd_core.decoding.cohort_cache import CohortCache
-from hpd_core.decoding.cohort_input import CohortInput, NewTokens, ranks_within
+from hpd_core.decoding.cohort_input import CohortInput, NewTokens, TokensInAnyOrder, ranks_within
 from hpd_core.decoding.drafts import NO_DRAFTS, Drafter, DraftVerdict
 from hpd_core.decoding.next_token import Chosen
 from hpd_core.decoding.prefill import Prefill
 from hpd_core.decoding.prefix_groups import side_by_side
 from hpd_core.decoding.prompt import Prompt
+from hpd_core.decoding.scoring import Scoring
 from hpd_core.decoding.value_states import NO_VALUES, ValueStates
-from hpd_core.layout import IntArray
+from hpd_core.layout import FREE, IntArray
 from hpd_core.text.endings import Endings
+from hpd_core.text.member_tries import NO_NODE, TrieTable
+
+_NONE = np.zeros(0, dtype=np.int64)
 
 
 class Cohort:
@@ -37,6 +42,7 @@ class Cohort:
         prompts: list[Prompt],
         prefill: Prefill | None,
         values: ValueStates,
+        scoring: Scoring,
         cache: CohortCache | AddressedCache,
         max_finished: float,
     ) -> None:
@@ -44,12 +50,14 @@ class Cohort:
         self.prompts = prompts
         self._prefill = prefill
         self._values = values
+        self._scoring = scoring
         self._cache = cache
         self._max_finished = max_finished
         self._retired: npt.NDArray[np.bool_] = np.zeros(len(prompts), dtype=bool)  # finished; the row waits to go
-        # Of the step whose tokens are awaited: the values that decode, and if it has drafts, what was fed and whose.
+        # Of the step whose tokens are awaited: the values that decode, and what was fed of them, if more than a token
+        # of each.
         self._decoding = NO_VALUES
-        self._drafted: tuple[CohortInput, IntArray] | None = None
+        self._more: _MoreThanOne | None = None
 
     @classmethod
     def admit(
@@ -59,6 +67,7 @@ class Cohort:
         pool: CachePool,
         share_prefixes: bool = False,
         max_finished: float = 0.5,
+        tries: TrieTable | None = None,
     ) -> Cohort:
         """A new cohort. It takes memory: whoever makes one has to `release` it.
 
@@ -68,19 +77,21 @@ class Cohort:
             pool: whose memory it takes.
             max_finished: the share of prompts that may be finished before their memory is given up, which means to
                 take the others to new memory.
+            tries: that the prompts name.
         """
         order = side_by_side(prefixes, [prompt.num_own_tokens for prompt in prompts])
         ordered, prefixes = [prompts[row] for row in order], [prefixes[row] for row in order]
         prefill, values = Prefill(ordered), ValueStates.of_prompts(ordered)
+        scoring = Scoring(tries or TrieTable())
         cache: CohortCache | AddressedCache
         if pool.order.by_address:
             most = np.array([prompt.most_own_tokens for prompt in ordered], dtype=np.int64)
             cache = AddressedCache.for_prompts(pool, prefixes, most)
-            return cls(ordered, prefill, values, cache, max_finished)
+            return cls(ordered, prefill, values, scoring, cache, max_finished)
         # Values are short as a rule; a longer one grows the block.
         room = 4 * values.num_branches
         cache = CohortCache.for_prompts(pool, prefixes, prefill.num_left, room, share_prefixes)
-        return cls(ordered, prefill, values, cache, max_finished)
+        return cls(ordered, prefill, values, scoring, cache, max_finished)
 
     @classmethod
     def merge(cls, cohorts: Sequence[Cohort]) -> Cohort:
@@ -91,9 +102,10 @@ class Cohort:
         order = side_by_side(prefixes, np.concatenate([cohort._cache.used[rows] for cohort, rows in pairs]))
         prompts = [cohort.prompts[row] for cohort, rows in pairs for row in rows]
         values = ValueStates.merge([cohort._values.rows(rows) for cohort, rows in pairs]).rows(order)
+        scoring = Scoring.merge([cohort._scoring for cohort in cohorts], _new_rows(pairs, np.argsort(order)))
         caches: list[Any] = [cohort._cache for cohort in cohorts]
         cache = type(caches[0]).merge(caches, picked, order)
-        return cls([prompts[row] for row in order], None, values, cache, cohorts[0]._max_finished)
+        return cls([prompts[row] for row in order], None, values, scoring, cache, cohorts[0]._max_finished)
 
     def release(self) -> None:
         """Gives its cache back; it cannot run any more."""
@@ -112,9 +124,14 @@ class Cohort:
         return len(self.prompts) - int(self._retired.sum())
 
     @property
-    def num_live(self) -> int:
-        """Values that are not finished."""
-        return int(self._values.live.sum())
+    def num_next_tokens(self) -> int:
+        """That it feeds next: all of its prompts', or of each value those that are to be fed in one step."""
+        return self.num_prefill_tokens or self._values.num_live + self._scoring.num_next
+
+    @property
+    def num_next_scored(self) -> int:
+        """Of these, nodes of tries, which may wait for another step."""
+        return 0 if self.num_prefill_tokens else self._scoring.num_next
 
     @property
     def num_cached_tokens(self) -> int:
@@ -140,23 +157,30 @@ class Cohort:
     @property
     def is_finished(self) -> bool:
         """Nothing left to feed or decode."""
-        return self.num_prefill_tokens == 0 and self.num_live == 0
+        return self.num_prefill_tokens == 0 and not self._values.is_open.any()
 
     # One step.
 
     def next_input(
-        self, start: int, max_prefill_tokens: int, drafter: Drafter | None = None, max_drafts: int = 0
+        self,
+        start: int,
+        max_prefill_tokens: int,
+        drafter: Drafter | None = None,
+        max_drafts: int = 0,
+        max_scored: int = 0,
     ) -> CohortInput:
-        """The tokens of the next step: a part of the prompts while there is some, then one token per live value.
+        """The tokens of the next step: a part of the prompts while there is some, then one token per live value, and of
+        those that are chosen among members the next nodes.
 
         Args:
             start: where the cohort's stretch of the packed row begins.
             max_prefill_tokens: at most about so many prompt tokens (at least one column of them).
             drafter, max_drafts: who drafts what values may go on with, and the most tokens that are fed of it.
+            max_scored: the most nodes that are fed, but that there is something to feed.
         """
         if self._prefill and self.num_prefill_tokens:
             return self._prefill_input(self._prefill, start, max_prefill_tokens)
-        return self._decode_input(start, drafter, max_drafts)
+        return self._decode_input(start, drafter, max_drafts, max_scored)
 
     def _prefill_input(self, prefill: Prefill, start: int, max_tokens: int) -> CohortInput:
         first = prefill.num_fed
@@ -164,9 +188,10 @@ class Cohort:
         at = rows, _ = self._decoding = self._values.begun_by(first, prefill.num_fed)
         # A prompt's tokens stand together, one per column from `first` on.
         logit_rows = np.searchsorted(tokens.prompts, rows) + self._values.ends[at] - first
-        return self._input(start, tokens, logit_rows, self._values.states[at], is_prefill=True)
+        nodes = self._values.roots[at]
+        return self._input(start, tokens, logit_rows, self._values.states[at], nodes, is_prefill=True)
 
-    def _decode_input(self, start: int, drafter: Drafter | None, max_drafts: int) -> CohortInput:
+    def _decode_input(self, start: int, drafter: Drafter | None, max_drafts: int, max_scored: int) -> CohortInput:
         values = self._values
         at = rows, _ = self._decoding = values.live_values()
         drafts = NO_DRAFTS
@@ -174,16 +199,22 @@ class Cohort:
             drafts = drafter.propose(values.to_draft(at, self.prompts), max_drafts)
         owners = drafts.behind(np.arange(len(rows)), drafts.owners)
         prompts = rows[owners]
-        tokens = NewTokens(
-            drafts.behind(values.last_tokens(at), drafts.tokens),
-            values.last_positions(at)[owners] + ranks_within(owners),
-            values.scopes[at][owners],
-            prompts,
-            ranks_within(prompts),
-        )
+        token_ids = drafts.behind(values.last_tokens(at), drafts.tokens)
+        positions = values.last_positions(at)[owners] + ranks_within(owners)
+        columns = (token_ids, positions, values.scopes[at][owners], values.lasts[at][owners], prompts)
         states = drafts.behind(values.states[at], drafts.states)
-        fed = self._input(start, tokens, np.arange(len(prompts)), states, len(drafts.tokens))
-        self._drafted = (fed, owners) if fed.num_drafts else None
+        nodes = np.full(len(prompts), NO_NODE)
+        if not self._scoring.num_next or (max_scored <= 0 and len(prompts)):
+            tokens, own, scored = NewTokens(*columns, ranks_within(prompts)), np.arange(len(prompts)), _NONE
+        else:
+            theirs, their_nodes = self._scoring.feed(values, max_scored)
+            tokens, (own, scored) = NewTokens.of_parts(TokensInAnyOrder(*columns), theirs)
+            states, nodes = (
+                _placed(own, scored, *pair) for pair in ((states, np.full(len(scored), FREE)), (nodes, their_nodes))
+            )
+        fed = self._input(start, tokens, np.arange(len(tokens.prompts)), states, nodes, len(drafts.tokens), len(scored))
+        if fed.num_drafts or fed.num_scored:
+            self._more = _MoreThanOne(fed, own, owners, scored)
         return fed
 
     def _input(
@@ -192,12 +223,15 @@ class Cohort:
         tokens: NewTokens,
         logit_rows: IntArray,
         states: IntArray,
+        nodes: IntArray,
         num_drafts: int = 0,
+        num_scored: int = 0,
         is_prefill: bool = False,
     ) -> CohortInput:
         plan = self._cache.append(tokens, start, kept=np.nonzero(~self._retired)[0], is_prefill=is_prefill)
         return CohortInput(
-            tokens.token_ids, tokens.positions, plan, logit_rows, states, list(self.prompts), plan.counts, num_drafts
+            *(tokens.token_ids, tokens.positions, plan, logit_rows, states, nodes),
+            *(list(self.prompts), plan.counts, num_drafts, num_scored),
         )
 
     def accept(self, chosen: Chosen, endings: Endings) -> int:
@@ -210,24 +244,32 @@ class Cohort:
         Returns:
             How many drafted tokens were wrong.
         """
-        num_rejected = 0
-        if self._drafted:
-            chosen, num_rejected = self._accept_drafts(chosen, endings, *self._drafted)
-            self._drafted = None
-        self._values.accept(self._decoding, chosen, endings)
+        more, self._more = self._more, None
+        if more is None:
+            self._values.accept(self._decoding, chosen, endings)
+            self._scoring.begin(self._decoding, self._values, chosen.ways)
+            return 0
+        useless = np.zeros(len(more.fed.token_ids), dtype=bool)
+        own = chosen[more.own]
+        if more.fed.num_drafts:
+            own, is_wrong = self._accept_drafts(own, endings, more)
+            useless[more.own[is_wrong]] = True
+        num_rejected = int(useless.sum())
+        self._values.accept(self._decoding, own, endings)
+        if more.fed.num_scored:
+            useless[more.scored[self._scoring.hear(self._values, chosen.ways)]] = True
+        if useless.any():
+            cache: Any = self._cache  # whose plan it is
+            cache.reject(more.fed.plan, useless)
         return num_rejected
 
     def _accept_drafts(
-        self, chosen: Chosen, endings: Endings, fed: CohortInput, owners: IntArray
-    ) -> tuple[Chosen, int]:
-        """Takes the drafts as far as they were right; what was chosen behind that, and how many were wrong."""
-        verdict = DraftVerdict.on(fed.token_ids, owners, chosen.tokens)
+        self, chosen: Chosen, endings: Endings, more: _MoreThanOne
+    ) -> tuple[Chosen, npt.NDArray[np.bool_]]:
+        """Takes the drafts as far as they were right; what was chosen behind that, and which were wrong."""
+        verdict = DraftVerdict.on(more.fed.token_ids[more.own], more.owners, chosen.tokens)
         self._values.accept_drafts(self._decoding, verdict, chosen, endings)
-        num_wrong = int(verdict.wrong.sum())
-        if num_wrong:
-            cache: Any = self._cache  # whose plan it is
-            cache.reject(fed.plan, verdict.wrong)
-        return chosen[np.nonzero(verdict.last)[0]], num_wrong
+        return chosen[np.nonzero(verdict.last)[0]], verdict.wrong
 
     # Between steps.
 
@@ -235,7 +277,7 @@ class Cohort:
         """Takes out the finished prompts, with their values; shrinks the cohort when enough of it is gone."""
         if self.num_prefill_tokens:
             return []
-        done: npt.NDArray[np.bool_] = np.logical_not(self._values.live.any(axis=1))
+        done: npt.NDArray[np.bool_] = np.logical_not(self._values.is_open.any(axis=1))
         finished = []
         for row in np.nonzero(done & ~self._retired)[0]:
             self._values.write_back(int(row), self.prompts[row])
@@ -247,6 +289,7 @@ class Cohort:
 
     def _keep(self, rows: IntArray) -> None:
         """Goes on with some of the rows, when nothing is left to prefill."""
+        self._scoring.move(_new_rows([(self, rows)], np.arange(len(rows)))[0])
         self.prompts = [self.prompts[row] for row in rows]
         self._prefill = None
         self._values = self._values.rows(rows)
@@ -257,3 +300,42 @@ class Cohort:
     def take_prefixes(self) -> list[PrefixCache]:
         """For a cohort of bare prefixes: the KV of each, when they are fed."""
         return self._cache.prefix_caches()
+
+
+@dataclass(frozen=True, slots=True)
+class _MoreThanOne:
+    """A step in which more is fed of some values than their last token.
+
+    Attributes:
+        fed: what is fed, t tokens.
+        own: which of them go on with values: last tokens, and drafts behind them.
+        owners: of each of those the value, by its number among those that decode.
+        scored: which of the t tokens are nodes of tries.
+    """
+
+    fed: CohortInput
+    own: IntArray
+    owners: IntArray
+    scored: IntArray
+
+
+def _placed(own: IntArray, scored: IntArray, of_own: IntArray, of_scored: IntArray) -> IntArray:
+    """Of all tokens, whose places are `own` and `scored`, the elements of both."""
+    found = np.empty(len(own) + len(scored), dtype=np.int64)
+    found[own], found[scored] = of_own, of_scored
+    return found
+
+
+def _new_rows(pairs: Sequence[tuple[Cohort, IntArray]], places: IntArray) -> list[IntArray]:
+    """Of each cohort, the row that each of its rows becomes; -1 for those that are not picked.
+
+    Args:
+        pairs: cohorts and the rows that are picked of each.
+        places: int64 [P], where each of those that are picked comes to stand, cohort by cohort.
+    """
+    numbers = []
+    for cohort, rows in pairs:
+        own, places = places[: len(rows)], places[len(rows) :]
+        numbers.append(np.full(len(cohort.prompts), -1, dtype=np.int64))
+        numbers[-1][rows] = own
+    return numbers

@@ -1,7 +1,7 @@
 """The KV cache of one cohort: a block of the pool, and who may see each of its columns.
 
 Every prompt has a row of the block and appends to it in whatever order its tokens come; a column is the place of one
-token. The scope and the position kept beside each column say who sees it (hpd_core/layout.py), so nothing is ever
+token. The scopes and the position kept beside each column say who sees it (hpd_core/layout.py), so nothing is ever
 moved within a row: a column that holds nothing, or a wrong draft, has a position that nobody sees.
 """
 
@@ -19,7 +19,7 @@ from hpd_core.attention.kv_cache import CachePool
 from hpd_core.attention.plan import AttentionPlan, PrefixCache
 from hpd_core.decoding.cohort_input import NewTokens, counts_without_last
 from hpd_core.decoding.prefix_groups import prefix_lengths, prompt_groups
-from hpd_core.layout import PUBLIC, IntArray
+from hpd_core.layout import EVERYBODY, PUBLIC, IntArray
 from hpd_core.system.device import to_device
 
 UNSEEN = 2**62
@@ -27,7 +27,7 @@ UNSEEN = 2**62
 
 
 class CohortCache:
-    """Keys and values of P prompts, and for each column its scope and position.
+    """Keys and values of P prompts, and for each column its first and last scope, and its position.
 
     Attributes:
         prefixes: of each prompt the prefix that it attends to where it is, if there is one.
@@ -47,6 +47,7 @@ class CohortCache:
         self._block = self._pool.take(num_prompts, capacity)
         size = (num_prompts, capacity)
         self._k_scopes = torch.full(size, PUBLIC, dtype=torch.int64, device=self._device)
+        self._k_lasts = torch.full(size, EVERYBODY, dtype=torch.int64, device=self._device)
         self._k_positions = torch.full(size, UNSEEN, dtype=torch.int64, device=self._device)
 
     @classmethod
@@ -155,6 +156,7 @@ class CohortCache:
 
         kv_prompts, kv_columns = put(np.ascontiguousarray(tokens.prompts)), put(columns)
         self._k_scopes[kv_prompts, kv_columns] = put(tokens.scopes)
+        self._k_lasts[kv_prompts, kv_columns] = put(tokens.lasts)
         self._k_positions[kv_prompts, kv_columns] = put(tokens.positions)
         return AttentionPlan(
             start=start,
@@ -168,6 +170,7 @@ class CohortCache:
             q_scopes=put(q_scopes).view(shape),
             q_positions=put(q_positions).view(shape),
             k_scopes=self._k_scopes[:, : self.num_columns],
+            k_lasts=self._k_lasts[:, : self.num_columns],
             k_positions=self._k_positions[:, : self.num_columns],
             keys=self._block.keys,
             values=self._block.values,
@@ -175,11 +178,12 @@ class CohortCache:
         )
 
     def reject(self, plan: AttentionPlan, wrong: npt.NDArray[np.bool_]) -> None:
-        """Hides wrong drafts, and lets the next step have the last columns of this one as far as they hold such.
+        """Hides tokens that are of no use, and lets the next step have the last columns of this one as far as they hold
+        such.
 
         Args:
             plan: of this step, the last one.
-            wrong: bool [t], which of its tokens; of each prompt with tokens at least one is right.
+            wrong: bool [t], which of its tokens.
         """
         rejected = to_device(np.nonzero(wrong)[0], self._device)
         # Their columns hold what nobody wrote: nobody may see them from now on.
@@ -214,6 +218,7 @@ class CohortCache:
         self._block.copy_prompts(rows, source._block, picked, np.minimum(self.used[rows], num_columns))
         to, from_ = to_device(rows, self._device), to_device(picked, self._device)
         self._k_scopes[to, :num_columns] = source._k_scopes[from_, :num_columns]
+        self._k_lasts[to, :num_columns] = source._k_lasts[from_, :num_columns]
         self._k_positions[to, :num_columns] = source._k_positions[from_, :num_columns]
 
     def prefix_caches(self) -> list[PrefixCache]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ class NewTokens:
     """The t tokens that a cohort feeds, prompt by prompt.
 
     Attributes:
-        token_ids, positions, scopes: int64 [t]
+        token_ids, positions, scopes, lasts: int64 [t]
         prompts: int64 [t], the row of the cohort that each belongs to; ascending.
         ranks: int64 [t], the tokens of one prompt numbered from 0.
     """
@@ -25,8 +25,33 @@ class NewTokens:
     token_ids: IntArray
     positions: IntArray
     scopes: IntArray
+    lasts: IntArray
     prompts: IntArray
     ranks: IntArray
+
+    @classmethod
+    def of_parts(cls, *parts: TokensInAnyOrder) -> tuple[NewTokens, list[IntArray]]:
+        """Prompt by prompt, of each first those of the first part. And of each part, where its tokens are."""
+        token_ids, positions, scopes, lasts, prompts = (
+            np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(TokensInAnyOrder)
+        )
+        order = np.argsort(prompts, kind="stable")
+        places = np.empty_like(order)
+        places[order] = np.arange(len(order))
+        prompts = prompts[order]
+        tokens = cls(token_ids[order], positions[order], scopes[order], lasts[order], prompts, ranks_within(prompts))
+        return tokens, np.split(places, np.cumsum([len(part.prompts) for part in parts])[:-1])
+
+
+@dataclass(frozen=True, slots=True)
+class TokensInAnyOrder:
+    """Tokens that a cohort feeds among others: int64 [t] each, as `NewTokens` has them."""
+
+    token_ids: IntArray
+    positions: IntArray
+    scopes: IntArray
+    lasts: IntArray
+    prompts: IntArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +63,11 @@ class CohortInput:
         plan: for the attention.
         logit_rows: int64 [n], index into the t tokens, of those whose next token is wanted.
         states: int64 [n], what each of them may go on with (text/constraints.py).
+        nodes: int64 [n], the node of a trie that each writes behind (text/member_tries.py), or NO_NODE.
         prompts: the cohort's P prompts as they were when the step began.
         tokens_per_prompt: int64 [P], how many of the t tokens are each prompt's.
         num_drafts: how many of the t tokens are drafted.
+        num_scored: how many of them are nodes of tries.
     """
 
     token_ids: IntArray
@@ -48,9 +75,11 @@ class CohortInput:
     plan: AttentionPlan | AddressedPlan
     logit_rows: IntArray
     states: IntArray
+    nodes: IntArray
     prompts: list[Prompt]
     tokens_per_prompt: IntArray
     num_drafts: int
+    num_scored: int
 
 
 def ranks_within(groups: IntArray) -> IntArray:

@@ -8,7 +8,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import torch
@@ -28,6 +28,7 @@ from hpd_core.decoding.scheduler import Scheduler, num_tokens
 from hpd_core.system.device import is_out_of_memory
 from hpd_core.text.constraints import StateTable
 from hpd_core.text.endings import Endings
+from hpd_core.text.member_tries import TrieTable
 
 logger = logging.getLogger(__name__)
 
@@ -80,26 +81,29 @@ class Decoder:
         config: EngineConfig,
         shape: CacheShape,
         constraints: StateTable | None = None,
+        tries: TrieTable | None = None,
     ) -> None:
-        """`constraints`: whose states the prompts' values begin with, if there are any but FREE."""
+        """`constraints`: whose states the prompts' values begin with, if there are any but FREE; `tries`: that their
+        members are of, if they have any."""
         self._model = model
         self._endings = endings
         self._config = config
         self._shape = shape
         self._constraints = constraints
+        self._tries = tries or TrieTable()
         self._open: dict[Prompt, None] = {}  # in the order in which they came
         self._in_flight: deque[_StepInFlight] = deque()
         self.overlaps_steps = shape.device.type == "cuda" if config.overlap_steps == "auto" else config.overlap_steps
         self._most_in_flight = 2 if self.overlaps_steps else 1
         self._limits = Limits.of(config, shape.device)
         self._lost_seconds = 0.0
-        self._runner = ModelRunner(model, config, shape, constraints)
+        self._runner = ModelRunner(model, config, shape, constraints, self._tries)
         share = self.way != "sdpa"  # torch's fused kernel takes one block of keys a prompt
         self._drafter = Drafter(config.max_draft_tokens_per_step, endings, constraints)
         self.pool = pool = CachePool(shape, cache_order(self.way, shape), max_tokens=self._limits.max_cached_tokens)
 
         def make_cohort(prompts: list[Prompt], prefixes: list[PrefixCache | None]) -> Cohort:
-            return Cohort.admit(prompts, prefixes, pool, share, max_finished=_MAX_FINISHED[self.way])
+            return Cohort.admit(prompts, prefixes, pool, share, _MAX_FINISHED[self.way], self._tries)
 
         share_text = config.share_text and config.layout == "tree"
         self._scheduler = Scheduler(
@@ -246,10 +250,13 @@ class Decoder:
         limit = self._scheduler.limits.max_tokens_per_step
         load = num_tokens(cohorts)
         room = min(self._drafter.room(load), limit - load)
+        # What is fed to choose members may wait, where a step would be too large: what is chosen stays the same.
+        scored_room = limit - load + sum(cohort.num_next_scored for cohort in cohorts)
         for cohort in cohorts:
-            inputs.append(cohort.next_input(start, limit, self._drafter, room))
+            inputs.append(cohort.next_input(start, limit, self._drafter, room, scored_room))
             start += len(inputs[-1].token_ids)
             room -= inputs[-1].num_drafts
+            scored_room -= inputs[-1].num_scored
         return inputs
 
     def _forward(self, inputs: list[CohortInput]) -> Choice:
@@ -260,11 +267,12 @@ class Decoder:
         return choice.fetch()
 
     def _scatter(self, cohorts: list[Cohort], inputs: list[CohortInput], chosen: Chosen) -> int:
-        first = num_rejected = 0
+        first = first_way = num_rejected = 0
         for cohort, fed in zip(cohorts, inputs, strict=True):
-            last = first + len(fed.logit_rows)
-            num_rejected += cohort.accept(chosen[first:last], self._endings)
-            first = last
+            last, last_way = first + len(fed.logit_rows), first_way + self._tries.num_ways(fed.nodes)
+            part = replace(chosen[first:last], ways=chosen.ways[first_way:last_way])
+            num_rejected += cohort.accept(part, self._endings)
+            first, first_way = last, last_way
         num_drafts = sum(fed.num_drafts for fed in inputs)
         self._drafter.learn(num_drafts, num_drafts - num_rejected)
         return num_rejected

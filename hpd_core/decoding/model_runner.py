@@ -30,6 +30,7 @@ from hpd_core.layers.tiled_logits import TiledLogits
 from hpd_core.layout import IntArray
 from hpd_core.system.device import to_device
 from hpd_core.text.constraints import StateTable
+from hpd_core.text.member_tries import TrieTable
 
 if TYPE_CHECKING:
     from hpd_core.attention.triton_step import TritonAttention
@@ -46,11 +47,18 @@ class ModelRunner:
         way: how it attends.
     """
 
-    def __init__(self, model: Any, config: EngineConfig, shape: CacheShape, constraints: StateTable | None) -> None:
+    def __init__(
+        self,
+        model: Any,
+        config: EngineConfig,
+        shape: CacheShape,
+        constraints: StateTable | None,
+        tries: TrieTable | None = None,
+    ) -> None:
         """Raises `ModelError` if what the settings ask for cannot be had."""
         self._model = model
         self._shape = shape
-        self._constraints = constraints
+        self._constraints, self._tries = constraints, tries
         self.way = way_to_attend(config.attention, shape)
         self._attention: TritonAttention | None = None
         if self.way == "triton":
@@ -139,7 +147,7 @@ class ModelRunner:
         """
         token_ids = np.concatenate([item.token_ids for item in inputs])
         logit_rows = np.concatenate([item.logit_rows + item.plan.start for item in inputs])
-        states = np.concatenate([item.states for item in inputs])
+        states, nodes = (np.concatenate([getattr(item, name) for item in inputs]) for name in ("states", "nodes"))
         device = self._shape.device
         with self._around():
             if self._attention is None:
@@ -147,7 +155,7 @@ class ModelRunner:
                 logits = self._packed(inputs, token_ids, positions, logit_rows)
             else:
                 logits = self._addressed(self._attention, inputs, token_ids, logit_rows)
-            return greedy(logits, states, self._constraints, device, by=self.way)
+            return greedy(logits, states, self._constraints, device, by=self.way, nodes=nodes, tries=self._tries)
 
     def _around(self) -> AbstractContextManager[None]:
         if self.way == "sdpa":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ from hpd_core.native.linear import choose_by_tiles
 from hpd_core.native.pointwise import choose, takes
 from hpd_core.system.device import Fetched, to_device
 from hpd_core.text.constraints import StateTable
+from hpd_core.text.member_tries import NO_NODE, TrieTable
 
 _LOGIT_ROWS_AT_ONCE = {"cpu": 16, "cuda": 4096}
 """Rows of logits that are reduced together; 16 x 49,152 in fp32 stay in the caches of a CPU."""
@@ -30,37 +31,42 @@ class Chosen:
         tokens: int64 [n]
         logprobs: float32 [n], natural logarithm of the model's own probability, constraints or not.
         states: int64 [n], what the values may go on with behind them.
+        ways: float32 [m], the log-probabilities that were wanted of other tokens (`Wanted`), likewise the model's own.
     """
 
     tokens: IntArray
     logprobs: npt.NDArray[np.float32]
     states: IntArray
+    ways: npt.NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, dtype=np.float32))
 
     def __getitem__(self, rows: slice | IntArray) -> Chosen:
-        """Some of them."""
+        """Some of them, without the others that were wanted."""
         return Chosen(self.tokens[rows], self.logprobs[rows], self.states[rows])
 
 
 class Choice:
     """The tokens of n logit rows, chosen on the device and on their way from there."""
 
-    def __init__(self, tokens: Tensor, logprobs: Tensor, bound: Sequence[_Bound]) -> None:
+    def __init__(
+        self, tokens: Tensor, scores: Tensor, normalizers: Tensor, bound: Sequence[_Bound], wanted: _Wanted
+    ) -> None:
         """Starts the way.
 
         Args:
-            tokens, logprobs: [n]
+            tokens, scores, normalizers: [n], of each token its logit, and log(sum(exp)) of all.
             bound: the rows that had a constraint.
         """
-        self._fetched = Fetched(tokens, logprobs, *(some.picked for some in bound))
+        ways = wanted.found - normalizers[wanted.on_device] if len(wanted.rows) else wanted.found
+        self._fetched = Fetched(tokens, scores - normalizers, ways, *(some.picked for some in bound))
         self._bound = bound
 
     def fetch(self) -> Chosen:
         """Waits for them."""
-        tokens, logprobs, *picked = self._fetched.arrays()
+        tokens, logprobs, ways, *picked = self._fetched.arrays()
         states = np.full(len(tokens), FREE)
         for some, choices in zip(self._bound, picked, strict=True):
             states[some.rows] = np.take_along_axis(some.behind, choices[:, None], axis=1)[:, 0]
-        return Chosen(tokens, logprobs, states)
+        return Chosen(tokens, logprobs, states, ways)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +91,34 @@ class _Bound:
         return slice(*np.searchsorted(self.rows, (first, stop)))
 
 
+class _Wanted:
+    """Tokens whose log-probability is wanted, chosen or not: m pairs of a row and a token, in the order of the rows.
+
+    Attributes:
+        rows: int64 [m]; `on_device`: the same there.
+        found: float32 [m], there: their logits.
+    """
+
+    def __init__(self, nodes: IntArray, tries: TrieTable | None, device: torch.device) -> None:
+        """Of the ways of `nodes`, int64 [n]: of each row a node of a trie, or NO_NODE."""
+        none = np.zeros(0, dtype=np.int64)
+        self.rows, self._ids = (none, none) if tries is None or (nodes == NO_NODE).all() else tries.wanted(nodes)
+        self.found = torch.empty(len(self.rows), dtype=torch.float32, device=device)
+        if len(self.rows):
+            self.on_device, self._ids_there = to_device(self.rows, device), to_device(self._ids, device)
+
+    def look_up(self, block: Tensor, first: int) -> None:
+        """In logits [rows, vocabulary], which begin with row `first`."""
+        here = slice(*np.searchsorted(self.rows, (first, first + len(block))))
+        if here.start < here.stop:
+            self.found[here] = block[self.on_device[here] - first, self._ids_there[here]].float()
+
+    def look_up_tiled(self, logits: TiledLogits) -> None:
+        """In logits that are not written down."""
+        if len(self.rows):
+            self.found[:] = logits.of_pairs(self.rows, self._ids).float()
+
+
 def _bound(states: IntArray, constraints: StateTable | None, device: torch.device) -> list[_Bound]:
     rows = np.zeros(0, dtype=np.int64) if constraints is None else np.nonzero(states != FREE)[0]
     if constraints is None or not len(rows):
@@ -104,6 +138,8 @@ def greedy(
     device: torch.device,
     *,
     by: str = "",
+    nodes: IntArray | None = None,
+    tries: TrieTable | None = None,
 ) -> Choice:
     """The most likely token of each row, among those that its state allows.
 
@@ -111,16 +147,19 @@ def greedy(
         logits: of n rows; as blocks of rows, [rows, vocabulary] each, on `device`, or without being written down.
         states: int64 [n], states of `constraints`, or FREE.
         by: 'native': in C++, where the logits are of a kind that it takes; 'triton': by our kernel for GPUs.
+        nodes: int64 [n], of `tries`: of these rows the log-probabilities of all ways are wanted, too; or NO_NODE.
     """
     bound = _bound(states, constraints, device)
+    wanted = _Wanted(np.zeros(0, dtype=np.int64) if nodes is None else nodes, tries, device)
     if by == "triton" and not isinstance(logits, TiledLogits):
-        return _by_triton(logits, len(states), bound, device)
+        return _by_triton(logits, len(states), bound, wanted, device)
     if isinstance(logits, TiledLogits):
         tokens, scores, normalizers = choose_by_tiles(logits.hidden, logits.head)
         for some in bound:
             rows = to_device(some.rows, device)
             _pick(some, slice(None), rows, logits.of(rows, some.ids), tokens, scores)
-        return Choice(tokens, scores - normalizers, bound)
+        wanted.look_up_tiled(logits)
+        return Choice(tokens, scores, normalizers, bound, wanted)
     tokens = torch.empty(len(states), dtype=torch.int64, device=device)
     scores = torch.empty(len(states), dtype=torch.float32, device=device)
     normalizers = torch.empty_like(scores)
@@ -132,8 +171,9 @@ def greedy(
         )
         for some in bound:
             _pick_in_block(some, block, first, tokens, scores)
+        wanted.look_up(block, first)
         first = stop
-    return Choice(tokens, scores - normalizers, bound)
+    return Choice(tokens, scores, normalizers, bound, wanted)
 
 
 def _pick_in_block(some: _Bound, block: Tensor, first: int, tokens: Tensor, scores: Tensor) -> None:
@@ -159,7 +199,9 @@ def _numbered(bound: IntArray, count: int) -> IntArray:
     return found
 
 
-def _by_triton(logits: Iterable[Tensor], count: int, bound: Sequence[_Bound], device: torch.device) -> Choice:
+def _by_triton(
+    logits: Iterable[Tensor], count: int, bound: Sequence[_Bound], wanted: _Wanted, device: torch.device
+) -> Choice:
     """Those with few choices are looked up by the kernel, those with many behind it."""
     from hpd_core.layers.triton_choice import choose as choose_there
 
@@ -176,8 +218,9 @@ def _by_triton(logits: Iterable[Tensor], count: int, bound: Sequence[_Bound], de
         choose_there(block, numbers, allowed, tokens[here], scores[here], normalizers[here], picked)
         for some in bound[1:]:
             _pick_in_block(some, block, first, tokens, scores)
+        wanted.look_up(block, first)
         first = here.stop
-    return Choice(tokens, scores - normalizers, bound)
+    return Choice(tokens, scores, normalizers, bound, wanted)
 
 
 def likeliest(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:

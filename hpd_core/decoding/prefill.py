@@ -21,6 +21,7 @@ class Prefill:
         self._token_ids = self._padded(prompts, lambda layout: layout.token_ids)
         self._positions = self._padded(prompts, lambda layout: layout.positions)
         self._scopes = self._padded(prompts, lambda layout: layout.scopes)
+        self._lasts = self._padded(prompts, lambda layout: layout.lasts)
 
     def _padded(self, prompts: Sequence[Prompt], pick: Callable[[Layout], IntArray]) -> IntArray:
         padded = np.zeros((len(prompts), int(self._lengths.max())), dtype=np.int64)
@@ -41,4 +42,4 @@ class Prefill:
         self.num_fed = min(first + num_columns, width)
         prompts, ranks = np.nonzero(self._lengths[:, None] > np.arange(first, self.num_fed))
         at = prompts, first + ranks
-        return NewTokens(self._token_ids[at], self._positions[at], self._scopes[at], prompts, ranks)
+        return NewTokens(self._token_ids[at], self._positions[at], self._scopes[at], self._lasts[at], prompts, ranks)

@@ -8,6 +8,15 @@ from typing import Any
 from hpd_core.layout import IntArray, Layout
 
 
+@dataclass(frozen=True, slots=True)
+class MemberChoice:
+    """How a value was chosen among members: `Verdicts` (decoding/member_search.py) of one."""
+
+    is_sure: bool
+    share: float
+    margin: float
+
+
 @dataclass(slots=True, eq=False)
 class Prompt:
     """One prompt on its way through the decoder.
@@ -20,7 +29,9 @@ class Prompt:
         owner: whatever the caller wants to find again when the prompt is finished.
         tokens, logprobs: after it is finished, per branch: generated ids (the closing one last) and their
             log-probabilities. `closed[b]` is False where the value was cut at its limit.
+        choices: likewise, per branch, what was chosen among members; None: decoded token by token.
         num_draft_tokens, num_rejected_tokens: likewise: drafted tokens that were fed, and those that were wrong.
+        num_scored_tokens: likewise: what was fed to choose among members and is no part of an answer.
     """
 
     layout: Layout
@@ -30,8 +41,10 @@ class Prompt:
     tokens: list[list[int]] = field(default_factory=list)
     logprobs: list[list[float]] = field(default_factory=list)
     closed: list[bool] = field(default_factory=list)
+    choices: list[MemberChoice | None] = field(default_factory=list)
     num_draft_tokens: int = 0
     num_rejected_tokens: int = 0
+    num_scored_tokens: int = 0
 
     @property
     def document_ids(self) -> IntArray:
@@ -55,5 +68,5 @@ class Prompt:
 
     @property
     def most_own_tokens(self) -> int:
-        """The same when every value is as long as it may be."""
-        return self.num_own_tokens + int(self.layout.max_new_tokens.sum())
+        """The same when every value is as long as it may be, and all is fed that may be to choose some."""
+        return self.num_own_tokens + int(self.layout.max_new_tokens.sum() + self.layout.max_fed.sum())

@@ -293,7 +293,7 @@ class Scheduler:
 
 def num_tokens(cohorts: Iterable[Cohort]) -> int:
     """That they would feed, all of their prompts at once."""
-    return sum(cohort.num_prefill_tokens or cohort.num_live for cohort in cohorts)
+    return sum(cohort.num_next_tokens for cohort in cohorts)
 
 
 def _text_slots(text: Prompt) -> int:

@@ -11,10 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from hpd_core.decoding.drafts import LONGEST_DRAFT, DraftVerdict, OpenValue
+from hpd_core.decoding.member_search import Verdicts
 from hpd_core.decoding.next_token import Chosen
-from hpd_core.decoding.prompt import Prompt
-from hpd_core.layout import FREE, PUBLIC, IntArray, Layout
+from hpd_core.decoding.prompt import MemberChoice, Prompt
+from hpd_core.layout import EVERYBODY, FREE, PUBLIC, IntArray, Layout
 from hpd_core.text.endings import Endings, Read, start_of
+from hpd_core.text.member_tries import NO_NODE
 
 ValueIndex = tuple[IntArray, IntArray]
 """(rows, branches), int64 [n] each: n values, by prompt and then by branch. It indexes arrays of [P, B]."""
@@ -30,31 +32,45 @@ class ValueStates:
         ends: int64 [P, B], the last token before each value, as a column of the prompt's own tokens; -1 where a prompt
             has fewer branches.
         end_positions: int64 [P, B], the position of that token: a value's k-th token stands at this + k.
-        scopes: int64 [P, B], of the value's tokens.
+        scopes, lasts: int64 [P, B], of the value's tokens.
         limits: int64 [P, B], the most tokens of the value.
         states: int64 [P, B], what it may go on with (text/constraints.py).
+        roots: int64 [P, B], of the trie of what it is to be chosen among; NO_NODE, as when that is over, too: nothing.
+        budgets: int64 [P, B], the most nodes that are fed for that.
+        is_scored: bool [P, B], whether its member is being chosen (decoding/scoring.py): nothing else is fed of it.
         read: uint8 [P, B], what has been read of it (text/endings.py).
-        live: bool [P, B], whether it goes on.
+        live: bool [P, B], whether it goes on token by token.
         closed: bool [P, B], whether its last token closes it.
         counts: int64 [P, B], its tokens so far.
         tokens: int64 [P, B, longest limit]
         logprobs: float32 [P, B, longest limit], natural logarithms.
+        sure: uint8 [P, B], whether its member is the likeliest (1) or may be (2); 0: it was not chosen.
+        shares, margins: float64 [P, B], likewise, as decoding/member_search.py has them.
         num_drafts, num_rejected: int64 [P], drafted tokens that were fed, and the wrong ones of them.
+        num_scored: int64 [P], nodes that were fed and are no part of an answer.
     """
 
     ends: IntArray
     end_positions: IntArray
     scopes: IntArray
+    lasts: IntArray
     limits: IntArray
     states: IntArray
+    roots: IntArray
+    budgets: IntArray
+    is_scored: npt.NDArray[np.bool_]
     read: npt.NDArray[np.uint8]
     live: npt.NDArray[np.bool_]
     closed: npt.NDArray[np.bool_]
     counts: IntArray
     tokens: IntArray
     logprobs: npt.NDArray[np.float32]
+    sure: npt.NDArray[np.uint8]
+    shares: npt.NDArray[np.float64]
+    margins: npt.NDArray[np.float64]
     num_drafts: IntArray
     num_rejected: IntArray
+    num_scored: IntArray
 
     @classmethod
     def of_prompts(cls, prompts: Sequence[Prompt]) -> ValueStates:
@@ -80,16 +96,24 @@ class ValueStates:
             ends=ends,
             end_positions=padded(0, lambda layout: layout.positions[layout.ends]),
             scopes=scopes,
+            lasts=padded(EVERYBODY, lambda layout: layout.lasts[layout.ends]),
             limits=limits,
             states=states,
+            roots=padded(NO_NODE, _roots),
+            budgets=padded(0, lambda layout: layout.max_fed),
+            is_scored=np.zeros(shape, dtype=bool),
             read=read,
             live=ends >= 0,
             closed=np.zeros(shape, dtype=bool),
             counts=np.zeros(shape, dtype=np.int64),
             tokens=np.zeros(token_shape, dtype=np.int64),
             logprobs=np.zeros(token_shape, dtype=np.float32),
+            sure=np.zeros(shape, dtype=np.uint8),
+            shares=np.zeros(shape),
+            margins=np.zeros(shape),
             num_drafts=np.zeros(len(prompts), dtype=np.int64),
             num_rejected=np.zeros(len(prompts), dtype=np.int64),
+            num_scored=np.zeros(len(prompts), dtype=np.int64),
         )
 
     @classmethod
@@ -109,9 +133,19 @@ class ValueStates:
         return int(self.ends.shape[1])
 
     @property
+    def num_live(self) -> int:
+        """Values that go on token by token, all prompts' together."""
+        return int((self.live & ~self.is_scored).sum())
+
+    @property
+    def is_open(self) -> npt.NDArray[np.bool_]:
+        """bool [P, B], whether it is not finished."""
+        return self.live | self.is_scored
+
+    @property
     def num_left(self) -> IntArray:
-        """int64 [P], the tokens by which all live values of a prompt may still grow."""
-        left: IntArray = np.where(self.live, self.limits - self.counts, 0).sum(axis=1)
+        """int64 [P], the tokens by which all open values of a prompt may still grow, and the nodes that may be fed."""
+        left: IntArray = np.where(self.is_open, self.limits - self.counts + self.budgets, 0).sum(axis=1)
         return left
 
     def begun_by(self, first: int, stop: int) -> ValueIndex:
@@ -119,8 +153,8 @@ class ValueStates:
         return _index(np.nonzero((self.ends >= first) & (self.ends < stop)))
 
     def live_values(self) -> ValueIndex:
-        """The values that go on."""
-        return _index(np.nonzero(self.live))
+        """The values that go on token by token."""
+        return _index(np.nonzero(self.live & ~self.is_scored))
 
     def last_tokens(self, at: ValueIndex) -> IntArray:
         """int64 [n], the last token of each, which is the one to feed."""
@@ -188,8 +222,26 @@ class ValueStates:
         self.num_drafts += np.bincount(rows[verdict.depths > 0], minlength=len(self.num_drafts))
         self.num_rejected += np.bincount(rows[verdict.wrong], minlength=len(self.num_rejected))
 
+    def settle(
+        self, at: ValueIndex, written: Sequence[tuple[IntArray, npt.NDArray[np.float64]]], verdicts: Verdicts
+    ) -> None:
+        """Ends values with the members that were chosen: the tokens of each, and their log-probabilities."""
+        for row, branch, (tokens, logprobs) in zip(*(indices.tolist() for indices in at), written, strict=True):
+            self.tokens[row, branch, : len(tokens)] = tokens
+            self.logprobs[row, branch, : len(tokens)] = logprobs
+            self.counts[row, branch] = len(tokens)
+        self.closed[at], self.live[at] = True, False
+        self.sure[at] = np.where(verdicts.is_sure, 1, 2)
+        self.shares[at], self.margins[at] = verdicts.shares, verdicts.margins
+
+    def end_scoring(self, at: ValueIndex, num_others: IntArray) -> None:
+        """Their members are chosen, or they go on token by token. `num_others`: nodes that are no part of an answer."""
+        self.is_scored[at], self.budgets[at], self.roots[at] = False, 0, NO_NODE
+        np.add.at(self.num_scored, at[0], num_others)
+
     def write_back(self, row: int, prompt: Prompt) -> None:
         """Gives a finished prompt its tokens."""
+        prompt.num_scored_tokens = int(self.num_scored[row])
         prompt.num_draft_tokens = int(self.num_drafts[row])
         prompt.num_rejected_tokens = int(self.num_rejected[row])
         for branch in range(prompt.layout.num_branches):
@@ -197,6 +249,17 @@ class ValueStates:
             prompt.tokens.append(self.tokens[row, branch, :count].tolist())
             prompt.logprobs.append(self.logprobs[row, branch, :count].tolist())
             prompt.closed.append(bool(self.closed[row, branch]))
+            prompt.choices.append(self._choice(row, branch))
+
+    def _choice(self, row: int, branch: int) -> MemberChoice | None:
+        if not self.sure[row, branch]:
+            return None
+        is_sure = bool(self.sure[row, branch] == 1)
+        return MemberChoice(is_sure, float(self.shares[row, branch]), float(self.margins[row, branch]))
+
+
+def _roots(layout: Layout) -> IntArray:
+    return np.array([item.root if item else NO_NODE for item in layout.members], dtype=np.int64)
 
 
 def _stack(arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:

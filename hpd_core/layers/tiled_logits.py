@@ -33,3 +33,10 @@ class TiledLogits:
         bias = None if self.head.bias is None else self.head.bias[columns]
         product = linear(self.hidden[rows], pack(self.weight[columns]), bias)
         return product.gather(1, torch.from_numpy(places.reshape(ids.shape)))
+
+    def of_pairs(self, rows: IntArray, ids: IntArray) -> Tensor:
+        """Logits of single tokens, [m]: of row `rows[i]` that of token `ids[i]`, as `of` has them."""
+        few, places = np.unique(rows, return_inverse=True)
+        tokens, columns = np.unique(ids, return_inverse=True)
+        every = np.broadcast_to(tokens, (len(few), len(tokens)))
+        return self.of(torch.from_numpy(few), every)[torch.from_numpy(places), torch.from_numpy(columns)]

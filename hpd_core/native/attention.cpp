@@ -200,6 +200,7 @@ class Task {
     const Columns<T> own{static_cast<const T*>(p.keys) + block * p.capacity * p.key_size,
                          static_cast<const T*>(p.values) + block * p.capacity * p.value_size, used};
     k_scopes = p.k_scopes + prompt * p.k_row;
+    k_lasts = p.k_lasts + prompt * p.k_row;
     k_positions = p.k_positions + prompt * p.k_row;
     q_scopes = p.q_scopes + prompt * p.q_row - begin;
     q_positions = p.q_positions + prompt * p.q_row - begin;
@@ -222,8 +223,8 @@ class Task {
   const Problem& p;
   const int64_t unit;
   const bool in_tiles;
-  const int32_t *k_scopes, *k_positions;  // of the prompt's columns
-  const int64_t *q_scopes, *q_positions;  // of the tokens of the stretch
+  const int32_t *k_scopes, *k_lasts, *k_positions;  // of the prompt's columns
+  const int64_t *q_scopes, *q_positions;            // of the tokens of the stretch
   uint32_t* queries;                      // MAX_VECTORS planes of a lane's parts, LANES each
   float *scores, *sums;                   // planes of columns, of dimensions; LANES each
   int64_t query_plane, sum_plane;
@@ -354,10 +355,11 @@ class Task {
   int64_t last_seen(int64_t columns, int64_t first, int64_t stop, int64_t latest) const {
     const auto is_seen = [&](int64_t column) {
       const ints position = load<ints>(k_positions + column), scope = load<ints>(k_scopes + column);
+      const ints last = load<ints>(k_lasts + column);
       if (!any_of(position <= int32_t(latest))) return false;
       ints any{};
       for (int64_t token = first; token < stop; token++)
-        any |= sees(position, scope, spread(int32_t(q_positions[token])), spread(int32_t(q_scopes[token])));
+        any |= sees(position, scope, last, spread(int32_t(q_positions[token])), spread(int32_t(q_scopes[token])));
       return any_of(any);
     };
     int64_t column = ceil_div(columns, LANES) * LANES;
@@ -377,9 +379,9 @@ class Task {
   }
 
   // Of columns and queries, one of which may be a vector and the other the same in all lanes.
-  ints sees(ints k_position, ints k_scope, ints q_position, ints q_scope) const {
+  ints sees(ints k_position, ints k_scope, ints k_last, ints q_position, ints q_scope) const {
     const ints nearby = (k_position <= q_position) & (q_position - k_position < int32_t(p.window));
-    return nearby & ((k_scope == PUBLIC) | (k_scope == q_scope));
+    return nearby & (k_scope <= q_scope) & (q_scope <= k_last);
   }
 
   // The highest of so many rows of scores.
@@ -419,7 +421,8 @@ class Task {
     int64_t c = std::clamp<int64_t>(known - first, 0, stop);
     floats most = highest_of_rows(rows, c);
     for (; c < stop; c++) {
-      const ints is_seen = sees(spread(k_positions[first + c]), spread(k_scopes[first + c]), lane.positions, lane.scopes);
+      const ints is_seen = sees(spread(k_positions[first + c]), spread(k_scopes[first + c]), spread(k_lasts[first + c]),
+                                lane.positions, lane.scopes);
       most = higher(hide(rows + c * LANES, is_seen), most);
     }
     return most;

@@ -16,7 +16,7 @@ struct Problem {
   const int64_t *counts, *used;                            // [P]: tokens of this step; columns in use
   const int64_t *q_scopes, *q_positions;                   // [P, R]: of each prompt's tokens
   int64_t q_row;                                           // R
-  const int32_t *k_scopes, *k_positions;                   // [P, k_row], with LANES more behind a prompt's last column
+  const int32_t *k_scopes, *k_lasts, *k_positions;         // [P, k_row], with LANES more behind a prompt's last column
   int64_t k_row;                                           // where a column holds nothing, it is later than every token
   const int64_t* kv_columns;                               // [t]: where the new keys and values go, of their prompts
   const int64_t* prefix_of;                                // [P], -1 for none

@@ -22,6 +22,7 @@ from hpd_core.parallel.setup import HERE, HOST, LONGEST_WAIT, READY, Setup, take
 from hpd_core.parallel.tensor_parallel import plan_cuts
 from hpd_core.text.constraints import StateTable
 from hpd_core.text.endings import Endings
+from hpd_core.text.member_tries import TrieTable
 
 
 def check(model: str, config: EngineConfig) -> None:
@@ -61,7 +62,7 @@ class Group:
         self.weights, self._expected = self._ranks.load(tokenizer)
         self._followers.load()
 
-    def decoder(self, tokenizer: Any, endings: Endings, constraints: StateTable) -> SharedDecoder:
+    def decoder(self, tokenizer: Any, endings: Endings, constraints: StateTable, tries: TrieTable) -> SharedDecoder:
         """After `load`: a decoder that is proved and fitted to the memory, as the followers' are, and leads them.
 
         Raises:
@@ -70,7 +71,7 @@ class Group:
         assert self._followers is not None
         assert self._ranks is not None
         model, config = self.weights.model, self._setup.config
-        decoder = SharedDecoder(self._ranks, model, endings, config, constraints)
+        decoder = SharedDecoder(self._ranks, model, endings, config, constraints, tries)
         steering.verify(model, tokenizer, decoder, self._expected)
         decoder.fit()
         self._followers.wait_for(READY)

@@ -11,7 +11,7 @@ is gone ends itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,7 @@ from hpd_core.models import description, loading, steering
 from hpd_core.parallel.tensor_parallel import cut, cut_cache
 from hpd_core.text.constraints import StateTable
 from hpd_core.text.endings import Endings
+from hpd_core.text.member_tries import MemberTrie, TrieTable
 
 if TYPE_CHECKING:
     from hpd_core.parallel.followers import Followers
@@ -91,10 +92,12 @@ class Ranks:
         """What rank 0 chose: a token that is as likely as another must be the same one everywhere."""
         if not len(chosen.tokens):
             return chosen
-        numbers = torch.from_numpy(np.stack([chosen.tokens, chosen.states]))
+        numbers, ways = torch.from_numpy(np.stack([chosen.tokens, chosen.states])), torch.from_numpy(chosen.ways)
         dist.broadcast(numbers, src=0)
+        if len(ways):  # what is fed next follows from these
+            dist.broadcast(ways, src=0)
         tokens, states = numbers.numpy()
-        return Chosen(tokens, chosen.logprobs, states)
+        return Chosen(tokens, chosen.logprobs, states, ways.numpy())
 
     def close(self) -> None:
         """Leaves the group, in which nobody is left."""
@@ -118,10 +121,13 @@ class SharedDecoder(Decoder):
         endings: Endings,
         config: EngineConfig,
         constraints: StateTable | None = None,
+        tries: TrieTable | None = None,
     ) -> None:
-        """`constraints`: of rank 0 alone, which chooses."""
-        super().__init__(model, endings, config, cut_cache(description.cache_shape(model), ranks.size), constraints)
+        """`constraints`: of rank 0 alone, which chooses; `tries`: likewise, and the others are told of each."""
+        shape = cut_cache(description.cache_shape(model), ranks.size)
+        super().__init__(model, endings, config, shape, constraints, tries)
         self._ranks = ranks
+        self._num_tries_told = 0
         self._followers: Followers | None = None
         # They add up sums of as many rows: what one cannot compile, the others must not use.
         if not ranks.least(int(self.layers != "transformers")):
@@ -135,8 +141,17 @@ class SharedDecoder(Decoder):
         """As `Decoder.add`."""
         arrived = list(dict.fromkeys(prompts))
         if self._followers is not None:
+            new = self._tries.tries[self._num_tries_told :]
+            if new:
+                self._followers.tell("learn", new)
+                self._num_tries_told += len(new)
             self._followers.tell("add", [Prompt(prompt.layout, prompt.prefix_key) for prompt in arrived])
         super().add(arrived)
+
+    def learn(self, tries: Sequence[MemberTrie]) -> None:
+        """Takes tries that prompts to come may name."""
+        for trie in tries:
+            self._tries.add(trie)
 
     def clear(self) -> None:
         """As `Decoder.clear`."""

@@ -52,9 +52,9 @@ class StateTable:
             raise ValueError("a state of a constraint must allow some token")
         first, place = self._num_states, self._num_ways
         num_states, num_ways = first + len(states), place + len(states.ids)
-        self._offsets = _grown(self._offsets, num_states + 1)
-        self._ids = _grown(self._ids, num_ways)
-        self._behind = _grown(self._behind, num_ways)
+        self._offsets = grown(self._offsets, num_states + 1)
+        self._ids = grown(self._ids, num_ways)
+        self._behind = grown(self._behind, num_ways)
         self._ids[place:num_ways] = states.ids
         self._behind[place:num_ways] = states.behind + first
         self._offsets[first : num_states + 1] = states.offsets + place
@@ -93,7 +93,7 @@ class StateTable:
         return int(behind[place]) if place < stop and ids[place] == token else None
 
 
-def _grown(array: IntArray, size: int) -> IntArray:
+def grown(array: IntArray, size: int) -> IntArray:
     """`array` with room for `size`; a copy, so that a reader's array stays whole."""
     if size <= len(array):
         return array

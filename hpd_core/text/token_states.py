@@ -72,7 +72,7 @@ class TokenBytes:
 
     def tokens(self, nodes: IntArray) -> tuple[IntArray, IntArray]:
         """The tokens of all nodes, and for each the number in `nodes` that it is of."""
-        return _ranges(self._first, nodes, self._tokens)
+        return ranges(self._first, nodes, self._tokens)
 
     def goes_on(self, nodes: IntArray) -> npt.NDArray[np.bool_]:
         """Whether some token writes more than what leads to each node."""
@@ -156,7 +156,7 @@ def _token_ways(automaton: Automaton, tokens: TokenBytes) -> tuple[IntArray, Int
         origins = np.arange(begin, min(begin + _NODES_AT_ONCE, automaton.num_nodes))
         nodes, prefixes = origins, np.zeros(len(origins), dtype=np.int64)
         while len(nodes):
-            ways, parts = _ranges(first, nodes)
+            ways, parts = ranges(first, nodes)
             is_written, prefixes = tokens.behind(prefixes[parts], automaton.bytes_[ways])
             origins, nodes = origins[parts[is_written]], automaton.targets[ways[is_written]]
             ids, parts = tokens.tokens(prefixes)
@@ -176,13 +176,13 @@ def _reached(num_nodes: int, start: int, sources: IntArray, targets: IntArray) -
     reached[start] = True
     nodes = np.array([start], dtype=np.int64)
     while len(nodes):
-        nodes, _ = _ranges(first, nodes, behind)
+        nodes, _ = ranges(first, nodes, behind)
         nodes = np.unique(nodes[~reached[nodes]])
         reached[nodes] = True
     return reached
 
 
-def _ranges(first: IntArray, rows: IntArray, items: IntArray | None = None) -> tuple[IntArray, IntArray]:
+def ranges(first: IntArray, rows: IntArray, items: IntArray | None = None) -> tuple[IntArray, IntArray]:
     """What stands at `first[row]` up to `first[row + 1]`, for each of `rows`; and the number in `rows` that it is of.
 
     Without `items`, the places themselves.

@@ -11,14 +11,18 @@ enum       every label, and every synonym that means one member
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from hpd_core.text.automata import Automaton, Nodes
 from hpd_core.text.number_forms import DENOMINATORS, VULGAR_FRACTIONS
 from hpd_core.types import Attribute
 
 _DIGITS = b"0123456789"
-_BOOLEAN_WORDS = ("true", "false", "True", "False", "yes", "no", "Yes", "No")
+BOOLEAN_WORDS: Mapping[str, Sequence[str]] = {
+    "true": ("true", "True", "yes", "Yes"),
+    "false": ("false", "False", "no", "No"),
+}
+"""What a model writes in quotes for each."""
 _MAX_SPACES = 2  # tokenizers that put a space before every text write two here
 
 
@@ -49,7 +53,7 @@ def value_automaton(attribute: Attribute) -> Automaton | None:
 def _add_items(nodes: Nodes, attribute: Attribute, start: int, behind: int) -> None:
     """One literal of the attribute's type, from `start` to `behind`."""
     if attribute.type == "boolean":
-        for text in ("true", "false", *(json.dumps(word) for word in _BOOLEAN_WORDS)):
+        for text in ("true", "false", *(json.dumps(word) for words in BOOLEAN_WORDS.values() for word in words)):
             nodes.spell(start, text, behind)
     elif attribute.type == "enum":
         nodes[start][ord('"')] = opened = nodes.new()

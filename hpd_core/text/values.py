@@ -14,7 +14,7 @@ from hpd_core.text import absence
 from hpd_core.text.json_reading import Literal, raw_decode
 from hpd_core.text.number_forms import BARE_NUMBER
 from hpd_core.text.numbers import read_number, settle
-from hpd_core.types import Attribute, Value, is_encodable
+from hpd_core.types import Attribute, Choice, Value, is_encodable
 
 _BOOLEANS = {"true": "true", "yes": "true", "false": "false", "no": "false"}
 _ITEM_SEPARATOR = "; "
@@ -146,6 +146,11 @@ def _number(text: str, units: Sequence[str], fields: Mapping[str, str] | None) -
         return item
     # What the texts do not decide, either, stays as the model wrote it.
     return settle(item, tuple(fields.values())) or item
+
+
+def decoded_choice(attribute: Attribute) -> Choice | None:
+    """`Value.choice` of an answer that was decoded token by token."""
+    return "greedy" if attribute.type in ("enum", "boolean") else None
 
 
 def error_value() -> Value:

@@ -39,25 +39,24 @@ class _Group:
         rows: int64 [P * R], the packed row's token of each query row; padding repeats a token.
         columns: int64 [P * C], the packed row's token of each column.
         unrows: int64 [t], the query row of each of the group's tokens, in the packed row's order.
-        q, k: scope, position and step of rows [P, R] and columns [P, C]. Padding columns stand at a position that
-            nobody sees, padding rows at position 0.
+        q, k: scope, last scope, position and step of rows [P, R] and columns [P, C]. Padding columns stand at a
+            position that nobody sees, padding rows at position 0.
     """
 
     rows: Tensor
     columns: Tensor
     unrows: Tensor
-    q: tuple[Tensor, Tensor, Tensor]
-    k: tuple[Tensor, Tensor, Tensor]
+    q: tuple[Tensor, Tensor, Tensor, Tensor]
+    k: tuple[Tensor, Tensor, Tensor, Tensor]
     _biases: dict[tuple[int | None, int, torch.dtype], Tensor] = field(default_factory=dict)
 
     def bias(self, window: int | None, group: int, dtype: torch.dtype) -> Tensor:
         """The additive mask [P, 1, R * G, C]; equal layers share it."""
         key = (window, group, dtype)
         if key not in self._biases:
-            (q_scopes, q_positions, q_steps), (k_scopes, k_positions, k_steps) = self.q, self.k
-            seen = visible(
-                q_scopes[:, :, None], q_positions[:, :, None], k_scopes[:, None, :], k_positions[:, None, :], window
-            )
+            (q_scopes, _, q_positions, q_steps), (*_, k_steps) = self.q, self.k
+            k_scopes, k_lasts, k_positions = (place[:, None, :] for place in self.k[:3])
+            seen = visible(q_scopes[:, :, None], q_positions[:, :, None], k_scopes, k_lasts, k_positions, window)
             seen = seen & (k_steps[:, None, :] <= q_steps[:, :, None])
             bias = torch.zeros(seen.shape, dtype=dtype, device=seen.device)
             bias.masked_fill_(~seen, torch.finfo(dtype).min / 2)
@@ -113,10 +112,10 @@ def collate(examples: Sequence[Example], device: torch.device | str = "cpu", mul
         name: np.concatenate(
             [getattr(first, name)[:size], *(getattr(example.filled, name)[size:] for example in examples)]
         )
-        for name in ("token_ids", "positions", "scopes", "steps", "labels")
+        for name in ("token_ids", "positions", "scopes", "lasts", "steps", "labels")
     }
     arrays = {name: torch.from_numpy(array).to(device) for name, array in packed.items()}
-    places = (arrays["scopes"], arrays["positions"], arrays["steps"])
+    places = [arrays[name] for name in ("scopes", "lasts", "positions", "steps")]
     lengths = [example.num_own_tokens for example in examples]
     groups = [_own_group(size, lengths, places)]
     if size:
@@ -136,8 +135,8 @@ def collate(examples: Sequence[Example], device: torch.device | str = "cpu", mul
 
 def _prefix_group(size: int, places: Sequence[Tensor]) -> _Group:
     rows = torch.arange(size, device=places[0].device)
-    scopes, positions, steps = (place[None, :size] for place in places)
-    return _Group(rows, rows, rows, (scopes, positions, steps), (scopes, positions, steps))
+    scopes, lasts, positions, steps = (place[None, :size] for place in places)
+    return _Group(rows, rows, rows, (scopes, lasts, positions, steps), (scopes, lasts, positions, steps))
 
 
 def _own_group(size: int, lengths: Sequence[int], places: Sequence[Tensor]) -> _Group:
@@ -150,18 +149,17 @@ def _own_group(size: int, lengths: Sequence[int], places: Sequence[Tensor]) -> _
     is_real = torch.from_numpy(real).to(device)
     prefix = torch.arange(size, device=device).expand(len(lengths), size)
     columns = torch.cat([prefix, rows], dim=1)
-    scopes, positions, steps = (place[rows] for place in places)
+    scopes, lasts, positions, steps = (place[rows] for place in places)
     nowhere = torch.iinfo(positions.dtype).max
     own_positions = positions.masked_fill(~is_real, nowhere)
-    keys = [
-        torch.cat([place[prefix], own], 1) for place, own in zip(places, (scopes, own_positions, steps), strict=True)
-    ]
+    own = (scopes, lasts, own_positions, steps)
+    keys = [torch.cat([place[prefix], of_own], 1) for place, of_own in zip(places, own, strict=True)]
     return _Group(
         rows=rows.flatten(),
         columns=columns.flatten(),
         unrows=is_real.flatten().nonzero()[:, 0],
-        q=(scopes, positions.masked_fill(~is_real, 0), steps),
-        k=(keys[0], keys[1], keys[2]),
+        q=(scopes, lasts, positions.masked_fill(~is_real, 0), steps),
+        k=(keys[0], keys[1], keys[2], keys[3]),
     )
 
 

@@ -336,7 +336,7 @@ def test_the_requests_of_a_fan_out_are_the_prompts_of_tree(workplace: Workplace)
             # What an attribute's last key token sees, in order, is its prompt.
             seen = visible(*(torch.from_numpy(part) for part in (
                 item.layout.scopes[end : end + 1], item.layout.positions[end : end + 1],
-                item.layout.scopes, item.layout.positions,
+                item.layout.scopes, item.layout.lasts, item.layout.positions,
             )))  # fmt: skip
             assert prompt == item.layout.token_ids[seen.numpy()].tolist()
 

@@ -11,8 +11,10 @@ import regex
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from hpd_core import Attribute
-from hpd_core.baselines.reference import Choices
+from hpd_core.baselines.reference import Choices, score_members
+from hpd_core.text.endings import Endings
 from hpd_core.text.number_forms import VULGAR_FRACTIONS
+from hpd_core.text.tokenization import SegmentTokenizer
 
 # Of tokens that hold a part of a letter.
 _BYTES = {letter: byte for byte, letter in bytes_to_unicode().items()}
@@ -67,6 +69,33 @@ def text_choices(attribute: Attribute, tokenizer: Any) -> Choices:
         return [t for t, written in vocabulary.items() if written and in_bytes.fullmatch(text + written, partial=True)]
 
     return allowed
+
+
+def answer_lines(attribute: Attribute) -> list[tuple[str, str | None]]:
+    """All lines that a closed attribute may be answered with, and the member that each means; None: null."""
+    lines: list[tuple[str, str | None]] = [(" null,\n", None)]
+    if attribute.type == "boolean":
+        lines += [(f" {text},\n", text) for text in ("true", "false")]
+        words = {"true": ("true", "True", "yes", "Yes"), "false": ("false", "False", "no", "No")}
+        return lines + [(f' "{word}",\n', text) for text, each in words.items() for word in each]
+    labels = {
+        synonym: member.label for member in attribute.values or () for synonym in (member.label, *member.synonyms)
+    }
+    labels |= {member.label: member.label for member in attribute.values or ()}
+    return lines + [(f' "{_escaped(text)}",\n', labels[text]) for text in _spellings(attribute)]
+
+
+def likeliest_answer(
+    model: Any, ids: Sequence[int], attribute: Attribute, tokenizer: Any, endings: Endings
+) -> tuple[list[int], list[float]]:
+    """The likeliest spelling of the likeliest member behind `ids`, and the log-probabilities of its tokens."""
+    lines, meant = zip(*answer_lines(attribute), strict=True)
+    encoded = SegmentTokenizer(tokenizer).encode_text(lines)  # as training lays them out
+    numbers = {member: number for number, member in enumerate(dict.fromkeys(meant))}
+    spellings = [tokens[: endings.length(tokens, True)] for tokens in encoded]
+    scored = score_members(model, ids, spellings, [numbers[member] for member in meant])
+    tokens, logprobs = next(iter(scored.values())).spellings[0]
+    return list(tokens), logprobs
 
 
 @cache

@@ -8,16 +8,25 @@ from typing import Any
 
 import numpy as np
 
-from hpd_core.baselines.reference import Choices, ReferenceValue, StackedSkeleton, decode_chain, decode_stacked
+from hpd_core.baselines.reference import (
+    Choices,
+    ReferenceValue,
+    StackedSkeleton,
+    decode_chain,
+    decode_stacked,
+    score_members,
+)
 from hpd_core.config import EngineConfig
 from hpd_core.decoding.decoder import Decoder, StepReport
 from hpd_core.decoding.drafts import Drafter, DraftSource
+from hpd_core.decoding.member_search import NEGLIGIBLE
 from hpd_core.decoding.prompt import Prompt
-from hpd_core.layout import FREE, Branch, IntArray, StackedObject, stacked_layout, tree_layout
+from hpd_core.layout import FREE, Branch, IntArray, Members, StackedObject, stacked_layout, tree_layout
 from hpd_core.models.description import cache_shape
 from hpd_core.models.steering import attach
 from hpd_core.text.constraints import StateTable
 from hpd_core.text.endings import Endings, Read
+from hpd_core.text.member_tries import MemberTrie, TrieTable
 from tests.core.token_states import token_states
 
 from .families import VOCABULARY
@@ -38,6 +47,36 @@ def _random_states() -> list[dict[int, int]]:
 
 STATES = _random_states()
 
+_CLOSING = VOCABULARY - 1
+"""What ends the spellings of members, and is in none before that: so none is the beginning of another."""
+
+
+def _random_vocabulary(rng: np.random.Generator, size: int) -> tuple[list[tuple[int, ...]], list[int]]:
+    """So many spellings, and what each means. Few letters, so that many begin alike; some mean the same."""
+    letters = rng.choice(np.arange(3, _CLOSING), 5, replace=False)
+    spellings: set[tuple[int, ...]] = set()
+    while len(spellings) < size:
+        spellings.add((*rng.choice(letters, int(rng.integers(0, 5))).tolist(), _CLOSING))
+    return sorted(spellings), rng.integers(0, max(1, size * 2 // 3), size).tolist()
+
+
+VOCABULARIES = [_random_vocabulary(np.random.default_rng(size), size) for size in (1, 3, 15, 60)]
+"""What values are chosen among: spellings and their members."""
+
+TRIES = TrieTable()
+ROOTS = {}
+for _vocabulary in VOCABULARIES:
+    _trie = MemberTrie.of(*_vocabulary)
+    assert _trie is not None
+    ROOTS[TRIES.add(_trie)] = _vocabulary, len(_trie)
+
+
+def random_members(rng: np.random.Generator) -> Members:
+    """One of the vocabularies, with room to feed all of its nodes, or only a few."""
+    root: int = int(rng.choice(list(ROOTS)))
+    num_nodes = ROOTS[root][1]
+    return Members(root, num_nodes, min(int(rng.choice([1, 4, 1000, 1000])), num_nodes - 1))
+
 
 def choices(branch: Branch) -> Choices:
     """What the branch's constraint allows, walked token by token."""
@@ -47,6 +86,8 @@ def choices(branch: Branch) -> Choices:
         if state == FREE:
             return None
         for token in tokens:
+            if token not in STATES[state]:
+                return None  # it was chosen among members, whatever the constraint
             state = STATES[state][token]
         return list(STATES[state])
 
@@ -150,15 +191,14 @@ class Prompter:
 
 
 def random_branches(rng: np.random.Generator, count: int, k_max: int) -> list[Branch]:
-    """Every other one is constrained."""
-    return [
-        Branch(
-            random_ids(rng, 1, 3),
-            int(rng.integers(1, k_max + 1)),
-            int(rng.integers(len(STATES))) if rng.random() < 0.5 else FREE,
-        )
-        for _ in range(count)
-    ]
+    """Every other one is constrained, and every third one chosen among members."""
+    branches = []
+    for _ in range(count):
+        members = random_members(rng) if rng.random() < 0.3 else None
+        limit = int(rng.integers(1, k_max + 1))
+        state = int(rng.integers(len(STATES))) if rng.random() < 0.5 else FREE
+        branches.append(Branch(random_ids(rng, 1, 3), max(limit, 5) if members else limit, state, members))
+    return branches
 
 
 def random_case(
@@ -176,14 +216,19 @@ def random_case(
 
 
 def without_constraints(case: Case) -> Case:
-    """The case with values that may be any tokens."""
+    """The case with values that may be any tokens, and are decoded token by token."""
 
     def free(branches: Sequence[Branch]) -> list[Branch]:
-        return [replace(branch, state=FREE) for branch in branches]
+        return [replace(branch, state=FREE, members=None) for branch in branches]
 
     if isinstance(case, TreeCase):
         return replace(case, branches=free(case.branches))
     return replace(case, objects=[replace(item, branches=free(item.branches)) for item in case.objects])
+
+
+def without_members(case: TreeCase) -> TreeCase:
+    """The case with values that are decoded token by token."""
+    return replace(case, branches=[replace(branch, members=None) for branch in case.branches])
 
 
 def new_decoder(model: Any, **settings: Any) -> Decoder:
@@ -193,11 +238,11 @@ def new_decoder(model: Any, **settings: Any) -> Decoder:
 
 
 def decoder_with_constraints(model: Any, endings: Endings, config: EngineConfig) -> Decoder:
-    """One without work, that knows the states of random cases. `model` gets our attention."""
+    """One without work, that knows the states and members of random cases. `model` gets our attention."""
     attach(model)
     table = StateTable()
     assert table.add(token_states(STATES)) == 0
-    return Decoder(model, endings, config, cache_shape(model), table)
+    return Decoder(model, endings, config, cache_shape(model), table, TRIES)
 
 
 def decode(
@@ -228,13 +273,15 @@ def decode(
 def assert_equals_oracle(model: Any, case: Case, prompt: Prompt, endings: Endings) -> None:
     """Token for token, unless the oracle itself was at a near-tie; then teacher-forced on our tokens."""
     expected = case.expected(model, endings)
-    if [value.tokens for value in expected] != prompt.tokens:
+    ours = [branch for branch, choice in enumerate(prompt.choices) if choice is None]
+    if [expected[branch].tokens for branch in ours] != [prompt.tokens[branch] for branch in ours]:
         expected = case.forced(model, endings, prompt.tokens)
-        for value, tokens in zip(expected, prompt.tokens, strict=True):
-            for index, token in enumerate(tokens):
-                behind = value.behind(index, token)
+        for branch in ours:
+            for index, token in enumerate(prompt.tokens[branch]):
+                behind = expected[branch].behind(index, token)
                 assert behind <= NEAR_TIE, f"token {index} is {token}, {behind:.2e} deviations behind the oracle's"
-    for branch, value in enumerate(expected):
+    for branch in ours:
+        value = expected[branch]
         assert prompt.closed[branch] == value.closed
         if not value.closed:
             assert len(prompt.tokens[branch]) == prompt.layout.max_new_tokens[branch], "the value was cut too early"
@@ -242,3 +289,36 @@ def assert_equals_oracle(model: Any, case: Case, prompt: Prompt, endings: Ending
         for index, token in enumerate(value.tokens):
             oracle = float(value.logits[index].log_softmax(-1)[token])
             assert abs(prompt.logprobs[branch][index] - oracle) < LOGPROB_TOLERANCE
+    if isinstance(case, TreeCase):
+        for branch, given in enumerate(case.branches):
+            _assert_is_likeliest(model, [*case.prefix, *case.document, *given.tokens], given.members, prompt, branch)
+
+
+def _assert_is_likeliest(model: Any, ids: list[int], members: Members | None, prompt: Prompt, branch: int) -> None:
+    """What was chosen among members is what a forward for each of them says."""
+    choice = prompt.choices[branch]
+    if members is None:
+        assert choice is None
+        return
+    had_room = members.max_fed == members.num_nodes - 1
+    if choice is None:
+        assert not had_room
+        return
+    assert choice.is_sure or not had_room
+    spellings, meanings = ROOTS[members.root][0]
+    scored = score_members(model, ids, spellings, meanings)
+    tokens = tuple(prompt.tokens[branch])
+    member = meanings[spellings.index(tokens)]
+    by_tokens = dict(scored[member].spellings)
+    np.testing.assert_allclose(prompt.logprobs[branch], by_tokens[tokens], atol=LOGPROB_TOLERANCE)
+    assert prompt.closed[branch]
+    best, total = next(iter(scored.values())), sum(each.mass for each in scored.values())
+    assert choice.share <= scored[member].mass / total + LOGPROB_TOLERANCE
+    if choice.is_sure:
+        near = 1 - LOGPROB_TOLERANCE
+        assert scored[member].mass >= near * best.mass, "another member is likelier"
+        assert sum(by_tokens[tokens]) >= sum(scored[member].spellings[0][1]) - LOGPROB_TOLERANCE
+        assert choice.share >= scored[member].mass / total - NEGLIGIBLE - LOGPROB_TOLERANCE
+        next_mass = max((each.mass for other, each in scored.items() if other != member), default=0.0)
+        if next_mass:
+            assert choice.margin <= np.log(scored[member].mass / next_mass) + LOGPROB_TOLERANCE

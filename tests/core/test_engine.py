@@ -31,7 +31,7 @@ from hpd_core.text.template import render_document, render_key
 from tests.examples import examples
 from tests.tiny_model import answering_model, answering_tokenizer
 
-from .constrained import text_choices
+from .constrained import likeliest_answer, text_choices
 from .engines import K_MAX, LAYOUTS, Steps, answers, config
 from .products import SCHEMAS, SHOES, products
 
@@ -101,10 +101,14 @@ def test_tree_from_text_to_value_is_what_the_oracle_writes(keys: Literal["full",
         ]
         for attribute in schema.attributes:
             chain = [*trunk, *key_of(attribute, schema)]
+            value = result.values[attribute.name]
+            if attribute.is_closed:
+                tokens, _ = likeliest_answer(model, chain, attribute, tokenizer, endings)
+                assert (value.raw, value.num_tokens) == (tokenizer.decode(tokens).split("\n")[0], len(tokens))
+                continue
             allowed = text_choices(attribute, tokenizer)
             reference = decode_chain(model, chain, K_MAX, endings, choices=allowed)
             raw, num_tokens, closed = _value(reference, tokenizer)
-            value = result.values[attribute.name]
             assert (value.raw, value.num_tokens, value.status != "truncated") == (raw, num_tokens, closed)
 
 
@@ -342,7 +346,7 @@ def test_document_ids_give_the_same_answers(engine: Engine, tiny_model_dir: Path
     records = products(9)
     ids = DocumentTokenizer.from_pretrained(str(tiny_model_dir)).encode(records)
     assert answers(engine.extract(records, SCHEMAS, ids)) == answers(engine.extract(records, SCHEMAS))
-    swapped = [ids[3], *ids[1:3], ids[0], *ids[4:]]
+    swapped = [*ids[1:], ids[0]]
     assert answers(engine.extract(records, SCHEMAS, swapped)) != answers(engine.extract(records, SCHEMAS))
 
 

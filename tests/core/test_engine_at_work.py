@@ -117,7 +117,8 @@ def test_what_is_shared_is_counted_once_among_all_who_share_it(tree: Engine) -> 
     forwarded = sum(count for report in steps.reports for cohort in report.cohorts for _, count in cohort)
     prompts = sum(future.metrics.document_tokens + future.metrics.key_tokens for future in [busy, *futures])
     values = [value for result in [*busy.result(), *results] for value in result.values.values()]
-    assert forwarded == prompts + sum(value.num_tokens - 1 for value in values)
+    scored = sum(future.metrics.scored_tokens for future in [busy, *futures])
+    assert forwarded == prompts + sum(value.num_tokens - 1 for value in values) + scored
     alone = [tree.extract([record], SCHEMAS)[0] for record in records]
     assert answers(results) == answers(alone)
 
@@ -151,7 +152,8 @@ def test_every_token_is_forwarded_once(fresh: Engine) -> None:
     metrics = future.metrics
     fed = sum(value.num_tokens - 1 for value in values)
     prompts = metrics.prefix_tokens_computed + metrics.document_tokens + metrics.key_tokens
-    assert sum(forwarded) == prompts + fed + metrics.rejected_tokens
+    assert sum(forwarded) == prompts + fed + metrics.rejected_tokens + metrics.scored_tokens
+    assert metrics.scored_tokens > 0
 
 
 def test_drafts_change_no_answer_and_are_counted(tiny_model_dir: Path) -> None:
@@ -175,7 +177,7 @@ def test_drafts_change_no_answer_and_are_counted(tiny_model_dir: Path) -> None:
         metrics = future.metrics
         fed = sum(value.num_tokens - 1 for result in results for value in result.values.values())
         prompts = metrics.prefix_tokens_computed + metrics.document_tokens + metrics.key_tokens
-        assert sum(forwarded) == prompts + fed + metrics.rejected_tokens
+        assert sum(forwarded) == prompts + fed + metrics.rejected_tokens + metrics.scored_tokens
         found.append((answers(results), metrics.draft_tokens, metrics.rejected_tokens))
     (plain, *none), (drafted, num_drafts, num_rejected) = found
     assert none == [0, 0]

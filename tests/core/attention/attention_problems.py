@@ -16,7 +16,7 @@ from hpd_core.attention.kv_cache import CacheBlock, CacheOrder, CacheShape
 from hpd_core.attention.native import NativeAttention
 from hpd_core.attention.plan import AttentionPlan, PrefixCache, PromptGroup
 from hpd_core.decoding.cohort_cache import UNSEEN
-from hpd_core.layout import PUBLIC, visible
+from hpd_core.layout import EVERYBODY, PUBLIC, visible
 
 POISON = {False: 1e4, True: torch.nan}
 """What is in the cache where nothing is: numbers for those who may read it, and for the kernel in C++ none at all."""
@@ -94,6 +94,7 @@ def problem(rng: np.random.Generator, shape: Shape, *, is_native: bool = True) -
         if len(rows := np.nonzero(prefix_of == i)[0])
     ]
     k_scopes = torch.full((num_prompts, capacity), PUBLIC)
+    k_lasts = torch.full((num_prompts, capacity), EVERYBODY)
     k_positions = torch.full((num_prompts, capacity), UNSEEN)
     num_rows = int(counts.max())
     q_scopes, q_positions = torch.full((num_prompts, num_rows), PUBLIC), torch.zeros(num_prompts, num_rows).long()
@@ -106,6 +107,9 @@ def problem(rng: np.random.Generator, shape: Shape, *, is_native: bool = True) -
         places = torch.from_numpy(behind + rng.integers(0, used + 1, used))
         scopes = torch.from_numpy(rng.integers(PUBLIC, 3, used))
         k_scopes[p, :used], k_positions[p, :used] = scopes, places
+        # Some are seen from the next scopes, too, as a key is from the tries behind it.
+        lasts = scopes + torch.from_numpy(rng.integers(0, 3, used))
+        k_lasts[p, :used] = torch.where(scopes == PUBLIC, EVERYBODY, lasts)
         k_positions[p, : earlier[p]][torch.from_numpy(rng.random(earlier[p]) < 0.2)] = UNSEEN
         keys[p, :, : earlier[p]] = draw(shape.num_kv_heads, earlier[p], shape.key_size)
         put_values(own, p, draw(shape.num_kv_heads, earlier[p], shape.value_size))
@@ -126,6 +130,7 @@ def problem(rng: np.random.Generator, shape: Shape, *, is_native: bool = True) -
         q_scopes=q_scopes,
         q_positions=q_positions,
         k_scopes=k_scopes[:, : used.max()],
+        k_lasts=k_lasts[:, : used.max()],
         k_positions=k_positions[:, : used.max()],
         keys=[keys],
         values=[values],
@@ -168,7 +173,7 @@ def on_device(item: Problem, device: torch.device) -> Problem:
             part, prefix=PrefixCache([x.to(device) for x in cache.keys], [x.to(device) for x in cache.values])
         )
 
-    tensors = ("kv_prompts", "kv_columns", "q_scopes", "q_positions", "k_scopes", "k_positions")
+    tensors = ("kv_prompts", "kv_columns", "q_scopes", "q_positions", "k_scopes", "k_lasts", "k_positions")
     there = {name: getattr(plan, name).to(device) for name in tensors}
     there |= {name: [x.to(device) for x in getattr(plan, name)] for name in ("keys", "values")}
     sinks = item.settings["sinks"]
@@ -188,11 +193,12 @@ def expected(item: Problem) -> Tensor:
     for token, prompt in enumerate(plan.kv_prompts.tolist()):
         row = token - starts[prompt]
         scope, position = plan.q_scopes[prompt, row], plan.q_positions[prompt, row]
-        seen = visible(scope, position, plan.k_scopes[prompt], plan.k_positions[prompt], window)
+        columns_of = (plan.k_scopes[prompt], plan.k_lasts[prompt], plan.k_positions[prompt])
+        seen = visible(scope, position, *columns_of, window)
         columns = seen.nonzero()[:, 0]
         prefix = prefix_of[prompt]
         places = torch.arange(prefix.num_tokens if prefix else 0)
-        shared = visible(PUBLIC, position, PUBLIC, places, window).nonzero()[:, 0]
+        shared = visible(PUBLIC, position, PUBLIC, EVERYBODY, places, window).nonzero()[:, 0]
         for head in range(item.q.shape[1]):
             of = head // group
             k, v = plan.keys[0][prompt, of, columns], values[prompt, of, columns]

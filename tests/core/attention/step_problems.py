@@ -13,8 +13,9 @@ from torch import Tensor
 from hpd_core.attention.cache_slots import CacheSlot
 from hpd_core.attention.kv_cache import CacheOrder, CacheShape
 from hpd_core.attention.plan import AddressedPlan, PrefixCache
+from hpd_core.attention.step_tables import packed_scopes
 from hpd_core.decoding.cohort_cache import UNSEEN
-from hpd_core.layout import PUBLIC, IntArray, visible
+from hpd_core.layout import EVERYBODY, PUBLIC, IntArray, visible
 
 if TYPE_CHECKING:
     from hpd_core.attention.triton_step import TritonStep
@@ -160,7 +161,10 @@ def _cohort(
         slot = _slot(rng, shape, first + count + int(rng.integers(1, 9)), first)
         behind = getattr(prefixes[p], "num_tokens", 0)
         old_scopes, old_positions, document = _earlier(rng, first, behind)
-        slot.seen[:, :first] = torch.from_numpy(np.stack([old_scopes, old_positions])).to(shape.device)
+        # Some are seen from the next scopes, too, as a key is from the nodes behind it.
+        old_lasts = _lasts(old_scopes) + np.where(old_scopes == PUBLIC, 0, rng.integers(0, 3, first))
+        old_seen = np.stack([packed_scopes(old_scopes, old_lasts), old_positions])
+        slot.seen[:, :first] = torch.from_numpy(old_seen).to(shape.device)
         hidden.append(document + np.nonzero(rng.random(first - document) < 0.1)[0])
         begin = behind + (document if rng.random() < 0.7 else int(rng.integers(0, document + 1)))
         own = prompts == p
@@ -178,6 +182,7 @@ def _cohort(
         prompts=prompts,
         columns=np.concatenate([np.arange(first, first + n) for first, n in zip(earlier, counts, strict=True)]),
         scopes=scopes,
+        lasts=_lasts(scopes),
         positions=positions,
         num_leading=np.array(num_leading),
         leading_positions=np.array(leading_positions),
@@ -188,6 +193,15 @@ def _cohort(
         hidden_columns=np.concatenate(hidden),
         prefixes=prefixes,
     )
+
+
+def _lasts(scopes: IntArray) -> IntArray:
+    return np.where(scopes == PUBLIC, EVERYBODY, scopes)
+
+
+def unpacked(packed: Any) -> tuple[Any, Any]:
+    """What `packed_scopes` has put into one number."""
+    return ((packed & 0xFFFFFFFF) ^ 0x80000000) - 0x80000000, packed >> 32
 
 
 def _leading(rng: np.random.Generator, scopes: IntArray, positions: IntArray) -> tuple[int, int, bool]:
@@ -245,13 +259,13 @@ def expected(item: StepProblem) -> Tensor:
         for token, prompt in enumerate(plan.prompts.tolist()):
             at = (plan.scopes[token], plan.positions[token])
             slot = plan.slots[prompt]
-            in_use = slot.seen[:, : plan.used[prompt]].cpu()
-            seen = visible(*at, *in_use, settings["window"]).nonzero()[:, 0]
+            scopes, positions = slot.seen[:, : plan.used[prompt]].cpu()
+            seen = visible(*at, *unpacked(scopes), positions, settings["window"]).nonzero()[:, 0]
             k, v = (tensor[LAYER].double().cpu()[:, seen] for tensor in (slot.keys, slot.values))
             prefix = plan.prefixes[prompt]
             if prefix is not None:
                 places = torch.arange(prefix.num_tokens)
-                shared = visible(PUBLIC, at[1], PUBLIC, places, settings["window"])
+                shared = visible(PUBLIC, at[1], PUBLIC, EVERYBODY, places, settings["window"])
                 k = torch.cat([prefix.keys[LAYER].double().cpu()[:, shared], k], dim=1)
                 v = torch.cat([prefix.values[LAYER].double().cpu()[:, shared], v], dim=1)
             k, v = k.repeat_interleave(group, dim=0), v.repeat_interleave(group, dim=0)
@@ -303,5 +317,6 @@ def check_cache(item: StepProblem, before: list[Tensor], k: Tensor, v: Tensor) -
             wanted = next(rest)
             hidden = plan.hidden_columns[plan.hidden_prompts == prompt]
             wanted[1, torch.from_numpy(hidden).to(k.device)] = UNSEEN
-            wanted[:, columns] = torch.from_numpy(np.stack([plan.scopes[own], plan.positions[own]])).to(k.device)
+            seen = np.stack([packed_scopes(plan.scopes[own], plan.lasts[own]), plan.positions[own]])
+            wanted[:, columns] = torch.from_numpy(seen).to(k.device)
             assert torch.equal(slot.seen, wanted)

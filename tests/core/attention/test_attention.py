@@ -18,7 +18,7 @@ from hpd_core.attention.plan import AttentionPlan, PromptGroup
 from hpd_core.config import EngineConfig
 from hpd_core.decoding.cohort import Cohort
 from hpd_core.decoding.prefix_groups import prompt_groups
-from hpd_core.layout import PUBLIC
+from hpd_core.layout import EVERYBODY, PUBLIC
 from tests.core.families import build_model
 from tests.core.helpers import (
     TreeCase,
@@ -174,6 +174,7 @@ def test_tiles_take_every_token_once_and_little_padding(counts: list[int], cut: 
         q_scopes=torch.full((num_prompts, num_rows), PUBLIC),
         q_positions=positions,
         k_scopes=torch.full((num_prompts, num_rows), PUBLIC),
+        k_lasts=torch.full((num_prompts, num_rows), EVERYBODY),
         k_positions=positions,
         keys=[],
         values=[],

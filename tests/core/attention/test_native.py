@@ -142,6 +142,7 @@ def only(item: Problem, p: int) -> Problem:
         q_scopes=plan.q_scopes[prompts],
         q_positions=plan.q_positions[prompts],
         k_scopes=plan.k_scopes[prompts],
+        k_lasts=plan.k_lasts[prompts],
         k_positions=plan.k_positions[prompts],
         keys=[plan.keys[0][prompts]],
         values=[plan.values[0][prompts]],
@@ -156,7 +157,8 @@ def test_arrays_that_it_would_misread_are_refused() -> None:
     for name, array, message in (
         ("kv_columns", torch.zeros(12, dtype=torch.int64)[::2], "not contiguous"),
         ("q_scopes", torch.zeros(2, 3, dtype=torch.int32), "another type"),
-        ("k_scopes", torch.zeros(2, 7, dtype=torch.int64), "scopes of"),
+        ("k_scopes", torch.zeros(2, 7, dtype=torch.int64), "last scopes and"),
+        ("k_lasts", torch.zeros(2, 7, dtype=torch.int64), "last scopes and"),
         ("values", plain.values, "blocks of"),
         ("values", [plain.values[0].repeat(1, 1, 1, 2)[..., ::2, None]], "gaps"),
         ("keys", [plain.keys[0].repeat(1, 1, 1, 2)[..., ::2]], "gaps"),

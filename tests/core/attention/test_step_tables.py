@@ -23,6 +23,7 @@ from hpd_core.attention.step_tables import (
     Cut,
     Sizes,
     StepTables,
+    packed_scopes,
     step_tables,
     views,
 )
@@ -34,7 +35,7 @@ from hpd_core.decoding.drafts import Drafter
 from hpd_core.decoding.model_runner import ModelRunner
 from hpd_core.decoding.next_token import Chosen
 from hpd_core.layout import FREE, PUBLIC, IntArray, visible
-from tests.core.attention.step_problems import ORDER, Shape, step_problem
+from tests.core.attention.step_problems import ORDER, Shape, step_problem, unpacked
 from tests.core.families import VOCABULARY, build_model
 from tests.core.helpers import decoder_with_constraints, random_case, random_endings, random_ids, without_constraints
 from tests.examples import examples
@@ -86,7 +87,7 @@ class Checker:
             place.fill_(UNSEEN)
         self.seen["hidden columns"] += len(there)
         for plan in plans:
-            seen = torch.from_numpy(np.stack([plan.scopes, plan.positions]))
+            seen = torch.from_numpy(np.stack([packed_scopes(plan.scopes, plan.lasts), plan.positions]))
             for prompt, slot in enumerate(plan.slots):
                 own = plan.prompts == prompt
                 slot.seen[:, plan.columns[own]] = seen[:, own]
@@ -119,7 +120,9 @@ class Checker:
         for plan in plans:
             here = slice(plan.start, plan.stop)
             assert found["position"][here].tolist() == plan.positions.tolist()
-            assert found["scope"][here].tolist() == plan.scopes.tolist()
+            scopes, lasts = unpacked(found["scope"][here])
+            assert scopes.tolist() == plan.scopes.tolist()
+            assert lasts.tolist() == plan.lasts.tolist()
             assert found["column"][here].tolist() == plan.columns.tolist()
             assert found["prompt"][here].tolist() == [number_of[id(plan), row] for row in plan.prompts.tolist()]
 
@@ -144,7 +147,7 @@ class Checker:
         assert (plan.prompts[here] == row).all()
         # Behind what is in use there may be anything.
         k_scopes, k_positions = plan.slots[row].seen[:, : plan.used[row]].numpy()
-        sees = visible(plan.scopes[here, None], plan.positions[here, None], k_scopes, k_positions)
+        sees = visible(plan.scopes[here, None], plan.positions[here, None], *unpacked(k_scopes), k_positions)
         column = np.arange(len(k_scopes))
         own = plan.columns[here, None]
         assert np.take_along_axis(sees, own, axis=1).all(), "every token sees itself"

@@ -22,7 +22,7 @@ from hpd_core.decoding.decoder import Decoder
 from hpd_core.decoding.model_runner import ModelRunner
 from hpd_core.decoding.next_token import Chosen
 from hpd_core.decoding.prompt import Prompt
-from hpd_core.layout import FREE, PUBLIC, Branch, tree_layout
+from hpd_core.layout import EVERYBODY, FREE, PUBLIC, Branch, tree_layout
 from hpd_core.text.endings import Endings
 from tests.core.families import VOCABULARY, build_model
 
@@ -55,7 +55,8 @@ def test_leading_columns_are_the_document(steps: list[list[list[tuple[int, int]]
             np.array([n for p in (0, 1) for n in every[p][len(every[p]) - counts[p] :]], dtype=np.int64)
             for every in (scopes, positions)
         )
-        new_tokens = NewTokens(prompts, own_positions, own_scopes, prompts, ranks_within(prompts))
+        lasts = np.where(own_scopes == PUBLIC, EVERYBODY, own_scopes)
+        new_tokens = NewTokens(prompts, own_positions, own_scopes, lasts, prompts, ranks_within(prompts))
         plan = cache.append(new_tokens, 0, np.array([0, 1]))
         for prompt in (0, 1):
             length = 0
@@ -92,7 +93,8 @@ def test_memory_is_given_back_whatever_happens_to_rows(
         # Drafts that were wrong leave columns behind: a slot may have to grow.
         rows = np.repeat(np.arange(count), data.draw(st.integers(1, 700)))
         ranks = ranks_within(rows)
-        plan = merged.append(NewTokens(rows, ranks, np.full(len(rows), PUBLIC), rows, ranks), 0, np.arange(count))
+        scopes, lasts = np.full(len(rows), PUBLIC), np.full(len(rows), EVERYBODY)
+        plan = merged.append(NewTokens(rows, ranks, scopes, lasts, rows, ranks), 0, np.arange(count))
         assert all(slot.capacity >= ranks.max() + 1 for slot in plan.slots)
         check(merged)
     merged.release()

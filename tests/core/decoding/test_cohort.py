@@ -17,7 +17,7 @@ from hpd_core.decoding.prefill import Prefill
 from hpd_core.decoding.prefix_groups import prompt_groups, side_by_side
 from hpd_core.decoding.prompt import Prompt
 from hpd_core.decoding.value_states import ValueStates
-from hpd_core.layout import PUBLIC, Branch, IntArray, tree_layout
+from hpd_core.layout import EVERYBODY, PUBLIC, Branch, IntArray, tree_layout
 
 SHAPE = CacheShape(1, 1, 2, 2, torch.float32, torch.device("cpu"))
 lengths = st.lists(st.integers(1, 9), min_size=1, max_size=5)
@@ -33,7 +33,8 @@ def prompt(own: int, limits: list[int], prefix: int = 2) -> Prompt:
 def new_tokens(counts: list[int], first_position: int = 0) -> NewTokens:
     prompts = np.repeat(np.arange(len(counts)), counts)
     ranks = ranks_within(prompts)
-    return NewTokens(ranks, first_position + ranks, np.full(len(prompts), PUBLIC), prompts, ranks)
+    scopes, lasts = np.full(len(prompts), PUBLIC), np.full(len(prompts), EVERYBODY)
+    return NewTokens(ranks, first_position + ranks, scopes, lasts, prompts, ranks)
 
 
 def cache_of(num_own: list[int], room: int = 3) -> CohortCache:

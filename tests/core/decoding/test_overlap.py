@@ -27,6 +27,7 @@ from tests.core.engines import TIMEOUT, answers, config
 from tests.core.families import VOCABULARY, build_model
 from tests.core.helpers import (
     STATES,
+    TRIES,
     Prompter,
     TreeCase,
     assert_equals_oracle,
@@ -269,7 +270,7 @@ def test_out_of_memory_with_a_step_in_flight(fail_at: int, device: Device, monke
 def test_nothing_of_dropped_work_is_taken_later(device: Device) -> None:
     table = StateTable()
     table.add(token_states(STATES))
-    decoder = Decoder(LLAMA, ENDINGS, overlapping(**SMALL), cache_shape(LLAMA), table)
+    decoder = Decoder(LLAMA, ENDINGS, overlapping(**SMALL), cache_shape(LLAMA), table, TRIES)
     dropped = [case.prompt() for case in some_cases(30)]
     decoder.add(dropped)
     while not decoder._in_flight:

@@ -22,6 +22,7 @@ from hpd_core.models.steering import attach
 from hpd_core.text.endings import Endings
 from tests.core.families import FAMILIES, FAMILY_PARAMETERS, VOCABULARY, build_model
 from tests.core.helpers import (
+    TRIES,
     Prompter,
     TreeCase,
     assert_equals_oracle,
@@ -206,7 +207,7 @@ def run(decoder: Decoder, prompts: list[Prompt]) -> list[StepReport]:
 
 
 def llama(**options: Any) -> Decoder:
-    return Decoder(LLAMA, NEVER, EngineConfig(**options), cache_shape(LLAMA))
+    return Decoder(LLAMA, NEVER, EngineConfig(**options), cache_shape(LLAMA), None, TRIES)
 
 
 def of_texts(reports: list[StepReport]) -> list[int]:

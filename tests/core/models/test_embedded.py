@@ -20,7 +20,7 @@ from hpd_core.models.embedded import EmbeddedModel, Wheel, embedded_model_folder
 from hpd_core.models.loading import load_model, load_tokenizer
 from hpd_core.prompt_builder import PromptBuilder
 from hpd_core.system.user_cache import cache_folder
-from tests.core.constrained import text_choices
+from tests.core.constrained import likeliest_answer, text_choices
 from tests.core.products import SCHEMAS, products
 
 PARTS = [b"first part of the weights, ", b"second part"]
@@ -191,6 +191,11 @@ def test_real_models_equal_the_oracle(name: str) -> None:
         attributes = SCHEMAS[result.category].attributes
         for branch, (attribute, value) in enumerate(zip(attributes, result.values.values(), strict=True)):
             chain = layout.token_ids[(layout.scopes < 0) | (layout.scopes == branch)].tolist()
+            if attribute.is_closed:
+                tokens, logprobs = likeliest_answer(oracle, chain, attribute, tokenizer, endings)
+                assert value.raw == tokenizer.decode(tokens).split("\n")[0]
+                assert value.logprob_min == pytest.approx(min(logprobs), abs=1e-3)
+                continue
             expected = decode_chain(oracle, chain, 6, endings, choices=text_choices(attribute, tokenizer))
             if all(expected.margin(index) > 1e-4 for index in range(len(expected.tokens))):
                 text = tokenizer.decode(expected.tokens, skip_special_tokens=True).split("\n")[0]

@@ -1,0 +1,277 @@
+"""Chooses the likeliest member of closed answers, by branch and bound over their tries (text/member_tries.py).
+
+A node's log-probability is that of the tokens up to it, so all below it is less likely. What the model says behind the
+key gives those of all first tokens. Then, round by round, of each value those nodes are fed that can matter, likeliest
+first; what the model says to a node gives those of all behind it. A value is done when the nodes that wait (known, and
+not fed) can hold no likelier member than the best, and all of them together no more than `NEGLIGIBLE` of what is known.
+So the best is exactly the likeliest, and is found by little more than its own tokens as a rule.
+
+What is fed of a value depends on what the model says to this value, and on nothing else. There is no model in here:
+log-probabilities come in, nodes go out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+import numpy.typing as npt
+
+from hpd_core.layout import IntArray
+from hpd_core.text.member_tries import TrieTable
+
+NEGLIGIBLE = 1e-3
+"""Of the probability of all that a value can be, what may stay unknown: a share is too low by no more than that."""
+
+FloatArray = npt.NDArray[np.float64]
+Logprobs = npt.NDArray[np.float32] | FloatArray
+
+_NODE_BITS = 40
+_MASS_BITS = 36
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """Nodes of the tries of values, [n] each: the value's number, the node's, and the log-probability up to it."""
+
+    values: IntArray
+    nodes: IntArray
+    logprobs: FloatArray
+
+    @classmethod
+    def none(cls) -> Nodes:
+        """Not one."""
+        return cls(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0))
+
+    def __getitem__(self, picked: IntArray | npt.NDArray[np.bool_]) -> Nodes:
+        return Nodes(self.values[picked], self.nodes[picked], self.logprobs[picked])
+
+    def __add__(self, other: Nodes) -> Nodes:
+        return Nodes(
+            *(np.concatenate([getattr(self, field.name), getattr(other, field.name)]) for field in fields(self))
+        )
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def keys(self) -> IntArray:
+        """What tells them apart, in the order of values and then of nodes."""
+        return self.values << _NODE_BITS | self.nodes
+
+    def in_order(self) -> Nodes:
+        """By their keys."""
+        return self[np.argsort(self.keys)]
+
+    def numbered(self, numbers: IntArray) -> Nodes:
+        """Those of the values that have a number from 0 on, under it."""
+        own = self[numbers[self.values] >= 0]
+        return Nodes(numbers[own.values], own.nodes, own.logprobs)
+
+    def without(self, others: Nodes) -> Nodes:
+        """Those that are not among others."""
+        return self[~np.isin(self.keys, others.keys)]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """Of m values that are done, in order of their numbers.
+
+    Attributes:
+        values: int64 [m], which.
+        spellings: int64 [m], the likeliest one of the likeliest member; -1 where there was no room to find any.
+        is_sure: bool [m], whether no other member is likelier; else there was no room to look further.
+        shares: float64 [m], the member's of the probability of all members, or up to `NEGLIGIBLE` less (where it is not
+            sure, at least that).
+        margins: float64 [m], how much likelier it is than any other, as a logarithm, or somewhat less.
+    """
+
+    values: IntArray
+    spellings: IntArray
+    is_sure: npt.NDArray[np.bool_]
+    shares: FloatArray
+    margins: FloatArray
+
+    def __getitem__(self, picked: npt.NDArray[np.bool_]) -> Verdicts:
+        return Verdicts(*(getattr(self, field.name)[picked] for field in fields(self)))
+
+
+class MemberSearch:
+    """The search for the members of some values, which are numbered from 0.
+
+    Attributes:
+        budgets: int64 [v], nodes that may still be fed for each.
+        num_fed: int64 [v], nodes that were.
+        next: what is to be fed next, in the order of the keys; nothing of values that are done.
+    """
+
+    def __init__(self, table: TrieTable, roots: IntArray, budgets: IntArray, logprobs: Logprobs) -> None:
+        """Of values with these roots.
+
+        Args:
+            roots, budgets: int64 [v]
+            logprobs: float [m], what the model says to the roots, of all their ways (`TrieTable.wanted`).
+        """
+        self._table = table
+        self.budgets = budgets
+        self.num_fed = np.zeros_like(budgets)
+        self._heard = self._waiting = self._spelled = self.next = Nodes.none()  # of _spelled, `nodes` are spellings
+        self._hear(Nodes(np.arange(len(roots)), roots, np.zeros(len(roots))), logprobs)
+
+    def add(self, others: MemberSearch) -> None:
+        """Takes the values of another search, behind its own."""
+        first = len(self.budgets)
+        for name in ("_heard", "_waiting", "_spelled", "next"):
+            own: Nodes = getattr(others, name)
+            setattr(self, name, getattr(self, name) + Nodes(own.values + first, own.nodes, own.logprobs))
+        self.budgets = np.concatenate([self.budgets, others.budgets])
+        self.num_fed = np.concatenate([self.num_fed, others.num_fed])
+
+    def keep(self, values: IntArray) -> None:
+        """Forgets all values but these, which are numbered anew, in this order."""
+        numbers = np.full(len(self.budgets), -1, dtype=np.int64)
+        numbers[values] = np.arange(len(values))
+        for name in ("_heard", "_waiting", "_spelled", "next"):
+            setattr(self, name, getattr(self, name).numbered(numbers).in_order())
+        self.budgets, self.num_fed = self.budgets[values], self.num_fed[values]
+
+    def hear(self, fed: Nodes, logprobs: Logprobs) -> None:
+        """Takes what the model says to nodes that were fed.
+
+        Args:
+            fed: a part of `next`: all of some values.
+            logprobs: float [m], of all their ways, as `TrieTable.wanted` has them: of a token behind its node.
+        """
+        counts = np.bincount(fed.values, minlength=len(self.budgets))
+        self.num_fed, self.budgets = self.num_fed + counts, self.budgets - counts
+        self._hear(fed, logprobs)
+
+    def _hear(self, fed: Nodes, logprobs: Logprobs) -> None:
+        table = self._table
+        ways, rows = table.ways(fed.nodes)
+        fed = self._followed(fed, np.searchsorted(rows, np.arange(len(fed))), logprobs)
+        found = Nodes(fed.values[rows], table.behind[ways], fed.logprobs[rows] + logprobs)
+        is_end = found.nodes < 0
+        ends = found[is_end]
+        self._heard = self._heard + fed
+        self._spelled = self._spelled + Nodes(ends.values, ~ends.nodes, ends.logprobs)
+        self._waiting = (self._waiting + found[~is_end]).without(fed)
+
+    def _followed(self, fed: Nodes, firsts: IntArray, logprobs: Logprobs) -> Nodes:
+        """With their log-probabilities: those of nodes that were fed with the ones above them follow from these.
+
+        Args:
+            firsts: int64 [n], where each node's first way is in `logprobs`.
+        """
+        table, keys, found = self._table, fed.keys, fed.logprobs.copy()
+        depths = table.depths[fed.nodes]
+        is_new = np.isnan(found)
+        for depth in np.unique(depths[is_new]).tolist():
+            here = np.nonzero(is_new & (depths == depth))[0]
+            way = table.way_of[fed.nodes[here]]
+            above = table.above[fed.nodes[here]]
+            rows = np.searchsorted(keys, fed.values[here] << _NODE_BITS | above)
+            found[here] = found[rows] + logprobs[firsts[rows] + way - table.offsets[above]]
+        return Nodes(fed.values, fed.nodes, found)
+
+    def decide(self) -> Verdicts:
+        """Finds out which values are done, and what is to be fed of the others. Call it once behind `hear`, and `keep`
+        the others then."""
+        found = _Found.of(self._spelled, self._waiting, self._table.members, len(self.budgets))
+        is_done = found.is_sure | (self.budgets <= 0)
+        self.next = self._wanted(found, is_done)
+        every = Verdicts(np.arange(len(is_done)), found.spellings, found.is_sure, found.shares, found.margins)
+        return every[is_done]
+
+    def _wanted(self, found: _Found, is_done: npt.NDArray[np.bool_]) -> Nodes:
+        """Of each open value, the likeliest nodes that wait, until the others do not matter or the budget is spent."""
+        waiting = self._waiting[~is_done[self._waiting.values]]
+        waiting = waiting[np.lexsort((waiting.nodes, -waiting.logprobs, waiting.values))]
+        # Whole numbers, whose sums are the same among whatever others: its mass and that of those behind it.
+        masses = _whole(np.exp(waiting.logprobs - found.scales[waiting.values]))
+        until = np.searchsorted(waiting.values, waiting.values, side="right")
+        sums = np.cumsum(masses)
+        rest = sums[until - 1] - sums + masses
+        is_first = np.diff(waiting.values, prepend=-1) != 0
+        waiting = waiting[(rest > _whole(found.limits)[waiting.values]) | is_first]
+
+        sizes = self._table.runs[waiting.nodes]
+        before = np.cumsum(sizes) - sizes
+        before -= before[np.searchsorted(waiting.values, waiting.values)]
+        sizes = np.clip(self.budgets[waiting.values] - before, 0, sizes)
+        ranks = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        rows = np.repeat(np.arange(len(sizes)), sizes)
+        # Of those that are fed with the ones above them nobody has said anything yet.
+        logprobs = np.where(ranks == 0, waiting.logprobs[rows], np.nan)
+        return Nodes(waiting.values[rows], waiting.nodes[rows] + ranks, logprobs).in_order()
+
+    def written(self, verdicts: Verdicts) -> list[tuple[IntArray, FloatArray]]:
+        """Of verdicts with spellings: the tokens of each, and the log-probability of each token."""
+        table, heard, spelled = self._table, self._heard.in_order(), self._spelled.in_order()
+        lasts = spelled.logprobs[np.searchsorted(spelled.keys, verdicts.values << _NODE_BITS | verdicts.spellings)]
+        found = []
+        for value, spelling, last in zip(verdicts.values.tolist(), verdicts.spellings.tolist(), lasts, strict=True):
+            part = slice(*table.ends[spelling : spelling + 2])
+            places = np.searchsorted(heard.keys, value << _NODE_BITS | table.path[part])
+            found.append((table.spelled[part], np.diff(heard.logprobs[places], append=last)))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What is known of v values. Masses are probabilities, in units of the likeliest spelling or node of each value.
+
+    Attributes:
+        scales: float64 [v], the logarithm of that unit.
+        spellings, is_sure, shares, margins: [v], as `Verdicts` has them.
+        limits: float64 [v], the mass of nodes that need not be looked at any more.
+    """
+
+    scales: FloatArray
+    spellings: IntArray
+    is_sure: npt.NDArray[np.bool_]
+    shares: FloatArray
+    margins: FloatArray
+    limits: FloatArray
+
+    @classmethod
+    def of(cls, spelled: Nodes, waiting: Nodes, members: IntArray, num_values: int) -> _Found:
+        """`spelled`: `nodes` are spellings; `members`: of all spellings."""
+        scales = np.full(num_values, -np.inf)
+        for known in (spelled, waiting):
+            np.maximum.at(scales, known.values, known.logprobs)
+
+        def masses(known: Nodes) -> FloatArray:
+            found: FloatArray = np.exp(known.logprobs - scales[known.values])
+            return found
+
+        open_mass = np.bincount(waiting.values, masses(waiting), num_values)
+        all_mass = np.bincount(spelled.values, masses(spelled), num_values) + open_mass
+        # The spellings of each member, the likeliest first; then members by their mass, of each value the best first.
+        spelled = spelled[np.lexsort((spelled.nodes, -spelled.logprobs, members[spelled.nodes], spelled.values))]
+        keys = spelled.values << _NODE_BITS | members[spelled.nodes]
+        first, groups = np.unique(keys, return_index=True, return_inverse=True)[1:]
+        values, mass = spelled.values[first], np.bincount(groups, masses(spelled), len(first))
+        order = np.lexsort((-mass, values))
+        values, mass, first = values[order], mass[order], first[order]
+        ranks = np.arange(len(values)) - np.searchsorted(values, values)
+        spellings, best, second = np.full(num_values, -1, dtype=np.int64), np.zeros(num_values), np.zeros(num_values)
+        spellings[values[ranks == 0]] = spelled.nodes[first[ranks == 0]]
+        best[values[ranks == 0]], second[values[ranks == 1]] = mass[ranks == 0], mass[ranks == 1]
+
+        is_enough = open_mass <= NEGLIGIBLE * (all_mass - open_mass)
+        ahead = best - second
+        with np.errstate(divide="ignore"):
+            margins = np.log(best) - np.log(second + open_mass)
+        return cls(
+            scales=scales,
+            spellings=spellings,
+            is_sure=is_enough & (ahead >= open_mass) & (spellings >= 0),
+            shares=best / all_mass,
+            margins=margins,
+            limits=np.where(is_enough, ahead, NEGLIGIBLE * all_mass),
+        )
+
+
+def _whole(masses: FloatArray) -> IntArray:
+    return (masses * 2.0**_MASS_BITS).astype(np.int64)

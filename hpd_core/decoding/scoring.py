@@ -1,0 +1,148 @@
+"""The values of a cohort that are chosen among members: which nodes of their tries are fed, and what came of it.
+
+Such a value is a `MemberSearch`'s from when the model has spoken behind its key until its member is known, mostly one
+to three steps. It is then whole: none of its tokens is fed any more. Where there was no room to find a member, it goes
+on token by token, as if it had never been here (decoding/value_states.py has its first token).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from hpd_core.decoding.cohort_input import TokensInAnyOrder
+from hpd_core.decoding.member_search import MemberSearch, Nodes
+from hpd_core.decoding.value_states import NO_VALUES, ValueIndex, ValueStates
+from hpd_core.layout import IntArray
+from hpd_core.text.member_tries import NO_NODE, TrieTable
+
+
+class Scoring:
+    """The open values of one cohort that are chosen among members, numbered from 0 in the order of rows and branches:
+    so what is fed of them, and what is heard, comes in the order of the packed row."""
+
+    def __init__(self, table: TrieTable) -> None:
+        """None yet."""
+        self._table = table
+        self._at = NO_VALUES
+        self._search: MemberSearch | None = None
+        self._fed = Nodes.none()
+
+    @classmethod
+    def merge(cls, parts: Sequence[Scoring], numbers: Sequence[IntArray]) -> Scoring:
+        """The values of several cohorts; `numbers`: of each cohort, the new row of each row that has open values."""
+        merged = cls(parts[0]._table)
+        for part, rows in zip(parts, numbers, strict=True):
+            part.move(rows)
+            if part._search is not None:
+                merged._add(part._at, part._search)
+        return merged
+
+    def move(self, numbers: IntArray) -> None:
+        """Row r of the cohort has become row `numbers[r]`."""
+        rows, branches = self._at
+        self._at = numbers[rows], branches
+        if self._search is not None:
+            self._sort(self._search)
+
+    def _add(self, at: ValueIndex, search: MemberSearch) -> None:
+        if self._search is None:
+            self._at, self._search = at, search
+        else:
+            (rows, branches), (more_rows, more_branches) = self._at, at
+            self._at = np.concatenate([rows, more_rows]), np.concatenate([branches, more_branches])
+            self._search.add(search)
+        self._sort(self._search)
+
+    def _sort(self, search: MemberSearch) -> None:
+        rows, branches = self._at
+        order = np.lexsort((branches, rows))
+        if (np.diff(order) < 0).any():
+            self._at = rows[order], branches[order]
+            search.keep(order)
+
+    @property
+    def num_next(self) -> int:
+        """Nodes that are to be fed next."""
+        return 0 if self._search is None else len(self._search.next)
+
+    def begin(self, at: ValueIndex, values: ValueStates, logprobs: npt.NDArray[np.floating]) -> None:
+        """Takes those of the values that are chosen among members, when the model has spoken behind their keys.
+
+        Args:
+            logprobs: of all ways of their roots (`TrieTable.wanted`).
+        """
+        rows, branches = at
+        is_ours = values.roots[at] != NO_NODE
+        ours = rows[is_ours], branches[is_ours]
+        if not len(ours[0]):
+            return
+        values.is_scored[ours] = True
+        self._add(ours, MemberSearch(self._table, values.roots[ours], values.budgets[ours], logprobs))
+        self._decide(values)
+
+    def feed(self, values: ValueStates, most: int) -> tuple[TokensInAnyOrder, IntArray]:
+        """The nodes of some values, all that are next of each: the first ones', as many as there may be.
+
+        Args:
+            most: nodes; but one value's at least.
+
+        Returns:
+            The tokens, and the node of each.
+        """
+        assert self._search is not None
+        following, table = self._search.next, self._table
+        # Whole values only, so that what is heard of each is the same whatever else is fed.
+        stops = np.nonzero(np.diff(following.values, append=-1))[0] + 1
+        count = int(stops[max(0, int(np.searchsorted(stops, most, side="right")) - 1)])
+        self._fed = fed = following[np.arange(count)]
+        rows, branches = (indices[fed.values] for indices in self._at)
+        at = rows, branches
+        shift = values.scopes[at] - values.roots[at]
+        tokens = TokensInAnyOrder(
+            table.tokens[fed.nodes],
+            values.end_positions[at] + table.depths[fed.nodes],
+            fed.nodes + shift,
+            table.lasts[fed.nodes] + shift,
+            rows,
+        )
+        return tokens, fed.nodes
+
+    def hear(self, values: ValueStates, logprobs: npt.NDArray[np.floating]) -> npt.NDArray[np.bool_]:
+        """Takes what the model says to what was fed.
+
+        Args:
+            logprobs: of all ways of these nodes (`TrieTable.wanted`).
+
+        Returns:
+            bool, for each node that was fed: nobody needs it any more.
+        """
+        assert self._search is not None
+        fed, self._fed = self._fed, Nodes.none()
+        self._search.hear(fed, logprobs)
+        is_done = self._decide(values)
+        return is_done[fed.values]
+
+    def _decide(self, values: ValueStates) -> npt.NDArray[np.bool_]:
+        """Gives the values that are done their members, and goes on with the others. Which were done, by number."""
+        search, (rows, branches) = self._search, self._at
+        assert search is not None
+        verdicts = search.decide()
+        found = verdicts[verdicts.spellings >= 0]
+        written = search.written(found)
+        values.settle((rows[found.values], branches[found.values]), written, found)
+        # What was fed of an answer itself is all of it but its last token.
+        num_others = search.num_fed.copy()
+        num_others[found.values] -= np.array([len(tokens) - 1 for tokens, _ in written], dtype=np.int64)
+        done = rows[verdicts.values], branches[verdicts.values]
+        values.end_scoring(done, num_others[verdicts.values])
+        is_done = np.zeros(len(rows), dtype=bool)
+        is_done[verdicts.values] = True
+        kept = np.nonzero(~is_done)[0]
+        self._at = rows[kept], branches[kept]
+        search.keep(kept)
+        if not len(kept):
+            self._search = None
+        return is_done
