@@ -78,7 +78,7 @@ def features_of(row: Mapping[str, Any], attribute: Attribute, *further: Mapping[
 
 
 def definition_of(attribute: Attribute) -> str:
-    """A hash of all that the model reads of an attribute: what was learned of one is not true of another of its name."""
+    """A hash of all that the model reads of an attribute: what is true of one is not of another of its name."""
     data = attribute.model_dump(mode="json", include={"name", "description", "type", "unit", "multiple"})
     return content_hash({**data, "labels": attribute.labels})
 
