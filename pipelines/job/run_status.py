@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from hpd_core import ErrorCode
+from pipelines.cascading.counts_text import second_look
 from pipelines.console.progress import describe_counts, format_seconds
 from pipelines.console.terminal import printable
 from pipelines.errors import RunError, UsageError
@@ -137,6 +138,8 @@ def print_status(console: Console, status: Status) -> None:
         f"  dead letters {describe_counts(totals.reasons)}",
         *(f"    {escape(printable(line))}" for line in status.without_schema),
     ]
+    if totals.cascade:
+        lines.append(f"  second look  {second_look(totals.cascade)}")
     if totals.retried_shards:
         lines.append(f"  retries      {totals.retries}")
     if status.last_commit is not None:

@@ -11,6 +11,7 @@ from rich.markup import escape
 
 from hpd_core import ErrorCode
 from hpd_core.text.near_names import near_names, quoted
+from pipelines.cascading.counts_text import second_look
 from pipelines.catalog.rows import DeadRows
 from pipelines.console.exit_codes import EXIT_CLEAN, EXIT_INCOMPLETE
 from pipelines.console.progress import describe_counts, format_seconds
@@ -56,7 +57,7 @@ def print_outcome(console: Console, job: PlannedJob, outcome: Outcome) -> None:
     for line in unknown_lines(totals.unknown_categories, totals.reasons[ErrorCode.NO_SCHEMA], job.schemas):
         console.print(f"    {printable(line)}", highlight=False, markup=False, soft_wrap=True)
     if totals.cascade:
-        console.print(f"  second look  {second_look(totals)}", highlight=False, soft_wrap=True)
+        console.print(f"  second look  {second_look(totals.cascade)}", highlight=False, soft_wrap=True)
     for line in shared_text_lines(totals, job.config.input.texts):
         console.print(f"  {printable(line)}", highlight=False, markup=False, soft_wrap=True)
     if totals.retried_shards:
@@ -76,14 +77,6 @@ def print_outcome(console: Console, job: PlannedJob, outcome: Outcome) -> None:
             f"max_dead_letter_share allows {allowed:.1%}: exit code {EXIT_INCOMPLETE}",
             highlight=False,
         )
-
-
-def second_look(totals: Totals) -> str:
-    """What a larger model was asked again, and what came of it."""
-    found = totals.cascade
-    share = found["asked"] / found["answers"] if found["answers"] else 0.0
-    text = f"{found['asked']:,} of {found['answers']:,} answers ({share:.0%}) asked again, {found['changed']:,} changed"
-    return text + (f"; {found['kept']:,} stay, as the larger model has none" if found["kept"] else "")
 
 
 def shared_text_lines(totals: Totals, fields: Collection[str]) -> list[str]:
