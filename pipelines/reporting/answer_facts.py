@@ -72,9 +72,9 @@ def category_facts(
     total = sum(each.engine_seconds or 0.0 for each in sums.values())
     weights = sum(each.usd_weight or 0.0 for each in sums.values())
     useful = account.money.useful if account is not None and account.money is not None else None
-    decided: defaultdict[str, AnswerSum] = defaultdict(AnswerSum)
-    for (category, _), counts in answers.by_pair.items():
-        decided[category] += counts
+    answered: defaultdict[str, AnswerSum] = defaultdict(AnswerSum)
+    for (category, _), part in answers.by_pair.items():
+        answered[category] += part
     found = []
     for name, each in sums.items():
         share = each.engine_seconds / total if each.engine_seconds is not None and total else None
@@ -82,6 +82,7 @@ def category_facts(
         if useful is not None and each.usd_weight is not None:
             # Nothing was paid where nothing weighs: a price of zero.
             usd = useful * each.usd_weight / weights if weights else 0.0
+        counts = answered[name]
         found.append(
             CategoryFacts(
                 category=name,
@@ -92,14 +93,14 @@ def category_facts(
                 share=share,
                 usd=usd,
                 priced=each.priced,
-                values=each.statuses["value"],
-                absent=each.statuses["absent"],
-                failed=each.statuses["truncated"] + each.statuses["invalid"] + each.statuses["error"],
+                values=counts.values,
+                absent=counts.absent,
+                failed=counts.failed,
                 # Without a value, none is doubtful; with values of which nothing is known, nobody can say.
-                doubtful=each.doubtful if each.scored or not each.statuses["value"] else None,
-                ungrounded=each.ungrounded if each.sought or not each.statuses["value"] else None,
-                accepted=decided[name].accepted if is_decided else None,
-                review=decided[name].review if is_decided else None,
+                doubtful=each.doubtful if each.scored or not counts.values else None,
+                ungrounded=each.ungrounded if each.sought or not counts.values else None,
+                accepted=counts.accepted if is_decided else None,
+                review=counts.review if is_decided else None,
                 f1=f1.get(name),
             )
         )

@@ -22,6 +22,7 @@ from pipelines.reporting.sample import GoldIndex, build_sample
 from pipelines.reporting.sample_draw import draw
 from pipelines.reporting.table_scan import scan_attributes, scan_products
 from pipelines.reporting.verdict import verdict_of
+from pipelines.reviewing.layer import Layer
 from pipelines.store.asked_schemas import read_schemas
 
 
@@ -59,11 +60,12 @@ def gather(uri: str, wishes: Wishes) -> Facts:
         gold_index = GoldIndex(gold.products, wishes.gold, read_schemas(run.folder))
         notes += gold.notes
 
+    reviewed = run.parts.layered(_reviews(run))
     sums, answers = scan_products(run.parts, machines.prices, machines.larger_prices), AnswerSums()
-    drawn = draw(scan_attributes(run.parts, sums, answers, run.booleans), wishes.sample_size, wishes.seed)
+    drawn = draw(scan_attributes(reviewed, sums, answers, run.booleans), wishes.sample_size, wishes.seed)
     dead_letters = read_dead_letters(run.parts, sums)
     sample, sample_notes = build_sample(
-        run.parts, run.plan, run.input_settings, drawn, wishes.seed, run.booleans, gold_index
+        reviewed, run.plan, run.input_settings, drawn, wishes.seed, run.booleans, gold_index
     )
     totals = _totals(run, dead_letters)
     if totals.rows and not totals.products:
@@ -137,6 +139,14 @@ def _totals(run: OpenedRun, dead_letters: Sequence[DeadReason]) -> Totals:
         carried=totals.carried["products"],
         statuses=dict(totals.statuses),
     )
+
+
+def _reviews(run: OpenedRun) -> Layer:
+    """What people said of the run's answers. Raises `UsageError` if it cannot be read."""
+    try:
+        return Layer.open(run.folder, read_schemas(run.folder))
+    except OSError as error:
+        raise UsageError(f"cannot read the reviews of {run.folder.uri}: {error}") from error
 
 
 def _gap_notes(run: OpenedRun) -> list[str]:

@@ -61,15 +61,11 @@ def _context(facts: Facts) -> dict[str, Any]:
     numbers = {category.category: index for index, category in enumerate(facts.categories)}
     sampled = {product.category for product in facts.sample.products}
     expected = facts.forecast.categories if facts.forecast is not None else ()
-    statuses = facts.totals.statuses
-    num_answers, num_values = sum(statuses.values()), statuses.get("value", 0)
     is_calibrated = facts.verdict.expected_right is not None
     return {
         "is_decided": facts.verdict.accepted is not None,
         "is_calibrated": is_calibrated,
         "certainty": "confidence" if is_calibrated else "probability",
-        "fill_rate": num_values / num_answers if num_answers else None,
-        "num_failed": num_answers - num_values - statuses.get("absent", 0),
         "has_seconds": any(each.engine_seconds is not None for each in facts.categories),
         **_attributes(facts, numbers),
         "facts": facts,

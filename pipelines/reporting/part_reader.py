@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.errors import UsageError
+from pipelines.reviewing.layer import Layer
 from pipelines.store.folders import Folder
 from pipelines.store.tables import TABLES, open_part
 
@@ -23,10 +24,16 @@ class Parts:
     Only what is committed: a part that was published without its shard's manifest is not looked at.
     """
 
-    def __init__(self, folder: Folder, shards: Collection[int]) -> None:
+    def __init__(self, folder: Folder, shards: Collection[int], layer: Layer | None = None) -> None:
+        """`layer`: people's answers, which are laid over the model's."""
         self._folder = folder
+        self._layer = layer
         self.shards = sorted(shards)
         self._there: dict[str, frozenset[str]] = {}
+
+    def layered(self, layer: Layer) -> Parts:
+        """The same with people's answers over the model's; `attributes` is then read with the columns of its keys."""
+        return Parts(self._folder, self.shards, layer)
 
     def missing(self, table: str) -> list[int]:
         """Shards that are committed and have no part of `table` in its public folder."""
@@ -72,7 +79,8 @@ class Parts:
                 place = self._folder.describe(name)
                 raise UsageError(f"{place}: column {column!r} is missing; this is no {table} table")
             part = part.append_column(field, pa.nulls(part.num_rows, field.type))
-        return part.select(names)
+        part = part.select(names)
+        return part if self._layer is None or table != "attributes" else self._layer.apply(part)
 
 
 def _name(table: str, shard: int) -> str:

@@ -28,7 +28,7 @@ from pipelines.store.evidence import stored_evidence
 _KEY = ("source_file", "source_row")
 _PRODUCT_COLUMNS = (*_KEY, "product_id", "category", "input_hash")
 _VALUE_COLUMNS = (
-    *(*_KEY, "attribute", "value_index", "value_raw", "status", "num_tokens", "logprob_mean", "evidence"),
+    *(*_KEY, "category", "attribute", "value_index", "value_raw", "status", "num_tokens", "logprob_mean", "evidence"),
     *("value_norm", "value_min", "value_max", "unit", "value_id", "norm_status"),
     *("probability", "confidence", "decision", "source", "replaced"),
 )

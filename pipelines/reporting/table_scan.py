@@ -5,9 +5,9 @@ Memory grows with the number of categories, not with the number of products.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +25,6 @@ _ATTRIBUTE_COLUMNS = (
     *("source_file", "source_row", "category", "attribute", "value_index", "status"),
     *("num_tokens", "logprob_mean", "evidence", "probability", "confidence", "decision", "source"),
 )
-_STATUSES = ("value", "absent", "truncated", "invalid", "error")
 
 Pairs = Set[tuple[str, str]]
 
@@ -64,29 +63,27 @@ class CategorySums:
     ungrounded: int = 0
     scored: int = 0
     sought: int = 0
-    statuses: Counter[str] = field(default_factory=Counter)
 
 
 def scan_products(
     parts: Parts, prices: Mapping[int, float], larger_prices: Mapping[int, float] | None = None
 ) -> dict[str, CategorySums]:
-    """Products, seconds and statuses by category, without what only the attributes know.
+    """Products and seconds by category, without what only the attributes know.
 
     Args:
         prices: of an engine's hour, by shard; shards without one are not in it.
         larger_prices: likewise, of the engines of a cascade's larger model.
     """
     sums: defaultdict[str, CategorySums] = defaultdict(CategorySums)
-    counts = [f"num_{status}" for status in _STATUSES]
     shards_by_price: defaultdict[tuple[float | None, float | None], set[int]] = defaultdict(set)
     for shard in parts.shards:
         shards_by_price[prices.get(shard), (larger_prices or {}).get(shard)].add(shard)
-    columns = ("category", "engine_seconds", "cascade_seconds", "carried_from", *counts)
+    columns = ("category", "engine_seconds", "cascade_seconds", "carried_from")
     for both, shards in shards_by_price.items():
         for part in parts.read("products", columns, shards):
             aggregated = part.group_by("category").aggregate(
                 [("category", "count"), ("carried_from", "count")]
-                + [(name, "sum") for name in ("engine_seconds", "cascade_seconds", *counts)]
+                + [(name, "sum") for name in ("engine_seconds", "cascade_seconds")]
             )
             for row in aggregated.to_pylist():
                 _add_products(sums[row["category"]], row, *both)
@@ -106,8 +103,6 @@ def _add_products(
             category.engine_seconds = (category.engine_seconds or 0.0) + seconds
             if usd_per_hour is not None:
                 category.usd_weight = (category.usd_weight or 0.0) + seconds * usd_per_hour
-    for status in _STATUSES:
-        category.statuses[status] += row[f"num_{status}_sum"]
 
 
 def scan_attributes(

@@ -19,6 +19,8 @@ def verdict_of(answers: AnswerSum, products: int, precision: float | None) -> Ve
         headline=headline,
         advice=advice,
         values=answers.values,
+        absent=answers.absent,
+        failed=answers.failed,
         accepted=answers.accepted if is_decided else None,
         review=answers.review if is_decided else None,
         precision=precision,

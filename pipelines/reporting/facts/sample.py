@@ -61,7 +61,11 @@ class SampledValue:
 
     @property
     def certainty(self) -> float | None:
-        """How likely it is right: the confidence, or the model's own probability where there is none."""
+        """How likely it is right: the confidence, or the model's own probability where there is none. A person's answer
+        has neither.
+        """
+        if self.source == "review":
+            return None
         return self.confidence if self.confidence is not None else self.probability
 
     @property

@@ -11,7 +11,7 @@ class Verdict:
 
     Attributes:
         headline, advice: in a sentence, and what to do with it.
-        values: answers with a value, be it one or several.
+        values, absent, failed: answers; `values` have one value or several.
         accepted, review: values, and answers of any status, by their decision; None if no precision was asked for.
         precision: that the accepted values are promised to have.
         certain: values with a certainty of at least `certain_from`; None if no value has one.
@@ -22,6 +22,8 @@ class Verdict:
     headline: str
     advice: str
     values: int
+    absent: int
+    failed: int
     accepted: int | None
     review: int | None
     precision: float | None
@@ -29,6 +31,12 @@ class Verdict:
     certain_from: float
     expected_right: float | None
     corrected: int
+
+    @property
+    def fill_rate(self) -> float | None:
+        """Answers with a value, by all answers."""
+        answers = self.values + self.absent + self.failed
+        return self.values / answers if answers else None
 
 
 @dataclass(frozen=True, slots=True)

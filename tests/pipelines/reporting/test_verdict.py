@@ -12,8 +12,11 @@ from pipelines.reporting.answer_sums import AnswerSum
 from pipelines.reporting.facts.report import Facts
 from pipelines.reporting.page import render_html, render_markdown
 from pipelines.reporting.verdict import verdict_of
+from pipelines.reviewing.log_files import ReviewLog
+from pipelines.store.folders import Folder
 from tests.pipelines.reporting.made_runs import Answer, Product, write_run
 from tests.pipelines.reporting.reports import coffee, facts_of, page_text
+from tests.pipelines.reviewing import said
 
 
 def decided(confidence: float | None, decision: str | None, **columns: str) -> dict[str, object]:
@@ -135,3 +138,29 @@ def test_normal_forms_ids_and_what_was_replaced(tmp_path: Path) -> None:
     page = page_text(facts)
     for shown in ("1500 g", "5 to 10 cm", "at least 3", "roast-2", "conflict", "in place of", "Akme"):
         assert shown in page
+
+
+def test_what_people_said_counts_though_it_is_not_written_into_the_run(tmp_path: Path) -> None:
+    run = write_run(tmp_path, [_products()], precision=0.95)
+    log, catalog = ReviewLog(Folder(str(run))), str(tmp_path / "catalog.jsonl")
+    answers: list[tuple[int, str, str, tuple[str, ...], str]] = [
+        (0, "Notes", "accept", (), "value"),
+        (1, "Origin", "correct", ("Peru",), "truncated"),
+        (2, "Origin", "absent", (), "truncated"),
+    ]
+    for row, attribute, kind, items, status in answers:
+        seen = {"status": status, "items": ["plum", "cocoa"] if status == "value" else []}
+        about = {"source_file": catalog, "source_row": row, "product_id": f"p{row}", "attribute": attribute}
+        log.append(said.verdict(row, kind=kind, items=items, seen=seen, **about))
+    log.close()
+    facts = facts_of(run)
+    # Before: 6 of 9 accepted, 6 to review, 3 a person's.
+    assert facts.verdict.headline == "8 of 10 values can be taken at 95% precision; 3 to review."
+    assert (facts.verdict.corrected, facts.verdict.failed, facts.verdict.absent) == (6, 1, 4)
+    (category,) = facts.categories
+    assert (category.values, category.absent, category.failed) == (10, 4, 1)
+    products = {product.product_id: product for product in facts.sample.products}
+    (origin,) = [each for each in products["p1"].values if each.attribute == "Origin"]
+    assert {each.certainty for each in products["p0"].values if each.attribute == "Notes"} == {None}
+    assert (origin.text, origin.source, origin.certainty) == ("Peru", "review", None)
+    assert [(each.text, each.status) for each in origin.replaced] == [("Per", "truncated")]
