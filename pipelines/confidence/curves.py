@@ -75,11 +75,8 @@ def curve_from_dict(data: Mapping[str, Any]) -> Curve:
         raise ValueError(f"there is no kind of curve {data['kind']!r}")
     scores, probabilities = (tuple(map(float, data[name])) for name in ("scores", "probabilities"))
     rises = sorted(set(scores)) == list(scores) and sorted(probabilities) == list(probabilities)
-    if (
-        not scores
-        or len(scores) != len(probabilities)
-        or not rises
-        or not 0 <= probabilities[0] <= probabilities[-1] <= 1
-    ):
+    if not scores or len(scores) != len(probabilities) or not rises:
+        raise ValueError("a curve has to rise")
+    if not 0 <= probabilities[0] <= probabilities[-1] <= 1:
         raise ValueError("a probability is between 0 and 1")
     return Isotonic(scores, probabilities)

@@ -24,6 +24,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array, hstack
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
+from threadpoolctl import threadpool_limits
 
 from pipelines.confidence.calibration_file import THRESHOLDS, CalibratedModel, Calibration, LabelledAttribute
 from pipelines.confidence.curves import Curve, Isotonic, Platt
@@ -59,8 +60,9 @@ def learn(
     """
     _check(answers)
     answers = sorted(answers, key=lambda each: (each.product, each.pair))  # sums of floats depend on their order
-    score, curve = _fit(answers)
-    crossed = cross_fitted(answers, lambda known, held: _confidences(_fit(known), held))
+    with threadpool_limits(1):  # small sums: several threads take longer
+        score, curve = _fit(answers)
+        crossed = cross_fitted(answers, lambda known, held: _confidences(_fit(known), held))
     notes = {
         "created_at": now or datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "labels": _describe_labels(answers),

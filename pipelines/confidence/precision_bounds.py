@@ -37,22 +37,23 @@ def tail(num: int, right: int, precision: float) -> float:
         return 0.0
     if precision >= 1:
         return 1.0
-    log_term = (
-        math.lgamma(num + 1)
-        - math.lgamma(right + 1)
-        - math.lgamma(num - right + 1)
-        + right * math.log(precision)
-        + (num - right) * math.log1p(-precision)
-    )
-    odds = precision / (1 - precision)
-    term = total = math.exp(log_term)
+    if right > num * precision:
+        return min(1.0, _sum_away(num, right, precision))
+    # Below the mean the other side is summed, from its largest term on: the first terms of this one may be 0 as floats.
+    return max(0.0, 1 - _sum_away(num, num - right + 1, 1 - precision))
+
+
+def _sum_away(num: int, right: int, precision: float) -> float:
+    """As `tail`, for `right` at or above the mean: the terms fall from the first on."""
+    log_ways = math.lgamma(num + 1) - math.lgamma(right + 1) - math.lgamma(num - right + 1)
+    term = math.exp(log_ways + right * math.log(precision) + (num - right) * math.log1p(-precision))
+    total, odds = term, precision / (1 - precision)
     for count in range(right, num):
         term *= (num - count) / (count + 1) * odds
         total += term
-        # The terms fall for good once they fall.
-        if term < _NEGLIGIBLE * total and count > num * precision:
+        if term < _NEGLIGIBLE * total:
             break
-    return min(1.0, total)
+    return total
 
 
 def lower_bound(num: int, right: int, level: float = LEVEL) -> float:

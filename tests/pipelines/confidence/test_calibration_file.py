@@ -1,0 +1,54 @@
+"""The file: what is read back, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.confidence.calibration_file import Calibration
+from pipelines.errors import UsageError
+from tests.pipelines.confidence.test_decider import attribute, calibration
+
+
+def damaged(**changes: Any) -> str:
+    return json.dumps({**calibration(good=attribute(4, 3)).to_dict(), **changes})
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("{", "cannot read"),
+        ("[]", "is no calibration"),
+        ("{}", "is no calibration"),
+        (damaged(format=2), "another version"),
+        (damaged(thresholds=[0.5]), "another version"),
+        (damaged(score={}), "damaged"),
+        (damaged(curve={"kind": "platt", "slope": -1, "intercept": 0}), "has to rise"),
+        (damaged(curve={"kind": "isotonic", "scores": [1, 0], "probabilities": [0, 1]}), "has to rise"),
+        (damaged(curve={"kind": "isotonic", "scores": [0, 1], "probabilities": [0.5, 1.5]}), "between 0 and 1"),
+        (damaged(curve={"kind": "linear"}), "no kind of curve"),
+        (damaged(attributes={"A": {"b": {"definition": "d", "taken": [[1, 2]] * 14}}}), "do not fit"),
+        (damaged(model={"model_id": "m"}), "damaged"),
+    ],
+)
+def test_what_is_no_calibration_is_refused_with_its_name(content: str, says: str, tmp_path: Path) -> None:
+    path = tmp_path / "c.json"
+    path.write_text(content)
+    with pytest.raises(UsageError, match=says) as error:
+        Calibration.read(str(path))
+    assert str(path) in str(error.value)
+
+
+def test_a_missing_file_says_how_to_get_one(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="hpd calibrate"):
+        Calibration.read(str(tmp_path / "none.json"))
+
+
+def test_a_file_is_read_as_it_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "c.json"
+    written = calibration(good=attribute(40, 30), fair=attribute(7, 0))
+    path.write_bytes(written.to_json())
+    assert Calibration.read(str(path)) == written

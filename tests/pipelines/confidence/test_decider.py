@@ -1,0 +1,87 @@
+"""Who gets a threshold of its own, who shares one, and who none."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipelines.confidence.calibration_file import THRESHOLDS, CalibratedModel, Calibration, LabelledAttribute
+from pipelines.confidence.curves import Platt
+from pipelines.confidence.decider import Decider
+from pipelines.confidence.precision_bounds import Taken
+from pipelines.confidence.run_confidence import Acceptance, NamedCalibration, RunConfidence
+from pipelines.confidence.score import KINDS, NUMBERS, Score
+from pipelines.errors import UsageError
+from tests.pipelines.confidence.made_answers import MODEL, OTHER
+
+SCORE = Score(0.0, tuple(float(name == "log_odds") for name in NUMBERS), {name: {} for name in KINDS}, {})
+
+
+def attribute(num: int, right: int, definition: str = "d") -> LabelledAttribute:
+    """Half of its values have a confidence of 0.9, which the right ones have first; the others one of 0.5."""
+    upper = Taken(num // 2, min(right, num // 2))
+    steps = (Taken(0, 0) if low > 0.9 else upper if low > 0.5 else Taken(num, right) for low in THRESHOLDS)
+    return LabelledAttribute(definition, tuple(steps))
+
+
+def calibration(**attributes: LabelledAttribute) -> Calibration:
+    return Calibration(MODEL, SCORE, Platt(1.0, 0.0), {"Shoes": attributes})
+
+
+def test_an_attribute_with_enough_labels_has_its_own_threshold_or_none() -> None:
+    decider = Decider(calibration(good=attribute(400, 400), fair=attribute(400, 300), bad=attribute(400, 100)), 0.9)
+    assert decider.promises["Shoes", "good"].confidence == 0.5, "below, no label was seen"
+    assert decider.promises["Shoes", "fair"].confidence == 0.9
+    assert ("Shoes", "bad") not in decider.promises
+    assert decider.decide("Shoes", "fair", "value", 0.9) == "accept"
+    assert decider.decide("Shoes", "fair", "value", 0.8999) == "review"
+    assert decider.decide("Shoes", "bad", "value", 1.0) == "review"
+
+
+def test_attributes_with_few_labels_share_one_that_those_with_many_have_no_part_in() -> None:
+    rare = {f"r{number}": attribute(20, 20) for number in range(10)}
+    decider = Decider(calibration(**rare, bad=attribute(400, 100)), 0.9)
+    assert {pair for pair, each in decider.promises.items() if each.is_pooled} == {("Shoes", name) for name in rare}
+    assert decider.promises["Shoes", "r0"].taken == Taken(200, 200)
+    assert not Decider(calibration(**rare), 0.9, pools=False).promises
+
+
+def test_nothing_is_promised_without_labels() -> None:
+    decider = Decider(calibration(good=attribute(400, 400)), 0.9)
+    assert decider.decide("Shoes", "unknown", "value", 1.0) == "review"
+    assert decider.decide("Bags", "good", "value", 1.0) == "review"
+    assert not Decider(calibration(), 0.9).promises
+
+
+def test_another_attribute_of_its_name_is_promised_nothing() -> None:
+    decider = Decider(calibration(good=attribute(400, 400, "d")), 0.9)
+    assert decider.decide("Shoes", "good", "value", 1.0, "d") == "accept"
+    assert decider.decide("Shoes", "good", "value", 1.0, "other") == "review"
+
+
+@pytest.mark.parametrize(
+    ("status", "decision"), [("absent", None), ("truncated", "review"), ("invalid", "review"), ("error", "review")]
+)
+def test_what_is_no_value_is_for_review_unless_the_text_does_not_state_it(status: str, decision: str | None) -> None:
+    assert Decider(calibration(good=attribute(400, 400)), 0.9).decide("Shoes", "good", status, None) == decision
+
+
+def named(whose: CalibratedModel, *, is_named: bool) -> NamedCalibration:
+    return NamedCalibration("c.json", Calibration(whose, SCORE, Platt(1.0, 0.0), {}), is_named)
+
+
+def test_a_calibration_of_another_model_is_refused_where_it_was_named_and_else_said() -> None:
+    with pytest.raises(UsageError, match=r"c\.json .* adapter_revision sha256:3 there, sha256:2 here"):
+        RunConfidence((named(OTHER, is_named=True),)).check(MODEL)
+    found = RunConfidence((named(OTHER, is_named=False),), Acceptance(0.9))
+    found.check(MODEL)
+    unused, nothing = found.notes(MODEL)
+    assert "is not used" in unused
+    assert "all values are for review" in nothing
+    assert found.notes(OTHER) == []
+
+
+def test_a_model_that_has_moved_is_the_same_by_its_revision() -> None:
+    moved = CalibratedModel("elsewhere/small", MODEL.model_revision, MODEL.adapter_revision, MODEL.prompt_hash)
+    assert MODEL.differences(moved) == []
+    unknown = CalibratedModel("elsewhere/small", None, MODEL.adapter_revision, MODEL.prompt_hash)
+    assert MODEL.differences(unknown) == ["model_id small there, elsewhere/small here"]
