@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, OverflowMethod
 from rich.markup import escape
 from rich.table import Table
 
@@ -30,6 +30,10 @@ def print_beginning(console: Console, what: str) -> None:
 
 class SafeTable(Table):
     """A table whose cells may come from a catalog."""
+
+    def add_column(self, *arguments: Any, overflow: OverflowMethod = "fold", **options: Any) -> None:
+        """As rich's, but a long word goes on in the next line: cut, two names could look alike."""
+        super().add_column(*arguments, overflow=overflow, **options)
 
     def add_row(self, *cells: Any, **options: Any) -> None:
         """As rich's, with every text cell made printable."""

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pipelines.confidence.answer_features import answer_probability
-from pipelines.console.terminal import printable
+from pipelines.console.terminal import SafeTable, printable
 from pipelines.store.folders import Folder
 
 _PARTS_READ = 8
@@ -26,14 +26,15 @@ def preview_table(output: Folder, num_products: int) -> Table | None:
         return None
     chosen = {_identity(product): index for index, product in enumerate(products)}
     columns = ["source_file", "source_row", "product_id", "category", "attribute", "value_index"]
-    rows = _read(output, "attributes", [*columns, "value_raw", "status", "num_tokens", "logprob_mean", "evidence"])
+    columns += ["value_raw", "status", "num_tokens", "logprob_mean", "probability", "evidence"]
+    rows = _read(output, "attributes", columns)
     rows = [row for row in rows if _identity(row) in chosen]
     rows.sort(key=lambda row: chosen[_identity(row)])  # stable: attributes stay in the schema's order
 
-    table = Table(box=box.SIMPLE_HEAD, title="Extracted attributes", title_justify="left")
+    table = SafeTable(box=box.SIMPLE_HEAD, title="Extracted attributes", title_justify="left")
     table.add_column("product")
     table.add_column("attribute")
-    table.add_column("value", overflow="fold")
+    table.add_column("value")
     table.add_column("found in")
     table.add_column("probability", justify="right")
     before = None
@@ -43,7 +44,9 @@ def preview_table(output: Folder, num_products: int) -> Table | None:
             table.add_section()
         label = Text(printable(f"{row['product_id']}\n{row['category']}")) if product != before else Text("")
         attribute = row["attribute"] if row["value_index"] == 0 else ""
-        probability = answer_probability(row["num_tokens"], row["logprob_mean"])
+        probability = row.get("probability")
+        if probability is None:  # an older run
+            probability = answer_probability(row["num_tokens"], row["logprob_mean"])
         cells = (_value(row), _places(row), "" if probability is None else f"{probability:.2f}")
         table.add_row(label, Text(printable(attribute)), *cells)
         before = product
@@ -61,7 +64,9 @@ def _read(output: Folder, table: str, columns: list[str]) -> list[dict[str, Any]
     rows: list[dict[str, Any]] = []
     for name in output.list(table)[:_PARTS_READ]:
         with output.open(f"{table}/{name}") as file:
-            rows += pq.read_table(file, columns=columns).to_pylist()
+            parquet = pq.ParquetFile(file)
+            there = parquet.schema_arrow.names
+            rows += parquet.read(columns=[name for name in columns if name in there]).to_pylist()
     return rows
 
 

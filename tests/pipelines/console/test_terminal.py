@@ -32,3 +32,19 @@ def test_cells_of_a_table_are_printable() -> None:
     Console(file=out, width=60).print(table)
     assert "\x1b" not in out.getvalue()
     assert "\x07" not in out.getvalue()
+
+
+@pytest.mark.parametrize("columns", [("product", "other"), ()])
+def test_long_names_in_a_table_are_never_cut(columns: tuple[str, ...]) -> None:
+    table = SafeTable(*columns)
+    if not columns:
+        table.add_column("product")
+        table.add_column("other")
+    names = [f"Camera-and-photo-accessories-for-small-devices-{end}" for end in ("indoors", "outdoors")]
+    for name in names:
+        table.add_row(name, "x")
+    out = io.StringIO()
+    Console(file=out, width=30).print(table)
+    cells = [line.split("│")[1].strip() for line in out.getvalue().splitlines() if line.startswith("│")]
+    assert "".join(cells) == "".join(names)
+    assert "…" not in out.getvalue()
