@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,9 +18,11 @@ from pipelines.store.totals import Totals
 class Speed:
     """How fast this session is, and what is left. What an earlier session did counts as done, not as fast."""
 
-    def __init__(self, totals: Totals, planned_rows: int) -> None:
+    def __init__(self, totals: Totals, planned_rows: int, waits_for: Callable[[], str] = lambda: "first shards"):
+        """`waits_for`: what there is to wait for before the first shard, asked again and again."""
         self._totals = totals
         self._planned_rows = planned_rows
+        self._waits_for = waits_for
         self._started = time.monotonic()
         self._products_before, self._rows_before = totals.products, totals.rows
         self._first_commit: tuple[float, int] | None = None
@@ -54,15 +56,21 @@ class Speed:
             pace = f"{speed:,.1f} products/s"
         else:
             # What is under way in an engine is not counted until its shard is committed.
-            pace = f"loading and first shards, {format_seconds(self.elapsed)}"
+            pace = f"starting: {self._waits_for()}, {format_seconds(self.elapsed)}"
         remaining = f", {format_seconds(left)} left" if left is not None else ""
         return f"{pace}{remaining}, {self._totals.dead_letters:,} dead-lettered"
 
 
 @contextmanager
-def show_progress(console: Console, totals: Totals, planned_rows: int, log_seconds: float) -> Iterator[Speed]:
-    """Shows how `totals` grow until the block ends."""
-    speed = Speed(totals, planned_rows)
+def show_progress(
+    console: Console,
+    totals: Totals,
+    planned_rows: int,
+    log_seconds: float,
+    waits_for: Callable[[], str] = lambda: "first shards",
+) -> Iterator[Speed]:
+    """Shows how `totals` grow until the block ends, and before the first shard what is waited for."""
+    speed = Speed(totals, planned_rows, waits_for)
     if console.is_terminal:
         with _live(console, totals, planned_rows, speed):
             yield speed

@@ -22,6 +22,7 @@ from pipelines.config.extraction import JobConfig
 from pipelines.console.progress import show_progress
 from pipelines.errors import RunError, UsageError
 from pipelines.job.base_changes import Changes, find_changes
+from pipelines.job.beginnings import Beginnings
 from pipelines.job.clustering.clusters import Clusters
 from pipelines.job.preflight import PlannedJob
 from pipelines.job.rounds import decode_pending, job_context
@@ -93,7 +94,8 @@ def _work(job: PlannedJob, ledger: Ledger, lease: RunLease, console: Console) ->
     totals = Totals.of(ledger.manifests(committed))
     if totals.shards:
         console.print(f"Continuing run {job.plan.run_id}: {totals.rows:,} of {job.plan.num_rows:,} rows are done.")
-    with show_progress(console, totals, job.plan.num_rows, job.config.log_seconds) as speed:
+    waits_for = Beginnings(job.config, job.plan.run_id)
+    with show_progress(console, totals, job.plan.num_rows, job.config.log_seconds, waits_for) as speed:
         if not job.is_cut or totals.shards < len(job.shards):
             job = decode_pending(job, ledger, totals, committed, lease, console)
         pace = speed.products_per_second
@@ -142,7 +144,7 @@ def _finish(
             obstacles = job.earlier.obstacles(job.config, *engines)
             changes = find_changes(job.earlier, job.output, obstacles, totals.carried)
         ledger.finish(_run_manifest(job, ledger, totals, changes))
-    notes = [*ledger.engine().get("notes", ()), *confidence_notes(job.output, ledger.engine()), *session_notes]
+    notes = [*_notes(job, ledger), *session_notes]
     return Outcome(
         job.plan,
         totals,
@@ -152,6 +154,13 @@ def _finish(
         notes=notes,
         changes=changes,
     )
+
+
+def _notes(job: PlannedJob, ledger: Ledger) -> list[str]:
+    """What the user should know of the settings, said once of both models where there are two."""
+    engines = [ledger.engine(), _larger_engine(job, ledger) or {}]
+    notes = [note for each in engines for note in (*each.get("notes", ()), *confidence_notes(job.output, each))]
+    return list(dict.fromkeys(notes))
 
 
 def _larger_engine(job: PlannedJob, ledger: Ledger) -> dict[str, Any] | None:
@@ -175,7 +184,7 @@ def _run_manifest(job: PlannedJob, ledger: Ledger, totals: Totals, changes: Chan
         "model_revision": engine.get("model_revision"),
         "adapter_id": job.config.adapter,
         "adapter_revision": engine.get("adapter_revision"),
-        "notes": [*engine.get("notes", []), *confidence_notes(job.output, engine)],
+        "notes": _notes(job, ledger),
         "engine": engine,
         "cascade": _cascade(job, ledger),
         **run_confidence(job.output).describe(),

@@ -60,10 +60,11 @@ def test_time_left_is_told_from_the_pace_after_the_first_shard(monkeypatch: pyte
     now = 100.0
     monkeypatch.setattr(progress.time, "monotonic", lambda: now)
     totals = Totals(rows=10, products=10)
-    speed = Speed(totals, planned_rows=110)
-    assert speed.describe() == "loading and first shards, 0 s, 0 dead-lettered"
-    now = 160.0  # a minute to load the model
-    assert speed.describe() == "loading and first shards, 1 min 00 s, 0 dead-lettered"
+    waits_for = "waiting for Ray"
+    speed = Speed(totals, 110, lambda: waits_for)
+    assert speed.describe() == "starting: waiting for Ray, 0 s, 0 dead-lettered"
+    now, waits_for = 160.0, "loading the model tiny"
+    assert speed.describe() == "starting: loading the model tiny, 1 min 00 s, 0 dead-lettered"
     totals.add(shard(20, 2))
     assert speed.seconds_left is None
     now = 170.0
@@ -131,7 +132,7 @@ def test_the_preview_shows_products_of_different_categories(tmp_path: Path) -> N
     places = [place | {"field": field} for field in ("title", "title", "text")]
     answers = [
         {"status": "value", "value_raw": "Velor", "evidence": places},
-        {"status": "absent"},
+        {"status": "absent", "probability": 0.61},
         {"status": "invalid", "value_raw": "{"},
     ]
     attributes = [common | product | value | answer for product, answer in zip(identity, answers, strict=True)]
@@ -145,5 +146,10 @@ def test_the_preview_shows_products_of_different_categories(tmp_path: Path) -> N
         assert sorted(expected, key=text.index) == expected
         assert ("id1" in text) is (count == 9)
     assert re.search(r"Velor +title, text +0\.74", text)
-    assert "not stated" in text
+    assert re.search(r"not stated +0\.61", text), "a closed answer has a probability of its own"
     assert "invalid: {" in text
+    part = tmp_path / "attributes/part-000000.parquet"
+    pq.write_table(pq.read_table(part).drop_columns(["probability"]), part)
+    stream = io.StringIO()
+    Console(file=stream, width=100).print(preview_table(Folder(str(tmp_path)), 9))
+    assert re.search(r"not stated +0\.74", stream.getvalue()), "an older run"
