@@ -139,8 +139,9 @@ class Calibration:
         return cls.from_dict(data, uri)
 
     def to_json(self) -> bytes:
-        """The file's content; of equal calibrations it is equal."""
-        return (json.dumps(self.to_dict(), ensure_ascii=False, indent=1) + "\n").encode()
+        """The file's content, a line for each part; of equal calibrations it is equal."""
+        lines = (f"{json.dumps(key)}: {json.dumps(part, ensure_ascii=False)}" for key, part in self.to_dict().items())
+        return ("{\n" + ",\n".join(lines) + "\n}\n").encode()
 
 
 def _attribute(entry: Mapping[str, Any]) -> LabelledAttribute:
