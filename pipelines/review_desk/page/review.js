@@ -1,7 +1,7 @@
 // The flow of a review: what is asked, what is said, and the keys for it.
 
 import { Editor } from "./editor.js";
-import { ask, newId, tell, tellUnsent } from "./server.js";
+import { ask, GoneError, newId, tell, tellUnsent } from "./server.js";
 import { byId, shown, showAnswer, showFilters, showProgress } from "./shown.js";
 
 const NAME = "hpd-review-name";
@@ -33,7 +33,7 @@ async function start() {
   byId("who").hidden = true;
   byId("rename").replaceChildren("Reviewer: ", shown(reviewer));
   await refresh();
-  await tellUnsent(folder);
+  if (await tellUnsent(folder)) await refresh();
   byId("filters").hidden = false;
   await showNext();
 }
@@ -137,10 +137,14 @@ function closeEditor() {
 async function run(action) {
   if (isBusy) return;
   isBusy = true;
+  document.body.setAttribute("aria-busy", "true");
   try {
     await action();
+  } catch (error) {
+    if (!(error instanceof GoneError)) throw error; // the page has said so
   } finally {
     isBusy = false;
+    document.body.setAttribute("aria-busy", "false");
   }
 }
 

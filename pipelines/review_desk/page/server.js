@@ -49,12 +49,14 @@ export async function tell(path, folder, question) {
   return reply;
 }
 
-// What an earlier page of this run said and nobody acknowledged.
+// What an earlier page of this run said and nobody acknowledged; returns how much that was.
 export async function tellUnsent(folder) {
-  for (const name of Object.keys(localStorage).filter((each) => each.startsWith(UNSENT))) {
-    const kept = JSON.parse(localStorage.getItem(name));
-    if (kept.folder === folder) await tell(kept.path, folder, kept.question);
-  }
+  const kept = Object.keys(localStorage)
+    .filter((name) => name.startsWith(UNSENT))
+    .map((name) => JSON.parse(localStorage.getItem(name)))
+    .filter((each) => each.folder === folder);
+  for (const { path, question } of kept) await tell(path, folder, question);
+  return kept.length;
 }
 
 function warn(text) {

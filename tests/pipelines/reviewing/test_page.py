@@ -1,0 +1,327 @@
+"""The review page in a real Chromium: by keyboard alone, on a phone, with hostile texts, and through a restart."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.reviewing.corrections import corrections
+from pipelines.reviewing.log_files import read_verdicts
+from pipelines.reviewing.verdicts import Verdict
+from pipelines.store.folders import Folder
+from tests.pipelines.browser import Page
+from tests.pipelines.ports import free_ports
+from tests.pipelines.reporting.made_runs import HOSTILE, Answer
+from tests.pipelines.reviewing.made_runs import coffee, key_of, reviewable_run
+from tests.pipelines.reviewing.served import Server, serving
+
+_WIDE, _PHONE = (1200, 800), (360, 700)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return reviewable_run(tmp_path, [[coffee(number) for number in range(3)]])
+
+
+@pytest.fixture
+def server(run: Path) -> Iterator[Server]:
+    with serving(run) as server:
+        yield server
+
+
+def visit(page: Page, address: str, size: tuple[int, int] = _WIDE, *, forget: bool = True) -> None:
+    """Opens the page as somebody who was never there."""
+    for record in (page.requests, page.complaints, page.dialogs):
+        record.clear()
+    for domain in ("Page", "Runtime", "Network", "Log"):
+        page.call(f"{domain}.enable")
+    page.resize(*size)
+    page.call("Page.navigate", url=address)
+    page.until(f"document.readyState == 'complete' && location.href == {json.dumps(address)}")
+    if forget:
+        page.evaluate("localStorage.clear()")
+        page.call("Page.reload")
+        page.settle()
+    page.until("!document.querySelector('#who').hidden || !document.querySelector('#desk').hidden")
+
+
+def idle(page: Page) -> None:
+    """Lets the page end what it is doing: until then it takes nothing else."""
+    page.until("document.body.getAttribute('aria-busy') == 'false'")
+
+
+def type_in(page: Page, text: str) -> None:
+    for key in text:
+        page.press(key)
+
+
+def enter(page: Page, name: str = "Ada") -> None:
+    page.until("document.activeElement.id == 'name'")
+    type_in(page, name)
+    page.press("Enter")
+    page.until("!document.querySelector('#desk').hidden")
+    idle(page)
+
+
+def shown(page: Page, selector: str) -> str:
+    text: str = page.evaluate(f"document.querySelector({json.dumps(selector)}).innerText")
+    return text
+
+
+def press_and_wait(page: Page, run: Path, key: str) -> Verdict:
+    """Presses a key that says something; returns what is in the log then, and the next answer is shown."""
+    before, at = len(read_verdicts(Folder(str(run)))), shown(page, "#progress")
+    page.press(key)
+    page.until(f"document.querySelector('#progress').innerText != {json.dumps(at)}")
+    idle(page)
+    said = read_verdicts(Folder(str(run)))
+    assert len(said) == before + 1, "it is on the disk when the page goes on"
+    return said[-1]
+
+
+def choose(page: Page, attribute: str) -> None:
+    """Only this attribute, as with the mouse."""
+    page.evaluate("document.querySelector('#filters').open = true")
+    page.evaluate(
+        f"attribute.value = {json.dumps(attribute)}; attribute.dispatchEvent(new Event('change', {{bubbles: true}}))"
+    )
+    page.until(f"document.querySelector('#asked').innerText == {json.dumps(attribute)}")
+    page.evaluate("document.querySelector('#filters').open = false")
+    idle(page)
+
+
+def test_by_keyboard_alone(browser: Page, run: Path, server: Server) -> None:
+    visit(browser, server.address)
+    enter(browser)
+    assert shown(browser, "#asked") == "Roast", "the least certain"
+    assert "medium" in shown(browser, "#value")
+    assert browser.evaluate("document.activeElement.id") == "card"
+    assert browser.evaluate("[...document.querySelectorAll('mark')].map((each) => each.innerText)") == ["medium"]
+    first = press_and_wait(browser, run, "a")
+    assert (first.verdict, first.attribute, first.source_row, first.reviewer) == ("accept", "Roast", 2, "Ada")
+    choose(browser, "Roast")
+    browser.press("c")
+    browser.until("!document.querySelector('#editor').hidden && document.activeElement.id == 'typed'")
+    browser.until("document.querySelectorAll('#choices li').length == 4")
+    type_in(browser, "l")
+    assert browser.evaluate("[...document.querySelectorAll('#choices li')].map((each) => each.innerText)") == [
+        *("light", "very light")
+    ], "those that begin with it come first"
+    browser.press("ArrowDown")
+    assert browser.evaluate("typed.getAttribute('aria-activedescendant')") == "choice-1"
+    second = press_and_wait(browser, run, "Enter")
+    assert (second.verdict, second.items, second.source_row) == ("correct", ("very light",), 1)
+    third = press_and_wait(browser, run, "n")
+    assert (third.verdict, third.source_row) == ("absent", 0)
+    # None of this attribute is left; what was said last is taken back and shown again.
+    browser.until("!document.querySelector('#done').hidden")
+    choose_all = "attribute.value = ''; attribute.dispatchEvent(new Event('change', {bubbles: true}))"
+    browser.evaluate(choose_all)
+    browser.until("!document.querySelector('#desk').hidden")
+    idle(browser)
+    browser.evaluate("document.querySelector('#card').focus()")
+    fourth = press_and_wait(browser, run, "u")
+    assert (fourth.verdict, fourth.undoes) == ("undo", third.id)
+    assert shown(browser, "#asked") == "Roast"
+    fifth = press_and_wait(browser, run, "Enter")
+    assert (fifth.verdict, fifth.key) == ("accept", third.key)
+    browser.until("document.querySelector('#asked').innerText != 'Roast'")
+    at = shown(browser, "#asked"), shown(browser, "#place")
+    browser.press("ArrowLeft")
+    browser.until("document.querySelector('#asked').innerText == 'Roast'")
+    assert "You said: right" in shown(browser, "#mine")
+    idle(browser)
+    browser.press("ArrowRight")
+    browser.until(f"document.querySelector('#asked').innerText == {json.dumps(at[0])}")
+    idle(browser)
+    skipped = press_and_wait_for_skip(browser, run)
+    assert skipped.verdict == "skip"
+    found = corrections(Folder(str(run)))
+    assert {(key.source_row, each.items) for key, each in found.items() if key.attribute == "Roast"} == {
+        *((2, ("medium",)), (1, ("very light",)), (0, ("medium",)))
+    }
+    assert browser.complaints == []
+    assert all(url.startswith((server.address, "data:")) for url in browser.requests)
+
+
+def press_and_wait_for_skip(page: Page, run: Path) -> Verdict:
+    """A skip is no review: the progress stays as it is."""
+    before, place = len(read_verdicts(Folder(str(run)))), shown(page, "#place") + shown(page, "#asked")
+    page.press("s")
+    page.until(
+        "document.querySelector('#place').innerText + document.querySelector('#asked').innerText != "
+        f"{json.dumps(place)} || document.querySelector('#desk').hidden"
+    )
+    idle(page)
+    said = read_verdicts(Folder(str(run)))
+    assert len(said) == before + 1
+    return said[-1]
+
+
+def test_lists_and_what_the_attribute_cannot_have(browser: Page, run: Path, server: Server) -> None:
+    visit(browser, server.address)
+    enter(browser)
+    choose(browser, "Notes")
+    browser.press("c")
+    browser.until("document.activeElement.id == 'typed'")
+    chips = "[...document.querySelectorAll('#chips button')].map((each) => each.innerText)"
+    assert browser.evaluate(chips) == ["nougat ×", "almond ×"]
+    browser.press("Backspace")
+    type_in(browser, "plum")
+    browser.press("Enter")
+    assert browser.evaluate(chips) == ["nougat ×", "plum ×"]
+    assert press_and_wait(browser, run, "Enter").items == ("nougat", "plum")
+    choose(browser, "Weight")
+    browser.press("c")
+    browser.until("document.activeElement.id == 'typed'")
+    assert browser.evaluate("typed.value") == "500"
+    type_in(browser, "heavy")  # what was there is selected, and replaced
+    browser.press("Enter")
+    browser.until("document.querySelector('#problem').innerText.includes('no number in g')")
+    idle(browser)
+    assert browser.evaluate("document.activeElement.id") == "typed"
+    assert len(read_verdicts(Folder(str(run)))) == 1
+    browser.press("Escape")
+    browser.until("document.querySelector('#editor').hidden && document.activeElement.id == 'card'")
+    browser.press("c")
+    browser.until("document.activeElement.id == 'typed'")
+    type_in(browser, "2 kg")
+    assert press_and_wait(browser, run, "Enter").items == ("2000",)
+    # The log has an extra line for each refusal of the browser's, none of the page's.
+    assert [each for each in browser.complaints if "422" not in each] == []
+
+
+def test_everything_has_a_name_for_who_cannot_see(browser: Page, server: Server) -> None:
+    visit(browser, server.address)
+    enter(browser)
+    browser.press("c")
+    browser.until("document.activeElement.id == 'typed'")
+    browser.call("Accessibility.enable")
+    nodes = browser.call("Accessibility.getFullAXTree")["nodes"]
+    browser.call("Accessibility.disable")
+    roles = ("button", "combobox", "textbox", "listbox", "option", "region", "toolbar", "DisclosureTriangle")
+    nameless = [
+        node["role"]["value"]
+        for node in nodes
+        if not node.get("ignored") and node["role"]["value"] in roles and not node.get("name", {}).get("value")
+    ]
+    assert nameless == []
+    assert browser.evaluate("document.querySelector('#problem').getAttribute('role')") == "alert"
+    legend = browser.evaluate("[...document.querySelectorAll('#actions kbd')].map((each) => each.innerText)")
+    assert legend == ["a", "c", "n", "s", "u", "←", "→"]
+
+
+OVERFLOWING = """
+[...document.querySelectorAll('body *')].filter((each) => {
+  const box = each.getBoundingClientRect();
+  return box.width && (box.right > innerWidth + 0.5 || box.left < -0.5) && !each.closest('select');
+}).map((each) => `${each.tagName} ${each.id} ${each.className}`)
+"""
+
+
+@pytest.mark.parametrize("size", [_PHONE, _WIDE], ids=["phone", "wide"])
+def test_nothing_is_cut_off(browser: Page, tmp_path: Path, size: tuple[int, int]) -> None:
+    long = "Donaudampfschifffahrtsgesellschaft" * 20
+    products = [
+        coffee(0, Brand=Answer(long, 0.01), Notes=Answer([long, "b"], 0.02), Roast=Answer(long, 0.03, "invalid")),
+        coffee(1),
+    ]
+    with serving(reviewable_run(tmp_path, [products])) as server:
+        visit(browser, server.address, size)
+        enter(browser, "A reviewer of a very long name " + "x" * 40)
+        browser.evaluate("document.querySelector('#filters').open = true")
+        for attribute in ("Brand", "Notes", "Roast", "Weight"):
+            choose(browser, attribute)
+            browser.evaluate("document.querySelector('#filters').open = true")
+            browser.evaluate("document.querySelector('[data-do=correct]').click()")
+            browser.until("document.activeElement.id == 'typed'")
+            idle(browser)
+            assert browser.evaluate(OVERFLOWING) == []
+            assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth")
+            browser.press("Escape")
+        sizes = browser.evaluate(
+            "[...document.querySelectorAll('#actions button')].map((each) => each.getBoundingClientRect())"
+            ".map((box) => [box.width, box.height, box.bottom])"
+        )
+        assert all(width >= 40 and height >= 40 and bottom <= size[1] for width, height, bottom in sizes)
+        assert browser.complaints == []
+
+
+def test_by_touch_on_a_phone(browser: Page, run: Path, server: Server) -> None:
+    visit(browser, server.address, _PHONE)
+    enter(browser)
+    choose(browser, "Roast")
+    tap(browser, "[data-do=correct]")
+    browser.until("document.querySelectorAll('#choices li').length == 4")
+    tap(browser, "#choices li:nth-child(3)")
+    browser.until("document.querySelector('#progress').innerText.startsWith('1 reviewed')")
+    (said,) = read_verdicts(Folder(str(run)))
+    assert said.items == ("light",)
+
+
+def tap(page: Page, selector: str) -> None:
+    page.evaluate(f"document.querySelector({json.dumps(selector)}).scrollIntoView({{block: 'center'}})")
+    box: dict[str, Any] = page.evaluate(
+        f"(({{x, y, width, height}}) => ({{x: x + width / 2, y: y + height / 2}}))"
+        f"(document.querySelector({json.dumps(selector)}).getBoundingClientRect())"
+    )
+    for kind in ("mousePressed", "mouseReleased"):
+        page.call("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **box)
+    page.settle(0.1)
+
+
+def test_texts_that_mean_harm_are_only_texts(browser: Page, tmp_path: Path) -> None:
+    products = [
+        coffee(number, Brand=Answer(text, 0.01 + number / 100), Notes=Answer([text, f"{text} 2"], 0.01))
+        for number, text in enumerate(HOSTILE)
+    ]
+    for number, text in enumerate(HOSTILE):
+        products[number].fields = {"title": f"before {text} after", text: "x" * 100_000 + text}
+        products[number].id = f"{text} {number}"
+    run = reviewable_run(tmp_path, [products])
+    with serving(run) as server:
+        visit(browser, server.address)
+        browser.evaluate("window.hacked = (what) => { window.wasHacked = what }")
+        enter(browser, "<img src=x onerror=hacked(7)>")
+        for number, text in enumerate(HOSTILE):
+            key = key_of(run, number, "Notes")._asdict()
+            answer = server.ask("answer", {"reviewer": "x", "key": key})[1]["answer"]
+            assert answer["fields"] is not None
+            browser.press("c")
+            browser.until("document.activeElement.id == 'typed'")
+            idle(browser)
+            browser.press("Escape")
+            browser.press("ArrowRight")
+            browser.until("document.querySelector('[data-do=previous]').disabled == false")
+            idle(browser)
+            assert "\u202e" not in shown(browser, "body"), "what steers is a label"
+            assert text is not None
+        assert browser.evaluate("window.wasHacked ?? null") is None
+        assert browser.evaluate("document.querySelectorAll('img, iframe, svg, base, a, script:not([src])').length") == 0
+        assert browser.dialogs == []
+        assert browser.complaints == []
+        assert all(url.startswith((server.address, "data:,")) for url in browser.requests)
+
+
+def test_what_was_not_acknowledged_is_said_again_to_the_server_that_comes_back(browser: Page, run: Path) -> None:
+    (port,) = free_ports(1)
+    with serving(run, port=port) as server:
+        visit(browser, server.address)
+        enter(browser)
+        choose(browser, "Roast")
+        server.process.kill()
+        server.process.wait()
+        browser.press("a")
+        browser.until("document.querySelector('#banner').innerText.includes('Not saved yet')")
+    assert read_verdicts(Folder(str(run))) == []
+    with serving(run, port=port) as server:
+        browser.until("document.querySelector('#banner').innerText.includes('started anew')")
+        visit(browser, server.address, forget=False)
+        browser.until("document.querySelector('#progress').innerText.startsWith('1 reviewed (1 by you)')")
+        (said,) = read_verdicts(Folder(str(run)))
+        assert (said.verdict, said.attribute, said.reviewer) == ("accept", "Roast", "Ada")
+        assert browser.evaluate("Object.keys(localStorage)") == ["hpd-review-name"]
