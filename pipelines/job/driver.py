@@ -83,14 +83,14 @@ def _finished(job: PlannedJob, ledger: Ledger, manifest: Mapping[str, Any]) -> O
 
 def _work(job: PlannedJob, ledger: Ledger, lease: RunLease, console: Console) -> Outcome:
     store_schemas(job.output, job.schemas)
-    _, notes = keep_confidence(job.output, job.config)
+    committed = ledger.committed()
+    notes = keep_confidence(job.output, job.config, has_answers=bool(committed))
     store_rows(job.output, [file.staged for file in job.plan.files if file.staged is not None])
     if job.plan.is_clustered:
         job = dataclasses.replace(job, clusters=Clusters.read(job.output))
-        if not job.is_cut and ledger.committed():
+        if not job.is_cut and committed:
             # Dealt again, its rows would be in other shards than the committed ones.
             raise RunError(f"{job.output.describe(CLUSTERS_NAME)} is missing; begin in another output folder")
-    committed = ledger.committed()
     totals = Totals.of(ledger.manifests(committed))
     if totals.shards:
         console.print(f"Continuing run {job.plan.run_id}: {totals.rows:,} of {job.plan.num_rows:,} rows are done.")

@@ -53,6 +53,8 @@ def print_outcome(console: Console, job: PlannedJob, outcome: Outcome) -> None:
         soft_wrap=True,
     )
     console.print(f"  values       {describe_counts(totals.statuses)}", highlight=False)
+    if totals.decisions:
+        console.print(f"  decisions    {describe_counts(totals.decisions)}", highlight=False)
     console.print(f"  dead letters {describe_counts(totals.reasons)}", highlight=False)
     for line in unknown_lines(totals.unknown_categories, totals.reasons[ErrorCode.NO_SCHEMA], job.schemas):
         console.print(f"    {printable(line)}", highlight=False, markup=False, soft_wrap=True)

@@ -16,7 +16,7 @@ from pipelines.confidence.run_confidence import (
     run_confidence,
 )
 from pipelines.config.extraction import AUTO, JobConfig
-from pipelines.errors import RunError, UsageError
+from pipelines.errors import UsageError
 from pipelines.store.folders import Folder, open_filesystem
 
 
@@ -46,25 +46,28 @@ def beside(folder: str) -> str | None:
         raise UsageError(f"cannot look for {uri}: {error}") from error
 
 
-def keep_confidence(output: Folder, config: JobConfig) -> tuple[RunConfidence, list[str]]:
-    """What the run in `output` goes by, kept there from its first session on; and notes for the user.
+def keep_confidence(output: Folder, config: JobConfig, *, has_answers: bool) -> list[str]:
+    """Has the run in `output` keep what it goes by, from its first session on; notes for the user.
+
+    Args:
+        has_answers: some are committed already. Where nothing is kept, an older version did that, by no calibration.
 
     Raises `UsageError` as `wanted_confidence` if this is the first session.
     """
     kept = RunConfidence.read(output)
-    if kept is None:
+    if kept is None and not has_answers:
         output.create(CONFIDENCE_NAME, wanted_confidence(config).to_json())
-        kept = RunConfidence.read(output)
-        if kept is None:
-            raise RunError(f"{output.describe(CONFIDENCE_NAME)} has vanished")
-        return kept, []
+        return []
+    if kept is None:
+        kept = RunConfidence()
+        output.create(CONFIDENCE_NAME, kept.to_json())
     with suppress(UsageError):  # what it went by may be gone; it has its own copy
         if wanted_confidence(config).describe() != kept.describe():
-            return kept, [
+            return [
                 "the calibration or what is accepted has changed since this run began; it goes on with what it began "
                 f"with. `hpd calibrate {output.uri} --apply` decides a finished run anew"
             ]
-    return kept, []
+    return []
 
 
 def confidence_notes(output: Folder, engine: Mapping[str, Any]) -> list[str]:
