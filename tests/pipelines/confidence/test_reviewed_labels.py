@@ -1,0 +1,49 @@
+"""What people said of a run's answers as labels, whether it was written into the run or not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from rich.console import Console
+
+from pipelines.confidence.calibration_file import CalibratedModel
+from pipelines.job.reviewed_run import write_reviews
+from pipelines.quality.labelled_answers import reviewed_answers
+from tests.pipelines.conftest import read_table
+from tests.pipelines.reporting.made_runs import Answer
+from tests.pipelines.reviewing.made_runs import coffee, key_of, reviewable_run
+from tests.pipelines.reviewing.said import desk, say
+
+
+def labels(run: Path) -> dict[tuple[str, str], bool]:
+    """Whether it is right, by text of the answer and attribute; of what the model answered."""
+    model = CalibratedModel.of(read_table(run, "attributes")[0])
+    return {
+        (each.answer.attribute, each.answer.text or ""): each.is_right for each in reviewed_answers(str(run), model)
+    }
+
+
+def test_a_verdict_is_a_label_of_what_the_model_answered(tmp_path: Path) -> None:
+    run = reviewable_run(tmp_path, [[coffee(0), coffee(1, Roast=Answer("m", 0.3, "invalid"))], [coffee(2)]])
+    assert labels(run) == {}
+    at = desk(run)
+    say(at, key_of(run, 0, "Brand"), "correct", "Velor & Co")
+    say(at, key_of(run, 0, "Roast"), "accept")
+    say(at, key_of(run, 1, "Roast"), "correct", "dark")  # the model had no value
+    say(at, key_of(run, 1, "Notes"), "absent")
+    say(at, key_of(run, 2, "Weight"), "skip")
+    at.close()
+    wanted = {("Brand", "Velor"): False, ("Roast", "medium"): True, ("Notes", "nougat; almond"): False}
+    assert labels(run) == wanted
+    write_reviews(str(run), Console(quiet=True))
+    assert json.loads((run / "manifest.json").read_text())["reviews"]["corrected"] == 2
+    assert labels(run) == wanted
+
+
+def test_answers_of_another_model_are_no_labels(tmp_path: Path) -> None:
+    run = reviewable_run(tmp_path)
+    at = desk(run)
+    say(at, key_of(run, 0, "Brand"), "accept")
+    at.close()
+    assert reviewed_answers(str(run), CalibratedModel("another", None, None, "p")) == []
