@@ -8,11 +8,12 @@ Prints a table in Markdown. Every engine has one thread, so that an engine's sec
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
+import typer
 from rich.console import Console
 
 from pipelines.cascading.larger_model import larger_model
@@ -23,6 +24,10 @@ from pipelines.job.preflight import plan_job
 from pipelines.job.ray_cluster import ray_cluster
 from pipelines.quality.evaluation import evaluate_run
 from pipelines.store.totals import Totals
+
+THRESHOLDS = (0.05, 0.2, 0.5, 0.8)
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +53,7 @@ class Measured:
         return "| " + " | ".join(cells) + " |"
 
 
-def configurations(config: JobConfig, below: list[float]) -> Iterator[tuple[str, float | None, JobConfig]]:
+def configurations(config: JobConfig, below: Sequence[float]) -> Iterator[tuple[str, float | None, JobConfig]]:
     """Name, threshold and job of every run."""
     cascade = config.cascade
     if cascade is None:
@@ -63,26 +68,26 @@ def configurations(config: JobConfig, below: list[float]) -> Iterator[tuple[str,
     yield "larger model alone", None, larger_model(config)
 
 
-def main() -> None:
+@app.command(help=__doc__.split("\n\n", maxsplit=1)[0] if __doc__ else None)
+def main(
+    config: Annotated[str, typer.Option(help="a job with a cascade")] = "configs/cascade.yaml",
+    gold: Annotated[str, typer.Option(help="the labels")] = "sample/gold.jsonl",
+    output: Annotated[str, typer.Option(help="folder of the runs, none of which is done twice")] = "runs/thresholds",
+    below: Annotated[list[float] | None, typer.Option(help="a threshold; may be repeated")] = None,
+    usd_per_engine_hour: Annotated[float, typer.Option(help="what an engine's hour costs")] = 1.0,
+) -> None:
     """Runs what is left of the runs, and prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--config", default="configs/cascade.yaml")
-    parser.add_argument("--gold", default="sample/gold.jsonl")
-    parser.add_argument("--output", default="runs/thresholds")
-    parser.add_argument("--below", type=float, nargs="+", default=[0.05, 0.2, 0.5, 0.8])
-    parser.add_argument("--usd-per-engine-hour", type=float, default=1.0)
-    arguments = parser.parse_args()
-    config, console = load_config(JobConfig, arguments.config), Console(stderr=True)
+    loaded, console = load_config(JobConfig, config), Console(stderr=True)
     with ray_cluster(2):
         print("| asked again | of the answers | changed | micro F1 (95%) | computing, 1,000 products | cost of it |")
         print("|---|---|---|---|---|---|")
-        for name, below, job in configurations(config, arguments.below):
-            output = str(Path(arguments.output) / name.replace(" ", "-"))
-            outcome = run_job(plan_job(job.model_copy(update={"output": output})), console)
-            f1 = evaluate_run(output, arguments.gold).exact.micro.f1
-            measured = Measured(name, below, outcome.totals, (f1.value, f1.low, f1.high))
-            print(measured.row(arguments.usd_per_engine_hour), flush=True)
+        for name, threshold, job in configurations(loaded, below or THRESHOLDS):
+            place = str(Path(output) / name.replace(" ", "-"))
+            outcome = run_job(plan_job(job.model_copy(update={"output": place})), console)
+            f1 = evaluate_run(place, gold).exact.micro.f1
+            measured = Measured(name, threshold, outcome.totals, (f1.value, f1.low, f1.high))
+            print(measured.row(usd_per_engine_hour), flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    app()
