@@ -36,7 +36,7 @@ def model_document(source: str) -> Document:
         sys.path.insert(0, os.getcwd())
     try:
         found = pkgutil.resolve_name(source)
-    except Exception as error:  # whatever a module of somebody else's does when it is imported
+    except (Exception, SystemExit) as error:  # whatever a module of somebody else's does when it is imported
         raise UsageError(f"{source} cannot be imported: {type(error).__name__}: {error}") from error
     try:
         adapter: TypeAdapter[Any] = TypeAdapter(found)

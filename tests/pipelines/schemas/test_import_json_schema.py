@@ -150,6 +150,7 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """The name of a module in the working folder."""
     write(tmp_path, "shop_models.py", MODELS)
     write(tmp_path, "broken_models.py", "raise RuntimeError('no database')")
+    write(tmp_path, "ending_models.py", "import sys\nsys.exit(0)")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.delitem(sys.modules, "shop_models", raising=False)
@@ -173,6 +174,7 @@ def test_pydantic_models(tmp_path: Path, models: str) -> None:
         ("shop_models:Nothing", "shop_models:Nothing cannot be imported: AttributeError"),
         ("no_models:Shop", "cannot be imported: ModuleNotFoundError"),
         ("broken_models:Shop", "cannot be imported: RuntimeError: no database"),
+        ("ending_models:Shop", "cannot be imported: SystemExit: 0"),
         ("shop_models:number", "shop_models:number has no JSON Schema"),
     ],
 )
