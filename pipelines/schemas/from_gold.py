@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from hpd_core import Attribute, CategorySchema
+from hpd_core.text.near_names import fold_name
 from pipelines.quality.gold import GoldProduct
-from pipelines.schemas.importing.imported import Imported, SourceCategory
+from pipelines.schemas.importing.imported import Imported, SourceCategory, listed
 from pipelines.schemas.value_kinds import ValueKind, described_counts, kind_of_values
 
 
@@ -66,7 +67,28 @@ def typed_from_gold(products: Sequence[GoldProduct], *, require_values: bool = F
                 comments[handle] = f"{counts.total():,} values, {len(counts):,} different: {described_counts(counts)}"
             handles.append(handle)
         categories.append(SourceCategory(category, (category,), tuple(handles)))
-    return Imported(f"{len(products):,} labelled products", library, categories, comments=comments)
+    return Imported(
+        f"{len(products):,} labelled products", library, categories, list(_alike(schemas.values())), comments=comments
+    )
+
+
+def _alike(schemas: Iterable[CategorySchema]) -> Iterator[str]:
+    """That attributes of a category differ in capitals and spaces alone: they are told apart by numbers."""
+    found = [
+        f"{' and '.join(map(repr, names))} in {schema.category!r}"
+        for schema in schemas
+        for names in _groups(schema)
+        if len(names) > 1
+    ]
+    if found:
+        yield f"called alike in the gold, and probably one attribute: {listed(found)}"
+
+
+def _groups(schema: CategorySchema) -> Iterable[list[str]]:
+    groups: dict[str, list[str]] = defaultdict(list)
+    for attribute in schema.attributes:
+        groups[fold_name(attribute.name)].append(attribute.name)
+    return groups.values()
 
 
 def _values(products: Iterable[GoldProduct]) -> tuple[dict[str, Counter[str]], dict[str, dict[str, set[str]]]]:

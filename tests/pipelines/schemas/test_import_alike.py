@@ -158,6 +158,9 @@ def test_attributes_of_gold_that_differ_in_capitals_alone(tmp_path: Path) -> Non
         ("Size", None),
         ("color (3)", "color"),
     ]
+    assert "called alike in the gold, and probably one attribute: 'Color' and 'Color ' and 'color' in 'Kites'" in (
+        schema.printed
+    )
 
 
 @given(st.lists(st.tuples(st.sampled_from(["a", "A", "a (1)", "a (1 2)", "b"]), st.sampled_from(["", "1", "2"]))))
