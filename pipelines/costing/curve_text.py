@@ -62,5 +62,5 @@ def _cost(point: Point) -> str:
 
 
 def _amount(cost: Cost, show: Callable[[float], str]) -> str:
-    estimate, low, high = map(show, cost)
-    return f"{estimate} \\[{low}, {high}]"
+    estimate, _, high = cost
+    return f"{show(estimate)} ±{high / estimate - 1:.0%}" if estimate else show(estimate)
