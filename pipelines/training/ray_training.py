@@ -135,8 +135,8 @@ def _fit(trainer: TorchTrainer, board: StopBoard, console: Console, heard: Heard
                 if not heard.is_running:
                     raise KeyboardInterrupt  # nothing would be lost
                 is_wished = True
-                console.print("stopping: a checkpoint is kept first; once more ends it at once")
                 board.put("checkpoint")
+                console.print("stopping: a checkpoint is kept first; once more ends it at once")
             if time.monotonic() > next_look:
                 next_look = time.monotonic() + _SECONDS_BETWEEN_LOOKS
                 if is_over():
