@@ -1,7 +1,10 @@
-"""Paths into nested columns, as `details.Brand` and `images[0].alt`: pure functions.
+"""Paths into nested columns, as `details.Brand`, `images[0].alt`, `name[language=en*|*].value`: pure functions.
 
 A column that has the whole name wins, then the longest beginning of the path that is one. A key of a list is that of
 each of its items; a text where more is wanted is read as JSON, as which some catalogs keep what is nested.
+
+`[key=wanted]` leaves of a list those items whose `key` is `wanted`. With `*` at its end, whose key begins so, all of
+them with the key of the first such item: of several languages one. `|` parts what is wanted in order of preference.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -17,21 +20,51 @@ from pipelines.catalog.cells import CellError, kind_of, shortened
 from pipelines.catalog.json_lines import parse_json
 from pipelines.catalog.value_types import is_list, value_type
 
-_STEP = re.compile(r"\.?([^.\[\]]+)|\[(-?\d+)\]")
-Steps = tuple[str | int, ...]
+_STEP = re.compile(r"\.?([^.\[\]]+)|\[(-?\d+)\]|\[([^=\[\]]+)=([^\[\]]+)\]")
+
+
+class Where(NamedTuple):
+    """A step that leaves some items of a list: those whose `key` is one of `wanted`, in order of preference."""
+
+    key: str
+    wanted: tuple[str, ...]
+
+    def items(self, found: Sequence[Any]) -> list[Any]:
+        """The items that are left."""
+        keys = [each.get(self.key) if isinstance(each, dict) else None for each in found]
+        for wanted in self.wanted:
+            first = next((key for key in keys if isinstance(key, str) and _is_wanted(key, wanted)), None)
+            if first is not None:
+                return [each for each, key in zip(found, keys, strict=True) if key == first]
+        return []
+
+
+def _is_wanted(key: str, wanted: str) -> bool:
+    return key.startswith(wanted[:-1]) if wanted.endswith("*") else key == wanted
+
+
+Step = str | int | Where
+Steps = tuple[Step, ...]
 
 
 @functools.lru_cache(maxsize=1024)
 def _splits(path: str) -> tuple[tuple[str, Steps], ...]:
     """The ways to take a path: a column's name and the steps from there on; the longest name first."""
-    ends, steps, place = [], list[str | int](), 0
+    ends, steps, place = [], list[Step](), 0
     while place < len(path) and (step := _STEP.match(path, place)):
-        steps.append(step[1] if step[1] is not None else int(step[2]))
+        steps.append(_step(step))
         place = step.end()
         ends.append(place)
     if place < len(path) or not steps:
         return ((path, ()),)
     return tuple((path[:end], tuple(steps[index + 1 :])) for index, end in reversed(list(enumerate(ends))))
+
+
+def _step(written: re.Match[str]) -> Step:
+    name, number, key, wanted = written.groups()
+    if key is not None:
+        return Where(key, tuple(wanted.split("|")))
+    return name if name is not None else int(number)
 
 
 def find_column(path: str, names: Collection[str]) -> tuple[str, Steps] | None:
@@ -70,7 +103,7 @@ def last_name(path: str) -> str:
     return steps[-1] if steps else _splits(path)[-1][0]
 
 
-def _walk(value: Any, steps: Sequence[str | int]) -> Any:
+def _walk(value: Any, steps: Sequence[Step]) -> Any:
     for index, step in enumerate(steps):
         if value is None or value == "" or isinstance(value, CellError):
             return value
@@ -88,7 +121,9 @@ def _walk(value: Any, steps: Sequence[str | int]) -> Any:
             and all(isinstance(each, tuple) for each in value)
         ):
             value = dict(value)  # a map of Parquet
-        if isinstance(value, list) and isinstance(step, int):
+        if isinstance(step, Where) and isinstance(value, list | dict):
+            value = step.items(value if isinstance(value, list) else [value])
+        elif isinstance(value, list) and isinstance(step, int):
             value = value[step] if -len(value) <= step < len(value) else None
         elif isinstance(value, list):
             return [item for each in value if (item := _walk(each, steps[index:])) is not None]
@@ -103,7 +138,7 @@ def _parsed(text: str) -> Any:
     return parse_json(text) if text.lstrip()[:1] in ("{", "[") else None
 
 
-def _not_nested(value: Any, step: str | int) -> CellError:
+def _not_nested(value: Any, step: Step) -> CellError:
     shown = f" ({shortened(value)!r})" if isinstance(value, str) else ""
     wanted = f"an object with {step!r}" if isinstance(step, str) else "a list"
     return CellError("wrong_type", f"{wanted} is needed there, not {kind_of(value)}{shown}")
@@ -139,7 +174,7 @@ def type_at(path: str, schema: pa.Schema) -> pa.DataType | None:
     return _type_at(schema.field(schema.names.index(name)).type, steps)
 
 
-def _type_at(kind: pa.DataType, steps: Sequence[str | int]) -> pa.DataType | None:
+def _type_at(kind: pa.DataType, steps: Sequence[Step]) -> pa.DataType | None:
     for index, step in enumerate(steps):
         kind = value_type(kind)
         if pa.types.is_struct(kind) and isinstance(step, str):
@@ -150,6 +185,8 @@ def _type_at(kind: pa.DataType, steps: Sequence[str | int]) -> pa.DataType | Non
             kind = kind.item_type
         elif is_list(kind) and isinstance(step, int):
             kind = kind.value_type
+        elif is_list(kind) and isinstance(step, Where):
+            continue
         elif is_list(kind):
             inner = _type_at(kind.value_type, steps[index:])
             return None if inner is None else pa.list_(inner)

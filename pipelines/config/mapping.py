@@ -17,7 +17,7 @@ class Mapped(BaseModel):
     column: str | None = Field(
         None,
         description="a column, or a path into one that is nested: details.Brand, images[0].alt, variants.title (of "
-        "each item); a column that has the whole name wins",
+        "each item), name[lang=en*].text (of those items); a column that has the whole name wins",
     )
     join: tuple[str, ...] | None = Field(None, min_length=1, description="several columns, those that are not empty")
     text: str | None = Field(None, min_length=1, description="the same text for every row")

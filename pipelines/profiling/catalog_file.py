@@ -126,6 +126,8 @@ def _field_lines(look: Look, guesses: Guesses) -> Iterator[str]:
     yield "  # What the model reads, in this order. `name in the prompt: column`."
     if guesses.unused_texts:
         yield f"  # Could be read as well: {listed(guesses.unused_texts, _MAX_OTHERS)}"
+    if guesses.answers:
+        yield f"  # Left out, as they hold the answers: {listed(guesses.answers, _MAX_OTHERS)}"
     yield "  fields:"
     for field in guesses.fields:
         if not is_key(field.column):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hpd_core.types import is_encodable
@@ -46,6 +47,7 @@ class Guess:
     Attributes:
         separator: between the parts of a category's path.
         name: of a field in the prompt, if not the column's.
+        looked_at: the column as it was looked at, where `column` is a path to a part of it.
     """
 
     column: str
@@ -53,27 +55,33 @@ class Guess:
     others: Sequence[str] = ()
     separator: str | None = None
     name: str | None = None
+    looked_at: str | None = None
+
+    def is_of(self, column: str) -> bool:
+        """Whether it is about this column."""
+        return column == (self.looked_at or self.column)
 
 
 @dataclass(frozen=True, slots=True)
 class Guesses:
-    """What a catalog's columns are for; None, or no field, where nothing can be told."""
+    """What a catalog's columns are for; None, or no field, where nothing can be told.
+
+    Attributes:
+        answers: columns that are left out because they hold what is to be extracted.
+    """
 
     id: Guess | None
     category: Guess | None
     fields: Sequence[Guess]
     unused_texts: Sequence[str]
     language: Guess | None = None
+    answers: Sequence[str] = ()
 
     def purpose(self, column: str) -> str:
         """What the column is taken for; "" for nothing."""
-        if self.id is not None and self.id.column == column:
-            return "id"
-        if self.category is not None and self.category.column == column:
-            return "category"
-        if self.language is not None and self.language.column == column:
-            return "language"
-        return "field" if any(field.column == column for field in self.fields) else ""
+        guesses = [("id", self.id), ("category", self.category), ("language", self.language)]
+        guesses += [("field", field) for field in self.fields]
+        return next((purpose for purpose, guess in guesses if guess is not None and guess.is_of(column)), "")
 
 
 def guess(columns: Sequence[Column]) -> Guesses:
@@ -82,7 +90,7 @@ def guess(columns: Sequence[Column]) -> Guesses:
     language = _first([column for column in usable if _may_be_language(column)], lambda column: "its name says so")
     feed = known_feed([column.name for column in usable])
     if feed is not None and (known := _known(feed, usable)) is not None:
-        return replace(known, language=language)
+        return known if known.language is not None else replace(known, language=language)
     category = _category(usable)
     taken = {each.column for each in (category, language) if each is not None}
     ids = [column for column in usable if column.name not in taken and _may_be_id(column)]
@@ -123,15 +131,60 @@ def _known(feed: KnownFeed, usable: Sequence[Column]) -> Guesses | None:
     if not fields:
         return None
     category, product_id = first(feed.category), first(feed.id)
+    tag = _path_of(feed, filled)
     used = {column.name for column in (*fields.values(), category, product_id) if column is not None}
     others = [name for name in feed.category if name in filled and (category is None or name != category.name)]
     texts = [column for column in usable if column.name not in used and _may_be_field(column) and column.num_filled]
     return Guesses(
         None if product_id is None else Guess(product_id.name, reason),
-        None if category is None else Guess(category.name, reason, others, _path_separator(category)),
-        [Guess(column.name, f"{reason}; {_field_reason(column)}", name=name) for name, column in fields.items()],
-        [column.name for column in texts],
+        None if category is None else replace(_category_of(feed, category, reason), others=others),
+        [
+            Guess(tag(column.name), f"{reason}; {_field_reason(column)}", name=name, looked_at=column.name)
+            for name, column in fields.items()
+        ],
+        [column.name for column in texts if not feed.is_no_text(column.name)],
+        _language_of(feed, filled, tag, reason),
+        [name for name in feed.answers if any(column.name.split(".")[0] == name for column in usable)],
     )
+
+
+def _category_of(feed: KnownFeed, column: Column, reason: str) -> Guess:
+    """Of a list the last item counts, which is the narrowest; of a list of values, as others may follow, the first."""
+    if feed.tagged is not None:
+        name, _, key = column.name.rpartition(".")
+        return Guess(f"{name}[0].{key}", reason, looked_at=column.name)
+    if column.kinds == {"list"}:
+        return Guess(f"{column.name}[-1]", f"{reason}; the last of its list", looked_at=column.name)
+    return Guess(column.name, reason, separator=_path_separator(column))
+
+
+def _path_of(feed: KnownFeed, filled: Mapping[str, Column]) -> Callable[[str], str]:
+    """Gives the path to the values of one language: English, or the most frequent one, where a product has it."""
+    if feed.tagged is None:
+        return lambda column: column
+    tagged = [f"{name.rpartition('.')[0]}.{feed.tagged}" for names in feed.fields.values() for name in names]
+    tags = [
+        tag.split("_")[0]
+        for name in tagged
+        if name in filled
+        for text in filled[name].different
+        for tag in text.split("\n")
+    ]
+    language = "en" if "en" in tags or not tags else Counter(tags).most_common(1)[0][0]
+    chosen = f"[{feed.tagged}={language}*|*]"
+
+    def path(column: str) -> str:
+        name, _, key = column.rpartition(".")
+        return f"{name}{chosen}.{key}"
+
+    return path
+
+
+def _language_of(feed: KnownFeed, filled: Mapping[str, Column], tag: Callable[[str], str], reason: str) -> Guess | None:
+    """The language of the title, where values are tagged."""
+    title = next(iter(feed.fields.values()))[0].rpartition(".")[0]
+    column = f"{title}.{feed.tagged}"
+    return Guess(tag(column), reason, looked_at=column) if column in filled else None
 
 
 def _first(columns: Sequence[Column], reason: Callable[[Column], str]) -> Guess | None:

@@ -1,4 +1,4 @@
-"""Columns that are known by name: those of Shopify's product CSV and of Google Merchant feeds."""
+"""Columns that are known by name: those of shops' exports and feeds, and of published catalogs."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ class KnownFeed:
         id, category: columns; a category may be a path.
         fields: name in the prompt -> columns.
         signs: columns by which it is known.
+        answers: columns that say outright what is to be extracted: nothing of them belongs in the prompt.
+        tagged: columns that are lists of values, each with its language under this key.
     """
 
     name: str
@@ -21,6 +23,14 @@ class KnownFeed:
     category: tuple[str, ...]
     fields: dict[str, tuple[str, ...]]
     signs: tuple[str, ...]
+    answers: tuple[str, ...] = ()
+    tagged: str | None = None
+
+    def is_no_text(self, column: str) -> bool:
+        """Whether a column, or a path into one, holds answers, or languages."""
+        if self.tagged is not None and column.endswith(f".{self.tagged}"):
+            return True
+        return any(column == name or column.startswith((f"{name}.", f"{name}[")) for name in self.answers)
 
 
 _FEEDS = (
@@ -54,6 +64,45 @@ _FEEDS = (
             "description": ("description",),
         },
         ("id", "title", "description", "link", "price"),
+    ),
+    KnownFeed(
+        "the metadata of Amazon Reviews 2023",
+        ("parent_asin",),
+        ("main_category", "categories"),
+        {"title": ("title",), "features": ("features",), "description": ("description",)},
+        ("parent_asin", "main_category", "features", "details"),
+        answers=("details",),
+    ),
+    KnownFeed(
+        "the listings of Amazon Berkeley Objects",
+        ("item_id",),
+        ("product_type.value",),
+        {
+            "title": ("item_name.value",),
+            "bullet points": ("bullet_point.value",),
+            "description": ("product_description.value",),
+        },
+        ("item_id", "item_name.language_tag", "item_name.value", "product_type.value", "marketplace"),
+        answers=(
+            *("brand", "color", "color_code", "fabric_type", "finish_type", "item_dimensions", "item_shape"),
+            *("item_weight", "material", "model_name", "model_number", "model_year", "pattern", "style"),
+        ),
+        tagged="language_tag",
+    ),
+    KnownFeed(
+        "the exports of Open Food Facts",
+        ("code",),
+        ("main_category_en", "categories_tags", "pnns_groups_2"),
+        {
+            "name": ("product_name",),
+            "generic name": ("generic_name",),
+            "brands": ("brands",),
+            "quantity": ("quantity",),
+            "packaging": ("packaging",),
+            "labels": ("labels",),
+            "ingredients": ("ingredients_text",),
+        },
+        ("code", "product_name", "ingredients_text", "categories_tags", "states_tags"),
     ),
 )
 

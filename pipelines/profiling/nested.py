@@ -15,7 +15,7 @@ _NAME = re.compile(r"[^.\[\]]+")
 
 def nested_paths(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """The paths that lead to something in enough of the rows, the most frequent first."""
-    counts = Counter(path for row in rows for path in {*_paths(row)})
+    counts = Counter(path for row in rows for path in dict.fromkeys(_paths(row)))
     needed = max(1, _MIN_SHARE * len(rows))
     return [path for path, count in counts.most_common(_MAX_PATHS) if count >= needed]
 

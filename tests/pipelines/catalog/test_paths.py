@@ -29,6 +29,14 @@ ROW: dict[str, Any] = {
     "json": '{"Brand": "Acme", "Tags": ["x", "y"]}',
     "map": [("Brand", "Acme"), ("Color", None)],
     "none": None,
+    "name": [
+        {"tag": "de_DE", "text": "Tasche"},
+        {"tag": "en_GB", "text": "bag"},
+        {"tag": "en_US", "text": "purse"},
+        {"tag": "en_GB", "text": "tote"},
+        {"tag": None, "text": "?"},
+        "loose",
+    ],
 }
 
 
@@ -53,6 +61,16 @@ ROW: dict[str, Any] = {
         ("map.Brand", "Acme"),
         ("map.Size", None),
         ("none.x", None),
+        ("name[tag=en_US].text", ["purse"]),
+        ("name[tag=en*].text", ["bag", "tote"]),
+        ("name[tag=en*][-1].text", "tote"),
+        ("name[tag=fr*|de*|*].text", ["Tasche"]),
+        ("name[tag=fr*|*][0].tag", "de_DE"),
+        ("name[tag=fr].text", []),
+        ("name[lang=en].text", []),
+        ("images[alt=back].alt", ["back"]),
+        ("a[b=nested].b", ["nested"]),
+        ("none[x=y].x", None),
         ("images[", None),
         ("", None),
     ],
@@ -61,7 +79,7 @@ def test_where_paths_lead(path: str, value: Any) -> None:
     assert value_at(ROW, path) == value
 
 
-@pytest.mark.parametrize("path", ["title.x", "title[1]", "a[0]", "a.c.d.e"])
+@pytest.mark.parametrize("path", ["title.x", "title[1]", "a[0]", "a.c.d.e", "title[a=b]", "a.c.d[e=f]"])
 def test_a_path_through_something_else_is_told(path: str) -> None:
     found = value_at(ROW, path)
     assert isinstance(found, CellError)
@@ -69,13 +87,27 @@ def test_a_path_through_something_else_is_told(path: str) -> None:
 
 
 def test_whether_there_is_anything() -> None:
-    there = ["title", "a.b", "a.c.d", "images.alt", "images[1].alt", "json.Brand", "map.Brand", "none"]
+    there = [
+        "title",
+        "a.b",
+        "a.c.d",
+        "images.alt",
+        "images[1].alt",
+        "json.Brand",
+        "map.Brand",
+        "none",
+        "name[tag=en*].text",
+    ]
     assert [path for path in there if not is_there(ROW, path)] == []
-    assert [path for path in ("a.z", "z", "images.name", "json.brand", "title.x") if is_there(ROW, path)] == []
-    assert [last_name(path) for path in ("a", "a.b", "a[0].b", "a[1]")] == ["a", "b", "b", "a"]
+    assert [
+        path
+        for path in ("a.z", "z", "images.name", "json.brand", "title.x", "name[tag=fr].text")
+        if is_there(ROW, path)
+    ] == []
+    assert [last_name(path) for path in ("a", "a.b", "a[0].b", "a[1]", "a[b=c].d")] == ["a", "b", "b", "a", "d"]
 
 
-@given(st.text(st.sampled_from("ab.[]0-"), max_size=8), st.dictionaries(st.text("ab.[]0", max_size=4), st.just("x")))
+@given(st.text(st.sampled_from("ab.[]0-=*|"), max_size=8), st.dictionaries(st.text("ab.[]0", max_size=4), st.just("x")))
 def test_any_text_is_a_path(path: str, row: dict[str, str]) -> None:
     found = value_at(row, path)
     assert found == row[path] if path in row else found in (None, "x") or isinstance(found, CellError)
@@ -96,6 +128,8 @@ SCHEMA = pa.schema(
 
 def test_types_and_what_is_read_of_a_parquet_file() -> None:
     paths = ["details.Size.w", "images[0].alt", "images.alt", "tags.x", "json.a", "details.Brand", "id"]
+    assert type_at("images[url=x*].alt", SCHEMA) == pa.list_(pa.string())
+    assert parquet_columns(["images[url=x*].alt"], SCHEMA) == ["images"]
     assert [type_at(path, SCHEMA) for path in paths] == [
         pa.int64(),
         pa.string(),
