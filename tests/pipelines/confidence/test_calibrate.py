@@ -244,6 +244,18 @@ def test_a_run_that_is_continued_keeps_its_calibration(done: tuple[Workplace, Pa
     assert json.loads((tmp_path / "new" / "manifest.json").read_text())["accept"] is None
 
 
+def test_a_run_that_an_older_version_began_goes_on_without(done: tuple[Workplace, Path], tmp_path: Path) -> None:
+    workplace, gold = done
+    file, new = tmp_path / "calibration.json", tmp_path / "new"
+    learn(workplace.folder / "out", gold, file)
+    workplace.run(output=str(new))
+    for name in ("manifest.json", "_confidence.json"):
+        (new / name).unlink()
+    outcome = workplace.run(output=str(new), calibration=str(file))
+    assert any("goes on with what it began with" in note for note in outcome.notes)
+    assert json.loads((new / "manifest.json").read_text())["calibration"] is None
+
+
 def test_a_job_with_a_calibration_of_another_model_does_not_begin_to_decode(
     done: tuple[Workplace, Path], tmp_path: Path
 ) -> None:
