@@ -20,7 +20,7 @@ import torch
 from docs import draw_rooms, draw_tree_decoding
 from hpd_core.attention import dispatch
 from hpd_core.config import EngineConfig
-from hpd_core.layout import PUBLIC, visible
+from hpd_core.layout import EVERYBODY, PUBLIC, visible
 from tests.core import families
 from tests.core.attention.attention_problems import Shape, check, problem
 from tests.core.conftest import poison  # noqa: F401 (a fixture)
@@ -135,7 +135,7 @@ def test_a_model_family_is_added(layout: str, monkeypatch: pytest.MonkeyPatch) -
 
 @cache
 def loop_attention() -> Any:
-    names = {"torch": torch, "visible": visible, "PUBLIC": PUBLIC}
+    names = {"torch": torch, "visible": visible, "PUBLIC": PUBLIC, "EVERYBODY": EVERYBODY}
     exec(followed("add-an-attention.md"), names)
     return names["LoopAttention"]
 
