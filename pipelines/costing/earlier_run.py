@@ -41,16 +41,16 @@ class EarlierCosts:
     asked: Mapping[str, int]
 
 
-def read_earlier(uri: str, number: int = 1) -> EarlierCosts:
+def read_earlier(uri: str, model: int = 1) -> EarlierCosts:
     """What one of its models cost.
 
     Args:
-        number: 2 for the larger model of a cascade.
+        model: 2 for the larger model of a cascade.
 
     Raises `UsageError` if there is no finished run, or none that says what a product cost; `RunError` if it cannot
     be read."""
     folder, plan, manifest = find_finished(uri, "--from-run")
-    column = "engine_seconds" if number == 1 else "cascade_seconds"
+    column = "engine_seconds" if model == 1 else "cascade_seconds"
     names = folder.list("products")
     num_groups = min(_GROUPS, len(names))
     counts: dict[str, FloatArray] = defaultdict(lambda: np.zeros(num_groups))
@@ -73,6 +73,6 @@ def read_earlier(uri: str, number: int = 1) -> EarlierCosts:
             f"--from-run: run {plan.run_id} in {uri} has decoded too little to say what a product costs "
             f"({num_groups} shard(s), {len(counts)} categories); run a pilot"
         )
-    engine = manifest["engine"] if number == 1 else manifest["cascade"]["engine"]
+    engine = manifest["engine"] if model == 1 else manifest["cascade"]["engine"]
     asked = manifest["totals"].get("cascade", {})
-    return EarlierCosts(plan.run_id, plan, dict(counts), dict(seconds), read_metrics(folder, number), engine, asked)
+    return EarlierCosts(plan.run_id, plan, dict(counts), dict(seconds), read_metrics(folder, model), engine, asked)

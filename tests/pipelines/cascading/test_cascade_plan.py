@@ -91,6 +91,21 @@ def test_both_models_are_priced_and_a_threshold_is_found(cascade: Workplace) -> 
     assert len(forecast_json(found, [1.0], "place")["deadlines_of_larger"]) == 1
 
 
+def test_an_earlier_run_of_the_same_cascade_says_what_both_models_cost(cascade: Workplace) -> None:
+    cascade.run()
+    output = cascade.folder / "out"
+    found = planner(cascade, 0.05).from_run(str(output), None)
+    rows = read_table(output, "products")
+    assert found.larger is not None
+    assert found.asked is not None
+    for forecast, column in ((found, "engine_seconds"), (found.larger, "cascade_seconds")):
+        assert forecast.work_hours.estimate == pytest.approx(sum(row[column] for row in rows) / 3600)
+    totals = json.loads((output / "manifest.json").read_text())["totals"]["cascade"]
+    assert found.asked.answers.estimate == pytest.approx(totals["asked"] / totals["answers"])
+    with pytest.raises(UsageError, match="decoded otherwise: cascade.below: 0.05 -> 0.5"):
+        planner(cascade, 0.5).from_run(str(output), None)
+
+
 def test_gold_without_a_cascade_is_refused_before_anything_is_paid(workplace: Workplace) -> None:
     workplace.write_parquet("a.parquet", products(30))
     path = workplace.write_config()
