@@ -9,6 +9,7 @@ from rich.console import Console
 from pipelines.comparing import phrases
 from pipelines.comparing.comparison import RunComparison
 from pipelines.comparing.examples import Example
+from pipelines.console.shown_names import with_shown_names
 from pipelines.console.terminal import SafeTable, printable
 
 _MAX_LINES = 10  # of schema changes, attributes, examples
@@ -158,6 +159,6 @@ def _table(console: Console, title: str, columns: Sequence[str], rows: Iterable[
     for column in columns:
         is_number = column.startswith("#")
         table.add_column(column.removeprefix("#"), justify="right" if is_number else "left", no_wrap=is_number)
-    for row in rows:
+    for row in with_shown_names(columns, rows):
         table.add_row(*row)
     console.print(table)

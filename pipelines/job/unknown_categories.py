@@ -10,14 +10,21 @@ from hpd_core.text.near_names import near_names, quoted
 from pipelines.store.totals import MAX_UNKNOWN_CATEGORIES, NameCounts
 
 _MAX_LENGTH = 200  # of a name; what is longer is a text in the wrong column
+_MAX_END = 60  # of it, what is kept of its end
 _MAX_NAMES = 300  # of a shard
 _SHOWN = 10
 
 
 def count_unknown(categories: Iterable[str | None]) -> dict[str, int]:
-    """Rows by the name for which there is no schema, of the most frequent names; a very long one is cut."""
-    counts = Counter((name or "")[:_MAX_LENGTH] for name in categories)
+    """Rows by the name for which there is no schema, the most frequent; of a very long name the middle is cut."""
+    counts = Counter(_kept(name or "") for name in categories)
     return dict(counts.most_common(_MAX_NAMES))
+
+
+def _kept(name: str) -> str:
+    if len(name) <= _MAX_LENGTH:
+        return name
+    return f"{name[: _MAX_LENGTH - _MAX_END - 1]}…{name[-_MAX_END:]}"
 
 
 def unknown_lines(counts: NameCounts, num_rows: int, schemas: Collection[str]) -> Iterator[str]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
+from pipelines.console.shown_names import with_shown_names
 from pipelines.console.terminal import SafeTable, printable
 from pipelines.judging.agreement import Agreement
 from pipelines.judging.asking import Usage
@@ -72,13 +73,15 @@ def _attribute_table(scores: Sequence[AttributeJudgement], everything: bool) -> 
     shown = scores if everything else scores[:_MAX_WORST]
     title = "By attribute" if len(shown) == len(scores) else f"The worst {len(shown)} of {len(scores):,} attributes"
     table = SafeTable(title=title, title_justify="left")
-    for column in ("category", "attribute"):
-        table.add_column(column)
-    for column in (*CLASSES, "undecided", "LLM-F1"):
-        table.add_column(column, justify="right")
-    for each in shown:
-        numbers = [*each.classes.values(), each.num_undecided]
-        table.add_row(each.category, each.attribute, *map(str, numbers), f"{each.rates.f1:.3f}")
+    columns = ("category", "attribute", *CLASSES, "undecided", "LLM-F1")
+    for column in columns:
+        table.add_column(column, justify="left" if column in columns[:2] else "right")
+    rows = [
+        (each.category, each.attribute, *map(str, (*each.classes.values(), each.num_undecided)), f"{each.rates.f1:.3f}")
+        for each in shown
+    ]
+    for row in with_shown_names(columns, rows):
+        table.add_row(*row)
     return table
 
 

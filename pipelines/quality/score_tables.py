@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pipelines.confidence.reliability import Reliability
+from pipelines.console.shown_names import shown_names
 from pipelines.console.terminal import SafeTable
 from pipelines.quality.evaluation import AttributeScore, CategoryScore, Evaluation
 from pipelines.quality.normalisation import NormalisationScore
@@ -136,8 +137,9 @@ def _normalisation_table(score: NormalisationScore) -> Table:
 
 def _category_table(evaluation: Evaluation) -> Table:
     table = _table("By category", ["category"], ["precision", "recall", *_f1_columns(evaluation), *_OUTCOMES])
+    names = _shown_categories(evaluation)
     for cards in zip(*(card.by_category for card in evaluation.scores), strict=True):
-        table.add_row(cards[0].category, *_score_cells(cards))
+        table.add_row(names[cards[0].category], *_score_cells(cards))
     return table
 
 
@@ -145,8 +147,9 @@ def _attribute_table(evaluation: Evaluation) -> Table:
     columns = ["precision", "recall", *_f1_columns(evaluation), *_OUTCOMES]
     table = _table("By attribute", ["category", "attribute"], columns)
     pairs = zip(*(card.by_attribute for card in evaluation.scores), strict=True)
+    names, attributes = _shown_categories(evaluation), _shown_attributes(evaluation)
     for cards in sorted(pairs, key=lambda cards: (cards[0].category, cards[0].attribute)):
-        table.add_row(cards[0].category, cards[0].attribute, *_score_cells(cards))
+        table.add_row(names[cards[0].category], attributes[cards[0].attribute], *_score_cells(cards))
     return table
 
 
@@ -160,13 +163,14 @@ def _worst_table(evaluation: Evaluation) -> Table:
         key=lambda score: (-_num_mistakes(score.counts), score.rates.f1, score.category, score.attribute),
     )
     examples = _examples(evaluation.judgements)
+    names, attributes = _shown_categories(evaluation), _shown_attributes(evaluation)
     for score in ranked[:_MAX_WORST]:
         if not _num_mistakes(score.counts):
             break
         example = examples[score.category, score.attribute]
         table.add_row(
-            score.category,
-            score.attribute,
+            names[score.category],
+            attributes[score.attribute],
             f"{score.rates.f1:.3f}",
             str(_num_mistakes(score.counts)),
             str(score.counts.num_labels),
@@ -174,6 +178,14 @@ def _worst_table(evaluation: Evaluation) -> Table:
             str(example.answer),
         )
     return table
+
+
+def _shown_categories(evaluation: Evaluation) -> dict[str, str]:
+    return shown_names(card.category for card in evaluation.exact.by_category)
+
+
+def _shown_attributes(evaluation: Evaluation) -> dict[str, str]:
+    return shown_names(card.attribute for card in evaluation.exact.by_attribute)
 
 
 def _examples(judgements: Iterable[Judgement]) -> dict[tuple[str, str], Judgement]:
