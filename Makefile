@@ -1,7 +1,8 @@
 # make demo    extract the sample catalog with the embedded model, on a local Ray, and score the answers
-# make test    the features once, in minutes; make test-all has more cases of each, and measures the coverage
+# make test    the features once, in minutes; make test-all has more cases of each
 # make check   ruff and mypy
 # make soak    what takes many minutes, and property-based tests with examples drawn anew
+# make coverage  test-all, and which lines it runs: half as long again
 # make docs    the documentation as a site that opens offline: build/site/index.html
 # make rivals  install vLLM (CPU) and llama.cpp beside it, for bench/benchmark.py --vllm and --llama-cpp .venv-rivals/bin/python
 # make requirements  the pinned requirements*.txt, compiled from pyproject.toml; what is pinned and still fits stays
@@ -20,7 +21,7 @@ WITH_TRITON = @test ! -e $(TRITON) || HPD_NEEDS_TRITON=1 PYTHONPATH=$(CURDIR)/$(
 	$(shell find tests -name 'test_triton*.py')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all check soak rivals requirements clean browser triton docs
+.PHONY: help setup demo test test-all coverage check soak rivals requirements clean browser triton docs
 
 help:
 	@sed -n '/^$$/q; s/^# //p' Makefile
@@ -44,8 +45,11 @@ test: $(INSTALLED) browser triton
 	@echo "More cases of everything: make test-all. What takes many minutes: make soak"
 
 test-all: $(INSTALLED) browser triton
-	$(PYTEST) -m "not soak" --cov --cov-report=term:skip-covered $(IN_PAIRS)
+	$(PYTEST) -m "not soak" $(IN_PAIRS)
 	$(WITH_TRITON)
+
+coverage: $(INSTALLED) browser triton
+	$(PYTEST) -m "not soak" --cov --cov-report=term:skip-covered $(IN_PAIRS)
 
 # A Chromium for the tests of the report's page. Where there is none for the platform, they are skipped.
 browser: $(INSTALLED)
