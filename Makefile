@@ -2,7 +2,7 @@
 # make test    the features once, in minutes; make test-all has more cases of each
 # make check   ruff and mypy
 # make soak    what takes many minutes, and property-based tests with examples drawn anew
-# make coverage  test-all, and which lines it runs: half as long again
+# make coverage  test-all, and which lines it runs
 # make docs    the documentation as a site that opens offline: build/site/index.html
 # make rivals  install vLLM (CPU) and llama.cpp beside it, for bench/benchmark.py --vllm and --llama-cpp .venv-rivals/bin/python
 # make requirements  the pinned requirements*.txt, compiled from pyproject.toml; what is pinned and still fits stays
