@@ -23,9 +23,10 @@ class AnswerSum:
     """Counts of some answers; but for the statuses, `review` and `corrected`, of those with a value.
 
     Attributes:
-        undecided: that no decision was made on.
+        decided: on which the run decided, not a person; `undecided`: that no decision was made on.
         scored: whose certainty is known; `certain`: it is at least `CERTAIN`.
         calibrated: that have a confidence; `expected_right`: the sum of it.
+        said: that are a person's word.
     """
 
     values: int = 0
@@ -33,12 +34,14 @@ class AnswerSum:
     failed: int = 0
     accepted: int = 0
     review: int = 0
+    decided: int = 0
     undecided: int = 0
     scored: int = 0
     certain: int = 0
     calibrated: int = 0
     expected_right: float = 0.0
     corrected: int = 0
+    said: int = 0
 
     def __iadd__(self, other: AnswerSum) -> AnswerSum:
         for name in self.__slots__:
@@ -73,17 +76,19 @@ class AnswerSums:
 
 
 def _sum_of(row: Mapping[str, Any]) -> AnswerSum:
-    count, is_value = row["count_all"], row["status"] == "value"
+    count, is_value, is_said = row["count_all"], row["status"] == "value", row["source"] == "review"
     return AnswerSum(
         values=count if is_value else 0,
         absent=count if row["status"] == "absent" else 0,
         failed=count if row["status"] not in ("value", "absent") else 0,
         accepted=count if is_value and row["decision"] == "accept" else 0,
         review=count if row["decision"] == "review" else 0,
+        decided=count if row["decision"] is not None and not is_said else 0,
         undecided=count if is_value and row["decision"] is None else 0,
         scored=row["scored_sum"] if is_value else 0,
         certain=row["certain_sum"] if is_value else 0,
         calibrated=row["confidence_count"] if is_value else 0,
         expected_right=(row["confidence_sum"] or 0.0) if is_value else 0.0,
-        corrected=count if row["source"] == "review" else 0,
+        corrected=count if is_said else 0,
+        said=count if is_value and is_said else 0,
     )

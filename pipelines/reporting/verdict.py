@@ -13,7 +13,7 @@ def verdict_of(answers: AnswerSum, products: int, precision: float | None) -> Ve
         products: that were extracted.
         precision: that was asked for; None if none was.
     """
-    is_decided = precision is not None or answers.accepted > 0 or answers.review > 0
+    is_decided = precision is not None or answers.decided > 0
     headline, advice = _decided(answers, precision) if is_decided else _undecided(answers, products)
     return Verdict(
         headline=headline,
@@ -50,8 +50,10 @@ def _undecided(answers: AnswerSum, products: int) -> tuple[str, str]:
     found = f"{_values(answers.values)} found in {products:,} product{'' if products == 1 else 's'}"
     if not answers.values:
         return f"{found}.", "The texts may state nothing of what the schemas ask for."
-    if answers.calibrated == answers.values:
-        headline = f"{found}; about {answers.expected_right:,.0f} of them are right, as labelled products have shown."
+    if answers.calibrated and answers.calibrated + answers.said >= answers.values:
+        # What a person said is right, and has no confidence.
+        right = answers.expected_right + answers.values - answers.calibrated
+        headline = f"{found}; about {right:,.0f} of them are right, as labelled products have shown."
         return headline, "`accept.precision` in the job's configuration says which of them can be taken."
     if answers.scored:
         share = answers.certain / answers.values

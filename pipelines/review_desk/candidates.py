@@ -75,7 +75,7 @@ def find_candidates(parts: Parts, reviewed: Mapping[Pair, int], max_held: int = 
         reviewed: how many of each attribute's were reviewed: they are among its least certain ones, and so many more
             are held.
     """
-    by_decision = any(part["decision"].null_count < part.num_rows for part in parts.read("attributes", ["decision"]))
+    by_decision = any(_is_decided(part) for part in parts.read("attributes", ["decision", "source"]))
     held = _Held()
     for shard, part in _by_shard(parts):
         held.add(_asked(part, by_decision), shard, reviewed, max_held)
@@ -120,6 +120,12 @@ def _ranked(parts: Parts, seed: int) -> Iterator[tuple[int, str, int]]:
         texts = np.array([f"{file}\0{number}" for file, number in zip(files, numbers, strict=True)], dtype=object)
         ranks = pd.util.hash_array(texts, hash_key=secret, categorize=False)
         yield from zip(ranks.tolist(), files, numbers, strict=True)
+
+
+def _is_decided(part: pa.Table) -> bool:
+    """Whether the run has decided on an answer; that a person said it is no decision of the run."""
+    is_models = pc.not_equal(pc.fill_null(part["source"], "model"), "review")
+    return bool(pc.any(pc.and_(pc.is_valid(part["decision"]), is_models)).as_py())
 
 
 def _asked(part: pa.Table, by_decision: bool) -> pa.Table:

@@ -80,6 +80,15 @@ def test_calibrated_and_nothing_asked_for(tmp_path: Path) -> None:
     assert "about 3 of them are right" in facts_of(write_run(tmp_path, [products])).verdict.headline
 
 
+def test_what_a_person_said_is_no_promise_of_the_run_and_right(tmp_path: Path) -> None:
+    answers = {"Brand": Answer("Acme", 0.2, columns=decided(0.75, None))}
+    reviewed = {"Brand": Answer("Acme", 0.2, columns=decided(None, "accept", source="review"))}
+    products = [*(coffee(number, answers=answers) for number in range(4)), coffee(4, answers=reviewed)]
+    verdict = facts_of(write_run(tmp_path, [products])).verdict
+    assert (verdict.accepted, verdict.review, verdict.corrected) == (None, None, 1)
+    assert "about 4 of them are right" in verdict.headline
+
+
 def test_a_run_without_answers(tmp_path: Path) -> None:
     dead = [coffee(0, dead=("no_text", "no text"))]
     facts = facts_of(write_run(tmp_path, [dead]))
@@ -94,12 +103,12 @@ def test_values_without_a_decision_are_told(tmp_path: Path) -> None:
 
 
 @given(
-    sums=st.builds(AnswerSum, **{name: st.integers(0, 10**9) for name in ("values", "accepted", "review", "scored")}),
+    sums=st.builds(AnswerSum, **{name: st.integers(0, 10**9) for name in ("values", "decided", "review", "scored")}),
     precision=st.none() | st.floats(0.5, 0.999),
 )
 def test_a_promise_only_where_one_was_asked_for(sums: AnswerSum, precision: float | None) -> None:
     verdict = verdict_of(sums, 7, precision)
-    is_decided = precision is not None or sums.accepted + sums.review > 0
+    is_decided = precision is not None or sums.decided > 0
     assert (verdict.accepted is not None) == is_decided == ("can be taken" in verdict.headline)
     assert f"{sums.values:,} value" in verdict.headline
 

@@ -51,6 +51,12 @@ def test_what_people_said_in_an_earlier_run_is_not_asked_again(run: Path) -> Non
     assert rows_of(find_candidates(open_run(str(run)).parts, {}), "Brand") == [2, 3]
 
 
+def test_what_a_person_said_is_no_decision_of_the_run(run: Path) -> None:
+    edit(run, 0, source="review", decision="accept", carried_from="an earlier run")
+    found = find_candidates(open_run(str(run)).parts, {})
+    assert (found.kind, rows_of(found, "Brand")) == ("all", [2, 3])
+
+
 def test_of_more_than_can_be_held_the_least_certain_are_and_those_reviewed_do_not_count(tmp_path: Path) -> None:
     run = reviewable_run(tmp_path, [[coffee(number % 10, Weight=Answer("1")) for number in range(100)]])
     found = find_candidates(open_run(str(run)).parts, {("Coffee", "Roast"): 3}, max_held=4)
