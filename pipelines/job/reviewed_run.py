@@ -66,7 +66,7 @@ def write_reviews(uri: str, console: Console) -> ReviewedRun:
     Raises `UsageError` if there is no finished run or a log is damaged, `RunError` or `OSError` if doing the same again
     may continue it.
     """
-    folder, _, manifest = find_finished(uri, "run")
+    folder, _, manifest = find_finished(uri)
     ledger, layer = Ledger(folder, ""), Layer.open(folder, read_schemas(folder))
     found = _counts(layer)
     with RunLease(folder, _LEASE_SECONDS).hold(console) as lease:
