@@ -99,39 +99,44 @@ def spelling_logprobs(model: Any, ids: Sequence[int], spelling: Sequence[int]) -
 
 
 @dataclass(frozen=True, slots=True)
-class ReferenceMember:
-    """What one member of a closed answer is worth.
+class ReferenceAnswer:
+    """What a closed attribute is answered with.
 
     Attributes:
-        mass: the probability of its spellings together.
-        spellings: each spelling's tokens and their log-probabilities, the likeliest first.
+        member: its number; `null` is 0.
+        shares: by member, its part of the probability of all.
+        spellings: by member the tokens of each spelling and their log-probabilities, the likeliest first.
     """
 
-    mass: float
-    spellings: list[tuple[tuple[int, ...], list[float]]]
+    member: int
+    shares: dict[int, float]
+    spellings: dict[int, list[tuple[tuple[int, ...], list[float]]]]
 
 
-def score_members(
+def choose_member(
     model: Any, ids: Sequence[int], spellings: Sequence[Sequence[int]], members: Sequence[int]
-) -> dict[int, ReferenceMember]:
-    """The members of a closed answer behind `ids` (prefix, document, key), each spelling by a forward of its own.
+) -> ReferenceAnswer:
+    """The answer of a closed attribute behind `ids` (prefix, document, key), each spelling by a forward of its own.
+
+    Null where it has a half of the model's probability, else the likeliest member. Null's share is its probability, the
+    others share the rest as their likelihoods are to each other.
 
     Args:
         model: with an attention of transformers' own.
         spellings: the tokens of each, up to the one that ends the value.
-        members: which member each spelling means.
-
-    Returns:
-        By member, the likeliest first.
+        members: which member each spelling means; 0 is null.
     """
     found: dict[int, list[tuple[tuple[int, ...], list[float]]]] = {}
     for spelling, member in zip(spellings, members, strict=True):
         found.setdefault(member, []).append((tuple(spelling), spelling_logprobs(model, ids, spelling)))
-    scored = {}
-    for member, each in found.items():
+    for each in found.values():
         each.sort(key=lambda pair: -sum(pair[1]))
-        scored[member] = ReferenceMember(sum(exp(sum(logprobs)) for _, logprobs in each), each)
-    return dict(sorted(scored.items(), key=lambda pair: -pair[1].mass))
+    likelihoods = {member: sum(exp(sum(logprobs)) for _, logprobs in each) for member, each in found.items()}
+    null = likelihoods.pop(0, 0.0)
+    total = sum(likelihoods.values())
+    shares = {0: null} | {member: (1 - null) * mass / total for member, mass in likelihoods.items()}
+    answer = 0 if null >= 0.5 else max(likelihoods, key=lambda member: likelihoods[member])
+    return ReferenceAnswer(answer, shares, found)
 
 
 def _best(row: Tensor, allowed: Collection[int] | None) -> int:

@@ -1,10 +1,16 @@
-"""Chooses the likeliest member of closed answers, by branch and bound over their tries (text/member_tries.py).
+"""Chooses closed answers, by branch and bound over the tries of what they can be (text/member_tries.py).
+
+An answer is null where the model gives that a half of its probability or more, else the likeliest member: what it would
+say instead of null stands for some member. So null's share is its own probability, and the members share the rest as
+their likelihoods are to each other. (By plain likelihoods null would win wherever the model would put a value in words
+that are no member's, or cannot decide between some: docs/log/2026-11-27-closed-answers.md has what that costs.)
 
 A node's log-probability is that of the tokens up to it, so all below it is less likely. What the model says behind the
 key gives those of all first tokens. Then, round by round, of each value those nodes are fed that can matter, likeliest
 first; what the model says to a node gives those of all behind it. A value is done when the nodes that wait (known, and
-not fed) can hold no likelier member than the best, and all of them together no more than `NEGLIGIBLE` of what is known.
-So the best is exactly the likeliest, and is found by little more than its own tokens as a rule.
+not fed) can hold no likelier member than the best, nor make null a half, and all of them together no more than
+`NEGLIGIBLE` of what the members have. So the answer is exactly that of scoring all of them, mostly by little more than
+its own tokens.
 
 What is fed of a value depends on what the model says to this value, and on nothing else. There is no model in here:
 log-probabilities come in, nodes go out.
@@ -18,16 +24,19 @@ import numpy as np
 import numpy.typing as npt
 
 from hpd_core.layout import IntArray
-from hpd_core.text.member_tries import TrieTable
+from hpd_core.text.member_tries import NULL_MEMBER, TrieTable
 
-NEGLIGIBLE = 1e-3
-"""Of the probability of all that a value can be, what may stay unknown: a share is too low by no more than that."""
+NEGLIGIBLE = 0.01
+"""Of the probability of all members, what may stay unknown: a share is wrong by no more than that. Little is gained by
+less, which is fed for (bench/closed_answers.py --negligible)."""
 
 FloatArray = npt.NDArray[np.float64]
 Logprobs = npt.NDArray[np.float32] | FloatArray
 
 _NODE_BITS = 40
 _MASS_BITS = 36
+_HALF = 0.5
+_LEAST = 1e-300
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +88,12 @@ class Verdicts:
 
     Attributes:
         values: int64 [m], which.
-        spellings: int64 [m], the likeliest one of the likeliest member; -1 where there was no room to find any.
-        is_sure: bool [m], whether no other member is likelier; else there was no room to look further.
-        shares: float64 [m], the member's of the probability of all members, or up to `NEGLIGIBLE` less (where it is not
-            sure, at least that).
-        margins: float64 [m], how much likelier it is than any other, as a logarithm, or somewhat less.
+        spellings: int64 [m], the likeliest one of the answer; -1 where there was no room to find any.
+        is_sure: bool [m], whether it is the answer that all of them would give; else there was no room to look further.
+        shares: float64 [m], the answer's of the probability of all, wrong by `NEGLIGIBLE` at most; too low where it is
+            not sure.
+        margins: float64 [m], how much likelier it is than any other, as a logarithm, or somewhat less. Below 0 where
+            null is likelier than this member, but not than all.
     """
 
     values: IntArray
@@ -246,6 +256,10 @@ class _Found:
             return found
 
         open_mass = np.bincount(waiting.values, masses(waiting), num_values)
+        is_null = members[spelled.nodes] == NULL_MEMBER
+        nulls, spelled = spelled[is_null], spelled[~is_null]
+        units = np.exp(scales)
+        null = units * np.bincount(nulls.values, masses(nulls), num_values)
         all_mass = np.bincount(spelled.values, masses(spelled), num_values) + open_mass
         # The spellings of each member, the likeliest first; then members by their mass, of each value the best first.
         spelled = spelled[np.lexsort((spelled.nodes, -spelled.logprobs, members[spelled.nodes], spelled.values))]
@@ -261,15 +275,27 @@ class _Found:
 
         is_enough = open_mass <= NEGLIGIBLE * (all_mass - open_mass)
         ahead = best - second
-        with np.errstate(divide="ignore"):
-            margins = np.log(best) - np.log(second + open_mass)
+        is_null_out = null + units * open_mass < _HALF
+        is_sure = is_enough & (ahead >= open_mass) & is_null_out & (spellings >= 0)
+        unit_share = (1 - null) / np.maximum(all_mass, _LEAST)
+        shares, others = best * unit_share, np.maximum(null, (second + open_mass) * unit_share)
+        # Null's: what its other spellings have is little, and it is sure without.
+        said = null >= _HALF
+        nulls = nulls[np.lexsort((-nulls.logprobs, nulls.values))]
+        values, first = np.unique(nulls.values, return_index=True)
+        null_spellings = np.full(num_values, -1, dtype=np.int64)
+        null_spellings[values] = nulls.nodes[first]
+        shares, others = np.where(said, null, shares), np.where(said, (best + open_mass) * unit_share, others)
         return cls(
             scales=scales,
-            spellings=spellings,
-            is_sure=is_enough & (ahead >= open_mass) & (spellings >= 0),
-            shares=best / all_mass,
-            margins=margins,
-            limits=np.where(is_enough, ahead, NEGLIGIBLE * all_mass),
+            spellings=np.where(said, null_spellings, spellings),
+            is_sure=is_sure | said,
+            shares=shares,
+            margins=np.log(np.maximum(shares, _LEAST)) - np.log(np.maximum(others, _LEAST)),
+            limits=np.minimum(
+                np.minimum(NEGLIGIBLE * all_mass, np.maximum(0, _HALF - null) / units),
+                np.where(is_enough, ahead, np.inf),
+            ),
         )
 
 

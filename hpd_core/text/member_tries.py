@@ -2,7 +2,7 @@
 
 A *member* is a label, true or false, or null; a *spelling* one way to write it: a label or its synonym, `true` or
 "yes". Each spelling is the tokens of its answer line as training lays it out, up to the one that ends the value
-(text/endings.py); the model's probability of a member is that of its spellings together.
+(text/endings.py); the likelihood of a member is that of its spellings together.
 
     node       0        1      2        3        4                    the key's end is node 0
     written         "  light  brown  ──",──▶  "light brown"
@@ -38,9 +38,6 @@ logger = logging.getLogger(__name__)
 
 NO_NODE = -1
 
-_AT_ONCE = 3
-"""Nodes of a subtree that are fed together, though only its first may turn out to matter (bench/closed_answers.py)."""
-
 NULL_MEMBER = 0
 
 
@@ -50,7 +47,7 @@ class MemberTrie:
 
     Attributes:
         tokens, depths, lasts: int64 [n]: the token that leads to each node, how many do, and the last node below it.
-        runs: int64 [n], how many nodes are fed with each: it, and those that follow.
+        runs: int64 [n], how many nodes are fed with each: it, and those behind it up to where there is a choice.
         way_of, above: int64 [n], the way that leads to each, and from which node; -1 to the root.
         offsets: int64 [n + 1]: a node has the ways `offsets[node]` up to `offsets[node + 1]`, in the order of their
             tokens.
@@ -165,13 +162,11 @@ def _next_rows(differs: npt.NDArray[np.bool_]) -> IntArray:
 
 
 def _runs(lasts: IntArray, num_ways: IntArray) -> IntArray:
-    """A small subtree, or the nodes up to where there is a choice, is fed as a whole."""
     nodes = np.arange(len(lasts))
-    # Up to where there is more than one way, or the only one ends the value.
+    # The next node is behind this one alone.
     is_passed = (num_ways == 1) & (lasts > nodes)
-    stops = np.minimum.accumulate(np.where(is_passed, len(lasts), nodes)[::-1])[::-1]
-    sizes = lasts - nodes + 1
-    found: IntArray = np.where(sizes <= _AT_ONCE, sizes, stops - nodes + 1)
+    stops = np.minimum.accumulate(np.where(is_passed, len(nodes), nodes)[::-1])[::-1]
+    found: IntArray = stops - nodes + 1
     return found
 
 

@@ -11,7 +11,7 @@ import regex
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from hpd_core import Attribute
-from hpd_core.baselines.reference import Choices, score_members
+from hpd_core.baselines.reference import Choices, choose_member
 from hpd_core.text.endings import Endings
 from hpd_core.text.number_forms import VULGAR_FRACTIONS
 from hpd_core.text.tokenization import SegmentTokenizer
@@ -88,13 +88,13 @@ def answer_lines(attribute: Attribute) -> list[tuple[str, str | None]]:
 def likeliest_answer(
     model: Any, ids: Sequence[int], attribute: Attribute, tokenizer: Any, endings: Endings
 ) -> tuple[list[int], list[float]]:
-    """The likeliest spelling of the likeliest member behind `ids`, and the log-probabilities of its tokens."""
+    """The likeliest spelling of the answer behind `ids`, and the log-probabilities of its tokens."""
     lines, meant = zip(*answer_lines(attribute), strict=True)
     encoded = SegmentTokenizer(tokenizer).encode_text(lines)  # as training lays them out
-    numbers = {member: number for number, member in enumerate(dict.fromkeys(meant))}
+    numbers = {member: number for number, member in enumerate(dict.fromkeys(meant))}  # null's is the first
     spellings = [tokens[: endings.length(tokens, True)] for tokens in encoded]
-    scored = score_members(model, ids, spellings, [numbers[member] for member in meant])
-    tokens, logprobs = next(iter(scored.values())).spellings[0]
+    answer = choose_member(model, ids, spellings, [numbers[member] for member in meant])
+    tokens, logprobs = answer.spellings[answer.member][0]
     return list(tokens), logprobs
 
 

@@ -12,9 +12,9 @@ from hpd_core.baselines.reference import (
     Choices,
     ReferenceValue,
     StackedSkeleton,
+    choose_member,
     decode_chain,
     decode_stacked,
-    score_members,
 )
 from hpd_core.config import EngineConfig
 from hpd_core.decoding.decoder import Decoder, StepReport
@@ -57,10 +57,14 @@ def _random_vocabulary(rng: np.random.Generator, size: int) -> tuple[list[tuple[
     spellings: set[tuple[int, ...]] = set()
     while len(spellings) < size:
         spellings.add((*rng.choice(letters, int(rng.integers(0, 5))).tolist(), _CLOSING))
-    return sorted(spellings), rng.integers(0, max(1, size * 2 // 3), size).tolist()
+    # The shortest one is null's, as in life.
+    null = min(spellings, key=lambda spelling: (len(spelling), spelling))
+    ordered = sorted(spellings)
+    members = rng.integers(1, max(2, size * 2 // 3), size)
+    return ordered, [0 if spelling == null else int(m) for spelling, m in zip(ordered, members, strict=True)]
 
 
-VOCABULARIES = [_random_vocabulary(np.random.default_rng(size), size) for size in (1, 3, 15, 60)]
+VOCABULARIES = [_random_vocabulary(np.random.default_rng(size), size) for size in (2, 3, 15, 60)]
 """What values are chosen among: spellings and their members."""
 
 TRIES = TrieTable()
@@ -306,19 +310,22 @@ def _assert_is_likeliest(model: Any, ids: list[int], members: Members | None, pr
         return
     assert choice.is_sure or not had_room
     spellings, meanings = ROOTS[members.root][0]
-    scored = score_members(model, ids, spellings, meanings)
+    expected = choose_member(model, ids, spellings, meanings)
     tokens = tuple(prompt.tokens[branch])
     member = meanings[spellings.index(tokens)]
-    by_tokens = dict(scored[member].spellings)
+    by_tokens = dict(expected.spellings[member])
     np.testing.assert_allclose(prompt.logprobs[branch], by_tokens[tokens], atol=LOGPROB_TOLERANCE)
     assert prompt.closed[branch]
-    best, total = next(iter(scored.values())), sum(each.mass for each in scored.values())
-    assert choice.share <= scored[member].mass / total + LOGPROB_TOLERANCE
-    if choice.is_sure:
-        near = 1 - LOGPROB_TOLERANCE
-        assert scored[member].mass >= near * best.mass, "another member is likelier"
-        assert sum(by_tokens[tokens]) >= sum(scored[member].spellings[0][1]) - LOGPROB_TOLERANCE
-        assert choice.share >= scored[member].mass / total - NEGLIGIBLE - LOGPROB_TOLERANCE
-        next_mass = max((each.mass for other, each in scored.items() if other != member), default=0.0)
-        if next_mass:
-            assert choice.margin <= np.log(scored[member].mass / next_mass) + LOGPROB_TOLERANCE
+    assert choice.share <= expected.shares[member] + NEGLIGIBLE + LOGPROB_TOLERANCE
+    if not choice.is_sure:
+        return
+    if abs(expected.shares[0] - 0.5) > LOGPROB_TOLERANCE:
+        assert (member == 0) == (expected.member == 0)
+    if member:
+        likeliest = max(share for other, share in expected.shares.items() if other)
+        assert expected.shares[member] >= (1 - LOGPROB_TOLERANCE) * likeliest
+    assert sum(by_tokens[tokens]) >= sum(expected.spellings[member][0][1]) - LOGPROB_TOLERANCE
+    assert abs(choice.share - expected.shares[member]) <= NEGLIGIBLE + LOGPROB_TOLERANCE
+    next_share = max(share for other, share in expected.shares.items() if other != member)
+    if next_share:
+        assert choice.margin <= np.log(expected.shares[member] / next_share) + 2 * LOGPROB_TOLERANCE + NEGLIGIBLE

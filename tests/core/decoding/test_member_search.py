@@ -1,0 +1,219 @@
+"""The search for closed answers against scoring all of them, on random tries and made-up log-probabilities."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hpd_core.decoding.member_search import NEGLIGIBLE, MemberSearch
+from hpd_core.text.member_tries import TrieTable
+from tests.core.member_vocabularies import MadeUpModel, Spellings, trie_of, vocabularies
+from tests.examples import examples
+
+PLENTY = 10**6
+
+
+@dataclass
+class Found:
+    """What is found of one value."""
+
+    spelling: int
+    is_sure: bool
+    share: float
+    margin: float
+    num_fed: int
+    tokens: tuple[int, ...] = ()
+    logprobs: tuple[float, ...] = ()
+
+
+def search(
+    model: MadeUpModel, table: TrieTable, roots: list[int], budgets: list[int], rng: np.random.Generator | None = None
+) -> tuple[list[Found], int]:
+    """Of each value; and in how many rounds. With `rng` some values wait while others are fed, and change places."""
+    numbers, starts = np.arange(len(roots)), np.array(roots)
+    found: dict[int, Found] = {}
+    running = MemberSearch(table, starts, np.array(budgets), model.to_nodes(table, numbers, starts))
+    num_rounds = 0
+    while True:
+        verdicts = running.decide()
+        known = verdicts[verdicts.spellings >= 0]
+        written = dict(zip(known.values.tolist(), running.written(known), strict=True))
+        for place, value in enumerate(verdicts.values.tolist()):
+            tokens, logprobs = written.get(value, ((), ()))
+            found[int(numbers[value])] = Found(
+                int(verdicts.spellings[place]),
+                bool(verdicts.is_sure[place]),
+                float(verdicts.shares[place]),
+                float(verdicts.margins[place]),
+                int(running.num_fed[value]),
+                tuple(map(int, tokens)),
+                tuple(map(float, logprobs)),
+            )
+        kept = np.setdiff1d(np.arange(len(numbers)), verdicts.values)
+        if rng is not None:
+            kept = rng.permutation(kept)
+        running.keep(kept)
+        numbers = numbers[kept]
+        if not len(kept):
+            return [found[number] for number in range(len(roots))], num_rounds
+        fed = running.next
+        assert set(fed.values.tolist()) == set(range(len(kept))), "whatever is open goes on"
+        assert (np.diff(fed.keys) > 0).all()
+        if rng is not None:
+            fed = fed[np.isin(fed.values, rng.choice(len(kept), int(rng.integers(1, len(kept) + 1))))]
+        running.hear(fed, model.to_nodes(table, numbers[fed.values], fed.nodes))
+        num_rounds += 1
+
+
+@dataclass
+class Truth:
+    """What scoring everything says."""
+
+    answer: int
+    shares: dict[int, float]
+    best: dict[int, tuple[int, ...]]
+
+
+def truth(model: MadeUpModel, value: int, spellings: Spellings) -> Truth:
+    masses: dict[int, float] = {}
+    best: dict[int, tuple[float, tuple[int, ...]]] = {}
+    for tokens, member in spellings:
+        total = sum(model.of(value, tokens))
+        masses[member] = masses.get(member, 0.0) + float(np.exp(total))
+        best[member] = max(best.get(member, (-np.inf, ())), (total, tokens))
+    null = masses.pop(0, 0.0)
+    total = sum(masses.values())
+    shares = {0: null} | {member: (1 - null) * mass / total for member, mass in masses.items()}
+    answer = 0 if null >= 0.5 else max(masses, key=lambda member: masses[member])
+    return Truth(answer, shares, {member: tokens for member, (_, tokens) in best.items()})
+
+
+with_members = vocabularies().filter(lambda spellings: any(member for _, member in spellings))
+models = st.builds(MadeUpModel, st.integers(0, 2**32 - 1), st.sampled_from([0.3, 1.0, 3.0, 8.0]))
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(
+    models,
+    st.lists(with_members, min_size=1, max_size=3),
+    st.lists(st.integers(0, 2), min_size=1, max_size=5),
+    st.integers(0, 2**32 - 1),
+)
+def test_the_answer_is_that_of_scoring_all(
+    model: MadeUpModel, several: list[Spellings], picked: list[int], seed: int
+) -> None:
+    table = TrieTable()
+    roots = [table.add(trie_of(spellings)) for spellings in several]
+    of_value = [number % len(roots) for number in picked]
+    of_roots = [roots[number] for number in of_value]
+    together, _ = search(model, table, of_roots, [PLENTY] * len(picked), np.random.default_rng(seed))
+    plain, _ = search(model, table, of_roots, [PLENTY] * len(picked))
+    assert together == plain, "company, order and waiting change nothing"
+    for value, (number, found) in enumerate(zip(of_value, plain, strict=True)):
+        expected = truth(model, value, several[number])
+        member = int(table.members[found.spelling])
+        assert found.is_sure
+        assert member == expected.answer
+        assert found.tokens == expected.best[member]
+        np.testing.assert_allclose(found.logprobs, model.of(value, found.tokens), atol=1e-9)
+        assert abs(found.share - expected.shares[member]) <= NEGLIGIBLE
+        others = max(share for other, share in expected.shares.items() if other != member)
+        if others:
+            assert found.margin <= np.log(expected.shares[member] / others) + NEGLIGIBLE
+        assert found.num_fed < len(trie_of(several[number]))
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(models, with_members, st.integers(0, 12))
+def test_a_budget_is_kept_and_the_best_of_what_is_known_is_said(
+    model: MadeUpModel, spellings: Spellings, budget: int
+) -> None:
+    table = TrieTable()
+    root = table.add(trie_of(spellings))
+    (found,), _ = search(model, table, [root], [budget])
+    assert found.num_fed <= budget
+    expected = truth(model, 0, spellings)
+    if found.spelling < 0:
+        assert not found.is_sure
+        return
+    member = int(table.members[found.spelling])
+    np.testing.assert_allclose(found.logprobs, model.of(0, found.tokens), atol=1e-9)
+    if found.is_sure:
+        assert member == expected.answer
+    else:
+        assert member, "null would be sure"
+        assert found.num_fed == budget
+        assert found.share <= expected.shares[member] + NEGLIGIBLE
+
+
+class SureModel(MadeUpModel):
+    """Nearly all of it is on one spelling."""
+
+    def __init__(self, tokens: tuple[int, ...]) -> None:
+        super().__init__(0, 0.1)
+        self._tokens = tokens
+
+    def logprobs(self, value: int, text: list[int]) -> np.ndarray:  # type: ignore[override, type-arg]
+        found = super().logprobs(value, text)
+        if tuple(text) == self._tokens[: len(text)]:
+            found = found - 12
+            found[self._tokens[len(text)]] = np.log1p(-np.exp(-12) * 9)
+        return found
+
+
+THOUSAND: Spellings = [((1, *map(int, f"{number:04d}"), 9), number + 1) for number in range(1000)] + [((2, 9), 0)]
+
+
+def test_who_is_sure_feeds_its_own_tokens() -> None:
+    """Of a thousand members: the six tokens of one, of which the last is not fed."""
+    table = TrieTable()
+    root = table.add(trie_of(THOUSAND))
+    (found,), num_rounds = search(SureModel((1, 0, 4, 2, 7, 9)), table, [root], [PLENTY])
+    assert (found.tokens, found.is_sure) == ((1, 0, 4, 2, 7, 9), True)
+    assert found.num_fed == 5
+    assert num_rounds <= 5
+    (found,), num_rounds = search(SureModel((2, 9)), table, [root], [PLENTY])
+    assert (int(table.members[found.spelling]), found.num_fed, num_rounds) == (0, 1, 1)
+
+
+class Steps(MadeUpModel):
+    """Says what it is told, and 0 of all else."""
+
+    def __init__(self, told: dict[tuple[int, ...], dict[int, float]]) -> None:
+        super().__init__(0, 0.0)
+        self._told = told
+
+    def logprobs(self, value: int, text: list[int]) -> np.ndarray:  # type: ignore[override, type-arg]
+        found = np.full(10, -50.0)
+        for token, probability in self._told[tuple(text)].items():
+            found[token] = np.log(probability)
+        return found
+
+
+BELL, BICYCLE, NULL = (1, 2, 9), (1, 3, 4, 9), (5, 9)
+
+
+@pytest.mark.parametrize(
+    ("told", "answer"),
+    [
+        # Greedy takes 3 behind 1, and locks itself in: what it wants to say there is no member.
+        ({(): {1: 0.9, 5: 0.1}, (1,): {2: 0.4, 3: 0.6}, (1, 2): {9: 0.9}, (1, 3): {4: 0.1}, (1, 3, 4): {9: 1.0}}, BELL),
+        (
+            {(): {1: 0.9, 5: 0.1}, (1,): {2: 0.4, 3: 0.6}, (1, 2): {9: 0.1}, (1, 3): {4: 0.9}, (1, 3, 4): {9: 1.0}},
+            BICYCLE,
+        ),
+        # Null has less than a half, though more than any member: there is a value.
+        ({(): {1: 0.6, 5: 0.4}, (1,): {2: 0.5, 3: 0.3}, (1, 2): {9: 0.9}, (1, 3): {4: 0.9}, (1, 3, 4): {9: 1.0}}, BELL),
+        ({(): {1: 0.4, 5: 0.6}, (5,): {9: 1.0}, (1,): {2: 1.0}, (1, 2): {9: 1.0}}, NULL),
+    ],
+)
+def test_a_first_token_does_not_lock_in(told: dict[tuple[int, ...], dict[int, float]], answer: tuple[int, ...]) -> None:
+    told = {(5,): {9: 1.0}, **told}
+    table = TrieTable()
+    root = table.add(trie_of([(NULL, 0), (BELL, 1), (BICYCLE, 2)]))
+    (found,), _ = search(Steps(told), table, [root], [PLENTY])
+    assert (found.tokens, found.is_sure) == (answer, True)
