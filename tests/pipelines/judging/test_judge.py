@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
 from typer.testing import CliRunner
 
@@ -233,3 +234,19 @@ def test_a_judge_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert set(server.authorizations) == {"Bearer s3cret"}
     assert server.requests[0]["messages"][0] == {"role": "system", "content": "Be fair."}
     assert "temperature" not in server.requests[0]
+
+
+def test_a_run_that_is_not_on_this_machine_needs_a_local_cache(tmp_path: Path) -> None:
+    memory = fsspec.filesystem("memory")
+    memory.put(write_judged_run(tmp_path), "/judged/run", recursive=True)
+    run, cache = "memory://judged/run", tmp_path / "answers.jsonl"
+    try:
+        with TroubleMaker(good_judge) as server:
+            refused = ask(run, server.url)
+            assert (refused.exit_code, len(server.requests)) == (2, 0)
+            assert "--judge-cache: name a local file for the judge's answers" in refused.stderr
+            assert ask(run, server.url, "--judge-cache", cache).exit_code == 0
+        assert json.loads(memory.cat("/judged/run/judge.json"))["judge"]["classes"] == COUNTS
+    finally:
+        memory.rm("/judged", recursive=True)
+    assert len(cache.read_text().splitlines()) == len(PRODUCTS)
