@@ -52,7 +52,7 @@ class LabelPolicy(_Section):
         2,
         ge=1,
         le=100,
-        description="times that an answer is taught in an epoch where people corrected a model (`hpd review --gold`); "
+        description="times that an answer is taught in an epoch where people corrected a model (`hpd review RUN --gold FILE`); "
         "any other answer is taught once",
     )
 

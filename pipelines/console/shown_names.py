@@ -24,10 +24,7 @@ def shown_names(names: Iterable[str], most: int = MAX_CELLS) -> dict[str, str]:
     written = {name: _written(name) for name in names}
     shown = {name: _shortened(text, most, _MARK) for name, text in written.items()}
     counts = Counter(shown.values())
-    return {
-        name: text if counts[text] == 1 else _told_apart(name, written[name], most)
-        for name, text in shown.items()
-    }
+    return {name: text if counts[text] == 1 else _told_apart(name, written[name], most) for name, text in shown.items()}
 
 
 def with_shown_names(

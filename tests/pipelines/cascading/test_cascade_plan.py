@@ -102,7 +102,7 @@ def test_an_earlier_run_of_the_same_cascade_says_what_both_models_cost(cascade: 
         assert forecast.work_hours.estimate == pytest.approx(sum(row[column] for row in rows) / 3600)
     totals = json.loads((output / "manifest.json").read_text())["totals"]["cascade"]
     assert found.asked.answers.estimate == pytest.approx(totals["asked"] / totals["answers"])
-    with pytest.raises(UsageError, match="decoded otherwise: cascade.below: 0.05 -> 0.5"):
+    with pytest.raises(UsageError, match=r"decoded otherwise: cascade.below: 0.05 -> 0.5"):
         planner(cascade, 0.5).from_run(str(output), None)
 
 

@@ -277,7 +277,7 @@ def test_folders_that_are_no_run(tmp_path: Path) -> None:
         evaluate_run(str(tmp_path / "nowhere"), gold)
     with pytest.raises(UsageError, match=r"there is no run in .* \(it has no _plan\.json\)"):
         evaluate_run(str(tmp_path), gold)
-    with pytest.raises(UsageError, match="there is no run in .*: it is a file"):
+    with pytest.raises(UsageError, match=r"there is no run in .*: it is a file"):
         evaluate_run(gold, gold)
 
 
