@@ -52,8 +52,8 @@ class LabelPolicy(_Section):
         2,
         ge=1,
         le=100,
-        description="times that an answer is taught in an epoch where people corrected a model (`hpd review RUN --gold FILE`); "
-        "any other answer is taught once",
+        description="times that an answer is taught in an epoch where people corrected a model "
+        "(`hpd review RUN --gold FILE`); any other answer is taught once",
     )
 
 
