@@ -21,7 +21,6 @@ from pipelines.job.run_plan import find_finished
 from pipelines.normalising.normalise import normalisers
 from pipelines.normalising.normalised import NORM_STATUSES, NORMALISED_COLUMNS
 from pipelines.reviewing.answer_rows import is_written
-from pipelines.reviewing.checked_items import with_unit
 from pipelines.store.asked_schemas import SCHEMAS_NAME, read_schemas, store_normalised_schemas
 from pipelines.store.lease import RunLease
 from pipelines.store.ledger import Ledger
@@ -157,7 +156,7 @@ def _normalised(values: Row, old: Row, schemas: Mapping[str, CategorySchema], fo
     schema = schemas.get(category)
     normaliser = normalisers(schema).get(attribute) if schema is not None else None
     if is_written(source, num_tokens):
-        raw, evidence = with_unit(raw, old[NORMALISED_COLUMNS.index("unit")]), None
+        evidence = None  # it has its unit itself
     new: Row = old if normaliser is None else tuple(normaliser.normalise(raw, evidence))
     found.num_unknown += normaliser is None
     found.num_changed += new != old

@@ -107,18 +107,20 @@ def _again(rows: Sequence[Row], attribute: Attribute | None) -> Sequence[Row] | 
     if attribute is None or rows[0]["status"] != "value":
         return rows if attribute is not None else None
     written = is_written(rows[0]["source"], rows[0]["num_tokens"])
+    unit = attribute.unit.want if attribute.unit is not None else None
+    if written and any(with_unit(row["value_raw"], unit) != row["value_raw"] for row in rows):
+        return None  # whoever wrote the bare number saw no unit
     try:
         # What a person wrote is told in the attribute's new form; what a model wrote is read with the text around it.
-        items = checked_items(attribute, [with_unit(row["value_raw"], row["unit"]) for row in rows])
+        items = checked_items(attribute, [row["value_raw"] for row in rows])
     except ItemError:
         return None
     if written and len(items) != len(rows):
         return None
     normaliser, nothing = Normaliser(attribute), dict.fromkeys(NORMALISED_COLUMNS)
-    unit = attribute.unit.want if attribute.unit is not None else None
     found = []
     for place, row in enumerate(rows):
         raw = items[place] if written else row["value_raw"]
-        cells = normaliser.columns(*((with_unit(raw, unit), None) if written else (raw, row["evidence"])))
+        cells = normaliser.columns(raw, None if written else row["evidence"])
         found.append({**row, **nothing, "value_raw": raw, **cells})
     return found

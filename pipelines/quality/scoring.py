@@ -32,6 +32,7 @@ from hpd_core import Attribute
 from hpd_core.text.numbers import open_readings
 from hpd_core.text.values import parse_value
 from pipelines.quality.gold import GoldValue
+from pipelines.reviewing.checked_items import plain_number
 
 AnswerStatus = Literal["value", "absent", "truncated", "invalid", "error", "not_asked"]
 
@@ -296,7 +297,8 @@ def _readings(form: str, attribute: Attribute | None, fields: Mapping[str, str])
 
 
 def _plain(number: str) -> str:
-    """A plain decimal without the noughts that do not count: "1.50" as "1.5", "-0" as "0"."""
+    """A plain decimal without the noughts that do not count: "1.50" as "1.5", "-0" as "0"; "1.50 kg" of a person, too."""
+    number = plain_number(number)
     if not _DECIMAL.fullmatch(number):
         return number
     text = number.rstrip("0").rstrip(".") if "." in number else number

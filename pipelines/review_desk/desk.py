@@ -16,9 +16,9 @@ from pipelines.reporting.run_folder import OpenedRun
 from pipelines.review_desk.candidates import Candidate, Candidates, draw_sample, find_candidates
 from pipelines.review_desk.products import Products, ReviewedProduct, places_of_items, shard_of
 from pipelines.review_desk.queue import Queue, Wish
-from pipelines.review_desk.shown_answer import seen_items, shown_answer, shown_vocabulary
+from pipelines.review_desk.shown_answer import seen_forms, seen_items, shown_answer, shown_vocabulary
 from pipelines.reviewing.agreement import agreement
-from pipelines.reviewing.checked_items import ItemError, checked_items
+from pipelines.reviewing.checked_items import ItemError, checked_items, number_forms, plain_number
 from pipelines.reviewing.corrections import latest
 from pipelines.reviewing.layer import Layer
 from pipelines.reviewing.log_files import ReviewLog, read_verdicts
@@ -126,7 +126,8 @@ class Desk:
         if verdict == "accept" and product.answers[key.attribute][0]["status"] not in ("value", "absent"):
             raise ItemError("there is no whole value to accept: correct it, or mark it as not stated")
         found = checked_items(attribute, items, product.texts) if verdict == "correct" else ()
-        said = self._say(id, reviewer, key, product, verdict, items=found, evidence=self._places(product, key, found))
+        parts = {"forms": number_forms(attribute, found), "evidence": self._places(product, key, found)}
+        said = self._say(id, reviewer, key, product, verdict, items=found, **parts)
         return said.answer.items if said.is_answer else ()
 
     def undo(self, id: str, reviewer: str) -> AnswerKey | None:
@@ -161,7 +162,7 @@ class Desk:
             product_id=product.product_id,
             category=product.category,
             verdict=verdict,
-            seen=SeenAnswer(status=rows[0]["status"], items=seen_items(rows)),
+            seen=SeenAnswer(status=rows[0]["status"], items=seen_items(rows), forms=seen_forms(attribute, rows)),
             input_hash=product.input_hash,
             unit=attribute.unit.want if attribute.unit is not None else None,
             **parts,
@@ -183,7 +184,8 @@ class Desk:
         if not items:
             return None
         html = self._run.input_settings.get("html", "never")
-        return places_of_items(product, self._schemas[product.category], key.attribute, items, html)
+        numbers = [plain_number(item) for item in items]
+        return places_of_items(product, self._schemas[product.category], key.attribute, numbers, html)
 
     def _product(self, key: AnswerKey) -> ReviewedProduct:
         with self._lock:

@@ -14,6 +14,7 @@ from pipelines.quality.gold import parse_gold
 from pipelines.reporting.run_folder import OpenedRun
 from pipelines.reporting.source_texts import Key, Wanted, read_texts
 from pipelines.review_desk.candidates import draw_sample
+from pipelines.reviewing.checked_items import plain_number
 from pipelines.reviewing.corrections import Correction, corrections
 from pipelines.store.folders import Folder
 
@@ -132,21 +133,24 @@ def _line(
         "reviewers": sorted({each.verdict.reviewer for each in kept}),
         "corrected": [each.key.attribute for each in kept if each.is_corrected],
     }
-    values = {each.key.attribute: _forms(each) for each in kept}
+    values = {each.key.attribute: _forms(each, schemas) for each in kept}
     return json.dumps(head | {"values": values, "review": origin}, ensure_ascii=False).encode() + b"\n"
 
 
-def _forms(answer: Correction) -> list[list[str]] | list[str] | None:
-    """As a gold file has them: null, the forms of one value, or the forms of each."""
+def _forms(answer: Correction, schemas: Mapping[str, CategorySchema]) -> list[list[str]] | list[str] | None:
+    """As a gold file has them: null, the forms of one value, or the forms of each. Numbers as the text has them."""
     if not answer.items:
         return None
-    return list(answer.items) if len(answer.items) == 1 else [[item] for item in answer.items]
+    asked = schemas[answer.verdict.category].attributes if answer.verdict.category in schemas else ()
+    is_number = any(each.name == answer.key.attribute and each.type == "number" for each in asked)
+    items = [plain_number(item) if is_number else item for item in answer.items]
+    return items if len(items) == 1 else [[item] for item in items]
 
 
 def _is_readable(head: Mapping[str, Any], answer: Correction, schemas: Mapping[str, CategorySchema]) -> bool:
     """Whether who reads the file takes the answer: a word for nothing that was accepted is none."""
     try:
-        line = json.dumps({**head, "values": {answer.key.attribute: _forms(answer)}}).encode()
+        line = json.dumps({**head, "values": {answer.key.attribute: _forms(answer, schemas)}}).encode()
         parse_gold([line], "review", [schemas])
     except UsageError:
         return False

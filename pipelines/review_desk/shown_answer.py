@@ -10,6 +10,7 @@ from pipelines.confidence.answer_features import answer_probability
 from pipelines.reporting.highlight import MATCHES, Mark, cut
 from pipelines.reporting.source_texts import SourceText
 from pipelines.review_desk.products import ReviewedProduct
+from pipelines.reviewing.checked_items import known_forms
 from pipelines.reviewing.verdicts import AnswerKey, Verdict
 from pipelines.store.evidence import stored_evidence
 
@@ -30,7 +31,7 @@ def shown_answer(
         "product_id": product.product_id,
         "category": product.category,
         "attribute": shown_attribute(attribute),
-        "answer": _answer(rows),
+        "answer": _answer(rows, attribute),
         "fields": None if product.fields is None else _fields(product.fields, rows),
         "mine": None if mine is None else {"verdict": mine.verdict, "items": list(mine.answer.items)},
     }
@@ -63,25 +64,35 @@ def seen_items(rows: Sequence[Row]) -> tuple[str, ...]:
     return tuple(row["value_raw"] for row in rows if row["status"] == "value" and row["value_raw"] is not None)
 
 
-def _answer(rows: Sequence[Row]) -> dict[str, Any]:
+def seen_forms(attribute: Attribute, rows: Sequence[Row]) -> tuple[str, ...]:
+    """Of the model's numbers, each in the attribute's unit."""
+    if attribute.type != "number" or rows[0]["status"] != "value":
+        return ()
+    return known_forms((row["value_norm"], row["unit"] if attribute.unit else None) for row in rows)
+
+
+def _answer(rows: Sequence[Row], attribute: Attribute) -> dict[str, Any]:
     first = rows[0]
     probability = first["probability"]
     if probability is None:
         probability = answer_probability(first["num_tokens"], first["logprob_mean"])
     return {
         "status": first["status"],
-        "items": [_item(row) for row in rows] if first["status"] != "absent" else [],
+        "items": [_item(row, attribute) for row in rows] if first["status"] != "absent" else [],
         "confidence": first["confidence"],
         "probability": probability,
         "decision": first["decision"],
     }
 
 
-def _item(row: Row) -> dict[str, Any]:
-    norm = " ".join(each for each in (row["value_norm"], row["unit"]) if each)
+def _item(row: Row, attribute: Attribute) -> dict[str, Any]:
+    unit = row["unit"] if attribute.type == "number" else None  # the normal form of a text has it
+    norm = " ".join(each for each in (row["value_norm"], unit) if each)
     return {
         "text": row["value_raw"],
         "norm": norm if norm != row["value_raw"] else None,
+        # What a correction begins with: a bare number would be taken to be in the attribute's unit.
+        "typed": norm if unit and norm else row["value_raw"],
         "norm_status": row["norm_status"],
         "places": None if row["evidence"] is None else len(row["evidence"]),
     }

@@ -64,6 +64,6 @@ def _written(correction: Correction, normaliser: Normaliser | None) -> list[dict
     places = correction.evidence or [[]] * len(correction.items)
     return [
         {**nothing, "value_index": index, "value_raw": item, "evidence": [dict(place) for place in places[index]]}
-        | (normaliser.columns(with_unit(item, correction.verdict.unit), None) if normaliser is not None else {})
-        for index, item in enumerate(correction.items)
+        | (normaliser.columns(item, None) if normaliser is not None else {})
+        for index, item in enumerate(with_unit(item, correction.verdict.unit) for item in correction.items)
     ]

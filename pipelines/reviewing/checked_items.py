@@ -1,15 +1,21 @@
-"""A person's answer in the form that the attribute's answers have: a plain decimal, a label, `true`, an ISO date."""
+"""A person's answer in the form that the attribute's answers have: a plain decimal, a label, `true`, an ISO date.
+
+A number in a unit keeps the unit that it was written in ("2.2 lb"): alone it says what it is, whatever unit is asked for
+later.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from hpd_core import Attribute
 from hpd_core.text import absence
 from pipelines.normalising.normalise import Normaliser
+from pipelines.normalising.normalised import Normalised
 
 _BARE_NUMBER = re.compile(r"[+-]?\d+(?:[.,]\d+)?")
+_NUMBER_IN_UNIT = re.compile(r"(-?\d+(?:\.\d+)?) [^\d\s]\S*(?: [^\d\s]\S*)?")
 
 
 class ItemError(ValueError):
@@ -28,7 +34,10 @@ def checked_items(
     """
     normaliser = Normaliser(attribute)
     texts = (item.strip() for item in items if item.strip())
-    found = tuple(dict.fromkeys(_checked(attribute, normaliser, text, fields or {}) for text in texts))
+    by_norm: dict[str, str] = {}
+    for item, norm in (_checked(attribute, normaliser, text, fields or {}) for text in texts):
+        by_norm.setdefault(norm, item)
+    found = tuple(by_norm.values())
     if not found:
         raise ItemError("a value is needed")
     if len(found) > 1 and not attribute.multiple:
@@ -41,16 +50,49 @@ def with_unit(text: str, unit: str | None) -> str:
     return f"{text} {unit}" if unit is not None and _BARE_NUMBER.fullmatch(text) else text
 
 
-def _checked(attribute: Attribute, normaliser: Normaliser, text: str, fields: Mapping[str, str]) -> str:
+def plain_number(text: str) -> str:
+    """Of a number in a unit ("2.2 lb") the number, as a model answers it; any other text as it is."""
+    found = _NUMBER_IN_UNIT.fullmatch(text)
+    return found[1] if found is not None else text
+
+
+def number_forms(attribute: Attribute, items: Sequence[str]) -> tuple[str, ...]:
+    """What items of a number are in the attribute's own unit, to compare them; none if that of one is not known."""
+    if attribute.type != "number":
+        return ()
+    normaliser = Normaliser(attribute)
+    found = [normaliser.normalise(item, None) for item in items]
+    return known_forms((each.norm, each.unit if attribute.unit else None) for each in found)
+
+
+def known_forms(forms: Iterable[tuple[str | None, str | None]]) -> tuple[str, ...]:
+    """(normal form, unit) of each item as one text; none if one has no normal form."""
+    found = [f"{norm} {unit}" if unit else norm for norm, unit in forms]
+    return tuple(each for each in found if each is not None) if None not in found else ()
+
+
+def _checked(attribute: Attribute, normaliser: Normaliser, text: str, fields: Mapping[str, str]) -> tuple[str, str]:
+    """The item, and what is the same for items that are the same."""
     if attribute.type == "string":
         if absence.read(text, attribute.name, fields) is not absence.Reading.VALUE:
             raise ItemError(f"{text!r} says that there is none: mark it as not stated")
-        return text
-    found = normaliser.normalise(with_unit(text, attribute.unit.want if attribute.unit else None), None)
+        return text, text
+    text = with_unit(text, attribute.unit.want if attribute.unit else None)
+    found = normaliser.normalise(text, None)
     if found.status == "ok" and found.norm is not None:
         # A range is no plain number: it stays as it was written.
-        return text if attribute.type == "number" and found.num is None else found.norm
+        if attribute.type == "number" and found.num is None:
+            return text, found.norm
+        return _as_written(attribute, normaliser, text, found) if attribute.unit else found.norm, found.norm
     raise ItemError(f"{text!r} {_problem(attribute, found.status)}")
+
+
+def _as_written(attribute: Attribute, normaliser: Normaliser, text: str, found: Normalised) -> str:
+    """A number in the unit that it was written in, as a plain decimal."""
+    own = Normaliser(Attribute(name=attribute.name, type="number")).normalise(text, None)
+    item = f"{own.norm} {own.unit}"
+    is_same = own.num is not None and own.unit is not None and normaliser.normalise(item, None) == found
+    return item if is_same else f"{found.norm} {found.unit}"
 
 
 def _problem(attribute: Attribute, status: str) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pipelines.reviewing.checked_items import plain_number
 from pipelines.reviewing.log_files import read_verdicts
 from pipelines.reviewing.verdicts import AnswerKey, SeenAnswer, Verdict
 from pipelines.store.folders import Folder
@@ -94,8 +95,15 @@ def latest(verdicts: Iterable[Verdict]) -> dict[AnswerKey, dict[str, Verdict]]:
 
 
 def same_answer(first: SeenAnswer, second: SeenAnswer) -> bool:
-    """Whether two answers say the same, capitals, spaces and the order of items apart."""
-    return first.status == second.status and _folded(first.items) == _folded(second.items)
+    """Whether two answers say the same, capitals, spaces, the order of items and the units of numbers apart."""
+    if first.status != second.status:
+        return False
+    if first.forms and second.forms and set(first.forms) == set(second.forms):
+        return True
+    if bool(first.forms) != bool(second.forms):
+        # What one of the numbers is worth is not known: that its unit is left open makes it no other number.
+        return _folded(map(plain_number, first.items)) == _folded(map(plain_number, second.items))
+    return _folded(first.items) == _folded(second.items)
 
 
 def _folded(items: Iterable[str]) -> set[str]:

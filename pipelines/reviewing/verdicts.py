@@ -36,12 +36,17 @@ class AnswerKey(NamedTuple):
 
 
 class SeenAnswer(BaseModel):
-    """The model's answer, as the person saw it."""
+    """The model's answer, as the person saw it.
+
+    Attributes:
+        forms: of numbers, each item in the attribute's unit; none where that is not known.
+    """
 
     model_config = ConfigDict(frozen=True)
 
     status: str
     items: tuple[str, ...] = ()
+    forms: tuple[str, ...] = ()
 
 
 class Verdict(BaseModel):
@@ -49,7 +54,8 @@ class Verdict(BaseModel):
 
     Attributes:
         id: made by who sends it, so that what is sent twice is counted once.
-        items: of `correct`, the right values; of another verdict none.
+        items: of `correct`, the right values; of another verdict none. Numbers have the unit of the text ("2.2 lb").
+        forms: of the items, as those of the answer that was seen.
         unit: of the attribute, as it was shown; bare numbers are in it.
         evidence: per item, its places as the table of attributes has them; None where nobody looked.
         input_hash: of what the model read, as in the table.
@@ -68,6 +74,7 @@ class Verdict(BaseModel):
     attribute: str
     verdict: VerdictName
     items: tuple[ItemText, ...] = Field(default=(), max_length=MAX_ITEMS)
+    forms: tuple[str, ...] = ()
     unit: str | None = None
     evidence: tuple[tuple[Mapping[str, Any], ...], ...] | None = None
     seen: SeenAnswer
@@ -96,7 +103,7 @@ class Verdict(BaseModel):
     def answer(self) -> SeenAnswer:
         """The right answer by this verdict; only of one that `is_answer`."""
         if self.verdict == "correct":
-            return SeenAnswer(status="value", items=self.items)
+            return SeenAnswer(status="value", items=self.items, forms=self.forms)
         return self.seen if self.verdict == "accept" else SeenAnswer(status="absent")
 
     def line(self) -> bytes:

@@ -117,7 +117,7 @@ async function openEditor() {
     const { members } = listed ? await ask("vocabulary", { category, attribute: attribute.name }) : { members: [] };
     vocabularies.set(name, members);
   }
-  const values = answer.mine?.items.length ? answer.mine.items : answer.answer.items.map((item) => item.text ?? "");
+  const values = answer.mine?.verdict === "correct" ? answer.mine.items : answer.answer.items.map((item) => item.typed ?? "");
   byId("problem").textContent = "";
   editor.open(attribute, answer.answer.status === "value" ? values : (answer.mine?.items ?? []), vocabularies.get(name));
 }

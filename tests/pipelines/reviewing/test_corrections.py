@@ -6,7 +6,7 @@ import pytest
 
 from hpd_core import Attribute
 from pipelines.reviewing.agreement import agreement
-from pipelines.reviewing.checked_items import ItemError, checked_items
+from pipelines.reviewing.checked_items import ItemError, checked_items, number_forms
 from pipelines.reviewing.corrections import settle
 from tests.pipelines.reviewing.said import verdict
 
@@ -42,6 +42,24 @@ def test_a_correction_to_what_the_model_said_is_none() -> None:
     assert not found.is_corrected
 
 
+@pytest.mark.parametrize(
+    ("seen", "forms", "written", "is_other"),
+    [
+        ("2.2", ["997.903214 g"], "2.2 lb", False),
+        ("250.0", ["250 g"], "0.25 kg", False),
+        ("2.2", ["2.2 g"], "2.2 lb", True),
+        ("6.0", [], "6.0 lb", False),
+        ("6.0", [], "7 lb", True),
+    ],
+)
+def test_numbers_are_compared_in_the_attributes_unit(seen: str, forms: list[str], written: str, is_other: bool) -> None:
+    answer = {"status": "value", "items": [seen], "forms": forms}
+    (item,) = checked_items(WEIGHT, [written])
+    said = verdict(0, kind="correct", items=[item], forms=number_forms(WEIGHT, [item]), seen=answer)
+    (found,) = settle([verdict(0, "Bob", seen=answer), said]).values()
+    assert (found.is_corrected, found.is_disputed) == (is_other, is_other)
+
+
 def test_agreement_is_cohens_kappa_of_whether_the_model_is_right() -> None:
     """20 right by both, 5 by Ada alone, 10 by Bob alone, 15 by neither: the book's example, 0.4."""
     said = []
@@ -58,9 +76,9 @@ def test_agreement_is_cohens_kappa_of_whether_the_model_is_right() -> None:
 @pytest.mark.parametrize(
     ("attribute", "items", "found"),
     [
-        (WEIGHT, ["500"], ("500",)),
-        (WEIGHT, ["0.5 kg"], ("500",)),
-        (WEIGHT, [" 1,5 kg "], ("1500",)),
+        (WEIGHT, ["500"], ("500 g",)),
+        (WEIGHT, ["0.5 kg"], ("0.5 kg",)),
+        (WEIGHT, [" 1,5 kg "], ("1.5 kg",)),
         (WEIGHT, ["400-500 g"], ("400-500 g",)),
         (Attribute(name="Pieces", type="number"), ["12 pieces"], ("12",)),
         (Attribute(name="Vegan", type="boolean"), ["Yes"], ("true",)),

@@ -52,7 +52,7 @@ def test_a_changed_text_loses_it_and_the_others_keep_it_wherever_they_stand_now(
     found, changes = second(reviewed)
     assert {row["source"] for row in found["p0", "Brand"]} == {"model"}
     weight, colour = found["p1", "Weight"][0], found["p2", "Colour"][0]
-    assert (weight["value_raw"], weight["value_norm"], weight["unit"]) == ("500", "500", "g")
+    assert (weight["value_raw"], weight["value_norm"], weight["unit"]) == ("0.5 kg", "500", "g")
     assert (weight["source"], weight["decision"], weight["confidence"], weight["source_row"]) == (
         *("review", "accept", None),
         4,
@@ -61,7 +61,7 @@ def test_a_changed_text_loses_it_and_the_others_keep_it_wherever_they_stand_now(
     assert (colour["status"], colour["value_raw"], colour["source"]) == ("absent", None, "review")
     assert changes["reviewed"] == 2
     product_row = next(row for row in read_table(reviewed.folder / "second", "products") if row["product_id"] == "p1")
-    assert dict(product_row["values"])["Weight"] == "500"
+    assert dict(product_row["values"])["Weight"] == "0.5 kg"
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_an_edited_attribute_keeps_what_it_may_still_have_and_every_night_keeps_
     assert found["p0", "Sizes"][0]["source"] == "model"
     assert found["p0", "Brand"][0]["value_raw"] == "Velor"
     weight = found["p1", "Weight"][0]
-    assert (weight["value_raw"], weight["value_norm"], weight["unit"]) == ("0.5", "0.5", "kg")
+    assert (weight["value_raw"], weight["value_norm"], weight["unit"]) == ("0.5 kg", "0.5", "kg")
     third = reviewed.folder / "third"
     reviewed.run(base=str(reviewed.folder / "second"), output=str(third))
     assert answers(third)["p0", "Brand"][0]["carried_from"] == found["p0", "Brand"][0]["carried_from"]
