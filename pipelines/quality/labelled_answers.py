@@ -97,13 +97,14 @@ def _answers(
         if key in keys and CalibratedModel.of(row) == model:
             found[key][row["attribute"]].append(row)
     kept = Layer.open(Folder(folder.uri), schemas)
-    return {
-        key: {
-            name: kept.model_rows(AnswerKey(*key, name), sorted(rows, key=lambda row: row["value_index"]))
-            for name, rows in answers.items()
-        }
-        for key, answers in found.items()
-    }
+    models: dict[RowKey, dict[str, Sequence[Row]]] = defaultdict(dict)
+    for key, answers in found.items():
+        for name, items in answers.items():
+            rows = kept.model_rows(AnswerKey(*key, name), sorted(items, key=lambda row: row["value_index"]))
+            # What people said of an earlier run is no answer of the model's.
+            if rows[0]["source"] != "review":
+                models[key][name] = rows
+    return models
 
 
 def _name(answers: Mapping[str, Sequence[Row]]) -> str:

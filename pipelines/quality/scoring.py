@@ -297,7 +297,7 @@ def _readings(form: str, attribute: Attribute | None, fields: Mapping[str, str])
 
 
 def _plain(number: str) -> str:
-    """A plain decimal without the noughts that do not count: "1.50" as "1.5", "-0" as "0"; "1.50 kg" of a person, too."""
+    """A plain decimal without the noughts that do not count: "1.50" as "1.5", "-0" as "0"; of "1.50 kg", a person's, too."""
     number = plain_number(number)
     if not _DECIMAL.fullmatch(number):
         return number

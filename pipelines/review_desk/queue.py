@@ -81,12 +81,13 @@ class Queue:
         here = self._verdicts[verdict.key]
         here.append(verdict)
         undone = {each.undoes for each in here}
-        valid = [each for each in here if each.id not in undone]
+        # Of one person's the last one counts.
+        last = {each.reviewer: each for each in here if each.verdict != "undo" and each.id not in undone}
         said = _Said(
-            {each.reviewer for each in valid if each.is_answer},
-            {each.reviewer for each in valid if each.verdict == "skip"},
+            {name for name, each in last.items() if each.is_answer},
+            {name for name, each in last.items() if each.verdict == "skip"},
         )
-        if verdict.verdict == "undo":
+        if verdict.verdict in ("undo", "skip"):
             self._starts = [0] * len(self._lines)
         pair = verdict.category, verdict.attribute
         self._reviews[pair] += bool(said.answered) - bool(self._said[verdict.key].answered)

@@ -1,7 +1,7 @@
 """A person's answer in the form that the attribute's answers have: a plain decimal, a label, `true`, an ISO date.
 
-A number in a unit keeps the unit that it was written in ("2.2 lb"): alone it says what it is, whatever unit is asked for
-later.
+A number in a unit keeps the unit that it was written in ("2.2 lb"): alone it says what it is, whatever unit is asked
+for later.
 """
 
 from __future__ import annotations

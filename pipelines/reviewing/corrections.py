@@ -82,16 +82,21 @@ def settle(verdicts: Iterable[Verdict]) -> dict[AnswerKey, Correction]:
 
 
 def latest(verdicts: Iterable[Verdict]) -> dict[AnswerKey, dict[str, Verdict]]:
-    """For each answer, every reviewer's last verdict that says what is right, in the order of time."""
+    """For each answer, every reviewer's last verdict that says what is right, in the order of time.
+
+    Whoever skips an answer afterwards does not know any more.
+    """
     verdicts = list(verdicts)
     undone = {verdict.undoes for verdict in verdicts if verdict.verdict == "undo"}
     found: dict[AnswerKey, dict[str, Verdict]] = {}
     for verdict in verdicts:
-        if verdict.is_answer and verdict.id not in undone:
-            here = found.setdefault(verdict.key, {})
-            here.pop(verdict.reviewer, None)  # the last one stands at the end
+        if verdict.verdict == "undo" or verdict.id in undone:
+            continue
+        here = found.setdefault(verdict.key, {})
+        here.pop(verdict.reviewer, None)  # the last one stands at the end
+        if verdict.is_answer:
             here[verdict.reviewer] = verdict
-    return found
+    return {key: here for key, here in found.items() if here}
 
 
 def same_answer(first: SeenAnswer, second: SeenAnswer) -> bool:
@@ -102,8 +107,13 @@ def same_answer(first: SeenAnswer, second: SeenAnswer) -> bool:
         return True
     if bool(first.forms) != bool(second.forms):
         # What one of the numbers is worth is not known: that its unit is left open makes it no other number.
-        return _folded(map(plain_number, first.items)) == _folded(map(plain_number, second.items))
+        return _folded(map(_number, first.items)) == _folded(map(_number, second.items))
     return _folded(first.items) == _folded(second.items)
+
+
+def _number(item: str) -> str:
+    text = plain_number(item)
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def _folded(items: Iterable[str]) -> set[str]:

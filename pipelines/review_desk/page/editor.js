@@ -54,13 +54,17 @@ export class Editor {
   complete() {
     const typed = fold(this.input.value);
     const rank = (member) => {
-      const at = Math.min(...member.keys.map((key) => (key.startsWith(typed) ? 0 : key.includes(typed) ? 1 : 2)));
-      return this.items.includes(member.label) ? 2 : at;
+      const at = Math.min(
+        ...member.keys.map((key) => (key === typed ? 0 : key.startsWith(typed) ? 1 : key.includes(typed) ? 2 : 3)),
+      );
+      return this.items.includes(member.label) ? 3 : at;
     };
-    const ranked = this.members.map((member) => [rank(member), member]).filter(([at]) => at < 2);
+    const ranked = this.members.map((member) => [rank(member), member]).filter(([at]) => at < 3);
     // Stable: members keep the schema's order within a rank.
-    this.found = ranked.sort(([first], [second]) => first - second).map(([, member]) => member).slice(0, SHOWN);
-    this.mark(typed && this.found.length ? 0 : -1);
+    ranked.sort(([first], [second]) => first - second);
+    this.found = ranked.map(([, member]) => member).slice(0, SHOWN);
+    // Enter takes what begins as it was typed; what only has it somewhere is chosen by hand.
+    this.mark(typed && ranked.length && ranked[0][0] < 2 ? 0 : -1);
   }
 
   mark(index) {

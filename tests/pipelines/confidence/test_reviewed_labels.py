@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pyarrow.parquet as pq
 from rich.console import Console
 
 from pipelines.confidence.calibration_file import CalibratedModel
 from pipelines.job.reviewed_run import write_reviews
-from pipelines.quality.labelled_answers import reviewed_answers
+from pipelines.quality.labelled_answers import gold_answers, reviewed_answers
+from pipelines.store.tables import to_table
 from tests.pipelines.conftest import read_table
 from tests.pipelines.reporting.made_runs import Answer
 from tests.pipelines.reviewing.made_runs import coffee, key_of, reviewable_run
@@ -47,3 +49,16 @@ def test_answers_of_another_model_are_no_labels(tmp_path: Path) -> None:
     say(at, key_of(run, 0, "Brand"), "accept")
     at.close()
     assert reviewed_answers(str(run), CalibratedModel("another", None, None, "p")) == []
+
+
+def test_what_people_said_of_an_earlier_run_is_no_answer_of_the_models(tmp_path: Path) -> None:
+    run = reviewable_run(tmp_path, [[coffee(0)], [coffee(1)]])
+    path = run / "attributes" / "part-000000.parquet"
+    carried = {"source": "review", "decision": "accept", "num_tokens": 0, "carried_from": "an earlier run"}
+    pq.write_table(to_table("attributes", [row | carried for row in pq.read_table(path).to_pylist()]), path)
+    gold = tmp_path / "gold.jsonl"
+    lines = [{"product_id": f"c{row}", "category": "Coffee", "values": {"Brand": ["Velor"]}} for row in range(2)]
+    gold.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    model = CalibratedModel.of(read_table(run, "attributes")[0])
+    (label,) = gold_answers(str(run), str(gold), model)
+    assert (label.answer.text, label.is_right) == ("Velor", True)
