@@ -209,6 +209,11 @@ def run_confidence(folder: Folder) -> RunConfidence:
     return _read_once(folder.absolute_uri)
 
 
+def forget_confidence() -> None:
+    """Has this process read anew what runs keep."""
+    _read_once.cache_clear()
+
+
 @lru_cache(maxsize=8)
 def _read_once(uri: str) -> RunConfidence:
     return RunConfidence.read(Folder(uri)) or RunConfidence()

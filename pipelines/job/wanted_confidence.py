@@ -13,6 +13,7 @@ from pipelines.confidence.run_confidence import (
     Acceptance,
     NamedCalibration,
     RunConfidence,
+    forget_confidence,
     run_confidence,
 )
 from pipelines.config.extraction import AUTO, JobConfig
@@ -47,17 +48,20 @@ def beside(folder: str) -> str | None:
 
 
 def keep_confidence(output: Folder, config: JobConfig, *, has_answers: bool) -> list[str]:
-    """Has the run in `output` keep what it goes by, from its first session on; notes for the user.
+    """Has the run in `output`, whose lease is held, keep what it goes by; notes for the user.
 
     Args:
-        has_answers: some are committed already. Where nothing is kept, an older version did that, by no calibration.
+        has_answers: some are committed already: they go on as they began. Where nothing is kept, an older version did
+            that, by no calibration.
 
-    Raises `UsageError` as `wanted_confidence` if this is the first session.
+    Raises `UsageError` as `wanted_confidence` as long as nothing is committed.
     """
-    kept = RunConfidence.read(output)
-    if kept is None and not has_answers:
-        output.create(CONFIDENCE_NAME, wanted_confidence(config).to_json())
+    if not has_answers:
+        # Also over what an earlier session kept: it may have stopped because that did not fit its model.
+        output.write(CONFIDENCE_NAME, wanted_confidence(config).to_json())
+        forget_confidence()
         return []
+    kept = RunConfidence.read(output)
     if kept is None:
         kept = RunConfidence()
         output.create(CONFIDENCE_NAME, kept.to_json())
