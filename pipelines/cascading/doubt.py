@@ -13,6 +13,11 @@ ALL = 1.0
 _NO_ANSWER = ("truncated", "invalid", "error")
 
 
+def is_answer(status: str) -> bool:
+    """Whether the model says something: a value, or that the text states none."""
+    return status not in _NO_ANSWER
+
+
 def own_probability(value: Value) -> float | None:
     """The model's own probability of the answer, the product of its tokens' where it has no other."""
     if value.probability is not None or value.logprob_mean is None:
@@ -25,7 +30,7 @@ def sureness(status: str, confidence: float | None, probability: float | None) -
 
     What is no answer (cut, no valid value) has none, whatever its tokens' probability.
     """
-    if status in _NO_ANSWER:
+    if not is_answer(status):
         return 0.0
     return next((each for each in (confidence, probability) if each is not None), 0.0)
 

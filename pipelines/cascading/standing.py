@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hpd_core import RecordResult, Value
-from pipelines.cascading.doubt import own_probability
+from pipelines.cascading.doubt import is_answer, own_probability
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,10 +16,10 @@ class Standing:
     """The answers that stand for a record.
 
     Attributes:
-        result: of each attribute the answer of the model that was asked last.
+        result: of each attribute the answer of the model that was asked last, if it is one.
         asked: the attributes that the larger model was asked for, with the confidence of the answer that each had;
             None: not known.
-        replaced: the attributes of which that is the larger model's, with the answer whose place it took; None where
+        replaced: the attributes of which the larger model's stands, with the answer whose place it took; None where
             the first model had none.
         seconds: the larger model's engine's, for this record alone; None where there is no such model.
     """
@@ -33,16 +33,22 @@ class Standing:
 def standing(first: RecordResult, second: RecordResult | None, asked: Mapping[str, float | None]) -> Standing:
     """What stands of the first model's answers and of the larger one's (None: it was not asked, or gave up).
 
-    Where the larger one could not take the record, the first one's answers do.
+    Where the larger one could not take the record, or has no answer to an attribute (cut, no valid value), the first
+    one's answer does, if it is one.
     """
     if second is None or second.error is not None:
         return Standing(first, asked, seconds=second.engine_seconds if second is not None else 0.0)
-    if first.error is None:
-        before: Mapping[str, Value] = first.values
-        result = replace(first, values={**before, **second.values})
-    else:
-        before, result = {}, replace(second, engine_seconds=first.engine_seconds)
-    return Standing(result, asked, {name: before.get(name) for name in second.values}, second.engine_seconds)
+    if first.error is not None:
+        result = replace(second, engine_seconds=first.engine_seconds)
+        return Standing(result, asked, dict.fromkeys(second.values), second.engine_seconds)
+    before = first.values
+    taken = {name: value for name, value in second.values.items() if _takes_place(value, before.get(name))}
+    result = replace(first, values={**before, **taken})
+    return Standing(result, asked, {name: before.get(name) for name in taken}, second.engine_seconds)
+
+
+def _takes_place(value: Value, before: Value | None) -> bool:
+    return is_answer(value.status) or before is None or not is_answer(before.status)
 
 
 def replaced_answer(value: Value, engine: Mapping[str, Any], confidence: float | None) -> dict[str, Any]:

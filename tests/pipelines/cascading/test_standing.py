@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -40,6 +41,17 @@ def test_where_the_larger_model_fails_the_first_ones_answers_stay() -> None:
         found = standing(first, second, {"a": None, "b": None})
         assert found.result == first
         assert count_asked([found])["kept"] == 2
+
+
+@pytest.mark.parametrize("failed", ["truncated", "invalid", "error"])
+def test_what_is_no_answer_takes_no_answers_place(failed: str) -> None:
+    cut = Value(None, (), failed, raw="Acm")  # type: ignore[arg-type]
+    first = RecordResult("p1", "c", {"a": value("x"), "b": value(None), "c": Value(None, (), "invalid"), "d": cut})
+    second = RecordResult("p1", "c", {"a": cut, "b": cut, "c": cut, "d": value("y")})
+    found = standing(first, second, dict.fromkeys("abcd"))
+    assert found.result.values == {"a": value("x"), "b": value(None), "c": cut, "d": value("y")}
+    assert found.replaced == {name: first.values[name] for name in "cd"}
+    assert count_asked([found])["kept"] == 2
 
 
 def test_a_record_that_only_the_larger_model_takes_is_no_dead_letter() -> None:
