@@ -20,6 +20,7 @@ from pipelines.confidence.calibration_file import CalibratedModel
 from pipelines.confidence.run_confidence import CONFIDENCE_NAME, RunConfidence
 from pipelines.errors import UsageError
 from pipelines.job.run_plan import find_finished
+from pipelines.reviewing.layer import renew_kept
 from pipelines.store.asked_schemas import SCHEMAS_NAME, read_schemas
 from pipelines.store.lease import RunLease
 from pipelines.store.ledger import Ledger
@@ -88,7 +89,7 @@ def decide_run(uri: str, confidence: RunConfidence, console: Console, *, is_tria
     ledger, found = Ledger(folder, ""), DecidedRun()
     if is_trial:
         for shard in sorted(ledger.committed()):
-            _decide_part(ledger, shard, confidence, asked, found)
+            _decide_part(_stored(ledger, shard), confidence, asked, found)
         return found
     with RunLease(folder, _LEASE_SECONDS).hold(console) as lease:
         folder.write(CONFIDENCE_NAME, confidence.to_json())
@@ -96,7 +97,9 @@ def decide_run(uri: str, confidence: RunConfidence, console: Console, *, is_tria
             lease.check()
             settle_replacement(ledger, shard, "attributes")
             before = found.decisions.copy()
-            table = _decide_part(ledger, shard, confidence, asked, found)
+            # What was written over by people's answers is no part of the run, and is not counted.
+            renew_kept(folder, shard, lambda kept: _decide_part(kept, confidence, asked, DecidedRun()))
+            table = _decide_part(_stored(ledger, shard), confidence, asked, found)
             if table is not None:
                 replace_part(ledger, shard, "attributes", encode_table(table))
             _count(ledger, shard, found.decisions - before)
@@ -126,11 +129,12 @@ def _other_notes(manifest: Mapping[str, Any], confidence: RunConfidence) -> list
     return [*engine.get("notes", []), *confidence.notes(CalibratedModel.of(engine))]
 
 
-def _decide_part(
-    ledger: Ledger, shard: int, confidence: RunConfidence, asked: Asked, found: DecidedRun
-) -> pa.Table | None:
-    """The shard's attributes with the two columns; None if they have them already. Counts in `found`."""
-    table = completed("attributes", read_part(ledger.folder, ledger.manifest(shard)["tables"]["attributes"]["public"]))
+def _stored(ledger: Ledger, shard: int) -> pa.Table:
+    return completed("attributes", read_part(ledger.folder, ledger.manifest(shard)["tables"]["attributes"]["public"]))
+
+
+def _decide_part(table: pa.Table, confidence: RunConfidence, asked: Asked, found: DecidedRun) -> pa.Table | None:
+    """Rows of attributes with the two columns; None if they have them already. Counts in `found`."""
     rows: list[Row] = table.select(_READ).to_pylist()
     before = [tuple(row[name] for name in _WRITTEN) for row in rows]
     # An answer's items stand together.

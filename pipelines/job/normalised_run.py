@@ -21,6 +21,7 @@ from pipelines.job.run_plan import find_finished
 from pipelines.normalising.normalise import normalisers
 from pipelines.normalising.normalised import NORM_STATUSES, NORMALISED_COLUMNS
 from pipelines.reviewing.answer_rows import is_written
+from pipelines.reviewing.layer import renew_kept
 from pipelines.store.asked_schemas import SCHEMAS_NAME, read_schemas, store_normalised_schemas
 from pipelines.store.lease import RunLease
 from pipelines.store.ledger import Ledger
@@ -88,7 +89,7 @@ def normalise_run(
     ledger, found = Ledger(folder, ""), NormalisedRun()
     if is_trial:
         for shard in sorted(ledger.committed()):
-            _normalise_part(ledger, shard, asked, found)
+            _normalise_part(_stored(ledger, shard), asked, found)
         return found
     with RunLease(folder, _LEASE_SECONDS).hold(console) as lease:
         if asked != before:
@@ -97,7 +98,9 @@ def normalise_run(
         for shard in sorted(ledger.committed()):
             lease.check()
             settle_replacement(ledger, shard, "attributes")
-            table = _normalise_part(ledger, shard, asked, found)
+            # What was written over by people's answers is no part of the run, and is not counted.
+            renew_kept(folder, shard, lambda kept: _normalise_part(kept, asked, NormalisedRun()))
+            table = _normalise_part(_stored(ledger, shard), asked, found)
             if table is not None:
                 replace_part(ledger, shard, "attributes", encode_table(table))
         summary = {"schema_hash": _hash(asked), "statuses": found.to_dict()["after"]}
@@ -121,11 +124,14 @@ def _hash(schemas: Mapping[str, CategorySchema]) -> str:
     return content_hash({name: schema.hash for name, schema in schemas.items()})
 
 
+def _stored(ledger: Ledger, shard: int) -> pa.Table:
+    return read_part(ledger.folder, ledger.manifest(shard)["tables"]["attributes"]["public"])
+
+
 def _normalise_part(
-    ledger: Ledger, shard: int, schemas: Mapping[str, CategorySchema], found: NormalisedRun
+    table: pa.Table, schemas: Mapping[str, CategorySchema], found: NormalisedRun
 ) -> pa.Table | None:
-    """The shard's attributes with their normalised columns; None if they have them already. Counts in `found`."""
-    table = read_part(ledger.folder, ledger.manifest(shard)["tables"]["attributes"]["public"])
+    """Rows of attributes with their normalised columns; None if they have them already. Counts in `found`."""
     before = list(_rows(table, NORMALISED_COLUMNS))
     after = [_normalised(values, old, schemas, found) for values, old in zip(_rows(table, _READ), before, strict=True)]
     found.num_parts += 1

@@ -21,7 +21,7 @@ from rich.console import Console
 
 from hpd_core.text.values import join_items
 from pipelines.job.run_plan import find_finished
-from pipelines.reviewing.layer import REPLACED_FOLDER, Layer, by_answer, read_kept
+from pipelines.reviewing.layer import Layer, by_answer, kept_name, read_kept
 from pipelines.reviewing.verdicts import AnswerKey
 from pipelines.store.asked_schemas import read_schemas
 from pipelines.store.folders import Folder
@@ -102,7 +102,7 @@ def _write_shard(ledger: Ledger, shard: int, layer: Layer) -> bool:
 
 def _keep(folder: Folder, shard: int, table: pa.Table, layer: Layer) -> Mapping[AnswerKey, Sequence[Row]]:
     """The shard's rows as the model gave them, of all answers that were or will be written over; stored."""
-    name = f"{REPLACED_FOLDER}/part-{shard:06d}.parquet"
+    name = kept_name(shard)
     kept = read_kept(folder, name)
     new = {key: table[place].to_pylist() for key, place in layer.places(table).items() if key not in kept}
     if new:

@@ -297,7 +297,7 @@ def _readings(form: str, attribute: Attribute | None, fields: Mapping[str, str])
 
 
 def _plain(number: str) -> str:
-    """A plain decimal without the noughts that do not count: "1.50" as "1.5", "-0" as "0"; of "1.50 kg", a person's, too."""
+    """A plain decimal without the noughts that do not count: "1.50" as "1.5", "-0" as "0". A person's has a unit."""
     number = plain_number(number)
     if not _DECIMAL.fullmatch(number):
         return number

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -23,7 +23,7 @@ from pipelines.reviewing.corrections import Correction, corrections
 from pipelines.reviewing.log_files import REVIEWS_FOLDER
 from pipelines.reviewing.verdicts import AnswerKey
 from pipelines.store.folders import Folder, map_requests
-from pipelines.store.tables import ATTRIBUTES
+from pipelines.store.tables import ATTRIBUTES, encode_table
 
 REPLACED_FOLDER = f"{REVIEWS_FOLDER}/replaced"
 """`part-<shard>.parquet`: rows of the attribute table as they were before corrections were written into it."""
@@ -104,8 +104,30 @@ def by_answer(rows: Sequence[Row]) -> dict[AnswerKey, list[Row]]:
 
 def read_kept(run: Folder, name: str) -> dict[AnswerKey, list[Row]]:
     """The rows that a part of `reviews/replaced` keeps; none if there is no such part."""
+    found = _kept_table(run, name)
+    return by_answer(found.to_pylist()) if found is not None else {}
+
+
+def renew_kept(run: Folder, shard: int, renewed: Callable[[pa.Table], pa.Table | None]) -> None:
+    """Does to a shard's kept rows what is done to its attribute table: they may stand there again.
+
+    Args:
+        renewed: the table in its new form; None if it has it already.
+    """
+    name = kept_name(shard)
+    before = _kept_table(run, name)
+    after = renewed(before) if before is not None else None
+    if after is not None:
+        run.write(name, encode_table(after).data)
+
+
+def kept_name(shard: int) -> str:
+    """The part of `reviews/replaced` of a shard."""
+    return f"{REPLACED_FOLDER}/part-{shard:06d}.parquet"
+
+
+def _kept_table(run: Folder, name: str) -> pa.Table | None:
     try:
-        data = run.read(name)
+        return pq.read_table(io.BytesIO(run.read(name)), schema=ATTRIBUTES)
     except FileNotFoundError:
-        return {}
-    return by_answer(pq.read_table(io.BytesIO(data), schema=ATTRIBUTES).to_pylist())
+        return None

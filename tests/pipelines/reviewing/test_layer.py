@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from hpd_core import Attribute, CategorySchema
 from pipelines import export
 from pipelines.job.normalised_run import normalise_run
 from pipelines.job.reviewed_run import ReviewedRun, write_reviews
@@ -277,3 +278,27 @@ def test_of_a_text_that_has_changed_the_answer_is_kept_as_gold_without_it(review
 def test_corrections_know_the_models_answer(reviewed: Path) -> None:
     found = corrections(Folder(str(reviewed)))[key_of(reviewed, 1, "Roast")]
     assert (found.verdict.seen.status, found.verdict.unit, found.is_corrected) == ("invalid", None, True)
+
+
+def in_kilograms(run: Path) -> dict[str, CategorySchema]:
+    schema = (read_schemas(Folder(str(run))) or {})["Coffee"]
+    weight = Attribute(name="Weight", type="number", unit="kg")
+    attributes = tuple(weight if each.name == "Weight" else each for each in schema.attributes)
+    return {"Coffee": CategorySchema(category="Coffee", attributes=attributes)}
+
+
+def test_what_was_written_over_is_normalised_along(run: Path) -> None:
+    at = desk(run)
+    say(at, key_of(run, 0, "Weight"), "accept")
+    say(at, key_of(run, 1, "Weight"), "correct", "250 g")
+    write(run)
+    at.undo("undo-this-one", "Ada")
+    at.close()
+    normalise_run(str(run), in_kilograms(run), Console(quiet=True))
+    expected = layered(run)
+    # Bare in this run's text: a unit that nobody wrote is none.
+    found = [rows(expected, row, "Weight")[0] for row in range(3)]
+    assert len({(each["value_raw"], each["value_norm"], each["unit"], each["norm_status"]) for each in found}) == 1
+    assert [each["source"] for each in found] == ["review", "model", "model"]
+    write(run)
+    assert read_table(run, "attributes") == expected
