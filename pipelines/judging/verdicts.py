@@ -68,12 +68,15 @@ def _written(text: str, values: Values) -> dict[str, list[Any]]:
 
 
 def _object(text: str, names: Collection[str]) -> Object:
-    """The last object that names an attribute: in the last tags that hold one, else anywhere."""
+    """The last object that names an attribute: in the last tags that hold one, else anywhere. One that names none
+    stands for the last of those that it holds."""
     for part in [*reversed(_RESULT.findall(text[-_MAX_TEXT:])), text[-_MAX_TEXT:]]:
-        objects = [each.value for each in find_values(part) if isinstance(each.value, Object)]
-        objects += [inner for each in objects for inner in each.values() if isinstance(inner, Object)]
-        if answers := [each for each in objects if any(key in names or _folded(key) in names for key in each)]:
-            return answers[-1]
+        outer = [each.value for each in find_values(part) if isinstance(each.value, Object)]
+        for each in reversed(outer):
+            inner = [value for value in each.values() if isinstance(value, Object)]
+            for found in (each, *reversed(inner)):
+                if any(key in names or _folded(key) in names for key in found):
+                    return found
     return Object([])
 
 

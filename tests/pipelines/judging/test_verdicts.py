@@ -57,6 +57,10 @@ def test_the_last_object_in_the_last_tags_counts() -> None:
     assert read_verdicts(text, values).classes == {"Brand": "correct", "Colour": "correct null"}
     nested = json.dumps({"product": {"Brand": "correct"}})
     assert read_verdicts(nested, values).classes == {"Brand": "correct"}
+    noted = f'{{"note": {json.dumps(first)}}} Finally: {json.dumps(last)}'
+    assert read_verdicts(noted, values).classes == {"Brand": "correct", "Colour": "correct null"}
+    with_note = json.dumps({**last, "as I said": first})
+    assert read_verdicts(with_note, values).classes == {"Brand": "correct", "Colour": "correct null"}
     doubled = '{"Brand": "correct", "Brand": "incorrect", "Colour": "missing"}'
     assert read_verdicts(doubled, values).problems == {"Brand": "has two classes"}
     # Two attributes that differ in case alone are told apart by it.
