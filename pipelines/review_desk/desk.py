@@ -16,7 +16,7 @@ from pipelines.reporting.run_folder import OpenedRun
 from pipelines.review_desk.candidates import Candidate, Candidates, draw_sample, find_candidates
 from pipelines.review_desk.products import Products, ReviewedProduct, places_of_items, shard_of
 from pipelines.review_desk.queue import Queue, Wish
-from pipelines.review_desk.shown_answer import seen_forms, seen_items, shown_answer, shown_vocabulary
+from pipelines.review_desk.shown_answer import is_unclear, seen_forms, seen_items, shown_answer, shown_vocabulary
 from pipelines.reviewing.agreement import agreement
 from pipelines.reviewing.checked_items import ItemError, checked_items, number_forms, plain_number
 from pipelines.reviewing.corrections import latest
@@ -125,6 +125,8 @@ class Desk:
         attribute = self._attribute(product.category, key.attribute)
         if verdict == "accept" and product.answers[key.attribute][0]["status"] not in ("value", "absent"):
             raise ItemError("there is no whole value to accept: correct it, or mark it as not stated")
+        if verdict == "accept" and any(is_unclear(row, attribute) for row in product.answers[key.attribute]):
+            raise ItemError("what the number is worth is not clear: correct it, with its unit")
         found = checked_items(attribute, items, product.texts) if verdict == "correct" else ()
         parts = {"forms": number_forms(attribute, found), "evidence": self._places(product, key, found)}
         said = self._say(id, reviewer, key, product, verdict, items=found, **parts)

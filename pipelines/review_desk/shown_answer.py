@@ -64,6 +64,11 @@ def seen_items(rows: Sequence[Row]) -> tuple[str, ...]:
     return tuple(row["value_raw"] for row in rows if row["status"] == "value" and row["value_raw"] is not None)
 
 
+def is_unclear(row: Row, attribute: Attribute) -> bool:
+    """Whether a number can be read in several ways, or its unit is another one: nobody can take it as it stands."""
+    return attribute.type == "number" and row["norm_status"] in ("ambiguous", "conflict")
+
+
 def seen_forms(attribute: Attribute, rows: Sequence[Row]) -> tuple[str, ...]:
     """Of the model's numbers, each in the attribute's unit."""
     if attribute.type != "number" or rows[0]["status"] != "value":
@@ -93,7 +98,7 @@ def _item(row: Row, attribute: Attribute) -> dict[str, Any]:
         "norm": norm if norm != row["value_raw"] else None,
         # What a correction begins with: a bare number would be taken to be in the attribute's unit.
         "typed": norm if unit and norm else row["value_raw"],
-        "norm_status": row["norm_status"],
+        "is_unclear": is_unclear(row, attribute),
         "places": None if row["evidence"] is None else len(row["evidence"]),
     }
 

@@ -56,6 +56,7 @@ function value(answer) {
   const lines = answer.items.map((item) => {
     const made = element("p", "item", isolated(item.text ?? ""));
     if (item.norm) made.append(element("span", "soft", " → ", isolated(item.norm)));
+    if (item.is_unclear) made.append(element("span", "soft", " → its unit, or how it is read, is not clear"));
     return made;
   });
   const kinds = { absent: "not stated in the text", truncated: "cut off", invalid: "no valid value", error: "failed" };

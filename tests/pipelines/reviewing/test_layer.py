@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
@@ -18,6 +19,7 @@ from pipelines import export
 from pipelines.job.normalised_run import normalise_run
 from pipelines.job.reviewed_run import ReviewedRun, write_reviews
 from pipelines.review import app
+from pipelines.reviewing.checked_items import ItemError
 from pipelines.reviewing.corrections import corrections
 from pipelines.reviewing.layer import Layer
 from pipelines.store.asked_schemas import read_schemas
@@ -278,6 +280,21 @@ def test_of_a_text_that_has_changed_the_answer_is_kept_as_gold_without_it(review
 def test_corrections_know_the_models_answer(reviewed: Path) -> None:
     found = corrections(Folder(str(reviewed)))[key_of(reviewed, 1, "Roast")]
     assert (found.verdict.seen.status, found.verdict.unit, found.is_corrected) == ("invalid", None, True)
+
+
+def test_a_number_that_is_not_clear_cannot_be_accepted(run: Path) -> None:
+    part = run / "attributes" / "part-000000.parquet"
+    unclear = {"norm_status": "ambiguous", "value_norm": None, "value_num": None, "unit": None}
+    found = [row | (unclear if row["attribute"] == "Weight" else {}) for row in pq.read_table(part).to_pylist()]
+    pq.write_table(pa.Table.from_pylist(found, schema=ATTRIBUTES), part)
+    at = desk(run)
+    key = key_of(run, 0, "Weight")
+    with pytest.raises(ItemError, match="not clear"):
+        say(at, key, "accept")
+    assert at.answer(key, "Ada")["answer"]["items"][0]["is_unclear"]
+    say(at, key, "correct", "500 g")
+    at.close()
+    assert [each["value_num"] for each in rows(layered(run), 0, "Weight")] == [500.0]
 
 
 def in_kilograms(run: Path) -> dict[str, CategorySchema]:
