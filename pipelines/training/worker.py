@@ -83,6 +83,16 @@ def train_worker(settings: dict[str, Any]) -> None:
         ) from error
 
 
+def note_score(progress: dict[str, Any], f1: float, *, is_extra: bool) -> bool:
+    """Notes a validation's score; returns whether it is the best. An extra one that is not does not count as bad."""
+    is_best: bool = f1 > progress["best_f1"]
+    if is_best:
+        progress |= {"best_f1": f1, "best_step": progress["step"], "bad": 0}
+    elif not is_extra:
+        progress["bad"] += 1
+    return is_best
+
+
 class Trainer:
     """One worker's part of a run. Rank 0 also validates, logs and saves."""
 
@@ -101,7 +111,6 @@ class Trainer:
         self._config, self._num_steps = self._course.config, self._course.num_steps
         self._trained = self._course.trained
         self._stepper = Stepper(self._course, self._rank, self._num_workers)
-        self._validation_seconds = 0.0
         self._progress: dict[str, Any] = {
             "step": 0,
             "best_f1": -1.0,
@@ -110,6 +119,7 @@ class Trainer:
             "log": [],
             "seconds": 0.0,
             "is_evaluated": True,
+            "validation_seconds": 0.0,
             "revision": self._trained.revision,
             "dtype": str(self._trained.model.dtype).removeprefix("torch."),
         }
@@ -137,8 +147,9 @@ class Trainer:
             number += 1
             is_last = number == self._num_steps
             end = self._agreed_end()
-            if number % self._course.steps_between_evaluations == 0 or is_last or end == "time is up":
-                self._validate()
+            is_scheduled = number % self._course.steps_between_evaluations == 0 or is_last
+            if is_scheduled or end == "time is up":
+                self._validate(is_extra=not is_scheduled)
                 saved = self._checkpoint()
                 meter.restart()
                 end = self._agreed_end()  # it may have been given up
@@ -174,8 +185,11 @@ class Trainer:
         """None where decoding was given up, because training is to be stopped."""
         return validate(self._trained.model, self._trained.tokenizer, products, self._config, self._watch.is_stopped)
 
-    def _validate(self) -> None:
-        """Rank 0 decodes; the others meet it at the next checkpoint. Given up, it is the first thing after a resume."""
+    def _validate(self, *, is_extra: bool = False) -> None:
+        """Rank 0 decodes; the others meet it at the next checkpoint. Given up, it is the first thing after a resume.
+
+        One that is only made because time is up tries nobody's patience: without the pause there would be none.
+        """
         self._progress["is_evaluated"] = False
         if self._rank != 0:
             return
@@ -187,14 +201,11 @@ class Trainer:
         score = self._score(self._course.scored)
         if score is None:
             return
-        self._validation_seconds = time.monotonic() - started
+        self._progress["validation_seconds"] = time.monotonic() - started
         self._progress["is_evaluated"] = True
         self._log({"validation": score.as_metrics()})
-        if score.f1 > self._progress["best_f1"]:
-            self._progress |= {"best_f1": score.f1, "best_step": self._progress["step"], "bad": 0}
+        if note_score(self._progress, score.f1, is_extra=is_extra):
             self._trained.save(self._best, self._course.held_out)
-        else:
-            self._progress["bad"] += 1
 
     def _is_hopeless(self) -> bool:
         """Whether validation has not improved for as long as the user is patient."""
@@ -207,7 +218,7 @@ class Trainer:
 
     def _agreed_end(self) -> End | None:
         """Whether training ends here, as rank 0 sees it. A validation must still fit into the time."""
-        is_time_up = self._watch.is_time_up(self._validation_seconds)
+        is_time_up = self._watch.is_time_up(self._progress["validation_seconds"])
         return _ENDS[self._agreed(2 if self._watch.is_stopped() else int(is_time_up))]
 
     def _agreed(self, number: int) -> int:

@@ -21,6 +21,7 @@ from safetensors.torch import load_file
 from hpd_core import Engine, EngineConfig, Record
 from pipelines.schemas.schema_file import load_schemas
 from pipelines.training.driver import run_finetuning
+from pipelines.training.worker import note_score
 from tests.pipelines.commands import ROOT, wait_until
 from tests.pipelines.training.test_finetune import command
 from tests.pipelines.training.trainings import Training
@@ -191,3 +192,13 @@ def test_a_second_signal_ends_at_once(training: Training) -> None:
         started = time.monotonic()
         assert twice.end() == 130, twice.said
         assert time.monotonic() - started < 60
+
+
+def test_a_validation_that_the_clock_asks_for_tries_nobodys_patience() -> None:
+    progress: dict[str, Any] = {"step": 3, "best_f1": 0.5, "best_step": 2, "bad": 1}
+    assert not note_score(progress, 0.4, is_extra=True)
+    assert progress["bad"] == 1
+    assert not note_score(progress, 0.5, is_extra=False)
+    assert progress["bad"] == 2
+    assert note_score(progress, 0.6, is_extra=True)
+    assert progress == {"step": 3, "best_f1": 0.6, "best_step": 3, "bad": 0}
