@@ -78,13 +78,13 @@ class AnswerCache:
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    def get(self, config: OpenAITeacherConfig, messages: Sequence[Message]) -> JudgeAnswer | None:
-        """The answer to this question, if it was ever given."""
-        return self._answers.get(_key(config, messages))
+    def get(self, key: str) -> JudgeAnswer | None:
+        """The answer to the question with this key, if it was ever given."""
+        return self._answers.get(key)
 
     def add(self, config: OpenAITeacherConfig, messages: Sequence[Message], answer: JudgeAnswer) -> None:
         """Keeps an answer at once."""
-        key = _key(config, messages)
+        key = question_key(config, messages)
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         line = {"key": key, "model": config.model, "time": now, **asdict(answer)}
         self._file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
@@ -103,5 +103,6 @@ class AnswerCache:
             ) from error
 
 
-def _key(config: OpenAITeacherConfig, messages: Sequence[Message]) -> str:
+def question_key(config: OpenAITeacherConfig, messages: Sequence[Message]) -> str:
+    """Equal for two questions that have the same answer."""
     return content_hash([*(getattr(config, name) for name in _DECIDES), list(messages)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ from rich.console import Console
 
 from pipelines.config.labelling import OpenAITeacherConfig
 from pipelines.errors import BudgetError, RunError, UsageError
-from pipelines.judging.answer_cache import AnswerCache, JudgeAnswer
+from pipelines.judging.answer_cache import AnswerCache, JudgeAnswer, question_key
 from pipelines.judging.classes import Class
 from pipelines.judging.judge_config import about_judge
 from pipelines.judging.judged_products import JudgedProduct
@@ -67,7 +68,7 @@ class Judged:
     Attributes:
         classes: by product, then attribute; None: undecided.
         unanswered: ids of products that could not be judged now, by reason; a rerun asks about them again.
-        usage: of all answers that were used; paid: of them, in this session.
+        usage: of all answers that were used, each once, for however many products; paid: of them, in this session.
     """
 
     model: str
@@ -117,6 +118,8 @@ class _Job:
     def __init__(self, config: OpenAITeacherConfig, cache: AnswerCache) -> None:
         self.judged = Judged(config.model)
         self._config, self._cache = config, cache
+        self._counted: set[str] = set()  # keys of the answers in `usage`
+        self._under_way: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)  # by key
         self._failures = 0
         self._end: Exception | None = None
 
@@ -136,12 +139,8 @@ class _Job:
         messages = first = question(product.attributes, product.fields, product.values, self._config.system)
         classes: dict[str, Class] = {}
         reasons: dict[str, str] = {}
-        answers = []
         for attempt in range(1, self._config.answer_attempts + 1):
-            answer = self._cache.get(self._config, messages)
-            if answer is None:
-                raise NeedsAnswer(messages)
-            answers.append(answer)
+            answer = self._answer(messages)
             if answer.declined:
                 reasons = dict.fromkeys(product.values, f"the judge declined: {answer.declined}")
                 break
@@ -152,13 +151,20 @@ class _Job:
                 break
             cut = f"it was cut at {self._config.max_output_tokens} tokens; " if answer.is_cut else ""
             messages = asked_again(first, answer.text, cut + reading.problem)
-        self._take(product, classes, reasons, answers)
+        self._take(product, classes, reasons)
 
-    def _take(
-        self, product: JudgedProduct, classes: dict[str, Class], reasons: dict[str, str], answers: list[JudgeAnswer]
-    ) -> None:
-        for answer in answers:
+    def _answer(self, messages: list[Message]) -> JudgeAnswer:
+        """The cached answer, which counts from now on. Raises `NeedsAnswer`."""
+        key = question_key(self._config, messages)
+        answer = self._cache.get(key)
+        if answer is None:
+            raise NeedsAnswer(messages)
+        if key not in self._counted:
+            self._counted.add(key)
             self.judged.usage.add(answer, self._config)
+        return answer
+
+    def _take(self, product: JudgedProduct, classes: dict[str, Class], reasons: dict[str, str]) -> None:
         self.judged.classes[product.key] = {name: classes.get(name) for name in product.values}
         self.judged.undecided += [
             Undecided(product.product_id, product.category, name, reasons.get(name, "has no class"))
@@ -195,7 +201,7 @@ class _Job:
             raise self._end
 
     async def _ask_about(self, teacher: OpenAITeacher, product: JudgedProduct) -> None:
-        """Asks until everything is in the cache; each answer is kept as it comes."""
+        """Asks until everything is in the cache."""
         while True:
             try:
                 self._judge(product)
@@ -203,21 +209,32 @@ class _Job:
                 return
             except NeedsAnswer as needed:
                 messages = needed.messages
-            try:
-                answer = JudgeAnswer.of(await teacher.ask(messages))
-            except UnansweredError as error:
-                if error.reason != "declined":
-                    self._leave(product, error.reason, error)
+            key = question_key(self._config, messages)
+            # Products of one text and the same answers have one question: whoever comes second waits for its answer.
+            async with self._under_way[key]:
+                if self._end is not None:
                     return
-                answer = JudgeAnswer("", declined=str(error))
-            except BudgetReached as end:
-                self._stop(BudgetError(f"judge.max_cost_usd: {end}"))
-                return
-            except (RunError, UsageError) as end:
-                self._stop(end)
-                return
-            self.judged.paid.add(answer, self._config)
-            self._cache.add(self._config, messages, answer)
+                if self._cache.get(key) is None and not await self._ask(teacher, product, messages):
+                    return
+
+    async def _ask(self, teacher: OpenAITeacher, product: JudgedProduct, messages: list[Message]) -> bool:
+        """Whether the question was answered; the answer is kept as it comes."""
+        try:
+            answer = JudgeAnswer.of(await teacher.ask(messages))
+        except UnansweredError as error:
+            if error.reason != "declined":
+                self._leave(product, error.reason, error)
+                return False
+            answer = JudgeAnswer("", declined=str(error))
+        except BudgetReached as end:
+            self._stop(BudgetError(f"judge.max_cost_usd: {end}"))
+            return False
+        except (RunError, UsageError) as end:
+            self._stop(end)
+            return False
+        self.judged.paid.add(answer, self._config)
+        self._cache.add(self._config, messages, answer)
+        return True
 
     def _leave(self, product: JudgedProduct, reason: str, error: Exception) -> None:
         self.judged.unanswered.setdefault(reason, []).append(product.product_id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +30,15 @@ GOLD = {"Acme": "dark", "Velor": "light", "Kona": None, "Zeta": None, "Nuno": "l
 PRICES = ("price_per_million_input_tokens=10", "price_per_million_output_tokens=100")
 
 
-def write_judged_run(folder: Path, times: int = 1) -> str:
-    """The products, `times` over, in a catalog that can be read back."""
-    products = PRODUCTS * times
+def write_judged_run(folder: Path, times: int = 1, texts: Sequence[str] = ()) -> str:
+    """The products, `times` over, in a catalog that can be read back.
+
+    Args:
+        texts: instead of theirs, with the first product's answers.
+    """
+    products = PRODUCTS[:1] * len(texts) or PRODUCTS * times
     catalog = folder / "catalog.parquet"
-    texts = [f"{text} {number}" for number, (text, _, _) in enumerate(products)]
+    texts = texts or [f"{text} {number}" for number, (text, _, _) in enumerate(products)]
     pq.write_table(pa.table({"title": texts, "c": ["Coffee"] * len(texts)}), catalog)
     rows = [
         Row(f"p{n}", answers, text=text) for n, (text, (_, answers, _)) in enumerate(zip(texts, products, strict=True))

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 from pipelines.errors import UsageError
-from pipelines.judging.answer_cache import AnswerCache, JudgeAnswer
+from pipelines.judging.answer_cache import AnswerCache, JudgeAnswer, question_key
 from pipelines.judging.judge_config import judge_config
 from tests.pipelines.commands import ROOT, wait_until
 from tests.pipelines.judging.judges import (
@@ -140,6 +141,23 @@ def test_a_budget_holds_over_all_sessions(tmp_path: Path) -> None:
         assert len(server.requests) == 6
 
 
+def test_products_of_one_text_and_the_same_answers_are_one_question(tmp_path: Path) -> None:
+    run = write_judged_run(tmp_path, texts=["Acme coffee 0"] * 20)
+    keys = (*PRICES, "max_concurrency=8")
+
+    def slow(request: dict[str, Any], number: int) -> Reply:
+        time.sleep(0.2)
+        return good_judge(request)
+
+    with TroubleMaker(slow) as server:
+        first = summary(ask(run, server.url, "--json", keys=keys))["judge"]
+        again = summary(ask(run, server.url, "--json", keys=keys))["judge"]
+    assert len(server.requests) == 1
+    assert (first["num_products"], first["classes"]["correct"]) == (20, 40)
+    assert first["usage"] == first["paid"] == again["usage"]
+    assert first["usage"]["requests"] == 1
+
+
 def test_a_killed_judge_pays_once(tmp_path: Path) -> None:
     run = write_judged_run(tmp_path, times=5)
     killed = threading.Event()
@@ -196,11 +214,12 @@ def test_a_question_is_the_same_only_if_all_that_decides_its_answer_is(tmp_path:
         with pytest.raises(UsageError, match="is being written by another process"):
             AnswerCache(path)
     with AnswerCache(path) as cache:
-        assert cache.get(config(), messages) == answer
-        assert cache.get(config("max_concurrency=1", "price_per_million_input_tokens=1"), messages) == answer
+        assert cache.get(question_key(config(), messages)) == answer
+        free = config("max_concurrency=1", "price_per_million_input_tokens=1")
+        assert cache.get(question_key(free, messages)) == answer
         for change in ("model=n", "temperature=1", "max_output_tokens=9", "request={seed: 1}"):
-            assert cache.get(config(change), messages) is None, change
-        assert cache.get(config(), [*messages, {"role": "user", "content": ""}]) is None
+            assert cache.get(question_key(config(change), messages)) is None, change
+        assert cache.get(question_key(config(), [*messages, {"role": "user", "content": ""}])) is None
 
 
 @pytest.fixture(scope="module")
