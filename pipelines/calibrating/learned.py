@@ -52,6 +52,8 @@ def learn_from_runs(
 ) -> Learned:
     """Learns from the answers of one model in finished runs.
 
+    Of an attribute that was defined otherwise in an earlier one of the runs, only the last definition is learned.
+
     Args:
         gold: a gold file for each run; may be none.
         reviews: people's verdicts count, too; above gold, where both have a label.
@@ -76,7 +78,15 @@ def learn_from_runs(
         sources.append(
             {"run": manifests[number]["run_id"], "gold": gold[number] if gold else None, "reviewed_values": len(said)}
         )
-    return Learned(learn(labels, models[0], {"sources": sources}), place)
+    known = of_last_definition(labels)
+    about = {"sources": sources, "labels_of_earlier_definitions": len(labels) - len(known)}
+    return Learned(learn(known, models[0], about), place)
+
+
+def of_last_definition(labels: Sequence[LabelledAnswer]) -> list[LabelledAnswer]:
+    """The labels without those of attributes that a later one of them has by another definition."""
+    last = {each.pair: each.definition for each in labels}
+    return [each for each in labels if each.definition == last[each.pair]]
 
 
 def _model(uri: str, manifest: Mapping[str, Any], *, larger: bool) -> CalibratedModel:

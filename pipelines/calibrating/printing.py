@@ -20,6 +20,8 @@ def print_learned(console: Console, learned: Learned, precision: float | None, p
         f"{labels['values']:,} labelled values of {labels['products']:,} products and {labels['attributes']:,} "
         f"attributes, {labels['right']:,} right; {about['curve']} curve, {about['folds']} folds"
     )
+    if others := about["labels_of_earlier_definitions"]:
+        console.print(f"  {others:,} more are left out: of attributes that the last run with them defines otherwise")
     console.print(
         f"  log loss {loss['before']:.3f} -> {loss['after']:.3f}, expected calibration error {ece['before']:.3f} -> "
         f"{ece['after']:.3f} (of products that were not learned from)"

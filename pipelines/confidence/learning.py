@@ -58,8 +58,8 @@ def learn(
 
     Raises `UsageError` for too few labels.
     """
+    answers = one_of_each(answers)
     _check(answers)
-    answers = sorted(answers, key=lambda each: (each.product, each.pair))  # sums of floats depend on their order
     with threadpool_limits(1):  # small sums: several threads take longer
         score, curve = _fit(answers)
         crossed = cross_fitted(answers, lambda known, held: _confidences(_fit(known), held))
@@ -71,6 +71,17 @@ def learn(
         **(about or {}),
     }
     return Calibration(model, score, curve, _count(answers, crossed), notes)
+
+
+def one_of_each(answers: Answers) -> Answers:
+    """One label for each product and attribute, however often it was labelled: more of them say nothing new.
+
+    Where they disagree, the answer is wrong. Sorted, for sums of floats depend on their order.
+    """
+    found: dict[tuple[str, tuple[str, str]], LabelledAnswer] = {}
+    for each in sorted(answers, key=lambda each: (each.product, each.pair, each.is_right, each.answer.text or "")):
+        found.setdefault((each.product, each.pair), each)
+    return list(found.values())
 
 
 def _check(answers: Answers) -> None:

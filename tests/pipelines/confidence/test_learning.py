@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipelines.calibrating.learned import of_last_definition
 from pipelines.confidence.calibration_file import THRESHOLDS, Calibration
 from pipelines.confidence.curves import curve_from_dict
 from pipelines.confidence.decider import Decider
@@ -177,3 +178,20 @@ def test_a_promise_is_kept_in_95_of_100_draws() -> None:
                 broken += np.mean(accepted) < precision
     assert promised >= 30
     assert broken <= 7
+
+
+def test_labels_of_one_product_and_attribute_count_once() -> None:
+    """Runs of two nights with the same gold, or rows of one text, are no more labels than one of them."""
+    answers, _ = made_answers(3, 60)
+    once = learn(answers, MODEL, now=NOW)
+    assert learn([*answers, *answers], MODEL, now=NOW) == once
+    disputed = replace(next(each for each in answers if each.is_right), is_right=False)
+    right, wrong = (learn(each, MODEL).about["labels"] for each in (answers, [*answers, disputed]))
+    assert wrong == {**right, "right": right["right"] - 1}
+
+
+def test_of_an_attribute_that_was_edited_the_last_definition_is_learned() -> None:
+    answers, _ = made_answers(4, 40, attributes=2)
+    after = [replace(each, definition="edited") for each in answers if each.answer.attribute == "a0"]
+    unchanged = [each for each in answers if each.answer.attribute != "a0"]
+    assert of_last_definition([*answers, *after]) == [*unchanged, *after]

@@ -13,7 +13,12 @@ from tests.pipelines.confidence.test_decider import attribute, calibration
 
 
 def config(folder: Path, **changes: Any) -> JobConfig:
-    fields = {"output": str(folder / "out"), "schemas": "s.yaml", "input": {"path": "c.jsonl", "fields": ["title"]}, "model": "m"}
+    fields = {
+        "output": str(folder / "out"),
+        "schemas": "s.yaml",
+        "input": {"path": "c.jsonl", "fields": ["title"]},
+        "model": "m",
+    }
     return JobConfig.model_validate(fields | changes)
 
 
