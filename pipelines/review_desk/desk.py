@@ -78,7 +78,8 @@ class Desk:
         mine = [each for each in by_key.values() if reviewer in each]
         return {
             "run": self._run.plan.run_id,
-            "folder": self._run.folder.uri,
+            # Whatever it was called by: a browser keeps what is not saved for this run alone.
+            "folder": f"{self._run.folder.absolute_uri} {self._run.plan.run_id}",
             "kind": self._kind,
             "pairs": [[*pair, count] for pair, count in sorted(waiting.items())],
             "reviewed": len(by_key),
@@ -215,9 +216,9 @@ class Desk:
 
     def _refilled(self, reviewer: str, wish: Wish) -> Candidate | None:
         """Of what was not held; the least certain answers of each attribute are, and they may be done."""
-        if not self._queue.has_more:
+        if not self._queue.has_more(wish):
             return None
-        self._queue.fill(self._candidates(self._queue.reviews))
+        self._queue.fill(self._candidates(self._queue.touched))
         return self._queue.next(reviewer, wish)
 
     def _candidates(self, reviewed: Mapping[tuple[str, str], int]) -> Candidates:

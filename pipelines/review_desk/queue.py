@@ -28,7 +28,11 @@ class Wish:
 
     def fits(self, candidate: Candidate) -> bool:
         """Whether an answer is among it."""
-        return self.category in (None, candidate.category) and self.attribute in (None, candidate.key.attribute)
+        return self.fits_pair(candidate.pair)
+
+    def fits_pair(self, pair: Pair) -> bool:
+        """Whether answers of an attribute are among it."""
+        return self.category in (None, pair[0]) and self.attribute in (None, pair[1])
 
 
 @dataclass(slots=True)
@@ -66,9 +70,15 @@ class Queue:
         return {pair: max(0, count - self._reviews[pair]) for pair, count in self._waiting.items()}
 
     @property
-    def has_more(self) -> bool:
+    def touched(self) -> Counter[Pair]:
+        """Answers of each attribute that somebody judged or skipped."""
+        said = (key for key, each in self._said.items() if each.answered or each.skipped)
+        return Counter((self._verdicts[key][0].category, key.attribute) for key in said)
+
+    def has_more(self, wish: Wish) -> bool:
         """Whether answers wait that are not held here."""
-        return sum(self._waiting.values()) > len(self._by_key)
+        waiting = sum(count for pair, count in self._waiting.items() if wish.fits_pair(pair))
+        return waiting > sum(wish.fits_pair(each.pair) for each in self._by_key.values())
 
     def fill(self, candidates: Candidates) -> None:
         """Takes other candidates in place of those there were."""

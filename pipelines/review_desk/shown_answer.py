@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -84,10 +85,15 @@ def _answer(rows: Sequence[Row], attribute: Attribute) -> dict[str, Any]:
     return {
         "status": first["status"],
         "items": [_item(row, attribute) for row in rows] if first["status"] != "absent" else [],
-        "confidence": first["confidence"],
-        "probability": probability,
+        "confidence": _known(first["confidence"]),
+        "probability": _known(probability),
         "decision": first["decision"],
     }
+
+
+def _known(certainty: float | None) -> float | None:
+    """None for what is no number: JSON has no word for it."""
+    return certainty if certainty is not None and math.isfinite(certainty) else None
 
 
 def _item(row: Row, attribute: Attribute) -> dict[str, Any]:

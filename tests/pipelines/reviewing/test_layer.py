@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -295,6 +296,22 @@ def test_a_number_that_is_not_clear_cannot_be_accepted(run: Path) -> None:
     say(at, key, "correct", "500 g")
     at.close()
     assert [each["value_num"] for each in rows(layered(run), 0, "Weight")] == [500.0]
+
+
+def test_what_is_no_number_is_shown_as_not_known_and_a_run_is_itself_by_any_name(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = run / "attributes" / "part-000000.parquet"
+    found = [row | {"confidence": math.nan, "probability": math.inf} for row in pq.read_table(part).to_pylist()]
+    pq.write_table(pa.Table.from_pylist(found, schema=ATTRIBUTES), part)
+    at = desk(run)
+    answer = at.answer(key_of(run, 0, "Brand"), "Ada")["answer"]
+    assert (answer["confidence"], answer["probability"]) == (None, None)
+    monkeypatch.chdir(run.parent)
+    other = desk(run.name)
+    assert other.state("Ada")["folder"] == at.state("Ada")["folder"]
+    other.close()
+    at.close()
 
 
 def in_kilograms(run: Path) -> dict[str, CategorySchema]:
