@@ -128,9 +128,7 @@ def _stored(ledger: Ledger, shard: int) -> pa.Table:
     return read_part(ledger.folder, ledger.manifest(shard)["tables"]["attributes"]["public"])
 
 
-def _normalise_part(
-    table: pa.Table, schemas: Mapping[str, CategorySchema], found: NormalisedRun
-) -> pa.Table | None:
+def _normalise_part(table: pa.Table, schemas: Mapping[str, CategorySchema], found: NormalisedRun) -> pa.Table | None:
     """Rows of attributes with their normalised columns; None if they have them already. Counts in `found`."""
     before = list(_rows(table, NORMALISED_COLUMNS))
     after = [_normalised(values, old, schemas, found) for values, old in zip(_rows(table, _READ), before, strict=True)]
