@@ -72,8 +72,10 @@ def main(
         if learns:
             learned = learn_from_runs(runs, gold or [], reviews=reviews, larger=larger, out=out)
             print_learned(console, learned, precision, pool_rare)
+            if not dry_run:
+                learned = learned.write(force=force)
             found["learned"] = learned.to_dict(precision, pool_rare)
-            uri = learned.write(force=force) if not dry_run else learned.place
+            uri = learned.place
             console.print(f"{'would be written' if dry_run else 'written'}: {uri}")
         if apply:
             used = learned.calibration if learns else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,15 +31,30 @@ class Learned:
         about = self.calibration.about
         return Reliability(about["ece"]["after"], tuple(ReliabilityBin(**each) for each in about["reliability"]))
 
-    def write(self, *, force: bool) -> str:
-        """Writes the file and says where. Raises `UsageError` if another one is there, unless `force`."""
+    def write(self, *, force: bool) -> Learned:
+        """Writes the file and returns what is in it: if the same was learned before, it stays.
+
+        Raises `UsageError` if another one is there, unless `force`.
+        """
         parent, _, name = self.place.rpartition("/")
         folder, data = Folder(parent or "."), self.calibration.to_json()
-        if force:
-            folder.write(name, data)
-        elif not folder.create(name, data) and folder.read(name) != data:
+        if folder.create(name, data):
+            return self
+        if (kept := self._kept()) is not None:
+            return replace(self, calibration=kept)
+        if not force:
             raise UsageError(f"{self.place} is there; --force writes over it, --out names another file")
-        return self.place
+        folder.write(name, data)
+        return self
+
+    def _kept(self) -> Calibration | None:
+        """What is in the file, if only its date is another one."""
+        try:
+            kept = Calibration.read(self.place)
+        except UsageError:
+            return None
+        about = {**self.calibration.about, "created_at": kept.about.get("created_at")}
+        return kept if replace(self.calibration, about=about).hash == kept.hash else None
 
     def to_dict(self, precision: float | None, pools_rare: bool) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -78,9 +93,9 @@ def learn_from_runs(
         sources.append(
             {"run": manifests[number]["run_id"], "gold": gold[number] if gold else None, "reviewed_values": len(said)}
         )
-    known = of_last_definition(labels)
-    about = {"sources": sources, "labels_of_earlier_definitions": len(labels) - len(known)}
-    return Learned(learn(known, models[0], about), place)
+    learned_from = of_last_definition(labels)
+    about = {"sources": sources, "labels_of_earlier_definitions": len(labels) - len(learned_from)}
+    return Learned(learn(learned_from, models[0], about), place)
 
 
 def of_last_definition(labels: Sequence[LabelledAnswer]) -> list[LabelledAnswer]:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from hpd_core.types import content_hash
@@ -21,30 +22,45 @@ CALIBRATION_NAME = "calibration.json"
 THRESHOLDS = (0.995, 0.99, 0.98, 0.97, 0.96, 0.95, 0.93, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5, 0.0)
 """The confidences above which answers may be accepted, from the highest down. Fixed: none is chosen by labels."""
 
+NOT_SAID = "not said"
+"""Of how an answer was decoded, where there is only a row of a table: one run decodes alike."""
+
 _FORMAT = 1
+_MOST_LABELS = 2**53  # what a float holds exactly
+_DECODED = ("decoding", "layout", "quantization")
 
 
 @dataclass(frozen=True, slots=True)
 class CalibratedModel:
-    """Whose answers were labelled. The prompt is that around the document; attributes have their own weights."""
+    """Whose answers were labelled, and how they were decoded.
+
+    Attributes:
+        prompt_hash: of the prompt around the document; attributes have their own weights.
+        decoding, layout, quantization: as in an engine's description; `NOT_SAID` agrees with all.
+    """
 
     model_id: str
     model_revision: str | None
     adapter_revision: str | None
     prompt_hash: str
+    decoding: str | None
+    layout: str | None
+    quantization: str | None
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> CalibratedModel:
-        """Of what has these columns: a row of a table, or an engine's description."""
-        return cls(row["model_id"], row["model_revision"], row["adapter_revision"], row["prompt_hash"])
+        """Of what has these columns: an engine's description, or a row of a table, which does not say all of it."""
+        decoded = (row.get(name, NOT_SAID) for name in _DECODED)
+        return cls(row["model_id"], row["model_revision"], row["adapter_revision"], row["prompt_hash"], *decoded)
 
     def differences(self, other: CalibratedModel) -> list[str]:
         """What tells the two apart, in words. A model that has moved is the same if its revision says so."""
-        names = ["model_revision", "adapter_revision", "prompt_hash"]
+        names = ["model_revision", "adapter_revision", "prompt_hash", *_DECODED]
         if self.model_revision is None or other.model_revision is None:
             names[0] = "model_id"
         pairs = ((name, getattr(self, name), getattr(other, name)) for name in names)
-        return [f"{name} {mine} there, {theirs} here" for name, mine, theirs in pairs if mine != theirs]
+        found = [(name, mine, theirs) for name, mine, theirs in pairs if mine != theirs]
+        return [f"{name} {mine} there, {theirs} here" for name, mine, theirs in found if NOT_SAID not in (mine, theirs)]
 
 
 class LabelledAttribute(NamedTuple):
@@ -119,8 +135,8 @@ class Calibration:
                 for category, entries in data["attributes"].items()
             }
             score, curve = Score.from_dict(data["score"]), curve_from_dict(data["curve"])
-            return cls(CalibratedModel(**data["model"]), score, curve, attributes, data["about"])
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            return cls(CalibratedModel(**data["model"]), score, curve, attributes, _about(data["about"]))
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise UsageError(
                 f"{place} is damaged ({type(error).__name__}: {error}); learn it anew: hpd calibrate"
             ) from error
@@ -144,8 +160,18 @@ class Calibration:
         return ("{\n" + ",\n".join(lines) + "\n}\n").encode()
 
 
+def _about(data: Any) -> Mapping[str, Any]:
+    if not isinstance(data, dict) or not all(isinstance(data.get(name) or {}, dict) for name in ("labels", "ece")):
+        raise ValueError("'about' has no labels and errors")
+    return data
+
+
 def _attribute(entry: Mapping[str, Any]) -> LabelledAttribute:
-    taken = tuple(Taken(int(num), int(right)) for num, right in entry["taken"])
-    if len(taken) != len(THRESHOLDS) or any(not 0 <= each.right <= each.num for each in taken):
+    taken = tuple(Taken(num, right) for num, right in entry["taken"])
+    # From step to step, right ones and wrong ones are added.
+    parts = [(each.right, each.num - each.right) for each in (Taken(0, 0), *taken)]
+    falls = any(more < less for pair in pairwise(parts) for less, more in zip(*pair, strict=True))
+    are_counts = all(type(count) is int and count <= _MOST_LABELS for each in taken for count in each)
+    if len(taken) != len(THRESHOLDS) or falls or not are_counts:
         raise ValueError("an attribute's counts do not fit the thresholds")
     return LabelledAttribute(str(entry["definition"]), taken)

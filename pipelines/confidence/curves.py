@@ -75,6 +75,8 @@ def curve_from_dict(data: Mapping[str, Any]) -> Curve:
         raise ValueError(f"there is no kind of curve {data['kind']!r}")
     scores, probabilities = (tuple(map(float, data[name])) for name in ("scores", "probabilities"))
     rises = sorted(set(scores)) == list(scores) and sorted(probabilities) == list(probabilities)
+    if not all(map(math.isfinite, (*scores, *probabilities))):
+        raise ValueError("a curve's points are finite")
     if not scores or len(scores) != len(probabilities) or not rises:
         raise ValueError("a curve has to rise")
     if not 0 <= probabilities[0] <= probabilities[-1] <= 1:

@@ -31,7 +31,7 @@ def numbers_of(answer: AnswerFeatures) -> tuple[float, ...]:
         log_odds,
         # A share among few answers is another thing than the probability of a text among all texts.
         log_odds if answer.choice in ("scored", "beam") else 0.0,
-        min(_MOST_MARGIN, answer.margin or 0.0),
+        _margin(answer.margin),
         _logprob(answer.logprob_mean),
         _logprob(answer.logprob_min),
         math.log1p(answer.num_tokens),
@@ -39,6 +39,10 @@ def numbers_of(answer: AnswerFeatures) -> tuple[float, ...]:
         math.log(max(1, len(answer.evidence_kinds))),
         float(answer.worst_evidence != NOWHERE),
     )
+
+
+def _margin(value: float | None) -> float:
+    return 0.0 if value is None or math.isnan(value) else min(_MOST_MARGIN, value)
 
 
 def _logprob(value: float | None) -> float:
@@ -99,12 +103,19 @@ class Score:
     def from_dict(cls, data: Mapping[str, Any]) -> Score:
         """The opposite of `to_dict`. Raises `KeyError`, `TypeError` or `ValueError` for data that are no score's."""
         return cls(
-            float(data["intercept"]),
-            tuple(float(data["numbers"][name]) for name in NUMBERS),
+            _weight(data["intercept"]),
+            tuple(_weight(data["numbers"][name]) for name in NUMBERS),
             {name: _weights(data["kinds"][name]) for name in KINDS},
             {category: _weights(weights) for category, weights in data["attributes"].items()},
         )
 
 
 def _weights(data: Mapping[str, Any]) -> dict[str, float]:
-    return {name: float(weight) for name, weight in data.items()}
+    return {name: _weight(weight) for name, weight in data.items()}
+
+
+def _weight(data: Any) -> float:
+    weight = float(data)
+    if not math.isfinite(weight):
+        raise ValueError("a weight is not finite")
+    return weight

@@ -94,7 +94,7 @@ def _answers(
     for values in folder.rows("attributes", _COLUMNS, _LATER_COLUMNS):
         row = dict(zip((*_COLUMNS, *_LATER_COLUMNS), values, strict=True))
         key = RowKey(row["source_file"], row["source_row"])
-        if key in keys and CalibratedModel.of(row) == model:
+        if key in keys and not model.differences(CalibratedModel.of(row)):
             found[key][row["attribute"]].append(row)
     kept = Layer.open(Folder(folder.uri), schemas)
     models: dict[RowKey, dict[str, Sequence[Row]]] = defaultdict(dict)

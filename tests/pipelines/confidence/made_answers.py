@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -10,8 +11,8 @@ from pipelines.confidence.answer_features import NOWHERE, AnswerFeatures
 from pipelines.confidence.calibration_file import CalibratedModel
 from pipelines.confidence.labelled_answer import LabelledAnswer
 
-MODEL = CalibratedModel("small", "sha256:1", "sha256:2", "prompt")
-OTHER = CalibratedModel("small", "sha256:1", "sha256:3", "prompt")
+MODEL = CalibratedModel("small", "sha256:1", "sha256:2", "prompt", "hpd", "tree", None)
+OTHER = dataclasses.replace(MODEL, adapter_revision="sha256:3")
 
 
 def answer(probability: float = 0.8, attribute: str = "Brand", **changes: object) -> AnswerFeatures:

@@ -6,6 +6,7 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pipelines import calibrate, evaluate, export
-from pipelines.confidence.calibration_file import CalibratedModel, Calibration
+from pipelines.confidence.calibration_file import Calibration
 from pipelines.errors import UsageError
 from pipelines.store.folders import Folder
 from pipelines.store.ledger import Ledger
@@ -165,7 +166,7 @@ def test_a_calibration_of_another_model_is_not_applied(
 ) -> None:
     file = tmp_path / "calibration.json"
     found = learn(copied, done[1], file)
-    other = CalibratedModel(found.model.model_id, "another", None, found.model.prompt_hash)
+    other = replace(found.model, model_revision="another")
     file.write_bytes(Calibration(other, found.score, found.curve, found.attributes, found.about).to_json())
     code, printed = ask(calibrate.app, str(copied), "--apply", "--calibration", str(file))
     assert code == 2
@@ -202,6 +203,17 @@ def test_a_file_that_is_there_is_not_written_over_unasked(done: tuple[Workplace,
     assert file.read_text() == "mine"
     assert ask(calibrate.app, *arguments, "--force")[0] == 0
     assert Calibration.read(str(file)).about["labels"]["values"] > 0
+
+
+def test_the_same_command_again_goes_on(done: tuple[Workplace, Path], copied: Path, tmp_path: Path) -> None:
+    """As after a kill between the file and --apply: only the date would be another one."""
+    file = tmp_path / "calibration.json"
+    first = learn(copied, done[1], file)
+    found = replace(first, about={**first.about, "created_at": "2026-05-01T00:00:00+00:00"})
+    file.write_bytes(found.to_json())
+    assert learn(copied, done[1], file, "--apply") == found
+    manifest = json.loads((copied / "manifest.json").read_text())
+    assert manifest["calibration"]["hash"] == found.hash
 
 
 def test_a_job_decides_as_a_finished_run_is_decided(done: tuple[Workplace, Path], copied: Path, tmp_path: Path) -> None:
@@ -262,7 +274,7 @@ def test_a_job_with_a_calibration_of_another_model_does_not_begin_to_decode(
     workplace, gold = done
     file = tmp_path / "calibration.json"
     found = learn(workplace.folder / "out", gold, file)
-    other = CalibratedModel(found.model.model_id, "another", None, found.model.prompt_hash)
+    other = replace(found.model, model_revision="another")
     file.write_bytes(Calibration(other, found.score, found.curve, found.attributes, found.about).to_json())
     with pytest.raises(UsageError, match="learned from other answers"):
         workplace.run(calibration=str(file), output=str(tmp_path / "new"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,11 @@ import pytest
 
 from pipelines.confidence.calibration_file import Calibration
 from pipelines.errors import UsageError
-from tests.pipelines.confidence.test_decider import attribute, calibration
+from tests.pipelines.confidence.test_decider import SCORE, attribute, calibration
+
+
+def taken(counts: Any) -> dict[str, Any]:
+    return {"A": {"b": {"definition": "d", "taken": counts}}}
 
 
 def damaged(**changes: Any) -> str:
@@ -31,6 +36,16 @@ def damaged(**changes: Any) -> str:
         (damaged(curve={"kind": "isotonic", "scores": [0, 1], "probabilities": [0.5, 1.5]}), "between 0 and 1"),
         (damaged(curve={"kind": "linear"}), "no kind of curve"),
         (damaged(attributes={"A": {"b": {"definition": "d", "taken": [[1, 2]] * 14}}}), "do not fit"),
+        (damaged(attributes=taken([[500.9, 500]] * 14)), "do not fit"),
+        (damaged(attributes=taken([[10**400, 1]] * 14)), "do not fit"),
+        (damaged(attributes=taken([[9, 9]] * 13 + [[8, 8]])), "do not fit"),
+        (damaged(attributes=taken([[9, 5]] * 13 + [[9, 8]])), "do not fit"),
+        (damaged(score={**SCORE.to_dict(), "intercept": math.nan}), "not finite"),
+        (damaged(score={**SCORE.to_dict(), "intercept": 10**400}), "damaged"),
+        (damaged(curve={"kind": "isotonic", "scores": [0, math.nan], "probabilities": [0, 1]}), "finite"),
+        (damaged(about=None), "'about'"),
+        (damaged(about=[]), "'about'"),
+        (damaged(about={"labels": "x"}), "'about'"),
         (damaged(model={"model_id": "m"}), "damaged"),
     ],
 )

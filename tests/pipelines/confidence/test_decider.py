@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from pipelines.confidence.calibration_file import THRESHOLDS, CalibratedModel, Calibration, LabelledAttribute
@@ -81,7 +84,19 @@ def test_a_calibration_of_another_model_is_refused_where_it_was_named_and_else_s
 
 
 def test_a_model_that_has_moved_is_the_same_by_its_revision() -> None:
-    moved = CalibratedModel("elsewhere/small", MODEL.model_revision, MODEL.adapter_revision, MODEL.prompt_hash)
+    moved = replace(MODEL, model_id="elsewhere/small")
     assert MODEL.differences(moved) == []
-    unknown = CalibratedModel("elsewhere/small", None, MODEL.adapter_revision, MODEL.prompt_hash)
+    unknown = replace(moved, model_revision=None)
     assert MODEL.differences(unknown) == ["model_id small there, elsewhere/small here"]
+
+
+@pytest.mark.parametrize("change", [{"decoding": "ar"}, {"layout": "stacked"}, {"quantization": "int8"}])
+def test_answers_that_were_decoded_otherwise_are_another_models(change: dict[str, Any]) -> None:
+    other = replace(MODEL, **change)
+    assert MODEL.differences(other)
+    assert not RunConfidence((named(MODEL, is_named=False),)).knows(other)
+
+
+def test_a_row_of_a_table_does_not_say_how_it_was_decoded() -> None:
+    row = {name: getattr(MODEL, name) for name in ("model_id", "model_revision", "adapter_revision", "prompt_hash")}
+    assert MODEL.differences(CalibratedModel.of(row)) == []

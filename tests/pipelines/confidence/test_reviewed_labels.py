@@ -12,6 +12,7 @@ from pipelines.confidence.calibration_file import CalibratedModel
 from pipelines.job.reviewed_run import write_reviews
 from pipelines.quality.labelled_answers import gold_answers, reviewed_answers
 from pipelines.store.tables import to_table
+from tests.pipelines.confidence.made_answers import OTHER
 from tests.pipelines.conftest import read_table
 from tests.pipelines.reporting.made_runs import Answer
 from tests.pipelines.reviewing.made_runs import coffee, key_of, reviewable_run
@@ -48,7 +49,7 @@ def test_answers_of_another_model_are_no_labels(tmp_path: Path) -> None:
     at = desk(run)
     say(at, key_of(run, 0, "Brand"), "accept")
     at.close()
-    assert reviewed_answers(str(run), CalibratedModel("another", None, None, "p")) == []
+    assert reviewed_answers(str(run), OTHER) == []
 
 
 def test_what_people_said_of_an_earlier_run_is_no_answer_of_the_models(tmp_path: Path) -> None:
