@@ -91,8 +91,8 @@ ATTRIBUTE_COLUMNS = (
     Column(
         "value_raw",
         pa.string(),
-        "the value as the model wrote it; a number as a plain decimal, one that a person wrote with its unit. Null when "
-        "absent; what the model wrote when truncated or invalid",
+        "the value as the model wrote it; a number as a plain decimal, one that a person wrote with its unit. Null "
+        "when absent; what the model wrote when truncated or invalid",
     ),
     Column(
         "value_norm",
