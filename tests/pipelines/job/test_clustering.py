@@ -157,7 +157,10 @@ def clustered(**changes: Any) -> dict[str, Any]:
 
 
 # Of the run, or of the company in which a row was decoded: the last digits of its probabilities.
-_OF_THE_RUN = ("run_id", "engine_seconds", "attempts", "logprob_mean", "logprob_min")
+_OF_THE_RUN = (
+    *("run_id", "engine_seconds", "cascade_seconds", "attempts"),
+    *("logprob_mean", "logprob_min", "probability", "margin", "confidence"),
+)
 
 
 def rows_of(output: Path, table: str) -> list[dict[str, Any]]:
