@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import time
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -17,6 +18,7 @@ from pipelines.console.progress import describe_counts, format_seconds
 from pipelines.console.terminal import printable
 from pipelines.errors import RunError, UsageError
 from pipelines.job.clustering.clusters import run_shards
+from pipelines.job.context import CASCADE_FOLDER
 from pipelines.job.run_plan import find_run
 from pipelines.job.unknown_categories import unknown_lines
 from pipelines.store.asked_schemas import read_schemas
@@ -39,7 +41,8 @@ class Status:
         planned_shards: None as long as the catalog is not clustered yet.
         committed: the shards that are committed, in their order; what is said of them is of these.
         totals: of the committed shards.
-        shards_tried: shards that were begun and are not committed, with the number of tries.
+        shards_tried: shards that were begun and are not committed, with the number of tries; with a cascade, by the
+            model that took more.
         products_per_second: over the last quarter of an hour before the last commit; None with fewer than two commits.
         seconds_left: at that pace; None if it is not known or nothing is left.
         last_commit: when the last shard was committed, in UTC.
@@ -77,7 +80,7 @@ def read_status(uri: str) -> Status:
         totals, ends = _read_manifests(ledger, committed)
         shards = run_shards(folder, plan)
         lines = _without_schema(folder, totals)
-        tried = {} if finished else {shard: n for shard, n in ledger.num_tries().items() if shard not in committed}
+        tried = {} if finished else {shard: n for shard, n in _num_tries(folder).items() if shard not in committed}
     except (OSError, RunError, ValueError, KeyError, TypeError, AttributeError) as error:
         # The last four: one of its JSON files is damaged.
         raise UsageError(f"cannot read {uri}: {type(error).__name__}: {error}") from error
@@ -98,6 +101,13 @@ def read_status(uri: str) -> Status:
         last_commit=ends[-1][0] if ends else None,
         without_schema=lines,
     )
+
+
+def _num_tries(folder: Folder) -> Counter[int]:
+    """Tries by shard. A cascade's models have books of their own, and a shard that has come to the larger one is no
+    second try."""
+    first, larger = (Ledger(Folder(uri), "").num_tries() for uri in (folder.uri, folder.describe(CASCADE_FOLDER)))
+    return Counter(first) | Counter(larger)
 
 
 def _without_schema(folder: Folder, totals: Totals) -> list[str]:

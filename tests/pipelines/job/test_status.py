@@ -16,9 +16,12 @@ from typer.testing import CliRunner
 
 from pipelines import status as command
 from pipelines.job import run_status
+from pipelines.job.context import CASCADE_FOLDER
 from pipelines.job.run_status import read_status
 from pipelines.store.folders import Folder
+from pipelines.store.isolation import Span
 from pipelines.store.lease import RunLease
+from pipelines.store.ledger import Ledger
 from tests.pipelines.commands import ROOT
 from tests.pipelines.conftest import Workplace, product, products
 from tests.pipelines.store.test_lease import silent
@@ -57,6 +60,17 @@ def test_a_finished_run(run: Path) -> None:
     assert "1 no_schema" in text
     assert "    no schema for category 'Hats' (1 row)\n" in text
     assert json.loads(ask(str(run), "--json")[1])["totals"]["unknown_categories"] == {"Hats": 1}
+
+
+def test_tries_of_both_models_count(run: Path) -> None:
+    undo(run, 2)
+    first, second = sorted(read_status(str(run)).shards_tried)
+    larger = Ledger(Folder(f"{run}/{CASCADE_FOLDER}"), "0a")
+    larger.begin_try(first, 1, Span(0, 1))
+    assert read_status(str(run)).shards_tried == {first: 1, second: 1}, "one try of each model"
+    larger.begin_try(first, 2, Span(0, 1))
+    assert read_status(str(run)).shards_tried == {first: 2, second: 1}
+    assert "2 shards, 1 of them more than once" in ask(str(run))[1]
 
 
 def test_a_run_that_nobody_works_on(run: Path) -> None:
