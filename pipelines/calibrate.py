@@ -67,6 +67,7 @@ def main(
         console = Console(markup=False, highlight=False, emoji=False)
         learns = bool(gold) or reviews
         _check(runs, gold or [], learns, apply, calibration, precision)
+        _check_used(learns, out, force, precision, pool_rare)
         found = {}
         uri = calibration
         if learns:
@@ -79,7 +80,9 @@ def main(
             console.print(f"{'would be written' if dry_run else 'written'}: {uri}")
         if apply:
             used = learned.calibration if learns else None
-            decided = apply_calibration(runs[0], uri, used, precision, pool_rare, console, is_trial=dry_run)
+            decided = apply_calibration(
+                runs[0], uri, used, precision, pool_rare, console, larger=larger, is_trial=dry_run
+            )
             print_decided(console, decided, dry_run)
             found["applied"] = decided.to_dict()
         if as_json:
@@ -102,6 +105,16 @@ def _check(
         raise UsageError("--calibration is for --apply alone; where what is learned goes, --out says")
     if precision is not None and not 0 < precision < 1:
         raise UsageError(f"--precision {precision:g}: a number between 0 and 1 is needed, such as 0.95")
+
+
+def _check_used(learns: bool, out: str | None, force: bool, precision: float | None, pool_rare: bool) -> None:
+    """That no option is given which would do nothing."""
+    if not learns and (out is not None or force):
+        raise UsageError(
+            "--out and --force are for what is learned (--gold FILE, --reviews); to use a file: --calibration"
+        )
+    if precision is None and not pool_rare:
+        raise UsageError("--no-pool-rare belongs to --precision: without one, nothing is decided anew")
 
 
 if __name__ == "__main__":

@@ -20,12 +20,14 @@ def apply_calibration(
     pools_rare: bool,
     console: Console,
     *,
+    larger: bool = False,
     is_trial: bool,
 ) -> DecidedRun:
     """Fills the run's confidences and decisions.
 
     Args:
         uri: of the calibration; None: that beside the run's adapter.
+        larger: it is for the larger model of the run's cascade, and beside that one's adapter.
         calibration: what is in it, if that is at hand.
         precision: None: as the run has it.
 
@@ -33,12 +35,17 @@ def apply_calibration(
     """
     folder, _, manifest = find_finished(run)
     config, cascade = manifest["config"], manifest.get("cascade")
-    place = uri or beside(config.get("adapter") or config["model"])
+    if larger and cascade is None:
+        raise UsageError(f"--larger: {run} has no cascade")
+    beside_it = config["cascade"] if larger else config
+    place = uri or beside(beside_it.get("adapter") or beside_it["model"])
     if place is None:
         raise UsageError(f"--calibration is needed: there is none beside the adapter of {run}")
     learned = calibration or Calibration.read(place)
     models = [CalibratedModel.of(each["engine"]) for each in (manifest, cascade) if each is not None]
     differences = [learned.model.differences(model) for model in models]
+    if larger:
+        differences[0] = differences[0] or ["--larger says that it is of the other model"]
     if all(differences):
         raise UsageError(f"{place} was learned from other answers than those of {run}: {'; '.join(differences[0])}")
     before = RunConfidence.read(folder) or RunConfidence()

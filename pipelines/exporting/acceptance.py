@@ -46,6 +46,7 @@ class Acceptance:
         min_logprob: the least mean log probability of a token.
         min_confidence: the least confidence; answers without one are left out.
         takes_review: values that are for review are taken, too.
+        has_decided: the run has; a value without a decision is for review.
     """
 
     schemas: Mapping[str, CategorySchema]
@@ -53,6 +54,7 @@ class Acceptance:
     min_logprob: float | None = None
     min_confidence: float | None = None
     takes_review: bool = False
+    has_decided: bool = False
     _plain: pa.Array = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -79,11 +81,11 @@ class Acceptance:
 
     def _thresholds(self, answers: pa.Table) -> Iterable[tuple[str, pa.ChunkedArray]]:
         if not self.takes_review:
-            yield FOR_REVIEW, pc.fill_null(pc.equal(answers["decision"], "review"), False)
+            yield FOR_REVIEW, pc.fill_null(pc.equal(answers["decision"], "review"), self.has_decided)
         if self.min_logprob is not None:
             yield LOW_LOGPROB, pc.fill_null(pc.less(answers["logprob_mean"], self.min_logprob), True)
         if self.min_confidence is not None:
-            yield NO_CONFIDENCE, pc.is_null(answers["confidence"])
+            yield NO_CONFIDENCE, pc.is_null(answers["confidence"], nan_is_null=True)
             yield LOW_CONFIDENCE, pc.fill_null(pc.less(answers["confidence"], self.min_confidence), False)
 
 

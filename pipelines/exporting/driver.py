@@ -94,7 +94,14 @@ def export_run(uri: str, wishes: Wishes) -> Exported:
     schemas = asked_schemas(side)
     result = Exported(wishes.kind, side.uri, num_dead_letters=side.totals.dead_letters)
     result.notes.extend(state_notes(side.run))
-    acceptance = Acceptance(schemas, wishes.takes_raw, wishes.min_logprob, wishes.min_confidence, wishes.takes_review)
+    acceptance = Acceptance(
+        schemas,
+        takes_raw=wishes.takes_raw,
+        min_logprob=wishes.min_logprob,
+        min_confidence=wishes.min_confidence,
+        takes_review=wishes.takes_review,
+        has_decided=side.run.precision is not None,
+    )
     shards = _counted(read_shards(side, acceptance, result.left_out), result)
     earlier = EarlierExports(side.run.folder, wishes.forces)
     try:

@@ -21,7 +21,7 @@ from pipelines.confidence.run_confidence import CONFIDENCE_NAME, RunConfidence
 from pipelines.errors import UsageError
 from pipelines.job.run_plan import find_finished
 from pipelines.reviewing.layer import renew_kept
-from pipelines.store.asked_schemas import SCHEMAS_NAME, read_schemas
+from pipelines.store.asked_schemas import SCHEMAS_NAME, read_asked_schemas
 from pipelines.store.lease import RunLease
 from pipelines.store.ledger import Ledger
 from pipelines.store.replaced_parts import replace_part, settle_replacement
@@ -82,7 +82,7 @@ def decide_run(uri: str, confidence: RunConfidence, console: Console, *, is_tria
     Raises `UsageError` if there is no finished run, `RunError` or `OSError` if doing the same again may continue it.
     """
     folder, _, manifest = find_finished(uri)
-    schemas = read_schemas(folder)
+    schemas = read_asked_schemas(folder)
     if schemas is None:
         raise UsageError(f"{folder.describe(SCHEMAS_NAME)} is missing: {uri} does not say what it asked for")
     asked = _by_name(schemas)

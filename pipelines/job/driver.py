@@ -27,7 +27,7 @@ from pipelines.job.clustering.clusters import Clusters
 from pipelines.job.preflight import PlannedJob
 from pipelines.job.rounds import decode_pending, job_context
 from pipelines.job.run_plan import Plan, check_resume, find_plan
-from pipelines.job.wanted_confidence import confidence_notes, keep_confidence, wanted_confidence
+from pipelines.job.wanted_confidence import confidence_notes, finished_notes, keep_confidence, wanted_confidence
 from pipelines.store.asked_schemas import store_schemas
 from pipelines.store.lease import RunLease
 from pipelines.store.ledger import CLUSTERS_NAME, PLAN_NAME, Ledger
@@ -78,7 +78,8 @@ def _finished(job: PlannedJob, ledger: Ledger, manifest: Mapping[str, Any]) -> O
     ledger.clean_up()
     totals = Totals.from_dict(manifest["totals"])
     changes = Changes.from_dict(manifest["changes"]) if manifest.get("changes") else None
-    return Outcome(job.plan, totals, was_finished=True, notes=manifest.get("notes", ()), changes=changes)
+    notes = [*manifest.get("notes", ()), *finished_notes(job.output, job.config)]
+    return Outcome(job.plan, totals, was_finished=True, notes=notes, changes=changes)
 
 
 def _work(job: PlannedJob, ledger: Ledger, lease: RunLease, console: Console) -> Outcome:

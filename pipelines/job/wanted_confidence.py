@@ -65,13 +65,28 @@ def keep_confidence(output: Folder, config: JobConfig, *, has_answers: bool) -> 
     if kept is None:
         kept = RunConfidence()
         output.create(CONFIDENCE_NAME, kept.to_json())
-    with suppress(UsageError):  # what it went by may be gone; it has its own copy
-        if wanted_confidence(config).describe() != kept.describe():
-            return [
-                "the calibration or what is accepted has changed since this run began; it goes on with what it began "
-                f"with. `hpd calibrate {output.uri} --apply` decides a finished run anew"
-            ]
+    if not _is_wanted(kept, config):
+        return [
+            "the calibration or what is accepted has changed since this run began; it goes on with what it began "
+            f"with. `hpd calibrate {output.uri} --apply` decides a finished run anew"
+        ]
     return []
+
+
+def finished_notes(output: Folder, config: JobConfig) -> list[str]:
+    """What to say to who asks for another calibration, or other decisions, than the finished run in `output` has."""
+    if _is_wanted(RunConfidence.read(output) or RunConfidence(), config):
+        return []
+    return [
+        "the calibration or accept.precision of the configuration is not what this finished run was decided by; "
+        f"`hpd calibrate {output.uri} --apply` (--precision P) decides it anew"
+    ]
+
+
+def _is_wanted(kept: RunConfidence, config: JobConfig) -> bool:
+    with suppress(UsageError):  # what it went by may be gone; it has its own copy
+        return wanted_confidence(config).describe() == kept.describe()
+    return True
 
 
 def confidence_notes(output: Folder, engine: Mapping[str, Any]) -> list[str]:

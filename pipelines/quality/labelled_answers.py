@@ -16,6 +16,7 @@ from pipelines.quality.run_answers import RowKey, RunFolder, matched_products
 from pipelines.quality.scoring import Answer, Outcome, judge
 from pipelines.reviewing.layer import Layer
 from pipelines.reviewing.verdicts import AnswerKey
+from pipelines.store.asked_schemas import read_asked_schemas
 from pipelines.store.folders import Folder
 
 Row = Mapping[str, Any]
@@ -34,13 +35,14 @@ def gold_answers(uri: str, gold: str, model: CalibratedModel) -> list[LabelledAn
     Raises `UsageError` if the gold file does not belong to the run.
     """
     folder = RunFolder(uri)
-    schemas = _schemas(folder)
+    schemas, asked = _schemas(folder), _asked(folder)
     products = read_gold(gold, schemas)
     labels = {each.key: products[index] for index, each in matched_products(folder, products, gold).items()}
     found: list[LabelledAnswer] = []
     for key, answers in _answers(folder, schemas, model, set(labels)).items():
-        asked = {each.name: each for each in schemas[labels[key].category].attributes}
-        found += judged_answers(_name(answers), answers, asked, labels[key])
+        label = labels[key]
+        now = {each.name: each for each in schemas[label.category].attributes}
+        found += judged_answers(_name(answers), answers, now, label, _by_name(asked, label.category))
     return found
 
 
@@ -50,36 +52,42 @@ def reviewed_answers(uri: str, model: CalibratedModel) -> list[LabelledAnswer]:
     Raises `UsageError` for a damaged log of reviews.
     """
     folder = RunFolder(uri)
-    schemas = _schemas(folder)
+    schemas, asked = _schemas(folder), _asked(folder)
     corrections = Layer.open(Folder(uri), schemas).corrections
     places = {RowKey(key.source_file, key.source_row) for key in corrections}
     found = []
     for key, answers in _answers(folder, schemas, model, places).items():
         for name, rows in answers.items():
             correction = corrections.get(AnswerKey(*key, name))
-            attribute = _attribute(schemas, rows[0]["category"], name)
+            attribute = _by_name(asked, rows[0]["category"]).get(name)
             if correction is not None and attribute is not None and rows[0]["status"] == "value":
                 found.append(_labelled(_name(answers), rows, attribute, is_right=not correction.is_corrected))
     return found
 
 
 def judged_answers(
-    product: str, answers: Mapping[str, Sequence[Row]], asked: Mapping[str, Attribute], gold: GoldProduct
+    product: str,
+    answers: Mapping[str, Sequence[Row]],
+    attributes: Mapping[str, Attribute],
+    gold: GoldProduct,
+    asked: Mapping[str, Attribute] | None = None,
 ) -> Iterator[LabelledAnswer]:
     """The values of one product that gold has a label for: right as `hpd evaluate` counts exactly.
 
     Args:
         product: its name in the result.
         answers: by attribute, the rows of the attribute table, each with its category.
-        asked: the attributes of its schema.
+        attributes: those of its schema, as values are compared.
+        asked: as the model was asked for them, if the values were normalised by an edited schema since.
     """
+    known = attributes if asked is None else asked
     for name, label in gold.values.items():
-        rows, attribute = answers.get(name), asked.get(name)
-        if not rows or attribute is None or rows[0]["status"] != "value":
+        rows, attribute = answers.get(name), attributes.get(name)
+        if not rows or attribute is None or name not in known or rows[0]["status"] != "value":
             continue
         items = tuple(row["value_raw"] for row in rows if row["value_raw"] is not None)
         outcome = judge(label, Answer("value", items), attribute=attribute, fields=gold.fields)
-        yield _labelled(product, rows, attribute, is_right=outcome is Outcome.VC)
+        yield _labelled(product, rows, known[name], is_right=outcome is Outcome.VC)
 
 
 def _labelled(product: str, rows: Sequence[Row], attribute: Attribute, *, is_right: bool) -> LabelledAnswer:
@@ -119,6 +127,11 @@ def _schemas(folder: RunFolder) -> Mapping[str, CategorySchema]:
     return schemas
 
 
-def _attribute(schemas: Mapping[str, CategorySchema], category: str, name: str) -> Attribute | None:
+def _asked(folder: RunFolder) -> Mapping[str, CategorySchema]:
+    """What the model was asked for, however its values were normalised later: a promise is for that question."""
+    return read_asked_schemas(Folder(folder.uri)) or _schemas(folder)
+
+
+def _by_name(schemas: Mapping[str, CategorySchema], category: str) -> dict[str, Attribute]:
     schema = schemas.get(category)
-    return next((each for each in schema.attributes if each.name == name), None) if schema is not None else None
+    return {each.name: each for each in schema.attributes} if schema is not None else {}

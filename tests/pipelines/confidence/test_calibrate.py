@@ -184,6 +184,10 @@ def test_a_calibration_of_another_model_is_not_applied(
         (("--apply",), "--calibration is needed"),
         (("--gold", "none.jsonl"), "no such gold file"),
         (("--gold", "GOLD", "--larger"), "has no cascade"),
+        (("--apply", "--larger"), "has no cascade"),
+        (("--apply", "--out", "c.json"), "are for what is learned"),
+        (("--apply", "--force"), "are for what is learned"),
+        (("--apply", "--no-pool-rare"), "belongs to --precision"),
         (("--reviews",), "0 labelled values"),
     ],
 )

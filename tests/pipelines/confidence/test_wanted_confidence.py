@@ -7,7 +7,7 @@ from typing import Any
 
 from pipelines.confidence.run_confidence import RunConfidence, run_confidence
 from pipelines.config.extraction import JobConfig
-from pipelines.job.wanted_confidence import keep_confidence
+from pipelines.job.wanted_confidence import finished_notes, keep_confidence
 from pipelines.store.folders import Folder
 from tests.pipelines.confidence.test_decider import attribute, calibration
 
@@ -38,3 +38,11 @@ def test_what_was_kept_stays_once_answers_are_committed(tmp_path: Path) -> None:
     (note,) = keep_confidence(out, config(tmp_path, calibration=None, accept={"precision": 0.9}), has_answers=True)
     assert "goes on with what it began with" in note
     assert RunConfidence.read(out) == RunConfidence()
+
+
+def test_a_finished_run_says_that_it_was_decided_otherwise(tmp_path: Path) -> None:
+    out, before = Folder(str(tmp_path / "out")), config(tmp_path, calibration=None)
+    keep_confidence(out, before, has_answers=False)
+    assert finished_notes(out, before) == []
+    (note,) = finished_notes(out, config(tmp_path, calibration=None, accept={"precision": 0.9}))
+    assert "--apply" in note
