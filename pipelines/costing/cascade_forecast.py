@@ -121,15 +121,16 @@ def _at(run: MeasuredRun, below: float) -> MeasuredRun:
     rates = TokenRates.of(list(larger.products.values()), larger.metrics)
     seconds = {number: rates.seconds_at(product, below) for number, product in larger.products.items()}
     answers = sum(_num_answers(run, below).values())
+    asked = sum(_num_asked(run, below).values()) / max(1.0, answers)
     share = {
         "document_tokens": sum(_is_asked(run, below).values()) / max(1, len(seconds)),
-        **dict.fromkeys(("key_tokens", "value_tokens"), sum(_num_asked(run, below).values()) / max(1.0, answers)),
+        **dict.fromkeys(("key_tokens", "value_tokens", "scored_tokens"), asked),
     }
     return MeasuredRun(seconds, [_scaled(row, share) for row in larger.metrics], larger.engine)
 
 
 def _scaled(row: Mapping[str, Any], share: Mapping[str, float]) -> dict[str, Any]:
-    return {**row, **{name: row[name] * factor for name, factor in share.items()}}
+    return {**row, **{name: (row.get(name) or 0) * factor for name, factor in share.items()}}
 
 
 def _num_answers(run: MeasuredRun, below: float) -> dict[int, float]:

@@ -112,7 +112,7 @@ class Forecast:
         utilisation: share of an engine's time, after loading, in which it computes; `utilisation_source`: measured,
             set or assumed.
         engines: that the configuration asks for.
-        tokens: forwarded for a product, by kind: document, key, value.
+        tokens: forwarded for a product, by kind: document, key, value, scored.
         bytes_effect: by which share the work grows if every text becomes twice as long.
         assumed: what was not measured, in words; empty if everything was.
         larger: with a cascade, the same of its larger model; all the others are of the first one alone, the properties

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from pipelines.cascading.second_cost import TOKEN_KINDS
 from pipelines.config.extraction import JobConfig
 from pipelines.costing.earlier_run import EarlierCosts
 from pipelines.costing.estimate import Estimate, Measurements, estimate
@@ -20,8 +21,6 @@ from pipelines.errors import UsageError
 
 UTILISATION = 0.95
 """Share of an engine's time in which it computes, where no long run has measured it."""
-
-_TOKEN_KINDS = ("document", "key", "value")
 
 
 def forecast_from_pilots(
@@ -302,7 +301,7 @@ def _sampled_text_bytes(pilots: Sequence[tuple[Pilot, MeasuredRun]]) -> float:
 
 def _tokens(metrics: Sequence[Mapping[str, Any]], factor: float) -> dict[str, float]:
     """Tokens forwarded for a product, by kind: the sums over shards times `factor`."""
-    return {kind: sum(row[f"{kind}_tokens"] for row in metrics) * factor for kind in _TOKEN_KINDS}
+    return {kind: sum(row.get(f"{kind}_tokens") or 0 for row in metrics) * factor for kind in TOKEN_KINDS}
 
 
 def _prefix_seconds(metrics: Sequence[Mapping[str, Any]]) -> float:

@@ -117,8 +117,9 @@ def work_per_row(config: JobConfig, engine: Mapping[str, Any], tokens: Mapping[s
     size = engine.get("model_size")
     if not size:
         raise UsageError("the measured run does not say how large its model is; run a new pilot")
-    forwarded = tokens["document"] + tokens["key"] + tokens["value"]
-    of_layers, of_head = 2 * size["layer_parameters"] * forwarded, 2 * size["head_parameters"] * tokens["value"]
+    answers = tokens["value"] + tokens.get("scored", 0.0)
+    forwarded = tokens["document"] + tokens["key"] + answers
+    of_layers, of_head = 2 * size["layer_parameters"] * forwarded, 2 * size["head_parameters"] * answers
     fp8_flops = of_layers if engine.get("quantization") == "fp8" else 0.0
     steps = forwarded / Limits.of(config.engine, torch.device("cuda")).max_tokens_per_step
     return Work(of_layers - fp8_flops + of_head, fp8_flops, steps, size["weight_bytes"])

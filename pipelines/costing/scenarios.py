@@ -104,8 +104,8 @@ def _changed(forecast: Forecast, change: Callable[[Forecast], Forecast]) -> Fore
 
 
 def _share_of_answers(forecast: Forecast) -> float:
-    total = sum(forecast.tokens.get(kind, 0.0) for kind in ("document", "key", "value"))
-    return (forecast.tokens.get("key", 0.0) + forecast.tokens.get("value", 0.0)) / total if total else 0.0
+    total = sum(forecast.tokens.values())
+    return 1 - forecast.tokens.get("document", 0.0) / total if total else 0.0
 
 
 def _with_work(forecast: Forecast, share: float, effect: Callable[[Forecast], float]) -> Forecast:

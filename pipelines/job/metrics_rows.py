@@ -12,9 +12,9 @@ Row = dict[str, Any]
 
 TOKEN_METRICS = (
     *("prefix_tokens_computed", "prefix_tokens_reused", "document_tokens", "document_tokens_shared", "key_tokens"),
-    "value_tokens",
+    *("value_tokens", "scored_tokens"),
 )
-_OTHER_COUNTS = ("draft_tokens", "rejected_tokens", "scored_tokens", "num_steps")
+_OTHER_COUNTS = ("draft_tokens", "rejected_tokens", "num_steps")
 # What a run's manifest sums over its shards.
 SUMMED_METRICS = (
     *(*TOKEN_METRICS, "num_steps", "busy_seconds", "prefix_seconds", "retry_seconds", "load_seconds"),

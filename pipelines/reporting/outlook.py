@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
+from pipelines.cascading.second_cost import TOKEN_KINDS
 from pipelines.costing.forecast import FORECAST_NAME, Forecast, Interval, Price, pilot_folder
 from pipelines.costing.machines import gpu_table, is_same_gpu
 from pipelines.costing.scenarios import deadlines, sensitivity
@@ -174,7 +175,7 @@ def _as_forecast(account: Account, totals: Totals, forecast: Forecast | None) ->
     # By the rows whose time is known: a shard without metrics has no part in what is scaled.
     growth = totals.planned_rows / account.rows
     work = (time.busy - (time.prefix or 0.0)) / 3600 * growth
-    tokens = {kind: float(account.tokens[f"{kind}_tokens"]) for kind in ("document", "key", "value")}
+    tokens = {kind: float(account.tokens[f"{kind}_tokens"]) for kind in TOKEN_KINDS}
     money = account.money
     # A pilot measures it; without one, a document's token is taken to cost as much as another.
     bytes_effect = tokens["document"] / max(1.0, sum(tokens.values()))

@@ -31,6 +31,7 @@ TOKEN_NAMES = {
     "document_tokens_shared": "documents, shared",
     "key_tokens": "keys",
     "value_tokens": "values",
+    "scored_tokens": "values, scored",
 }
 
 

@@ -58,10 +58,11 @@ answers = st.lists(st.builds(AskedAnswer, st.floats(0, 1), st.integers(1, 30)), 
 def test_the_larger_models_seconds_grow_with_the_threshold(
     products: list[tuple[list[AskedAnswer], int]], one: float, two: float
 ) -> None:
-    """By tokens: a text once, and a key of 3 tokens and its answer for each attribute that is asked."""
-    per_token, keys = 0.01, 3
+    """By tokens: a text once, and a key of 3 tokens, 5 to score it and its answer for each attribute that is asked."""
+    per_token, keys, scored = 0.01, 3, 5
+    own = keys + scored
     found = [
-        AskedProduct(per_token * (text + sum(keys + each.num_tokens for each in asked)), asked)
+        AskedProduct(per_token * (text + sum(own + each.num_tokens for each in asked)), asked)
         for asked, text in products
     ]
     metrics = [
@@ -69,6 +70,7 @@ def test_the_larger_models_seconds_grow_with_the_threshold(
             "document_tokens": sum(text for _, text in products),
             "key_tokens": keys * sum(len(asked) for asked, _ in products),
             "value_tokens": sum(each.num_tokens for asked, _ in products for each in asked),
+            "scored_tokens": scored * sum(len(asked) for asked, _ in products),
         }
     ]
     rates = TokenRates.of(found, metrics)
@@ -78,7 +80,7 @@ def test_the_larger_models_seconds_grow_with_the_threshold(
         assert rates.seconds_at(product, 1.0) == pytest.approx(product.seconds)
         assert rates.seconds_at(product, low) <= rates.seconds_at(product, high) + 1e-9
         wanted = [each for each in asked if each.certainty < high or high >= 1]
-        expected = per_token * (text + sum(keys + each.num_tokens for each in wanted)) if wanted else 0.0
+        expected = per_token * (text + sum(own + each.num_tokens for each in wanted)) if wanted else 0.0
         assert rates.seconds_at(product, high) == pytest.approx(expected)
 
 

@@ -473,6 +473,8 @@ def test_work_on_a_machine_that_was_not_measured() -> None:
     tokens = {"document": 200.0, "key": 60.0, "value": 40.0}
     work = work_per_row(job(), {"model_size": size}, tokens)
     assert work.flops == pytest.approx(2 * 8e9 * 300 + 2 * 5e8 * 40)
+    scored = work_per_row(job(), {"model_size": size}, tokens | {"scored": 50.0})
+    assert scored.flops == pytest.approx(work.flops + 2 * (8e9 + 5e8) * 50)
     gpu = find_gpu("g6e.48xlarge")
     assert gpu.name == "L40S"
     assert assumed_seconds(work, gpu, 0.5) == pytest.approx(work.flops / 181e12)

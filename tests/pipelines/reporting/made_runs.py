@@ -57,6 +57,7 @@ def metrics(start: float, end: float, **changes: Any) -> dict[str, Any]:
         "document_tokens": 60,
         "key_tokens": 20,
         "value_tokens": 20,
+        "scored_tokens": 15,
     }
     seconds = {
         "prepare_seconds": 0.0,

@@ -50,6 +50,7 @@ def test_tokens_by_kind(facts: Facts) -> None:
         "document_tokens_shared": 0,
         "key_tokens": 40,
         "value_tokens": 40,
+        "scored_tokens": 30,
     }
 
 

@@ -36,7 +36,7 @@ def test_deadlines_and_sensitivity_by_what_was_measured(facts: Facts) -> None:
     half = next(each for each in outlook.sensitivity if each.what == "price of an hour")
     assert half.ratio == pytest.approx(-0.5)
     longer = next(each for each in outlook.sensitivity if each.what == "text length" and each.change == "+20%")
-    assert longer.hours == pytest.approx(outlook.hours + 99 / 0.7 / 3600 * 0.2 * 120 / 200)
+    assert longer.hours == pytest.approx(outlook.hours + 99 / 0.7 / 3600 * 0.2 * 120 / 230), "of 30 tokens scored, none"
 
 
 def test_engines_of_a_node_as_the_run_had_them(run: Path, facts: Facts) -> None:
