@@ -14,7 +14,7 @@ from hpd_core.types import content_hash
 from pipelines.cascading.doubt import ALL
 from pipelines.catalog.rows import default_id, row_id
 from pipelines.config.extraction import CostConfig, JobConfig
-from pipelines.costing.pilot import without_threshold
+from pipelines.costing.pilot import certainty_of, without_threshold
 from pipelines.costing.survey import planned_rows
 from pipelines.errors import RunError, UsageError
 from pipelines.job.driver import run_job
@@ -31,7 +31,7 @@ def run_gold(job: PlannedJob, gold: str, pilot: Folder, console: Console) -> str
     rows = _gold_rows(job, gold)
     if not rows:
         raise UsageError(f"{gold} does not belong to this catalog: it has none of its products")
-    name = content_hash([rows, without_threshold(job.plan.result_config)])
+    name = content_hash([rows, without_threshold(job.plan.result_config) | certainty_of(job.config)])
     config = _gold_config(job.config, pilot.describe(f"gold-{name}/run"))
     console.print(f"Both models answer the {sum(map(len, rows.values())):,} products of {gold}.", highlight=False)
     outcome = run_job(plan_job(config, only=rows), console)

@@ -38,6 +38,7 @@ from pipelines.errors import RunError, UsageError
 from pipelines.job.driver import run_job
 from pipelines.job.preflight import PlannedJob, plan_job
 from pipelines.job.run_plan import differences
+from pipelines.job.wanted_confidence import wanted_confidence
 from pipelines.quality.run_answers import RunFolder
 from pipelines.store.folders import Folder
 from pipelines.store.ledger import Ledger
@@ -86,7 +87,19 @@ def identity(job: PlannedJob, num_rows: int, seed: int) -> dict[str, Any]:
         "schema_hash": job.plan.schema_hash,
         "num_rows": num_rows,
         "seed": seed,
+        **certainty_of(job.config),
     }
+
+
+def certainty_of(config: JobConfig) -> dict[str, str]:
+    """What a cascade's first model is sure by: its calibration's hash, if it has one.
+
+    Raises `UsageError` if that cannot be read.
+    """
+    if config.cascade is None:
+        return {}
+    hashes = [each.calibration.hash for each in wanted_confidence(config).calibrations if not each.of_larger]
+    return {"calibration": hashes[0]} if hashes else {}
 
 
 def without_threshold(config: Mapping[str, Any]) -> dict[str, Any]:

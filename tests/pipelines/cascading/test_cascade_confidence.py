@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pipelines.confidence.calibration_file import CalibratedModel, Calibration
 from pipelines.confidence.curves import Platt
 from pipelines.confidence.score import KINDS, NUMBERS, Score
+from pipelines.config.extraction import JobConfig
+from pipelines.config.loading import load_config
+from pipelines.costing.pilot import identity
 from pipelines.errors import UsageError
-from tests.pipelines.conftest import Workplace, read_table
-
-pytestmark = pytest.mark.usefixtures("shared_ray")
+from pipelines.job.preflight import plan_job
+from pipelines.job.run_plan import differences
+from tests.pipelines.cascading.conftest import settings
+from tests.pipelines.conftest import Workplace, products, read_table
 
 SURE, UNSURE = 0.9, 0.3
 
 
-def calibrated(folder: Path, name: str, engine: dict[str, str], odds: tuple[float, float]) -> str:
+def calibrated(folder: Path, name: str, engine: dict[str, Any], odds: tuple[float, float]) -> str:
     """A calibration to which brands are as certain as SURE, and everything else as UNSURE."""
     kinds = {kind: {"Brand": odds[0] - odds[1]} if kind == "attribute" else {} for kind in KINDS}
     score = Score(odds[1], (0.0,) * len(NUMBERS), kinds, {})
@@ -28,6 +33,23 @@ def calibrated(folder: Path, name: str, engine: dict[str, str], odds: tuple[floa
     return str(path)
 
 
+def test_a_pilot_is_of_one_calibration(workplace: Workplace, larger: Path) -> None:
+    workplace.write_parquet("a.parquet", products(30))
+    engine: dict[str, Any] = {"model_id": "m", "model_revision": "r", "adapter_revision": None, "prompt_hash": "p"}
+
+    def found(**changes: Any) -> dict[str, Any]:
+        job = plan_job(load_config(JobConfig, str(workplace.write_config(**changes)), []))
+        return identity(job, 20, 0)
+
+    second = {"cascade": settings(workplace, larger)}
+    one, other = (calibrated(workplace.folder, name, engine, odds) for name, odds in (("a", (1, 0)), ("b", (2, 0))))
+    bare, with_one, with_other = (found(**second, calibration=each) for each in (None, one, other))
+    assert differences(bare, with_one)
+    assert differences(with_one, with_other)
+    assert found(calibration=one) == found(calibration=other), "alone, it decides nothing that costs"
+
+
+@pytest.mark.usefixtures("shared_ray")
 def test_confidence_decides_what_is_asked_again(cascade: Workplace) -> None:
     """Brands have a confidence of 0.9, other values one of 0.3, whatever their probability."""
     odds = (2.1972245773362196, -0.8472978603872036)
