@@ -92,10 +92,7 @@ def identity(job: PlannedJob, num_rows: int, seed: int) -> dict[str, Any]:
 
 
 def certainty_of(config: JobConfig) -> dict[str, str]:
-    """What a cascade's first model is sure by: its calibration's hash, if it has one.
-
-    Raises `UsageError` if that cannot be read.
-    """
+    """The hash of the calibration of a cascade's first model, if it has one. Raises `UsageError` for a damaged one."""
     if config.cascade is None:
         return {}
     hashes = [each.calibration.hash for each in wanted_confidence(config).calibrations if not each.of_larger]
