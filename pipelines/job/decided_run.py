@@ -124,9 +124,12 @@ def _count(ledger: Ledger, shard: int, decisions: Mapping[str, int]) -> None:
 
 
 def _other_notes(manifest: Mapping[str, Any], confidence: RunConfidence) -> list[str]:
-    """The engine's notes, and what is to be said of the confidences that the run has now."""
-    engine = manifest["engine"]
-    return [*engine.get("notes", []), *confidence.notes(CalibratedModel.of(engine))]
+    """The engines' notes, and what is to be said of the confidences that the run has now."""
+    found: list[str] = []
+    for engine in (manifest["engine"], (manifest.get("cascade") or {}).get("engine")):
+        if engine is not None:
+            found += [*engine.get("notes", []), *confidence.notes(CalibratedModel.of(engine))]
+    return list(dict.fromkeys(found))
 
 
 def _stored(ledger: Ledger, shard: int) -> pa.Table:
