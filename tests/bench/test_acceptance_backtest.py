@@ -21,7 +21,8 @@ SETS = ("oa-mine.validation", "ae-110k.validation", "oa-mine.test", "ae-110k.tes
 @pytest.fixture
 def cache(tmp_path: Path) -> Path:
     for seed, name in enumerate(SETS):
-        answers = [each.to_dict() for each in made_answers(seed, 60)[0]]
+        made = (replace(each, product=f"{name}:{each.product}") for each in made_answers(seed, 60)[0])
+        answers = [each.to_dict() for each in made]
         content = {"model": asdict(MODEL), "products": 60, "seconds": 1.0, "answers": answers}
         (tmp_path / f"{name}.json").write_text(json.dumps(content))
     return tmp_path
