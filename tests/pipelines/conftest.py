@@ -39,7 +39,7 @@ def product(number: int, **changes: Any) -> dict[str, Any]:
         "id": f"p{number}",
         "category": ("Shoes", "Coffee")[number % 2],
         "title": f"Velor item {number} red {number * 7 % 50}",
-        "bullets": [f"size {number}", "light blue"],
+        "bullets": [f"size {number}", "light"],
     }
     return row | changes
 

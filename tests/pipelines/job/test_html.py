@@ -9,10 +9,16 @@ from typing import Any
 import pytest
 
 from pipelines.catalog.shown_text import shown_text
-from tests.pipelines.conftest import Workplace, product, read_table
+from tests.pipelines import conftest
+from tests.pipelines.conftest import Workplace, read_table
 from tests.pipelines.reporting.reports import facts_of
 
 pytestmark = pytest.mark.usefixtures("shared_ray")
+
+
+def product(number: int, **changes: Any) -> dict[str, Any]:
+    """A product that holds what the tiny model answers."""
+    return conftest.product(number, **{"bullets": [f"size {number}", "light blue"], **changes})
 
 
 def marked_up(number: int, tag: str = "b") -> dict[str, Any]:
