@@ -56,6 +56,9 @@ EVERYBODY = 2**31 - 1
 FREE = -1
 """The state of a value that may be anything (see text/constraints.py)."""
 
+NO_NODE = -1
+"""In the place of a node of a trie (see text/member_tries.py)."""
+
 IntArray = npt.NDArray[np.int64]
 
 
@@ -97,7 +100,8 @@ class Layout:
         value_scopes: int64 [B], the scope of each value's tokens.
         max_new_tokens: int64 [B]
         states: int64 [B], where each value's constraint begins.
-        members: what each of the B values is chosen among, if it is.
+        roots: int64 [B], of the trie of what each value is chosen among; NO_NODE: it is decoded token by token.
+        max_fed: int64 [B], the most of its nodes that are fed.
         num_prefix_tokens: the first tokens, which are the same for every prompt of the category.
         num_key_tokens: tokens of the skeleton (keys and structure).
     """
@@ -110,7 +114,8 @@ class Layout:
     value_scopes: IntArray
     max_new_tokens: IntArray
     states: IntArray
-    members: Sequence[Members | None]
+    roots: IntArray
+    max_fed: IntArray
     num_prefix_tokens: int
     num_key_tokens: int
 
@@ -128,11 +133,6 @@ class Layout:
     def num_branches(self) -> int:
         """Values to decode."""
         return len(self.ends)
-
-    @property
-    def max_fed(self) -> IntArray:
-        """int64 [B], the most nodes that are fed to choose each value."""
-        return np.array([item.max_fed if item else 0 for item in self.members], dtype=np.int64)
 
     @property
     def num_positions(self) -> int:
@@ -179,7 +179,8 @@ def tree_layout(prefix: Sequence[int], document: Sequence[int], branches: Sequen
         value_scopes=value_scopes,
         max_new_tokens=np.array([branch.max_new_tokens for branch in branches], dtype=np.int64),
         states=np.array([branch.state for branch in branches], dtype=np.int64),
-        members=[branch.members for branch in branches],
+        roots=np.array([branch.members.root if branch.members else NO_NODE for branch in branches], dtype=np.int64),
+        max_fed=np.array([branch.members.max_fed if branch.members else 0 for branch in branches], dtype=np.int64),
         num_prefix_tokens=len(prefix),
         num_key_tokens=sum(lengths),
     )
@@ -232,7 +233,8 @@ def stacked_layout(
         value_scopes=np.full(num_branches, PUBLIC),
         max_new_tokens=np.array([b.max_new_tokens for o in objects for b in o.branches], dtype=np.int64),
         states=np.array([b.state for o in objects for b in o.branches], dtype=np.int64),
-        members=[None] * num_branches,
+        roots=np.full(num_branches, NO_NODE),
+        max_fed=np.zeros(num_branches, dtype=np.int64),
         num_prefix_tokens=len(prefix),
         num_key_tokens=len(token_ids) - start,
     )

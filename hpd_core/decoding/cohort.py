@@ -27,9 +27,9 @@ from hpd_core.decoding.prefix_groups import side_by_side
 from hpd_core.decoding.prompt import Prompt
 from hpd_core.decoding.scoring import Scoring
 from hpd_core.decoding.value_states import NO_VALUES, ValueStates
-from hpd_core.layout import FREE, IntArray
+from hpd_core.layout import FREE, NO_NODE, IntArray
 from hpd_core.text.endings import Endings
-from hpd_core.text.member_tries import NO_NODE, TrieTable
+from hpd_core.text.member_tries import TrieTable
 
 _NONE = np.zeros(0, dtype=np.int64)
 

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from hpd_core.layers.tiled_logits import TiledLogits
-from hpd_core.layout import FREE, IntArray
+from hpd_core.layout import FREE, NO_NODE, IntArray
 from hpd_core.native.linear import choose_by_tiles
 from hpd_core.native.pointwise import choose, takes
 from hpd_core.system.device import Fetched, to_device
 from hpd_core.text.constraints import StateTable
-from hpd_core.text.member_tries import NO_NODE, TrieTable
+from hpd_core.text.member_tries import TrieTable
 
 _LOGIT_ROWS_AT_ONCE = {"cpu": 16, "cuda": 4096}
 """Rows of logits that are reduced together; 16 x 49,152 in fp32 stay in the caches of a CPU."""

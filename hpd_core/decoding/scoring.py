@@ -15,8 +15,8 @@ import numpy.typing as npt
 from hpd_core.decoding.cohort_input import TokensInAnyOrder
 from hpd_core.decoding.member_search import MemberSearch, Nodes
 from hpd_core.decoding.value_states import NO_VALUES, ValueIndex, ValueStates
-from hpd_core.layout import IntArray
-from hpd_core.text.member_tries import NO_NODE, TrieTable
+from hpd_core.layout import NO_NODE, IntArray
+from hpd_core.text.member_tries import TrieTable
 
 
 class Scoring:

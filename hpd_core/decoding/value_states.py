@@ -14,9 +14,8 @@ from hpd_core.decoding.drafts import LONGEST_DRAFT, DraftVerdict, OpenValue
 from hpd_core.decoding.member_search import Verdicts
 from hpd_core.decoding.next_token import Chosen
 from hpd_core.decoding.prompt import MemberChoice, Prompt
-from hpd_core.layout import EVERYBODY, FREE, PUBLIC, IntArray, Layout
+from hpd_core.layout import EVERYBODY, FREE, NO_NODE, PUBLIC, IntArray, Layout
 from hpd_core.text.endings import Endings, Read, start_of
-from hpd_core.text.member_tries import NO_NODE
 
 ValueIndex = tuple[IntArray, IntArray]
 """(rows, branches), int64 [n] each: n values, by prompt and then by branch. It indexes arrays of [P, B]."""
@@ -99,7 +98,7 @@ class ValueStates:
             lasts=padded(EVERYBODY, lambda layout: layout.lasts[layout.ends]),
             limits=limits,
             states=states,
-            roots=padded(NO_NODE, _roots),
+            roots=padded(NO_NODE, lambda layout: layout.roots),
             budgets=padded(0, lambda layout: layout.max_fed),
             is_scored=np.zeros(shape, dtype=bool),
             read=read,
@@ -256,10 +255,6 @@ class ValueStates:
             return None
         is_sure = bool(self.sure[row, branch] == 1)
         return MemberChoice(is_sure, float(self.shares[row, branch]), float(self.margins[row, branch]))
-
-
-def _roots(layout: Layout) -> IntArray:
-    return np.array([item.root if item else NO_NODE for item in layout.members], dtype=np.int64)
 
 
 def _stack(arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hpd_core.layout import IntArray, Members
+from hpd_core.layout import NO_NODE, IntArray, Members
 from hpd_core.text.constraints import grown
 from hpd_core.text.endings import Endings
 from hpd_core.text.template import render_answer_line
@@ -35,8 +35,6 @@ from hpd_core.text.value_automata import BOOLEAN_WORDS
 from hpd_core.types import Attribute
 
 logger = logging.getLogger(__name__)
-
-NO_NODE = -1
 
 NULL_MEMBER = 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -85,17 +86,27 @@ def answer_lines(attribute: Attribute) -> list[tuple[str, str | None]]:
     return lines + [(f' "{_escaped(text)}",\n', labels[text]) for text in _spellings(attribute)]
 
 
+@dataclass(frozen=True)
+class LikeliestAnswer:
+    """The likeliest spelling of the answer, the log-probabilities of its tokens, the member's share; None: null."""
+
+    tokens: list[int]
+    logprobs: list[float]
+    member: str | None
+    share: float
+
+
 def likeliest_answer(
     model: Any, ids: Sequence[int], attribute: Attribute, tokenizer: Any, endings: Endings
-) -> tuple[list[int], list[float]]:
-    """The likeliest spelling of the answer behind `ids`, and the log-probabilities of its tokens."""
+) -> LikeliestAnswer:
+    """The answer of a closed attribute behind `ids`, by a forward for every spelling."""
     lines, meant = zip(*answer_lines(attribute), strict=True)
     encoded = SegmentTokenizer(tokenizer).encode_text(lines)  # as training lays them out
-    numbers = {member: number for number, member in enumerate(dict.fromkeys(meant))}  # null's is the first
+    members = list(dict.fromkeys(meant))  # null is the first
     spellings = [tokens[: endings.length(tokens, True)] for tokens in encoded]
-    answer = choose_member(model, ids, spellings, [numbers[member] for member in meant])
-    tokens, logprobs = answer.spellings[answer.member][0]
-    return list(tokens), logprobs
+    found = choose_member(model, ids, spellings, [members.index(member) for member in meant])
+    tokens, logprobs = found.spellings[found.member][0]
+    return LikeliestAnswer(list(tokens), logprobs, members[found.member], found.shares[found.member])
 
 
 @cache

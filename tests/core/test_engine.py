@@ -103,7 +103,7 @@ def test_tree_from_text_to_value_is_what_the_oracle_writes(keys: Literal["full",
             chain = [*trunk, *key_of(attribute, schema)]
             value = result.values[attribute.name]
             if attribute.is_closed:
-                tokens, _ = likeliest_answer(model, chain, attribute, tokenizer, endings)
+                tokens = likeliest_answer(model, chain, attribute, tokenizer, endings).tokens
                 assert (value.raw, value.num_tokens) == (tokenizer.decode(tokens).split("\n")[0], len(tokens))
                 continue
             allowed = text_choices(attribute, tokenizer)

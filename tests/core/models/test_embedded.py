@@ -192,9 +192,9 @@ def test_real_models_equal_the_oracle(name: str) -> None:
         for branch, (attribute, value) in enumerate(zip(attributes, result.values.values(), strict=True)):
             chain = layout.token_ids[(layout.scopes < 0) | (layout.scopes == branch)].tolist()
             if attribute.is_closed:
-                tokens, logprobs = likeliest_answer(oracle, chain, attribute, tokenizer, endings)
-                assert value.raw == tokenizer.decode(tokens).split("\n")[0]
-                assert value.logprob_min == pytest.approx(min(logprobs), abs=1e-3)
+                answer = likeliest_answer(oracle, chain, attribute, tokenizer, endings)
+                assert value.raw == tokenizer.decode(answer.tokens).split("\n")[0]
+                assert value.logprob_min == pytest.approx(min(answer.logprobs), abs=1e-3)
                 continue
             expected = decode_chain(oracle, chain, 6, endings, choices=text_choices(attribute, tokenizer))
             if all(expected.margin(index) > 1e-4 for index in range(len(expected.tokens))):

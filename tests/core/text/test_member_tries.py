@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpd_core import Attribute, EngineConfig
+from hpd_core.layout import NO_NODE
 from hpd_core.models.loading import load_tokenizer
-from hpd_core.text.member_tries import NO_NODE, ClosedAnswers, MemberTrie, TrieTable, answer_lines
+from hpd_core.text.member_tries import ClosedAnswers, MemberTrie, TrieTable, answer_lines
 from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.text.values import parse_value
 from tests.core import constrained
