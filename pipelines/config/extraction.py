@@ -411,12 +411,12 @@ def result_config(config: JobConfig) -> dict[str, Any]:
     The schema *file name* is not in it: the plan records the schemas' content hash instead.
     """
     data = config.model_dump(mode="json", exclude=set(_FREE_SECTIONS))
-    data["engine"] = _result_engine(data["engine"], config.decoding)
+    data["engine"] = _result_engine(data["engine"])
     if config.cascade is None:
         del data["cascade"]  # likewise: see below
     else:
         del data["cascade"]["actors"], data["cascade"]["calibration"]
-        data["cascade"]["engine"] = _result_engine(data["cascade"]["engine"], config.decoding)
+        data["cascade"]["engine"] = _result_engine(data["cascade"]["engine"])
     # How the catalog is reached does not change what is in it.
     data["input"].pop("anonymous")
     for key in LATER_INPUT_KEYS:
@@ -435,14 +435,13 @@ def result_config(config: JobConfig) -> dict[str, Any]:
     return data
 
 
-def _result_engine(data: dict[str, Any], decoding: str) -> dict[str, Any]:
+def _result_engine(data: dict[str, Any]) -> dict[str, Any]:
     """An engine's settings that decide results."""
     found = {key: value for key, value in data.items() if key not in _FREE_ENGINE_KEYS}
     if found["tensor_parallel"] == 1:
         del found["tensor_parallel"]  # likewise
-    can_score = decoding == "hpd" and found["layout"] == "tree" and found["constrain_values"]
-    if found["max_scored_tokens"] == 0 or not can_score:
-        # As it was before there was a choice: a run that was begun then is continued with 0, or if nothing is scored.
+    if found["max_scored_tokens"] == 0:
+        # As it was before there was a choice: a run that was begun then is continued with 0.
         del found["max_scored_tokens"]
     return found
 

@@ -62,7 +62,8 @@ class CascadePilots:
         )
         rows = self.first.rows - self.first.dead_rows
         of_answers = asked.scaled(1 / max(1e-9, answers.estimate))
-        share = Interval(*(min(1.0, limit) for limit in of_answers.limits))
+        # A ratio of two estimates: of all that is asked there is no doubt.
+        share = Interval(1, 1, 1) if below >= ALL else Interval(*(min(1.0, limit) for limit in of_answers.limits))
         return Asked(below, share, min(1.0, products.estimate / rows))
 
     def curve(self, gold_run: str, gold: str) -> Curve:

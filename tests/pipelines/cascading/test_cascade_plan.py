@@ -12,7 +12,7 @@ from rich.console import Console
 from pipelines.cascading.curve import Curve
 from pipelines.costing.curve_text import print_curve
 from pipelines.costing.driver import Planner
-from pipelines.costing.forecast import Forecast
+from pipelines.costing.forecast import Forecast, Interval
 from pipelines.costing.forecast_text import forecast_json, print_forecast
 from pipelines.errors import UsageError
 from tests.pipelines.conftest import Workplace, products, read_table
@@ -64,11 +64,8 @@ def test_both_models_are_priced_and_a_threshold_is_found(cascade: Workplace) -> 
     assert (pilot / "run/manifest.json").stat().st_mtime_ns == stamp
     assert dearer.larger is not None
     assert dearer.asked is not None
-    assert dearer.asked.answers.estimate == 1
+    assert dearer.asked.answers == Interval(1, 1, 1)
     assert dearer.larger.work_hours.estimate > found.larger.work_hours.estimate
-    # At 1 nothing is taken off: it is what was measured.
-    measured = sum(row["cascade_seconds"] for row in read_table(pilot / "run", "products"))
-    assert dearer.larger.work_hours.estimate == pytest.approx(measured * 2 / 3600, rel=0.4)
 
     curve = again.curve(write_gold(cascade, pilot / "run"), None)
     assert curve.larger.f1.value == 1.0

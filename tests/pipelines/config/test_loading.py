@@ -173,23 +173,3 @@ OTHER_CONFIGURATIONS: dict[str, type[BaseModel]] = {
 @pytest.mark.parametrize("path", sorted(Path("configs").glob("*.yaml")), ids=lambda path: path.name)
 def test_the_shipped_configurations_are_valid(path: Path) -> None:
     load_config(OTHER_CONFIGURATIONS.get(path.name, JobConfig), str(path))
-
-
-@pytest.mark.parametrize(
-    ("decoding", "engine", "decides"),
-    [
-        ("hpd", {}, True),
-        ("hpd", {"layout": "stacked"}, False),
-        ("hpd", {"constrain_values": False}, False),
-        ("ar", {}, False),
-        ("made-up", {}, False),
-    ],
-)
-def test_where_nothing_is_scored_its_budget_decides_no_result(
-    tmp_path: Path, decoding: str, engine: dict[str, Any], decides: bool
-) -> None:
-    hashes = {
-        config_hash(load(tmp_path, MINIMAL | {"decoding": decoding, "engine": engine | {"max_scored_tokens": most}}))
-        for most in (0, 64)
-    }
-    assert (len(hashes) == 2) == decides

@@ -51,7 +51,7 @@ def test_a_run_of_many_shards_begins_without_a_task_for_each() -> None:
 
 def test_a_run_gives_what_the_engine_gives_and_accounts_for_every_row(workplace: Workplace) -> None:
     good = [row | {"bullets": [*row["bullets"], "blue"]} for row in products(20)]
-    rows = [*good[:10], *BAD_ROWS, product(0), *good[10:]]
+    rows = [*good[:10], *BAD_ROWS, good[0], *good[10:]]
     path = workplace.write_jsonl("c.jsonl", rows)
     outcome = workplace.run()
     output = workplace.folder / "out"

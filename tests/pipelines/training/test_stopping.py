@@ -151,11 +151,11 @@ def test_signals_at_a_step_and_in_a_validation_and_the_same_weights(training: Tr
 
     It costs two minutes where others work beside it.
     """
-    # Some 800 products are decoded: a validation takes seconds, and is hit.
-    lines = [training.line(number) | {"input": {"title": f"item {number} red"}} for number in range(4000)]
+    # 1,500 products are decoded: a validation takes seconds, and is hit.
+    lines = [training.line(number) | {"input": {"title": f"item {number} red"}} for number in range(8000)]
     (training.folder / "gold.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    training.document["validation"] |= {"max_products": 1000, "evaluations_per_epoch": 0.25}
-    optimizer = training.document["optimizer"] | {"epochs": 0.08}
+    training.document["validation"] |= {"max_products": 1500, "evaluations_per_epoch": 0.25}
+    optimizer = training.document["optimizer"] | {"epochs": 0.04}
     options = {"optimizer": optimizer, "checkpoint_minutes": 60, "log_seconds": 1e-6}
     with Driver(training, **options, output=str(training.folder / "undisturbed")) as undisturbed:
         assert undisturbed.end() == 0, undisturbed.said
