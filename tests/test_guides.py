@@ -197,7 +197,8 @@ import pyarrow as pa
 from pipelines.catalog.input_files import scan_sources
 from pipelines.catalog.readers import original_rows, read_piece
 from pipelines.catalog.sharding import plan_shards
-from pipelines.config.extraction import InputConfig, ShardConfig
+from pipelines.config.catalog_input import InputConfig
+from pipelines.config.operation import ShardConfig
 
 titles, more = [None, "Shoe 1", "Shoe 2", "Shoe 3"], {"tags": ["a", "b"]}
 rows = [{"sku": n, "kind": "Shoes", "title": title, "more": more} for n, title in enumerate(titles)]

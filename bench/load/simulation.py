@@ -18,7 +18,7 @@ from pathlib import Path
 from bench.load.counting_folder import READS, WRITES
 from pipelines.catalog.input_files import Segment, SourceFile
 from pipelines.catalog.sharding import plan_shards
-from pipelines.config.extraction import ShardConfig
+from pipelines.config.operation import ShardConfig
 from pipelines.job.run_plan import Plan, planned_files
 
 GPUS = (1, 8, 64, 512)

@@ -14,7 +14,7 @@ from typing import Any
 from hpd_core import CategorySchema
 from pipelines.catalog.cells import cell_category
 from pipelines.catalog.paths import value_at
-from pipelines.config.extraction import InputConfig
+from pipelines.config.catalog_input import InputConfig
 from pipelines.config.mapping import PATH_SEPARATOR, Mapped
 
 Key = tuple[str, ...]

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from pipelines.catalog.paths import find_column, type_at
 from pipelines.catalog.value_types import is_list, is_uuid, value_type
-from pipelines.config.extraction import InputConfig
+from pipelines.config.catalog_input import InputConfig
 from pipelines.errors import UsageError
 
 # Extension types whose values are what they are stored as, or have a text of their own.

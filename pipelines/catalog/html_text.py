@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from pipelines.catalog.html_reader import HtmlReader
-from pipelines.config.extraction import HtmlMode
+from pipelines.config.catalog_input import HtmlMode
 
 # What was escaped twice is read in a second round, and so on; nobody escapes that often in earnest.
 _MAX_ROUNDS = 4

@@ -28,7 +28,7 @@ from pipelines.catalog.row_checks import FirstLines, FirstRows, leads_nowhere, r
 from pipelines.catalog.rows import DeadRows
 from pipelines.catalog.staged_rows import MORE, last_number, read_staged, row_numbers, staged_names
 from pipelines.catalog.staging import rows_at, stage
-from pipelines.config.extraction import InputConfig
+from pipelines.config.catalog_input import InputConfig
 from pipelines.errors import UsageError
 from pipelines.store.folders import open_filesystem, size_and_etag
 

@@ -11,7 +11,7 @@ from hpd_core import CategorySchema
 from pipelines.catalog.json_lines import parse_line
 from pipelines.catalog.paths import find_column, is_there, last_name
 from pipelines.catalog.rows import DeadRows, RowRefusal, to_record
-from pipelines.config.extraction import InputConfig
+from pipelines.config.catalog_input import InputConfig
 from pipelines.errors import UsageError
 
 _HIVE_KEY = re.compile(r"/([^/=]+)=[^/]*(?=/)")

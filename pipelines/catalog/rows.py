@@ -18,7 +18,7 @@ from pipelines.catalog.categories import find_category, stated_category
 from pipelines.catalog.cells import CellError, cell_id, cell_text, described
 from pipelines.catalog.paths import value_at
 from pipelines.catalog.shown_text import shown_record
-from pipelines.config.extraction import InputConfig
+from pipelines.config.catalog_input import InputConfig
 from pipelines.config.mapping import Mapped
 
 logger = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from typing import Any
 
 from hpd_core import CategorySchema
 from pipelines.catalog.input_files import SourceFile
-from pipelines.config.extraction import ShardConfig
+from pipelines.config.operation import ShardConfig
 
 # Rough and only relative: shards of equal estimate should take about equally long.
 BYTES_PER_TOKEN = 4

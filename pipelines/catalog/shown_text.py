@@ -9,7 +9,7 @@ from typing import Any
 
 from hpd_core import Evidence, Record
 from pipelines.catalog.html_text import read_html
-from pipelines.config.extraction import HtmlMode
+from pipelines.config.catalog_input import HtmlMode
 
 Places = Mapping[str, tuple[tuple[Evidence, ...], ...]]
 """Of each attribute, the places of each of its items."""

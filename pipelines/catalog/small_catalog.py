@@ -10,7 +10,7 @@ from pipelines.catalog.input_files import scan_sources
 from pipelines.catalog.readers import read_piece
 from pipelines.catalog.rows import RowRefusal, default_id, row_id, to_record
 from pipelines.catalog.sharding import Piece
-from pipelines.config.extraction import InputConfig
+from pipelines.config.catalog_input import InputConfig
 
 
 class CatalogRow(NamedTuple):

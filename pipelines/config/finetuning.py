@@ -7,18 +7,15 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from hpd_core import EngineConfig
 from hpd_core.training.examples import TrainedLayout
-from pipelines.config.extraction import InputConfig
+from pipelines.config.catalog_input import InputConfig
+from pipelines.config.section import Section
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class DatasetConfig(_Section):
+class DatasetConfig(Section):
     """Products with their right answers."""
 
     gold: str = Field(description="gold file: ours or ExtractGPT's; what pipelines/label.py writes")
@@ -28,7 +25,7 @@ class DatasetConfig(_Section):
     )
 
 
-class LabelPolicy(_Section):
+class LabelPolicy(Section):
     """What is made of the labels."""
 
     unlabelled: Literal["absent_unless_known", "absent", "untaught"] = Field(
@@ -57,7 +54,7 @@ class LabelPolicy(_Section):
     )
 
 
-class LoraSettings(_Section):
+class LoraSettings(Section):
     """The adapter's shape (peft's LoraConfig)."""
 
     rank: int = Field(16, ge=1, description="rank of the update")
@@ -66,7 +63,7 @@ class LoraSettings(_Section):
     target_modules: str | tuple[str, ...] = Field("all-linear", description="names of the layers that get an adapter")
 
 
-class OptimizerConfig(_Section):
+class OptimizerConfig(Section):
     """AdamW with linear warm-up and cosine decay; weights of the update are kept in float32."""
 
     epochs: float = Field(3, gt=0, description="times that every example is seen; may be a fraction")
@@ -82,7 +79,7 @@ class OptimizerConfig(_Section):
     gradient_checkpointing: bool = Field(False, description="less memory, a forward more")
 
 
-class ValidationConfig(_Section):
+class ValidationConfig(Section):
     """Real decoding of products that are not trained on."""
 
     share: float = Field(0.1, ge=0, lt=1, description="of the products, chosen by a hash of their text")
@@ -91,7 +88,7 @@ class ValidationConfig(_Section):
     patience: int | None = Field(None, ge=1, description="evaluations without a better F1 after which training stops")
 
 
-class ScalingSection(_Section):
+class ScalingSection(Section):
     """Where it runs: Ray Train workers, each with a copy of the model (data parallel)."""
 
     num_workers: int = Field(1, ge=1, description="one a GPU; on CPUs, one with all cores is best")
@@ -101,7 +98,7 @@ class ScalingSection(_Section):
     max_failures: int = Field(3, ge=0, description="times a failed worker group is started again")
 
 
-class FinetuneConfig(_Section):
+class FinetuneConfig(Section):
     """One fine-tuning."""
 
     datasets: tuple[DatasetConfig, ...] = Field(

@@ -9,10 +9,11 @@ import re
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from hpd_core import EngineConfig, PromptTemplate
-from pipelines.config.extraction import InputConfig
+from pipelines.config.catalog_input import InputConfig
+from pipelines.config.section import Section
 
 # After the paper's Figure 9. Its rule to simplify words is left out: a student that copies can be held to the text.
 TEACHER_INSTRUCTION = """\
@@ -41,11 +42,7 @@ _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _DECODING_KEYS = ("max_value_tokens", "dtype", "attention", "quantization", "prompt")
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class OpenAITeacherConfig(_Section):
+class OpenAITeacherConfig(Section):
     """A teacher behind an OpenAI-compatible endpoint."""
 
     kind: Literal["openai"] = Field(description="this teacher")
@@ -114,7 +111,7 @@ class OpenAITeacherConfig(_Section):
         return self.model_dump(mode="json", include=set(keys))
 
 
-class SelfTeacherConfig(_Section):
+class SelfTeacherConfig(Section):
     """The model itself, by ordinary autoregressive decoding (self-supervision)."""
 
     kind: Literal["self"] = Field(description="this teacher")
@@ -128,7 +125,7 @@ class SelfTeacherConfig(_Section):
         return {"kind": self.kind, "model": self.model, "adapter": self.adapter, "engine": engine}
 
 
-class LabelConfig(_Section):
+class LabelConfig(Section):
     """One labelling job."""
 
     input: InputConfig = Field(description="the catalog, as in the extraction job")

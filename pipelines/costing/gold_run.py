@@ -13,7 +13,8 @@ from rich.console import Console
 from hpd_core.types import content_hash
 from pipelines.cascading.doubt import ALL
 from pipelines.catalog.rows import default_id, row_id
-from pipelines.config.extraction import CostConfig, JobConfig
+from pipelines.config.extraction import JobConfig
+from pipelines.config.operation import CostConfig
 from pipelines.costing.pilot import certainty_of, without_threshold
 from pipelines.costing.survey import planned_rows
 from pipelines.errors import RunError, UsageError

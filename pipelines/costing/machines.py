@@ -17,7 +17,8 @@ from typing import Any
 import torch
 
 from hpd_core.decoding.memory import Limits
-from pipelines.config.extraction import CostConfig, JobConfig
+from pipelines.config.extraction import JobConfig
+from pipelines.config.operation import CostConfig
 from pipelines.costing.forecast import Price
 from pipelines.errors import UsageError
 from pipelines.job.prices import Instance, engine_price, price_table

@@ -31,7 +31,9 @@ from pipelines.catalog.paths import value_at
 from pipelines.catalog.readers import pick_rows
 from pipelines.catalog.rows import row_id, row_json
 from pipelines.catalog.sharding import Piece, Shard
-from pipelines.config.extraction import CostConfig, InputConfig, JobConfig
+from pipelines.config.catalog_input import InputConfig
+from pipelines.config.extraction import JobConfig
+from pipelines.config.operation import CostConfig
 from pipelines.costing.pilot_rows import Draw
 from pipelines.costing.survey import merged_pieces
 from pipelines.errors import RunError, UsageError

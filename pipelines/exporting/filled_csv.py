@@ -14,7 +14,7 @@ from pipelines.catalog.csv_files import CsvFile
 from pipelines.catalog.delimited import Dialect, told_delimiter
 from pipelines.catalog.rows import row_id
 from pipelines.catalog.text_files import decoded, open_unpacked, split_lines
-from pipelines.config.extraction import InputConfig
+from pipelines.config.catalog_input import InputConfig
 from pipelines.errors import UsageError
 from pipelines.exporting.answers import Product
 from pipelines.exporting.product_details import with_detail

@@ -13,7 +13,7 @@ from xml.sax.saxutils import escape
 from pipelines.catalog.feeds import element_value, item_values, local_name
 from pipelines.catalog.rows import row_id
 from pipelines.catalog.text_files import open_unpacked
-from pipelines.config.extraction import InputConfig
+from pipelines.config.catalog_input import InputConfig
 from pipelines.errors import UsageError
 from pipelines.exporting.answers import Product
 from pipelines.exporting.feed_letters import FeedLetters, feed_letters

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from pipelines.catalog.staging import hash_content, measure
 from pipelines.comparing.compared_run import Side
-from pipelines.config.extraction import InputConfig
+from pipelines.config.catalog_input import InputConfig
 from pipelines.errors import UsageError
 from pipelines.exporting.answers import Product
 from pipelines.exporting.filled_csv import DelimitedOriginal

@@ -10,7 +10,7 @@ from hpd_core import CategorySchema, Evidence, Record, RecordResult, Value
 from hpd_core.text.grounding import find_evidence
 from hpd_core.text.number_forms import VULGAR_FRACTIONS
 from pipelines.catalog.shown_text import original_places
-from pipelines.config.extraction import HtmlMode
+from pipelines.config.catalog_input import HtmlMode
 from pipelines.normalising.normalise import Normaliser
 from pipelines.normalising.places import CONTEXT
 

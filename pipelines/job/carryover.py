@@ -25,7 +25,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hpd_core import CategorySchema
-from pipelines.config.extraction import JobConfig, result_config
+from pipelines.config.extraction import JobConfig
+from pipelines.config.result_identity import result_config
 from pipelines.errors import UsageError
 from pipelines.job.reviewed_answers import ReviewedAnswers
 from pipelines.job.run_plan import Plan, differences, find_finished

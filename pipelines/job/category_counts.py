@@ -15,7 +15,7 @@ from hpd_core import CategorySchema
 from pipelines.catalog.readers import SourceRow, read_piece
 from pipelines.catalog.rows import DeadRows, RowRefusal, known_category, to_record
 from pipelines.catalog.sharding import Piece
-from pipelines.config.extraction import InputConfig
+from pipelines.config.catalog_input import InputConfig
 from pipelines.job.run_plan import Plan
 
 # They are counted by category.

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pipelines.config.extraction import CostConfig
+from pipelines.config.operation import CostConfig
 
 Market = Literal["on-demand", "spot"]
 TABLE_SOURCE = "SkyPilot catalog, commit 00148f2 (2026-11 or before)"

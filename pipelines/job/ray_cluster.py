@@ -18,7 +18,8 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 
 from hpd_core import HPDError
-from pipelines.config.extraction import ActorConfig, JobConfig
+from pipelines.config.extraction import JobConfig
+from pipelines.config.operation import ActorConfig
 from pipelines.errors import ProcessesDiedError, RunError, UsageError
 
 _ROOT = Path(__file__).resolve().parents[2]

@@ -14,7 +14,8 @@ from hpd_core import CategorySchema
 from pipelines.catalog.input_files import SourceFile
 from pipelines.catalog.sharding import Shard, plan_shards, shard_from_dict, tokens_per_row
 from pipelines.catalog.staging import rows_at
-from pipelines.config.extraction import JobConfig, config_hash, result_config
+from pipelines.config.extraction import JobConfig
+from pipelines.config.result_identity import config_hash, result_config
 from pipelines.errors import UsageError
 from pipelines.schemas.schema_file import schemas_hash
 from pipelines.store.folders import Folder

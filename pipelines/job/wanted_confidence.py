@@ -16,7 +16,8 @@ from pipelines.confidence.run_confidence import (
     forget_confidence,
     run_confidence,
 )
-from pipelines.config.extraction import AUTO, JobConfig
+from pipelines.config.certainty import AUTO
+from pipelines.config.extraction import JobConfig
 from pipelines.errors import UsageError
 from pipelines.store.folders import Folder, open_filesystem
 

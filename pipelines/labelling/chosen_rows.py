@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from pipelines.catalog.input_files import SourceFile
 from pipelines.catalog.readers import SourceRow, read_piece
 from pipelines.catalog.sharding import plan_shards
-from pipelines.config.extraction import ShardConfig
 from pipelines.config.labelling import LabelConfig
+from pipelines.config.operation import ShardConfig
 
 
 class ChosenRows:

@@ -14,8 +14,8 @@ from rich.console import Console
 from hpd_core import CategorySchema, Record
 from pipelines.catalog.input_files import SourceFile, scan_sources
 from pipelines.catalog.rows import RowRefusal, default_id, row_category, row_id, to_record
-from pipelines.config.extraction import LATER_INPUT_KEYS
 from pipelines.config.labelling import LabelConfig, OpenAITeacherConfig
+from pipelines.config.result_identity import LATER_INPUT_KEYS
 from pipelines.console.terminal import print_beginning, print_notes
 from pipelines.errors import RunError, UsageError
 from pipelines.labelling.chosen_rows import ChosenRows

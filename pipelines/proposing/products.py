@@ -17,7 +17,7 @@ from pipelines.catalog.readers import read_piece
 from pipelines.catalog.rows import row_category
 from pipelines.catalog.sharding import Piece
 from pipelines.catalog.shown_text import shown_record
-from pipelines.config.extraction import HtmlMode, InputConfig
+from pipelines.config.catalog_input import HtmlMode, InputConfig
 from pipelines.config.loading import parse_config
 from pipelines.config.mapping import PATH_SEPARATOR
 from pipelines.config.yaml_files import load_yaml

@@ -27,7 +27,7 @@ from pipelines.catalog.rows import mapped_text
 from pipelines.catalog.sharding import Piece
 from pipelines.catalog.shown_text import shown_record
 from pipelines.catalog.staging import stage, staged_format
-from pipelines.config.extraction import InputConfig
+from pipelines.config.catalog_input import InputConfig
 from pipelines.errors import UsageError
 from pipelines.job.prepare_stage import input_hash
 from pipelines.job.run_plan import Plan, PlannedFile

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from hpd_core import CategorySchema, Record, RecordResult, Value
 from pipelines.catalog.shown_text import shown_record
-from pipelines.config.extraction import HtmlMode
+from pipelines.config.catalog_input import HtmlMode
 from pipelines.job.answer_rows import find_places
 from pipelines.reporting.run_folder import OpenedRun
 from pipelines.reporting.source_texts import Key, SourceText, Wanted, read_texts

@@ -14,7 +14,7 @@ from hpd_core.models import loading
 from hpd_core.models.adapters import open_adapter
 from hpd_core.training.examples import ExampleBuilder
 from hpd_core.types import content_hash
-from pipelines.config.extraction import InputConfig
+from pipelines.config.catalog_input import InputConfig
 from pipelines.config.finetuning import DatasetConfig, FinetuneConfig
 from pipelines.config.loading import parse_config
 from pipelines.console.terminal import print_beginning

@@ -13,7 +13,7 @@ from bench.load import simulation
 from bench.load.counting_folder import CountingFolder
 from bench.load.simulation import Limits, PlanCosts, Rates, plan_costs, simulate
 from bench.load_test import app
-from pipelines.config.extraction import ShardConfig
+from pipelines.config.operation import ShardConfig
 from pipelines.store.folders import Folder
 from pipelines.store.ledger import Ledger
 from pipelines.store.tables import encode

@@ -9,7 +9,7 @@ import pytest
 from hpd_core import Attribute, CategorySchema, Record
 from pipelines.catalog.categories import find_category
 from pipelines.catalog.rows import RowRefusal, row_category, to_record
-from pipelines.config.extraction import InputConfig
+from pipelines.config.catalog_input import InputConfig
 
 
 def schema(name: str, **given: Any) -> CategorySchema:

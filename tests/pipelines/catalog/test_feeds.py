@@ -11,7 +11,7 @@ from pipelines.catalog.input_files import SourceFile, scan_sources
 from pipelines.catalog.readers import read_piece
 from pipelines.catalog.sharding import Piece
 from pipelines.catalog.shown_text import shown_text
-from pipelines.config.extraction import InputConfig
+from pipelines.config.catalog_input import InputConfig
 from pipelines.errors import UsageError
 
 RSS = """<?xml version="1.0" encoding="{encoding}"?>

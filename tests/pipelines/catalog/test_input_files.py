@@ -11,7 +11,7 @@ from pyarrow.parquet import encryption
 from pipelines.catalog.input_files import scan_sources
 from pipelines.catalog.readers import original_rows, read_piece
 from pipelines.catalog.sharding import Piece
-from pipelines.config.extraction import InputConfig
+from pipelines.config.catalog_input import InputConfig
 from pipelines.errors import RunError, UsageError
 from tests.pipelines.conftest import Workplace, product, products
 

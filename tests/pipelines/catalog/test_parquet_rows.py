@@ -22,7 +22,7 @@ from pipelines.catalog.parquet_rows import to_rows
 from pipelines.catalog.readers import original_rows, read_piece
 from pipelines.catalog.rows import Record, row_json, to_record
 from pipelines.catalog.sharding import Piece
-from pipelines.config.extraction import InputConfig
+from pipelines.config.catalog_input import InputConfig
 from pipelines.errors import UsageError
 from tests.pipelines.catalog.test_rows import CONFIG, SCHEMAS
 

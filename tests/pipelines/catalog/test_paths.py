@@ -16,7 +16,7 @@ from pipelines.catalog.input_files import scan_sources
 from pipelines.catalog.paths import is_there, last_name, parquet_columns, type_at, value_at
 from pipelines.catalog.readers import read_piece
 from pipelines.catalog.sharding import Piece
-from pipelines.config.extraction import InputConfig
+from pipelines.config.catalog_input import InputConfig
 from pipelines.errors import UsageError
 
 ROW: dict[str, Any] = {

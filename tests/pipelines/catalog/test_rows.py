@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hpd_core import Attribute, CategorySchema, Record
 from pipelines.catalog.cells import CellError
 from pipelines.catalog.rows import MAX_CHARS, RowRefusal, row_json, to_record
-from pipelines.config.extraction import InputConfig
+from pipelines.config.catalog_input import InputConfig
 
 SCHEMAS = {"Shoes": CategorySchema(category="Shoes", attributes=(Attribute(name="Brand"),))}
 CONFIG = InputConfig(path=("x",), id="id", fields={"title": "name", "features": "bullets"})

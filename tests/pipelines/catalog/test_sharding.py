@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hpd_core import Attribute, CategorySchema
 from pipelines.catalog.input_files import LineSegments, Segment, SourceFile
 from pipelines.catalog.sharding import Shard, plan_shards, tokens_per_row
-from pipelines.config.extraction import ShardConfig
+from pipelines.config.operation import ShardConfig
 
 
 def parquet(name: str, *groups: tuple[int, int]) -> SourceFile:

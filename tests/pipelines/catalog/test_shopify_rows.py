@@ -10,7 +10,8 @@ import pytest
 from pipelines.catalog.input_files import SourceFile, scan_sources
 from pipelines.catalog.readers import SourceRow, original_rows, pick_rows, read_piece
 from pipelines.catalog.sharding import Piece, plan_shards
-from pipelines.config.extraction import InputConfig, ShardConfig
+from pipelines.config.catalog_input import InputConfig
+from pipelines.config.operation import ShardConfig
 from pipelines.errors import UsageError
 
 OLD = (

@@ -14,7 +14,9 @@ from hpd_core import Attribute, CategorySchema, Evidence, Record
 from hpd_core.text.grounding import Grounder
 from pipelines.catalog.rows import RowRefusal, to_record
 from pipelines.catalog.shown_text import MarkedUpRecord, original_places, shown_record, shown_text
-from pipelines.config.extraction import InputConfig, JobConfig, result_config
+from pipelines.config.catalog_input import InputConfig
+from pipelines.config.extraction import JobConfig
+from pipelines.config.result_identity import result_config
 from pipelines.job.clustering.clustered_rows import DealtRow, from_values, to_table
 from pipelines.job.context import PreparedRecord
 from pipelines.job.prepare_stage import input_hash

@@ -23,7 +23,8 @@ from pipelines.catalog.csv_files import CsvFile
 from pipelines.catalog.input_files import SourceFile, Sources, scan_sources
 from pipelines.catalog.readers import SourceRow, original_rows, pick_rows, read_piece
 from pipelines.catalog.sharding import Piece, plan_shards
-from pipelines.config.extraction import InputConfig, ShardConfig
+from pipelines.config.catalog_input import InputConfig
+from pipelines.config.operation import ShardConfig
 from pipelines.errors import UsageError
 from tests.examples import examples
 from tests.pipelines.conftest import Workplace

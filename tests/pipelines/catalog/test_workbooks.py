@@ -12,7 +12,7 @@ import xlsxwriter
 from pipelines.catalog.input_files import SourceFile, scan_sources
 from pipelines.catalog.readers import read_piece
 from pipelines.catalog.sharding import Piece
-from pipelines.config.extraction import InputConfig
+from pipelines.config.catalog_input import InputConfig
 from pipelines.errors import UsageError
 
 _SHOWN: list[tuple[str, Any, str]] = [

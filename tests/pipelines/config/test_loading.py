@@ -7,10 +7,11 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from pipelines.config.extraction import JobConfig, config_hash
+from pipelines.config.extraction import JobConfig
 from pipelines.config.finetuning import FinetuneConfig
 from pipelines.config.labelling import LabelConfig
 from pipelines.config.loading import known_keys, load_config
+from pipelines.config.result_identity import config_hash
 from pipelines.errors import UsageError
 
 MINIMAL: dict[str, Any] = {

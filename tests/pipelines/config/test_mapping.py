@@ -8,8 +8,10 @@ import pytest
 
 from hpd_core import Attribute, CategorySchema, Record
 from pipelines.catalog.rows import RowRefusal, to_record
-from pipelines.config.extraction import InputConfig, JobConfig, config_hash, result_config
+from pipelines.config.catalog_input import InputConfig
+from pipelines.config.extraction import JobConfig
 from pipelines.config.loading import load_config
+from pipelines.config.result_identity import config_hash, result_config
 from pipelines.errors import UsageError
 
 SCHEMAS = {"Bags": CategorySchema(category="Bags", attributes=(Attribute(name="Brand"),))}

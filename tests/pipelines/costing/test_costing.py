@@ -15,8 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.config.extraction import CostConfig, JobConfig
+from pipelines.config.extraction import JobConfig
 from pipelines.config.loading import parse_config
+from pipelines.config.operation import CostConfig
 from pipelines.costing.backtest import SHARES, backtest
 from pipelines.costing.estimate import FloatArray, Measurements, estimate, student_t
 from pipelines.costing.forecast import CategoryForecast, Forecast, Interval, Price

@@ -17,7 +17,8 @@ from typer.testing import CliRunner
 
 from hpd_core import EngineConfig
 from hpd_core.models.adapters import AdapterRecord, open_adapter
-from pipelines.config.extraction import JobConfig, config_hash
+from pipelines.config.extraction import JobConfig
+from pipelines.config.result_identity import config_hash
 from pipelines.errors import UsageError
 from pipelines.extract import app
 from pipelines.job.preflight import plan_job

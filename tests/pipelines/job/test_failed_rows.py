@@ -12,7 +12,7 @@ import yaml
 from pipelines.catalog.input_files import scan_sources
 from pipelines.catalog.readers import read_piece
 from pipelines.catalog.sharding import plan_shards
-from pipelines.config.extraction import ShardConfig
+from pipelines.config.operation import ShardConfig
 from pipelines.errors import UsageError
 from pipelines.job.preflight import plan_job
 from tests.pipelines.conftest import SCHEMAS, Workplace, product, products, read_table

@@ -15,7 +15,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from pipelines.catalog.sharding import Shard
-from pipelines.config.extraction import CostConfig
+from pipelines.config.operation import CostConfig
 from pipelines.errors import BudgetError, RunError
 from pipelines.extract import app
 from pipelines.job import prices, ray_stages, summary

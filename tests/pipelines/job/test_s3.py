@@ -27,7 +27,7 @@ from pipelines.catalog.input_files import scan_sources
 from pipelines.catalog.readers import read_piece
 from pipelines.catalog.sharding import Piece
 from pipelines.compare import app as compare_app
-from pipelines.config.extraction import InputConfig
+from pipelines.config.catalog_input import InputConfig
 from pipelines.config.yaml_files import load_yaml
 from pipelines.errors import RunError, UsageError
 from pipelines.extract import app

@@ -1,0 +1,130 @@
+"""The section `input`: where a catalog is, and what is read of its rows."""
+
+from __future__ import annotations
+
+import codecs
+from typing import Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from pipelines.config.mapping import Mapped
+from pipelines.config.reading import InputFormat, Reading
+from pipelines.config.section import Section
+
+HtmlMode = Literal["auto", "always", "never"]
+LANGUAGE = "language"
+
+
+class InputConfig(Section):
+    """Where the catalog is and which of its columns the job reads."""
+
+    path: tuple[str, ...] = Field(
+        description="a file, a folder (searched in depth, names with _ or . skipped), a glob ([[] for a bracket), or a "
+        "list of them; local or any fsspec URI"
+    )
+    format: InputFormat = Field(
+        "auto",
+        description="'auto': by each file's content. 'csv' takes a Shopify export row by row, else it is read a "
+        "product at a time",
+    )
+    id: Mapped | None = Field(None, description="column with the product id; without it: '<file stem>:<row>'")
+    category: Mapped = Field(
+        Mapped(column="category"),
+        description="column that names the product's category: as the schemas do, or by an id or alias of theirs; "
+        "{column, separator, level}: as a path; {text}: one for all products",
+    )
+    fields: dict[str, Mapped] = Field(
+        min_length=1, description="name in the prompt -> column, in the prompt's order; a list if both are equal"
+    )
+    language: Mapped | None = Field(
+        None, description=f"column that names the text's language, or {{text}}: read as a first field {LANGUAGE!r}"
+    )
+    list_separator: str = Field("\n", description="joins the items of a list column into one text")
+    html: HtmlMode = Field(
+        "auto",
+        description="'auto': a field that holds HTML is read as the text that it shows, the rest as it stands; "
+        "'always': whatever looks like a tag is one; 'never': tags and entities are text",
+    )
+    encoding: str | None = Field(
+        None, description="of text files without a byte order mark that are not UTF-8: cp1252, latin-1, ..."
+    )
+    delimiter: str | None = Field(None, description="between the cells of CSV; by default it is found out")
+    quote: str | None = Field(None, description="around cells of CSV; '' if nothing is quoted; by default found out")
+    escape: str | None = Field(None, description="in front of a quote in a cell of CSV; by default it is doubled")
+    sheet: str | None = Field(None, description="of a workbook, by name; needed if several hold rows")
+    anonymous: bool = Field(False, description="read s3:// without credentials (public buckets)")
+
+    @model_validator(mode="after")
+    def _check_mapping(self) -> InputConfig:
+        if self.id is not None and self.id.text is not None:
+            raise ValueError("id: a text for all rows is no id; leave it out")
+        if self.category.join is not None:
+            raise ValueError("category: several columns are no name; name the one, or {column, separator} for a path")
+        others = [("id", self.id), ("language", self.language), *self.fields.items()]
+        if path := next((name for name, each in others if each is not None and each.is_path), None):
+            raise ValueError(f"{path}: separator and level are for the category's column")
+        if self.language is not None and LANGUAGE in self.fields:
+            raise ValueError(f"a field is called {LANGUAGE!r}, as input.language is: leave out one of the two")
+        return self
+
+    @field_validator("encoding")
+    @classmethod
+    def _check_encoding(cls, value: str | None) -> str | None:
+        try:
+            return value if value is None else codecs.lookup(value).name
+        except LookupError:
+            raise ValueError(f"there is no encoding {value!r}; cp1252 and latin-1 are frequent ones") from None
+
+    @model_validator(mode="after")
+    def _check_dialect(self) -> InputConfig:
+        given = [each for each in (self.delimiter, self.quote, self.escape) if each]
+        if self.delimiter == "" or any(len(each) != 1 or each in "\r\n" for each in given):
+            raise ValueError("delimiter, quote and escape are one character each ('\\t' in double quotes for a tab)")
+        if len({*given}) < len(given):
+            raise ValueError("delimiter, quote and escape must be different characters")
+        return self
+
+    @field_validator("path", mode="before")
+    @classmethod
+    def _accept_one_path(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else value
+
+    @field_validator("path", mode="after")
+    @classmethod
+    def _check_paths(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if not value or not all(value):
+            raise ValueError("at least one path is needed")
+        return value
+
+    @field_validator("fields", mode="before")
+    @classmethod
+    def _accept_list(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            value = [value]
+        if isinstance(value, list):
+            if len(set(map(str, value))) != len(value):
+                raise ValueError("a column is listed twice")
+            return {name: name for name in value}
+        return value
+
+    @property
+    def reading(self) -> Reading:
+        """How its files are read."""
+        return Reading(self.format, self.encoding, self.delimiter, self.quote, self.escape, self.sheet, self.anonymous)
+
+    @property
+    def texts(self) -> dict[str, Mapped]:
+        """What the model reads, in its order: name -> where it is from."""
+        return ({} if self.language is None else {LANGUAGE: self.language}) | self.fields
+
+    @property
+    def mapped(self) -> list[tuple[str, str]]:
+        """Every column that is read, or path into one, with the setting that names it."""
+        named = [("input.id", self.id), ("input.category", self.category), ("input.language", self.language)]
+        named += [("input.fields", each) for each in self.fields.values()]
+        return [(setting, column) for setting, each in named if each is not None for column in each.columns]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Every column that is read, or path into one, once each."""
+        return tuple(dict.fromkeys(column for _, column in self.mapped))

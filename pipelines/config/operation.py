@@ -1,0 +1,99 @@
+"""How a job is run: shards, actors, retries, costs. Nothing here changes an answer."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from pipelines.config.section import Section
+
+
+class ShardConfig(Section):
+    """How the catalog is cut. A shard is the unit of work, of commit and of retry."""
+
+    target_tokens: int = Field(
+        200_000, ge=1, description="estimated tokens in a full shard: about a minute of GPU work"
+    )
+    max_count: int = Field(
+        100_000, ge=1, description="shards, about: for a catalog that would have more, target_tokens is raised"
+    )
+    max_bytes: int = Field(32 * 2**20, ge=1, description="cap on a shard's input bytes")
+    max_rows: int = Field(50_000, ge=1, description="cap on a shard's rows")
+    ramp: tuple[float, ...] = Field(
+        (0.25, 0.5), description="sizes of the first shards relative to the target; the last ones shrink likewise"
+    )
+
+    cluster_by_category: bool = Field(
+        False,
+        description="first deals all rows anew, so that a shard holds few categories: a pass over the whole catalog, "
+        "which pays where a shard would hold hundreds",
+    )
+
+    @field_validator("ramp")
+    @classmethod
+    def _check_ramp(cls, value: tuple[float, ...]) -> tuple[float, ...]:
+        if not all(0 < factor <= 1 for factor in value):
+            raise ValueError("every factor must be above 0 and at most 1")
+        return value
+
+
+class ActorConfig(Section):
+    """The pool of engines: between `min` and `max` actors, each with one engine."""
+
+    min: int = Field(1, ge=1, description="actors kept from the start")
+    max: int = Field(1, ge=1, description="actors at most")
+    num_gpus: float | None = Field(
+        None,
+        ge=0,
+        description="GPUs of an actor; by default 1 (or engine.tensor_parallel) if the cluster has any when the job "
+        "starts",
+    )
+    num_cpus: float = Field(1, gt=0, description="CPUs that Ray reserves for an actor")
+    num_threads: int | None = Field(None, ge=1, description="torch threads; by default the node's CPUs / actors.max")
+    max_in_flight: int = Field(
+        2,
+        ge=1,
+        description="shards that an actor has in its engine at once; more where shards are so small that two do not "
+        "fill it",
+    )
+
+    @model_validator(mode="after")
+    def _check_range(self) -> ActorConfig:
+        if self.min > self.max:
+            raise ValueError(f"min ({self.min}) must not be above max ({self.max})")
+        return self
+
+
+class RetryConfig(Section):
+    """Every retry is finite. What fails to the end is a dead letter, never a hang."""
+
+    max_attempts: int = Field(
+        3, ge=1, description="times a whole shard is tried in one session before its bad records are searched for"
+    )
+    max_minutes: float = Field(
+        60, gt=0, description="a shard that is not decoded after so long has failed; its process is replaced"
+    )
+    lease_seconds: float = Field(
+        60, gt=0, description="a driver that is silent for so long is taken for dead, and its run may be taken over"
+    )
+    max_actor_restarts: int = Field(
+        20, ge=0, description="times one actor may come back; while the run gets on, new ones follow"
+    )
+    max_task_retries: int = Field(3, ge=0, description="times Ray repeats a prepare or finish task of a dead worker")
+
+
+class CostConfig(Section):
+    """What the machines cost. On EC2 they say themselves what they are; what is set here counts first."""
+
+    instance_type: str | None = Field(
+        None, min_length=1, description="kind of machine, for the price table, e.g. g6e.48xlarge"
+    )
+    market: Literal["on-demand", "spot"] | None = Field(None, description="how it is bought")
+    usd_per_hour: float | None = Field(None, ge=0, description="price of a whole machine, instead of the table's")
+    max_usd: float | None = Field(
+        None,
+        gt=0,
+        description="the run stops when its engines have cost so much; looked at whenever a shard is committed, so "
+        "what is under way then comes on top",
+    )
