@@ -3,13 +3,15 @@
     enum, oneOf with const and title   an enum, the titles its labels, the constants its ids
     type, format: date                 string, number, boolean, date
     x-unit, unit                       the unit of a number; x-units, a list: the first is wanted, the others accepted
-    array                              several values
+    array, or one value or an array    several values
+    several types                      numbers, if all are; else a text, by name
     object                             flattened: dimensions.width is the attribute "dimensions.width"
 
 A property keeps its own spelling as the id where its attribute is called otherwise; one whose path reads as another's
 ("dimensions.width" itself as a key) has its JSON pointer, "/dimensions.width". A constant likewise.
 
-Left out, by name: constants, what may be one of several objects or lists, lists of objects, and what refers to itself.
+Left out, by name: constants, bytes, passwords, what may be one of several objects or lists, lists of objects, and what
+refers to itself.
 """
 
 from __future__ import annotations
@@ -32,12 +34,12 @@ from pipelines.schemas.importing.imported import (
     unique_members,
 )
 from pipelines.schemas.importing.json_references import BRANCHES, Node, References, items, nodes, type_of
+from pipelines.schemas.importing.json_types import held_type
 from pipelines.schemas.importing.sources import Document
 
 _DEFINITIONS = ("$defs", "definitions")
 _WORDS = ("$schema", "properties", *_DEFINITIONS)
 _LABELS = ("x-enumNames", "enumNames", "x-enum-varnames")
-_DATES = ("date", "date-time")
 _MAX_DEPTH = 20  # objects within objects
 _MAX_ATTRIBUTES = 1_000  # a prompt has room for some dozens
 
@@ -101,6 +103,7 @@ class _Reader:
         self._document = document
         self._references = References(document.data, document.name)
         self._left_out: dict[str, list[str]] = {}
+        self._mixed: list[str] = []
         self._count = 0
 
     def objects(self, name: str | None) -> Iterator[_Object]:
@@ -158,23 +161,22 @@ class _Reader:
                 yield keys, attribute
 
     def notes(self) -> list[str]:
-        """What was left out, and why."""
-        return [f"left out, {reason}: {listed(paths)}" for reason, paths in self._left_out.items()]
+        """What was left out, and why; and what could not be told."""
+        mixed = [f"of several types, texts here: {listed(self._mixed)}"] if self._mixed else []
+        return [f"left out, {reason}: {listed(paths)}" for reason, paths in self._left_out.items()] + mixed
 
     def _attribute(self, node: Node, path: str, title: str) -> Attribute | None:
         """The attribute of a property that is no object. `title`: its own, not that of what it refers to."""
-        item, multiple = node, type_of(node) == "array"
-        if multiple:
-            held = node.get("items")
-            item, _ = self._references.resolved(held if isinstance(held, Mapping) else {})
+        held = held_type(node, lambda part: self._references.resolved(part)[0])
+        item = held.item
         called = title or one_line(path)
         common: dict[str, Any] = {
             "name": called,
             "id": path if called != path and path.strip() else None,
             "description": one_line(node.get("description") or item.get("description")) or None,
-            "multiple": multiple,
+            "multiple": held.is_list,
+            "type": held.type,
         }
-        kind = type_of(item)
         reason = None
         if not common["name"]:
             reason = "without a name"
@@ -183,17 +185,18 @@ class _Reader:
         elif any(isinstance(constant, Mapping | list) for constant in _all_constants(item)):
             reason = "one of several objects or lists"
         elif members := unique_members(_members(item)):
-            return Attribute(**common, type="enum", values=members)
-        elif kind in ("object", "array") or "properties" in item:
+            return Attribute(**common | {"type": "enum"}, values=members)
+        elif held.type == "object":
             reason = "lists of objects or of lists, and objects without properties"
+        elif held.type == "bytes":
+            reason = "bytes and passwords"
         if reason is not None:
             self._leave_out(reason, path)
             return None
-        if kind in ("number", "integer"):
-            return Attribute(**common, type="number", unit=_unit(node) or _unit(item))
-        if item.get("format") in _DATES:
-            return Attribute(**common, type="date")
-        return Attribute(**common, type="boolean" if kind == "boolean" else "string")
+        if held.is_mixed:
+            self._mixed.append(path)
+        unit = (_unit(node) or _unit(item)) if held.type == "number" else None
+        return Attribute(**common, unit=unit)
 
     def _leave_out(self, reason: str, path: str) -> None:
         self._left_out.setdefault(reason, []).append(path)

@@ -10,6 +10,8 @@ import sys
 from typing import Any
 
 from pydantic import TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import core_schema
 
 from pipelines.errors import UsageError
 from pipelines.schemas.importing.sources import Document
@@ -40,7 +42,23 @@ def model_document(source: str) -> Document:
         raise UsageError(f"{source} cannot be imported: {type(error).__name__}: {error}") from error
     try:
         adapter: TypeAdapter[Any] = TypeAdapter(found)
-        schema = adapter.json_schema()
+        schema = adapter.json_schema(schema_generator=_AttributeSchema)
     except Exception as error:
         raise UsageError(f"{source} has no JSON Schema: {error}") from error
     return Document(source, json.dumps(schema))
+
+
+class _AttributeSchema(GenerateJsonSchema):
+    """What pydantic says of types, where JSON's own types would hide them."""
+
+    def decimal_schema(self, schema: core_schema.DecimalSchema) -> JsonSchemaValue:
+        """A number; pydantic says a number or a text, as of `float | str`."""
+        return {"type": "number"}
+
+    def enum_schema(self, schema: core_schema.EnumSchema) -> JsonSchemaValue:
+        """With the names of members whose values are no texts: `SMALL = 1`."""
+        found = super().enum_schema(schema)
+        members = schema["members"]
+        if "enum" in found and not any(isinstance(each.value, str) for each in members):
+            found["x-enum-varnames"] = [each.name for each in members]
+        return found

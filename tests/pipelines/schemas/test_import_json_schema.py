@@ -65,6 +65,37 @@ def test_every_form(tmp_path: Path) -> None:
     assert not model.remarks()
 
 
+@pytest.mark.parametrize(
+    ("node", "expected"),
+    [
+        ({"anyOf": [{"type": "integer"}, {"type": "number"}, {"type": "null"}]}, ("number", False, False)),
+        ({"type": ["null", "integer", "number"]}, ("number", False, False)),
+        ({"type": ["number", "string"]}, ("string", False, True)),
+        ({"anyOf": [{"type": "number"}, {"type": "string"}]}, ("string", False, True)),
+        ({"oneOf": [{"$ref": "#/$defs/D"}, {"type": "string", "format": "date-time"}]}, ("date", False, False)),
+        ({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}, ("string", True, False)),
+        ({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "number"}}]}, ("string", True, True)),
+        ({"type": "array", "prefixItems": [{"type": "number"}, {"type": "integer"}]}, ("number", True, False)),
+        ({"type": "array", "items": {"anyOf": [{"type": "boolean"}, {"type": "null"}]}}, ("boolean", True, False)),
+        ({"type": "array"}, ("string", True, False)),
+        ({}, ("string", False, False)),
+    ],
+)
+def test_one_of_several_types(tmp_path: Path, node: dict[str, object], expected: tuple[str, bool, bool]) -> None:
+    day = {"type": "string", "format": "date"}
+    schema = {"title": "Bag", "properties": {"it": node}, "$defs": {"D": day}}
+    model = done(tmp_path, write(tmp_path, "bag.json", schema))
+    (found,) = model.schemas["Bag"].attributes
+    assert (found.type, found.multiple, "of several types, texts here: it" in model.printed) == expected
+
+
+@pytest.mark.parametrize("node", [{"type": "string", "format": "binary"}, {"contentEncoding": "base64"}])
+def test_bytes_are_no_attribute(tmp_path: Path, node: dict[str, object]) -> None:
+    model = done(tmp_path, write(tmp_path, "bag.json", {"title": "Bag", "properties": {"brand": {}, "picture": node}}))
+    assert model.names("Bag") == ["brand"]
+    assert "left out, bytes and passwords: picture" in model.printed
+
+
 def test_what_refers_to_itself_ends(tmp_path: Path) -> None:
     node = {"properties": {"name": {"type": "string"}, "next": {"$ref": "#"}, "last": {"$ref": "#"}}}
     model = done(tmp_path, write(tmp_path, "node.json", node))
@@ -117,10 +148,13 @@ def test_what_cannot_be_read(tmp_path: Path) -> None:
 
 
 MODELS = """
+    from datetime import date, datetime
+    from decimal import Decimal
     from enum import Enum
     from typing import Annotated, Literal, Optional
+    from uuid import UUID
 
-    from pydantic import BaseModel, Field
+    from pydantic import BaseModel, Field, HttpUrl, conlist
 
 
     class Shell(str, Enum):
@@ -138,6 +172,29 @@ MODELS = """
         wheels: Literal["2", "4"] | None = None
         colours: list[str] = []
         size: Size
+
+
+    class Grade(Enum):
+        LOW = 1
+        HIGH = 2
+
+
+    class Types(BaseModel):
+        price: Decimal
+        weight: Annotated[Decimal, Field(gt=0, decimal_places=2)] | None = None
+        sizes: list[Decimal] | None = None
+        span: tuple[float, float]
+        count: Annotated[int, Field(ge=1, le=9)]
+        litres: float | int
+        made: date | datetime
+        seen: list[date]
+        key: UUID
+        page: HttpUrl
+        tags: conlist(str, min_length=1)
+        grade: Grade
+        grades: set[Shell] | None = None
+        mixed: float | str
+        picture: bytes = b""
 
 
     Anything = Suitcase | Size
@@ -166,6 +223,26 @@ def test_pydantic_models(tmp_path: Path, models: str) -> None:
     assert found["Colours"].multiple
     assert found["size.width"].unit == Unit(want="cm")
     assert list(done(tmp_path, f"{models}:Anything", "--from", "pydantic").schemas) == ["Suitcase", "Size"]
+
+
+def test_the_types_of_python(tmp_path: Path, models: str) -> None:
+    model = done(tmp_path, f"{models}:Types")
+    found = {each.id or each.name: each for each in model.schemas["Types"].attributes}
+    kinds = {name: (each.type, each.multiple) for name, each in found.items()}
+    one, several = False, True
+    assert kinds == {
+        **dict.fromkeys(("price", "weight", "count", "litres"), ("number", one)),
+        **dict.fromkeys(("sizes", "span"), ("number", several)),
+        "made": ("date", one),
+        "seen": ("date", several),
+        **dict.fromkeys(("key", "page", "mixed"), ("string", one)),
+        "tags": ("string", several),
+        "grade": ("enum", one),
+        "grades": ("enum", several),
+    }
+    assert found["grade"].values == (Member(label="LOW", id="1"), Member(label="HIGH", id="2"))
+    assert "of several types, texts here: mixed" in model.printed
+    assert "left out, bytes and passwords: picture" in model.printed
 
 
 @pytest.mark.parametrize(
