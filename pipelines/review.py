@@ -31,6 +31,7 @@ from pipelines.job.reviewed_run import write_reviews
 from pipelines.reporting.run_folder import OpenedRun, open_run
 from pipelines.review_desk.desk import Desk, DeskOptions
 from pipelines.review_desk.gold_file import write_gold
+from pipelines.reviewing.texts_in_run import left_out_note
 from pipelines.store.asked_schemas import read_schemas
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -78,6 +79,8 @@ def _serve(run: str, host: str, port: int, options: DeskOptions) -> None:
         raise UsageError(f"{error.name} is not installed: pip install 'hpd[review]'") from error
     with open_socket(host, port) as sock:
         desk = Desk(*_opened(run), options)
+        for note in left_out_note(desk.left_out, run):
+            typer.echo(f"Note: {note}", err=True)
         try:
             serve(desk, sock, lambda address: typer.echo(f"Review at {address}\nCtrl-C ends it; nothing is lost."))
         finally:

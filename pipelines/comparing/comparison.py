@@ -28,6 +28,7 @@ from pipelines.comparing.setting_changes import Settings, compare_settings
 from pipelines.errors import UsageError
 from pipelines.job.run_status import State
 from pipelines.quality.run_answers import RowKey
+from pipelines.reviewing.texts_in_run import left_out_note
 
 MAX_EXAMPLES = 50
 SEED = 0
@@ -140,6 +141,11 @@ def compare_runs(
         notes=[
             *_notes(runs, settings, rows),
             *(f"{name}: {note}" for name, (_, notes) in (("A", figures_a), ("B", figures_b)) for note in notes),
+            *(
+                f"{name}: {note}"
+                for name, side in (("A", side_a), ("B", side_b))
+                for note in left_out_note(side.reviews.left_out, side.uri)
+            ),
         ],
         settings=settings,
         rows=rows,

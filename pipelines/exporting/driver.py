@@ -22,6 +22,7 @@ from pipelines.exporting.wide_columns import wide_columns
 from pipelines.exporting.wide_export import STEM, WIDE_KINDS, WideFiles, wide_tables
 from pipelines.exporting.writers import Style
 from pipelines.reporting.run_folder import state_notes
+from pipelines.reviewing.texts_in_run import left_out_note
 
 KINDS = (*WIDE_KINDS, *SHOP_KINDS)
 
@@ -93,7 +94,7 @@ def export_run(uri: str, wishes: Wishes) -> Exported:
     side = Side.open(uri)
     schemas = asked_schemas(side)
     result = Exported(wishes.kind, side.uri, num_dead_letters=side.totals.dead_letters)
-    result.notes.extend(state_notes(side.run))
+    result.notes.extend([*state_notes(side.run), *left_out_note(side.reviews.left_out, side.uri)])
     acceptance = Acceptance(
         schemas,
         takes_raw=wishes.takes_raw,

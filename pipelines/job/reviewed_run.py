@@ -20,8 +20,9 @@ import pyarrow as pa
 from rich.console import Console
 
 from hpd_core.text.values import join_items
+from pipelines.console.terminal import printable
 from pipelines.job.run_plan import find_finished
-from pipelines.reviewing.layer import Layer, by_answer, kept_name, read_kept
+from pipelines.reviewing.layer import Layer, by_answer, kept_name, kept_of, read_kept
 from pipelines.reviewing.verdicts import AnswerKey
 from pipelines.store.asked_schemas import read_schemas
 from pipelines.store.folders import Folder
@@ -31,6 +32,7 @@ from pipelines.store.replaced_parts import replace_part, settle_replacement
 from pipelines.store.tables import PRODUCTS, completed, encode_table, read_part, to_table
 
 _LEASE_SECONDS = 60.0
+_LISTED = 20  # of what is left out
 _COUNTED = ("value", "absent", "truncated", "invalid", "error")
 
 Row = Mapping[str, Any]
@@ -44,6 +46,7 @@ class ReviewedRun:
         accepted, corrected, absent: answers by what the last verdict on them was.
         disputed: of them, those of which reviewers say different things.
         taken_back: answers that are the model's again.
+        left_out: things that were said and are not written: of other texts, or of rows that the run does not have.
         num_parts, num_rewritten: the run's shards; those of which a table was written anew.
     """
 
@@ -52,6 +55,7 @@ class ReviewedRun:
     absent: int = 0
     disputed: int = 0
     taken_back: int = 0
+    left_out: int = 0
     num_parts: int = 0
     num_rewritten: int = 0
 
@@ -61,7 +65,7 @@ class ReviewedRun:
 
 
 def write_reviews(uri: str, console: Console) -> ReviewedRun:
-    """Writes the corrections of the finished run at `uri` into its tables.
+    """Writes the corrections of the finished run at `uri` into its tables, and names on the console what is left out.
 
     Raises `UsageError` if there is no finished run or a log is damaged, `RunError` or `OSError` if doing the same again
     may continue it.
@@ -79,6 +83,10 @@ def write_reviews(uri: str, console: Console) -> ReviewedRun:
         summary = {**found.to_dict(), "written_at": _now()}
         if _said(manifest.get("reviews")) != _said(summary):
             ledger.finish({**manifest, "reviews": summary})
+    for each in layer.left_out[:_LISTED]:
+        console.print(f"left out: {printable(each.describe())}")
+    if len(layer.left_out) > _LISTED:
+        console.print(f"left out: {len(layer.left_out) - _LISTED:,} more")
     return found
 
 
@@ -103,7 +111,7 @@ def _write_shard(ledger: Ledger, shard: int, layer: Layer) -> bool:
 def _keep(folder: Folder, shard: int, table: pa.Table, layer: Layer) -> Mapping[AnswerKey, Sequence[Row]]:
     """The shard's rows as the model gave them, of all answers that were or will be written over; stored."""
     name = kept_name(shard)
-    kept = read_kept(folder, name)
+    kept = kept_of(read_kept(folder, name), layer.texts)
     new = {key: table[place].to_pylist() for key, place in layer.places(table).items() if key not in kept}
     if new:
         kept |= new
@@ -139,6 +147,7 @@ def _counts(layer: Layer) -> ReviewedRun:
         absent=verdicts["absent"],
         disputed=sum(correction.is_disputed for correction in layer.corrections.values()),
         taken_back=len(layer.kept.keys() - layer.corrections.keys()),
+        left_out=len(layer.left_out),
     )
 
 

@@ -23,6 +23,7 @@ from pipelines.reporting.sample_draw import draw
 from pipelines.reporting.table_scan import scan_attributes, scan_products
 from pipelines.reporting.verdict import verdict_of
 from pipelines.reviewing.layer import Layer
+from pipelines.reviewing.texts_in_run import left_out_note
 from pipelines.store.asked_schemas import read_schemas
 
 
@@ -60,7 +61,9 @@ def gather(uri: str, wishes: Wishes) -> Facts:
         gold_index = GoldIndex(gold.products, wishes.gold, read_schemas(run.folder))
         notes += gold.notes
 
-    reviewed = run.parts.layered(_reviews(run))
+    reviews = _reviews(run)
+    notes += left_out_note(reviews.left_out, run.folder.uri)
+    reviewed = run.parts.layered(reviews)
     sums, answers = scan_products(run.parts, machines.prices, machines.larger_prices), AnswerSums()
     drawn = draw(scan_attributes(reviewed, sums, answers, run.booleans), wishes.sample_size, wishes.seed)
     dead_letters = read_dead_letters(run.parts, sums)

@@ -21,7 +21,8 @@ from pipelines.reviewing.agreement import agreement
 from pipelines.reviewing.checked_items import ItemError, checked_items, number_forms, plain_number
 from pipelines.reviewing.corrections import latest
 from pipelines.reviewing.layer import Layer
-from pipelines.reviewing.log_files import ReviewLog, read_verdicts
+from pipelines.reviewing.log_files import ReviewLog
+from pipelines.reviewing.texts_in_run import LeftOut
 from pipelines.reviewing.verdicts import AnswerKey, SeenAnswer, Verdict, VerdictName
 
 _READ_AHEAD = 8
@@ -53,9 +54,10 @@ class Desk:
         """Reads what may be reviewed, and what was said. Raises `UsageError` or `OSError` if it cannot be read."""
         self._run, self._schemas, self._options = run, schemas, options
         self._log = ReviewLog(run.folder)
-        self._verdicts = {verdict.id: verdict for verdict in read_verdicts(run.folder)}
-        self._last = max((verdict.time for verdict in self._verdicts.values()), default=_now())
         self._layer = Layer.open(run.folder, schemas)
+        # Those of other texts than the run has now say nothing here.
+        self._verdicts = {verdict.id: verdict for verdict in self._layer.verdicts}
+        self._last = max((verdict.time for verdict in self._verdicts.values()), default=_now())
         self._products = Products(run, self._layer)
         self._lock = threading.RLock()
         candidates = self._candidates(_reviewed(self._verdicts.values()))
@@ -67,6 +69,11 @@ class Desk:
     def close(self) -> None:
         """Closes the log."""
         self._log.close()
+
+    @property
+    def left_out(self) -> Sequence[LeftOut]:
+        """What was said of other texts than the run has now, or of rows that it does not have."""
+        return self._layer.left_out
 
     def state(self, reviewer: str | None) -> dict[str, Any]:
         """What the page shows around the answers."""

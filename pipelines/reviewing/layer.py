@@ -1,7 +1,8 @@
 """A run's answers with people's corrections over them, whatever part of the attribute table is read.
 
 Where the corrections were written into the table (`hpd review RUN --write`), the rows whose place they took are kept in
-`reviews/replaced/`, so that a verdict that is taken back later gives the model's answer back.
+`reviews/replaced/`, so that a verdict that is taken back later gives the model's answer back. Both are of a text: over
+an answer of another one neither is laid.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import io
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Self
 
 import pyarrow as pa
@@ -19,9 +20,10 @@ import pyarrow.parquet as pq
 from hpd_core import CategorySchema
 from pipelines.normalising.normalise import normalisers
 from pipelines.reviewing.answer_rows import corrected_rows
-from pipelines.reviewing.corrections import Correction, corrections
-from pipelines.reviewing.log_files import REVIEWS_FOLDER
-from pipelines.reviewing.verdicts import AnswerKey
+from pipelines.reviewing.corrections import Correction, settle
+from pipelines.reviewing.log_files import REVIEWS_FOLDER, read_verdicts
+from pipelines.reviewing.texts_in_run import LeftOut, TextsInRun, divided
+from pipelines.reviewing.verdicts import AnswerKey, Verdict
 from pipelines.store.folders import Folder, map_requests
 from pipelines.store.tables import ATTRIBUTES, encode_table
 
@@ -40,19 +42,27 @@ class Layer:
         corrections: by the answer that they are of.
         kept: rows of the attribute table that were replaced, by the answer.
         schemas: those by which the run's values are normalised.
+        verdicts: what the corrections come from, oldest first; `left_out`: what is of no answer of this run.
+        texts: of the rows of all of them.
     """
 
     corrections: Mapping[AnswerKey, Correction]
-    kept: Mapping[AnswerKey, Sequence[Row]] = field(default_factory=dict)
-    schemas: Mapping[str, CategorySchema] = field(default_factory=dict)
+    kept: Mapping[AnswerKey, Sequence[Row]]
+    schemas: Mapping[str, CategorySchema]
+    verdicts: Sequence[Verdict]
+    left_out: Sequence[LeftOut]
+    texts: TextsInRun
 
     @classmethod
     def open(cls, run: Folder, schemas: Mapping[str, CategorySchema] | None) -> Self:
-        """Raises `UsageError` for a damaged log, `OSError` if something cannot be read."""
-        names = run.list(REPLACED_FOLDER)
+        """Raises `UsageError` for a damaged log, `RunError` or `OSError` if something cannot be read."""
+        said, names = read_verdicts(run), run.list(REPLACED_FOLDER)
         parts = map_requests(lambda name: read_kept(run, f"{REPLACED_FOLDER}/{name}"), names)
         kept = {key: rows for part in parts for key, rows in part.items()}
-        return cls(corrections(run), kept, schemas or {})
+        places = {(key.source_file, key.source_row) for key in (*kept, *(each.key for each in said))}
+        texts = TextsInRun.read(run, places, schemas)
+        verdicts, left_out = divided(said, texts)
+        return cls(settle(verdicts), kept_of(kept, texts), schemas or {}, verdicts, left_out, texts)
 
     def apply(self, table: pa.Table) -> pa.Table:
         """A part of the attribute table with the answers as people left them.
@@ -92,6 +102,11 @@ class Layer:
             if (name := AnswerKey(*key)) in keys:
                 found[name] = slice(found[name].start if name in found else place, place + 1)
         return found
+
+
+def kept_of(kept: Mapping[AnswerKey, Sequence[Row]], texts: TextsInRun) -> dict[AnswerKey, Sequence[Row]]:
+    """Of the rows that are kept, those of texts that the run has now."""
+    return {key: rows for key, rows in kept.items() if texts.has(key, rows[0]["input_hash"])}
 
 
 def by_answer(rows: Sequence[Row]) -> dict[AnswerKey, list[Row]]:

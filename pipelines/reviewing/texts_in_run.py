@@ -1,0 +1,111 @@
+"""Whether what was said is of the texts that the run has now.
+
+A folder's reviews outlive its tables: a run may be removed and made again, of a catalog that was edited or sorted
+since. What was said of a row is then of another text, and stands for nothing here, until the row has that text again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from hpd_core import CategorySchema
+from pipelines.reviewing.corrections import latest
+from pipelines.reviewing.verdicts import AnswerKey, Verdict
+from pipelines.store.folders import Folder, map_requests
+from pipelines.store.tables import open_part
+
+Place = tuple[str, int]
+"""A row of the catalog: `source_file` and `source_row`."""
+
+_PLACE = ["source_file", "source_row"]
+
+
+@dataclass(frozen=True, slots=True)
+class TextsInRun:
+    """The rows that something was said of, as the run has them.
+
+    Attributes:
+        hashes: the text's `input_hash` by row; None where the run has no such row.
+        asked: the attributes of each category; None where the run does not say.
+    """
+
+    hashes: Mapping[Place, str | None]
+    asked: Mapping[str, Collection[str]] | None
+
+    @classmethod
+    def read(cls, run: Folder, places: Collection[Place], schemas: Mapping[str, CategorySchema] | None) -> TextsInRun:
+        """Reads three columns of the products. Raises `RunError` or `OSError` if they cannot be read."""
+        names = [f"products/{name}" for name in run.list("products") if name.endswith(".parquet")] if places else []
+        numbers = pa.array(sorted({number for _, number in places}), pa.int64())
+        found: dict[Place, str | None] = dict.fromkeys(places)
+        for part in map_requests(lambda name: _rows(run, name, numbers), names):
+            found |= {place: text for place, text in part.items() if place in found}
+        asked = {name: {each.name for each in schema.attributes} for name, schema in (schemas or {}).items()}
+        return cls(found, asked or None)
+
+    def has(self, key: AnswerKey, text: str) -> bool:
+        """Whether the run's row has this text. Of a row that was not looked for: yes."""
+        return self.hashes.get((key.source_file, key.source_row), text) == text
+
+    def refusal(self, verdict: Verdict) -> str | None:
+        """Why what was said stands for nothing in this run; None if it stands."""
+        text = self.hashes[verdict.source_file, verdict.source_row]
+        if text is None:
+            return "the run has no such row"
+        if text != verdict.input_hash:
+            return "the row has another text now"
+        if self.asked is not None and verdict.attribute not in self.asked.get(verdict.category, ()):
+            return "the run does not ask for it"
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Something that was said and stands for nothing in this run; in `reviews/` it stays."""
+
+    verdict: Verdict
+    reason: str
+
+    def describe(self) -> str:
+        """For the user, in one line."""
+        said = self.verdict
+        what = {"accept": "right", "absent": "not stated"}.get(said.verdict) or "; ".join(said.items)
+        return f"{said.source_file}:{said.source_row} > {said.attribute} ({said.reviewer}: {what}): {self.reason}"
+
+
+def divided(verdicts: Iterable[Verdict], texts: TextsInRun) -> tuple[list[Verdict], list[LeftOut]]:
+    """The verdicts that stand, undos and skips among them, and of the others what counts of each person's; in order.
+
+    Of an answer that somebody has judged anew, nothing is left out.
+    """
+    standing: list[Verdict] = []
+    others: list[Verdict] = []
+    for verdict in verdicts:
+        (standing if texts.refusal(verdict) is None else others).append(verdict)
+    judged = latest(standing).keys()
+    last = (each for key, here in latest(others).items() if key not in judged for each in here.values())
+    return standing, [LeftOut(verdict, texts.refusal(verdict) or "") for verdict in last]
+
+
+def left_out_note(left_out: Sequence[LeftOut], uri: str) -> list[str]:
+    """For whoever shows the run's answers; empty where nothing is left out."""
+    if not left_out:
+        return []
+    return [
+        f"{len(left_out):,} things that people said of this run's answers are left out: they are of other texts, or of "
+        f"rows that the run does not have (`hpd review {uri} --write` lists them)"
+    ]
+
+
+def _rows(run: Folder, name: str, numbers: pa.Array) -> dict[Place, str]:
+    with open_part(run, name) as file:
+        part = pq.read_table(file, columns=[*_PLACE, "input_hash"])
+    near = part.filter(pc.is_in(part["source_row"], numbers))
+    return dict(
+        zip(zip(*(near[each].to_pylist() for each in _PLACE), strict=True), near["input_hash"].to_pylist(), strict=True)
+    )

@@ -1,0 +1,120 @@
+"""What people said, and a run that was removed and made again in the same folder: of a catalog with other rows."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from pipelines.comparing.comparison import compare_runs
+from pipelines.exporting.driver import Wishes as ExportWishes
+from pipelines.exporting.driver import export_run
+from pipelines.job.reviewed_run import write_reviews
+from pipelines.reporting.gather_facts import Wishes, gather
+from pipelines.reviewing.layer import Layer
+from pipelines.store.asked_schemas import read_schemas
+from pipelines.store.folders import Folder
+from tests.pipelines.conftest import read_table
+from tests.pipelines.reporting.made_runs import Product
+from tests.pipelines.reviewing.made_runs import coffee, key_of, reviewable_run
+from tests.pipelines.reviewing.said import desk, say
+
+
+def made_again(run: Path, *products: Product) -> None:
+    """The same folder with its reviews, and tables of these products."""
+    shutil.move(run / "reviews", run.parent / "reviews")
+    shutil.rmtree(run)
+    reviewable_run(run.parent, [products])
+    shutil.move(run.parent / "reviews", run / "reviews")
+
+
+def layer_of(run: Path) -> Layer:
+    return Layer.open(Folder(str(run)), read_schemas(Folder(str(run))))
+
+
+@pytest.fixture
+def reviewed(tmp_path: Path) -> Path:
+    """Three products, of each of which something was said."""
+    run = reviewable_run(tmp_path, [[coffee(0), coffee(1), coffee(2)]])
+    at = desk(run)
+    for row in range(3):
+        say(at, key_of(run, row, "Brand"), "correct", f"Brand {row}")
+    at.close()
+    return run
+
+
+@pytest.mark.parametrize("is_written", [False, True], ids=["layered", "written"])
+def test_of_another_text_nothing_is_laid_over_and_all_of_it_is_named(reviewed: Path, is_written: bool) -> None:
+    if is_written:
+        write_reviews(str(reviewed), Console(quiet=True))
+    made_again(reviewed, coffee(5), coffee(1))
+    before = read_table(reviewed, "attributes")
+    layer = layer_of(reviewed)
+    assert set(layer.corrections) == {key_of(reviewed, 1, "Brand")}, "the one whose text stands where it stood"
+    assert [each.reason for each in layer.left_out] == ["the row has another text now", "the run has no such row"]
+    assert set(layer.kept) == (set(layer.corrections) if is_written else set())
+    out = io.StringIO()
+    found = write_reviews(str(reviewed), Console(file=out, width=200))
+    assert (found.corrected, found.left_out, found.taken_back) == (1, 2, 0)
+    assert "Brand (Ada: Brand 0): the row has another text now" in out.getvalue()
+    assert ":2 > Brand (Ada: Brand 2): the run has no such row" in out.getvalue()
+    after = read_table(reviewed, "attributes")
+    changed = [now for then, now in zip(before, after, strict=True) if then != now]
+    assert [(row["source_row"], row["attribute"], row["value_raw"]) for row in changed] == [(1, "Brand", "Brand 1")]
+
+
+def test_the_text_that_comes_back_has_its_answers_again(reviewed: Path) -> None:
+    write_reviews(str(reviewed), Console(quiet=True))
+    made_again(reviewed, coffee(5), coffee(6), coffee(7))
+    write_reviews(str(reviewed), Console(quiet=True))
+    assert not layer_of(reviewed).corrections
+    made_again(reviewed, coffee(0), coffee(1), coffee(2))
+    assert [each.items for each in layer_of(reviewed).corrections.values()] == [(f"Brand {row}",) for row in range(3)]
+    assert layer_of(reviewed).left_out == []
+
+
+def test_what_is_judged_anew_is_not_left_out(reviewed: Path) -> None:
+    made_again(reviewed, coffee(5), coffee(1), coffee(2))
+    at = desk(reviewed)
+    assert len(at.left_out) == 1
+    say(at, key_of(reviewed, 0, "Brand"), "absent", reviewer="Bob")
+    at.close()
+    found = layer_of(reviewed)
+    assert (len(found.corrections), found.left_out) == (3, [])
+    assert not any(each.is_disputed for each in found.corrections.values()), "the earlier one was of another text"
+
+
+def test_everybody_who_shows_answers_says_that_some_are_left_out(reviewed: Path, tmp_path: Path) -> None:
+    made_again(reviewed, coffee(5), coffee(1), coffee(2))
+    said = "1 things that people said of this run's answers are left out"
+    assert any(note.startswith(said) for note in gather(str(reviewed), Wishes()).notes)
+    exported = export_run(str(reviewed), ExportWishes(kind="csv", out=str(tmp_path / "out.csv")))
+    assert any(note.startswith(said) for note in exported.notes)
+    other = tmp_path / "other"
+    other.mkdir()
+    shutil.copytree(reviewed, other / "run")
+    assert any(note.startswith(f"B: {said}") for note in compare_runs(str(reviewed), str(other / "run")).notes)
+
+
+def test_an_attribute_that_the_run_does_not_ask_for_has_no_corrections(reviewed: Path) -> None:
+    path = reviewed / "_schemas.json"
+    path.write_text(path.read_text().replace('"Brand"', '"Maker"'))
+    assert json.loads(path.read_text())
+    assert {each.reason for each in layer_of(reviewed).left_out} == {"the run does not ask for it"}
+
+
+def test_undo_takes_back_what_stands_in_this_run(reviewed: Path) -> None:
+    """The last thing that was said is of a row that is gone: what was said before it is taken back."""
+    made_again(reviewed, coffee(0), coffee(1))
+    at = desk(reviewed)
+    state = at.state("Ada")
+    assert (state["reviewed"], state["mine"], state["waiting"]) == (2, 2, 6)
+    assert at.undo("undo-the-one", "Ada") == key_of(reviewed, 1, "Brand")
+    assert at.undo("undo-another", "Ada") == key_of(reviewed, 0, "Brand")
+    assert at.undo("undo-no-more", "Ada") is None
+    at.close()
+    assert not layer_of(reviewed).corrections
