@@ -30,7 +30,7 @@ if not __package__:
 import typer
 
 from hpd_core import Attribute, CategorySchema, Engine, Record, RecordResult
-from hpd_core.decoding import member_search
+from hpd_core.decoding import member_bounds
 from hpd_core.extractor import ExtractionMetrics
 from pipelines.catalog.small_catalog import read_records
 from pipelines.config.extraction import JobConfig
@@ -141,12 +141,12 @@ def main(
     limit: Annotated[int, typer.Option(help="products of each of ExtractGPT's sets")] = 200,
     members: Annotated[int, typer.Option(help="of an enum, at most")] = 100,
     negligible: Annotated[float, typer.Option(help="of the probability, what may stay unknown")] = (
-        member_search.NEGLIGIBLE
+        member_bounds.NEGLIGIBLE
     ),
     dtype: Annotated[str, typer.Option(help="engine.dtype")] = "auto",
 ) -> None:
     """Prints a table."""
-    member_search.NEGLIGIBLE = negligible
+    member_bounds.NEGLIGIBLE = negligible
     config = load_config(
         JobConfig, str(_CONFIG), [f"input.path={shipped_file('sample/products.parquet')}", f"engine.dtype={dtype}"]
     )

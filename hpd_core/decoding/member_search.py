@@ -12,6 +12,12 @@ not fed) can hold no likelier member than the best, nor make null a half, and al
 `NEGLIGIBLE` of what the members have. So the answer is exactly that of scoring all of them, mostly by little more than
 its own tokens.
 
+Of thousands of members not all that matters can be fed. So where the budget may not do for all that waits, a round
+takes half of what is left, and none of what the likeliest node needs to come to the ends of its spellings: towards the
+end of the budget the likeliest node is fed, and no other. When it is spent, the best member is the answer if no node
+that waits is likelier. So it is at least as likely as what greedy decoding writes: that has been found, too, or stands
+behind a node that waits. Else there is no verdict.
+
 What is fed of a value depends on what the model says to this value, and on nothing else. There is no model in here:
 log-probabilities come in, nodes go out.
 """
@@ -23,63 +29,13 @@ from dataclasses import dataclass, fields
 import numpy as np
 import numpy.typing as npt
 
+from hpd_core.decoding.member_bounds import NODE_BITS, FloatArray, MemberBounds, Nodes
 from hpd_core.layout import IntArray
-from hpd_core.text.member_tries import NULL_MEMBER, TrieTable
+from hpd_core.text.member_tries import TrieTable
 
-NEGLIGIBLE = 0.01
-"""Of the probability of all members, what may stay unknown: a share is wrong by no more than that. Little is gained by
-less, which is fed for (bench/closed_answers.py --negligible)."""
-
-FloatArray = npt.NDArray[np.float64]
 Logprobs = npt.NDArray[np.float32] | FloatArray
 
-_NODE_BITS = 40
 _MASS_BITS = 36
-_HALF = 0.5
-_LEAST = 1e-300
-
-
-@dataclass(frozen=True, slots=True)
-class Nodes:
-    """Nodes of the tries of values, [n] each: the value's number, the node's, and the log-probability up to it."""
-
-    values: IntArray
-    nodes: IntArray
-    logprobs: FloatArray
-
-    @classmethod
-    def none(cls) -> Nodes:
-        """Not one."""
-        return cls(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0))
-
-    def __getitem__(self, picked: IntArray | npt.NDArray[np.bool_]) -> Nodes:
-        return Nodes(self.values[picked], self.nodes[picked], self.logprobs[picked])
-
-    def __add__(self, other: Nodes) -> Nodes:
-        return Nodes(
-            *(np.concatenate([getattr(self, field.name), getattr(other, field.name)]) for field in fields(self))
-        )
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-    @property
-    def keys(self) -> IntArray:
-        """What tells them apart, in the order of values and then of nodes."""
-        return self.values << _NODE_BITS | self.nodes
-
-    def in_order(self) -> Nodes:
-        """By their keys."""
-        return self[np.argsort(self.keys)]
-
-    def numbered(self, numbers: IntArray) -> Nodes:
-        """Those of the values that have a number from 0 on, under it."""
-        own = self[numbers[self.values] >= 0]
-        return Nodes(numbers[own.values], own.nodes, own.logprobs)
-
-    def without(self, others: Nodes) -> Nodes:
-        """Those that are not among others."""
-        return self[~np.isin(self.keys, others.keys)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +44,8 @@ class Verdicts:
 
     Attributes:
         values: int64 [m], which.
-        spellings: int64 [m], the likeliest one of the answer; -1 where there was no room to find any.
+        spellings: int64 [m], the likeliest one of the answer; -1 where there was no room to find it, or the model's
+            numbers are none.
         is_sure: bool [m], whether it is the answer that all of them would give; else there was no room to look further.
         shares: float64 [m], the answer's of the probability of all, wrong by `NEGLIGIBLE` at most; too low where it is
             not sure.
@@ -180,20 +137,21 @@ class MemberSearch:
             here = np.nonzero(is_new & (depths == depth))[0]
             way = table.way_of[fed.nodes[here]]
             above = table.above[fed.nodes[here]]
-            rows = np.searchsorted(keys, fed.values[here] << _NODE_BITS | above)
+            rows = np.searchsorted(keys, fed.values[here] << NODE_BITS | above)
             found[here] = found[rows] + logprobs[firsts[rows] + way - table.offsets[above]]
         return Nodes(fed.values, fed.nodes, found)
 
     def decide(self) -> Verdicts:
         """Finds out which values are done, and what is to be fed of the others. Call it once behind `hear`, and `keep`
         the others then."""
-        found = _Found.of(self._spelled, self._waiting, self._table.members, len(self.budgets))
-        is_done = found.is_sure | (self.budgets <= 0)
+        found = MemberBounds.of(self._spelled, self._waiting, self._table.members, len(self.budgets))
+        num_waiting = np.bincount(self._waiting.values, minlength=len(self.budgets))
+        is_done = found.is_sure | found.is_lost | (self.budgets <= 0) | (num_waiting == 0)
         self.next = self._wanted(found, is_done)
         every = Verdicts(np.arange(len(is_done)), found.spellings, found.is_sure, found.shares, found.margins)
         return every[is_done]
 
-    def _wanted(self, found: _Found, is_done: npt.NDArray[np.bool_]) -> Nodes:
+    def _wanted(self, found: MemberBounds, is_done: npt.NDArray[np.bool_]) -> Nodes:
         """Of each open value, the likeliest nodes that wait, until the others do not matter or the budget is spent."""
         waiting = self._waiting[~is_done[self._waiting.values]]
         waiting = waiting[np.lexsort((waiting.nodes, -waiting.logprobs, waiting.values))]
@@ -208,95 +166,37 @@ class MemberSearch:
         sizes = self._table.runs[waiting.nodes]
         before = np.cumsum(sizes) - sizes
         before -= before[np.searchsorted(waiting.values, waiting.values)]
-        sizes = np.clip(self.budgets[waiting.values] - before, 0, sizes)
+        sizes = np.clip(self._room(waiting)[waiting.values] - before, 0, sizes)
         ranks = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         rows = np.repeat(np.arange(len(sizes)), sizes)
         # Of those that are fed with the ones above them nobody has said anything yet.
         logprobs = np.where(ranks == 0, waiting.logprobs[rows], np.nan)
         return Nodes(waiting.values[rows], waiting.nodes[rows] + ranks, logprobs).in_order()
 
+    def _room(self, wanted: Nodes) -> IntArray:
+        """int64 [v], how many nodes of each value are fed in this round.
+
+        Args:
+            wanted: those that matter, of each value the likeliest one first.
+        """
+        table, values = self._table, np.unique(wanted.values, return_index=True)
+        first = np.zeros(len(self.budgets), dtype=np.int64)
+        first[values[0]] = wanted.nodes[values[1]]
+        below = np.zeros_like(self.budgets)
+        np.add.at(below, wanted.values, table.lasts[wanted.nodes] - wanted.nodes + 1)
+        shared = np.maximum((self.budgets - table.heights[first]) // 2, table.runs[first])
+        return np.where(below <= self.budgets, self.budgets, np.minimum(self.budgets, shared))
+
     def written(self, verdicts: Verdicts) -> list[tuple[IntArray, FloatArray]]:
         """Of verdicts with spellings: the tokens of each, and the log-probability of each token."""
         table, heard, spelled = self._table, self._heard.in_order(), self._spelled.in_order()
-        lasts = spelled.logprobs[np.searchsorted(spelled.keys, verdicts.values << _NODE_BITS | verdicts.spellings)]
+        lasts = spelled.logprobs[np.searchsorted(spelled.keys, verdicts.values << NODE_BITS | verdicts.spellings)]
         found = []
         for value, spelling, last in zip(verdicts.values.tolist(), verdicts.spellings.tolist(), lasts, strict=True):
             part = slice(*table.ends[spelling : spelling + 2])
-            places = np.searchsorted(heard.keys, value << _NODE_BITS | table.path[part])
+            places = np.searchsorted(heard.keys, value << NODE_BITS | table.path[part])
             found.append((table.spelled[part], np.diff(heard.logprobs[places], append=last)))
         return found
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """What is known of v values. Masses are probabilities, in units of the likeliest spelling or node of each value.
-
-    Attributes:
-        scales: float64 [v], the logarithm of that unit.
-        spellings, is_sure, shares, margins: [v], as `Verdicts` has them.
-        limits: float64 [v], the mass of nodes that need not be looked at any more.
-    """
-
-    scales: FloatArray
-    spellings: IntArray
-    is_sure: npt.NDArray[np.bool_]
-    shares: FloatArray
-    margins: FloatArray
-    limits: FloatArray
-
-    @classmethod
-    def of(cls, spelled: Nodes, waiting: Nodes, members: IntArray, num_values: int) -> _Found:
-        """`spelled`: `nodes` are spellings; `members`: of all spellings."""
-        scales = np.full(num_values, -np.inf)
-        for known in (spelled, waiting):
-            np.maximum.at(scales, known.values, known.logprobs)
-
-        def masses(known: Nodes) -> FloatArray:
-            found: FloatArray = np.exp(known.logprobs - scales[known.values])
-            return found
-
-        open_mass = np.bincount(waiting.values, masses(waiting), num_values)
-        is_null = members[spelled.nodes] == NULL_MEMBER
-        nulls, spelled = spelled[is_null], spelled[~is_null]
-        units = np.exp(scales)
-        null = units * np.bincount(nulls.values, masses(nulls), num_values)
-        all_mass = np.bincount(spelled.values, masses(spelled), num_values) + open_mass
-        # The spellings of each member, the likeliest first; then members by their mass, of each value the best first.
-        spelled = spelled[np.lexsort((spelled.nodes, -spelled.logprobs, members[spelled.nodes], spelled.values))]
-        keys = spelled.values << _NODE_BITS | members[spelled.nodes]
-        first, groups = np.unique(keys, return_index=True, return_inverse=True)[1:]
-        values, mass = spelled.values[first], np.bincount(groups, masses(spelled), len(first))
-        order = np.lexsort((-mass, values))
-        values, mass, first = values[order], mass[order], first[order]
-        ranks = np.arange(len(values)) - np.searchsorted(values, values)
-        spellings, best, second = np.full(num_values, -1, dtype=np.int64), np.zeros(num_values), np.zeros(num_values)
-        spellings[values[ranks == 0]] = spelled.nodes[first[ranks == 0]]
-        best[values[ranks == 0]], second[values[ranks == 1]] = mass[ranks == 0], mass[ranks == 1]
-
-        is_enough = open_mass <= NEGLIGIBLE * (all_mass - open_mass)
-        ahead = best - second
-        is_null_out = null + units * open_mass < _HALF
-        is_sure = is_enough & (ahead >= open_mass) & is_null_out & (spellings >= 0)
-        unit_share = (1 - null) / np.maximum(all_mass, _LEAST)
-        shares, others = best * unit_share, np.maximum(null, (second + open_mass) * unit_share)
-        # Null's: what its other spellings have is little, and it is sure without.
-        said = null >= _HALF
-        nulls = nulls[np.lexsort((-nulls.logprobs, nulls.values))]
-        values, first = np.unique(nulls.values, return_index=True)
-        null_spellings = np.full(num_values, -1, dtype=np.int64)
-        null_spellings[values] = nulls.nodes[first]
-        shares, others = np.where(said, null, shares), np.where(said, (best + open_mass) * unit_share, others)
-        return cls(
-            scales=scales,
-            spellings=np.where(said, null_spellings, spellings),
-            is_sure=is_sure | said,
-            shares=shares,
-            margins=np.log(np.maximum(shares, _LEAST)) - np.log(np.maximum(others, _LEAST)),
-            limits=np.minimum(
-                np.minimum(NEGLIGIBLE * all_mass, np.maximum(0, _HALF - null) / units),
-                np.where(is_enough, ahead, np.inf),
-            ),
-        )
 
 
 def _whole(masses: FloatArray) -> IntArray:

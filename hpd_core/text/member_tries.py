@@ -46,6 +46,7 @@ class MemberTrie:
     Attributes:
         tokens, depths, lasts: int64 [n]: the token that leads to each node, how many do, and the last node below it.
         runs: int64 [n], how many nodes are fed with each: it, and those behind it up to where there is a choice.
+        heights: int64 [n], how many have to be fed to come from each, itself among them, to the end of every spelling.
         way_of, above: int64 [n], the way that leads to each, and from which node; -1 to the root.
         offsets: int64 [n + 1]: a node has the ways `offsets[node]` up to `offsets[node + 1]`, in the order of their
             tokens.
@@ -59,6 +60,7 @@ class MemberTrie:
     depths: IntArray
     lasts: IntArray
     runs: IntArray
+    heights: IntArray
     way_of: IntArray
     above: IntArray
     offsets: IntArray
@@ -128,11 +130,14 @@ class MemberTrie:
         until = np.append(1 + np.cumsum(is_inner.sum(axis=1)) - is_inner.sum(axis=1), num_nodes) - 1
         lasts[numbers[inner]] = until[_next_rows(differs)[inner]]
         is_token = places < sizes[:, None]
+        heights = np.zeros(num_nodes, dtype=np.int64)
+        np.maximum.at(heights, before[is_token], (sizes[:, None] - places)[is_token])
         return cls(
             tokens=node_tokens,
             depths=node_depths,
             lasts=lasts,
             runs=_runs(lasts, np.diff(offsets)),
+            heights=heights,
             way_of=way_of,
             above=np.where(way_of >= 0, sources[way_of], -1),
             offsets=offsets,
@@ -189,6 +194,7 @@ class TrieTable:
     depths: IntArray
     lasts: IntArray
     runs: IntArray
+    heights: IntArray
     way_of: IntArray
     above: IntArray
     offsets: IntArray
@@ -246,7 +252,7 @@ class TrieTable:
 
 
 _SIZES = {
-    **dict.fromkeys(("tokens", "depths", "lasts", "runs", "way_of", "above", "offsets"), "nodes"),
+    **dict.fromkeys(("tokens", "depths", "lasts", "runs", "heights", "way_of", "above", "offsets"), "nodes"),
     **dict.fromkeys(("ids", "behind"), "ways"),
     **dict.fromkeys(("members", "ends"), "spellings"),
     **dict.fromkeys(("spelled", "path"), "spelled"),

@@ -19,7 +19,7 @@ from hpd_core.baselines.reference import (
 from hpd_core.config import EngineConfig
 from hpd_core.decoding.decoder import Decoder, StepReport
 from hpd_core.decoding.drafts import Drafter, DraftSource
-from hpd_core.decoding.member_search import NEGLIGIBLE
+from hpd_core.decoding.member_bounds import NEGLIGIBLE
 from hpd_core.decoding.prompt import Prompt
 from hpd_core.layout import FREE, Branch, IntArray, Members, StackedObject, stacked_layout, tree_layout
 from hpd_core.models.description import cache_shape

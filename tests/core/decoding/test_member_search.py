@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpd_core.decoding.member_search import NEGLIGIBLE, MemberSearch
+from hpd_core.decoding.member_bounds import NEGLIGIBLE
+from hpd_core.decoding.member_search import MemberSearch
 from hpd_core.text.member_tries import TrieTable
-from tests.core.member_vocabularies import MadeUpModel, Spellings, trie_of, vocabularies
+from tests.core.member_vocabularies import CLOSING, MadeUpModel, Spellings, trie_of, vocabularies
 from tests.examples import examples
 
 PLENTY = 10**6
@@ -144,10 +146,30 @@ def test_a_budget_is_kept_and_the_best_of_what_is_known_is_said(
     np.testing.assert_allclose(found.logprobs, model.of(0, found.tokens), atol=1e-9)
     if found.is_sure:
         assert member == expected.answer
-    else:
-        assert member, "null would be sure"
-        assert found.num_fed == budget
-        assert found.share <= expected.shares[member] + NEGLIGIBLE
+        return
+    assert member, "null would be sure"
+    assert expected.shares[0] < 0.5
+    assert found.num_fed == budget
+    assert found.share <= expected.shares[member] + NEGLIGIBLE
+    # What greedy decoding would say is no likelier.
+    greedy = greedy_spelling(model, spellings)
+    mass = sum(np.exp(sum(model.of(0, tokens))) for tokens, of_member in spellings if of_member == member)
+    if dict(spellings)[greedy]:
+        assert mass >= np.exp(sum(model.of(0, greedy))) * (1 - 1e-9)
+
+
+def greedy_spelling(model: MadeUpModel, spellings: Spellings) -> tuple[int, ...]:
+    """What goes on with the likeliest token that some spelling goes on with."""
+    left = [tokens for tokens, _ in spellings]
+    for place in range(max(map(len, left))):
+        text = left[0][:place]
+        if text in left:
+            break
+        said = model.logprobs(0, text)
+        likeliest = max((tokens[place] for tokens in left), key=lambda token: said[token])
+        left = [tokens for tokens in left if tokens[place] == likeliest]
+    (found,) = left
+    return found
 
 
 class SureModel(MadeUpModel):
@@ -157,7 +179,7 @@ class SureModel(MadeUpModel):
         super().__init__(0, 0.1)
         self._tokens = tokens
 
-    def logprobs(self, value: int, text: list[int]) -> np.ndarray:  # type: ignore[override, type-arg]
+    def logprobs(self, value: int, text: list[int]) -> npt.NDArray[np.float64]:  # type: ignore[override]
         found = super().logprobs(value, text)
         if tuple(text) == self._tokens[: len(text)]:
             found = found - 12
@@ -180,6 +202,75 @@ def test_who_is_sure_feeds_its_own_tokens() -> None:
     assert (int(table.members[found.spelling]), found.num_fed, num_rounds) == (0, 1, 1)
 
 
+class DoubtfulModel(MadeUpModel):
+    """Of 400 first letters of brands it takes one for the likeliest, and the rest is spread over the others."""
+
+    first, second, null = 10, 1_000, 2
+
+    def __init__(self, top: float) -> None:
+        super().__init__(0, 0.0)
+        self._top = top
+
+    def logprobs(self, value: int, text: list[int]) -> npt.NDArray[np.float64]:  # type: ignore[override]
+        found = np.full(1_010, 0.01)
+        if len(text) == 0:
+            found[[1, self.null]] = 0.97, 0.03
+        elif len(text) == 1:
+            found[10:410] = (1 - self._top) / 399
+            found[[CLOSING, self.first]] = 1.0, self._top
+        elif len(text) == 2:
+            found[self.second] = 0.8
+        else:
+            found[CLOSING] = 0.95
+        np.log(found, out=found)
+        return found
+
+
+BRANDS: Spellings = [
+    ((2, CLOSING), 0),
+    *(((1, 10 + n // 7, 1_000 + n % 7, CLOSING), n + 1) for n in range(2_800)),
+]
+
+
+@pytest.mark.parametrize("top", [0.9, 0.5, 0.3])
+@pytest.mark.parametrize("budget", [1, 2, 8, 16, 64, 256])
+def test_of_thousands_of_members_the_budget_is_for_the_likeliest(top: float, budget: int) -> None:
+    """Hundreds of first tokens matter to the share, each by little: they are not fed before the best one is whole."""
+    table = TrieTable()
+    root = table.add(trie_of(BRANDS))
+    (found,), num_rounds = search(DoubtfulModel(top), table, [root], [budget])
+    if budget < 8:
+        assert (found.spelling, found.is_sure) == (-1, False)
+        return
+    assert (found.tokens, found.is_sure) == ((1, 10, 1_000, CLOSING), False)
+    assert num_rounds <= 12
+
+
+class BrokenModel(MadeUpModel):
+    """Its numbers are none behind some texts, and not one is above 0 behind others."""
+
+    def logprobs(self, value: int, text: list[int]) -> npt.NDArray[np.float64]:  # type: ignore[override]
+        found = super().logprobs(value, text)
+        broken = int(np.random.default_rng([self._seed, 1, *text]).integers(4))
+        return np.full_like(found, (np.nan, -np.inf)[broken]) if broken < 2 else found
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(st.builds(BrokenModel, st.integers(0, 2**32 - 1), st.just(2.0)), with_members, st.sampled_from([2, 10, PLENTY]))
+@pytest.mark.filterwarnings("error")
+def test_numbers_that_are_none_are_never_said(model: BrokenModel, spellings: Spellings, budget: int) -> None:
+    table = TrieTable()
+    root = table.add(trie_of(spellings))
+    (found,), _ = search(model, table, [root], [budget])
+    if found.spelling < 0:
+        assert not found.is_sure
+        return
+    assert np.isfinite([found.share, found.margin, *found.logprobs]).all()
+    assert found.share > 0
+    if found.is_sure and table.members[found.spelling]:
+        assert np.isfinite(model.of(0, found.tokens)).all()
+
+
 class Steps(MadeUpModel):
     """Says what it is told, and 0 of all else."""
 
@@ -187,7 +278,7 @@ class Steps(MadeUpModel):
         super().__init__(0, 0.0)
         self._told = told
 
-    def logprobs(self, value: int, text: list[int]) -> np.ndarray:  # type: ignore[override, type-arg]
+    def logprobs(self, value: int, text: list[int]) -> npt.NDArray[np.float64]:  # type: ignore[override]
         found = np.full(10, -50.0)
         for token, probability in self._told[tuple(text)].items():
             found[token] = np.log(probability)

@@ -34,6 +34,8 @@ def check(trie: Any, spellings: Spellings, root: int = 0, first_spelling: int = 
         assert below == list(range(node, int(trie.lasts[node]) + 1))
         assert trie.depths[node] == len(text)
         assert 1 <= trie.runs[node] <= len(below)
+        behind_it = [len(tokens) - len(text) for tokens, _ in spellings if tokens[: len(text)] == text]
+        assert trie.heights[node] == max(behind_it), "the last token is not fed, this one is"
         ways = slice(*trie.offsets[node : node + 2].tolist())
         assert (np.diff(trie.ids[ways]) > 0).all()
         for way, (token, behind) in enumerate(zip(trie.ids[ways], trie.behind[ways], strict=True), start=ways.start):

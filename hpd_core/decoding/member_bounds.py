@@ -1,0 +1,148 @@
+"""What is known of the answers of values while their members are searched (decoding/member_search.py): the best so far,
+and what those that are not known yet may still have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+import numpy.typing as npt
+
+from hpd_core.layout import IntArray
+from hpd_core.text.member_tries import NULL_MEMBER
+
+FloatArray = npt.NDArray[np.float64]
+
+NODE_BITS = 40
+
+NEGLIGIBLE = 0.01
+"""Of the probability of all members, what may stay unknown: a share is wrong by no more than that. Little is gained by
+less, which is fed for (bench/closed_answers.py --negligible)."""
+
+_HALF = 0.5
+_LEAST = 1e-300
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """Nodes of the tries of values, [n] each: the value's number, the node's, and the log-probability up to it."""
+
+    values: IntArray
+    nodes: IntArray
+    logprobs: FloatArray
+
+    @classmethod
+    def none(cls) -> Nodes:
+        """Not one."""
+        return cls(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0))
+
+    def __getitem__(self, picked: IntArray | npt.NDArray[np.bool_]) -> Nodes:
+        return Nodes(self.values[picked], self.nodes[picked], self.logprobs[picked])
+
+    def __add__(self, other: Nodes) -> Nodes:
+        return Nodes(
+            *(np.concatenate([getattr(self, field.name), getattr(other, field.name)]) for field in fields(self))
+        )
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def keys(self) -> IntArray:
+        """What tells them apart, in the order of values and then of nodes."""
+        return self.values << NODE_BITS | self.nodes
+
+    def in_order(self) -> Nodes:
+        """By their keys."""
+        return self[np.argsort(self.keys)]
+
+    def numbered(self, numbers: IntArray) -> Nodes:
+        """Those of the values that have a number from 0 on, under it."""
+        own = self[numbers[self.values] >= 0]
+        return Nodes(numbers[own.values], own.nodes, own.logprobs)
+
+    def without(self, others: Nodes) -> Nodes:
+        """Those that are not among others."""
+        return self[~np.isin(self.keys, others.keys)]
+
+
+@dataclass(frozen=True, slots=True)
+class MemberBounds:
+    """What is known of v values. Masses are probabilities, in units of the likeliest spelling or node of each value.
+
+    Attributes:
+        scales: float64 [v], the logarithm of that unit.
+        is_lost: bool [v], whether there is no such unit: some numbers are NaN, or nothing has a probability above 0.
+        spellings, is_sure, shares, margins: [v], as `Verdicts` has them.
+        limits: float64 [v], the mass of nodes that need not be looked at any more.
+    """
+
+    scales: FloatArray
+    is_lost: npt.NDArray[np.bool_]
+    spellings: IntArray
+    is_sure: npt.NDArray[np.bool_]
+    shares: FloatArray
+    margins: FloatArray
+    limits: FloatArray
+
+    @classmethod
+    def of(cls, spelled: Nodes, waiting: Nodes, members: IntArray, num_values: int) -> MemberBounds:
+        """`spelled`: `nodes` are spellings; `members`: of all spellings."""
+        scales, is_lost = np.full(num_values, -np.inf), np.zeros(num_values, dtype=bool)
+        for known in (spelled, waiting):
+            is_lost[known.values[np.isnan(known.logprobs)]] = True
+        spelled, waiting = (known[~is_lost[known.values]] for known in (spelled, waiting))
+        for known in (spelled, waiting):
+            np.maximum.at(scales, known.values, known.logprobs)
+        is_lost |= np.isinf(scales)
+        scales[is_lost] = 0
+
+        def masses(known: Nodes) -> FloatArray:
+            found: FloatArray = np.exp(known.logprobs - scales[known.values])
+            return found
+
+        open_mass, likeliest_open = np.bincount(waiting.values, masses(waiting), num_values), np.zeros(num_values)
+        np.maximum.at(likeliest_open, waiting.values, masses(waiting))
+        is_null = members[spelled.nodes] == NULL_MEMBER
+        nulls, spelled = spelled[is_null], spelled[~is_null]
+        units = np.exp(scales)
+        null = units * np.bincount(nulls.values, masses(nulls), num_values)
+        all_mass = np.bincount(spelled.values, masses(spelled), num_values) + open_mass
+        # The spellings of each member, the likeliest first; then members by their mass, of each value the best first.
+        spelled = spelled[np.lexsort((spelled.nodes, -spelled.logprobs, members[spelled.nodes], spelled.values))]
+        keys = spelled.values << NODE_BITS | members[spelled.nodes]
+        first, groups = np.unique(keys, return_index=True, return_inverse=True)[1:]
+        values, mass = spelled.values[first], np.bincount(groups, masses(spelled), len(first))
+        order = np.lexsort((-mass, values))
+        values, mass, first = values[order], mass[order], first[order]
+        ranks = np.arange(len(values)) - np.searchsorted(values, values)
+        spellings, best, second = np.full(num_values, -1, dtype=np.int64), np.zeros(num_values), np.zeros(num_values)
+        spellings[values[ranks == 0]] = spelled.nodes[first[ranks == 0]]
+        best[values[ranks == 0]], second[values[ranks == 1]] = mass[ranks == 0], mass[ranks == 1]
+        spellings = np.where((best > 0) & (best >= likeliest_open), spellings, -1)
+
+        is_enough = open_mass <= NEGLIGIBLE * (all_mass - open_mass)
+        ahead = best - second
+        is_null_out = null + units * open_mass < _HALF
+        is_sure = is_enough & (ahead >= open_mass) & is_null_out & (spellings >= 0)
+        unit_share = (1 - null) / np.maximum(all_mass, _LEAST)
+        shares, others = best * unit_share, np.maximum(null, (second + open_mass) * unit_share)
+        # Null's: what its other spellings have is little, and it is sure without.
+        said = null >= _HALF
+        nulls = nulls[np.lexsort((-nulls.logprobs, nulls.values))]
+        values, first = np.unique(nulls.values, return_index=True)
+        null_spellings = np.full(num_values, -1, dtype=np.int64)
+        null_spellings[values] = nulls.nodes[first]
+        shares, others = np.where(said, null, shares), np.where(said, (best + open_mass) * unit_share, others)
+        return cls(
+            scales=scales,
+            is_lost=is_lost,
+            spellings=np.where(said, null_spellings, spellings),
+            is_sure=is_sure | said,
+            shares=shares,
+            margins=np.log(np.maximum(shares, _LEAST)) - np.log(np.maximum(others, _LEAST)),
+            limits=np.minimum(
+                np.minimum(NEGLIGIBLE * all_mass, np.maximum(0, _HALF - null) / units),
+                np.where(is_enough, ahead, np.inf),
+            ),
+        )
