@@ -16,7 +16,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -52,17 +54,44 @@ class PackedBatch:
         plans: of the cohorts; none with `triton`.
         step: with `triton`, of all cohorts.
         num_calls: layers that have attended.
+        positions: int64 [T], of the row's tokens, for who adds to scores by position; set by `attending_to`.
     """
 
     plans: Sequence[AttentionPlan]
     way: Way = "sdpa"
     step: TritonStep | None = None
     num_calls: int = 0
+    positions: Tensor | None = None
 
     def forget_masks(self) -> None:
         """When all layers have been given to the device: they are large, and a plan is kept until its step ends."""
         for plan in self.plans:
             plan.forget_masks()
+
+
+_batch: ContextVar[PackedBatch | None] = ContextVar("batch", default=None)
+
+
+@contextmanager
+def attending_to(batch: PackedBatch, positions: Tensor) -> Iterator[None]:
+    """For as long as it is entered, attention is that of this batch, by this thread.
+
+    Not a keyword of the model's forward: some families hand none on to their attention.
+
+    Args:
+        positions: int64 [T]
+    """
+    batch.positions = positions
+    token = _batch.set(batch)
+    try:
+        yield
+    finally:
+        _batch.reset(token)
+
+
+def current_batch() -> PackedBatch | None:
+    """The one that is attended to now; None where the model runs by itself."""
+    return _batch.get()
 
 
 def way_to_attend(asked: Literal["auto"] | Way, shape: CacheShape) -> Way:
@@ -147,7 +176,7 @@ def packed_attention(
     value: Tensor,
     attention_mask: Tensor | None,
     *,
-    hpd_batch: PackedBatch,
+    hpd_batch: PackedBatch | None = None,
     scaling: float | None = None,
     sliding_window: int | None = None,
     softcap: float | None = None,
@@ -158,13 +187,19 @@ def packed_attention(
 
     Args:
         query: [1, H, T, D]; key, value: [1, H_kv, T, D] and [1, H_kv, T, D_v].
-        hpd_batch: passed to the model's forward as a keyword.
+        hpd_batch: None: the one of `attending_to`.
         sliding_window, softcap, s_aux: what the model family needs (Mistral; Gemma 2; gpt-oss sinks).
 
     Returns:
         [1, T, H, D_v] and None for the attention weights.
+
+    Raises:
+        RuntimeError: there is no batch.
     """
     layer: int = module.layer_idx  # type: ignore[assignment]
+    hpd_batch = hpd_batch or current_batch()
+    if hpd_batch is None:
+        raise RuntimeError("the model runs by packed attention, and nobody has said what the tokens attend to")
     hpd_batch.num_calls += 1
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     q, k, v = query[0].transpose(0, 1), key[0].transpose(0, 1), value[0].transpose(0, 1)  # [T, H, D]

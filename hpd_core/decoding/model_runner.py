@@ -59,6 +59,9 @@ class ModelRunner:
         self._model = model
         self._shape = shape
         self._constraints, self._tries = constraints, tries
+        # Query heads that share a KV head; each process has its part of both.
+        heads = model.config.get_text_config().num_attention_heads // config.tensor_parallel
+        self._group: int = heads // shape.num_kv_heads
         self.way = way_to_attend(config.attention, shape)
         self._attention: TritonAttention | None = None
         if self.way == "triton":
@@ -75,13 +78,6 @@ class ModelRunner:
         mlps = self._layers.mlps if isinstance(self._layers, CpuLayers) else []
         self._linears = PackedLinears(model, mlps) if config.pack_weights else None
         self._graphs = self._step_graphs(config)
-
-    @property
-    def _group(self) -> int:
-        """Query heads that share a KV head."""
-        config = self._model.config.get_text_config()
-        heads: int = config.num_attention_heads
-        return heads // (getattr(config, "num_key_value_heads", None) or heads)
 
     def _our_layers(self, config: EngineConfig) -> CpuLayers | TritonLayers | None:
         asked = config.layers

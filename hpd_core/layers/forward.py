@@ -19,7 +19,7 @@ import transformers
 from torch import Tensor
 from transformers.activations import ACT2FN
 
-from hpd_core.attention.dispatch import ATTENTION_NAME, PackedBatch
+from hpd_core.attention.dispatch import ATTENTION_NAME, PackedBatch, attending_to
 from hpd_core.layers.native import LayerWeights, NativeLayers
 from hpd_core.layers.packed_linears import PackedLinears
 from hpd_core.layers.tiled_logits import TiledLogits
@@ -48,14 +48,14 @@ def transformers_logits(
     Returns:
         Blocks of rows of [n, vocabulary], in order. Attention has run when this returns.
     """
-    output = model(
-        input_ids=token_ids[None],
-        position_ids=positions[None],
-        attention_mask=None,
-        use_cache=False,
-        logits_to_keep=logit_rows,
-        hpd_batch=batch,
-    )
+    with attending_to(batch, positions):
+        output = model(
+            input_ids=token_ids[None],
+            position_ids=positions[None],
+            attention_mask=None,
+            use_cache=False,
+            logits_to_keep=logit_rows,
+        )
     return [output.logits[0]]
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from hpd_core.attention.kv_cache import CacheShape
+from hpd_core.models import attention_modules
 from hpd_core.models.embedded import embedded_revision
 from hpd_core.text.endings import Endings
 from hpd_core.text.tokenization import SegmentTokenizer
@@ -60,7 +61,7 @@ def max_positions(model_config: Any) -> int | None:
     record's answer; such models are held to the length up to which nothing is scaled.
     """
     config = model_config.get_text_config()
-    limit: int | None = getattr(config, "max_position_embeddings", None)
+    limit: int | None = getattr(config, "max_position_embeddings", None) or getattr(config, "max_seq_len", None)
     rope = getattr(config, "rope_parameters", None) or {}
     variants = [rope] if "rope_type" in rope else [item for item in rope.values() if isinstance(item, dict)]
     for parameters in variants:
@@ -86,8 +87,8 @@ def cache_shape(model: Any) -> CacheShape:
     size = getattr(config, "head_dim", None) or config.hidden_size // heads
     return CacheShape(
         num_layers=config.num_hidden_layers,
-        num_kv_heads=getattr(config, "num_key_value_heads", None) or heads,
-        key_size=size,
+        num_kv_heads=attention_modules.kv_heads(config),
+        key_size=size + attention_modules.extra_key_size(config),
         value_size=getattr(config, "v_head_dim", None) or size,
         dtype=model.get_input_embeddings().weight.dtype,
         device=model.device,

@@ -16,6 +16,7 @@ from hpd_core.decoding.prompt import Prompt
 from hpd_core.errors import ModelError
 from hpd_core.layers.fp8 import is_fp8
 from hpd_core.layout import Branch, tree_layout
+from hpd_core.models import attention_modules
 from hpd_core.models.loading import refuse_unsupported
 from hpd_core.system.device import is_out_of_memory
 
@@ -29,12 +30,13 @@ def attach(model: Any) -> None:
     refuse_unsupported(model.config)
     transformers.AttentionInterface.register(ATTENTION_NAME, packed_attention)
     name = model.config.model_type
-    if not getattr(model, "_supports_attention_backend", False):
+    if not attention_modules.steer(model) and not model._can_set_attn_implementation():
         raise ModelError(
-            f"{name} models bypass transformers' attention interface, so their attention cannot be steered"
+            f"{name} models attend by code of their own, which HPD has no description of, and not through "
+            f"transformers' attention interface: take a model of a family in docs/models.md"
         )
     try:
-        model.set_attn_implementation(ATTENTION_NAME)
+        _use(model, ATTENTION_NAME)
     except ValueError as error:
         raise ModelError(f"{name} models take no custom attention: {error}") from error
 
@@ -109,7 +111,7 @@ def own_attentions(model: Any) -> Sequence[str]:
 
 def use_own_attention(model: Any, name: str | None = None) -> None:
     """Sets an attention of transformers' own: that of `own_attentions` with this name, or the first."""
-    model.set_attn_implementation(name or own_attentions(model)[0])
+    _use(model, name or own_attentions(model)[0])
 
 
 @contextmanager
@@ -119,4 +121,11 @@ def own_attention(model: Any, name: str | None = None) -> Iterator[None]:
     try:
         yield
     finally:
-        model.set_attn_implementation(ATTENTION_NAME)
+        _use(model, ATTENTION_NAME)
+
+
+def _use(model: Any, name: str) -> None:
+    if attention_modules.described(model):
+        model.config._attn_implementation = name  # they have no interface: what masks they make depends on it
+    else:
+        model.set_attn_implementation(name)

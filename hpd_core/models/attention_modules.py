@@ -1,0 +1,205 @@
+"""Families that attend by code of their own and not through transformers' attention interface: made to call ours.
+
+Each is described in a few lines: which method of its attention module computes attention, and how queries, keys and
+values come out of what that method is called with. While our decoder runs the model, the description is called in place
+of the method; else the method, so that the model by itself is what it was.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import MethodType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hpd_core.attention.alibi import EXTRA_SIZE, with_key_bias
+from hpd_core.attention.dispatch import current_batch, packed_attention
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """How an attention module attends.
+
+    Attributes:
+        method: what it computes attention in.
+        attend: called in its place, with the module before its arguments.
+        slopes: of a module's heads, fp32 [H], where it has ALiBi; None where it has none.
+    """
+
+    method: str
+    attend: Callable[..., Any]
+    slopes: Callable[[Any], Tensor | None] = lambda _: None
+
+
+def _attend(
+    module: Any, q: Tensor, k: Tensor, v: Tensor, scale: float, *, window: int | None = None, bias: Tensor | None = None
+) -> Tensor:
+    """[1, T, H, D_v]. Some compute queries and keys in fp32 whatever the model is in.
+
+    Args:
+        q: [1, H, T, D]; k, v: [1, H_kv, T, D] and [1, H_kv, T, D_v].
+        bias: fp32 [T, H], ALiBi's, added behind the scale.
+    """
+    q, k = q.to(v.dtype), k.to(v.dtype)
+    if bias is not None:
+        q, k = with_key_bias(q, k, bias, scale)
+    return packed_attention(module, q, k, v, None, scaling=scale, sliding_window=window)[0]
+
+
+def _position_bias(module: Any, rounded_to: torch.dtype) -> Tensor:
+    """ALiBi's, fp32 [T, H], rounded as the family rounds it."""
+    batch = current_batch()
+    assert batch is not None
+    assert batch.positions is not None
+    slopes: Tensor = module.hpd_slopes.to(batch.positions.device)
+    return (slopes.to(rounded_to) * batch.positions[:, None]).float()
+
+
+def _of_inner(scale: Callable[[Any], float], window: Callable[[Any], int | None] = lambda _: None) -> Description:
+    """Of a module with a method `_attn` from queries, keys and values [1, H, T, D] to answers [1, H, T, D]."""
+
+    def attend(module: Any, q: Tensor, k: Tensor, v: Tensor, *_: Any, **__: Any) -> tuple[Tensor, None]:
+        return _attend(module, q, k, v, scale(module), window=window(module)).transpose(1, 2), None
+
+    return Description("_attn", attend)
+
+
+def _openai_gpt(module: Any, q: Tensor, k: Tensor, v: Tensor, *_: Any) -> list[Tensor]:
+    scale = v.shape[-1] ** -0.5 if module.scale else 1.0
+    return [_attend(module, q, k.transpose(2, 3), v, scale).transpose(1, 2)]
+
+
+def _xglm(module: Any, hidden_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, None]:
+    shape = (*hidden_states.shape[:2], -1, module.head_dim)
+    projections = (module.q_proj, module.k_proj, module.v_proj)
+    q, k, v = (project(hidden_states).view(shape).transpose(1, 2) for project in projections)
+    return module.out_proj(_attend(module, q, k, v, module.scaling).flatten(2)), None
+
+
+def _mpt(module: Any, hidden_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, None]:
+    mixed = module.Wqkv(hidden_states)
+    if module.clip_qkv:
+        mixed = mixed.clamp(-module.clip_qkv, module.clip_qkv)
+    shape = (*hidden_states.shape[:2], module.n_heads, module.head_dim)
+    q, k, v = (part.reshape(shape).transpose(1, 2) for part in mixed.chunk(3, dim=2))
+    bias = _position_bias(module, torch.float32)
+    return module.out_proj(_attend(module, q, k, v, module.softmax_scale, bias=bias).flatten(2)), None
+
+
+def _bloom(module: Any, hidden_states: Tensor, residual: Tensor, *_: Any, **__: Any) -> tuple[Tensor, None]:
+    q, k, v = module._reshape(module.query_key_value(hidden_states))
+    bias = _position_bias(module, torch.float32).to(v.dtype).float()
+    attended = _attend(module, q, k, v, module.inv_norm_factor, bias=bias)
+    return module.dense(attended.flatten(2)) + residual, None
+
+
+def _falcon(module: Any, hidden_states: Tensor, *_: Any, **arguments: Any) -> tuple[Tensor, None]:
+    mixed = module.query_key_value(hidden_states)
+    heads, scale, bias = module.num_heads, module.head_dim**-0.5, None
+    if module.new_decoder_architecture:  # a KV head behind the query heads that share it
+        group = heads // module.num_kv_heads
+        parts = mixed.view(*mixed.shape[:2], module.num_kv_heads, group + 2, module.head_dim)
+        q, k, v = parts[..., :-2, :].flatten(2, 3), parts[..., -2, :], parts[..., -1, :]
+    else:
+        q, k, v = module._split_heads(mixed)
+    q, k, v = (part.transpose(1, 2) for part in (q, k, v))
+    if module.hpd_slopes is None:
+        rotate = sys.modules[type(module).__module__].apply_rotary_pos_emb
+        q, k = rotate(q, k, *arguments["position_embeddings"])
+    else:  # each query head has a bias of its own
+        k, v = (part.repeat_interleave(heads // part.shape[1], dim=1) for part in (k, v))
+        bias = _position_bias(module, torch.bfloat16) * scale
+    return module.dense(_attend(module, q, k, v, scale, bias=bias).flatten(2)), None
+
+
+def _bloom_slopes(module: Any) -> Tensor | None:
+    """As the family's own function has them: what its second position gets."""
+    if not getattr(getattr(module, "config", None), "alibi", True):
+        return None
+    build = sys.modules[type(module).__module__].build_alibi_tensor
+    found: Tensor = build(torch.ones(1, 2, dtype=torch.long), module.num_heads, torch.float32)[:, 0, 1]
+    return found
+
+
+def _mpt_slopes(module: Any) -> Tensor | None:
+    build = sys.modules[type(module).__module__].build_mpt_alibi_tensor
+    table: Tensor = build(module.n_heads, 2)
+    return -table[:, 0, 0]
+
+
+_DESCRIPTIONS = {
+    "GPTJAttention": _of_inner(lambda module: 1 / module.scale_attn),
+    "CodeGenAttention": _of_inner(lambda module: 1 / module.scale_attn),
+    "GPTNeoXJapaneseAttention": _of_inner(lambda module: 1 / module.norm_factor),
+    "GPTNeoSelfAttention": _of_inner(
+        lambda _: 1.0, lambda module: module.config.window_size if module.attention_type == "local" else None
+    ),
+    "Attention": Description("_attn", _openai_gpt),
+    "XGLMAttention": Description("forward", _xglm),
+    "BloomAttention": Description("forward", _bloom, _bloom_slopes),
+    "MptAttention": Description("forward", _mpt, _mpt_slopes),
+    "FalconAttention": Description("forward", _falcon, _bloom_slopes),
+}
+"""By the name of transformers' class."""
+
+
+def described(model: Any) -> list[Any]:
+    """The model's attention modules, layer by layer, if they are of the families above."""
+    return [module for module in model.modules() if _description_of(module) is not None]
+
+
+def steer(model: Any) -> bool:
+    """Lets the model's attention modules call ours while our decoder runs; whether they are of the families above."""
+    modules = described(model)
+    for number, module in enumerate(modules):
+        description = _description_of(module)
+        assert description is not None
+        if not hasattr(module, "layer_idx"):
+            module.layer_idx = number
+        module.hpd_slopes = description.slopes(module)
+        setattr(module, description.method, MethodType(_method(type(module), description), module))
+        if type(module).__name__ == "MptAttention" and number == 0:
+            model.base_model.register_forward_pre_hook(_with_mask, with_kwargs=True)
+    return bool(modules)
+
+
+def kv_heads(config: Any) -> int:
+    """Heads that have keys and values of their own; a configuration's `num_key_value_heads` may say nothing of them."""
+    heads: int = config.num_attention_heads
+    if config.model_type == "falcon" and not config.alibi:
+        return config.num_kv_heads if config.new_decoder_architecture or not config.multi_query else 1
+    if config.model_type == "jetmoe":  # each is repeated for all experts of a token
+        return heads
+    return getattr(config, "num_key_value_heads", None) or heads
+
+
+def extra_key_size(config: Any) -> int:
+    """Dimensions of keys more than a head has."""
+    has_alibi = config.model_type in ("bloom", "mpt") or (config.model_type == "falcon" and config.alibi)
+    return EXTRA_SIZE if has_alibi else 0
+
+
+def _description_of(module: Any) -> Description | None:
+    is_transformers = type(module).__module__.startswith("transformers.models.")
+    return _DESCRIPTIONS.get(type(module).__name__) if is_transformers else None
+
+
+def _method(kind: type, description: Description) -> Callable[..., Any]:
+    own = getattr(kind, description.method)
+
+    @functools.wraps(own)
+    def method(module: Any, *args: Any, **kwargs: Any) -> Any:
+        call = own if current_batch() is None else description.attend
+        return call(module, *args, **kwargs)
+
+    return method
+
+
+def _with_mask(_module: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]] | None:
+    """MPT works on the mask that it makes of none, and takes one that is there as it is."""
+    return None if current_batch() is None else (args, {**kwargs, "attention_mask": torch.zeros(1, 1, 1, 1)})
