@@ -1,0 +1,88 @@
+"""Sweeps over all model types, each in a process of its own: `python -m tests.core.sweep --help`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing as mp
+import os
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import transformers
+
+from tests.core.sweep.configs import REACHES
+from tests.core.sweep.outcome import LAYOUTS, Outcome, outcomes
+from tests.core.sweep.types import model_types
+
+TIME_LIMIT = 240.0
+"""Seconds that one type may take."""
+
+
+def swept(name: str, time_limit: float = TIME_LIMIT) -> list[Outcome]:
+    """The outcomes of one type, from a process of its own: what ends the process is an outcome, too."""
+    context = mp.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_send_outcomes, args=(name, sender))
+    process.start()
+    sender.close()
+    try:
+        if not receiver.poll(time_limit):
+            return _failed(name, f"it takes more than {time_limit:.0f} s")
+        found: list[Outcome] = receiver.recv()
+        return found
+    except EOFError:
+        process.join()
+        return _failed(name, f"the process ended with {process.exitcode}")
+    finally:
+        process.kill()
+        process.join()
+
+
+def _failed(name: str, reason: str) -> list[Outcome]:
+    return [Outcome(name, layout, reach, "crash", reason) for reach in REACHES for layout in LAYOUTS]
+
+
+def _send_outcomes(name: str, sender: mp.connection.Connection) -> None:
+    warnings.simplefilter("ignore")
+    transformers.logging.set_verbosity_error()
+    sender.send(outcomes(name))
+
+
+def sweep(names: list[str], num_processes: int) -> Iterator[list[Outcome]]:
+    """The outcomes of each type, in order."""
+    with ThreadPoolExecutor(num_processes) as pool:
+        yield from pool.map(swept, names)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--types", help="only these, with commas between them")
+    parser.add_argument("--out", type=Path, help="where the outcomes go, as JSON")
+    parser.add_argument("--processes", type=int, default=os.cpu_count())
+    arguments = parser.parse_args()
+    known = model_types()
+    names = arguments.types.split(",") if arguments.types else list(known)
+    rows = []
+    worst: Counter[str] = Counter()
+    for found in sweep(names, arguments.processes):
+        rows += found
+        kinds = {(item.layout, item.reach): item.kind for item in found}
+        worst[kinds.get(("tree", "tight"), "")] += 1
+        print(found[0].type, *(f"{a}/{b}: {kind}" for (a, b), kind in kinds.items()), sep="  ", flush=True)
+        for reason in sorted({item.reason for item in found if item.reason}):
+            print("   ", reason[:200], flush=True)
+    print("tree, tight:", dict(worst))
+    if arguments.out:
+        table = {"transformers": transformers.__version__, "outcomes": [asdict(row) for row in rows]}
+        arguments.out.write_text(json.dumps(table, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""A tiny configuration of any model type: what configurations have in common, and exceptions by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+from tests.core.families import VOCABULARY
+
+NUM_LAYERS = 4
+
+_SIZES: dict[str, Any] = {
+    **dict.fromkeys(("vocab_size", "n_vocab", "text_vocab_size"), VOCABULARY),
+    **dict.fromkeys(("hidden_size", "n_embd", "d_model", "dim", "embed_dim"), 64),
+    **dict.fromkeys(("num_hidden_layers", "n_layer", "num_layers", "n_layers"), NUM_LAYERS),
+    **dict.fromkeys(("num_attention_heads", "n_head", "n_heads"), 4),
+    **dict.fromkeys(("num_key_value_heads", "kv_n_heads", "num_kv_heads"), 2),
+    **dict.fromkeys(("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size", "dff"), 96),
+    **dict.fromkeys(("moe_intermediate_size", "expert_ffn_hidden_size", "shared_expert_intermediate_size"), 32),
+    **dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"), 4),
+    **dict.fromkeys(("num_experts_per_tok", "moe_topk", "moe_k", "top_k_experts", "num_experts_per_token"), 2),
+    **dict.fromkeys(("n_group", "topk_group", "num_expert_group", "n_shared_experts", "first_k_dense_replace"), 1),
+    **dict.fromkeys(("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len"), 4096),
+    "head_dim": 16,
+    "rotary_dim": 8,
+    "embedding_size": 64,
+    "word_embed_proj_dim": 64,
+    "q_lora_rank": 24,
+    "kv_lora_rank": 16,
+    "qk_nope_head_dim": 16,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 12,
+    "query_pre_attn_scalar": 7,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    # Wide initial weights: with the usual 0.02 a tiny model predicts nearly the same everywhere.
+    "initializer_range": 0.3,
+    "init_std": 0.3,
+    **dict.fromkeys(("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_eps"), 1e-3),
+    # Of linear attention and convolutions.
+    **dict.fromkeys(("linear_num_key_heads", "mamba_n_groups", "n_groups", "mamba_ngroups"), 2),
+    **dict.fromkeys(("linear_num_value_heads", "mamba_n_heads", "mamba_num_heads", "n_mamba_heads"), 4),
+    **dict.fromkeys(("linear_key_head_dim", "linear_value_head_dim"), 16),
+    **dict.fromkeys(("mamba_d_state", "state_size", "ssm_state_size"), 8),
+    **dict.fromkeys(("time_step_rank", "mamba_dt_rank"), 4),
+    # Of vision towers.
+    **dict.fromkeys(("depth", "vision_layers"), 1),
+    "image_size": 32,
+    "patch_size": 8,
+}
+
+_REACH = ("sliding_window", "attention_chunk_size", "index_topk", "window_size", "attention_window_size")
+"""How far a token sees, or how much of it."""
+
+REACHES = {"tight": 7, "loose": 4096}
+"""Shorter than the sweep's texts, and longer."""
+
+_EXCEPTIONS: dict[str, dict[str, Any]] = {}
+
+
+def tiny_config(name: str, reach: int, **more: Any) -> Any:
+    """The configuration of a model type, of some 64 dimensions and 4 layers of each of its kinds in turn.
+
+    Args:
+        reach: of windows, chunks and top-k.
+        more: which win over all else.
+    """
+    made = CONFIG_MAPPING[name]
+    default = made()
+    known = default.to_dict()
+    settings = {key: value for key, value in _SIZES.items() if key in known}
+    settings |= {key: reach for key in _REACH if known.get(key) is not None}
+    kinds = list(dict.fromkeys(known.get("layer_types") or ()))
+    if kinds:
+        settings["layer_types"] = [kinds[layer % len(kinds)] for layer in range(NUM_LAYERS)]
+    settings |= _EXCEPTIONS.get(name, {}) | more
+    for part in made.sub_configs:
+        sub = getattr(default, part, None)
+        if sub is not None:
+            settings.setdefault(part, tiny_config(sub.model_type, reach) if sub.model_type in CONFIG_MAPPING else sub)
+    return made(**settings)
