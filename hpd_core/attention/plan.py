@@ -46,6 +46,8 @@ class PrefixCache:
 
     keys: Sequence[Tensor]
     values: Sequence[Tensor]
+    mixing: Any = None
+    """Where the trunk has come to in layers beside attention (mixers/states.py), if there are any."""
     places: list[Any] = field(default_factory=list, init=False)
     """Where they are, as the way to attend has found out."""
 
@@ -75,6 +77,7 @@ class AddressedPlan:
         slots: of each prompt, where its keys and values are.
         hidden_prompts, hidden_columns: int64 [h], columns that nobody sees from now on.
         prefixes: of each prompt, or None. What follows a prefix stands behind it.
+        mixing: for layers beside attention (mixers/step_plan.py), if there are any.
     """
 
     start: int
@@ -94,6 +97,7 @@ class AddressedPlan:
     hidden_prompts: IntArray
     hidden_columns: IntArray
     prefixes: Sequence[PrefixCache | None]
+    mixing: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +167,7 @@ class AttentionPlan:
         k_scopes, k_lasts, k_positions: int64 [P, C]; columns not in use have a position that nobody sees.
         keys, values: one tensor per layer, [P, H_kv, capacity, D]; values in the order that the way to attend wants.
         groups: all P prompts in order. What follows a prefix stands behind it: at positions from its length on.
+        mixing: for layers beside attention (mixers/step_plan.py), if there are any.
     """
 
     start: int
@@ -181,6 +186,7 @@ class AttentionPlan:
     keys: Sequence[Tensor]
     values: Sequence[Tensor]
     groups: Sequence[PromptGroup]
+    mixing: Any = None
     _biases: dict[tuple[int | None, int, torch.dtype], Tensor] = field(default_factory=dict, init=False)
     _tiles: dict[tuple[int | None, int, int], list[Tile]] = field(default_factory=dict, init=False)
     _kernel: list[Any] = field(default_factory=list, init=False)

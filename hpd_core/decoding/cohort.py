@@ -21,6 +21,7 @@ from hpd_core.decoding.addressed_cache import AddressedCache
 from hpd_core.decoding.cohort_cache import CohortCache
 from hpd_core.decoding.cohort_input import CohortInput, NewTokens, TokensInAnyOrder, ranks_within
 from hpd_core.decoding.drafts import NO_DRAFTS, Drafter, DraftVerdict
+from hpd_core.decoding.hybrid_cache import HybridCache
 from hpd_core.decoding.next_token import Chosen
 from hpd_core.decoding.prefill import Prefill
 from hpd_core.decoding.prefix_groups import side_by_side
@@ -28,6 +29,7 @@ from hpd_core.decoding.prompt import Prompt
 from hpd_core.decoding.scoring import Scoring
 from hpd_core.decoding.value_states import NO_VALUES, ValueStates
 from hpd_core.layout import FREE, NO_NODE, IntArray
+from hpd_core.mixers.states import MixerShape
 from hpd_core.text.endings import Endings
 from hpd_core.text.member_tries import TrieTable
 
@@ -43,7 +45,7 @@ class Cohort:
         prefill: Prefill | None,
         values: ValueStates,
         scoring: Scoring,
-        cache: CohortCache | AddressedCache,
+        cache: CohortCache | AddressedCache | HybridCache,
         max_finished: float,
     ) -> None:
         """Of parts whose rows are the prompts. `prefill` is None where all own tokens are in the cache."""
@@ -68,6 +70,7 @@ class Cohort:
         share_prefixes: bool = False,
         max_finished: float = 0.5,
         tries: TrieTable | None = None,
+        mixers: Sequence[MixerShape] = (),
     ) -> Cohort:
         """A new cohort. It takes memory: whoever makes one has to `release` it.
 
@@ -78,19 +81,23 @@ class Cohort:
             max_finished: the share of prompts that may be finished before their memory is given up, which means to
                 take the others to new memory.
             tries: that the prompts name.
+            mixers: what layers beside attention keep.
         """
         order = side_by_side(prefixes, [prompt.num_own_tokens for prompt in prompts])
         ordered, prefixes = [prompts[row] for row in order], [prefixes[row] for row in order]
         prefill, values = Prefill(ordered), ValueStates.of_prompts(ordered)
         scoring = Scoring(tries or TrieTable())
-        cache: CohortCache | AddressedCache
+        cache: CohortCache | AddressedCache | HybridCache
+        # Values are short as a rule; a longer one grows the block.
+        room = 4 * values.num_branches
         if pool.order.by_address:
             most = np.array([prompt.most_own_tokens for prompt in ordered], dtype=np.int64)
             cache = AddressedCache.for_prompts(pool, prefixes, most)
-            return cls(ordered, prefill, values, scoring, cache, max_finished)
-        # Values are short as a rule; a longer one grows the block.
-        room = 4 * values.num_branches
-        cache = CohortCache.for_prompts(pool, prefixes, prefill.num_left, room, share_prefixes)
+        else:
+            cache = CohortCache.for_prompts(pool, prefixes, prefill.num_left, room, share_prefixes)
+        if mixers:
+            num_keys = max(prompt.layout.num_key_tokens for prompt in ordered)
+            cache = HybridCache.around(cache, pool, mixers, prefixes, num_keys + room)
         return cls(ordered, prefill, values, scoring, cache, max_finished)
 
     @classmethod

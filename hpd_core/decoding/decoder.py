@@ -103,7 +103,8 @@ class Decoder:
         self.pool = pool = CachePool(shape, cache_order(self.way, shape), max_tokens=self._limits.max_cached_tokens)
 
         def make_cohort(prompts: list[Prompt], prefixes: list[PrefixCache | None]) -> Cohort:
-            return Cohort.admit(prompts, prefixes, pool, share, _MAX_FINISHED[self.way], self._tries)
+            mixers = self._runner.mixer_shapes
+            return Cohort.admit(prompts, prefixes, pool, share, _MAX_FINISHED[self.way], self._tries, mixers)
 
         share_text = config.share_text and config.layout == "tree"
         self._scheduler = Scheduler(

@@ -28,6 +28,8 @@ from hpd_core.layers.forward import CpuLayers, OurLayers, transformers_logits, w
 from hpd_core.layers.packed_linears import PackedLinears
 from hpd_core.layers.tiled_logits import TiledLogits
 from hpd_core.layout import IntArray
+from hpd_core.mixers.families import Mixers, refuse_settings
+from hpd_core.mixers.states import MixerShape
 from hpd_core.system.device import to_device
 from hpd_core.text.constraints import StateTable
 from hpd_core.text.member_tries import TrieTable
@@ -59,6 +61,8 @@ class ModelRunner:
         self._model = model
         self._shape = shape
         self._constraints, self._tries = constraints, tries
+        refuse_settings(model.config, config.layout, config.tensor_parallel)
+        self._mixers = Mixers.of(model)
         # Query heads that share a KV head; each process has its part of both.
         heads = model.config.get_text_config().num_attention_heads // config.tensor_parallel
         self._group: int = heads // shape.num_kv_heads
@@ -124,6 +128,11 @@ class ModelRunner:
         """Whose code runs the model's layers."""
         return "transformers" if self._layers is None else self._layers.by
 
+    @property
+    def mixer_shapes(self) -> Sequence[MixerShape]:
+        """What layers beside attention keep, if there are any."""
+        return self._mixers.shapes if self._mixers else ()
+
     def use_transformers_layers(self) -> None:
         """From now on."""
         self._layers = self._graphs = None
@@ -145,7 +154,7 @@ class ModelRunner:
         logit_rows = np.concatenate([item.logit_rows + item.plan.start for item in inputs])
         states, nodes = (np.concatenate([getattr(item, name) for item in inputs]) for name in ("states", "nodes"))
         device = self._shape.device
-        with self._around():
+        with self._around(), self._mixing(inputs):
             if self._attention is None:
                 positions = np.concatenate([item.positions for item in inputs])
                 logits = self._packed(inputs, token_ids, positions, logit_rows)
@@ -161,6 +170,9 @@ class ModelRunner:
             here: AbstractContextManager[None] = torch.cuda.device(self._shape.device)
             return here
         return nullcontext()
+
+    def _mixing(self, inputs: Sequence[CohortInput]) -> AbstractContextManager[None]:
+        return self._mixers.running([item.plan.mixing for item in inputs]) if self._mixers else nullcontext()
 
     def _packed(
         self, inputs: Sequence[CohortInput], token_ids: IntArray, positions: IntArray, logit_rows: IntArray
@@ -197,8 +209,9 @@ class ModelRunner:
         return found
 
     def _check(self, batch: PackedBatch) -> None:
-        if batch.num_calls != self._shape.num_layers:
+        num_attentions = self._shape.num_layers - len(self.mixer_shapes)
+        if batch.num_calls != num_attentions:
             raise ModelError(
-                f"{batch.num_calls} of the model's {self._shape.num_layers} layers went through transformers' "
+                f"{batch.num_calls} of the model's {num_attentions} layers of attention went through transformers' "
                 f"attention interface; the others cannot be told which tokens see which"
             )

@@ -15,6 +15,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from hpd_core.config import EngineConfig
 from hpd_core.errors import ModelError
 from hpd_core.layers import fp8
+from hpd_core.mixers.families import layer_type_of, refuse_settings
 from hpd_core.models import fp8_checkpoint
 from hpd_core.models.embedded import EMBEDDED_MODELS, embedded_model_folder
 from hpd_core.system.storage import local_copy
@@ -88,6 +89,7 @@ def load_weights(model: str, config: EngineConfig) -> Any:
     try:
         model_config = AutoConfig.from_pretrained(source, trust_remote_code=trust)
         refuse_unsupported(model_config)
+        refuse_settings(model_config, config.layout, config.tensor_parallel)
         is_stored_in_fp8 = _is_stored_in_fp8(model_config, config.quantization)
         to_fp8 = is_stored_in_fp8 or config.quantization == "fp8"
         if to_fp8:
@@ -147,6 +149,7 @@ def load_empty(model: str, config: EngineConfig) -> Any:
     try:
         model_config = AutoConfig.from_pretrained(source, trust_remote_code=trust)
         refuse_unsupported(model_config)
+        refuse_settings(model_config, config.layout, config.tensor_parallel)
         with torch.device("meta"):
             return AutoModelForCausalLM.from_config(model_config, trust_remote_code=trust)
     except (OSError, ValueError) as error:
@@ -214,7 +217,7 @@ def _quantization(name: str, dtype: torch.dtype) -> Any:
 def refuse_unsupported(model_config: Any) -> None:
     """Raises `ModelError` for layers that our masks cannot steer."""
     text_config = model_config.get_text_config()
-    kinds = set(getattr(text_config, "layer_types", None) or ()) - _KNOWN_LAYER_TYPES
+    kinds = set(getattr(text_config, "layer_types", None) or ()) - _KNOWN_LAYER_TYPES - {layer_type_of(model_config)}
     if kinds:
         raise ModelError(
             f"{model_config.model_type} has layers of type {', '.join(sorted(kinds))}. HPD steers what each token sees "

@@ -25,6 +25,7 @@ from hpd_core.attention.folding import fold, unfold
 from hpd_core.attention.sdpa import sdpa_attention
 from hpd_core.errors import ModelError
 from hpd_core.layout import visible
+from hpd_core.mixers.families import refuse_training
 from hpd_core.training.examples import IGNORED, Example
 
 ATTENTION_NAME = "hpd_training"
@@ -210,8 +211,9 @@ def attach_training(model: Any) -> None:
     """Makes the model call the attention above.
 
     Raises:
-        ModelError: the model does not go through transformers' attention interface.
+        ModelError: the model does not go through transformers' attention interface, or has layers beside attention.
     """
+    refuse_training(model.config)
     transformers.AttentionInterface.register(ATTENTION_NAME, training_attention)
     try:
         model.set_attn_implementation(ATTENTION_NAME)

@@ -74,9 +74,14 @@ def build_tiled_model(family: str, **sizes: int) -> Any:
 
 def build_model(family: str, seed: int = 0, **sizes: int) -> Any:
     """A fresh model; equal seeds give equal weights. `sizes`: of its configuration, other than usual."""
-    torch.manual_seed(seed)
     config = _CONFIGS[family]()
     config.update(sizes)
+    return random_model(config, seed)
+
+
+def random_model(config: Any, seed: int = 0) -> Any:
+    """One of this configuration, whose norms and biases differ."""
+    torch.manual_seed(seed)
     config._experts_implementation = "eager"
     model = tf.AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager")
     with torch.no_grad():

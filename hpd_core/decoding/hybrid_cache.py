@@ -1,0 +1,120 @@
+"""The cache of one cohort of a model that has layers beside attention: keys and values, and what those layers keep."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from hpd_core.attention.kv_cache import CachePool
+from hpd_core.attention.plan import AddressedPlan, AttentionPlan, PrefixCache
+from hpd_core.decoding.addressed_cache import AddressedCache
+from hpd_core.decoding.cohort_cache import CohortCache
+from hpd_core.decoding.cohort_input import NewTokens
+from hpd_core.layout import IntArray
+from hpd_core.mixers.states import MixerCache, MixerShape
+
+
+class HybridCache:
+    """As `CohortCache` and `AddressedCache`; rows are prompts."""
+
+    def __init__(self, pool: CachePool, attention: CohortCache | AddressedCache, mixing: MixerCache) -> None:
+        """Of two parts with the same rows."""
+        self._pool, self._attention, self._mixing = pool, attention, mixing
+        self._num_counted = 0
+        self._count(mixing.num_bytes)
+
+    @classmethod
+    def around(
+        cls,
+        attention: CohortCache | AddressedCache,
+        pool: CachePool,
+        shapes: Sequence[MixerShape],
+        prefixes: Sequence[PrefixCache | None],
+        num_columns: int,
+    ) -> HybridCache:
+        """Of prompts that have fed nothing yet.
+
+        Args:
+            attention: their keys and values.
+            prefixes: of each prompt, or None.
+            num_columns: of branches, that are worth having.
+        """
+        before = [prefix.mixing if prefix else None for prefix in prefixes]
+        return cls(pool, attention, MixerCache.for_prompts(shapes, before, num_columns))
+
+    @classmethod
+    def merge(cls, caches: Sequence[HybridCache], picked: Sequence[IntArray], order: IntArray) -> HybridCache:
+        """As `CohortCache.merge`."""
+        mixing = MixerCache.merge([cache._mixing for cache in caches], picked, order)
+        for cache in caches:
+            cache._count(0)
+        parts = [cache._attention for cache in caches]
+        attention = type(parts[0]).merge(parts, picked, order)  # type: ignore[arg-type]
+        return cls(caches[0]._pool, attention, mixing)
+
+    def _count(self, num_bytes: int) -> None:
+        """Tells the pool, which counts in numbers of its own."""
+        num_numbers = -(-num_bytes // self._pool.shape.dtype.itemsize)
+        self._pool.num_used += num_numbers - self._num_counted
+        self._num_counted = num_numbers
+
+    @property
+    def prefixes(self) -> list[PrefixCache | None]:
+        """As `CohortCache.prefixes`."""
+        return self._attention.prefixes
+
+    @property
+    def used(self) -> IntArray:
+        """As `CohortCache.used`."""
+        return self._attention.used
+
+    @property
+    def num_columns(self) -> int:
+        """As `CohortCache.num_columns`."""
+        return self._attention.num_columns
+
+    @property
+    def num_slots(self) -> int:
+        """Tokens that there would be room for, were it all keys and values."""
+        return self._attention.num_slots + self._mixing_slots
+
+    def slots_for(self, num_more: IntArray | int) -> int:
+        """The same when each prompt has so many more columns in use ([P], or alike for all)."""
+        return self._attention.slots_for(num_more) + self._mixing_slots
+
+    @property
+    def _mixing_slots(self) -> int:
+        return -(-self._num_counted // self._pool.shape.numbers_per_token)
+
+    def append(
+        self, tokens: NewTokens, start: int, kept: IntArray, *, is_prefill: bool = False
+    ) -> AttentionPlan | AddressedPlan:
+        """As `CohortCache.append`."""
+        plan = self._attention.append(tokens, start, kept, is_prefill=is_prefill)
+        mixing = self._mixing.append(tokens.prompts, tokens.scopes, tokens.lasts, tokens.positions, start)
+        self._count(self._mixing.num_bytes)
+        return replace(plan, mixing=mixing)
+
+    def reject(self, plan: AttentionPlan | AddressedPlan, wrong: npt.NDArray[np.bool_]) -> None:
+        """As `CohortCache.reject`."""
+        self._attention.reject(plan, wrong)  # type: ignore[arg-type]
+        self._mixing.reject(wrong)
+
+    def keep(self, rows: IntArray) -> None:
+        """Goes on with some of the rows."""
+        self._attention.keep(rows)
+        self._mixing.keep(rows)
+        self._count(self._mixing.num_bytes)
+
+    def release(self) -> None:
+        """Gives the memory back; the cache cannot be used any more."""
+        self._attention.release()
+        self._count(0)
+
+    def prefix_caches(self) -> list[PrefixCache]:
+        """As `CohortCache.prefix_caches`, with the states that their trunks have come to."""
+        pairs = zip(self._attention.prefix_caches(), self._mixing.trunk_states(), strict=True)
+        return [replace(prefix, mixing=state) for prefix, state in pairs]

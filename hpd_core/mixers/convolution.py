@@ -1,0 +1,63 @@
+"""A causal depthwise convolution over packed rows: each token looks at those before it in its own text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.activations import ACT2FN
+
+from hpd_core.mixers.running import LayerStep
+
+
+def packed_convolution(
+    step: LayerStep,
+    _original: Any,
+    hidden_states: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    activation: str | None = None,
+    **_: Any,
+) -> Tensor:
+    """In place of transformers' `causal_conv1d_fn`.
+
+    Args:
+        hidden_states: [1, channels, T]; weight: [channels, kernel].
+
+    Returns:
+        As `hidden_states`.
+    """
+    x = hidden_states[0].transpose(0, 1).contiguous()  # [T, channels]
+    out = convolved(step, x, weight, bias)
+    if activation is not None:
+        out = ACT2FN[activation](out)
+    return out.to(hidden_states.dtype).transpose(0, 1)[None]
+
+
+def convolved(step: LayerStep, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """[T, channels] -> the same, in fp32 or wider: half precision is rounded once, as by transformers."""
+    wide = torch.promote_types(x.dtype, torch.float32)
+    taps = weight.to(wide).flip(1).t()  # [kernel, channels]: of the token itself, of the one before it, ...
+    out = x.to(wide) * taps[0]
+    if bias is not None:
+        out += bias
+    for plan in step.plans:
+        inputs = plan.cache.layers[step.layer].columns["inputs"]
+        if (trunk := plan.trunk) is not None:
+            width = trunk.windows.shape[1]
+            before = inputs[:, :width].index_select(0, trunk.prompts).flatten(0, 1)
+            source = torch.cat([before, x.index_select(0, trunk.rows)])
+            _add_windows(out, taps, source, trunk.windows, trunk.rows)
+            inputs[trunk.prompts, :width] = source.index_select(0, trunk.tails).view(-1, width, source.shape[1])
+        if (branches := plan.branches) is not None:
+            inputs[branches.prompts, branches.columns] = x.index_select(0, branches.rows)
+            _add_windows(out, taps, inputs.flatten(0, 1), branches.ancestors, branches.rows)
+    step.has_convolved = True
+    return out
+
+
+def _add_windows(out: Tensor, taps: Tensor, source: Tensor, windows: Tensor, rows: Tensor) -> None:
+    """Adds to the tokens `rows` what stands before them: `windows` [t, W], of `source`, the nearest first."""
+    for tap, before in zip(taps[1:], windows.unbind(1), strict=False):  # W is the widest layer's
+        out.index_add_(0, rows, source.index_select(0, before).to(out.dtype) * tap)

@@ -1,0 +1,120 @@
+"""Which modules of which models mix tokens in another way than attention, and what each of them keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from hpd_core.errors import ModelError
+from hpd_core.mixers.convolution import packed_convolution
+from hpd_core.mixers.running import PackedFunction, install, running
+from hpd_core.mixers.states import MixerPlan, MixerShape
+
+
+@dataclass(frozen=True, slots=True)
+class MixerFamily:
+    """How modules of one kind are found, and run.
+
+    Attributes:
+        layer_type: as `config.layer_types` calls them.
+        module: the name of their class.
+        functions: ours, by the names of those of transformers that they stand in for.
+        shape: of a module, what it keeps.
+    """
+
+    layer_type: str
+    module: str
+    functions: Mapping[str, PackedFunction]
+    shape: Callable[[Any], MixerShape]
+
+
+def _convolution_shape(module: Any) -> MixerShape:
+    (convolution,) = (part for part in module.children() if isinstance(part, torch.nn.Conv1d))
+    weight = convolution.weight
+    return MixerShape(convolution.in_channels, convolution.kernel_size[0], weight.dtype, weight.device)
+
+
+_CONVOLUTION: Mapping[str, PackedFunction] = {"causal_conv1d_fn": packed_convolution}
+
+_FAMILIES: Mapping[str, MixerFamily] = {
+    name: MixerFamily("conv", module, _CONVOLUTION, _convolution_shape)
+    for name, module in (("lfm2", "Lfm2ShortConv"), ("lfm2_moe", "Lfm2MoeShortConv"), ("lfm3", "Lfm3ShortConv"))
+}
+"""By the `model_type` of the text's configuration."""
+
+
+def layer_type_of(model_config: Any) -> str | None:
+    """What the layers of a model are called that we run beside attention; None: it has none."""
+    family = _FAMILIES.get(model_config.get_text_config().model_type)
+    return None if family is None else family.layer_type
+
+
+def refuse_settings(model_config: Any, layout: str, tensor_parallel: int) -> None:
+    """Raises `ModelError` for what such layers cannot do."""
+    kind, name = layer_type_of(model_config), model_config.model_type
+    if kind is None:
+        return
+    if layout != "tree":
+        raise ModelError(
+            f"{name} has layers of type {kind}, whose tokens hear of others in the order of the text. In the layout "
+            f"{layout!r} values stand between keys that are fed before them; set engine.layout to 'tree'"
+        )
+    if tensor_parallel > 1:
+        raise ModelError(
+            f"{name} has layers of type {kind}, which are not cut for tensor parallelism; set tensor_parallel to 1"
+        )
+
+
+def refuse_training(model_config: Any) -> None:
+    """Raises `ModelError`: no gradient is computed through forked states."""
+    if (kind := layer_type_of(model_config)) is not None:
+        raise ModelError(
+            f"{model_config.model_type} has layers of type {kind}: what they carry from token to token is not forked "
+            f"in training, so branches would hear of each other. Fine-tune a model with attention in every layer"
+        )
+
+
+class Mixers:
+    """The layers of one model that are not attention."""
+
+    def __init__(self, model: Any, family: MixerFamily) -> None:
+        """Raises `ModelError` where this version of transformers is unknown to us."""
+        self._family = family
+        self._modules = [part for part in model.modules() if type(part).__name__ == family.module]
+        if not self._modules:
+            raise ModelError(f"{model.config.model_type} has no {family.module} in this version of transformers")
+        self.shapes: Sequence[MixerShape] = [family.shape(module) for module in self._modules]
+        """Of each layer."""
+        install(self._modules, family.functions)
+
+    @classmethod
+    def of(cls, model: Any) -> Mixers | None:
+        """Of a model that has any: None where its configuration names none."""
+        config = model.config.get_text_config()
+        family = _FAMILIES.get(config.model_type)
+        if family is None or family.layer_type not in config.layer_types[: config.num_hidden_layers]:
+            return None
+        return cls(model, family)
+
+    @property
+    def num_layers(self) -> int:
+        """How many they are."""
+        return len(self._modules)
+
+    @contextmanager
+    def running(self, plans: Sequence[MixerPlan]) -> Iterator[None]:
+        """While it is entered, one forward of the model's runs them over a packed row.
+
+        Raises:
+            ModelError: one of them has not called our functions, so its tokens have heard of others.
+        """
+        with running(self._modules, plans) as steps:
+            yield
+        for step in steps:
+            recurs = self.shapes[step.layer].heads > 0
+            if not step.has_convolved or step.has_recurred != recurs:
+                raise ModelError(f"a {self._family.module} has not called {', '.join(self._family.functions)}")

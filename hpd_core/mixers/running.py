@@ -1,0 +1,99 @@
+"""Has transformers' own modules call our functions, while the engine runs them over packed rows.
+
+A module's projections, gates and norms are the family's own code; only what carries over from token to token is a
+function, and each file of transformers has its own by the same few names. Ours stand in their place, and hand on to
+them whoever runs the model outside of the engine: the oracle, a baseline, another thread.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from hpd_core.errors import ModelError
+from hpd_core.mixers.states import MixerPlan
+
+
+@dataclass(slots=True)
+class LayerStep:
+    """One layer in one forward.
+
+    Attributes:
+        layer: its number among the mixers.
+        plans: of the cohorts, in the order of the packed row.
+        has_convolved, has_recurred: which of our functions were called.
+    """
+
+    layer: int
+    plans: Sequence[MixerPlan]
+    has_convolved: bool = False
+    has_recurred: bool = False
+
+
+PackedFunction = Callable[..., Any]
+"""Called with the layer's step, transformers' function, and what that would be called with."""
+
+
+class _Running(threading.local):
+    step: LayerStep | None = None
+
+
+_RUNNING = _Running()
+
+
+def install(modules: Sequence[Any], functions: Mapping[str, PackedFunction]) -> None:
+    """Puts our functions in place of those by their names in the files of these modules, once for the process.
+
+    Raises:
+        ModelError: this version of transformers has none by such a name.
+    """
+    for home in {type(module).__module__ for module in modules}:
+        file = sys.modules[home]
+        for name, ours in functions.items():
+            original = getattr(file, name, None)
+            if original is None:
+                raise ModelError(f"{home} has no function {name} in this version of transformers")
+            if not hasattr(original, "hpd_original"):
+                setattr(file, name, _dispatching(original, ours))
+
+
+def _dispatching(original: Any, ours: PackedFunction) -> Any:
+    @functools.wraps(original)
+    def dispatch(*args: Any, **kwargs: Any) -> Any:
+        step = _RUNNING.step
+        return original(*args, **kwargs) if step is None else ours(step, original, *args, **kwargs)
+
+    dispatch.hpd_original = original  # type: ignore[attr-defined]
+    return dispatch
+
+
+@contextmanager
+def running(modules: Sequence[Any], plans: Sequence[MixerPlan]) -> Iterator[list[LayerStep]]:
+    """While it is entered, these modules run over packed rows, in this thread. Yields their steps."""
+    steps = [LayerStep(layer, plans) for layer in range(len(modules))]
+    before = [module.__dict__.get("forward") for module in modules]
+    for module, step in zip(modules, steps, strict=True):
+        module.forward = _with_step(module.forward, step)
+    try:
+        yield steps
+    finally:
+        for module, forward in zip(modules, before, strict=True):
+            del module.forward
+            if forward is not None:
+                module.forward = forward
+
+
+def _with_step(forward: Any, step: LayerStep) -> Any:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        _RUNNING.step = step
+        try:
+            return forward(*args, **kwargs)
+        finally:
+            _RUNNING.step = None
+
+    return run

@@ -1,0 +1,254 @@
+"""What the layers of one cohort keep beside keys and values: a state of every trunk, and columns of branches' tokens.
+
+A prompt has the columns 0 to W - 1 for the last W tokens of its trunk, which a convolution looks back at, and behind
+them one for each token of its branches. Who sees a column is kept on the host (hpd_core/layout.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from hpd_core.layout import PUBLIC, IntArray
+from hpd_core.mixers.seen_columns import SeenColumns
+from hpd_core.mixers.step_plan import BranchGrid, BranchTokens, TrunkTokens, trunk_tokens
+from hpd_core.system.device import to_device
+
+
+@dataclass(frozen=True, slots=True)
+class MixerShape:
+    """What one layer keeps.
+
+    Attributes:
+        channels: numbers of a token that its convolution takes.
+        kernel: tokens that it looks at, the token itself included.
+        key_heads, heads, key_size, value_size: of its recurrent state, `heads` matrices [key_size, value_size] in
+            fp32; 0 where it has none.
+        dtype, device: of what the convolution takes.
+    """
+
+    channels: int
+    kernel: int
+    dtype: torch.dtype
+    device: torch.device
+    key_heads: int = 0
+    heads: int = 0
+    key_size: int = 0
+    value_size: int = 0
+
+    @property
+    def bytes_per_trunk(self) -> int:
+        """Of a prompt, its branches apart."""
+        inputs = (self.kernel - 1) * self.channels * self.dtype.itemsize
+        return inputs + self.heads * self.key_size * self.value_size * _WIDE.itemsize
+
+    @property
+    def bytes_per_column(self) -> int:
+        """Of a token of a branch."""
+        numbers = self.key_heads * self.key_size + self.heads * (self.value_size + 1)
+        return self.channels * self.dtype.itemsize + (numbers if self.heads else 0) * _WIDE.itemsize
+
+
+_WIDE = torch.float32
+"""What recurrent states are kept in, whatever the model computes in: they are sums of thousands of tokens."""
+
+
+class LayerMemory:
+    """One layer's tensors. Rows are prompts.
+
+    Attributes:
+        columns: tensors [P, C, ...]: `inputs` of the convolution; `keys`, `updates` and `decays` of the state.
+        states: tensors [P, ...]: `state`.
+    """
+
+    def __init__(self, columns: dict[str, Tensor], states: dict[str, Tensor]) -> None:
+        self.columns, self.states = columns, states
+
+    @classmethod
+    def new(cls, shape: MixerShape, num_prompts: int, num_columns: int) -> LayerMemory:
+        """Of prompts that have seen nothing: all is 0."""
+
+        def zeros(*sizes: int, dtype: torch.dtype = _WIDE) -> Tensor:
+            return torch.zeros(num_prompts, *sizes, dtype=dtype, device=shape.device)
+
+        columns = {"inputs": zeros(num_columns, shape.channels, dtype=shape.dtype)}
+        if not shape.heads:
+            return cls(columns, {})
+        columns["keys"] = zeros(num_columns, shape.key_heads, shape.key_size)
+        columns["updates"] = zeros(num_columns, shape.heads, shape.value_size)
+        columns["decays"] = zeros(num_columns, shape.heads)
+        return cls(columns, {"state": zeros(shape.heads, shape.key_size, shape.value_size)})
+
+    def rows(self, picked: Tensor, num_columns: int) -> LayerMemory:
+        """Some of the prompts, with room for so many columns."""
+
+        def moved(tensor: Tensor) -> Tensor:
+            width = min(num_columns, tensor.shape[1])
+            room = tensor.new_zeros(len(picked), num_columns, *tensor.shape[2:])
+            room[:, :width] = tensor[:, :width].index_select(0, picked)
+            return room
+
+        columns = {name: moved(tensor) for name, tensor in self.columns.items()}
+        return LayerMemory(columns, {name: each.index_select(0, picked) for name, each in self.states.items()})
+
+    @staticmethod
+    def joined(parts: Sequence[LayerMemory]) -> LayerMemory:
+        """All prompts of parts that have equally many columns."""
+        return LayerMemory(
+            {name: torch.cat([part.columns[name] for part in parts]) for name in parts[0].columns},
+            {name: torch.cat([part.states[name] for part in parts]) for name in parts[0].states},
+        )
+
+    @property
+    def num_bytes(self) -> int:
+        """Of all tensors."""
+        return sum(tensor.nbytes for tensor in (*self.columns.values(), *self.states.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class TrunkState:
+    """Where a trunk has come to, in all layers: what those begin with that follow it. `num_tokens` long."""
+
+    layers: Sequence[LayerMemory]
+    num_tokens: int
+
+
+class MixerCache:
+    """States and columns of P prompts, all layers."""
+
+    def __init__(
+        self, shapes: Sequence[MixerShape], layers: Sequence[LayerMemory], seen: SeenColumns, lengths: IntArray
+    ) -> None:
+        """`lengths`: int64 [P], tokens of each trunk so far."""
+        self._shapes, self.layers, self._seen, self._lengths = shapes, list(layers), seen, lengths
+        self._last = np.zeros(0, dtype=np.int64), np.zeros_like(lengths)  # tokens of branches of the last step
+
+    @classmethod
+    def for_prompts(
+        cls, shapes: Sequence[MixerShape], before: Sequence[TrunkState | None], num_columns: int
+    ) -> MixerCache:
+        """Of prompts that have fed nothing yet.
+
+        Args:
+            before: of each, what it follows.
+            num_columns: that are worth having for branches.
+        """
+        width = window_of(shapes)
+        layers = [LayerMemory.new(shape, len(before), width + num_columns) for shape in shapes]
+        lengths = np.array([state.num_tokens if state else 0 for state in before], dtype=np.int64)
+        for row, state in enumerate(before):
+            for layer, source in zip(layers, state.layers if state else (), strict=False):
+                for name, tensor in layer.columns.items():
+                    tensor[row, :width] = source.columns[name][0]
+                for name, tensor in layer.states.items():
+                    tensor[row] = source.states[name][0]
+        return cls(shapes, layers, SeenColumns.of_trunks(lengths, width, width + num_columns), lengths)
+
+    @classmethod
+    def merge(cls, caches: Sequence[MixerCache], picked: Sequence[IntArray], order: IntArray) -> MixerCache:
+        """One out of several: of each the rows `picked`; `order` [P], where each row comes from among all of these."""
+        capacity = max(cache._seen.width + cache._seen.most_used for cache in caches)
+        parts = [cache._rows(rows, capacity) for cache, rows in zip(caches, picked, strict=True)]
+        first = parts[0]
+        layers = [LayerMemory.joined([part.layers[layer] for part in parts]) for layer in range(len(first.layers))]
+        seen = SeenColumns.joined([part._seen for part in parts])
+        merged = cls(first._shapes, layers, seen, np.concatenate([part._lengths for part in parts]))
+        return merged._rows(order, capacity)
+
+    def keep(self, rows: IntArray) -> None:
+        """Goes on with some of the rows."""
+        kept = self._rows(rows, self._seen.width + int(self._seen.used[rows].max(initial=0)))
+        self.layers, self._seen, self._lengths = kept.layers, kept._seen, kept._lengths
+
+    def _rows(self, rows: IntArray, capacity: int) -> MixerCache:
+        picked = to_device(rows, self._device)
+        layers = [layer.rows(picked, capacity) for layer in self.layers]
+        return MixerCache(self._shapes, layers, self._seen.rows(rows, capacity), self._lengths[rows])
+
+    @property
+    def _device(self) -> torch.device:
+        return self._shapes[0].device
+
+    @property
+    def num_bytes(self) -> int:
+        """That it takes."""
+        return sum(layer.num_bytes for layer in self.layers)
+
+    def append(
+        self, prompts: IntArray, scopes: IntArray, lasts: IntArray, positions: IntArray, start: int
+    ) -> MixerPlan:
+        """Gives each new token its place.
+
+        Args:
+            prompts, scopes, lasts, positions: int64 [t], as `NewTokens` has them: of a prompt those of its trunk first.
+            start: where the cohort's stretch of the packed row begins.
+        """
+        is_trunk = scopes == PUBLIC
+        of_trunk, of_branches = np.nonzero(is_trunk)[0], np.nonzero(~is_trunk)[0]
+        counts = np.bincount(prompts[of_branches], minlength=len(self._lengths))
+        trunk = branches = None
+        if len(of_trunk):
+            trunk = trunk_tokens(start + of_trunk, prompts[of_trunk], self._seen.width, self._device)
+            self._lengths = self._lengths + np.bincount(prompts[of_trunk], minlength=len(self._lengths))
+            self._seen.move_tails(self._lengths)
+        if len(of_branches):
+            self._reserve(self._seen.used + counts)
+            given = (each[of_branches] for each in (prompts, scopes, lasts, positions))
+            branches = self._branch_tokens(start + of_branches, *given)
+        self._last = of_branches, counts
+        return MixerPlan(self, trunk, branches)
+
+    def _branch_tokens(
+        self, rows: IntArray, prompts: IntArray, scopes: IntArray, lasts: IntArray, positions: IntArray
+    ) -> BranchTokens:
+        columns, seen, nearest = self._seen.add(prompts, scopes, lasts, positions)
+        capacity, width = self._seen.capacity, self._seen.width
+        ancestors = prompts[:, None] * capacity + nearest
+        device = self._device
+        grid = BranchGrid(rows, prompts, columns - width, positions, seen[:, width:], device)
+        whose, stored, where, before = (to_device(each, device) for each in (prompts, columns, rows, ancestors))
+        return BranchTokens(whose, stored, where, before, grid)
+
+    def _reserve(self, used: IntArray) -> None:
+        """Room for so many columns, and some more, where there is none: most values have ended, few need them."""
+        needed = self._seen.width + int(used.max())
+        if needed > self._seen.capacity:
+            capacity = max(needed, self._seen.capacity + self._seen.capacity // 4)
+            grown = self._rows(np.arange(len(used)), capacity)
+            self.layers, self._seen = grown.layers, grown._seen
+
+    def reject(self, wrong: npt.NDArray[np.bool_]) -> None:
+        """Hides those of the last step's t tokens that are of no use; the last columns go to those of the next one."""
+        of_branches, counts = self._last
+        self._seen.reject(wrong[of_branches], counts)
+
+    def trunk_states(self) -> list[TrunkState]:
+        """Of prompts without branches, where each has come to, in memory of its own."""
+        width = self._seen.width
+        rows = (torch.tensor([row], device=self._device) for row in range(len(self._lengths)))
+        states = [[layer.rows(row, width) for layer in self.layers] for row in rows]
+        return [TrunkState(*each) for each in zip(states, self._lengths.tolist(), strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class MixerPlan:
+    """Where one cohort's tokens of a step go; of the packed row, those from `start` on.
+
+    Attributes:
+        cache: what the cohort keeps.
+        trunk, branches: None where there are none in this step.
+    """
+
+    cache: MixerCache
+    trunk: TrunkTokens | None
+    branches: BranchTokens | None
+
+
+def window_of(shapes: Iterable[MixerShape]) -> int:
+    """W: so many tokens of a trunk does some layer look back at."""
+    return max(shape.kernel - 1 for shape in shapes)

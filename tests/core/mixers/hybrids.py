@@ -1,0 +1,53 @@
+"""Tiny random models, in fp32, whose layers are not all attention."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import transformers as tf
+
+from tests.core.families import VOCABULARY, random_model
+
+_COMMON: dict[str, Any] = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 48,
+    "intermediate_size": 64,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 4096,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "tie_word_embeddings": False,
+    "initializer_range": 0.3,
+}
+_CONVOLUTIONS = ["conv", "full_attention", "conv", "conv"]
+
+_CONFIGS: dict[str, Any] = {
+    "lfm2": lambda: tf.Lfm2Config(**_COMMON, norm_eps=1e-3, layer_types=_CONVOLUTIONS, conv_bias=True),
+    "lfm2_moe": lambda: tf.Lfm2MoeConfig(
+        **_COMMON,
+        norm_eps=1e-3,
+        layer_types=_CONVOLUTIONS,
+        num_experts=4,
+        num_experts_per_tok=2,
+        moe_intermediate_size=32,
+        num_dense_layers=1,
+    ),
+    # A window beside convolutions, which look at seven tokens.
+    "lfm3": lambda: tf.Lfm3Config(
+        **_COMMON,
+        norm_eps=1e-3,
+        layer_types=["conv", "full_attention", "sliding_attention", "conv"],
+        sliding_window=7,
+    ),
+}
+HYBRIDS = tuple(_CONFIGS)
+
+
+def build_hybrid(family: str, seed: int = 0, **sizes: int) -> Any:
+    """A fresh model; equal seeds give equal weights. `sizes`: of its configuration, other than usual."""
+    config = _CONFIGS[family]()
+    config.update(sizes)
+    return random_model(config, seed)

@@ -1,0 +1,89 @@
+"""Models with layers beside attention through the engine: from a folder, whatever is shared, and what they refuse."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+import torch
+
+from hpd_core import Engine, Record
+from hpd_core.errors import ModelError
+from hpd_core.mixers.families import Mixers
+from hpd_core.training.loss import attach_training
+from tests.core.engines import answers, config
+from tests.core.products import SCHEMAS, products
+
+from .hybrids import HYBRIDS, build_hybrid
+
+
+@pytest.fixture(scope="module", params=HYBRIDS)
+def folder(request: pytest.FixtureRequest, tiny_tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One of each family."""
+    path: Path = tmp_path_factory.mktemp(request.param)
+    build_hybrid(request.param, vocab_size=len(tiny_tokenizer)).save_pretrained(path)
+    tiny_tokenizer.save_pretrained(path)
+    return path
+
+
+def variants(count: int) -> list[Record]:
+    """Whose texts begin alike."""
+    return [Record(str(n), "Shoes", {"title": f"Velor running shoe, light and soft, size {n}"}) for n in range(count)]
+
+
+def test_a_record_is_answered_alike_alone_and_among_others(folder: Path) -> None:
+    records = [*products(9), *variants(6)]
+    with Engine.from_pretrained(str(folder), config()) as engine:
+        together = answers(engine.extract(records, SCHEMAS))
+        alone = [answers(engine.extract([record], SCHEMAS))[0] for record in records[::4]]
+    assert alone == together[::4]
+    with Engine.from_pretrained(str(folder), config(share_text=False, max_draft_tokens_per_step=0)) as engine:
+        assert answers(engine.extract(records, SCHEMAS)) == together
+
+
+def test_out_of_memory_is_survived(tiny_tokenizer: Any) -> None:
+    model = build_hybrid("lfm2", vocab_size=len(tiny_tokenizer))
+    with Engine(model, tiny_tokenizer, config()) as engine:
+        expected = answers(engine.extract(products(9), SCHEMAS))
+        run, calls = engine._decoder._runner.run, iter(range(99))
+
+        def failing(inputs: Any) -> Any:
+            if next(calls) == 3:
+                raise torch.OutOfMemoryError("as it were")
+            return run(inputs)
+
+        with patch.object(engine._decoder._runner, "run", failing):
+            assert answers(engine.extract(products(9), SCHEMAS)) == expected
+        assert engine._decoder.pool.num_used == 0
+
+
+def test_what_cannot_be_is_refused(folder: Path, tiny_tokenizer: Any) -> None:
+    with pytest.raises(ModelError, match="set engine.layout to 'tree'"):
+        Engine.from_pretrained(str(folder), config("stacked"))
+    with pytest.raises(ModelError, match="set tensor_parallel to 1"):
+        Engine.from_pretrained(str(folder), config(tensor_parallel=2))
+    model = build_hybrid("lfm2", vocab_size=len(tiny_tokenizer))
+    with pytest.raises(ModelError, match="set engine.layout to 'tree'"):
+        Engine(model, tiny_tokenizer, config("stacked"))
+    with pytest.raises(ModelError, match="Fine-tune a model with attention in every layer"):
+        attach_training(model)
+
+
+def test_outside_of_the_engine_the_model_is_transformers_own() -> None:
+    model, other = build_hybrid("lfm2"), build_hybrid("lfm2")
+    Mixers.of(model)
+    ids = torch.arange(3, 20)[None]
+    assert torch.equal(model(input_ids=ids).logits, other(input_ids=ids).logits)
+    cached = model.generate(ids, max_new_tokens=4, do_sample=False)
+    assert torch.equal(cached, other.generate(ids, max_new_tokens=4, do_sample=False))
+
+
+def test_a_module_that_goes_another_way_is_found_out(tiny_tokenizer: Any) -> None:
+    model = build_hybrid("lfm2", vocab_size=len(tiny_tokenizer))
+    for layer in model.model.layers:
+        if hasattr(layer, "conv"):
+            layer.conv.forward = lambda hidden_states, **_: hidden_states
+    with pytest.raises(ModelError, match="has not called causal_conv1d_fn"):
+        Engine(model, tiny_tokenizer, config())

@@ -1,0 +1,93 @@
+"""Models with layers beside attention decode what the oracle decodes, token for token, in fp32."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hpd_core.config import EngineConfig
+from tests.core.helpers import Prompter, assert_equals_oracle, decode, random_case, random_endings, random_ids
+from tests.core.native import WAYS
+from tests.core.test_exactness import engine_configs
+from tests.examples import examples
+
+from .hybrids import HYBRIDS, build_hybrid
+
+
+@pytest.mark.parametrize("family", HYBRIDS)
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.usefixtures("poison")
+def test_family_equals_oracle(family: str, way: str) -> None:
+    rng = np.random.default_rng(7)
+    endings = random_endings(rng)
+    prefixes = [random_ids(rng, 9, 14), random_ids(rng, 3, 5)]
+    cases = [random_case(rng, "tree", prefixes, branches=4, k_max=6) for _ in range(6)]
+    config = EngineConfig(max_prompts_per_cohort=4, max_tokens_per_step=64, attention=way)
+    prompts = decode(build_hybrid(family), cases, endings, config)
+    oracle = build_hybrid(family)
+    for case, prompt in zip(cases, prompts, strict=True):
+        assert_equals_oracle(oracle, case, prompt, endings)
+
+
+@settings(
+    max_examples=examples(15),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    family=st.sampled_from(HYBRIDS),
+    num_cases=st.integers(1, 12),
+    branches=st.sampled_from([1, 2, 5, 16]),
+    k_max=st.sampled_from([1, 3, 9]),
+    num_prefixes=st.integers(1, 4),
+    config=engine_configs(),
+    spoilt=st.sampled_from([0.0, 0.3, 1.0]),
+)
+@pytest.mark.usefixtures("poison")
+def test_any_schedule_equals_oracle(
+    seed: int,
+    family: str,
+    num_cases: int,
+    branches: int,
+    k_max: int,
+    num_prefixes: int,
+    config: EngineConfig,
+    spoilt: float,
+) -> None:
+    """As test_exactness.py has it: any budget, cohort size and drafts, prefixes evicted or shared or empty."""
+    rng = np.random.default_rng(seed)
+    endings = random_endings(rng, share=float(rng.choice([0.02, 0.2, 0.6])))
+    prefixes = [random_ids(rng, 0, 12) for _ in range(num_prefixes)]
+    cases = [random_case(rng, "tree", prefixes, branches, k_max) for _ in range(num_cases)]
+    source = None
+    if config.max_draft_tokens_per_step:
+        source = Prompter(decode(build_hybrid(family), cases, endings, EngineConfig()), rng, spoilt)
+    prompts = decode(build_hybrid(family), cases, endings, config, source)
+    oracle = build_hybrid(family)
+    for index in {0, num_cases // 2, num_cases - 1}:
+        assert_equals_oracle(oracle, cases[index], prompts[index], endings)
+
+
+def test_answer_is_the_same_alone_and_among_many() -> None:
+    rng = np.random.default_rng(3)
+    endings = random_endings(rng)
+    prefixes = [random_ids(rng, 5, 9) for _ in range(7)]
+    cases = [random_case(rng, "tree", prefixes, branches=5, k_max=8) for _ in range(60)]
+    model = build_hybrid("lfm2")
+    together = decode(model, cases, endings, EngineConfig(max_tokens_per_step=512))
+    for index in range(0, 60, 9):
+        alone = decode(model, [cases[index]], endings, EngineConfig())[0]
+        assert alone.tokens == together[index].tokens
+        np.testing.assert_allclose(np.concatenate(alone.logprobs), np.concatenate(together[index].logprobs), atol=1e-4)
+
+
+def test_long_document_is_prefilled_in_chunks() -> None:
+    rng = np.random.default_rng(11)
+    endings = random_endings(rng)
+    case = random_case(rng, "tree", [random_ids(rng, 40, 60)], branches=3, k_max=6, document=600)
+    config = EngineConfig(max_tokens_per_step=64)
+    prompts = decode(build_hybrid("lfm3"), [case], endings, config)
+    assert_equals_oracle(build_hybrid("lfm3"), case, prompts[0], endings)
