@@ -153,11 +153,18 @@ class Desk:
             ]
         if not mine:
             return None
-        key = mine[-1].key
-        self._say(id, reviewer, key, self._product(key), "undo", undoes=mine[-1].id)
+        # By what was said, not by what stands there: the answer may be gone from the queue, and the row from the run.
+        self._keep(
+            mine[-1].model_copy(
+                update={
+                    **{"id": id, "time": self._next_time(), "verdict": "undo", "undoes": mine[-1].id},
+                    **{"items": (), "forms": (), "evidence": None},
+                }
+            )
+        )
         with self._lock:
-            self._queue.lend(key, reviewer)
-        return key
+            self._queue.lend(mine[-1].key, reviewer)
+        return mine[-1].key
 
     def _say(
         self, id: str, reviewer: str, key: AnswerKey, product: ReviewedProduct, verdict: VerdictName, **parts: Any
@@ -177,12 +184,15 @@ class Desk:
             unit=attribute.unit.want if attribute.unit is not None else None,
             **parts,
         )
+        self._keep(said)
+        return said
+
+    def _keep(self, said: Verdict) -> None:
         self._log.append(said)
         with self._lock:
-            if id not in self._verdicts:
-                self._verdicts[id] = said
+            if said.id not in self._verdicts:
+                self._verdicts[said.id] = said
                 self._queue.record(said)
-        return said
 
     def _next_time(self) -> datetime.datetime:
         """Later than anything that was said before, also if a clock was put back."""

@@ -31,7 +31,7 @@ _MAX_BODY = 1_000_000  # bytes of a request; the longest answer is shorter
 _FILES = {
     "": ("review.html", "text/html"),
     "review.css": ("review.css", "text/css"),
-    **{name: (name, "text/javascript") for name in ("review.js", "shown.js", "editor.js", "server.js")},
+    **{name: (name, "text/javascript") for name in ("review.js", "shown.js", "editor.js", "refused.js", "server.js")},
 }
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "

@@ -1,7 +1,8 @@
 // The flow of a review: what is asked, what is said, and the keys for it.
 
 import { Editor } from "./editor.js";
-import { ask, GoneError, newId, tell, tellUnsent } from "./server.js";
+import { showRefused } from "./refused.js";
+import { ask, drop, GoneError, newId, tell, tellUnsent } from "./server.js";
 import { byId, shown, showAnswer, showFilters, showProgress } from "./shown.js";
 
 const NAME = "hpd-review-name";
@@ -15,6 +16,7 @@ let folder = "";
 let answer = null; // what is shown
 let seen = []; // keys of what was shown, in order
 let at = -1;
+let refused = []; // what an earlier page said and the server does not take
 let isBusy = false;
 const vocabularies = new Map();
 const editor = new Editor(correctTo, closeEditor);
@@ -33,7 +35,9 @@ async function start() {
   byId("who").hidden = true;
   byId("rename").replaceChildren("Reviewer: ", shown(reviewer));
   await refresh();
-  if (await tellUnsent(folder)) await refresh();
+  const told = await tellUnsent(folder);
+  if (told.numSaved) await refresh();
+  refuse(told.refused);
   byId("filters").hidden = false;
   await showNext();
 }
@@ -57,10 +61,38 @@ async function showNext() {
   show(found);
 }
 
-async function showSeen(place) {
-  const { answer: found } = await ask("answer", { reviewer, key: seen[place] });
-  at = place;
-  show(found);
+async function showSeen(place, before = "") {
+  const { answer: found, problem } = await ask("answer", { reviewer, key: seen[place] });
+  if (found) {
+    at = place;
+    show(found);
+    return;
+  }
+  seen.splice(place, 1);
+  if (place < at) at -= 1;
+  if (!answer) show(null);
+  closeEditor();
+  byId(answer ? "problem" : "done").textContent = `${before}${problem}`;
+}
+
+function isOf(key, other) {
+  return Object.keys(key).every((name) => other?.[name] === key[name]);
+}
+
+async function showKey(key, before) {
+  const same = seen.findIndex((each) => isOf(key, each));
+  if (same < 0) seen.splice(Math.max(0, at), 0, key);
+  await showSeen(same < 0 ? Math.max(0, at) : same, before);
+}
+
+function refuse(left) {
+  refused = left;
+  showRefused(refused, (key) => run(() => showKey(key)), forget);
+}
+
+function forget(gone) {
+  for (const { question } of gone) drop(question);
+  refuse(refused.filter((each) => !gone.includes(each)));
 }
 
 function show(found) {
@@ -87,25 +119,25 @@ async function move(step) {
 
 async function say(verdict, items = []) {
   if (!answer || (verdict === "accept" && document.querySelector("[data-do=accept]").disabled)) return;
-  const reply = await tell("say", folder, { id: newId(), reviewer, key: answer.key, verdict, items });
+  const { key } = answer;
+  const reply = await tell("say", folder, { id: newId(), reviewer, key, verdict, items });
   if (reply.problem) {
     byId("problem").textContent = reply.problem;
     return;
   }
+  forget(refused.filter(({ question }) => isOf(key, question.key) && question.reviewer === reviewer));
   await refresh();
   await move(1);
 }
 
 async function undo() {
-  const { key } = await tell("undo", folder, { id: newId(), reviewer });
+  const { key, problem } = await tell("undo", folder, { id: newId(), reviewer });
   if (!key) {
-    byId("problem").textContent = "There is nothing to undo.";
+    byId("problem").textContent = problem ?? "There is nothing to undo.";
     return;
   }
-  const same = seen.findIndex((each) => Object.keys(key).every((name) => each[name] === key[name]));
-  if (same < 0) seen.splice(Math.max(0, at), 0, key);
   await refresh();
-  await showSeen(same < 0 ? Math.max(0, at) : same);
+  await showKey(key, "What you said is taken back. To be shown again: ");
 }
 
 async function openEditor() {

@@ -49,14 +49,28 @@ export async function tell(path, folder, question) {
   return reply;
 }
 
-// What an earlier page of this run said and nobody acknowledged; returns how much that was.
+// What an earlier page of this run said and nobody acknowledged: said again. What is refused stays, until it is dropped.
 export async function tellUnsent(folder) {
-  const kept = Object.keys(localStorage)
+  let numSaved = 0;
+  const refused = [];
+  for (const { path, question } of unsent(folder)) {
+    const { problem } = await ask(path, question);
+    if (problem) refused.push({ question, problem });
+    else localStorage.removeItem(`${UNSENT}${question.id}`);
+    numSaved += !problem;
+  }
+  return { numSaved, refused };
+}
+
+export function drop(question) {
+  localStorage.removeItem(`${UNSENT}${question.id}`);
+}
+
+function unsent(folder) {
+  return Object.keys(localStorage)
     .filter((name) => name.startsWith(UNSENT))
     .map((name) => JSON.parse(localStorage.getItem(name)))
     .filter((each) => each.folder === folder);
-  for (const { path, question } of kept) await tell(path, folder, question);
-  return kept.length;
 }
 
 function warn(text) {

@@ -261,7 +261,10 @@ def test_a_fair_gold_file_has_the_products_of_the_draw_alone(reviewed: Path) -> 
 
 def test_the_command_says_what_it_wrote_and_what_is_missing(reviewed: Path, tmp_path: Path) -> None:
     code, said = review(str(reviewed), "--write")
-    assert (code, said) == (0, "1 accepted, 4 corrected, 1 absent, 0 disputed, 0 taken back, 0 left out, 2 parts, 2 rewritten\n")
+    assert (code, said) == (
+        0,
+        "1 accepted, 4 corrected, 1 absent, 0 disputed, 0 taken back, 0 left out, 2 parts, 2 rewritten\n",
+    )
     (tmp_path / "other").mkdir()
     fresh = reviewable_run(tmp_path / "other")
     code, said = review(str(fresh), "--gold", str(tmp_path / "x.jsonl"))

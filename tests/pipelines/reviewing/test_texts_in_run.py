@@ -15,6 +15,7 @@ from pipelines.exporting.driver import Wishes as ExportWishes
 from pipelines.exporting.driver import export_run
 from pipelines.job.reviewed_run import write_reviews
 from pipelines.reporting.gather_facts import Wishes, gather
+from pipelines.review_desk.desk import UnknownAnswerError
 from pipelines.reviewing.layer import Layer
 from pipelines.store.asked_schemas import read_schemas
 from pipelines.store.folders import Folder
@@ -118,3 +119,18 @@ def test_undo_takes_back_what_stands_in_this_run(reviewed: Path) -> None:
     assert at.undo("undo-no-more", "Ada") is None
     at.close()
     assert not layer_of(reviewed).corrections
+
+
+def test_undo_of_a_row_that_is_gone_while_the_page_is_open(reviewed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.review_desk.products._REMEMBERED", 0)
+    at = desk(reviewed)
+    made_again(reviewed, coffee(0), coffee(1))
+    last = key_of(reviewed, 2, "Brand")
+    with pytest.raises(UnknownAnswerError):
+        at.answer(last, "Ada")
+    assert at.undo("undo-the-one", "Ada") == last, "who said it can take it back without seeing it"
+    assert at.undo("undo-the-one", "Ada") == last
+    assert at.undo("undo-another", "Ada") == key_of(reviewed, 1, "Brand")
+    at.close()
+    found = layer_of(reviewed)
+    assert (set(found.corrections), found.left_out) == ({key_of(reviewed, 0, "Brand")}, [])
