@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hpd_core.baselines.by_position import counting_positions
 from hpd_core.text.endings import Endings, Read
 
 Choices = Callable[[Sequence[int]], Collection[int] | None]
@@ -234,12 +235,13 @@ def _forward_by_position(model: Any, ids: Sequence[int], positions: Sequence[int
     mask_argument: Any = {kind: masks[window] for kind, window in windows.items()}
     if len(mask_argument) == 1:
         mask_argument = next(iter(mask_argument.values()))
-    output = model(
-        input_ids=torch.tensor([ids]),
-        position_ids=torch.tensor([positions]),
-        attention_mask=mask_argument,
-        use_cache=False,
-    )
+    with counting_positions(model, positions):
+        output = model(
+            input_ids=torch.tensor([ids]),
+            position_ids=torch.tensor([positions]),
+            attention_mask=mask_argument,
+            use_cache=False,
+        )
     rows: Tensor = output.logits[0].float()
     return rows
 

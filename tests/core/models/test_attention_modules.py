@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import transformers as tf
@@ -19,110 +18,28 @@ from hpd_core.errors import ModelError
 from hpd_core.models import attention_modules
 from hpd_core.models.description import cache_shape
 from hpd_core.models.steering import attach, own_attention
-from tests.core.families import VOCABULARY
-from tests.core.helpers import assert_equals_oracle, decode, random_case, random_endings, random_ids
 from tests.core.native import EVERY_WAY
 
-_WINDOW = 7
-_HEADS = {"n_embd": 48, "n_layer": 3, "n_head": 4}
-_FALCON: dict[str, Any] = {
-    "hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4, "num_kv_heads": 2, "hidden_dropout": 0.0
-}  # fmt: skip
-_MPT_ATTENTION = {"clip_qkv": 1.5, "softmax_scale": 0.2}
-
-_CONFIGS: dict[str, Any] = {
-    "gptj": lambda: tf.GPTJConfig(**_HEADS, rotary_dim=8),
-    "codegen": lambda: tf.CodeGenConfig(**_HEADS, rotary_dim=8, n_ctx=64),
-    "openai-gpt": lambda: tf.OpenAIGPTConfig(**_HEADS),
-    "gpt_neo": lambda: tf.GPTNeoConfig(
-        hidden_size=48,
-        num_layers=3,
-        num_heads=4,
-        window_size=_WINDOW,
-        attention_types=[[["global", "local", "local"], 1]],
-    ),
-    "gpt_neox_japanese": lambda: tf.GPTNeoXJapaneseConfig(hidden_size=48, num_hidden_layers=3, num_attention_heads=4),
-    "xglm": lambda: tf.XGLMConfig(d_model=48, num_layers=3, attention_heads=4, ffn_dim=64),
-    # Slopes of a number of heads that is no power of two are of two series.
-    "bloom": lambda: tf.BloomConfig(hidden_size=48, n_layer=3, n_head=6),
-    "mpt": lambda: tf.MptConfig(d_model=48, n_layers=3, n_heads=6, attn_config=_MPT_ATTENTION),
-    "falcon": lambda: tf.FalconConfig(**_FALCON),
-    "falcon-40b": lambda: tf.FalconConfig(**_FALCON, new_decoder_architecture=True),
-    "falcon-rw": lambda: tf.FalconConfig(
-        **{**_FALCON, "num_kv_heads": 4}, alibi=True, multi_query=False, parallel_attn=False, bias=True
-    ),
-    "falcon-alibi-multi-query": lambda: tf.FalconConfig(**_FALCON, alibi=True),
-    "stablelm": lambda: tf.StableLmConfig(
-        hidden_size=64, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, intermediate_size=64
-    ),
-    "biogpt": lambda: tf.BioGptConfig(
-        hidden_size=48, num_hidden_layers=3, num_attention_heads=4, intermediate_size=64
-    ),
-    "nemotron": lambda: tf.NemotronConfig(
-        hidden_size=48, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, intermediate_size=64
-    ),
-    "jetmoe": lambda: tf.JetMoeConfig(
-        hidden_size=48,
-        num_hidden_layers=3,
-        num_key_value_heads=2,
-        kv_channels=12,
-        intermediate_size=64,
-        num_local_experts=4,
-    ),
-}  # fmt: skip
-
-_ALIBI = ("bloom", "mpt", "falcon-rw", "falcon-alibi-multi-query")
-_WITHOUT_POSITIONS = (*_ALIBI, "openai-gpt", "gpt_neo")
-"""Whose own forward takes no positions, or no mask: it cannot be the oracle of `stacked`."""
+from .attention_families import ALIBI, CONFIGS, WITHOUT_MASKS, build, check
 
 _MOST_USED = ("gptj", "bloom", "falcon", "stablelm")
-_FAMILIES = [pytest.param(name, marks=() if name in _MOST_USED else pytest.mark.full) for name in _CONFIGS]
-
-
-def build(family: str) -> Any:
-    """A tiny model in fp32; equal names give equal weights."""
-    torch.manual_seed(0)
-    config = _CONFIGS[family]()
-    config.update({"vocab_size": VOCABULARY, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2})
-    config._experts_implementation = "eager"
-    # Falcon adds ALiBi twice where its attention is `eager`.
-    own = "sdpa" if family.startswith("falcon") else "eager"
-    model = tf.AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation=own)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.dim() > 1:
-                parameter.normal_(0, 0.3)
-            else:  # all alike at first: who takes the wrong one is to be found
-                parameter.add_(0.3 * torch.randn_like(parameter))
-    return model.eval()
+_FAMILIES = [pytest.param(name, marks=() if name in _MOST_USED else pytest.mark.full) for name in CONFIGS]
 
 
 @pytest.mark.parametrize("layout", ["tree", "stacked"])
 @pytest.mark.parametrize("family", _FAMILIES)
 @pytest.mark.usefixtures("poison")
 def test_family_equals_oracle(family: str, layout: str) -> None:
-    if layout == "stacked" and family in _WITHOUT_POSITIONS:
+    if layout == "stacked" and family in WITHOUT_MASKS:
         pytest.skip("its own forward cannot be the oracle")
-    _check(family, layout, EngineConfig(max_prompts_per_cohort=4, max_tokens_per_step=64))
+    check(family, layout, EngineConfig(max_prompts_per_cohort=4, max_tokens_per_step=64))
 
 
 @pytest.mark.parametrize("way", EVERY_WAY)
-@pytest.mark.parametrize("family", [*_ALIBI, "gpt_neo", "falcon"])
+@pytest.mark.parametrize("family", [*ALIBI, "gpt_neo", "falcon"])
 @pytest.mark.usefixtures("poison")
 def test_every_way_to_attend(family: str, way: Any) -> None:
-    _check(family, "tree", EngineConfig(max_prompts_per_cohort=2, max_tokens_per_step=17, attention=way))
-
-
-def _check(family: str, layout: str, config: EngineConfig) -> None:
-    rng = np.random.default_rng(7)
-    endings = random_endings(rng)
-    prefixes = [random_ids(rng, 9, 14), random_ids(rng, 3, 5)]
-    cases = [random_case(rng, layout, prefixes, branches=4, k_max=6) for _ in range(5)]
-    model = build(family)
-    oracle = copy.deepcopy(model)
-    prompts = decode(model, cases, endings, config)
-    for case, prompt in zip(cases, prompts, strict=True):
-        assert_equals_oracle(oracle, case, prompt, endings)
+    check(family, "tree", EngineConfig(max_prompts_per_cohort=2, max_tokens_per_step=17, attention=way))
 
 
 @pytest.mark.parametrize("family", ["gptj", "bloom", "mpt", "falcon-rw", "xglm"])
@@ -172,5 +89,5 @@ def test_scores_have_the_bias_of_their_keys(seed: int, dtype: torch.dtype, scale
 
 def test_every_description_is_of_a_class_that_there_is() -> None:
     """The table names classes of transformers, which may rename them."""
-    known = {type(module).__name__ for name in _CONFIGS for module in attention_modules.described(build(name))}
+    known = {type(module).__name__ for name in CONFIGS for module in attention_modules.described(build(name))}
     assert known == set(attention_modules._DESCRIPTIONS)

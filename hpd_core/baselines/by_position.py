@@ -1,0 +1,40 @@
+"""For the oracle of `stacked`: families that count tokens in memory are made to count positions instead."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import Tensor
+
+_ALIBI = ("build_alibi_tensor", "build_mpt_alibi_tensor")
+"""The functions of BLOOM, Falcon and MPT that make a bias for each token in memory."""
+
+
+@contextmanager
+def counting_positions(model: Any, positions: Sequence[int]) -> Iterator[None]:
+    """For one forward over tokens at these positions, which its `position_ids` say to nobody."""
+    at = torch.tensor(positions)
+    module = sys.modules[type(model).__module__]
+    with ExitStack() as stack:
+        for name in _ALIBI:
+            if hasattr(module, name):
+                stack.enter_context(patch.object(module, name, _by_position(getattr(module, name), at)))
+        for part in model.modules():
+            # GPT Neo: which tokens see which, [1, 1, positions, positions].
+            bias = part._buffers.get("bias")
+            if bias is not None and bias.dim() == 4:
+                stack.enter_context(patch.dict(part._buffers, bias=bias[:, :, at][..., at]))
+        yield
+
+
+def _by_position(build: Callable[..., Tensor], at: Tensor) -> Callable[..., Tensor]:
+    def biases(mask_or_heads: Tensor | int, *args: Any, **kwargs: Any) -> Tensor:
+        of_all = torch.ones(1, int(at.max()) + 1) if isinstance(mask_or_heads, Tensor) else mask_or_heads
+        return build(of_all, *args, **kwargs)[..., at]
+
+    return biases
