@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from hpd_core.errors import ModelError
 from hpd_core.mixers.convolution import packed_convolution
+from hpd_core.mixers.delta_rule import packed_delta_rule
 from hpd_core.mixers.running import PackedFunction, install, running
 from hpd_core.mixers.states import MixerPlan, MixerShape
 
@@ -38,11 +39,28 @@ def _convolution_shape(module: Any) -> MixerShape:
     return MixerShape(convolution.in_channels, convolution.kernel_size[0], weight.dtype, weight.device)
 
 
+def _delta_rule_shape(module: Any) -> MixerShape:
+    return replace(
+        _convolution_shape(module),
+        key_heads=module.num_k_heads,
+        heads=module.num_v_heads,
+        key_size=module.head_k_dim,
+        value_size=module.head_v_dim,
+    )
+
+
 _CONVOLUTION: Mapping[str, PackedFunction] = {"causal_conv1d_fn": packed_convolution}
 
+_DELTA_RULE = {**_CONVOLUTION, "torch_chunk_gated_delta_rule": packed_delta_rule}
+
 _FAMILIES: Mapping[str, MixerFamily] = {
-    name: MixerFamily("conv", module, _CONVOLUTION, _convolution_shape)
-    for name, module in (("lfm2", "Lfm2ShortConv"), ("lfm2_moe", "Lfm2MoeShortConv"), ("lfm3", "Lfm3ShortConv"))
+    "lfm2": MixerFamily("conv", "Lfm2ShortConv", _CONVOLUTION, _convolution_shape),
+    "lfm2_moe": MixerFamily("conv", "Lfm2MoeShortConv", _CONVOLUTION, _convolution_shape),
+    "lfm3": MixerFamily("conv", "Lfm3ShortConv", _CONVOLUTION, _convolution_shape),
+    "qwen3_next": MixerFamily("linear_attention", "Qwen3NextGatedDeltaNet", _DELTA_RULE, _delta_rule_shape),
+    "qwen3_5_text": MixerFamily("linear_attention", "Qwen3_5GatedDeltaNet", _DELTA_RULE, _delta_rule_shape),
+    "qwen3_5_moe_text": MixerFamily("linear_attention", "Qwen3_5MoeGatedDeltaNet", _DELTA_RULE, _delta_rule_shape),
+    "olmo_hybrid": MixerFamily("linear_attention", "OlmoHybridGatedDeltaNet", _DELTA_RULE, _delta_rule_shape),
 }
 """By the `model_type` of the text's configuration."""
 

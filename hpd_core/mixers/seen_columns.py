@@ -82,12 +82,12 @@ class SeenColumns:
 
     def add(
         self, prompts: IntArray, scopes: IntArray, lasts: IntArray, positions: IntArray
-    ) -> tuple[IntArray, npt.NDArray[np.bool_], IntArray]:
+    ) -> tuple[IntArray, IntArray, IntArray]:
         """Gives t tokens of branches their columns.
 
         Returns:
-            Columns, int64 [t]; the ancestors of each, bool [t, W + columns in use]; the nearest W of them, the nearest
-            first, int64 [t, W].
+            Columns, int64 [t]; how far the ancestors of each are before it, int64 [t, W + columns in use], 0 for all
+            other columns; the nearest W ancestors, the nearest first, int64 [t, W].
         """
         ranks = np.arange(len(prompts)) - np.searchsorted(prompts, prompts)
         columns = self.width + self.used[prompts] + ranks
@@ -107,7 +107,7 @@ class SeenColumns:
         )
         distances = np.where(seen, positions[:, None] - k_positions, 0)
         nearest = [(distances == distance).argmax(axis=1) for distance in range(1, self.width + 1)]
-        return columns, seen, np.stack(nearest, axis=1)
+        return columns, distances, np.stack(nearest, axis=1)
 
     def reject(self, wrong: npt.NDArray[np.bool_], counts: IntArray) -> None:
         """Hides some of the tokens that were added last, `counts` of each prompt."""

@@ -206,11 +206,11 @@ class MixerCache:
     def _branch_tokens(
         self, rows: IntArray, prompts: IntArray, scopes: IntArray, lasts: IntArray, positions: IntArray
     ) -> BranchTokens:
-        columns, seen, nearest = self._seen.add(prompts, scopes, lasts, positions)
+        columns, distances, nearest = self._seen.add(prompts, scopes, lasts, positions)
         capacity, width = self._seen.capacity, self._seen.width
         ancestors = prompts[:, None] * capacity + nearest
         device = self._device
-        grid = BranchGrid(rows, prompts, columns - width, positions, seen[:, width:], device)
+        grid = BranchGrid(rows, prompts, columns, positions, distances, width, device)
         whose, stored, where, before = (to_device(each, device) for each in (prompts, columns, rows, ancestors))
         return BranchTokens(whose, stored, where, before, grid)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -92,16 +93,19 @@ class BranchGrid:
         prompts: IntArray,
         columns: IntArray,
         positions: IntArray,
-        seen: npt.NDArray[np.bool_],
+        distances: IntArray,
+        width: int,
         device: torch.device,
     ) -> None:
-        """`seen`: bool [t, C], the ancestors of each token among the columns of its prompt, tails apart."""
+        """`distances`: int64 [t, W + C], how far each token's ancestors are before it, 0 for all other columns."""
         order = np.lexsort((positions, prompts))  # nobody stands behind one who is deeper in the tree
         self._rows, self._prompts, self._columns = rows[order], prompts[order], columns[order]
-        self._seen, self._device = seen[order], device
-        picked, self._places = np.unique(self._prompts, return_inverse=True)
-        self._picked = picked
+        self._distances, self._width, self._device = distances[order, width:], width, device
+        self._picked, self._places = np.unique(self._prompts, return_inverse=True)
         self._ranks = np.arange(len(order)) - np.searchsorted(self._prompts, self._prompts)
+
+    def _put(self, array: npt.NDArray[Any]) -> Tensor:
+        return to_device(array, self._device)
 
     @cached_property
     def tokens(self) -> TokenGrid:
@@ -109,29 +113,59 @@ class BranchGrid:
         return TokenGrid.of(self._rows, self._places, self._ranks, self._device)
 
     @cached_property
-    def prompts(self) -> Tensor:
-        """int64 [P'], whose each row is."""
-        return to_device(self._picked, self._device)
+    def rows(self) -> Tensor:
+        """int64 [t], of the packed row, in the order of `tokens.flat`."""
+        return self._put(self._rows)
 
     @cached_property
     def stored(self) -> tuple[Tensor, Tensor]:
-        """int64 [t] each: prompt and column of each token, in the order of `tokens.flat`."""
-        return to_device(self._prompts, self._device), to_device(self._columns, self._device)
+        """int64 [t] each: prompt and column of each token, likewise."""
+        return self._put(self._prompts), self._put(self._columns)
 
     @cached_property
-    def ancestors(self) -> tuple[Tensor, Tensor]:
-        """Bool [P', R, C] and [P', R, R]: ancestors of steps before, by column, and of this step, by place."""
-        shape = self.tokens.rows.shape
-        before = np.zeros((*shape, self._seen.shape[1]), dtype=bool)
-        before[self._places, self._ranks] = self._seen
-        # Which column each place of the rectangle is stored in; padding is no ancestor.
-        columns = np.zeros(tuple(shape), dtype=np.int64)
-        columns[self._places, self._ranks] = self._columns
-        now = np.take_along_axis(before, columns[:, None, :], axis=2) & self.tokens.is_token.cpu().numpy()[:, None, :]
-        is_new = np.zeros((shape[0], self._seen.shape[1]), dtype=bool)
-        is_new[self._places, self._columns] = True
-        before &= ~is_new[:, None, :]
-        return to_device(before, self._device), to_device(now, self._device)
+    def prompts(self) -> Tensor:
+        """int64 [P'], whose each row is."""
+        return self._put(self._picked)
+
+    @cached_property
+    def _all(self) -> tuple[IntArray, npt.NDArray[np.bool_], IntArray]:
+        """Distances [P', R, C], columns filled now [P', C], and the column of each place [P', R], -1 for padding."""
+        num_prompts, num_rows = len(self._picked), int(self._ranks.max()) + 1
+        distances = np.zeros((num_prompts, num_rows, self._distances.shape[1]), dtype=np.int64)
+        distances[self._places, self._ranks] = self._distances
+        is_new = np.zeros((num_prompts, self._distances.shape[1]), dtype=bool)
+        is_new[self._places, self._columns - self._width] = True
+        columns = np.full((num_prompts, num_rows), -1)
+        columns[self._places, self._ranks] = self._columns - self._width
+        return distances, is_new, columns
+
+    @cached_property
+    def _before(self) -> IntArray:
+        """Distances of ancestors of steps before, as far as there are any: [P', R, C'], C' at least 1."""
+        distances, is_new, _ = self._all
+        before = np.where(is_new[:, None, :], 0, distances)
+        used = np.nonzero(before.any(axis=(0, 1)))[0]
+        return before[:, :, : int(used[-1]) + 1 if len(used) else 1]
+
+    @cached_property
+    def before(self) -> Tensor:
+        """Bool [P', R, C'], the ancestors of steps before, by column behind the trunk's."""
+        return self._put(self._before > 0)
+
+    @cached_property
+    def nearest(self) -> Tensor:
+        """int64 [P', R], the deepest of these; any column where there is none."""
+        return self._put(np.where(self._before > 0, self._before, _FAR).argmin(axis=2))
+
+    @cached_property
+    def now(self) -> Tensor:
+        """Bool [P', R, R], the ancestors among these tokens, by place."""
+        distances, _, columns = self._all
+        found = np.take_along_axis(distances, np.maximum(columns, 0)[:, None, :], axis=2) > 0
+        return self._put(found & (columns >= 0)[:, None, :])
+
+
+_FAR = 2**62
 
 
 def trunk_tokens(rows: IntArray, prompts: IntArray, width: int, device: torch.device) -> TrunkTokens:

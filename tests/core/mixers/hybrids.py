@@ -43,6 +43,30 @@ _CONFIGS: dict[str, Any] = {
         sliding_window=7,
     ),
 }
+_LINEAR = ["linear_attention", "full_attention", "linear_attention", "linear_attention"]
+_DELTA_RULE: dict[str, Any] = {
+    **_COMMON,
+    "rms_norm_eps": 1e-3,
+    "head_dim": 16,
+    "layer_types": _LINEAR,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 12,
+}
+_EXPERTS = {
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+    "shared_expert_intermediate_size": 32,
+}
+_CONFIGS |= {
+    "qwen3_next": lambda: tf.Qwen3NextConfig(**_DELTA_RULE, **_EXPERTS),
+    "qwen3_5": lambda: tf.Qwen3_5TextConfig(**_DELTA_RULE),
+    "qwen3_5_moe": lambda: tf.Qwen3_5MoeTextConfig(**_DELTA_RULE, **_EXPERTS),
+    # Corrections of up to twice what is wrong.
+    "olmo_hybrid": lambda: tf.OlmoHybridConfig(**{k: v for k, v in _DELTA_RULE.items() if k != "head_dim"}),
+}
 HYBRIDS = tuple(_CONFIGS)
 
 

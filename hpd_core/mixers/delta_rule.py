@@ -1,0 +1,173 @@
+"""The gated delta rule over packed rows: each branch goes on from its trunk's state, which is read and not copied.
+
+A state S is a matrix a head, from keys to values. A token lets it fade, and then corrects what it says to its key:
+
+    S_t = exp(g_t) S_{t-1} + k_t u_t^T        u_t = beta_t (v_t - exp(g_t) S_{t-1}^T k_t)        o_t = S_t^T q_t
+
+Behind a trunk with the state S_0, with G_t the sum of all g on the way to a token, that is
+
+    S_t = exp(G_t) S_0 + sum over t's ancestors i and t itself of exp(G_t - G_i) k_i u_i^T
+
+So k, u and G of a branch's tokens are columns, seen by their descendants as keys and values are, and nothing of S_0 is
+copied. Of tokens that are fed together, the corrections of some follow from those of others: one triangular system.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hpd_core.mixers.running import LayerStep
+from hpd_core.mixers.states import LayerMemory
+from hpd_core.mixers.step_plan import BranchTokens, TrunkTokens
+
+_SCORES = 2**24
+"""Of tokens to tokens at a time, all heads: 64 MiB."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """Queries, keys, values, logarithms of decays and betas of tokens: [..., H_k, D], [..., H, D_v], [..., H]."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    g: Tensor
+    beta: Tensor
+
+    def __iter__(self) -> Any:
+        return iter((self.q, self.k, self.v, self.g, self.beta))
+
+
+@dataclass(frozen=True, slots=True)
+class Ancestors:
+    """Of n prompts with R tokens each, what they see of steps before.
+
+    Attributes:
+        keys, updates, decays: [n, C, H_k, D], [n, C, H, D_v], [n, C, H], of C columns.
+        seen: bool [n, R, C].
+        nearest: int64 [n, R], the deepest of them; any where there is none.
+    """
+
+    keys: Tensor
+    updates: Tensor
+    decays: Tensor
+    seen: Tensor
+    nearest: Tensor
+
+
+def packed_delta_rule(
+    step: LayerStep,
+    original: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    g: Tensor,
+    beta: Tensor,
+    use_qk_l2norm_in_kernel: bool = False,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """In place of transformers' `torch_chunk_gated_delta_rule`, with its arguments: [1, T, ...] each."""
+    tokens = Tokens(*(given[0] for given in (query, key, value, g, beta)))
+    wide = _widened(tokens, use_qk_l2norm_in_kernel)
+    out = torch.empty_like(value[0])
+    for plan in step.plans:
+        memory = plan.cache.layers[step.layer]
+        if plan.trunk is not None:
+            _go_on(original, tokens, plan.trunk, memory, out, use_qk_l2norm_in_kernel)
+        if plan.branches is not None:
+            _fork(wide, plan.branches, memory, out)
+    step.has_recurred = True
+    return out[None], None
+
+
+def _widened(tokens: Tokens, normalize: bool) -> Tokens:
+    q, k, v, g, beta = (each.float() for each in tokens)
+    if normalize:
+        q, k = (each * torch.rsqrt(each.square().sum(-1, keepdim=True) + 1e-6) for each in (q, k))
+    return Tokens(q * q.shape[-1] ** -0.5, k, v, g, beta)
+
+
+def _go_on(
+    original: Any, tokens: Tokens, trunk: TrunkTokens, memory: LayerMemory, out: Tensor, normalize: bool
+) -> None:
+    """Trunks, by transformers' own function: padding neither fades a state nor corrects it."""
+    states, grid = memory.states["state"], trunk.grid
+    q, k, v, g, beta = (grid.take(each) for each in tokens)
+    found, last = original(
+        *(q, k, v),
+        g=g,
+        beta=beta,
+        initial_state=states.index_select(0, trunk.prompts),
+        output_final_state=True,
+        use_qk_l2norm_in_kernel=normalize,
+    )
+    states[trunk.prompts] = last.to(states.dtype)
+    out[trunk.rows] = found.flatten(0, 1).index_select(0, grid.flat)
+
+
+def _fork(tokens: Tokens, branches: BranchTokens, memory: LayerMemory, out: Tensor) -> None:
+    """Branches: writes their columns, and what they say."""
+    grid = branches.in_order
+    given = Tokens(*(grid.tokens.take(each) for each in tokens))
+    width, num_columns = branches.ancestors.shape[1], grid.before.shape[2]
+    num_prompts, num_rows = given.g.shape[:2]
+    at_once = max(1, _SCORES // (given.g.shape[2] * num_rows * (num_rows + num_columns)))
+    found = []
+    for part in (slice(first, first + at_once) for first in range(0, num_prompts, at_once)):
+        prompts = grid.prompts[part]
+        keys, updates, decays = (
+            memory.columns[name][:, width : width + num_columns].index_select(0, prompts)
+            for name in ("keys", "updates", "decays")
+        )
+        ancestors = Ancestors(keys, updates, decays, grid.before[part], grid.nearest[part])
+        own = Tokens(*(each[part] for each in given))
+        found.append(forked(own, memory.states["state"].index_select(0, prompts), ancestors, grid.now[part]))
+    said, updates, decays = (
+        torch.cat(parts).flatten(0, 1).index_select(0, grid.tokens.flat) for parts in zip(*found, strict=True)
+    )
+    memory.columns["keys"][grid.stored] = tokens.k.index_select(0, grid.rows)
+    memory.columns["updates"][grid.stored] = updates
+    memory.columns["decays"][grid.stored] = decays
+    out[grid.rows] = said.to(out.dtype)
+
+
+def forked(tokens: Tokens, state: Tensor, ancestors: Ancestors, now: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Tokens of branches behind trunks, n prompts with R of them each; whoever comes first is nobody's descendant.
+
+    Args:
+        tokens: in fp32, queries scaled.
+        state: [n, H, D, D_v], of the trunks.
+        now: bool [n, R, R], the ancestors of each among these tokens.
+
+    Returns:
+        What they say and their corrections, [n, R, H, D_v] each, and their decays since the trunk, [n, R, H].
+    """
+    group = state.shape[1] // tokens.k.shape[2]
+    before = torch.gather(ancestors.decays, 1, ancestors.nearest[..., None].expand(-1, -1, state.shape[1]))
+    itself = torch.eye(now.shape[1], dtype=torch.bool, device=now.device)
+    decays = torch.einsum("nij,njh->nih", (now | itself).to(tokens.g.dtype), tokens.g)
+    decays = decays + torch.where(ancestors.seen.any(dim=2)[..., None], before, 0)
+    faded = decays.exp().transpose(1, 2)[..., None]  # [n, H, R, 1]
+    q, k = (each.transpose(1, 2) for each in (tokens.q, tokens.k))  # [n, H_k, R, D]
+    v, beta = tokens.v.transpose(1, 2), tokens.beta.transpose(1, 2)[..., None]
+
+    def weights(rows: Tensor, keys: Tensor, key_decays: Tensor, seen: Tensor) -> Tensor:
+        """[n, H, R, columns]: how much of each column's correction a row hears."""
+        scores = (rows @ keys.permute(0, 2, 3, 1)).repeat_interleave(group, dim=1)
+        distances = decays.transpose(1, 2)[..., None] - key_decays.transpose(1, 2)[:, :, None]
+        return scores * distances.masked_fill(~seen[:, None], -torch.inf).exp()
+
+    def of_trunk(rows: Tensor) -> Tensor:
+        return (rows.repeat_interleave(group, dim=1) @ state) * faded
+
+    corrections = ancestors.updates.transpose(1, 2)  # [n, H, C, D_v]
+    of_before = (ancestors.keys, ancestors.decays, ancestors.seen)
+    known = of_trunk(k) + weights(k, *of_before) @ corrections
+    system = beta * weights(k, tokens.k, decays, now) + itself
+    updates = torch.linalg.solve_triangular(system, beta * (v - known), upper=False, unitriangular=True)
+    said = of_trunk(q) + weights(q, *of_before) @ corrections + weights(q, tokens.k, decays, now | itself) @ updates
+    return said.transpose(1, 2), updates.transpose(1, 2), decays
