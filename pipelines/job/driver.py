@@ -15,6 +15,7 @@ from rich.console import Console
 
 from hpd_core import DocumentTokenizer, HPDError
 from hpd_core.models.adapters import open_adapter
+from hpd_core.models.hub import require_hub
 from pipelines.cascading.larger_model import larger_model
 from pipelines.catalog.staging import store_rows
 from pipelines.confidence.run_confidence import run_confidence
@@ -24,6 +25,7 @@ from pipelines.errors import RunError, UsageError
 from pipelines.job.base_changes import Changes, find_changes
 from pipelines.job.beginnings import Beginnings
 from pipelines.job.clustering.clusters import Clusters
+from pipelines.job.named_calibrations import check_named
 from pipelines.job.preflight import PlannedJob
 from pipelines.job.rounds import decode_pending, job_context
 from pipelines.job.run_plan import Plan, check_resume, find_plan
@@ -66,7 +68,7 @@ def run_job(job: PlannedJob, console: Console) -> Outcome:
     if job.config.cascade is not None:
         _check_model(larger_model(job.config))
     if job.is_new:
-        wanted_confidence(job.config)  # for its errors: before anything is stored
+        check_named(job.config, wanted_confidence(job.config))  # for their errors: before anything is stored
     job = _store_plan(job)
     with RunLease(job.output, job.config.retries.lease_seconds).hold(console) as lease:
         if (manifest := ledger.finished()) is not None:  # by the driver that held the lease before
@@ -107,6 +109,7 @@ def _work(job: PlannedJob, ledger: Ledger, lease: RunLease, console: Console) ->
 def _check_model(config: JobConfig) -> None:
     """Finds (and downloads) tokenizer and adapter here, so that a wrong name costs seconds and not a cluster."""
     try:
+        require_hub(config.model)
         DocumentTokenizer.from_pretrained(config.model, config.engine)
     except HPDError as error:
         raise UsageError(f"model {config.model!r}: {error}") from error

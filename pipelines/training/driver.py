@@ -12,6 +12,7 @@ from rich.console import Console
 from hpd_core import HPDError
 from hpd_core.models import loading
 from hpd_core.models.adapters import open_adapter
+from hpd_core.models.hub import require_hub
 from hpd_core.training.examples import ExampleBuilder
 from hpd_core.types import content_hash
 from pipelines.config.catalog_input import InputConfig
@@ -102,6 +103,7 @@ def _check_same_run(config: FinetuneConfig, hashes: _Hashes, output: Folder) -> 
 def _check_data(config: FinetuneConfig, console: Console | None) -> _Hashes:
     """Reads all data as the workers will; wrong data is found before a cluster is asked for anything."""
     try:
+        require_hub(config.model)
         tokenizer = loading.load_tokenizer(config.model, config.engine)
         builder = ExampleBuilder(tokenizer, config.engine, config.layout, None)
         products, report = load_products(config.datasets, config.labels, builder, config.validation.share)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from hpd_core import Engine, EngineConfig
 from pipelines.confidence.calibration_file import CalibratedModel, Calibration
 from pipelines.confidence.curves import Platt
 from pipelines.confidence.score import KINDS, NUMBERS, Score
@@ -15,8 +16,10 @@ from pipelines.config.extraction import JobConfig
 from pipelines.config.loading import load_config
 from pipelines.costing.pilot import identity
 from pipelines.errors import UsageError
+from pipelines.job.named_calibrations import check_named
 from pipelines.job.preflight import plan_job
 from pipelines.job.run_plan import differences
+from pipelines.job.wanted_confidence import wanted_confidence
 from tests.pipelines.cascading.conftest import settings
 from tests.pipelines.conftest import Workplace, products, read_table
 
@@ -47,6 +50,33 @@ def test_a_pilot_is_of_one_calibration(workplace: Workplace, larger: Path) -> No
     assert differences(bare, with_one)
     assert differences(with_one, with_other)
     assert found(calibration=one) == found(calibration=other), "alone, it decides nothing that costs"
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        *({"model_revision": "sha256:0"}, {"adapter_revision": "sha256:0"}, {"adapter_revision": None}),
+        *({"prompt_hash": "0"}, {"decoding": "ar"}, {"layout": "stacked"}),
+    ],
+    ids=str,
+)
+def test_a_named_calibration_of_another_model_is_known_without_an_engine(
+    workplace: Workplace, larger: Path, changed: dict[str, Any]
+) -> None:
+    with Engine.from_pretrained(str(workplace.model), EngineConfig(), str(larger)) as engine:
+        description = dict(engine.describe())
+    workplace.write_parquet("a.parquet", products(3))
+    for engine_said, match in ((description, None), (description | changed, next(iter(changed)))):
+        named = calibrated(workplace.folder, "named", engine_said, (1, 0))
+        section = settings(workplace, larger, calibration=named)
+        config = load_config(JobConfig, str(workplace.write_config(cascade=section)), [])
+        alone = config.model_copy(update={"cascade": None, "adapter": str(larger), "calibration": named})
+        for job in (config, alone):
+            if match is None:
+                check_named(job, wanted_confidence(job))
+                continue
+            with pytest.raises(UsageError, match=match):
+                check_named(job, wanted_confidence(job))
 
 
 @pytest.mark.usefixtures("shared_ray")
@@ -80,3 +110,4 @@ def test_confidence_decides_what_is_asked_again(cascade: Workplace) -> None:
     # One that is named for the wrong model is refused, not ignored.
     with pytest.raises(UsageError, match="learned from other answers"):
         cascade.run(output=str(cascade.folder / "third"), cascade={**section, "calibration": own})
+    assert not (cascade.folder / "third").exists(), "before any work"

@@ -6,10 +6,12 @@ The search for a bad record restarts an actor several times, half a minute in al
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 from unittest import mock
 
 import pytest
+from huggingface_hub import constants
 
 from pipelines.errors import UsageError
 from pipelines.job import ray_stages
@@ -18,6 +20,7 @@ from tests.pipelines.cascading.conftest import settings
 from tests.pipelines.commands import assert_same
 from tests.pipelines.conftest import Workplace, product, products, read_table
 from tests.pipelines.kills import Kill, KilledRun
+from tests.pipelines.ports import free_ports
 
 ROWS = 12
 BAD = 5
@@ -61,11 +64,15 @@ def test_a_record_that_kills_the_larger_models_process_keeps_its_answers(cascade
     poisoned(cascade, faulty_again.DyingAgain, shards={"target_tokens": 10**6, "ramp": []})
 
 
-@pytest.mark.usefixtures("shared_ray")
-def test_a_larger_model_that_cannot_be_had_is_said_before_any_work(cascade: Workplace) -> None:
+def test_a_larger_model_that_cannot_be_had_is_said_before_any_work(
+    cascade: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{free_ports(1)[0]}")  # no hub anywhere
+    started = time.monotonic()
     with pytest.raises(UsageError, match="no-such-model"):
         cascade.run(cascade=settings(cascade, cascade.folder, model="no-such-model"))
     assert not (cascade.folder / "out").exists()
+    assert time.monotonic() - started < 10, "the hub is asked once"
 
 
 @pytest.mark.usefixtures("shared_ray")

@@ -1,0 +1,55 @@
+"""Whether the model hub can be asked: once and briefly, before transformers tries each file for half a minute."""
+
+from __future__ import annotations
+
+import ssl
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from huggingface_hub import constants, try_to_load_from_cache
+
+from hpd_core.errors import ModelError
+from hpd_core.models.embedded import EMBEDDED_MODELS
+
+_SECONDS = 5.0
+
+
+def require_hub(model: str) -> None:
+    """Of a model that only the hub can give: that there is a hub.
+
+    Nothing is asked of what is in its cache, and nothing with HF_HUB_OFFLINE, which transformers itself heeds at once.
+
+    Args:
+        model: as in `Engine.from_pretrained`.
+
+    Raises:
+        ModelError: the hub cannot be reached.
+    """
+    if model in EMBEDDED_MODELS or "://" in model or Path(model).expanduser().is_dir():
+        return
+    if constants.HF_HUB_OFFLINE or isinstance(_cached(model), str):
+        return
+    # By the standard library: it goes through the proxies that the environment names, and does not ask again.
+    request = urllib.request.Request(constants.ENDPOINT, method="HEAD")
+    try:
+        with urllib.request.urlopen(request, timeout=_SECONDS):
+            return
+    except urllib.error.HTTPError:
+        return  # it answers; what of the model, it is asked next
+    except OSError as error:
+        reason = getattr(error, "reason", error)
+        if isinstance(reason, ssl.SSLError):
+            return  # its client has certificates of its own
+        names = ", ".join(sorted(EMBEDDED_MODELS))
+        raise ModelError(
+            f"cannot load the model {model!r}: it is neither a local folder nor one of {names}, and the model hub "
+            f"({constants.ENDPOINT}) cannot be reached: {reason}"
+        ) from error
+
+
+def _cached(model: str) -> object:
+    try:
+        return try_to_load_from_cache(model, "config.json")
+    except ValueError:  # no name that the hub can have: transformers says why
+        return ""

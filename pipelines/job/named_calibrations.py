@@ -1,0 +1,60 @@
+"""Whether a calibration that somebody named is of the job's models, before anything is stored or an engine is loaded.
+
+What only an engine knows for sure is compared when it is there; here, what its files say.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+
+from hpd_core import HPDError
+from hpd_core.models.adapters import AdapterRecord, open_adapter, with_trained_keys
+from hpd_core.models.description import model_revision
+from hpd_core.models.loading import load_config, load_tokenizer, resolve_source
+from pipelines.cascading.larger_model import larger_model
+from pipelines.confidence.calibration_file import NOT_SAID, CalibratedModel
+from pipelines.confidence.run_confidence import RunConfidence
+from pipelines.config.extraction import JobConfig
+from pipelines.errors import UsageError
+
+
+def check_named(config: JobConfig, confidence: RunConfidence) -> None:
+    """Raises `UsageError` if a named calibration is of another model than the one that it is named for."""
+    if config.decoding == "made-up":
+        return  # it has no model
+    for of_larger in (False, True):
+        if any(each.is_named and each.of_larger == of_larger for each in confidence.calibrations):
+            try:
+                model = _known(larger_model(config) if of_larger else config)
+            except HPDError as error:
+                raise UsageError(str(error)) from error
+            confidence.check(model, of_larger=of_larger)
+
+
+def _known(config: JobConfig) -> CalibratedModel:
+    """What is known of the model that `config` names; the rest is not said."""
+    settings, revision = config.engine, _revision(config)
+    source = resolve_source(config.model, weights=False)
+    with nullcontext() if config.adapter is None else open_adapter(config.adapter) as adapter:
+        record = AdapterRecord.read(Path(source)) if adapter is None else adapter.record
+        prompt = with_trained_keys(settings, record).prompt
+    is_hpd = config.decoding == "hpd"
+    return CalibratedModel(
+        model_id=NOT_SAID,
+        model_revision=revision,
+        adapter_revision=None if adapter is None else adapter.revision,
+        prompt_hash=prompt.rendered_hash(load_tokenizer(config.model, settings)) if is_hpd else NOT_SAID,
+        decoding=config.decoding,
+        layout=settings.layout if is_hpd else NOT_SAID,
+        # Weights may be stored in FP8: nobody has to ask for it.
+        quantization=settings.quantization or NOT_SAID,
+    )
+
+
+def _revision(config: JobConfig) -> str | None:
+    if "://" in config.model:
+        return NOT_SAID  # its weights are not fetched for this
+    loaded = SimpleNamespace(config=load_config(config.model, config.engine))
+    return model_revision(loaded, resolve_source(config.model, weights=False))
