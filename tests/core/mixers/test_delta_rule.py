@@ -1,0 +1,75 @@
+"""The gated delta rule of forked branches against its definition: one path from root to leaf at a time, in float64."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from hpd_core.mixers.delta_rule import Ancestors, Tokens, forked
+
+from .trees import chain_to, random_parents
+
+H_K, H, D, D_V = 2, 4, 5, 3
+
+
+def random_tokens(rng: np.random.Generator, size: int, dtype: torch.dtype) -> Tokens:
+    def normal(*sizes: int) -> Tensor:
+        return torch.tensor(rng.standard_normal((1, size, *sizes)), dtype=dtype)
+
+    return Tokens(normal(H_K, D), normal(H_K, D) / D**0.5, normal(H, D_V), -normal(H).abs() / 4, normal(H).sigmoid())
+
+
+def one_by_one(tokens: Tokens, state: Tensor, chain: list[int]) -> Tensor:
+    """What the last token of the chain says, by the definition; [H, D_V]."""
+    state = state.clone()
+    group = H // H_K
+    for node in chain:
+        q, k, v, g, beta = (each[0, node] for each in tokens)
+        q, k = q.repeat_interleave(group, 0), k.repeat_interleave(group, 0)
+        state *= g.exp()[:, None, None]
+        wrong = v - torch.einsum("hdv,hd->hv", state, k)
+        state += torch.einsum("hd,hv->hdv", k, beta[:, None] * wrong)
+    return torch.einsum("hdv,hd->hv", state, q)
+
+
+def descent(rows: range, columns: range, parents: list[int]) -> Tensor:
+    """Bool [1, rows, columns], which columns are ancestors of which rows."""
+    found = torch.zeros(1, len(rows), len(columns), dtype=torch.bool)
+    for row in rows:
+        for ancestor in chain_to(row, parents)[:-1]:
+            if ancestor in columns:
+                found[0, row - rows.start, ancestor - columns.start] = True
+    return found
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-11), (torch.float32, 2e-4)])
+@given(seed=st.integers(0, 2**32 - 1), num_first=st.integers(1, 9), num_then=st.integers(1, 9))
+def test_every_path_is_as_if_it_were_alone(
+    dtype: torch.dtype, tolerance: float, seed: int, num_first: int, num_then: int
+) -> None:
+    """A tree whose first nodes are fed in a step before the others."""
+    rng = np.random.default_rng(seed)
+    size = num_first + num_then
+    parents = random_parents(rng, size)
+    tokens = random_tokens(rng, size, dtype)
+    state = torch.tensor(rng.standard_normal((1, H, D, D_V)), dtype=dtype)
+    first, then = range(num_first), range(num_first, size)
+
+    nobody = torch.zeros(1, num_first, 1, dtype=torch.bool)
+    keys, updates, decays = (torch.ones(1, 1, *sizes, dtype=dtype) for sizes in ((H_K, D), (H, D_V), (H,)))
+    unseen = Ancestors(keys, updates, decays, nobody, nobody[..., 0].long())
+    given = Tokens(*(each[:, :num_first] for each in tokens))
+    said, updates, decays = forked(given, state, unseen, descent(first, first, parents))
+
+    seen = descent(then, first, parents)
+    nearest = (seen * torch.arange(1, num_first + 1)).argmax(2)  # who comes later is nobody's ancestor
+    ancestors = Ancestors(tokens.k[:, :num_first], updates, decays, seen, nearest)
+    given = Tokens(*(each[:, num_first:] for each in tokens))
+    found = torch.cat([said, forked(given, state, ancestors, descent(then, then, parents))[0]], dim=1)[0]
+    for node in range(size):
+        expected = one_by_one(tokens, state[0], chain_to(node, parents))
+        torch.testing.assert_close(found[node], expected, atol=tolerance, rtol=tolerance)
