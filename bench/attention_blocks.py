@@ -100,7 +100,7 @@ def measure(
 
     device = torch.device("cuda")
     num_heads, num_kv_heads = HEADS[name]
-    shape = CacheShape(2, num_kv_heads, SIZE, SIZE, torch.bfloat16, device)
+    shape = CacheShape.uniform(2, num_kv_heads, SIZE, SIZE, torch.bfloat16, device)
     slot = CacheSlot.new(shape, PREFIX)
     _fill(slot)
     prefix = PrefixCache(list(slot.keys), list(slot.values))

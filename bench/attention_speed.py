@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Annotated, Any
 
 if not __package__:
@@ -59,7 +58,7 @@ COHORTS = {"listings": Sizes(240, 250, 16), "titles": Sizes(140, 40, 11)}
 
 def table(dtype: torch.dtype, cohorts: Sequence[Sizes], repeats: int) -> Iterator[tuple[str, list[str]]]:
     """A row a way to attend, where this machine has it: prefill and decoding of each cohort, in microseconds."""
-    shape = CacheShape(1, _NUM_KV_HEADS, _HEAD_SIZE, _HEAD_SIZE, dtype, torch.device("cpu"))
+    shape = CacheShape.uniform(1, _NUM_KV_HEADS, _HEAD_SIZE, _HEAD_SIZE, dtype, torch.device("cpu"))
     for way in _WAYS:
         try:
             way_to_attend(way, shape)
@@ -98,8 +97,8 @@ def _one_layer(way: Way, shape: CacheShape, fed: CohortInput) -> Callable[[], An
     heads = (_NUM_HEADS, _NUM_KV_HEADS, _NUM_KV_HEADS)
     q, k, v = (torch.randn(1, count, len(fed.token_ids), _HEAD_SIZE).to(shape.dtype) for count in heads)
     plans = [fed.plan] if isinstance(fed.plan, AttentionPlan) else []
-    batch, layer = PackedBatch(plans, way), SimpleNamespace(layer_idx=0)
-    return lambda: packed_attention(layer, q, k, v, None, hpd_batch=batch)  # type: ignore[arg-type]
+    module = torch.nn.Module()
+    return lambda: packed_attention(module, q, k, v, None, hpd_batch=PackedBatch(plans, way, calls=(0,)))
 
 
 def best_seconds(run: Callable[[], Any], repeats: int) -> float:

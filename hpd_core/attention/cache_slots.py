@@ -57,7 +57,7 @@ class CacheSlot:
 
     def _numbers(self) -> tuple[Tensor, Tensor]:
         numbers = self.memory[: self.capacity * self.shape.numbers_per_token * self.shape.dtype.itemsize]
-        keys, values = CacheOrder().tensors(self.shape, numbers.view(self.shape.dtype), 1, self.capacity)
+        ((keys, values),) = CacheOrder().tensors(self.shape, numbers.view(self.shape.dtype), 1, self.capacity)
         return keys[:, 0], values[:, 0]
 
     def grown(self, capacity: int, used: int) -> CacheSlot:

@@ -53,14 +53,19 @@ class PackedBatch:
     Attributes:
         plans: of the cohorts; none with `triton`.
         step: with `triton`, of all cohorts.
-        num_calls: layers that have attended.
+        calls: of each call of attention in order, whose keys and values it attends to (`CacheShape.calls`).
+        num_calls: how many there were.
+        seen: where it is not None, the batch is for finding out what the calls are: the keys and values of each
+            are put there, and nothing is attended to.
         positions: int64 [T], of the row's tokens, for who adds to scores by position; set by `attending_to`.
     """
 
     plans: Sequence[AttentionPlan]
     way: Way = "sdpa"
     step: TritonStep | None = None
+    calls: Sequence[int] = ()
     num_calls: int = 0
+    seen: list[tuple[Tensor, Tensor]] | None = None
     positions: Tensor | None = None
 
     def forget_masks(self) -> None:
@@ -118,21 +123,30 @@ def way_to_attend(asked: Literal["auto"] | Way, shape: CacheShape) -> Way:
 def cache_order(way: Way, shape: CacheShape) -> CacheOrder:
     """How this way to attend wants keys and values in memory."""
     if way == "native":
-        return CacheOrder(library.columns_of_block(shape.dtype, shape.key_size, shape.value_size), fills=False)
+        (block,) = _blocks(shape)
+        return CacheOrder(block, fills=False)
     return CacheOrder(fills=way != "triton", by_address=way == "triton")
 
 
 def _why_not_native(shape: CacheShape) -> str | None:
     if shape.device.type != "cpu":
         return f"the kernel in C++ runs on a CPU, not on {shape.device}"
-    if shape.dtype not in library.DTYPES or shape.key_size % 2:
-        size = f"{shape.dtype} and size {shape.key_size}"
+    if shape.dtype not in library.DTYPES or any(layer.key_size % 2 for layer in shape.layers):
+        size = f"{shape.dtype} and size {'/'.join(str(layer.key_size) for layer, _ in shape.parts)}"
         return f"the kernel in C++ takes heads of float32 or bfloat16 and of even size, not {size}"
     try:
         library.load()
     except library.NativeError as error:
         return f"the kernel in C++ cannot be had ({error}); install g++ 9 or newer, or name it by CXX"
+    if len(_blocks(shape)) > 1:
+        sizes = ", ".join(f"{layer.key_size}/{layer.value_size}" for layer, _ in shape.parts)
+        return f"the kernel in C++ reads heads of some sizes in tiles and others not, and the layers have both: {sizes}"
     return None
+
+
+def _blocks(shape: CacheShape) -> set[int]:
+    """Of how many columns the blocks of values are that the kernel in C++ reads."""
+    return {library.columns_of_block(shape.dtype, layer.key_size, layer.value_size) for layer, _ in shape.parts} or {1}
 
 
 def _why_not_triton(shape: CacheShape) -> str | None:
@@ -145,6 +159,8 @@ def _why_not_triton(shape: CacheShape) -> str | None:
         return f"Triton is not here ({error}): PyTorch for CUDA brings it along"
     if shape.dtype not in DTYPES:
         return f"the kernel in Triton takes no {shape.dtype}"
+    if not shape.is_uniform:
+        return "the kernel in Triton takes one size of heads, and keys and values of its own in each layer"
     return None if interpreted else _why_triton_cannot_compile(shape.device)
 
 
@@ -196,10 +212,16 @@ def packed_attention(
     Raises:
         RuntimeError: there is no batch.
     """
-    layer: int = module.layer_idx  # type: ignore[assignment]
     hpd_batch = hpd_batch or current_batch()
     if hpd_batch is None:
         raise RuntimeError("the model runs by packed attention, and nobody has said what the tokens attend to")
+    if hpd_batch.seen is not None:
+        hpd_batch.seen.append((key, value))
+        return value.new_zeros(1, query.shape[2], query.shape[1], value.shape[3]), None
+    if hpd_batch.num_calls == len(hpd_batch.calls):
+        raise RuntimeError(f"attention is called more than {hpd_batch.num_calls} times, as when the model was loaded")
+    # By the order of calls: a layer's number says nothing where it attends twice, or is run again.
+    layer = hpd_batch.calls[hpd_batch.num_calls]
     hpd_batch.num_calls += 1
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     q, k, v = query[0].transpose(0, 1), key[0].transpose(0, 1), value[0].transpose(0, 1)  # [T, H, D]

@@ -29,20 +29,77 @@ _SLOT_MULTIPLE = 64
 
 
 @dataclass(frozen=True, slots=True)
-class CacheShape:
-    """What one token takes in the cache, the same for every layer."""
+class LayerShape:
+    """What one token takes in the cache of one layer."""
 
-    num_layers: int
     num_kv_heads: int
     key_size: int
     value_size: int
+
+    @property
+    def numbers_per_token(self) -> int:
+        """Keys and values."""
+        return self.num_kv_heads * (self.key_size + self.value_size)
+
+
+@dataclass(frozen=True, slots=True)
+class CacheShape:
+    """What one token takes in the cache.
+
+    Attributes:
+        layers: of each layer that has keys and values of its own.
+        calls: of each call of attention in a forward, in order, whose of `layers` it attends to: most models call once
+            a layer, some later layers attend to what an earlier one has stored, and some call several times.
+    """
+
+    layers: tuple[LayerShape, ...]
     dtype: torch.dtype
     device: torch.device
+    calls: tuple[int, ...]
+
+    @classmethod
+    def uniform(
+        cls,
+        num_layers: int,
+        num_kv_heads: int,
+        key_size: int,
+        value_size: int,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> CacheShape:
+        """The same for every layer, each of which attends once."""
+        layer = LayerShape(num_kv_heads, key_size, value_size)
+        return cls((layer,) * num_layers, dtype, device, tuple(range(num_layers)))
+
+    @property
+    def num_layers(self) -> int:
+        """That have keys and values of their own."""
+        return len(self.layers)
+
+    @property
+    def is_uniform(self) -> bool:
+        """Whether every layer is like the others, and attends once, to its own."""
+        return len(set(self.layers)) <= 1 and self.calls == tuple(range(len(self.layers)))
+
+    @property
+    def layer(self) -> LayerShape:
+        """Of any layer. Raises `ValueError` where they differ."""
+        if len(set(self.layers)) != 1:
+            raise ValueError(f"the cache of a layer is not like that of another: {sorted(map(str, set(self.layers)))}")
+        return self.layers[0]
+
+    @property
+    def parts(self) -> list[tuple[LayerShape, list[int]]]:
+        """Each shape that there is, and the layers that have it, in order."""
+        found: dict[LayerShape, list[int]] = {}
+        for number, layer in enumerate(self.layers):
+            found.setdefault(layer, []).append(number)
+        return list(found.items())
 
     @property
     def numbers_per_token(self) -> int:
         """Of all layers."""
-        return self.num_layers * self.num_kv_heads * (self.key_size + self.value_size)
+        return sum(layer.numbers_per_token for layer in self.layers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +123,24 @@ class CacheOrder:
         multiple = _SLOT_MULTIPLE if self.by_address else self.block or 1
         return -(-num_columns // multiple) * multiple
 
-    def tensors(self, shape: CacheShape, memory: Tensor, num_prompts: int, capacity: int) -> tuple[Tensor, Tensor]:
-        """Keys [layers, P, H_kv, capacity, D] and values, out of the first numbers of `memory`."""
-        heads = (shape.num_layers, num_prompts, shape.num_kv_heads)
-        num_rows = math.prod(heads) * capacity
-        num_keys, num_values = num_rows * shape.key_size, num_rows * shape.value_size
-        keys, values = memory[:num_keys], memory[num_keys : num_keys + num_values]
-        places: tuple[int, ...] = (capacity, shape.value_size)
-        if self.block is not None:
-            places = (capacity // self.block, shape.value_size, self.block)
-        return keys.view(*heads, capacity, shape.key_size), values.view(*heads, *places)
+    def tensors(
+        self, shape: CacheShape, memory: Tensor, num_prompts: int, capacity: int
+    ) -> list[tuple[Tensor, Tensor]]:
+        """Keys [layers, P, H_kv, capacity, D] and values of each of `shape.parts`, out of the first numbers of
+        `memory`, one part behind the other."""
+        found, start = [], 0
+        for layer, numbers in shape.parts:
+            heads = (len(numbers), num_prompts, layer.num_kv_heads)
+            num_rows = math.prod(heads) * capacity
+            middle = start + num_rows * layer.key_size
+            stop = middle + num_rows * layer.value_size
+            places: tuple[int, ...] = (capacity, layer.value_size)
+            if self.block is not None:
+                places = (capacity // self.block, layer.value_size, self.block)
+            keys = memory[start:middle].view(*heads, capacity, layer.key_size)
+            found.append((keys, memory[middle:stop].view(*heads, *places)))
+            start = stop
+        return found
 
     def places_of(self, num_columns: int) -> int:
         """How many of a head's values, by the first dimension behind it, the first columns take: columns or blocks."""
@@ -136,6 +201,15 @@ def _strides(layers: Sequence[Tensor]) -> tuple[int, int]:
     return step // first.itemsize, heads
 
 
+def by_layer(shape: CacheShape, parts: Sequence[tuple[Tensor, Tensor]]) -> tuple[list[Tensor], list[Tensor]]:
+    """Keys and values of each layer, out of those of the shape's parts [layers, ...]."""
+    found: dict[int, tuple[Tensor, Tensor]] = {}
+    for (_, layers), (keys, values) in zip(shape.parts, parts, strict=True):
+        found |= zip(layers, zip(keys, values, strict=True), strict=True)
+    ordered = [found[layer] for layer in range(shape.num_layers)]
+    return [keys for keys, _ in ordered], [values for _, values in ordered]
+
+
 def _columns(values: Tensor) -> Tensor:
     """[layers, H_kv, blocks, D, columns of a block] -> [layers, H_kv, columns, D]"""
     return values.transpose(3, 4).flatten(2, 3)
@@ -148,8 +222,8 @@ class CacheBlock:
         """Takes the first numbers of `memory`."""
         self.memory = memory
         self._shape, self._order = shape, order
-        self._all_keys, self._all_values = order.tensors(shape, memory, num_prompts, capacity)
-        self.keys, self.values = list(self._all_keys), list(self._all_values)
+        self._parts = order.tensors(shape, memory, num_prompts, capacity)
+        self.keys, self.values = by_layer(shape, self._parts)
 
     def copy_prompts(self, rows: IntArray, source: CacheBlock, source_rows: IntArray, num_columns: IntArray) -> None:
         """Into `rows`, prompts of another block: of each so many columns of all layers, or more."""
@@ -162,8 +236,9 @@ class CacheBlock:
 
     def _copy(self, to: int | Tensor, source: CacheBlock, from_: int | Tensor, num_columns: int) -> None:
         places = self._order.places_of(num_columns)
-        self._all_keys[:, to, :, :num_columns] = source._all_keys[:, from_, :, :num_columns]
-        self._all_values[:, to, :, :places] = source._all_values[:, from_, :, :places]
+        for (keys, values), (source_keys, source_values) in zip(self._parts, source._parts, strict=True):
+            keys[:, to, :, :num_columns] = source_keys[:, from_, :, :num_columns]
+            values[:, to, :, :places] = source_values[:, from_, :, :places]
 
     def copy_of_prompt(
         self, row: int, num_columns: int, before: tuple[Sequence[Tensor], Sequence[Tensor]] | None = None
@@ -179,17 +254,20 @@ class CacheBlock:
         stop = first + num_columns
         order, room = self._order, self._order.room_for(stop)
         memory = self.memory.new_zeros(room * self._shape.numbers_per_token)
-        keys, values = (copy[:, 0] for copy in order.tensors(self._shape, memory, 1, room))
-        keys[:, :, first:stop] = self._all_keys[:, row, :, :num_columns]
-        own_values = self._all_values[:, row, :, : order.places_of(num_columns)]
-        if before is not None:
-            keys[:, :, :first] = torch.stack(list(before[0]))
-            order.join_values(values, torch.stack(list(before[1])), first, own_values, num_columns)
-        else:
-            values[:] = own_values
-            if order.block is not None and room > num_columns:
-                values[..., -1, :, num_columns - room :] = 0
-        return list(keys[:, :, :stop]), list(values)
+        copies = [(keys[:, 0], values[:, 0]) for keys, values in order.tensors(self._shape, memory, 1, room)]
+        for (_, layers), (keys, values), own in zip(self._shape.parts, copies, self._parts, strict=True):
+            keys[:, :, first:stop] = own[0][:, row, :, :num_columns]
+            own_values = own[1][:, row, :, : order.places_of(num_columns)]
+            if before is not None:
+                first_keys, first_values = (torch.stack([tensors[layer] for layer in layers]) for tensors in before)
+                keys[:, :, :first] = first_keys
+                order.join_values(values, first_values, first, own_values, num_columns)
+            else:
+                values[:] = own_values
+                if order.block is not None and room > num_columns:
+                    values[..., -1, :, num_columns - room :] = 0
+        all_keys, all_values = by_layer(self._shape, copies)
+        return [keys[:, :stop] for keys in all_keys], all_values
 
 
 class CachePool:

@@ -110,6 +110,8 @@ class NativeAttention:
     def check_layers(self, num_layers: int, num_kv_heads: int, head_size: int, dtype: torch.dtype) -> None:
         """Raises `RuntimeError` if the cache is not for such layers."""
         keys, values = self._keys[0], self._values[0]
+        if any(x.shape != first.shape for first, of in ((keys, self._keys), (values, self._values)) for x in of):
+            raise RuntimeError("the cache of some layers is not like that of others")
         found = (len(self._keys), keys.shape[1], keys.shape[3], values.shape[3], keys.dtype, values.dtype)
         wanted = (num_layers, num_kv_heads, head_size, head_size, dtype, dtype)
         if found != wanted:
@@ -236,15 +238,15 @@ def _room(keys: Sequence[Tensor], values: Sequence[Tensor]) -> int:
 
     Raises `ValueError` where they are not in order: the library would read and write elsewhere.
     """
-    num_heads, num_columns, key_size = keys[0].shape[-3:]
-    num_blocks, value_size, block = values[0].shape[-3:]
-    room = num_blocks * block
-    if block != library.columns_of_block(values[0].dtype, key_size, value_size) or num_columns > room:
-        raise ValueError(f"values are {num_blocks} blocks of {block} columns, keys {num_columns} columns")
-    strides = (num_heads * room * key_size, room * key_size, key_size, 1)[-keys[0].dim() :]
+    room = values[0].shape[-3] * values[0].shape[-1]
     for k, v in zip(keys, values, strict=True):
-        if k.shape != keys[0].shape or v.shape != values[0].shape:
+        num_heads, num_columns, key_size = k.shape[-3:]
+        num_blocks, value_size, block = v.shape[-3:]
+        if block != library.columns_of_block(v.dtype, key_size, value_size) or num_columns > room:
+            raise ValueError(f"values are {num_blocks} blocks of {block} columns, keys {num_columns} columns")
+        if num_blocks * block != room or (k.shape[:-3], num_columns) != (keys[0].shape[:-3], keys[0].shape[-2]):
             raise ValueError(f"layers are stored in two ways: {tuple(k.shape)}, {tuple(v.shape)}")
+        strides = (num_heads * room * key_size, room * key_size, key_size, 1)[-k.dim() :]
         places = zip(k.shape, k.stride(), strides, strict=True)
         if not v.is_contiguous() or any(size > 1 and found != wanted for size, found, wanted in places):
             raise ValueError(f"keys or values have gaps: {k.stride()}, {v.stride()}")

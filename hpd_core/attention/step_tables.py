@@ -286,11 +286,12 @@ def _prompts(plan: AddressedPlan, rows: IntArray, shape: CacheShape, origin: int
     addresses, capacities = _slots(plan, rows)
     table = np.zeros((len(rows), _PROMPT), dtype=np.int64)
     table[:, 0] = (addresses - origin) // shape.dtype.itemsize
-    table[:, 1] = shape.num_kv_heads * capacities * shape.key_size
-    table[:, 2] = capacities * shape.key_size
+    layer = shape.layer
+    table[:, 1] = layer.num_kv_heads * capacities * layer.key_size
+    table[:, 2] = capacities * layer.key_size
     table[:, 3] = table[:, 0] + shape.num_layers * table[:, 1]
-    table[:, 4] = shape.num_kv_heads * capacities * shape.value_size
-    table[:, 5] = capacities * shape.value_size
+    table[:, 4] = layer.num_kv_heads * capacities * layer.value_size
+    table[:, 5] = capacities * layer.value_size
     table[:, 6] = _scopes(addresses, capacities, shape, seen_origin)
     table[:, 7] = table[:, 6] + capacities
     of_prefix: dict[PrefixCache | None, list[int]] = {None: [0] * (_PROMPT - 8)}

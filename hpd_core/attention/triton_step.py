@@ -103,7 +103,7 @@ class TritonAttention:
         is_gpu = shape.device.type == "cuda"
         capability = torch.cuda.get_device_capability(shape.device) if is_gpu else (9, 0)
         self._blocks = blocks or blocks_for(
-            capability, shape.key_size, shape.value_size, shape.dtype, small_steps=small_steps
+            capability, shape.layer.key_size, shape.layer.value_size, shape.dtype, small_steps=small_steps
         )
         self._cut = cut_of(self._blocks, group)
         self._origin = empty_origin(shape.dtype, shape.device)
@@ -136,6 +136,6 @@ class TritonAttention:
             last_position,
             self._origin,
             self._seen_origin,
-            self._shape.num_kv_heads,
+            self._shape.layer.num_kv_heads,
             self._blocks,
         )

@@ -65,7 +65,7 @@ class ModelRunner:
         self._mixers = Mixers.of(model)
         # Query heads that share a KV head; each process has its part of both.
         heads = model.config.get_text_config().num_attention_heads // config.tensor_parallel
-        self._group: int = heads // shape.num_kv_heads
+        self._group: int = heads // shape.layer.num_kv_heads if shape.is_uniform and shape.layers else 1
         self.way = way_to_attend(config.attention, shape)
         self._attention: TritonAttention | None = None
         if self.way == "triton":
@@ -179,7 +179,7 @@ class ModelRunner:
     ) -> Iterable[Tensor] | TiledLogits:
         """By the plans of cohorts, each on its own."""
         plans = [item.plan for item in inputs if isinstance(item.plan, AttentionPlan)]
-        batch = PackedBatch(plans, self.way)
+        batch = PackedBatch(plans, self.way, calls=self._shape.calls)
         ids, places, wanted = (to_device(array, self._shape.device) for array in (token_ids, positions, logit_rows))
         with self._linears.active() if self._linears else nullcontext():
             if isinstance(self._layers, CpuLayers):
@@ -200,7 +200,7 @@ class ModelRunner:
             if logits is not None:
                 return logits
         step = attention.step(attention.tables(plans, token_ids, logit_rows))
-        batch = PackedBatch([], self.way, step)
+        batch = PackedBatch([], self.way, step, self._shape.calls)
         if self._layers is not None and not isinstance(self._layers, CpuLayers):
             return self._layers.logits(step)
         step.note()
@@ -209,9 +209,8 @@ class ModelRunner:
         return found
 
     def _check(self, batch: PackedBatch) -> None:
-        num_attentions = self._shape.num_layers - len(self.mixer_shapes)
-        if batch.num_calls != num_attentions:
+        if batch.num_calls != len(self._shape.calls):
             raise ModelError(
-                f"{batch.num_calls} of the model's {num_attentions} layers of attention went through transformers' "
-                f"attention interface; the others cannot be told which tokens see which"
+                f"the model called attention {batch.num_calls} times in a forward, and {len(self._shape.calls)} times "
+                f"when it was loaded: nobody can tell which keys and values belong together"
             )

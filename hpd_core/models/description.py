@@ -10,9 +10,12 @@ from typing import Any
 
 import torch
 
-from hpd_core.attention.kv_cache import CacheShape
-from hpd_core.models import attention_modules
+from hpd_core.attention.dispatch import PackedBatch, attending_to
+from hpd_core.attention.kv_cache import CacheShape, LayerShape
+from hpd_core.errors import ModelError
 from hpd_core.models.embedded import embedded_revision
+from hpd_core.models.steering import our_attention
+from hpd_core.system.device import is_out_of_memory
 from hpd_core.text.endings import Endings
 from hpd_core.text.tokenization import SegmentTokenizer
 
@@ -81,17 +84,34 @@ def endings(model: Any, segments: SegmentTokenizer) -> Endings:
 
 
 def cache_shape(model: Any) -> CacheShape:
-    """What one token takes in the model's KV cache."""
-    config = model.config.get_text_config()
-    heads = config.num_attention_heads
-    size = getattr(config, "head_dim", None) or config.hidden_size // heads
+    """What one token takes in the model's KV cache: found out by a forward of two tokens, for configurations have no
+    common word for it, and of some layers no word at all.
+
+    Raises:
+        ModelError: it does not run, or not with our attention.
+    """
+    ids = torch.arange(2, device=model.device)
+    batch = PackedBatch([], seen=[])
+    try:
+        with torch.inference_mode(), our_attention(model), attending_to(batch, ids):
+            model(input_ids=ids[None], position_ids=ids[None], use_cache=False)
+    except (TypeError, ValueError, RuntimeError, KeyError) as error:
+        if is_out_of_memory(error):
+            raise ModelError(f"the model leaves no memory for a forward of two tokens: {error}") from error
+        raise ModelError(f"{model.config.model_type} models do not work with steered attention: {error}") from error
+    assert batch.seen is not None
+    # Later layers that attend to what an earlier one has made are given the very same tensors.
+    addresses = [(key.data_ptr(), value.data_ptr()) for key, value in batch.seen]
+    own = list(dict.fromkeys(addresses))
+    shapes = dict(zip(addresses, batch.seen, strict=True))
+    embeddings = model.get_input_embeddings().weight
     return CacheShape(
-        num_layers=config.num_hidden_layers,
-        num_kv_heads=attention_modules.kv_heads(config),
-        key_size=size + attention_modules.extra_key_size(config),
-        value_size=getattr(config, "v_head_dim", None) or size,
-        dtype=model.get_input_embeddings().weight.dtype,
+        layers=tuple(
+            LayerShape(key.shape[1], key.shape[3], value.shape[3]) for key, value in (shapes[each] for each in own)
+        ),
+        dtype=batch.seen[0][0].dtype if batch.seen else embeddings.dtype,
         device=model.device,
+        calls=tuple(own.index(each) for each in addresses),
     )
 
 

@@ -124,6 +124,18 @@ def own_attention(model: Any, name: str | None = None) -> Iterator[None]:
         _use(model, ATTENTION_NAME)
 
 
+@contextmanager
+def our_attention(model: Any) -> Iterator[None]:
+    """Gives the model ours, for as long as the block runs. Raises `ModelError` as `attach`."""
+    before = model.config._attn_implementation
+    attach(model)
+    try:
+        yield
+    finally:
+        if before != ATTENTION_NAME:
+            _use(model, before)
+
+
 def _use(model: Any, name: str) -> None:
     if attention_modules.described(model):
         model.config._attn_implementation = name  # they have no interface: what masks they make depends on it

@@ -27,7 +27,7 @@ from hpd_core.decoding.next_token import Choice, Chosen
 from hpd_core.decoding.prompt import Prompt
 from hpd_core.extractor import Weights
 from hpd_core.models import description, loading, steering
-from hpd_core.parallel.tensor_parallel import cut, cut_cache
+from hpd_core.parallel.tensor_parallel import cut
 from hpd_core.text.constraints import StateTable
 from hpd_core.text.endings import Endings
 from hpd_core.text.member_tries import MemberTrie, TrieTable
@@ -124,7 +124,7 @@ class SharedDecoder(Decoder):
         tries: TrieTable | None = None,
     ) -> None:
         """`constraints`: of rank 0 alone, which chooses; `tries`: likewise, and the others are told of each."""
-        shape = cut_cache(description.cache_shape(model), ranks.size)
+        shape = description.cache_shape(model)
         super().__init__(model, endings, config, shape, constraints, tries)
         self._ranks = ranks
         self._num_tries_told = 0

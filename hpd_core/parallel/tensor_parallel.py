@@ -11,14 +11,13 @@ Here are the weights; parallel/ranks.py, parallel/followers.py and parallel/grou
 from __future__ import annotations
 
 import fnmatch
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from hpd_core.attention.kv_cache import CacheShape
 from hpd_core.errors import ModelError
 
 _BY_COLUMNS, _BY_ROWS = "colwise", "rowwise"
@@ -96,11 +95,6 @@ def cut(model: Any, rank: int, size: int) -> None:
     """
     for each in plan_cuts(model, size):
         _cut_linear(each.layer, rank, size, by_rows=each.by_rows)
-
-
-def cut_cache(shape: CacheShape, size: int) -> CacheShape:
-    """What a token takes in the cache of one of `size` processes."""
-    return replace(shape, num_kv_heads=shape.num_kv_heads // size)
 
 
 @torch.no_grad()

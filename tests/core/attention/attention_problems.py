@@ -70,7 +70,7 @@ def problem(rng: np.random.Generator, shape: Shape, *, is_native: bool = True) -
     num_prompts, num_tokens = len(counts), int(counts.sum())
     earlier = rng.integers(0, shape.earlier + 1, num_prompts)
     cpu = torch.device("cpu")
-    of_token = CacheShape(1, shape.num_kv_heads, shape.key_size, shape.value_size, shape.dtype, cpu)
+    of_token = CacheShape.uniform(1, shape.num_kv_heads, shape.key_size, shape.value_size, shape.dtype, cpu)
     order = cache_order("native", of_token) if is_native else CacheOrder()
 
     def block(num_prompts: int, num_columns: int) -> CacheBlock:

@@ -108,7 +108,9 @@ class StepProblem:
 def step_problem(rng: np.random.Generator, shape: Shape, device: torch.device | None = None) -> StepProblem:
     """Cohorts that prefill or decode, with and without prefixes."""
     device = device or torch.device("cpu")
-    cache_shape = CacheShape(NUM_LAYERS, shape.num_kv_heads, shape.key_size, shape.value_size, shape.dtype, device)
+    cache_shape = CacheShape.uniform(
+        NUM_LAYERS, shape.num_kv_heads, shape.key_size, shape.value_size, shape.dtype, device
+    )
 
     def draw(*size: int) -> Tensor:
         return torch.from_numpy(rng.standard_normal(size)).to(device, shape.dtype)

@@ -14,7 +14,7 @@ from hpd_core.attention import kv_cache
 from hpd_core.attention.kv_cache import Arena, CacheBlock, CacheOrder, CachePool, CacheShape
 from tests.examples import examples
 
-SHAPE = CacheShape(2, 3, 4, 5, torch.float32, torch.device("cpu"))
+SHAPE = CacheShape.uniform(2, 3, 4, 5, torch.float32, torch.device("cpu"))
 ORDERS = [CacheOrder(), CacheOrder(block=1), CacheOrder(block=4)]
 TAKES = st.lists(st.tuples(st.booleans(), st.integers(1, 6), st.integers(1, 9), st.integers(0, 99)), max_size=30)
 

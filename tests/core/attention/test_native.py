@@ -254,7 +254,7 @@ wide.run()
 
 def cache_shape(**changes: Any) -> CacheShape:
     given = {"dtype": torch.float32, "device": torch.device("cpu"), "key_size": 8} | changes
-    return CacheShape(num_layers=1, num_kv_heads=1, value_size=8, **given)
+    return CacheShape.uniform(num_layers=1, num_kv_heads=1, value_size=8, **given)
 
 
 @pytest.mark.usefixtures("anew")

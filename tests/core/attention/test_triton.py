@@ -19,7 +19,7 @@ from tests.examples import examples
 
 
 def cpu(dtype: torch.dtype) -> CacheShape:
-    return CacheShape(2, 2, 16, 16, dtype, torch.device("cpu"))
+    return CacheShape.uniform(2, 2, 16, 16, dtype, torch.device("cpu"))
 
 
 @needs_interpreter

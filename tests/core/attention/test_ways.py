@@ -17,7 +17,7 @@ from hpd_core.errors import ModelError
 
 
 def on_gpu(dtype: torch.dtype = torch.bfloat16) -> CacheShape:
-    return CacheShape(2, 2, 16, 16, dtype, torch.device("cuda", 0))
+    return CacheShape.uniform(2, 2, 16, 16, dtype, torch.device("cuda", 0))
 
 
 class Driver:

@@ -26,7 +26,7 @@ from hpd_core.layout import EVERYBODY, FREE, PUBLIC, Branch, tree_layout
 from hpd_core.text.endings import Endings
 from tests.core.families import VOCABULARY, build_model
 
-SHAPE = CacheShape(1, 1, 2, 2, torch.float32, torch.device("cpu"))
+SHAPE = CacheShape.uniform(1, 1, 2, 2, torch.float32, torch.device("cpu"))
 # Of a token: its scope, and how far its position is behind that of the token before.
 tokens = st.tuples(st.sampled_from([PUBLIC, PUBLIC, PUBLIC, 0, 1]), st.sampled_from([1, 1, 1, 2]))
 

@@ -19,7 +19,7 @@ from hpd_core.decoding.prompt import Prompt
 from hpd_core.decoding.value_states import ValueStates
 from hpd_core.layout import EVERYBODY, PUBLIC, Branch, IntArray, tree_layout
 
-SHAPE = CacheShape(1, 1, 2, 2, torch.float32, torch.device("cpu"))
+SHAPE = CacheShape.uniform(1, 1, 2, 2, torch.float32, torch.device("cpu"))
 lengths = st.lists(st.integers(1, 9), min_size=1, max_size=5)
 
 

@@ -40,7 +40,7 @@ from tests.core.products import SCHEMAS, products
 from tests.examples import examples
 
 CPU = torch.device("cpu")
-SHAPE = CacheShape(num_layers=2, num_kv_heads=2, key_size=8, value_size=8, dtype=torch.float32, device=CPU)
+SHAPE = CacheShape.uniform(num_layers=2, num_kv_heads=2, key_size=8, value_size=8, dtype=torch.float32, device=CPU)
 BYTES_PER_TOKEN = 2 * 2 * 16 * 4
 MIB = 2**20
 NEVER = Endings.none(VOCABULARY)

@@ -58,9 +58,9 @@ def test_by_itself_the_model_is_what_it_was(family: str) -> None:
 
 
 def test_shared_heads_are_stored_once() -> None:
-    assert cache_shape(build("falcon")).num_kv_heads == 1
-    assert cache_shape(build("falcon-40b")).num_kv_heads == 2
-    assert cache_shape(build("falcon-rw")).key_size == 12 + EXTRA_SIZE
+    assert cache_shape(build("falcon")).layer.num_kv_heads == 1
+    assert cache_shape(build("falcon-40b")).layer.num_kv_heads == 2
+    assert cache_shape(build("falcon-rw")).layer.key_size == 12 + EXTRA_SIZE
 
 
 def test_who_attends_in_a_way_that_nobody_has_described_is_refused() -> None:

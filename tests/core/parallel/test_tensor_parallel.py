@@ -171,7 +171,7 @@ def test_what_it_says_of_itself(tiny: str) -> None:
     with Engine.from_pretrained(tiny, config(tensor_parallel=2)) as engine:
         found = engine.describe()
         # A process has half of the heads, and so half of the cache.
-        assert engine._decoder.pool.shape.num_kv_heads == 1
+        assert engine._decoder.pool.shape.layer.num_kv_heads == 1
     assert (expected.pop("tensor_parallel"), found.pop("tensor_parallel")) == (1, 2)
     assert found == expected
 

@@ -57,7 +57,23 @@ _REACH = ("sliding_window", "attention_chunk_size", "index_topk", "window_size",
 REACHES = {"tight": 7, "loose": 4096}
 """Shorter than the sweep's texts, and longer."""
 
-_EXCEPTIONS: dict[str, dict[str, Any]] = {}
+_EXCEPTIONS: dict[str, dict[str, Any]] = {
+    "dots3_note_text": {"num_key_value_heads": 4},
+    "gpt_neo": {"attention_types": [[["global", "local"], NUM_LAYERS // 2]]},
+    "mamba2": {"num_heads": 8, "head_dim": 16, "n_groups": 2},
+    "zaya": {"num_experts_per_tok": 1},
+    "ernie4_5_vl_moe_text": {"moe_intermediate_size": [32, 32]},
+    "molmo2_vit": {"image_size": [32, 32]},
+}
+"""By model type, what it wants otherwise."""
+
+
+def _scaled(sections: list[int], settings: dict[str, Any], known: dict[str, Any]) -> list[int]:
+    """Sections of a rotary embedding in several dimensions, for a tiny head."""
+    share = known["rope_parameters"].get("partial_rotary_factor", known.get("partial_rotary_factor") or 1.0)
+    half = int(settings.get("head_dim", 16) * share) // 2
+    rest = [half // len(sections)] * (len(sections) - 1)
+    return [half - sum(rest), *rest]
 
 
 def tiny_config(name: str, reach: int, **more: Any) -> Any:
@@ -72,6 +88,10 @@ def tiny_config(name: str, reach: int, **more: Any) -> Any:
     known = default.to_dict()
     settings = {key: value for key, value in _SIZES.items() if key in known}
     settings |= {key: reach for key in _REACH if known.get(key) is not None}
+    if "qk_rope_head_dim" in known:  # latent attention: a KV head for each head, and the rotated part is the head size
+        settings |= {key: value for key, value in (("num_key_value_heads", 4), ("head_dim", 8)) if key in known}
+    if sections := (known.get("rope_parameters") or {}).get("mrope_section"):
+        settings["rope_parameters"] = known["rope_parameters"] | {"mrope_section": _scaled(sections, settings, known)}
     kinds = list(dict.fromkeys(known.get("layer_types") or ()))
     if kinds:
         settings["layer_types"] = [kinds[layer % len(kinds)] for layer in range(NUM_LAYERS)]

@@ -18,8 +18,15 @@ from hpd_core.decoding.decoder import Decoder
 from hpd_core.errors import ModelError
 from hpd_core.models.description import cache_shape
 from hpd_core.models.steering import attach, verify
-from tests.core.helpers import Case, assert_equals_oracle, decode, random_case, random_endings, random_ids
-from tests.core.helpers import without_constraints
+from tests.core.helpers import (
+    Case,
+    assert_equals_oracle,
+    decode,
+    random_case,
+    random_endings,
+    random_ids,
+    without_constraints,
+)
 from tests.core.sweep.configs import REACHES, tiny_config
 from tests.core.sweep.tokenizer import tiny_tokenizer
 
@@ -90,9 +97,7 @@ def _outcome(name: str, layout: str, reach: str) -> Outcome:
     rng = np.random.default_rng(int.from_bytes(hashlib.sha256(name.encode()).digest()[:4]))
     endings = random_endings(rng)
     prefixes = [random_ids(rng, 9, 14), random_ids(rng, 3, 5)]
-    cases: list[Case] = [
-        without_constraints(random_case(rng, layout, prefixes, branches=3, k_max=6)) for _ in range(4)
-    ]
+    cases: list[Case] = [without_constraints(random_case(rng, layout, prefixes, branches=3, k_max=6)) for _ in range(4)]
     config = EngineConfig(max_prompts_per_cohort=3, max_tokens_per_step=64, layout=layout)
     try:
         attach(model)

@@ -10,27 +10,65 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 Kind = Literal["text", "multimodal"]
 
 ENCODERS = frozenset(
-    """
-    bert bert-generation big_bird camembert data2vec-text electra ernie megatron-bert reformer rembert roberta
-    roberta-prelayernorm roc_bert roformer xlm xlm-roberta xlm-roberta-xl xlnet xmod
-    """.split()
+    {
+        "bert",
+        "bert-generation",
+        "big_bird",
+        "camembert",
+        "data2vec-text",
+        "electra",
+        "ernie",
+        "megatron-bert",
+        "reformer",
+        "rembert",
+        "roberta",
+        "roberta-prelayernorm",
+        "roc_bert",
+        "roformer",
+        "xlm",
+        "xlm-roberta",
+        "xlm-roberta-xl",
+        "xlnet",
+        "xmod",
+    }
 )
 """Encoders that can be made to decode; nobody has trained one to answer."""
 
 ENCODER_DECODERS = frozenset(
-    """
-    bart bigbird_pegasus blenderbot blenderbot-small blip cpmant evolla florence2 git kosmos-2 kosmos-2.5 marian mbart
-    moshi musicgen musicgen_melody mvp pegasus pi0 pix2struct plbart pp_formulanet prophetnet t5gemma2 trocr udop
-    vision-encoder-decoder whisper
-    """.split()
+    {
+        "bart",
+        "bigbird_pegasus",
+        "blenderbot",
+        "blenderbot-small",
+        "blip",
+        "cpmant",
+        "evolla",
+        "florence2",
+        "git",
+        "kosmos-2",
+        "kosmos-2.5",
+        "marian",
+        "mbart",
+        "moshi",
+        "musicgen",
+        "musicgen_melody",
+        "mvp",
+        "pegasus",
+        "pi0",
+        "pix2struct",
+        "plbart",
+        "pp_formulanet",
+        "prophetnet",
+        "t5gemma2",
+        "trocr",
+        "udop",
+        "vision-encoder-decoder",
+        "whisper",
+    }
 )
 """Whose decoder reads what an encoder made, or cannot do without an image or sound."""
 
-OTHERS = frozenset(
-    """
-    diffusion_gemma gemma4_assistant gemma4_unified_assistant
-    """.split()
-)
+OTHERS = frozenset({"diffusion_gemma", "gemma4_assistant", "gemma4_unified_assistant"})
 """What does not decode from left to right on its own: diffusion, and drafters that read another model's cache."""
 
 
