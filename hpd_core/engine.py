@@ -25,7 +25,14 @@ from hpd_core.text.constraints import Constraints
 from hpd_core.text.member_tries import ClosedAnswers
 from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.text.values import decoded_choice, parse_value
-from hpd_core.types import Attribute, CategorySchema, Record, RecordResult, Value
+from hpd_core.types import Attribute, CategorySchema, ErrorCode, Record, RecordResult, Value
+
+_NO_NUMBERS = Refusal(
+    ErrorCode.ENGINE,
+    "the model's numbers are not finite (NaN or infinite): weights that are damaged, or a dtype that is too small for "
+    "this model; try another engine.dtype",
+)
+"""Of records whose answers would have no probability: what such a model says is chance."""
 
 
 @dataclass(eq=False, slots=True)
@@ -273,6 +280,8 @@ class Engine(Extractor):
                 answers.setdefault(slot.record, {})[attribute.name] = value
                 metrics.value_tokens += value.num_tokens
             records = prompt.owner.prepared.records
+            if not all(map(math.isfinite, chain.from_iterable(prompt.logprobs))):
+                submission.refusals.update(dict.fromkeys(records, _NO_NUMBERS))
             for twin in prompt.owner.prepared.twins:
                 answers[twin] = answers[records[0]]
             for record_number in records:

@@ -197,7 +197,7 @@ def test_members_may_be_longer_than_values(tiny_model_dir: Path) -> None:
     schema = CategorySchema.model_validate(
         {"category": "Shoes", "attributes": [{"name": "Colour", "type": "enum", "values": [long, long + " or two"]}]}
     )
-    with Engine.from_pretrained(str(tiny_model_dir), config()) as engine:
+    with Engine.from_pretrained(str(tiny_model_dir), config(max_scored_tokens=100)) as engine:
         values = [result.values["Colour"] for result in engine.extract(shoes(8), {"Shoes": schema})]
     assert {value.status for value in values} <= {"value", "absent"}
     assert any(value.num_tokens > 8 for value in values)
@@ -219,3 +219,28 @@ def test_others_that_answer_say_how_they_chose(tiny_model_dir: Path) -> None:
             assert value.probability is not None
             assert 0 <= value.probability <= 1
             assert (value.margin is not None) == attribute.is_closed
+
+
+@pytest.mark.parametrize("number", [math.nan, -math.inf])
+@pytest.mark.parametrize("options", [{}, {"max_scored_tokens": 0}], ids=str)
+@pytest.mark.filterwarnings("error")
+def test_a_model_whose_numbers_are_none_answers_nothing(
+    number: float, options: dict[str, Any], tiny_model_dir: Path
+) -> None:
+    """What a text's token makes of the model is an error of the records that have it, and of no other."""
+    settings = config(**options)
+    model, tokenizer = load_model(str(tiny_model_dir), settings), load_tokenizer(str(tiny_model_dir), settings)
+    records = [*shoes(4), Record("broken", "Shoes", {"title": "a shoe яя"}), Record("too", "Shoes", {"title": "я"})]
+    with Engine(model, tokenizer, settings) as engine:
+        whole = engine.extract(records, SCHEMAS)
+    model.get_input_embeddings().weight.data[tokenizer("я")["input_ids"]] = number
+    with Engine(model, tokenizer, settings) as engine:
+        future = engine.submit(records, SCHEMAS)
+        broken = future.result()
+    assert answers(broken[:4]) == answers(whole[:4])
+    for result in broken[4:]:
+        assert result.error_code == "engine"
+        assert "not finite" in (result.error or "")
+        for value in result.values.values():
+            assert (value.status, value.text, value.probability, value.logprob_mean) == ("error", None, None, None)
+    assert future.metrics.num_errors == 2
