@@ -16,7 +16,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bench.load.counting_folder import READS, WRITES
-from pipelines.catalog.input_files import Segment, SourceFile
+from pipelines.catalog.input_files import SourceFile
+from pipelines.catalog.segments import Segment
 from pipelines.catalog.sharding import plan_shards
 from pipelines.config.operation import ShardConfig
 from pipelines.job.run_plan import Plan, planned_files

@@ -21,9 +21,11 @@ from pipelines.catalog.text_files import (
     HEAD_CHARS,
     decoded,
     find_encoding,
+    has_one_byte_letters,
     is_marked,
-    is_misread_utf8,
+    is_utf8,
     marked_bytes,
+    mended_utf8,
     open_unpacked,
     readable,
     split_lines,
@@ -47,6 +49,11 @@ class CsvFile:
         with open_unpacked(filesystem, path, name) as file:
             head = file.read(HEAD_BYTES)
             self.encoding, self._is_certain = find_encoding(head, reading.encoding)
+            if self._is_certain and has_one_byte_letters(self.encoding) and is_utf8(_all_of(file, head)):
+                # The others of a catalog may be what is named; nothing else reads as UTF-8 to its end.
+                self.encoding = "utf-8"
+        with open_unpacked(filesystem, path, name) as file:
+            head = file.read(HEAD_BYTES)
             sample, is_cut = _beginning(self._decoded(file, head))
         self.dialect = find_dialect(sample, reading.delimiter, reading.quote, reading.escape, is_cut=is_cut)
         self._finds_quote = reading.quote is None and not self.dialect.quote
@@ -79,7 +86,7 @@ class CsvFile:
 
     def write(self, target: Path) -> None:
         """Reads all of it. Raises `UsageError` if it is not what it seemed."""
-        writer = RowWriter(target, self.names, self._hint, lambda text: is_misread_utf8(text, self.encoding))
+        writer = RowWriter(target, self.names, self._hint)
         quotes = QuoteWatch(self.dialect)
         with open_unpacked(self._filesystem, self._path, self._name) as file:
             records = self._read(self._decoded(file))
@@ -91,11 +98,6 @@ class CsvFile:
             else:
                 self._write_rows(records, writer)
         self._check_encoding(writer, 1)
-        if 0 < writer.num_foreign == writer.num_misread:
-            raise UsageError(
-                f"{self._name} is UTF-8, and not {self.encoding} (input.encoding): leave that out. Of several files in "
-                "different encodings, convert some, so that all are UTF-8"
-            )
         if doubt := quotes.doubt():
             raise UsageError(
                 f"{self._name}: whether quotes mean anything cannot be told: {doubt}. Set input.quote: '\"' to have "
@@ -151,7 +153,15 @@ class CsvFile:
         lines = split_lines(chunks)
         if self._has_told:
             next(lines, None)
-        return read_records(lines, self.dialect)
+        records = read_records(lines, self.dialect)
+        return map(self._mended, records) if has_one_byte_letters(self.encoding) else records
+
+    def _mended(self, record: DelimitedRecord) -> DelimitedRecord:
+        """A record that is UTF-8 in a file that is not, as it was meant: such files were put together."""
+        text = mended_utf8(record.text, self.encoding)
+        if record.cells is None or text == record.text:
+            return record
+        return record._replace(cells=[mended_utf8(cell, self.encoding) for cell in record.cells], text=text)
 
 
 def _beginning(chunks: Iterator[str]) -> tuple[str, bool]:
@@ -163,3 +173,10 @@ def _beginning(chunks: Iterator[str]) -> tuple[str, bool]:
         if size > HEAD_CHARS:
             break
     return "".join(head)[:HEAD_CHARS], size > HEAD_CHARS
+
+
+def _all_of(file: BinaryIO, head: bytes) -> Iterator[bytes]:
+    """The file's bytes from its beginning on, of which the first were read."""
+    yield head
+    while data := file.read(2**20):
+        yield data

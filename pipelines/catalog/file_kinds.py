@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-FileFormat = Literal["parquet", "jsonl", "csv", "xml", "excel"]
-STAGED_FORMATS = ("csv", "xml", "excel")
+FileFormat = Literal["parquet", "jsonl", "packed jsonl", "csv", "xml", "excel"]
+STAGED_FORMATS = ("packed jsonl", "csv", "xml", "excel")
 """Those that are read from the beginning on only, and turned into Parquet before any work."""
 
 HEAD_BYTES = 8192
@@ -89,10 +89,20 @@ def sql_in_quotes(name: str) -> str:
 
 PARQUET = Kind("Parquet", "parquet")
 JSONL = Kind("JSON Lines", "jsonl")
+PACKED_JSONL = Kind("packed JSON Lines", "packed jsonl")
 CSV = Kind("CSV", "csv")
 FEED = Kind("XML feed", "xml")
 EXCEL = Kind("Excel", "excel")
-KINDS: dict[FileFormat, Kind] = {"parquet": PARQUET, "jsonl": JSONL, "csv": CSV, "xml": FEED, "excel": EXCEL}
+KINDS: dict[FileFormat, Kind] = {
+    "parquet": PARQUET,
+    "jsonl": JSONL,
+    "packed jsonl": PACKED_JSONL,
+    "csv": CSV,
+    "xml": FEED,
+    "excel": EXCEL,
+}
+SAME_FORMAT: dict[FileFormat | None, FileFormat] = {"packed jsonl": "jsonl"}
+"""What a user calls a format that is another one to its readers."""
 TEXT = Kind("text")
 XML = Kind("XML")
 MARKUP = Kind("web page", is_data=False, way_out="download the file again")
@@ -196,6 +206,12 @@ COMPRESSIONS = (
 def in_place(command: str) -> str:
     """A command that replaces a file by what another one makes of it."""
     return f"{command} > FILE.new && mv FILE.new FILE"
+
+
+def unpacked_name(name: str) -> str:
+    """The name without the ending of a compression."""
+    endings = (ending for each in COMPRESSIONS for ending in each.endings if name.lower().endswith(ending))
+    return name[: -len(ending)] if (ending := next(endings, "")) else name
 
 
 def ending_format(leaf: str) -> FileFormat | None:

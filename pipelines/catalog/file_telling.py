@@ -26,6 +26,7 @@ from pipelines.catalog.file_kinds import (
     OFFICE_ENDINGS,
     OLD_OFFICE,
     PARQUET,
+    SAME_FORMAT,
     TEXT,
     UNFINISHED,
     UNFINISHED_ENDINGS,
@@ -49,6 +50,7 @@ from pipelines.catalog.text_telling import (
     wide_encoding,
 )
 
+_READ_PACKED: dict[FileFormat | None, FileFormat] = {"csv": "csv", "xml": "xml", "jsonl": "packed jsonl"}
 _WORKBOOK = re.compile(rb"(?s)\[Content_Types\]\.xml.*xl/|mimetypeapplication/vnd\.oasis\.opendocument\.spreadsheet")
 
 
@@ -61,7 +63,7 @@ def kind_of(leaf: str, head: bytes, configured: Literal["auto"] | FileFormat = "
         configured: the format that the user says it has: then it is that, or refused.
     """
     found = _kind_of(leaf, head, ending_format(leaf) if configured == "auto" else configured)
-    if configured == "auto" or found.format == configured or found in (EMPTY, MARKER):
+    if configured in ("auto", found.format, SAME_FORMAT.get(found.format)) or found in (EMPTY, MARKER):
         return found
     told = kind_of(leaf, head)
     way_out = told.way_out if told.is_refused else "leave out input.format"
@@ -145,8 +147,8 @@ def _by_content(leaf: str, head: bytes, promised: FileFormat | None) -> Kind:
 
 
 def _compressed(leaf: str, head: bytes, compression: Compression, promised: FileFormat | None) -> Kind:
-    """Data behind a compression: CSV and XML are read from the beginning on. JSON Lines and Parquet are refused: bytes
-    in the midst cannot be found."""
+    """Data behind a compression: texts are read from the beginning on. Parquet is refused: bytes in the midst cannot be
+    found."""
     if compression.name == "zip" and leaf.lower().endswith(OFFICE_ENDINGS):
         return EXCEL if ending_format(leaf) == "excel" else Kind("Office file")
     if compression.name == "zip" and _WORKBOOK.search(head):
@@ -159,8 +161,8 @@ def _compressed(leaf: str, head: bytes, compression: Compression, promised: File
         except (OSError, ValueError, EOFError, zlib.error, lzma.LZMAError):
             return Kind(f"damaged {compression.name}", way_out="write it again", is_refused=promised is not None)
     within = _kind_of(stem, inner, promised) if inner or promised is None else KINDS[promised]
-    if within.format in ("csv", "xml") and compression.is_read:
-        return Kind(f"{compression.name} around {within.what}", within.format)
+    if within.format in _READ_PACKED and compression.is_read:
+        return Kind(f"{compression.name} around {within.what}", _READ_PACKED[within.format])
     what = compression.name if within in (UNKNOWN, EMPTY) else f"{compression.name} around {within.what}"
     if compression.name == "zip":
         way_out = "unpack it: unzip FILE -d FOLDER && rm FILE"

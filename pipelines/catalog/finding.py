@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 from fsspec.implementations.local import LocalFileSystem
 
 from hpd_core.types import is_encodable
-from pipelines.catalog.file_kinds import HEAD_BYTES, STAGED_FORMATS, FileFormat, Kind
+from pipelines.catalog.file_kinds import HEAD_BYTES, STAGED_FORMATS, FileFormat, Kind, unpacked_name
 from pipelines.catalog.file_telling import kind_of
 from pipelines.catalog.left_out import LeftOut, LeftOutFile, shown_name
 from pipelines.catalog.listing import Place, list_places
@@ -52,6 +52,7 @@ def find_files(paths: Sequence[str], input_format: InputFormat = "auto", *, anon
         looked_at = list(pool.map(lambda place: _look(place, file_format), places))
     if file_format == "auto":
         looked_at = _of_one_sort(looked_at)
+    looked_at = _without_packed_twins(looked_at)
     for place, kind in looked_at:
         _check(place, kind)
     files = [FoundFile(place.name, kind.format) for place, kind in looked_at if kind.format is not None]
@@ -84,7 +85,8 @@ def _each_once(places: Sequence[Place]) -> tuple[list[Place], list[Place]]:
 def _of_one_sort(looked_at: Sequence[tuple[Place, Kind]]) -> list[tuple[Place, Kind]]:
     """Of what lies in a folder or behind a glob, the files of one sort: CSV beside Parquet is most often the same rows
     again."""
-    sorts = [("parquet", "jsonl"), *((staged,) for staged in STAGED_FORMATS)]
+    lines = ("parquet", "jsonl", "packed jsonl")
+    sorts = [lines, *((staged,) for staged in STAGED_FORMATS if staged not in lines)]
     found: defaultdict[int, set[FileFormat | None]] = defaultdict(set)
     for place, kind in looked_at:
         if place.how != "named":
@@ -99,6 +101,27 @@ def _of_one_sort(looked_at: Sequence[tuple[Place, Kind]]) -> list[tuple[Place, K
         (place, replace(kind, format=None, way_out=way_out) if is_other(place, kind) else kind)
         for place, kind in looked_at
     ]
+
+
+def _without_packed_twins(looked_at: Sequence[tuple[Place, Kind]]) -> list[tuple[Place, Kind]]:
+    """Of what lies in a folder or behind a glob, a file and the same packed (`a.csv`, `a.csv.gz`) are read once."""
+
+    def rank(place: Place) -> tuple[bool, bool, str]:
+        # What is named, else what is not packed.
+        return place.how != "named", place.identity != unpacked_name(place.identity), place.name
+
+    firsts: dict[str, Place] = {}
+    for place in sorted((place for place, kind in looked_at if kind.format is not None), key=rank):
+        firsts.setdefault(unpacked_name(place.identity), place)
+
+    def told(place: Place, kind: Kind) -> Kind:
+        first = firsts.get(unpacked_name(place.identity), place)
+        if kind.format is None or place.how == "named" or first is place:
+            return kind
+        way_out = f"remove one of the two: {shown_name(first.name)} is read, and has the same name but for the packing"
+        return replace(kind, what=f"{kind.what} beside the same file", format=None, way_out=way_out)
+
+    return [(place, told(place, kind)) for place, kind in looked_at]
 
 
 def _look(place: Place, file_format: Literal["auto"] | FileFormat) -> tuple[Place, Kind]:

@@ -10,6 +10,7 @@ import itertools
 import os
 import sys
 from array import array
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ from pipelines.catalog.parquet_rows import first_rows, open_rows
 from pipelines.catalog.paths import belongs_to, find_column, parquet_columns
 from pipelines.catalog.row_checks import FirstLines, FirstRows, leads_nowhere, require_columns
 from pipelines.catalog.rows import DeadRows
+from pipelines.catalog.segments import LineSegments, Segment
 from pipelines.catalog.staged_rows import MORE, last_number, read_staged, row_numbers, staged_names
 from pipelines.catalog.staging import rows_at, stage
 from pipelines.config.catalog_input import InputConfig
@@ -39,19 +41,6 @@ _SCAN_THREADS = 16
 _CHUNK_BYTES = 4 * 2**20
 # Behind the footer of a Parquet file whose columns are encrypted.
 _SIGNATURE_BYTES = 28
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """A run of rows that are best read together: a Parquet row group, or one JSONL line.
-
-    Attributes:
-        num_rows: rows in it; 0 for a blank JSONL line, which keeps its number but is no row.
-        num_bytes: size of the mapped columns, uncompressed.
-    """
-
-    num_rows: int
-    num_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +98,16 @@ class Sources:
 
     def warnings(self) -> list[str]:
         """What a user should know of the files before any work, a line each."""
-        return [*self.left_out.warnings(), *self._without_rows(), *self._bytes()]
+        return [*self.left_out.warnings(), *self._alike(), *self._without_rows(), *self._bytes()]
+
+    def _alike(self) -> Iterator[str]:
+        """Copies of a file that are read as if they were others."""
+        names = defaultdict(list)
+        for file in self.files:
+            if file.num_rows:
+                names[file.size, file.fingerprint].append(file.name)
+        for same in (each for each in names.values() if len(each) > 1):
+            yield f"{len(same):,} files have the same content, and all are read: {listed_names(same)}"
 
     def _without_rows(self) -> Iterator[str]:
         names = [file.name for file in self.files if not any(segment.num_rows for segment in file.segments)]
@@ -136,22 +134,6 @@ class Sources:
                 f"column {column!r} holds bytes in {listed_names(names)}: they are read as UTF-8 text, and where they "
                 "are none the row will be a dead letter"
             )
-
-
-class LineSegments(Sequence[Segment]):
-    """The lines of a JSONL file as segments, 8 bytes a line: a catalog can have very many."""
-
-    def __init__(self, lengths: array[int], blank: set[int]) -> None:
-        self._lengths = lengths
-        self._blank = blank
-
-    def __len__(self) -> int:
-        return len(self._lengths)
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self[position] for position in range(*index.indices(len(self)))]
-        return Segment(num_rows=int(index not in self._blank), num_bytes=self._lengths[index])
 
 
 def scan_sources(config: InputConfig) -> Sources:

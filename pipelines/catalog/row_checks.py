@@ -115,4 +115,6 @@ def leads_nowhere(path: str, names: Sequence[str], facts: Mapping[str, Any]) -> 
     """Whether a path leads into something nested in which there never is what it names."""
     column, steps = find_column(path, names) or (path, ())
     below = [step for step in steps if isinstance(step, str)]
+    if facts["paths"] is None:
+        return False
     return column in facts["more"] and bool(below) and ".".join([column, *below]) not in facts["paths"]

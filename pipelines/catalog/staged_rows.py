@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.catalog.cells import JsonNumber
+from pipelines.catalog.json_lines import parse_line
 from pipelines.catalog.parquet_rows import open_rows, to_rows
 from pipelines.catalog.paths import find_column
 from pipelines.catalog.rows import RowRefusal
@@ -30,6 +31,7 @@ HIDDEN = frozenset(_TYPES)
 _FACTS = b"hpd"
 _GROUP_ROWS, _GROUP_CHARS = 8192, 2**24
 _BATCH_ROWS = 4096
+_MAX_PATHS = 10_000
 
 
 class RowWriter:
@@ -40,17 +42,15 @@ class RowWriter:
         path: Path,
         names: Sequence[str],
         hint: Callable[[str], str],
-        is_misread: Callable[[str], bool] = lambda text: False,
     ) -> None:
         """
         Args:
             names: of the columns, in order.
             hint: what to say of a text with bytes that could not be decoded.
-            is_misread: whether a text that is not ASCII is in another encoding than it was read in.
         """
-        self.num_rows = self.num_refused = self.num_undecoded = self.num_foreign = self.num_misread = 0
+        self.num_rows = self.num_refused = self.num_undecoded = self.num_foreign = 0
         self.example = ""
-        self._names, self._hint, self._is_misread = list(names), hint, is_misread
+        self._names, self._hint = list(names), hint
         self._more: dict[str, None] = {}
         self._paths: dict[str, None] = {}
         fields = [pa.field(name, pa.string()) for name in names]
@@ -77,7 +77,6 @@ class RowWriter:
                 self._refuse_undecoded(number, cells, text)
                 return
             self.num_foreign += 1
-            self.num_misread += self._is_misread(text)
         rest = json.dumps(more, ensure_ascii=False) if more else None
         size = len(text) or sum(len(cell) for cell in cells if cell) + len(rest or "")
         self._append(number, cells, None, None, rest, size)
@@ -85,7 +84,16 @@ class RowWriter:
             self._more[name] = None
             self._see(name, value)
 
+    def add_line(self, number: int, text: str, row: Mapping[str, Any]) -> None:
+        """Takes a row that is a line of JSON, and what it holds."""
+        self._append(number, (), None, None, text, len(text))
+        for name, value in row.items():
+            self._more[name] = None
+            self._see(name, value)
+
     def _see(self, path: str, value: Any) -> None:
+        if len(self._paths) >= _MAX_PATHS:
+            return
         for item in value if isinstance(value, list) else [value]:
             for name, inner in item.items() if isinstance(item, dict) else ():
                 self._paths[f"{path}.{name}"] = None
@@ -134,13 +142,15 @@ class RowWriter:
         """Ends the file. `facts`: what else is to be known of it."""
         if self._rows:
             self._write_group()
-        known = {"more": list(self._more), "paths": list(self._paths), "refused": self.num_refused, **facts}
+        paths = list(self._paths) if len(self._paths) < _MAX_PATHS else None
+        known = {"more": list(self._more), "paths": paths, "refused": self.num_refused, **facts}
         self._file.add_key_value_metadata({_FACTS.decode(): json.dumps(known)})
         self._file.close()
 
 
 def staged_facts(parquet: pq.ParquetFile) -> dict[str, Any]:
-    """What is known of a staged file; `more`: the names in its JSON, `paths`: those below them."""
+    """What is known of a staged file; `more`: the names in its JSON, `paths`: those below them, None if they are too
+    many to be kept."""
     facts: dict[str, Any] = json.loads(parquet.metadata.metadata[_FACTS])
     return facts
 
@@ -186,12 +196,13 @@ def read_staged(
     """
     parquet = open_rows(file)
     names = staged_names(parquet)
-    more = staged_facts(parquet)["more"]
+    facts = staged_facts(parquet)
+    more, is_lines = facts["more"], facts["format"] == "packed jsonl"
     wanted_names = (
         {*names, *more} if columns is None else {name for path in columns for name in _names(path, names, more)}
     )
     needed = [name for name in dict.fromkeys(names) if name in wanted_names]
-    has_more = not wanted_names.isdisjoint(more)
+    has_more = is_lines or not wanted_names.isdisjoint(more)
     read = [*needed, ROW, PROBLEM, TEXT, *([MORE] if has_more else [])]
     for group in range(parquet.metadata.num_row_groups):
         stored = parquet.metadata.row_group(group)
@@ -203,7 +214,7 @@ def read_staged(
         chunks = [stored.column(index) for index in range(stored.num_columns)]
         on_read(sum(int(chunk.total_compressed_size) for chunk in chunks if chunk.path_in_schema in read))
         for batch in parquet.iter_batches(_BATCH_ROWS, row_groups=[group], columns=read):
-            yield from _rows(batch, start, stop, columns, wanted_names)
+            yield from _rows(batch, start, stop, columns, None if is_lines else wanted_names)
 
 
 def _names(path: str, names: Sequence[str], more: Sequence[str]) -> Iterator[str]:
@@ -213,8 +224,9 @@ def _names(path: str, names: Sequence[str], more: Sequence[str]) -> Iterator[str
 
 
 def _rows(
-    batch: pa.RecordBatch, start: int, stop: int, columns: Sequence[str] | None, wanted: Collection[str]
+    batch: pa.RecordBatch, start: int, stop: int, columns: Sequence[str] | None, wanted: Collection[str] | None
 ) -> Iterator[StagedRow]:
+    """`wanted`: the names in the JSON that are needed; None: the JSON is a whole line."""
     numbers = batch.column(batch.schema.get_field_index(ROW)).to_numpy()
     first, last = np.searchsorted(numbers, [start, stop])
     batch = batch.slice(first, last - first)
@@ -227,6 +239,8 @@ def _rows(
     ):
         if problem is not None:
             yield number, None, RowRefusal(*json.loads(problem)), (text or "").encode()
+        elif wanted is None:
+            yield number, parse_line((rest or "").encode()).row, None, None
         elif rest is not None:
             beside = json.loads(rest, parse_int=JsonNumber, parse_float=JsonNumber)
             yield number, values | {name: value for name, value in beside.items() if name in wanted}, None, None

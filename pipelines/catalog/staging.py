@@ -1,4 +1,5 @@
-"""Files that can be read from their beginning on only (CSV, feeds, workbooks) are read once, and kept as Parquet.
+"""Files that can be read from their beginning on only (CSV, feeds, workbooks, packed lines): read once and kept, as
+Parquet.
 
 Everything behind reads the kept rows: pieces of them, and of these the mapped columns alone. They lie in the user's
 cache under a name that says what they were made of: the file's content and how it was read. So a file that has changed
@@ -26,6 +27,7 @@ from hpd_core.types import content_hash
 from pipelines.catalog.csv_files import CsvFile
 from pipelines.catalog.feeds import FeedFile
 from pipelines.catalog.file_kinds import FileFormat
+from pipelines.catalog.packed_lines import PackedLines
 from pipelines.catalog.staged_rows import staged_facts
 from pipelines.catalog.workbooks import Workbook
 from pipelines.config.reading import Reading
@@ -36,7 +38,7 @@ from pipelines.store.ledger import INPUT_FOLDER
 STAGED = "staged"
 """As which format they are read."""
 
-_VERSION = 4
+_VERSION = 5
 _CHUNK = 2**22
 _KEPT_SECONDS = 14 * 24 * 3600
 _HALF_WRITTEN_SECONDS = 24 * 3600
@@ -58,7 +60,7 @@ class StagedFile:
 
     Attributes:
         name: of the Parquet file, without folders.
-        format: csv, shopify, xml or excel.
+        format: csv, shopify, xml, excel or packed jsonl.
         size, fingerprint: of the file itself.
         facts: what reading it has shown.
     """
@@ -117,6 +119,8 @@ def stage(name: str, file_format: FileFormat, reading: Reading) -> StagedFile:
 
 
 def _look_into(name: str, filesystem: Any, path: str, file_format: FileFormat, reading: Reading) -> Source:
+    if file_format == "packed jsonl":
+        return PackedLines(name, filesystem, path)
     if file_format == "xml":
         return FeedFile(name, filesystem, path)
     if file_format == "excel":
@@ -157,7 +161,9 @@ def _half_written(target: Path) -> Iterator[Path]:
 
 
 def _unwritable(folder: Path, error: OSError) -> UsageError:
-    return UsageError(f"the rows of CSV, XML and Excel files are kept in {folder} (HPD_CACHE names another): {error}")
+    return UsageError(
+        f"the rows of CSV, XML, Excel and packed files are kept in {folder} (HPD_CACHE names another): {error}"
+    )
 
 
 def _clear(folder: Path) -> None:

@@ -14,7 +14,7 @@ import io
 import lzma
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, BinaryIO, cast
 
@@ -34,6 +34,10 @@ _CHUNK = 2**20
 _MARKS = re.compile("[\udc00-\udcff]+")
 _MARK = 0xDC00
 _ERRORS = "hpd-mark"
+# A capital with a sign behind it, as in NESCAFÉ®, is two bytes in cp1252 that are one letter in UTF-8: but one that
+# hardly any text has (of phonetics, of Syriac). Such letters are no sign of UTF-8.
+_LETTERS = re.compile("[\x80-\u017f\u0370-\u052f\u05d0-\u05ea\u0620-\u064a\u0900-\U0010ffff]")
+_EUROPEAN = re.compile("[\0-\u017f\u2000-\u22ff]*")
 _PACKED = (
     (b"\x1f\x8b", lambda file: gzip.GzipFile(fileobj=file)),
     (b"BZh", bz2.BZ2File),
@@ -124,17 +128,32 @@ def readable(text: str) -> str:
     return _MARKS.sub(lambda found: "".join(f"\\x{ord(each) - _MARK:02x}" for each in found[0]), text)
 
 
-def is_misread_utf8(text: str, encoding: str) -> bool:
-    """Whether a text that is not ASCII was UTF-8, and was read in an encoding of one byte a letter: "GrÃ¶ÃŸe"."""
-    if not _has_one_byte_letters(encoding):
-        return False
+def is_utf8(chunks: Iterable[bytes]) -> bool:
+    """Whether bytes are UTF-8 throughout, and not only ASCII. Reads no further than it takes."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    has_letters = False
     try:
-        text.encode(encoding).decode()
-    except UnicodeError:
+        for chunk in chunks:
+            text = decoder.decode(chunk)
+            has_letters = has_letters or (not text.isascii() and _LETTERS.search(text) is not None)
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
         return False
-    return True
+    return has_letters
+
+
+def mended_utf8(text: str, encoding: str) -> str:
+    """A text that was UTF-8 and was read in an encoding of one byte a letter ("GrÃ¶ÃŸe"), as it was meant."""
+    if text.isascii() or not has_one_byte_letters(encoding):
+        return text
+    try:
+        found = text.encode(encoding, "surrogateescape").decode()
+    except UnicodeError:
+        return text
+    return found if _EUROPEAN.fullmatch(found) else text
 
 
 @functools.cache
-def _has_one_byte_letters(encoding: str) -> bool:
+def has_one_byte_letters(encoding: str) -> bool:
+    """Whether each byte is a letter of its own."""
     return len("é".encode().decode(encoding, "replace")) == 2

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pipelines.catalog.file_kinds import STAGED_FORMATS
-from pipelines.profiling.catalog_look import Look
+from pipelines.profiling.catalog_look import Look, found_forms
 from pipelines.profiling.guesses import Guess, Guesses
 from pipelines.profiling.yaml_text import is_key, listed, one_line, scalar, shown
 
@@ -99,6 +99,7 @@ def _format_lines(look: Look) -> Iterator[str]:
         file.format for file in look.files if file.format not in STAGED_FORMATS
     }
     file_format = formats.pop() if source.format == "auto" and len(formats) == 1 and staged else source.format
+    file_format = "jsonl" if file_format == "packed jsonl" else file_format
     yield f"  format: {file_format}                 # auto: by each file's content"
     yield from (f"  # A guess of {one_line(guess)}" for guess in look.guessed)
     if source.encoding is not None:
@@ -106,9 +107,13 @@ def _format_lines(look: Look) -> Iterator[str]:
     if source.sheet is not None:
         yield f"  sheet: {scalar(source.sheet)}"
     delimiters = {file.facts["delimiter"] for file in staged if "delimiter" in file.facts}
+    forms = found_forms(look)
+    found = f"    # found: {next(iter(forms))}" if len(forms) == 1 else ""
     if len(delimiters) == 1:
-        written = {file.facts["dialect"] for file in staged} | {file.facts["encoding"] for file in staged}
-        yield f"  delimiter: {scalar(delimiters.pop())}    # found: {', '.join(sorted(written))}"
+        yield f"  delimiter: {scalar(delimiters.pop())}{found}"
+    if len(forms) > 1:
+        yield "  # The files differ, and each is read as it was found:"
+        yield from (f"  #   {one_line(form)}: {listed(names, _MAX_OTHERS)}" for form, names in forms.items())
 
 
 def _language_lines(guess: Guess | None) -> Iterator[str]:

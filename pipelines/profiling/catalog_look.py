@@ -117,6 +117,16 @@ def look_into(source: Source) -> Look:
     return Look(source, files, found.left_out, num_rows, columns, sample, doubled, list(kept.values()), guessed)
 
 
+def found_forms(look: Look) -> dict[str, list[str]]:
+    """How the delimited files are written, each form with its files."""
+    names = (file.name for file in look.files if file.format in STAGED_FORMATS)
+    forms: dict[str, list[str]] = {}
+    for name, file in zip(names, look.staged, strict=True):
+        if "dialect" in file.facts:
+            forms.setdefault(f"{file.facts['dialect']}, {file.facts['encoding']}", []).append(name)
+    return forms
+
+
 def count_categories(look: Look, column: str) -> Counter[str]:
     """Rows by category, of the first two million rows; "" for those without one."""
     staged = dict(zip((file.name for file in look.files if file.format in STAGED_FORMATS), look.staged, strict=True))
@@ -141,9 +151,12 @@ def _staged(files: Sequence[FoundFile], source: Source) -> tuple[Source, dict[st
         while file.format in STAGED_FORMATS and file.name not in kept:
             try:
                 kept[file.name] = stage(file.name, file.format, source.reading)
-            except NotUtf8Error as error:
+            except NotUtf8Error:
                 source = replace(source, encoding="cp1252")
-                guessed.append(f"encoding: {error}")
+                guessed.append(
+                    f"encoding: {file.name} is not UTF-8, and cp1252 (Windows) is the most frequent other one. Look at "
+                    "its letters; files that are UTF-8 are read as such, whatever stands here"
+                )
             except SheetsError as error:
                 source = replace(source, sheet=error.sheets[0])
                 guessed.append(f"sheet: there are {', '.join(map(repr, error.sheets))}")

@@ -16,7 +16,7 @@ from pipelines.config.shipped_files import shipped_file
 from pipelines.console.terminal import SafeTable
 from pipelines.errors import UsageError
 from pipelines.profiling.catalog_file import Places, catalog_yaml
-from pipelines.profiling.catalog_look import MAX_COUNTED, Look, Source, count_categories, look_into
+from pipelines.profiling.catalog_look import MAX_COUNTED, Look, Source, count_categories, found_forms, look_into
 from pipelines.profiling.guesses import Guesses, guess
 from pipelines.profiling.key_values import find_attributes
 from pipelines.profiling.schemas_file import MAX_CATEGORIES, schemas_yaml
@@ -96,6 +96,9 @@ def _lines(start: Start) -> Iterator[str]:
         yield f"left out {start.look.left_out}"
     yield from (f"Note: {warning}" for warning in start.look.left_out.warnings())
     yield from (f"Note: a guess of {guess}" for guess in start.look.guessed)
+    if len(forms := found_forms(start.look)) > 1:
+        shown_forms = "; ".join(f"{form}: {listed(names, _MAX_CATEGORIES)}" for form, names in forms.items())
+        yield f"Note: the files differ, and each is read as it was found: {shown_forms}"
     for column, file in start.look.doubled.items():
         yield f"Note: column {shown(column)} stands twice in {file}: rename one of the two to have it read"
     categories = Counter({name: count for name, count in start.categories.items() if name})

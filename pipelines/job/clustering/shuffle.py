@@ -32,9 +32,10 @@ from ray.exceptions import (
 )
 from rich.console import Console
 
-from pipelines.catalog.input_files import Segment, SourceFile
+from pipelines.catalog.input_files import SourceFile
 from pipelines.catalog.readers import read_piece
 from pipelines.catalog.rows import known_category
+from pipelines.catalog.segments import Segment
 from pipelines.catalog.sharding import BYTES_PER_TOKEN, Piece, Shard, plan_shards, tokens_per_row
 from pipelines.console.json_logs import about, log_as_json
 from pipelines.errors import RunError

@@ -86,16 +86,15 @@ def test_what_only_claims_to_be_json_lines_is_left_to_its_lines(content: bytes) 
 @pytest.mark.parametrize(
     ("name", "content", "what", "way_out"),
     [
-        ("a.jsonl.gz", PACKED, "gzip around JSON Lines", "gunzip"),
-        ("a", PACKED, "gzip around JSON Lines", "gunzip"),
         ("a.parquet.gz", gzip.compress(PARQUET, mtime=0), "gzip around Parquet", "gunzip"),
-        ("a.json", PACKED, "gzip around JSON Lines", "gunzip"),
         ("a.jsonl.gz", gzip.compress(PACKED, mtime=0), "gzip around gzip around JSON Lines", "gunzip"),
         ("a.jsonl.gz", PACKED[:3] + b"broken", "damaged gzip", "write it again"),
-        ("a.jsonl.bz2", bz2.compress(LINE), "bzip2 around JSON Lines", "bunzip2"),
-        ("a.jsonl.xz", lzma.compress(LINE), "xz around JSON Lines", "unxz"),
-        ("a.jl.zst", pa.compress(LINE, "zstd", asbytes=True), "zstd around JSON Lines", "unzstd"),
-        ("a.jsonl.lz4", pa.compress(LINE, "lz4", asbytes=True), "lz4 around JSON Lines", "unlz4"),
+        ("a.json.gz", gzip.compress(b'[{"a": 1}]', mtime=0), "gzip around one JSON array", "gunzip"),
+        ("a.parquet.bz2", bz2.compress(PARQUET), "bzip2 around Parquet", "bunzip2"),
+        ("a.parquet.xz", lzma.compress(PARQUET), "xz around Parquet", "unxz"),
+        ("a.parquet.zst", pa.compress(PARQUET, "zstd", asbytes=True), "zstd around Parquet", "unzstd"),
+        ("a.parquet.lz4", pa.compress(PARQUET, "lz4", asbytes=True), "lz4 around Parquet", "unlz4"),
+        ("a.jsonl.sz", b"\xff\x06\0\0sNaPpY", "snappy around JSON Lines", "snzip"),
         ("a.jsonl.zip", zipped("a.jsonl"), "zip around JSON Lines", "unzip"),
         ("a.parquet", b"PARE1234", "encrypted Parquet", "decrypt"),
         ("a.parquet", b"", "empty", "write it again"),
@@ -248,6 +247,13 @@ FEED = b'<?xml version="1.0"?><rss xmlns:g="http://base.google.com/ns/1.0"><chan
         ("a.csv", LINE, "jsonl"),
         ("a.csv", b"id,title\n1,a\0b and more than that\n", "csv"),
         ("a.csv.gz", gzip.compress(b"id,title\n", mtime=0), "csv"),
+        ("a.jsonl.gz", PACKED, "packed jsonl"),
+        ("a", PACKED, "packed jsonl"),
+        ("a.json", PACKED, "packed jsonl"),
+        ("a.jsonl.bz2", bz2.compress(LINE), "packed jsonl"),
+        ("a.jsonl.xz", lzma.compress(LINE), "packed jsonl"),
+        ("a.jl.zst", pa.compress(LINE, "zstd", asbytes=True), "packed jsonl"),
+        ("a.jsonl.lz4", pa.compress(LINE, "lz4", asbytes=True), "packed jsonl"),
         ("a.csv.bz2", bz2.compress(b"id,title\n"), "csv"),
         ("a.tsv.zst", pa.compress(b"id\ttitle\n", "zstd", asbytes=True), "csv"),
         ("feed.txt", b"id\ttitle\tlink\n1\ta\tb\n2\tc\td\n", "csv"),
@@ -278,4 +284,5 @@ def test_what_only_looks_like_it_is_not_read(name: str, content: bytes) -> None:
 def test_a_format_that_is_named_needs_no_ending() -> None:
     assert kind_of("dump", b"id,title\n", "csv").format == "csv"
     assert kind_of("dump.txt.gz", gzip.compress(b"id,title\n", mtime=0), "csv").format == "csv"
+    assert kind_of("dump.gz", PACKED, "jsonl").format == "packed jsonl"
     assert kind_of("a.csv", PARQUET, "csv").is_refused

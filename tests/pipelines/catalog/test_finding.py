@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import os
 import unicodedata
@@ -90,8 +91,8 @@ def test_whatever_lies_in_a_folder_is_read_or_counted_and_named(workplace: Workp
     ("content", "message"),
     [
         (
-            gzip.compress(b'{"a": 1}\n', mtime=0),
-            r"bad\.jsonl cannot be read \(gzip around JSON Lines\): decompress it: gunzip < .*bad\.jsonl > ",
+            gzip.compress(b'[{"a": 1}]', mtime=0),
+            r"bad\.jsonl cannot be read \(gzip around one JSON array, .*\): decompress it: gunzip < .*bad\.jsonl > ",
         ),
         ('{"a": 1}\n'.encode("utf-16"), r"\(text in UTF-16, .*iconv -f UTF-16 -t UTF-8 catalog/bad\.jsonl"),
         (b'[{"a": 1}]', r"one JSON array.* jq -c '\.\[\]' catalog/bad\.jsonl"),
@@ -123,6 +124,29 @@ def test_what_is_named_itself_or_by_a_glob_is_no_other_data(workplace: Workplace
         find_files(["catalog/notes.md"])
     (workplace.catalog / "a.csv").unlink()
     assert left_out(find_files(["catalog/*"])) == {"text": ["catalog/notes.md"]}
+
+
+@pytest.mark.parametrize(("ending", "content"), [(".csv", b"id,title\n1,a\n"), (".jsonl", b'{"id": 1}\n')])
+def test_a_file_beside_its_packed_twin_is_read_once(
+    workplace: Workplace, write: Write, ending: str, content: bytes
+) -> None:
+    write(f"a{ending}", content)
+    write(f"a{ending}.gz", gzip.compress(content, mtime=0))
+    write(f"b{ending}.bz2", bz2.compress(content))
+    write(f"b{ending}.gz", gzip.compress(content, mtime=0))
+    write(f"c{ending}.gz", gzip.compress(content, mtime=0))
+    found = find_files(["catalog"])
+    assert names(found) == [f"catalog/{name}" for name in (f"a{ending}", f"b{ending}.bz2", f"c{ending}.gz")]
+    assert found.left_out.to_dict()["files"] == 2
+    (warning,) = found.left_out.warnings()
+    assert f"catalog/a{ending}.gz, catalog/b{ending}.gz). To have it read, remove one of the two" in warning
+    # Behind a glob, which of the two is meant has to be said; who names both means both.
+    with pytest.raises(UsageError, match=rf"a{ending}\.gz cannot be read .*beside the same file.*catalog/a{ending} is"):
+        find_files([f"catalog/a{ending}*"])
+    both = [f"catalog/a{ending}", f"catalog/a{ending}.gz"]
+    assert names(find_files(both)) == both
+    # What is named is read, and its twin in a folder is not.
+    assert names(find_files([both[1], "catalog"])) == [both[1], f"catalog/b{ending}.bz2", f"catalog/c{ending}.gz"]
 
 
 def test_a_folder_without_anything_readable_says_what_is_there(workplace: Workplace, write: Write) -> None:

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpd_core import Attribute, CategorySchema
-from pipelines.catalog.input_files import LineSegments, Segment, SourceFile
+from pipelines.catalog.input_files import SourceFile
+from pipelines.catalog.segments import LineSegments, Segment
 from pipelines.catalog.sharding import Shard, plan_shards, tokens_per_row
 from pipelines.config.operation import ShardConfig
 

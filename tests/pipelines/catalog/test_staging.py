@@ -26,6 +26,7 @@ from pipelines.catalog.sharding import Piece, plan_shards
 from pipelines.config.catalog_input import InputConfig
 from pipelines.config.operation import ShardConfig
 from pipelines.errors import UsageError
+from pipelines.store.folders import open_filesystem
 from tests.examples import examples
 from tests.pipelines.conftest import Workplace
 
@@ -148,15 +149,31 @@ def test_names_of_columns_that_are_not_utf8_are_refused_as_rows_are(workplace: W
 
 
 @pytest.mark.parametrize("encoding", ["cp1252", "iso8859-1", "cp1251"])
-def test_utf8_is_never_read_as_another_encoding(workplace: Workplace, encoding: str) -> None:
-    """Of two files one may be UTF-8, and the other what is named."""
-    write(workplace, "a.csv", f"{HEADER}1,Shoes,Größe\n".encode())
+def test_of_two_files_one_may_be_utf8_and_the_other_what_is_named(workplace: Workplace, encoding: str) -> None:
+    first = write(workplace, "a.csv", f"{HEADER.replace('title', 'title,Maß')}1,Shoes,ГрößeÁ,y\n".encode())
     other = "Größe" if encoding != "cp1251" else "Ботинки"
     path = write(workplace, "b.csv", f"{HEADER}2,Shoes,{other}\n".encode(encoding))
-    with pytest.raises(UsageError, match=rf"a\.csv is UTF-8, and not {encoding}"):
-        scan(Path(path).parent, encoding=encoding)
-    (file,) = scan(path, encoding=encoding).files
-    assert [(row.values or {})["title"] for row in rows_of(file)] == [other]
+    one, two = scan(Path(path).parent, encoding=encoding).files
+    assert [row.values for row in rows_of(one)] == [{"id": "1", "category": "Shoes", "title": "ГрößeÁ", "Maß": "y"}]
+    assert [(row.values or {})["title"] for row in rows_of(two)] == [other]
+    reading = InputConfig.model_validate({"path": str(first), "fields": ["title"], "encoding": encoding}).reading
+    assert CsvFile(str(first), *open_filesystem(str(first)), reading).encoding == "utf-8"
+
+
+@pytest.mark.parametrize("title", ["NESCAFÉ®", "CAFÉ™ ou THÉ»", "GLÜ®", "Ã la carte", "Größe"])
+def test_what_could_be_utf8_by_accident_is_what_was_named(workplace: Workplace, title: str) -> None:
+    path = write(workplace, "c.csv", f"{HEADER}1,Shoes,{title}\n".encode("cp1252"))
+    (file,) = scan(path, encoding="cp1252").files
+    assert [(row.values or {})["title"] for row in rows_of(file)] == [title]
+
+
+def test_rows_of_utf8_in_a_file_of_another_encoding_are_read_as_they_were_meant(workplace: Workplace) -> None:
+    """As files are that were put together of two: nobody wants "GrÃ¶ÃŸe"."""
+    lines = [b"1,Shoes,Gr\xf6\xdfe", "2,Shoes,Größe Á ″".encode(), b"3,Shoes,plain", b"4,Shoes,CAF\xc9\xae"]
+    path = write(workplace, "c.csv", HEADER.encode() + b"\n".join(lines))
+    (file,) = scan(path, encoding="cp1252").files
+    titles = [(row.values or {})["title"] for row in rows_of(file)]
+    assert titles == ["Größe", "Größe Á ″", "plain", "CAFÉ®"]
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-32"])

@@ -15,6 +15,7 @@ import zipfile
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from pipelines.catalog.file_telling import kind_of
@@ -37,6 +38,13 @@ def zipped(name: str) -> bytes:
     return sink.getvalue()
 
 
+def as_parquet() -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(ROWS), sink)
+    return sink.getvalue()
+
+
+PARQUET = as_parquet()
 KINDS = {
     "utf-16": (".jsonl", LINES.encode("utf-16")),
     "utf-16-le": (".jsonl", LINES.encode("utf-16-le")),
@@ -45,13 +53,13 @@ KINDS = {
     "array over lines": (".json", json.dumps(ROWS, indent=1).encode()),
     "object over lines": (".json", "".join(json.dumps(row, indent=1) + "\n" for row in ROWS).encode()),
     "cr": (".jsonl", LINES.replace("\n", "\r").encode()),
-    "gzip": (".jsonl.gz", gzip.compress(LINES.encode(), mtime=0)),
-    "gzip without its ending": (".jsonl", gzip.compress(LINES.encode(), mtime=0)),
-    "bzip2": (".jsonl.bz2", bz2.compress(LINES.encode())),
-    "xz": (".jsonl.xz", lzma.compress(LINES.encode())),
-    "zstd": (".jsonl.zst", pa.compress(LINES.encode(), "zstd", asbytes=True)),
-    "zstd without its ending": (".jsonl", pa.compress(LINES.encode(), "zstd", asbytes=True)),
-    "lz4": (".jsonl.lz4", pa.compress(LINES.encode(), "lz4", asbytes=True)),
+    "gzip": (".parquet.gz", gzip.compress(PARQUET, mtime=0)),
+    "gzip without its ending": (".parquet", gzip.compress(PARQUET, mtime=0)),
+    "bzip2": (".parquet.bz2", bz2.compress(PARQUET)),
+    "xz": (".parquet.xz", lzma.compress(PARQUET)),
+    "zstd": (".parquet.zst", pa.compress(PARQUET, "zstd", asbytes=True)),
+    "zstd without its ending": (".parquet", pa.compress(PARQUET, "zstd", asbytes=True)),
+    "lz4": (".parquet.lz4", pa.compress(PARQUET, "lz4", asbytes=True)),
     "zip": (".jsonl.zip", b""),
 }
 
@@ -69,6 +77,8 @@ def follow(message: str, folder: Path) -> None:
 def read(folder: Path) -> list[dict[str, str]]:
     files = find_files(["in"]).files
     assert len(files) == 1
+    if files[0].format == "parquet":
+        return pq.read_table(folder / files[0].name).to_pylist()
     return [json.loads(line) for line in (folder / files[0].name).read_text().splitlines()]
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +80,41 @@ def test_csv(tmp_path: Path, name: str, encoding: str, delimiter: str) -> None:
     assert list(job.sample_warnings) == []
     assert set(job.schemas) == set(PATHS)
     assert ("Note: a guess of encoding" in said) == (encoding == "cp1252")
+
+
+def test_files_that_are_written_differently_are_named(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "a.csv").write_bytes(as_csv(rows()[:20], ",").encode())
+    (folder / "b.csv").write_bytes(as_csv(rows()[20:], ";").encode("cp1252"))
+    found, job, said = started(folder)
+    assert found["encoding"] == "cp1252"
+    assert "delimiter" not in found
+    assert "a guess of encoding: " in said
+    assert "b.csv is not UTF-8" in said
+    assert 'comma, quoted by ", utf-8: ' in said
+    assert 'semicolon, quoted by ", cp1252: ' in said
+    assert "The files differ" in (tmp_path / "mine" / "catalog.yaml").read_text()
+    assert (job.plan.num_rows, list(job.sample_warnings)) == (40, [])
+    assert set(job.schemas) == set(PATHS)
+
+
+def test_a_packed_file_beside_others(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    lines = "".join(json.dumps(row) + "\n" for row in rows()).encode()
+    (folder / "a.jsonl.gz").write_bytes(gzip.compress(lines))
+    found, job, said = started(folder)
+    assert (found["format"], job.plan.num_rows) == ("jsonl", 40)
+    (folder / "a.jsonl").write_bytes(lines)
+    shutil.rmtree(tmp_path / "mine")
+    found, job, said = started(folder)
+    assert "1 gzip around JSON Lines beside the same file" in said
+    assert (found.get("format", "auto"), job.plan.num_rows) == ("auto", 40)
+    (folder / "b.jsonl").write_bytes(lines)
+    shutil.rmtree(tmp_path / "mine")
+    _, job, _ = started(folder)
+    assert any("2 files have the same content, and all are read" in each for each in job.warnings)
 
 
 def test_shopify(tmp_path: Path) -> None:

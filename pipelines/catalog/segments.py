@@ -1,0 +1,37 @@
+"""Runs of rows that are best read together, as a file's measuring finds them."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A run of rows that are best read together: a Parquet row group, or one JSONL line.
+
+    Attributes:
+        num_rows: rows in it; 0 for a blank JSONL line, which keeps its number but is no row.
+        num_bytes: size of the mapped columns, uncompressed.
+    """
+
+    num_rows: int
+    num_bytes: int
+
+
+class LineSegments(Sequence[Segment]):
+    """The lines of a JSONL file as segments, 8 bytes a line: a catalog can have very many."""
+
+    def __init__(self, lengths: array[int], blank: set[int]) -> None:
+        self._lengths = lengths
+        self._blank = blank
+
+    def __len__(self) -> int:
+        return len(self._lengths)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[position] for position in range(*index.indices(len(self)))]
+        return Segment(num_rows=int(index not in self._blank), num_bytes=self._lengths[index])

@@ -1,0 +1,132 @@
+"""Packed JSON Lines: the same rows as of the lines themselves, kept once."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+import lzma
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pipelines.catalog.cells import CellError
+from pipelines.catalog.input_files import SourceFile, scan_sources
+from pipelines.catalog.readers import SourceRow, original_rows, read_piece
+from pipelines.catalog.sharding import Piece, plan_shards
+from pipelines.config.catalog_input import InputConfig
+from pipelines.config.operation import ShardConfig
+from pipelines.errors import UsageError
+from tests.examples import examples
+
+Pack = Callable[[bytes], bytes]
+PACKS: dict[str, Pack] = {
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+    ".zst": lambda data: bytes(pa.compress(data, "zstd", asbytes=True)),
+    ".lz4": lambda data: bytes(pa.compress(data, "lz4", asbytes=True)),
+}
+LINES = "\n".join(
+    [
+        '\ufeff{"id": "1", "title": "Shoe, red", "price": 1.50, "details": {"Brand": "Velor"}}',
+        "",
+        '{"id": "2", "title": "Größe", "price": 1e400, "sizes": [1, 2.0], "odd": true}',
+        '{"id": "3", "title": "cut',
+        '{"id": "4", "id": "5", "title": "twice"}',
+        '{"id": "6", "title": null}',
+    ]
+)
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HPD_CACHE", str(tmp_path / "cache"))
+
+
+def scan(path: Path, *fields: str, **more: Any) -> SourceFile:
+    config = {"path": str(path), "id": "id", "category": {"text": "Shoes"}, "fields": list(fields or ("title",))}
+    (file,) = scan_sources(InputConfig.model_validate(config | more)).files
+    return file
+
+
+def rows_of(file: SourceFile, start: int = 0, stop: int | None = None) -> list[SourceRow]:
+    stop = file.stop if stop is None else stop
+    count = sum(file.segments[number].num_rows for number in range(start, stop)) if file.is_in_lines else stop - start
+    return list(read_piece(*file.rows, Piece(0, start, stop, count, 0, file.size), ["id"]))
+
+
+def seen(row: SourceRow) -> tuple[Any, ...]:
+    cells = {name: "error" if isinstance(cell, CellError) else cell for name, cell in (row.values or {}).items()}
+    return row.number, cells, row.problem
+
+
+@pytest.mark.parametrize("ending", PACKS)
+def test_the_rows_are_those_of_the_lines(tmp_path: Path, ending: str) -> None:
+    (tmp_path / "a.jsonl").write_text(LINES, encoding="utf-8")
+    (tmp_path / f"b.jsonl{ending}").write_bytes(PACKS[ending](LINES.encode()))
+    plain, packed = scan(tmp_path / "a.jsonl"), scan(tmp_path / f"b.jsonl{ending}")
+    assert (packed.num_rows, packed.stop) == (plain.num_rows, plain.stop) == (5, 6)
+    every = [*map(seen, rows_of(plain))]
+    assert [*map(seen, rows_of(packed))] == every
+    assert [*map(seen, rows_of(packed, 2, 4))] == every[1:3]
+    assert packed.dead_in_sample.rows == plain.dead_in_sample.rows
+    assert original_rows(*packed.rows, Piece(0, 0, 6, 5), [3]) == {3: '{"id": "3", "title": "cut'}
+    assert "1.50" in original_rows(*packed.rows, Piece(0, 0, 6, 5), [0])[0]
+
+
+def test_paths_lead_into_it_and_what_is_in_no_line_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.json.gz"
+    path.write_bytes(gzip.compress(LINES.encode()))
+    assert scan(path, "title", "details.Brand", format="jsonl").num_rows == 5
+    for field in ("details.Colour", "colour"):
+        with pytest.raises(UsageError, match=f"column '{field}' "):
+            scan(path, field)
+
+
+def test_many_different_keys_are_no_reason_to_keep_them_all(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl.gz"
+    lines = [{"id": str(n), "title": "a", "d": {f"key {n} {m}": "x" for m in range(20)}} for n in range(1000)]
+    path.write_bytes(gzip.compress("\n".join(map(json.dumps, lines)).encode()))
+    assert scan(path, "title", "d.key 999 19").num_rows == 1000
+
+
+@pytest.mark.parametrize("ending", PACKS)
+def test_what_is_no_json_lines_is_refused(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"a.jsonl{ending}"
+    path.write_bytes(PACKS[ending](b"{hello\n" * 5000))
+    with pytest.raises(UsageError, match=r"is not JSON Lines: of 1,000 lines looked at none .* line 1: "):
+        scan(path)
+    data = PACKS[ending](os.urandom(3000).hex().encode().join([b'{"id": "', b'"}\n']) * 40)
+    path.write_bytes(data[: len(data) // 2])
+    with pytest.raises(UsageError, match="cut off or damaged"):
+        scan(path, "id")
+
+
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    rows=st.lists(
+        st.one_of(
+            st.just(""),
+            st.text(st.characters(exclude_characters="\n\r", exclude_categories=["Cs"]), max_size=9),
+            st.dictionaries(st.text(max_size=4), st.text(max_size=9) | st.floats() | st.integers(), max_size=4).map(
+                lambda row: json.dumps(row | {"id": "x", "title": "y"})
+            ),
+        ),
+        max_size=20,
+    )
+)
+def test_any_lines(tmp_path: Path, rows: list[str]) -> None:
+    data = "\n".join(['{"id": "1", "title": "a"}', *rows]).encode()
+    (tmp_path / "a.jsonl").write_bytes(data)
+    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(data))
+    plain, packed = scan(tmp_path / "a.jsonl"), scan(tmp_path / "b.jsonl.gz")
+    assert [*map(repr, map(seen, rows_of(packed)))] == [*map(repr, map(seen, rows_of(plain)))]
+    shards = plan_shards([packed], ShardConfig(max_rows=3), 10, 1)
+    assert sum(piece.num_rows for shard in shards for piece in shard.pieces) == plain.num_rows
