@@ -16,7 +16,7 @@ from hpd_core.config import EngineConfig
 from hpd_core.errors import ModelError
 from hpd_core.layers import fp8
 from hpd_core.mixers.families import layer_type_of, refuse_settings
-from hpd_core.models import fp8_checkpoint
+from hpd_core.models import fp8_checkpoint, text_towers
 from hpd_core.models.embedded import EMBEDDED_MODELS, embedded_model_folder
 from hpd_core.system.storage import local_copy
 from hpd_core.system.user_cache import cache_folder
@@ -98,19 +98,43 @@ def load_weights(model: str, config: EngineConfig) -> Any:
                 raise ModelError(f"FP8 cannot be had: {reason}; set engine.quantization to null, {other}")
             fp8.decoder_linears(load_empty(model, config), device)  # nobody waits for the weights of what cannot work
         if is_stored_in_fp8:
+            if text_towers.multimodal_class(model_config) is not None:
+                raise ModelError(
+                    f"{model_config.model_type} checkpoints in FP8 are not read, as they name the weights of a "
+                    f"multimodal model: take the model in bfloat16 with engine.quantization: fp8"
+                )
             loaded = fp8_checkpoint.load(source, model_config, options)
         else:
             if config.quantization is not None and not to_fp8:
                 options["quantization_config"] = _quantization(config.quantization, dtype)
                 options["device_map"] = {"": device}
-            loaded = AutoModelForCausalLM.from_pretrained(source, config=model_config, **options)
+            loaded = _whole(source, model_config, options)
             fp8_checkpoint.refuse_unnamed(loaded, source)
+            loaded = text_towers.alone(loaded) if text_towers.multimodal_class(model_config) else loaded
         on_device = loaded if to_fp8 or config.quantization is not None else loaded.to(device)
     except ModelError:
         raise
     except (OSError, ValueError, ImportError) as error:
         raise ModelError(_not_found(model, error)) from error
     return on_device.eval()
+
+
+def _whole(source: str, model_config: Any, options: Mapping[str, Any]) -> Any:
+    """The model by transformers. Raises `ModelError` if weights are missing: transformers would make up random ones."""
+    kind = text_towers.multimodal_class(model_config)
+    loader = AutoModelForCausalLM if kind is None else text_towers.without_towers(kind)
+    verbosity = transformers.logging.get_verbosity()
+    transformers.logging.set_verbosity_error()  # it warns of each weight that there is no use for
+    try:
+        loaded, report = loader.from_pretrained(source, config=model_config, output_loading_info=True, **options)
+    finally:
+        transformers.logging.set_verbosity(verbosity)
+    if missing := sorted(report["missing_keys"]):
+        others = f", and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise ModelError(f"the checkpoint lacks {missing[0]}{others}: it is not whole, or of another kind of model")
+    if kind is None and (unused := sorted(report["unexpected_keys"])):
+        logger.warning("%d tensors of the checkpoint are not used, such as %s", len(unused), unused[0])
+    return loaded
 
 
 def finish(loaded: Any, config: EngineConfig) -> Any:
@@ -150,7 +174,10 @@ def load_empty(model: str, config: EngineConfig) -> Any:
         model_config = AutoConfig.from_pretrained(source, trust_remote_code=trust)
         refuse_unsupported(model_config)
         refuse_settings(model_config, config.layout, config.tensor_parallel)
+        kind = text_towers.multimodal_class(model_config)
         with torch.device("meta"):
+            if kind is not None:
+                return text_towers.alone(text_towers.without_towers(kind)(model_config))
             return AutoModelForCausalLM.from_config(model_config, trust_remote_code=trust)
     except (OSError, ValueError) as error:
         raise ModelError(_not_found(model, error)) from error

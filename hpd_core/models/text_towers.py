@@ -1,0 +1,88 @@
+"""Checkpoints of multimodal models: their text tower is loaded, and nothing that reads images or sound.
+
+The model's own class is taken, so that transformers finds the weights whatever they are called, without the parts
+beside the text tower: weights that nobody has a place for are never read. Where transformers has a class for such a
+tower alone (a Llama within a LLaVA), the loaded tower is put into one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from transformers.models.auto import modeling_auto as auto
+
+from hpd_core.errors import ModelError
+
+_MULTIMODAL = (auto.MODEL_FOR_CAUSAL_LM_MAPPING, auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING)
+
+_LOGITS_OF_THEIR_OWN = frozenset({"aya_vision", "cohere2_vision"})
+"""Whose logits are not what their text tower's would be alone: it would scale them."""
+
+_REFUSED = {
+    "paligemma": "its prompt is read in both directions, where decoding goes from left to right: take a Gemma",
+    "shieldgemma2": "it answers yes or no about an image, and nothing in text: take a Gemma 3",
+}
+
+
+def multimodal_class(model_config: Any) -> Any | None:
+    """The class of a multimodal model of this configuration; None if `AutoModelForCausalLM` takes the text tower alone.
+
+    Raises:
+        ModelError: transformers has no class that could be decoded.
+    """
+    name = model_config.model_type
+    if name in _REFUSED:
+        raise ModelError(f"{name} models cannot be used: {_REFUSED[name]}")
+    text_config = model_config.get_text_config()
+    if text_config is model_config or "AutoModelForCausalLM" in (getattr(model_config, "auto_map", None) or {}):
+        return None
+    found = next((each[type(model_config)] for each in _MULTIMODAL if type(model_config) in each), None)
+    if found is None:
+        raise ModelError(
+            f"{name} is a multimodal model, and transformers has no class for it that answers in text: take a model "
+            f"of a family in docs/models.md"
+        )
+    takes_text_alone = getattr(found, "config_class", None) in (type(text_config), None)
+    return None if takes_text_alone else found
+
+
+def without_towers(kind: Any) -> Any:
+    """A class from `multimodal_class` without its parts that text does not go through."""
+
+    class TextTower(kind):  # type: ignore[misc]
+        def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
+            super().__init__(config, *args, **kwargs)
+            _drop_towers(self)
+
+    # By its name transformers knows what weights were called in older checkpoints.
+    TextTower.__name__, TextTower.__module__ = kind.__name__, kind.__module__
+    return TextTower
+
+
+def _drop_towers(model: Any) -> None:
+    decoder = model.get_decoder()
+    head = model.get_output_embeddings()
+    for owner in {id(each): each for each in (model, model.base_model)}.values():
+        for name, part in list(owner.named_children()):
+            inside = set(part.modules())
+            if part is not head and decoder not in inside and owner is not decoder:
+                delattr(owner, name)
+
+
+def alone(model: Any) -> Any:
+    """The loaded tower as a model of text, where transformers has a class for it; else the model as it is."""
+    config, decoder = model.config.get_text_config(), model.get_decoder()
+    kind = auto.MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
+    if kind is None or model.config.model_type in _LOGITS_OF_THEIR_OWN or getattr(model, "is_quantized", False):
+        return model
+    with torch.device("meta"):
+        alone = kind(config)
+    prefix = alone.base_model_prefix
+    if type(getattr(alone, prefix)) is not type(decoder):
+        return model
+    setattr(alone, prefix, decoder)
+    alone.set_output_embeddings(model.get_output_embeddings())
+    alone.generation_config = model.generation_config
+    config._commit_hash = getattr(model.config, "_commit_hash", None)
+    return alone.eval()

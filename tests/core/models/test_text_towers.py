@@ -1,0 +1,138 @@
+"""Multimodal checkpoints are loaded as their text tower: the same logits, and nothing that reads images."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers as tf
+from safetensors.torch import load_file, save_file
+from transformers.models.auto import modeling_auto as auto
+
+from hpd_core import EngineConfig, ModelError
+from hpd_core.models.loading import load_empty, load_model
+from tests.core.helpers import assert_equals_oracle, decode, random_case, random_endings, random_ids
+from tests.core.sweep.configs import tiny_config
+
+CPU = EngineConfig(device="cpu", dtype="float32")
+_FAR = 4096
+
+ALONE = {"llava": "LlamaForCausalLM", "mistral3": "MistralForCausalLM", "gemma3": "Gemma3ForCausalLM"}
+"""Families whose text tower transformers has a class for, and which."""
+
+MORE_ALONE = {
+    "idefics3": "LlamaForCausalLM",
+    "internvl": "Qwen2ForCausalLM",
+    "llava_next": "LlamaForCausalLM",
+    "llava_onevision": "Qwen2ForCausalLM",
+    "ovis2": "Qwen2ForCausalLM",
+    "smolvlm": "LlamaForCausalLM",
+    "video_llama_3": "Qwen2ForCausalLM",
+}
+
+OF_THEIR_OWN = ("qwen2_5_vl", "aya_vision", "qwen3_vl", "qwen2_vl")
+"""Whose text tower runs by the multimodal model's class."""
+
+_FULL = pytest.mark.full
+FAMILIES = [
+    *ALONE,
+    "qwen2_5_vl",
+    *(pytest.param(name, marks=_FULL) for name in (*MORE_ALONE, *OF_THEIR_OWN[1:])),
+]
+
+
+def build(family: str) -> Any:
+    """A tiny multimodal model in fp32, its text tower's weights wide."""
+    torch.manual_seed(0)
+    more: dict[str, Any] = {}
+    if family in ("qwen2_vl", "qwen2_5_vl"):  # sections of half a head of 16
+        rope = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 3, 3]}
+        more = {"text_config": tiny_config(f"{family}_text", _FAR, rope_parameters=rope)}
+    config = tiny_config(family, _FAR, **more)
+    model = auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING[type(config)](config)
+    with torch.no_grad():
+        for parameter in model.get_decoder().parameters():
+            if parameter.dim() > 1:
+                parameter.normal_(0, 0.3)
+    return model.eval()
+
+
+@torch.inference_mode()
+def logits_of(model: Any) -> torch.Tensor:
+    logits: torch.Tensor = model(input_ids=torch.arange(5, 30)[None], use_cache=False).logits
+    return logits
+
+
+def text_weights(model: Any) -> int:
+    """Numbers of the text tower and the head."""
+    parts = [*model.get_decoder().parameters(), *model.get_output_embeddings().parameters()]
+    return sum(each.numel() for each in {id(each): each for each in parts}.values())
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_tower_answers_as_the_whole_model(family: str, tmp_path: Path) -> None:
+    whole = build(family)
+    whole.save_pretrained(tmp_path)
+    model = load_model(str(tmp_path), CPU)
+    torch.testing.assert_close(logits_of(model), logits_of(whole), rtol=1e-4, atol=1e-4)
+    assert sum(each.numel() for each in model.parameters()) == text_weights(whole)
+    empty = load_empty(str(tmp_path), CPU)
+    assert {name: each.shape for name, each in empty.named_parameters()} == {
+        name: each.shape for name, each in model.named_parameters()
+    }
+    assert type(model).__name__ == {**ALONE, **MORE_ALONE}.get(family, type(whole).__name__)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.usefixtures("poison")
+def test_the_tower_decodes_as_the_oracle(family: str, tmp_path: Path) -> None:
+    whole = build(family)
+    whole.save_pretrained(tmp_path)
+    rng = np.random.default_rng(7)
+    endings = random_endings(rng)
+    prefixes = [random_ids(rng, 9, 14), random_ids(rng, 3, 5)]
+    cases = [random_case(rng, "tree", prefixes, branches=3, k_max=4) for _ in range(3)]
+    config = EngineConfig(max_prompts_per_cohort=4, max_tokens_per_step=64)
+    prompts = decode(load_model(str(tmp_path), CPU), cases, endings, config)
+    for case, prompt in zip(cases, prompts, strict=True):
+        assert_equals_oracle(whole, case, prompt, endings)
+
+
+def test_weights_of_images_are_never_read(tmp_path: Path) -> None:
+    """A checkpoint without them loads as well."""
+    whole = build("llava")
+    whole.save_pretrained(tmp_path)
+    stored = load_file(tmp_path / "model.safetensors")
+    text = {name: weight for name, weight in stored.items() if "vision" not in name and "projector" not in name}
+    assert len(text) < len(stored)
+    save_file(text, tmp_path / "model.safetensors", {"format": "pt"})
+    torch.testing.assert_close(logits_of(load_model(str(tmp_path), CPU)), logits_of(whole), rtol=1e-4, atol=1e-4)
+
+
+def test_a_checkpoint_that_lacks_weights_is_refused(tmp_path: Path) -> None:
+    """transformers would go on with random ones."""
+    build("llava").save_pretrained(tmp_path)
+    stored = load_file(tmp_path / "model.safetensors")
+    lost = next(name for name in stored if "language_model" in name and "q_proj" in name)
+    del stored[lost]
+    save_file(stored, tmp_path / "model.safetensors", {"format": "pt"})
+    with pytest.raises(ModelError, match=r"the checkpoint lacks .*q_proj"):
+        load_model(str(tmp_path), CPU)
+
+
+@pytest.mark.parametrize("family", ["qwen3_5", "llama4"])
+def test_who_has_a_class_for_its_text_alone_is_loaded_by_it(family: str, tmp_path: Path) -> None:
+    whole = build(family)
+    whole.save_pretrained(tmp_path)
+    config = tf.AutoConfig.from_pretrained(tmp_path)
+    model = tf.AutoModelForCausalLM.from_pretrained(tmp_path, config=config, dtype=torch.float32)
+    torch.testing.assert_close(logits_of(model), logits_of(whole), rtol=1e-4, atol=1e-4)
+
+
+def test_who_reads_in_both_directions_is_refused_by_name(tmp_path: Path) -> None:
+    tiny_config("paligemma", _FAR).save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match="paligemma models cannot be used: its prompt is read in both directions"):
+        load_empty(str(tmp_path), CPU)
