@@ -21,9 +21,11 @@ from pipelines.comparing.answer_changes import (
 )
 from pipelines.comparing.compared_run import Side, open_sides
 from pipelines.comparing.cost_figures import Figures, read_figures
+from pipelines.comparing.drawn_answers import Sampled
 from pipelines.comparing.examples import Example, read_examples
 from pipelines.comparing.gold_comparison import Label, Quality, compare_quality
-from pipelines.comparing.joining import Join, RowCounts, Sampled
+from pipelines.comparing.joining import Join
+from pipelines.comparing.row_counts import RowCounts
 from pipelines.comparing.setting_changes import Settings, compare_settings
 from pipelines.errors import UsageError
 from pipelines.job.run_status import State

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from hpd_core import Evidence
 from pipelines.comparing.compared_run import Side
-from pipelines.comparing.joining import Place, Sampled
+from pipelines.comparing.drawn_answers import Place, Sampled
 from pipelines.confidence.answer_features import answer_probability
 from pipelines.quality.run_answers import RowKey
 from pipelines.reporting.facts.sample import FieldText

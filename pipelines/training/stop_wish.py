@@ -74,6 +74,11 @@ class StopWatch:
         """Whether the training is to end now."""
         return self.wish is not None
 
+    @property
+    def has_deadline(self) -> bool:
+        """Whether the time is limited."""
+        return self._deadline is not None
+
     def is_time_up(self, reserve: float) -> bool:
         """Whether less than `reserve` seconds are left."""
         return self._deadline is not None and time.time() + reserve >= self._deadline

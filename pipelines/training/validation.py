@@ -16,6 +16,7 @@ from pipelines.quality.scoring import Answer, Counts, count, judge
 from pipelines.training.labelled_products import Product, is_held_out
 
 _SECONDS_BETWEEN_LOOKS = 0.2
+_MEASURED_PRODUCTS = 8
 _PRODUCTS_AT_ONCE = 16  # of the baseline
 
 
@@ -52,6 +53,17 @@ def split_products(products: Sequence[Product], share: float) -> tuple[list[Prod
 def choose(products: Sequence[Product], limit: int) -> list[Product]:
     """At most `limit` products, always the same ones, in no order of theirs."""
     return sorted(products, key=lambda product: product.fingerprint)[:limit]
+
+
+def seconds_for(products: Sequence[Product], score: Callable[[Sequence[Product]], object]) -> float:
+    """How long it takes to `score` them all, by the first few: rather too long than too short, since many at once are
+    decoded faster. 0 for none."""
+    few = products[:_MEASURED_PRODUCTS]
+    if not few:
+        return 0.0
+    started = time.monotonic()
+    score(few)
+    return (time.monotonic() - started) * len(products) / len(few)
 
 
 def _extract(

@@ -32,7 +32,7 @@ from pipelines.training.progress_lines import Meter, progress_line
 from pipelines.training.step_planner import Step
 from pipelines.training.stop_wish import StopWatch
 from pipelines.training.trained_weights import load_state, save_state
-from pipelines.training.validation import ValidationScore, validate
+from pipelines.training.validation import ValidationScore, seconds_for, validate
 
 LOG_FILE = "log.jsonl"
 CURVE_FILE = "curve.svg"
@@ -111,6 +111,7 @@ class Trainer:
         self._config, self._num_steps = self._course.config, self._course.num_steps
         self._trained = self._course.trained
         self._stepper = Stepper(self._course, self._rank, self._num_workers)
+        self._step_seconds = 0.0  # of the last one
         self._progress: dict[str, Any] = {
             "step": 0,
             "best_f1": -1.0,
@@ -132,6 +133,7 @@ class Trainer:
     def run(self) -> None:
         """Trains from where the run stands to its end, or until it is stopped or time is up."""
         self._try_decoding()
+        self._measure_validation()
         self._say(Runs())
         if not self._progress["is_evaluated"]:
             self._validate()
@@ -163,7 +165,8 @@ class Trainer:
     def _step(self, step: Step, number: int, meter: Meter) -> None:
         started = time.perf_counter()
         meter.add(step, *self._stepper.take(step, number))
-        self._progress["seconds"] += time.perf_counter() - started
+        self._step_seconds = time.perf_counter() - started
+        self._progress["seconds"] += self._step_seconds
         self._progress["step"] = number + 1
         if self._rank == 0 and (meter.is_due or number + 1 == self._num_steps):
             self._log(meter.take() | {"lr": self._stepper.weights.learning_rate(number)})
@@ -180,6 +183,12 @@ class Trainer:
             if not refusals:
                 return
         raise UsageError(f"no validation product can be decoded, the last one: {refusals[0]}")
+
+    def _measure_validation(self) -> None:
+        """Where time is limited, how long a validation takes must be known before the first."""
+        if self._rank == 0 and self._watch.has_deadline and not self._progress["validation_seconds"]:
+            self._say(Begins("decoding a few validation products, to measure"))
+            self._progress["validation_seconds"] = seconds_for(self._course.scored, self._score)
 
     def _score(self, products: Sequence[Product]) -> ValidationScore | None:
         """None where decoding was given up, because training is to be stopped."""
@@ -217,8 +226,8 @@ class Trainer:
         return bool(self._agreed(int(decision)))
 
     def _agreed_end(self) -> End | None:
-        """Whether training ends here, as rank 0 sees it. A validation must still fit into the time."""
-        is_time_up = self._watch.is_time_up(self._progress["validation_seconds"])
+        """Whether training ends here, as rank 0 sees it. A step and a validation must still fit into the time."""
+        is_time_up = self._watch.is_time_up(self._step_seconds + self._progress["validation_seconds"])
         return _ENDS[self._agreed(2 if self._watch.is_stopped() else int(is_time_up))]
 
     def _agreed(self, number: int) -> int:

@@ -19,6 +19,7 @@ from pipelines.reviewing.verdicts import SeenAnswer, Verdict
 from pipelines.store.folders import Folder
 from tests.pipelines.comparing.comparisons import ask
 from tests.pipelines.comparing.made_runs import ABSENT, Row, write_run
+from tests.pipelines.conftest import read_table
 
 NEW = {"catalog.parquet": "f2"}
 
@@ -146,6 +147,7 @@ def test_what_a_person_answered_is_a_change_whether_it_corrects_or_confirms(tmp_
 def test_corrections_that_lie_beside_a_run_stand_over_its_answers(tmp_path: Path) -> None:
     answers = {"Brand": "Acme", "Roast": "dark", "Origin": "Kona"}
     a, b = (write_run(tmp_path / name, [Row("p", answers), Row("q", answers)]) for name in "ab")
+    (text,) = {row["input_hash"] for row in read_table(b, "products") if row["source_row"] == 0}
     log = ReviewLog(Folder(b))
     for number, (attribute, verdict, items) in enumerate(
         [("Brand", "correct", ("Velor",)), ("Roast", "accept", ()), ("Origin", "absent", ())]
@@ -163,7 +165,7 @@ def test_corrections_that_lie_beside_a_run_stand_over_its_answers(tmp_path: Path
                 verdict=verdict,
                 items=items,
                 seen=SeenAnswer(status="value", items=(answers[attribute],)),
-                input_hash="h",
+                input_hash=text,
             )
         )
     log.close()

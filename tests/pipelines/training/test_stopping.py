@@ -9,6 +9,7 @@ import signal
 import subprocess
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from safetensors.torch import load_file
 from hpd_core import Engine, EngineConfig, Record
 from pipelines.schemas.schema_file import load_schemas
 from pipelines.training.driver import run_finetuning
+from pipelines.training.validation import seconds_for
 from pipelines.training.worker import note_score
 from tests.pipelines.commands import ROOT, wait_until
 from tests.pipelines.training.test_finetune import command
@@ -102,6 +104,34 @@ def test_time_is_up_with_evaluated_weights_that_can_be_used(training: Training) 
     run_finetuning(training.config(optimizer=optimizer), Console(file=text, width=300), max_minutes=0)
     assert f"continues at step {result['step']} of 80000" in text.getvalue()
     assert training.result()["step"] > result["step"], "one step at least, however little time there is"
+
+
+@pytest.mark.full
+@pytest.mark.usefixtures("shared_ray")
+def test_the_first_validation_fits_into_the_time_too(training: Training) -> None:
+    """Nothing was validated before time is nearly up, and it takes seconds. 25 s."""
+    lines = [training.line(number) | {"input": {"title": f"item {number} " * 20}} for number in range(2000)]
+    (training.folder / "gold.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    optimizer = training.document["optimizer"] | {"epochs": 1000}
+    validation = {"share": 0.7, "max_products": 1400, "evaluations_per_epoch": 0.01}
+    started = time.monotonic()
+    config = training.config(optimizer=optimizer, validation=validation)
+    run_finetuning(config, Console(quiet=True), max_minutes=25 / 60)
+    took = time.monotonic() - started
+    (score,) = (entry["validation"] for entry in training.log() if "validation" in entry)
+    validated = score["num_products"] / score["products_per_second"]
+    assert validated > 3, "else this says nothing"
+    assert took < 25 + validated / 2, f"{took:.1f} s, {validated:.1f} of them for the validation"
+    assert training.result()["step"] > 1
+
+
+def test_a_few_say_how_long_all_take() -> None:
+    def score(products: Sequence[Any]) -> None:
+        time.sleep(0.01 * len(products))
+
+    products: list[Any] = [object()] * 200
+    assert 2.0 <= seconds_for(products, score) < 4.0
+    assert seconds_for([], score) == 0.0
 
 
 class Driver:
