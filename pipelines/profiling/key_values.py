@@ -12,6 +12,9 @@ from typing import Any
 
 from hpd_core.text.near_names import fold_name
 from pipelines.catalog.cells import field_text
+from pipelines.catalog.shown_text import shown_text
+from pipelines.config.catalog_input import HtmlMode
+from pipelines.profiling.table_pairs import table_pairs
 from pipelines.schemas.value_kinds import ValueKind, kind_of_values
 
 _SEPARATOR = re.compile(r"[\n\r;|•]|<[^>]{1,40}>")
@@ -60,6 +63,14 @@ def pairs(text: str) -> Iterator[tuple[str, str]]:
                 yield key, match[2].strip()
 
 
+def text_pairs(text: str, html: HtmlMode) -> Iterator[tuple[str, str]]:
+    """The keys and values in a text of the catalog: in lines as it is shown, and in tables of two columns."""
+    yield from pairs(shown_text(text, html))
+    for key, value in table_pairs(text):
+        if pair := _pair(key.rstrip(" :："), value):
+            yield pair
+
+
 def cell_pairs(cell: Any, nested: int = 0) -> Iterator[tuple[str, str]]:
     """The keys and values of a cell that is a map, a list of maps, or JSON text of one; none of any other."""
     if isinstance(cell, str) and cell.lstrip()[:1] in ("{", "["):
@@ -88,7 +99,7 @@ def cell_pairs(cell: Any, nested: int = 0) -> Iterator[tuple[str, str]]:
 
 def find_attributes(texts: Iterable[tuple[str, str]]) -> Mapping[str, Sequence[FoundAttribute]]:
     """The attributes of each category, the most frequent first. `texts`: category and all the text of a row."""
-    return count_pairs((category, pairs(text)) for category, text in texts)
+    return count_pairs((category, text_pairs(text, "auto")) for category, text in texts)
 
 
 def count_pairs(

@@ -24,7 +24,7 @@ from pipelines.config.yaml_files import load_yaml
 from pipelines.errors import UsageError
 from pipelines.profiling.catalog_look import Look, Source, look_into
 from pipelines.profiling.guesses import guess
-from pipelines.profiling.key_values import cell_pairs, pairs
+from pipelines.profiling.key_values import cell_pairs, text_pairs
 
 WHOLE_CATALOG = "products"
 """The category of a catalog that has none."""
@@ -166,7 +166,7 @@ def _product(fields: Mapping[str, Sequence[Any]], html: HtmlMode) -> Product | N
     found = [pair for cells in fields.values() for cell in cells for pair in cell_pairs(cell)]
     texts = {name: "\n".join(filter(None, map(_text, cells))) for name, cells in fields.items()}
     shown = {name: text for name, text in shown_record(Record("", "", texts), html).fields.items() if text}
-    found += [pair for text in shown.values() for pair in pairs(text)]
+    found += [pair for text in texts.values() for pair in text_pairs(text, html)]
     # A map's pairs are its text, where there is no other.
     if not shown:
         shown = {"details": "\n".join(f"{key}: {value}" for key, value in found)}

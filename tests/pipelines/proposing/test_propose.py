@@ -79,8 +79,20 @@ def test_what_texts_name_is_counted(toys: Path, tmp_path: Path) -> None:
         json.dumps({"Colour": "red", "Sizes": ["S", "M"], "Maker": "Velor"}),
         "- Colour: red\n- Sizes: S, M\n- Maker: Velor\n",
         "Colour: red; Sizes: S, M; Maker: Velor",
+        "<p>Soft.</p><table><tr><td>Colour</td><td>red</td></tr><tr><td>Sizes</td><td>S, M</td></tr>"
+        "<tr><td><b>Maker:</b></td><td> <span>Velor</span></td></tr></table>",
+        "<table>\n<tr><th>Attribute</th><th>Value</th></tr>\n<tr><th>Colour</th><td>red</td>\n"
+        "<TR class='x'><th>Sizes<td>S, M<tr><th>Maker</th><td>Velor</td></tr>"
+        "<tr><td>A</td><td>row</td><td>of three</td></tr><tr><td colspan=2>and of one</td></tr></table>",
+        "<dl><dt>Colour</dt><dd>red</dd><dt>Sizes:</dt><dd>S, M</dd><dt>Maker<dd>Velor</dl>",
+        "|Attribute | Value|\n|---|:---:|\n| Colour | red |\n| Sizes | S, M |\n|Maker|Velor|\n",
+        "Colour\tred\nSizes\tS, M\nMaker\tVelor",
+        "<ul><li><strong>Colour</strong>: red</li><li>Sizes:&nbsp;S, M</li><li>Maker : Velor</li></ul>",
     ],
-    ids=["a map", "a list of pairs", "JSON text", "bullets", "one line"],
+    ids=[
+        *("a map", "a list of pairs", "JSON text", "bullets", "one line", "a table", "a table with heads"),
+        *("definitions", "a table in Markdown", "tabs", "marked up"),
+    ],
 )
 def test_the_forms_of_keys_and_values(tmp_path: Path, cell: Any) -> None:
     rows = [{"id": f"{number}", "category": "Hats", "title": f"a hat {number}", "details": cell} for number in range(5)]

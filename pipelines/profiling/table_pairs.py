@@ -1,0 +1,37 @@
+"""Keys and values that stand in tables of two columns: of HTML and Markdown, in definition lists, behind tabs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from pipelines.catalog.shown_text import shown_text
+
+_ROW = re.compile(r"<tr\b[^>]*>(.*?)(?=<tr\b|</tr\b|</table\b|\Z)", re.DOTALL | re.IGNORECASE)
+_CELL = re.compile(r"<(t[dh])\b[^>]*>(.*?)(?=<t[dh]\b|</t[dh]\b|\Z)", re.DOTALL | re.IGNORECASE)
+_TERM = re.compile(
+    r"<dt\b[^>]*>(.*?)(?:</dt\s*>)?\s*<dd\b[^>]*>(.*?)(?=<d[td]\b|</d[dl]\b|\Z)", re.DOTALL | re.IGNORECASE
+)
+_LINE = re.compile(r"^[ \t]*\|([^|\n]+)\|([^|\n]+)\|?[ \t]*$|^([^\t\n]+)\t([^\t\n]+)$", re.MULTILINE)
+_RULE = re.compile(r"\s*:?-+:?\s*")
+_UNDER_HEADER = re.compile(r"\n[ \t]*\|[\s:|-]+(?:\n|\Z)")
+
+
+def table_pairs(text: str) -> Iterator[tuple[str, str]]:
+    """The two cells of each row that has two, as they are shown; not those of a header. `text`: with its markup."""
+    if "<" in text:
+        for row in _ROW.finditer(text):
+            cells = _CELL.findall(row[1])
+            if len(cells) == 2 and cells[1][0].lower() == "td":
+                yield _shown(cells[0][1]), _shown(cells[1][1])
+        for term, meaning in _TERM.findall(text):
+            yield _shown(term), _shown(meaning)
+    for line in _LINE.finditer(text) if "|" in text or "\t" in text else ():
+        key, value = (line[1], line[2]) if line[1] else (line[3], line[4])
+        if not _RULE.fullmatch(key) and not (line[1] and _UNDER_HEADER.match(text, line.end())):
+            yield " ".join(key.split()), " ".join(value.split())
+
+
+def _shown(cell: str) -> str:
+    """What a cell shows, on one line."""
+    return " ".join(shown_text(cell, "always").split())
