@@ -13,4 +13,5 @@ row sees, or not (hpd_core/layout.py).
     step_plan.py     which tokens of a step go where, and who their ancestors are
     convolution.py   a causal convolution over packed rows
     delta_rule.py    the gated delta rule over packed rows
+    selective_scan.py  Mamba 2's scan over packed rows
 """

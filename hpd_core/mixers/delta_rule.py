@@ -8,13 +8,17 @@ Behind a trunk with the state S_0, with G_t the sum of all g on the way to a tok
 
     S_t = exp(G_t) S_0 + sum over t's ancestors i and t itself of exp(G_t - G_i) k_i u_i^T
 
+(A state-space model of the second kind, mixers/selective_scan.py, is the same without the correction: u_t = v_t.)
+
 So k, u and G of a branch's tokens are columns, seen by their descendants as keys and values are, and nothing of S_0 is
 copied. Of tokens that are fed together, the corrections of some follow from those of others: one triangular system.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -30,16 +34,21 @@ _SCORES = 2**24
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """Queries, keys, values, logarithms of decays and betas of tokens: [..., H_k, D], [..., H, D_v], [..., H]."""
+    """Queries, keys, values, logarithms of decays and betas of tokens: [..., H_k, D], [..., H, D_v], [..., H].
+
+    Without betas nothing is corrected.
+    """
 
     q: Tensor
     k: Tensor
     v: Tensor
     g: Tensor
-    beta: Tensor
+    beta: Tensor | None
 
-    def __iter__(self) -> Any:
-        return iter((self.q, self.k, self.v, self.g, self.beta))
+    def each(self, change: Callable[[Tensor], Tensor]) -> Tokens:
+        """All of them changed alike."""
+        q, k, v, g = (change(each) for each in (self.q, self.k, self.v, self.g))
+        return Tokens(q, k, v, g, None if self.beta is None else change(self.beta))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,16 +88,17 @@ def packed_delta_rule(
         if plan.trunk is not None:
             _go_on(original, tokens, plan.trunk, memory, out, use_qk_l2norm_in_kernel)
         if plan.branches is not None:
-            _fork(wide, plan.branches, memory, out)
+            fork(wide, plan.branches, memory, out)
     step.has_recurred = True
     return out[None], None
 
 
 def _widened(tokens: Tokens, normalize: bool) -> Tokens:
-    q, k, v, g, beta = (each.float() for each in tokens)
+    wide = tokens.each(Tensor.float)
+    q, k = wide.q, wide.k
     if normalize:
         q, k = (each * torch.rsqrt(each.square().sum(-1, keepdim=True) + 1e-6) for each in (q, k))
-    return Tokens(q * q.shape[-1] ** -0.5, k, v, g, beta)
+    return replace(wide, q=q * q.shape[-1] ** -0.5, k=k)
 
 
 def _go_on(
@@ -96,11 +106,11 @@ def _go_on(
 ) -> None:
     """Trunks, by transformers' own function: padding neither fades a state nor corrects it."""
     states, grid = memory.states["state"], trunk.grid
-    q, k, v, g, beta = (grid.take(each) for each in tokens)
+    padded = tokens.each(grid.take)
     found, last = original(
-        *(q, k, v),
-        g=g,
-        beta=beta,
+        *(padded.q, padded.k, padded.v),
+        g=padded.g,
+        beta=padded.beta,
         initial_state=states.index_select(0, trunk.prompts),
         output_final_state=True,
         use_qk_l2norm_in_kernel=normalize,
@@ -109,10 +119,10 @@ def _go_on(
     out[trunk.rows] = found.flatten(0, 1).index_select(0, grid.flat)
 
 
-def _fork(tokens: Tokens, branches: BranchTokens, memory: LayerMemory, out: Tensor) -> None:
-    """Branches: writes their columns, and what they say."""
+def fork(tokens: Tokens, branches: BranchTokens, memory: LayerMemory, out: Tensor) -> None:
+    """Branches: writes their columns, and to `out` [T, H, D_v] what they say."""
     grid = branches.in_order
-    given = Tokens(*(grid.tokens.take(each) for each in tokens))
+    given = tokens.each(grid.tokens.take)
     width, num_columns = branches.ancestors.shape[1], grid.before.shape[2]
     num_prompts, num_rows = given.g.shape[:2]
     at_once = max(1, _SCORES // (given.g.shape[2] * num_rows * (num_rows + num_columns)))
@@ -124,7 +134,7 @@ def _fork(tokens: Tokens, branches: BranchTokens, memory: LayerMemory, out: Tens
             for name in ("keys", "updates", "decays")
         )
         ancestors = Ancestors(keys, updates, decays, grid.before[part], grid.nearest[part])
-        own = Tokens(*(each[part] for each in given))
+        own = given.each(partial(_part, part))
         found.append(forked(own, memory.states["state"].index_select(0, prompts), ancestors, grid.now[part]))
     said, updates, decays = (
         torch.cat(parts).flatten(0, 1).index_select(0, grid.tokens.flat) for parts in zip(*found, strict=True)
@@ -133,6 +143,10 @@ def _fork(tokens: Tokens, branches: BranchTokens, memory: LayerMemory, out: Tens
     memory.columns["updates"][grid.stored] = updates
     memory.columns["decays"][grid.stored] = decays
     out[grid.rows] = said.to(out.dtype)
+
+
+def _part(part: slice, tensor: Tensor) -> Tensor:
+    return tensor[part]
 
 
 def forked(tokens: Tokens, state: Tensor, ancestors: Ancestors, now: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -153,7 +167,7 @@ def forked(tokens: Tokens, state: Tensor, ancestors: Ancestors, now: Tensor) -> 
     decays = decays + torch.where(ancestors.seen.any(dim=2)[..., None], before, 0)
     faded = decays.exp().transpose(1, 2)[..., None]  # [n, H, R, 1]
     q, k = (each.transpose(1, 2) for each in (tokens.q, tokens.k))  # [n, H_k, R, D]
-    v, beta = tokens.v.transpose(1, 2), tokens.beta.transpose(1, 2)[..., None]
+    updates = tokens.v.transpose(1, 2)  # [n, H, R, D_v]
 
     def weights(rows: Tensor, keys: Tensor, key_decays: Tensor, seen: Tensor) -> Tensor:
         """[n, H, R, columns]: how much of each column's correction a row hears."""
@@ -166,8 +180,10 @@ def forked(tokens: Tokens, state: Tensor, ancestors: Ancestors, now: Tensor) -> 
 
     corrections = ancestors.updates.transpose(1, 2)  # [n, H, C, D_v]
     of_before = (ancestors.keys, ancestors.decays, ancestors.seen)
-    known = of_trunk(k) + weights(k, *of_before) @ corrections
-    system = beta * weights(k, tokens.k, decays, now) + itself
-    updates = torch.linalg.solve_triangular(system, beta * (v - known), upper=False, unitriangular=True)
+    if tokens.beta is not None:
+        beta = tokens.beta.transpose(1, 2)[..., None]
+        known = of_trunk(k) + weights(k, *of_before) @ corrections
+        system = beta * weights(k, tokens.k, decays, now) + itself
+        updates = torch.linalg.solve_triangular(system, beta * (updates - known), upper=False, unitriangular=True)
     said = of_trunk(q) + weights(q, *of_before) @ corrections + weights(q, tokens.k, decays, now | itself) @ updates
     return said.transpose(1, 2), updates.transpose(1, 2), decays

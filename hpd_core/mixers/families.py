@@ -13,6 +13,7 @@ from hpd_core.errors import ModelError
 from hpd_core.mixers.convolution import packed_convolution
 from hpd_core.mixers.delta_rule import packed_delta_rule
 from hpd_core.mixers.running import PackedFunction, install, running
+from hpd_core.mixers.selective_scan import packed_scan
 from hpd_core.mixers.states import MixerPlan, MixerShape
 
 
@@ -49,8 +50,19 @@ def _delta_rule_shape(module: Any) -> MixerShape:
     )
 
 
+def _scan_shape(module: Any) -> MixerShape:
+    return replace(
+        _convolution_shape(module),
+        key_heads=module.n_groups,
+        heads=module.num_heads,
+        key_size=module.ssm_state_size,
+        value_size=module.head_dim,
+    )
+
+
 _CONVOLUTION: Mapping[str, PackedFunction] = {"causal_conv1d_fn": packed_convolution}
 
+_SCAN = {**_CONVOLUTION, "mamba2_chunk_scan": packed_scan}
 _DELTA_RULE = {**_CONVOLUTION, "torch_chunk_gated_delta_rule": packed_delta_rule}
 
 _FAMILIES: Mapping[str, MixerFamily] = {
@@ -61,6 +73,8 @@ _FAMILIES: Mapping[str, MixerFamily] = {
     "qwen3_5_text": MixerFamily("linear_attention", "Qwen3_5GatedDeltaNet", _DELTA_RULE, _delta_rule_shape),
     "qwen3_5_moe_text": MixerFamily("linear_attention", "Qwen3_5MoeGatedDeltaNet", _DELTA_RULE, _delta_rule_shape),
     "olmo_hybrid": MixerFamily("linear_attention", "OlmoHybridGatedDeltaNet", _DELTA_RULE, _delta_rule_shape),
+    "granitemoehybrid": MixerFamily("linear_attention", "GraniteMoeHybridMambaLayer", _SCAN, _scan_shape),
+    "falcon_h1": MixerFamily("hybrid", "FalconH1Mixer", _SCAN, _scan_shape),
 }
 """By the `model_type` of the text's configuration."""
 

@@ -68,6 +68,26 @@ _CONFIGS |= {
     # Corrections of up to twice what is wrong.
     "olmo_hybrid": lambda: tf.OlmoHybridConfig(**{k: v for k, v in _DELTA_RULE.items() if k != "head_dim"}),
 }
+_SCAN: dict[str, Any] = {
+    **_COMMON,
+    "rms_norm_eps": 1e-3,
+    "mamba_n_heads": 8,
+    "mamba_d_head": 12,
+    "mamba_n_groups": 2,
+    "mamba_d_state": 10,
+    "mamba_chunk_size": 16,
+}
+_CONFIGS |= {
+    "granitemoehybrid": lambda: tf.GraniteMoeHybridConfig(
+        **_SCAN, layer_types=_LINEAR, num_local_experts=4, num_experts_per_tok=2, shared_intermediate_size=32
+    ),
+    "granitemoehybrid_dense": lambda: tf.GraniteMoeHybridConfig(
+        **_SCAN, layer_types=_LINEAR, num_local_experts=0, position_embedding_type="rope", shared_intermediate_size=32
+    ),
+    # Attention and scan side by side in every layer.
+    "falcon_h1": lambda: tf.FalconH1Config(**_SCAN, head_dim=12, mamba_d_ssm=96, mamba_rms_norm=True),
+    "falcon_h1_gated": lambda: tf.FalconH1Config(**_SCAN, head_dim=12, mamba_d_ssm=96, ssm_out_multiplier=0.7),
+}
 HYBRIDS = tuple(_CONFIGS)
 
 
@@ -80,4 +100,6 @@ def build_hybrid(family: str, seed: int = 0, **sizes: int) -> Any:
         for name, parameter in model.named_parameters():
             if name.endswith("A_log"):  # at first a state fades within a token, and whoever loses it is not found out
                 parameter.uniform_(-5, -2)
+            elif name.endswith(("dt_bias", ".D")):
+                parameter.normal_()
     return model

@@ -28,7 +28,7 @@ def one_by_one(tokens: Tokens, state: Tensor, chain: list[int]) -> Tensor:
     state = state.clone()
     group = H // H_K
     for node in chain:
-        q, k, v, g, beta = (each[0, node] for each in tokens)
+        q, k, v, g, beta = (getattr(tokens, name)[0, node] for name in ("q", "k", "v", "g", "beta"))
         q, k = q.repeat_interleave(group, 0), k.repeat_interleave(group, 0)
         state *= g.exp()[:, None, None]
         wrong = v - torch.einsum("hdv,hd->hv", state, k)
@@ -62,13 +62,13 @@ def test_every_path_is_as_if_it_were_alone(
     nobody = torch.zeros(1, num_first, 1, dtype=torch.bool)
     keys, updates, decays = (torch.ones(1, 1, *sizes, dtype=dtype) for sizes in ((H_K, D), (H, D_V), (H,)))
     unseen = Ancestors(keys, updates, decays, nobody, nobody[..., 0].long())
-    given = Tokens(*(each[:, :num_first] for each in tokens))
+    given = tokens.each(lambda each: each[:, :num_first])
     said, updates, decays = forked(given, state, unseen, descent(first, first, parents))
 
     seen = descent(then, first, parents)
     nearest = (seen * torch.arange(1, num_first + 1)).argmax(2)  # who comes later is nobody's ancestor
     ancestors = Ancestors(tokens.k[:, :num_first], updates, decays, seen, nearest)
-    given = Tokens(*(each[:, num_first:] for each in tokens))
+    given = tokens.each(lambda each: each[:, num_first:])
     found = torch.cat([said, forked(given, state, ancestors, descent(then, then, parents))[0]], dim=1)[0]
     for node in range(size):
         expected = one_by_one(tokens, state[0], chain_to(node, parents))

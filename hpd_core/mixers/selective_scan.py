@@ -1,0 +1,65 @@
+"""The scan of a state-space model (Mamba 2) over packed rows: branches go on from their trunk's state (delta_rule.py).
+
+S_t = exp(dt_t A) S_{t-1} + dt_t x_t B_t^T        y_t = S_t C_t + D x_t
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from hpd_core.mixers.delta_rule import Tokens, fork
+from hpd_core.mixers.running import LayerStep
+
+
+def packed_scan(
+    step: LayerStep,
+    original: Any,
+    hidden_states: Tensor,
+    dt: Tensor,
+    decay: Tensor,
+    into_state: Tensor,
+    out_of_state: Tensor,
+    chunk_size: int,
+    D: Tensor | None = None,  # noqa: N803 (transformers' name)
+    dt_bias: Tensor | None = None,
+    dt_softplus: bool = False,
+    dt_limit: tuple[float, float] = (0.0, float("inf")),
+    z: Tensor | None = None,
+    **_: Any,
+) -> Tensor:
+    """In place of transformers' `mamba2_chunk_scan`, with its arguments; tokens are [1, T, ...].
+
+    Args:
+        decay, into_state, out_of_state: A, B and C.
+
+    Returns:
+        fp32 [1, T, H, head size]
+    """
+    assert z is None, "no model of ours gates within the scan"
+    x, b, c = hidden_states[0], into_state[0], out_of_state[0]
+    steps = dt[0] if dt_bias is None else dt[0] + dt_bias.to(dt.dtype)
+    steps = (F.softplus(steps) if dt_softplus else steps).clamp(*dt_limit)
+    wide = x.float()
+    tokens = Tokens(c.float(), b.float(), wide * steps.float()[..., None], decay.float() * steps.float(), None)
+    out = torch.empty_like(wide)
+    for plan in step.plans:
+        memory = plan.cache.layers[step.layer]
+        if (trunk := plan.trunk) is not None:
+            # Padding is a step of no length. States are from keys to values here, and the other way round there.
+            states, grid = memory.states["state"], trunk.grid
+            found, last = original(
+                *(grid.take(x), grid.take(steps), decay, grid.take(b), grid.take(c)),
+                chunk_size=chunk_size,
+                initial_states=states.index_select(0, trunk.prompts).transpose(2, 3),
+                return_final_states=True,
+            )
+            states[trunk.prompts] = last.transpose(2, 3).to(states.dtype)
+            out[trunk.rows] = found.flatten(0, 1).index_select(0, grid.flat).float()
+        if plan.branches is not None:
+            fork(tokens, plan.branches, memory, out)
+    step.has_recurred = True
+    return (out if D is None else out + D.float()[:, None] * wide)[None]
