@@ -14,6 +14,7 @@ from pipelines.reporting.page import render_html, render_markdown
 from pipelines.reporting.verdict import verdict_of
 from pipelines.reviewing.log_files import ReviewLog
 from pipelines.store.folders import Folder
+from tests.pipelines.conftest import read_table
 from tests.pipelines.reporting.made_runs import Answer, Product, write_run
 from tests.pipelines.reporting.reports import coffee, facts_of, page_text
 from tests.pipelines.reviewing import said
@@ -157,10 +158,11 @@ def test_what_people_said_counts_though_it_is_not_written_into_the_run(tmp_path:
         (1, "Origin", "correct", ("Peru",), "truncated"),
         (2, "Origin", "absent", (), "truncated"),
     ]
+    texts = {row["source_row"]: row["input_hash"] for row in read_table(run, "products")}
     for row, attribute, kind, items, status in answers:
         seen = {"status": status, "items": ["plum", "cocoa"] if status == "value" else []}
         about = {"source_file": catalog, "source_row": row, "product_id": f"p{row}", "attribute": attribute}
-        log.append(said.verdict(row, kind=kind, items=items, seen=seen, **about))
+        log.append(said.verdict(row, kind=kind, items=items, seen=seen, input_hash=texts[row], **about))
     log.close()
     facts = facts_of(run)
     # Before: 6 of 9 accepted, 6 to review, 3 a person's.
