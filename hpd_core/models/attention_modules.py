@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hpd_core.attention.alibi import EXTRA_SIZE, with_key_bias
+from hpd_core.attention.alibi import with_key_bias
 from hpd_core.attention.dispatch import current_batch, packed_attention
 
 
@@ -166,22 +166,6 @@ def steer(model: Any) -> bool:
         if type(module).__name__ == "MptAttention" and number == 0:
             model.base_model.register_forward_pre_hook(_with_mask, with_kwargs=True)
     return bool(modules)
-
-
-def kv_heads(config: Any) -> int:
-    """Heads that have keys and values of their own; a configuration's `num_key_value_heads` may say nothing of them."""
-    heads: int = config.num_attention_heads
-    if config.model_type == "falcon" and not config.alibi:
-        return config.num_kv_heads if config.new_decoder_architecture or not config.multi_query else 1
-    if config.model_type == "jetmoe":  # each is repeated for all experts of a token
-        return heads
-    return getattr(config, "num_key_value_heads", None) or heads
-
-
-def extra_key_size(config: Any) -> int:
-    """Dimensions of keys more than a head has."""
-    has_alibi = config.model_type in ("bloom", "mpt") or (config.model_type == "falcon" and config.alibi)
-    return EXTRA_SIZE if has_alibi else 0
 
 
 def _description_of(module: Any) -> Description | None:

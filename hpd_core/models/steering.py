@@ -16,7 +16,7 @@ from hpd_core.decoding.prompt import Prompt
 from hpd_core.errors import ModelError
 from hpd_core.layers.fp8 import is_fp8
 from hpd_core.layout import Branch, tree_layout
-from hpd_core.models import attention_modules
+from hpd_core.models import attention_modules, reaches
 from hpd_core.models.loading import refuse_unsupported
 from hpd_core.system.device import is_out_of_memory
 
@@ -42,10 +42,11 @@ def attach(model: Any) -> None:
 
 
 def verify(model: Any, tokenizer: Any, decoder: Decoder, expected: Sequence[Tensor] | None = None) -> None:
-    """Proves on one line of text that the model obeys our masks and positions.
+    """Proves on some lines of text that the model obeys our masks and positions.
 
     Two branches behind a shared trunk must be predicted as two ordinary causal forwards predict them, by the
-    model's own attention.
+    model's own attention; where layers run by the model's code, with windows and chunks that are shorter than the
+    text, too.
 
     Args:
         expected: `probe` of the model as it was before it was cut into parts.
@@ -53,7 +54,44 @@ def verify(model: Any, tokenizer: Any, decoder: Decoder, expected: Sequence[Tens
     Raises:
         ModelError: it does not obey.
     """
-    prompt = run_probe(model, tokenizer, decoder)
+    name = model.config.model_type
+    if (seen := _difference(model, tokenizer, decoder, _LINE, expected)) is not None:
+        raise ModelError(
+            f"{name} models do not obey attention masks: a token has log-probability {seen[0]:.4f} where an ordinary "
+            f"forward gives {seen[1]:.4f}; take a model of a family in docs/models.md"
+        )
+    if expected is not None or decoder.layers != "transformers" or attention_modules.described(model):
+        return  # of whose windows our own code knows
+    with reaches.shortened(model) as settings:
+        if settings and (seen := _difference(model, tokenizer, decoder, _LINES)) is not None:
+            raise ModelError(
+                f"{name} models do not obey {', '.join(settings)} in steered attention: behind it, a token has "
+                f"log-probability {seen[0]:.4f} where an ordinary forward gives {seen[1]:.4f}; take a model of a "
+                f"family in docs/models.md"
+            )
+
+
+_Text = tuple[str, ...]
+"""A trunk, and its branches."""
+
+_LINE: _Text = ("The red bicycle has two wheels and", " a comfortable saddle made of brown", " one bright lamp that")
+
+_LINES: _Text = (
+    "The code of the lock is 7391 and the name of the dog is Balthasar.\n"
+    "On the shelf stand a green bottle, three books about birds, a lamp without a shade and a neighbour's old radio.\n"
+    "Nobody has touched them since the summer, when the window was open and rain came in for two whole days.\n"
+    "Then the shelf was dried, painted white and put back where it had been, between the door and the stove.\n",
+    "The code of the lock is",
+    "The name of the dog is",
+)
+"""Who sees all of them knows how they go on."""
+
+
+def _difference(
+    model: Any, tokenizer: Any, decoder: Decoder, text: _Text, expected: Sequence[Tensor] | None = None
+) -> tuple[float, float] | None:
+    """The log-probabilities of a token, by our decoder and by the model itself, that are too far apart."""
+    prompt = run_probe(model, tokenizer, decoder, text)
     # Half precision moves log-probabilities by tenths, and so may 8 bits, which round activations: the last bit of a
     # sum decides to which side. Seeing a wrong token moves them by more.
     rounds_activations = getattr(model, "is_loaded_in_8bit", False) or is_fp8(model)
@@ -61,19 +99,17 @@ def verify(model: Any, tokenizer: Any, decoder: Decoder, expected: Sequence[Tens
     tolerance = 1e-3 if is_exact else 0.5
     if expected is None:
         with own_attention(model):
-            expected = probe(model, tokenizer)
+            expected = probe(model, tokenizer, text)
     for logprobs, found, decoded in zip(expected, prompt.tokens, prompt.logprobs, strict=True):
         wanted = logprobs[found[0]].item()
         if not abs(wanted - decoded[0]) < tolerance:
-            raise ModelError(
-                f"{model.config.model_type} models do not obey attention masks: a token has log-probability "
-                f"{decoded[0]:.4f} where an ordinary forward gives {wanted:.4f}"
-            )
+            return decoded[0], wanted
+    return None
 
 
-def run_probe(model: Any, tokenizer: Any, decoder: Decoder) -> Prompt:
-    """The line of text through our decoder. Raises `ModelError` if the model takes no steered attention."""
-    trunk, *branches = tokenizer(list(_PROBE), add_special_tokens=False)["input_ids"]
+def run_probe(model: Any, tokenizer: Any, decoder: Decoder, text: _Text = _LINE) -> Prompt:
+    """Some text through our decoder. Raises `ModelError` if the model takes no steered attention."""
+    trunk, *branches = tokenizer(list(text), add_special_tokens=False)["input_ids"]
     prompt = Prompt(tree_layout([], trunk, [Branch(tokens, 1) for tokens in branches]), None)
     decoder.add([prompt])
     name = model.config.model_type
@@ -88,18 +124,15 @@ def run_probe(model: Any, tokenizer: Any, decoder: Decoder) -> Prompt:
 
 
 @torch.inference_mode()
-def probe(model: Any, tokenizer: Any) -> list[Tensor]:
+def probe(model: Any, tokenizer: Any, text: _Text = _LINE) -> list[Tensor]:
     """The same by an attention of the model's own, which it must have now: of each branch the log-probabilities of its
     next token, [vocabulary]."""
-    trunk, *branches = tokenizer(list(_PROBE), add_special_tokens=False)["input_ids"]
+    trunk, *branches = tokenizer(list(text), add_special_tokens=False)["input_ids"]
     found = []
     for tokens in branches:
         ids = torch.tensor([[*trunk, *tokens]], device=model.device)
         found.append(model(input_ids=ids, use_cache=False).logits[0, -1].float().log_softmax(-1).cpu())
     return found
-
-
-_PROBE = ("The red bicycle has two wheels and", " a comfortable saddle made of brown", " one bright lamp that")
 
 
 def own_attentions(model: Any) -> Sequence[str]:

@@ -47,10 +47,8 @@ def save(folder: Path, config: Any, *, weights: bool) -> str:
 
 # Refused by their config alone: nobody waits for the weights of a model that cannot work.
 BY_CONFIG: dict[str, tuple[Any, str]] = {
-    "qwen3_next": (lambda: tf.Qwen3NextConfig(**_SMALL, head_dim=16), "linear_attention"),
     "bamba": (lambda: tf.BambaConfig(**_SMALL, mamba_n_heads=4, mamba_d_head=16), "linear_attention|mamba"),
     "mamba": (lambda: tf.MambaConfig(vocab_size=420, hidden_size=32, num_hidden_layers=2), "mamba"),
-    "falcon_h1": (lambda: tf.FalconH1Config(**_SMALL), "falcon_h1 has layers of type hybrid"),
     "llama4": (lambda: tf.Llama4TextConfig(**_SMALL, head_dim=16), "chunked_attention"),
     "t5": (
         lambda: tf.T5Config(vocab_size=420, d_model=32, d_kv=16, d_ff=32, num_layers=2, num_heads=2),
