@@ -135,6 +135,13 @@ class Layout:
         return len(self.ends)
 
     @property
+    def fallbacks(self) -> IntArray:
+        """int64 [B], the most tokens of each value that are fed token by token: none where all of its trie may be fed,
+        since its member is then known."""
+        is_whole = (self.roots != NO_NODE) & (self.max_fed == self.lasts[self.ends] - self.value_scopes)
+        return np.where(is_whole, 0, self.max_new_tokens)
+
+    @property
     def num_positions(self) -> int:
         """Positions that the prompt needs when every value is as long as it may be."""
         open_ends = self.positions[self.ends] + self.max_new_tokens if self.num_branches else self.positions[-1:]

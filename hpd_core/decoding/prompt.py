@@ -69,4 +69,4 @@ class Prompt:
     @property
     def most_own_tokens(self) -> int:
         """The same when every value is as long as it may be, and all is fed that may be to choose some."""
-        return self.num_own_tokens + int(self.layout.max_new_tokens.sum() + self.layout.max_fed.sum())
+        return self.num_own_tokens + int(self.layout.fallbacks.sum() + self.layout.max_fed.sum())

@@ -130,6 +130,7 @@ class Scoring:
         """Gives the values that are done their members, and goes on with the others. Which were done, by number."""
         search, (rows, branches) = self._search, self._at
         assert search is not None
+        values.budgets[rows, branches] = search.budgets
         verdicts = search.decide()
         found = verdicts[verdicts.spellings >= 0]
         written = search.written(found)

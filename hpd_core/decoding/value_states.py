@@ -35,7 +35,8 @@ class ValueStates:
         limits: int64 [P, B], the most tokens of the value.
         states: int64 [P, B], what it may go on with (text/constraints.py).
         roots: int64 [P, B], of the trie of what it is to be chosen among; NO_NODE, as when that is over, too: nothing.
-        budgets: int64 [P, B], the most nodes that are fed for that.
+        budgets: int64 [P, B], the most nodes that are still fed for that.
+        fallbacks: int64 [P, B], the most tokens that are fed behind that, if no member is found.
         is_scored: bool [P, B], whether its member is being chosen (decoding/scoring.py): nothing else is fed of it.
         read: uint8 [P, B], what has been read of it (text/endings.py).
         live: bool [P, B], whether it goes on token by token.
@@ -57,6 +58,7 @@ class ValueStates:
     states: IntArray
     roots: IntArray
     budgets: IntArray
+    fallbacks: IntArray
     is_scored: npt.NDArray[np.bool_]
     read: npt.NDArray[np.uint8]
     live: npt.NDArray[np.bool_]
@@ -100,6 +102,7 @@ class ValueStates:
             states=states,
             roots=padded(NO_NODE, lambda layout: layout.roots),
             budgets=padded(0, lambda layout: layout.max_fed),
+            fallbacks=padded(0, lambda layout: layout.fallbacks),
             is_scored=np.zeros(shape, dtype=bool),
             read=read,
             live=ends >= 0,
@@ -144,7 +147,8 @@ class ValueStates:
     @property
     def num_left(self) -> IntArray:
         """int64 [P], the tokens by which all open values of a prompt may still grow, and the nodes that may be fed."""
-        left: IntArray = np.where(self.is_open, self.limits - self.counts + self.budgets, 0).sum(axis=1)
+        of_values = np.where(self.roots == NO_NODE, self.limits - self.counts, self.budgets + self.fallbacks)
+        left: IntArray = np.where(self.is_open, of_values, 0).sum(axis=1)
         return left
 
     def begun_by(self, first: int, stop: int) -> ValueIndex:

@@ -145,10 +145,37 @@ def test_nodes_leave_the_cache_with_their_value(monkeypatch: pytest.MonkeyPatch)
 def test_a_prompt_is_admitted_with_room_for_its_nodes() -> None:
     layout = tree_layout([3], [3, 4], [branch(LARGEST, most=7), Branch([6], 4)])
     assert Prompt(layout, (3,)).most_own_tokens == 2 + 2 + (6 + 7) + 4
+    whole = tree_layout([3], [3, 4], [branch(LARGEST), Branch([6], 4)])
+    every = ROOTS[LARGEST][1] - 1
+    assert Prompt(whole, (3,)).most_own_tokens == 2 + 2 + every + 4, "where all may be fed, a member is found"
     decoder = new_decoder(build_model("llama"))
     cohort = Cohort.admit([Prompt(tree_layout([], [3, 4], [branch(LARGEST, most=7)]), ())], [None], decoder.pool)
     assert cohort.most_cached_tokens >= 3 + 6 + 7
     cohort.release()
+
+
+@pytest.mark.parametrize("way", ["native", "eager"])
+@pytest.mark.parametrize("most", [3, 10, None])
+def test_no_prompt_takes_more_of_the_cache_than_is_kept_for_it(
+    way: str, most: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And with every step there is less of it that is still to come than was taken."""
+    kept: dict[Prompt, list[int]] = {}
+    accept = Cohort.accept
+
+    def noting(cohort: Cohort, *given: Any) -> int:
+        found = accept(cohort, *given)
+        left = cohort._values.num_left + (cohort._prefill.num_left if cohort._prefill else 0)
+        for prompt, columns in zip(cohort.prompts, (cohort._cache.used + left).tolist(), strict=True):
+            kept.setdefault(prompt, [prompt.most_own_tokens]).append(columns)
+        return found
+
+    monkeypatch.setattr(Cohort, "accept", noting)
+    cases, endings = closed_cases(12, most), random_endings(np.random.default_rng(0), 0.0)
+    settings = EngineConfig(attention=way, max_draft_tokens_per_step=0, max_prompts_per_cohort=4)
+    decode(build_model("llama"), cases, endings, settings)
+    assert len(kept) == len(cases)
+    assert all((np.diff(columns) <= 0).all() for columns in kept.values())
 
 
 @pytest.mark.parametrize("most", [0, 1, 2, 5])
