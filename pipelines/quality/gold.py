@@ -13,9 +13,9 @@ JSON Lines, one product a line. Three layouts, told apart line by line:
   [{"key": "Brand", "evidences": [{"value": "Acme", "pid": 0, "begin": 0, "end": 4}]}]}`. The values of an attribute
   are its accepted forms; no evidence: absent.
 
-An attribute that a line does not name is not labelled. That is not the same as absent: nobody looked. A line with
-`"review": {"corrected": ["Brand"]}` is of people who looked at a model's answers (`hpd review --gold`), and at none but
-those that it names.
+An attribute that a line does not name is not labelled. That is not the same as absent: nobody looked. It may be called
+by its id or an alias, too (gold_names.py). A line with `"review": {"corrected": ["Brand"]}` is of people who looked at
+a model's answers (`hpd review --gold`), and at none but those that it names.
 
 Words for nothing are no values (hpd_core/text/absence.py), but for members of an enum in the schemas that the file is
 read with, and for names that the line's own text spells as such.
@@ -25,13 +25,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hpd_core import CategorySchema
 from hpd_core.text import absence
 from hpd_core.types import is_encodable
 from pipelines.errors import UsageError
+from pipelines.quality.gold_names import GoldNames
 from pipelines.store.folders import open_filesystem
 
 Schemas = Mapping[str, CategorySchema]
@@ -75,6 +76,7 @@ class GoldProduct:
         fields: the product's own text, field name -> text, where the line holds it (`"input": {...}`); what
             pipelines/label.py writes does.
         corrected: of a line of a review, the attributes that the model had answered wrongly; None for other lines.
+        renamed: names of attributes as they stand in the file -> as the schemas have them, where these differ.
     """
 
     row: int
@@ -83,6 +85,7 @@ class GoldProduct:
     values: Mapping[str, GoldValue]
     fields: Mapping[str, str] | None = None
     corrected: frozenset[str] | None = None
+    renamed: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -110,8 +113,9 @@ def read_gold(path: str, *schemas: Schemas | None) -> list[GoldProduct]:
 
 def parse_gold(lines: Sequence[bytes], path: str, schemas: Sequence[Schemas] | None = None) -> list[GoldProduct]:
     """As `read_gold`, of lines that were read; without `schemas` words for nothing are left as they are."""
+    names = GoldNames(schemas or ())
     products = [
-        _LineReader(_place(path, row), row, schemas).read(line)
+        _LineReader(_place(path, row), row, schemas, names).read(line)
         for row, line in enumerate(lines)
         if line.strip()  # a blank line keeps its number but is no product, as in a catalog
     ]
@@ -138,8 +142,8 @@ def read_lines(path: str) -> list[bytes]:
 class _LineReader:
     """Reads one line."""
 
-    def __init__(self, place: str, row: int, schemas: Sequence[Schemas] | None) -> None:
-        self._place, self._row, self._schemas = place, row, schemas
+    def __init__(self, place: str, row: int, schemas: Sequence[Schemas] | None, names: GoldNames) -> None:
+        self._place, self._row, self._schemas, self._names = place, row, schemas, names
         self._category = ""
         self._texts: Mapping[str, str] = {}
 
@@ -160,7 +164,18 @@ class _LineReader:
         if len(layouts) != 1:
             found = f"has both {layouts[0]!r} and {layouts[1]!r}" if layouts else "neither of the known layouts"
             raise UsageError(f"{place}: {found}: {_SHAPES}")
-        return {"values": self._ours, "target_scores": self._extractgpt, "attributes": self._mave}[layouts[0]](entry)
+        readers = {"values": self._ours, "target_scores": self._extractgpt, "attributes": self._mave}
+        return self._renamed(readers[layouts[0]](entry))
+
+    def _renamed(self, product: GoldProduct) -> GoldProduct:
+        """The labels under the names that the schemas have."""
+        asked = {name: self._names.asked(self._category, name) for name in product.values}
+        renamed = {name: called for name, called in asked.items() if called != name}
+        if not renamed:
+            return product
+        values = self._names.by_asked(self._category, product.values, self._place)
+        corrected = product.corrected and frozenset(asked.get(name, name) for name in product.corrected)
+        return replace(product, values=values, corrected=corrected, renamed=renamed)
 
     def _integer(self, digits: str) -> int:
         if len(digits) > _MAX_DIGITS:
@@ -259,9 +274,10 @@ class _LineReader:
         """Whether a form is a word for nothing that no schema has as a member."""
         if self._schemas is None:
             return False
+        asked = self._names.asked(self._category, name)
         for schemas in self._schemas:
             for attribute in schemas[self._category].attributes if self._category in schemas else ():
-                if attribute.name == name and attribute.vocabulary.label(form.strip()) is not None:
+                if attribute.name == asked and attribute.vocabulary.label(form.strip()) is not None:
                     return False
         return absence.read(form, name, self._texts) is not absence.Reading.VALUE
 

@@ -182,7 +182,8 @@ def _read_norms(path: str, gold: Sequence[GoldProduct]) -> dict[tuple[int, str],
             )
         for attribute, entry in norms.items():
             entries = entry if isinstance(entry, list) else [entry]
-            found[index, attribute] = tuple(_norm_gold(each, f"{place}: 'norm' > {attribute!r}") for each in entries)
+            norm = tuple(_norm_gold(each, f"{place}: 'norm' > {attribute!r}") for each in entries)
+            found[index, product.renamed.get(attribute, attribute)] = norm
     return found
 
 

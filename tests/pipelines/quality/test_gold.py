@@ -237,6 +237,38 @@ def test_any_values_are_read_back(values: dict[str, Any], tmp_path_factory: pyte
         assert [list(item) for item in product.values[name].items] == items
 
 
+SCHEMAS = {
+    "Coffee": CategorySchema(
+        category="Coffee",
+        attributes=(
+            Attribute(name="Color"),
+            Attribute(name="color (2)", id="color"),
+            Attribute(name="Weight", id="net_weight", aliases=("Net weight", "Grams")),
+            Attribute(name="Roast", type="enum", aliases=("Grams",), values=(Member(label="none", id="r0"),)),
+        ),
+    )
+}
+
+
+def test_an_attribute_may_be_called_by_its_id_or_alias(tmp_path: Path) -> None:
+    values = {"Color": ["red"], "color": ["blue"], "net_weight": ["5"], "Grams": ["6"], "Other": None}
+    (product,) = read_gold(write(tmp_path / "g.jsonl", ours(**values)), SCHEMAS)
+    expected = {"Color": "red", "color (2)": "blue", "Weight": "5", "Grams": "6", "Other": "(absent)"}
+    assert {name: str(value) for name, value in product.values.items()} == expected
+    assert product.renamed == {"color": "color (2)", "net_weight": "Weight"}
+    # Where two attributes have the alias, and without schemas, nothing is known.
+    assert read_gold(write(tmp_path / "g.jsonl", ours(**values)))[0].values.keys() == values.keys()
+    reviewed = ours(net_weight=["5"]) | {"review": {"corrected": ["net_weight"]}}
+    assert read_gold(write(tmp_path / "g.jsonl", reviewed), SCHEMAS)[0].corrected == {"Weight"}
+    (other,) = read_gold(write(tmp_path / "g.jsonl", mave(**{"Net weight": [{"value": "250 g"}]})), SCHEMAS)
+    assert list(other.values) == ["Weight"]
+
+
+def test_two_labels_of_one_attribute_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"line 1: 'Weight' and 'net_weight' both label the attribute 'Weight'"):
+        read_gold(write(tmp_path / "g.jsonl", ours(Weight=["5"], net_weight=["6"])), SCHEMAS)
+
+
 def test_a_word_for_nothing_that_is_a_members_synonym_is_a_value(tmp_path: Path) -> None:
     """Of two members' it means none, as in an answer."""
     members = (

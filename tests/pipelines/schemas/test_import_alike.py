@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from hpd_core import Member
 from hpd_core.text.near_names import fold_name
+from pipelines.quality.gold import read_gold
 from pipelines.schemas.importing.imported import named_member, told_apart, unique_members
 from pipelines.schemas.schema_file import load_schemas
 from tests.pipelines.schemas.imports import call, done, refused, write
@@ -200,3 +201,13 @@ def test_what_does_not_load_leaves_the_older_file(tmp_path: Path, monkeypatch: p
     assert (result.exit_code, "written twice" in result.stderr) == (2, True)
     assert list(load_schemas(str(out))) == ["hat"]
     assert "written twice" in refused(tmp_path, path)
+
+
+def test_gold_names_those_that_got_a_number(tmp_path: Path) -> None:
+    line = {"product_id": "1", "category": "Kites", "values": {"Color": ["red"], "color": ["blue"], "Maker": None}}
+    write(tmp_path, "gold.jsonl", json.dumps(line))
+    shop = done(tmp_path, tmp_path / "gold.jsonl")
+    assert {*shop.names("Kites")} == {"Color", "color (2)", "Maker"}
+    (product,) = read_gold(str(tmp_path / "gold.jsonl"), shop.schemas)
+    values = {name: str(value) for name, value in product.values.items()}
+    assert values == {"Color": "red", "color (2)": "blue", "Maker": "(absent)"}
