@@ -4,8 +4,9 @@
     python pipelines/normalise.py s3://bucket/enriched/2026-11-21 --schemas edited.yaml --dry-run
 
 `extract` does it already; this does it again after an edit of the schemas (a synonym, an id, a unit) or with newer
-rules, in place. Only the normalised columns of `attributes` change (docs/normalised-values.md); it may be killed at any
-moment and started again. Exit code: 0 done, 1 stopped (the same command continues), 2 no finished run, or no schemas.
+rules, in place. Only the normalised columns of `attributes` change (docs/normalised-values.md), and `confidence` and
+`decision`, which follow. It may be killed at any moment and started again. Exit code: 0 done, 1 stopped (the same
+command continues), 2 no finished run, or no schemas.
 """
 
 from __future__ import annotations
@@ -22,10 +23,13 @@ if not __package__:
 import typer
 from rich.console import Console
 
+from pipelines.confidence.run_confidence import RunConfidence
 from pipelines.console.exit_codes import EXIT_CLEAN, run_command
+from pipelines.job.decided_run import decide_run
 from pipelines.job.normalised_run import NormalisedRun, normalise_run
 from pipelines.normalising.normalised import NORM_STATUSES
 from pipelines.schemas.schema_file import load_schemas
+from pipelines.store.folders import Folder
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -44,11 +48,25 @@ def main(
         console = Console(markup=False, highlight=False, emoji=False)
         found = normalise_run(run, asked, console, is_trial=dry_run)
         _print(console, found, dry_run)
+        decided = None if dry_run else _decide(run, console)
         if as_json:
-            typer.echo(json.dumps(found.to_dict()))
+            typer.echo(json.dumps(found.to_dict() | {"decided_otherwise": decided}))
         return EXIT_CLEAN
 
     run_command(work)
+
+
+def _decide(run: str, console: Console) -> int | None:
+    """Has confidences and decisions follow: how a value was normalised tells how probably it is right.
+
+    Returns how many answers have another one; None where the run has none.
+    """
+    kept = RunConfidence.read(Folder(run))
+    if kept is None or not (kept.calibrations or kept.accept):
+        return None
+    changed = decide_run(run, kept, console).num_changed
+    console.print(f"confidence and decision by the run's own calibration: {changed:,} answers have another one")
+    return changed
 
 
 def _print(console: Console, found: NormalisedRun, is_trial: bool) -> None:

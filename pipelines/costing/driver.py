@@ -27,6 +27,7 @@ from pipelines.costing.pilot import (
     SECOND_NAME,
     MeasuredRun,
     Pilot,
+    certainty_of,
     find_pilot,
     identity,
     read_costs,
@@ -167,6 +168,7 @@ class Planner:
         for key in ("model", "adapter", "decoding", "engine", "cascade"):
             if changes := differences({key: before.get(key)}, {key: now.get(key)}):
                 raise UsageError(f"--from-run: run {earlier.run_id} was decoded otherwise: {changes[0]}; run a pilot")
+        self._check_asked_by(earlier)
         survey = self._survey(seed=0, keep=1)
         rows: Counter[str] = Counter()
         for cell, count in survey.cells.items():
@@ -196,6 +198,17 @@ class Planner:
         first = forecast(config, earlier, cascade.actors.max)
         larger = forecast(larger_model(config), of_larger, config.actors.max)
         return with_larger(first, larger, asked_earlier(cascade.below, earlier))
+
+    def _check_asked_by(self, earlier: EarlierCosts) -> None:
+        """By other certainties, other answers are asked again."""
+        wanted = certainty_of(self.job.config).get("calibration")
+        if self.job.config.cascade is None or wanted == earlier.asked_by:
+            return
+        there, here = (f"calibration {each}" if each else "no calibration" for each in (earlier.asked_by, wanted))
+        raise UsageError(
+            f"--from-run: run {earlier.run_id} found out by {there} of its first model what the larger one is asked, "
+            f"here it would be by {here}; run a pilot"
+        )
 
     def backtest(self, uri: str) -> list[Backtest]:
         """Pilots tried on this catalog, whose every row's cost is in the run. Raises `UsageError`."""

@@ -13,6 +13,7 @@ import pyarrow as pa
 from pipelines.costing.estimate import FloatArray
 from pipelines.costing.pilot import read_costs, read_metrics
 from pipelines.errors import UsageError
+from pipelines.job.decided_run import asked_by_calibration
 from pipelines.job.run_plan import Plan, find_finished
 
 # Shards are put together to so many groups: enough for the interval, and as many numbers for any size of run.
@@ -30,6 +31,7 @@ class EarlierCosts:
         engine: what decoded.
         plan: of the run.
         asked: what a cascade's larger model was asked (cascading/standing.py); empty without.
+        asked_by: the hash of the first model's calibration, by which it was asked; None without one.
     """
 
     run_id: str
@@ -39,6 +41,7 @@ class EarlierCosts:
     metrics: list[dict[str, Any]]
     engine: Mapping[str, Any]
     asked: Mapping[str, int]
+    asked_by: str | None
 
 
 def read_earlier(uri: str, model: int = 1) -> EarlierCosts:
@@ -75,4 +78,5 @@ def read_earlier(uri: str, model: int = 1) -> EarlierCosts:
         )
     engine = manifest["engine"] if model == 1 else manifest["cascade"]["engine"]
     asked = manifest["totals"].get("cascade", {})
-    return EarlierCosts(plan.run_id, plan, dict(counts), dict(seconds), read_metrics(folder, model), engine, asked)
+    metrics, asked_by = read_metrics(folder, model), asked_by_calibration(manifest)
+    return EarlierCosts(plan.run_id, plan, dict(counts), dict(seconds), metrics, engine, asked, asked_by)

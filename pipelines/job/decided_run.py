@@ -107,9 +107,21 @@ def decide_run(uri: str, confidence: RunConfidence, console: Console, *, is_tria
         totals.decisions = found.decisions
         notes = _other_notes(manifest, confidence)
         changed = {**manifest, **confidence.describe(), "totals": totals.to_dict(), "notes": notes}
+        if manifest.get("cascade") is not None:
+            changed["asked_by_calibration"] = asked_by_calibration(manifest)
         if changed != manifest:
             ledger.finish(changed)
     return found
+
+
+def asked_by_calibration(manifest: Mapping[str, Any]) -> str | None:
+    """The hash of the calibration by which a cascade's run found out what its larger model is asked, whatever it was
+    decided by since; None: by the first model's own probabilities."""
+    if "asked_by_calibration" in manifest:
+        found: str | None = manifest["asked_by_calibration"]
+        return found
+    calibration = manifest.get("calibration")
+    return calibration["hash"] if calibration is not None else None
 
 
 def _by_name(schemas: Mapping[str, CategorySchema]) -> Asked:

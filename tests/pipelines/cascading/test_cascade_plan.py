@@ -5,24 +5,27 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
+from pipelines.calibrating.applying import apply_calibration
 from pipelines.cascading.curve import Curve
 from pipelines.costing.curve_text import print_curve
 from pipelines.costing.driver import Planner
 from pipelines.costing.forecast import Forecast, Interval
 from pipelines.costing.forecast_text import forecast_json, print_forecast
 from pipelines.errors import UsageError
+from tests.pipelines.cascading.test_cascade_confidence import calibrated
 from tests.pipelines.conftest import Workplace, products, read_table
 
 pytestmark = pytest.mark.usefixtures("shared_ray")
 
 
-def planner(cascade: Workplace, below: float) -> Planner:
+def planner(cascade: Workplace, below: float, **changes: Any) -> Planner:
     whole = {**cascade.changes["cascade"], "below": below}
-    path = cascade.write_config(cascade=whole, cost={"usd_per_hour": 36.0})
+    path = cascade.write_config(cascade=whole, cost={"usd_per_hour": 36.0}, **changes)
     return Planner.open(str(path), [], None, None, None, Console(file=io.StringIO()))
 
 
@@ -101,6 +104,17 @@ def test_an_earlier_run_of_the_same_cascade_says_what_both_models_cost(cascade: 
     assert found.asked.answers.estimate == pytest.approx(totals["asked"] / totals["answers"])
     with pytest.raises(UsageError, match=r"decoded otherwise: cascade.below: 0.05 -> 0.5"):
         planner(cascade, 0.5).from_run(str(output), None)
+
+    # With a calibration other answers are asked again; also after the run itself was decided by it.
+    engine = json.loads((output / "_engine.json").read_text())
+    calibration = calibrated(cascade.folder, "own", engine, (1.0, 0.0))
+    other = planner(cascade, 0.05, calibration=calibration)
+    with pytest.raises(UsageError, match="by no calibration of its first model"):
+        other.from_run(str(output), None)
+    apply_calibration(str(output), calibration, None, None, True, Console(quiet=True), is_trial=False)
+    with pytest.raises(UsageError, match="by no calibration of its first model"):
+        other.from_run(str(output), None)
+    assert planner(cascade, 0.05).from_run(str(output), None).asked == found.asked
 
 
 def test_gold_without_a_cascade_is_refused_before_anything_is_paid(workplace: Workplace) -> None:

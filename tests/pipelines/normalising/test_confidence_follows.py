@@ -1,0 +1,81 @@
+"""Values that are normalised anew have the confidence and decision of what they are now."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from rich.console import Console
+from typer.testing import CliRunner
+
+from pipelines.confidence.calibration_file import CalibratedModel, Calibration
+from pipelines.confidence.curves import Platt
+from pipelines.confidence.run_confidence import CONFIDENCE_NAME, Acceptance, NamedCalibration, RunConfidence
+from pipelines.confidence.score import KINDS, NUMBERS, Score
+from pipelines.job.decided_run import decide_run
+from pipelines.normalise import app
+from pipelines.store.folders import Folder
+from pipelines.store.totals import Totals
+from tests.pipelines.conftest import read_table
+from tests.pipelines.reviewing.made_runs import reviewable_run
+
+ENGINE: dict[str, Any] = {"model_id": "m", "model_revision": "r", "adapter_revision": None, "prompt_hash": "p"}
+WITHOUT_MEDIUM = {"categories": {"Coffee": [{"name": "Roast", "type": "enum", "values": ["dark", "light"]}]}}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run with a calibration that knows nothing but how a value was normalised."""
+    run = reviewable_run(tmp_path, **ENGINE)
+    kinds: dict[str, dict[str, float]] = {kind: {} for kind in KINDS} | {"norm_status": {"ok": 2.0}}
+    score = Score(-1.0, (0.0,) * len(NUMBERS), kinds, {})
+    calibration = Calibration(CalibratedModel.of(ENGINE), score, Platt(1.0, 0.0), {})
+    confidence = RunConfidence((NamedCalibration("here", calibration, is_named=True),), Acceptance(0.9))
+    manifest = json.loads((run / "manifest.json").read_text())
+    manifest |= {"engine": ENGINE, "totals": Totals().to_dict()}
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    decide_run(str(run), confidence, Console(quiet=True))
+    return run
+
+
+def normalise(run: Path, *arguments: str) -> tuple[str, dict[str, Any]]:
+    schemas = run.parent / "edited.yaml"
+    schemas.write_text(yaml.safe_dump(WITHOUT_MEDIUM))
+    result = CliRunner().invoke(
+        app, [str(run), "--schemas", str(schemas), "--json", *arguments], catch_exceptions=False
+    )
+    assert result.exit_code == 0, result.output
+    *said, last = result.output.splitlines()
+    return "\n".join(said), json.loads(last)
+
+
+def roasts(run: Path) -> set[tuple[str | None, float | None]]:
+    rows = [row for row in read_table(run, "attributes") if row["attribute"] == "Roast"]
+    return {(row["norm_status"], row["confidence"]) for row in rows}
+
+
+def test_confidence_follows_the_normalised_value(run: Path) -> None:
+    ((status, before),) = roasts(run)
+    assert status == "ok"
+    _, counts = normalise(run, "--dry-run")
+    assert counts["decided_otherwise"] is None
+    assert roasts(run) == {(status, before)}
+    said, counts = normalise(run)
+    assert "confidence and decision by the run's own calibration: 6 answers have another one" in said
+    assert counts["decided_otherwise"] == 6, "the roasts, and the weights, whose unit stands nowhere"
+    ((now, after),) = roasts(run)
+    assert now != "ok"
+    assert before is not None
+    assert after is not None
+    assert after < before
+    assert normalise(run)[1]["decided_otherwise"] == 0
+
+
+def test_a_run_without_a_calibration_has_nothing_to_follow(run: Path) -> None:
+    Folder(str(run)).write(CONFIDENCE_NAME, RunConfidence().to_json())
+    said, counts = normalise(run)
+    assert "confidence" not in said
+    assert counts["decided_otherwise"] is None
