@@ -88,16 +88,15 @@ class Cohort:
         prefill, values = Prefill(ordered), ValueStates.of_prompts(ordered)
         scoring = Scoring(tries or TrieTable())
         cache: CohortCache | AddressedCache | HybridCache
-        # Values are short as a rule; a longer one grows the block.
-        room = 4 * values.num_branches
         if pool.order.by_address:
             most = np.array([prompt.most_own_tokens for prompt in ordered], dtype=np.int64)
             cache = AddressedCache.for_prompts(pool, prefixes, most)
         else:
+            # Values are short as a rule; a longer one grows the block.
+            room = 4 * values.num_branches
             cache = CohortCache.for_prompts(pool, prefixes, prefill.num_left, room, share_prefixes)
         if mixers:
-            num_keys = max(prompt.layout.num_key_tokens for prompt in ordered)
-            cache = HybridCache.around(cache, pool, mixers, prefixes, num_keys + room)
+            cache = HybridCache.around(cache, pool, mixers, ordered, prefixes)
         return cls(ordered, prefill, values, scoring, cache, max_finished)
 
     @classmethod

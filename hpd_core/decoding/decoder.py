@@ -20,6 +20,7 @@ from hpd_core.config import EngineConfig
 from hpd_core.decoding.cohort import Cohort
 from hpd_core.decoding.cohort_input import CohortInput
 from hpd_core.decoding.drafts import Drafter
+from hpd_core.decoding.hybrid_cache import MixerRoom
 from hpd_core.decoding.memory import Limits, activation_bytes, fitted, free_bytes, halved
 from hpd_core.decoding.model_runner import ModelRunner
 from hpd_core.decoding.next_token import Choice, Chosen
@@ -115,6 +116,7 @@ class Decoder:
             pool.order.room_for,
             share_text,
             is_padded=not pool.order.by_address,
+            mixer_room=MixerRoom.of(self._runner.mixer_shapes, shape),
         )
 
     def add(self, prompts: Iterable[Prompt]) -> None:

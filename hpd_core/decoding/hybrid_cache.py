@@ -3,18 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from hpd_core.attention.kv_cache import CachePool
+from hpd_core.attention.kv_cache import CachePool, CacheShape
 from hpd_core.attention.plan import AddressedPlan, AttentionPlan, PrefixCache
 from hpd_core.decoding.addressed_cache import AddressedCache
 from hpd_core.decoding.cohort_cache import CohortCache
 from hpd_core.decoding.cohort_input import NewTokens
+from hpd_core.decoding.prompt import Prompt
 from hpd_core.layout import IntArray
 from hpd_core.mixers.states import MixerCache, MixerShape
+
+
+@dataclass(frozen=True, slots=True)
+class MixerRoom:
+    """What layers beside attention take, in slots of keys and values that would take as much.
+
+    Attributes:
+        trunk: where a trunk has come to, of one prompt or prefix.
+        column: of one token of a branch.
+    """
+
+    trunk: int = 0
+    column: int = 0
+
+    @classmethod
+    def of(cls, shapes: Sequence[MixerShape], attention: CacheShape) -> MixerRoom:
+        """`shapes`: of the layers beside attention, none if there are none."""
+        slot = max(1, attention.numbers_per_token * attention.dtype.itemsize)
+        trunk, column = (
+            sum(getattr(shape, name) for shape in shapes) for name in ("bytes_per_trunk", "bytes_per_column")
+        )
+        return cls(-(-trunk // slot), -(-column // slot))
+
+    def for_prompt(self, prompt: Prompt) -> int:
+        """What it begins with."""
+        return self.trunk + self.column * columns_for([prompt])
+
+
+def columns_for(prompts: Sequence[Prompt]) -> int:
+    """Columns of branches that are worth having: values are short as a rule; longer ones grow the memory."""
+    return max(prompt.layout.num_key_tokens + 4 * prompt.layout.num_branches for prompt in prompts)
 
 
 class HybridCache:
@@ -32,18 +64,17 @@ class HybridCache:
         attention: CohortCache | AddressedCache,
         pool: CachePool,
         shapes: Sequence[MixerShape],
+        prompts: Sequence[Prompt],
         prefixes: Sequence[PrefixCache | None],
-        num_columns: int,
     ) -> HybridCache:
         """Of prompts that have fed nothing yet.
 
         Args:
             attention: their keys and values.
             prefixes: of each prompt, or None.
-            num_columns: of branches, that are worth having.
         """
         before = [prefix.mixing if prefix else None for prefix in prefixes]
-        return cls(pool, attention, MixerCache.for_prompts(shapes, before, num_columns))
+        return cls(pool, attention, MixerCache.for_prompts(shapes, before, columns_for(prompts)))
 
     @classmethod
     def merge(cls, caches: Sequence[HybridCache], picked: Sequence[IntArray], order: IntArray) -> HybridCache:
@@ -87,7 +118,7 @@ class HybridCache:
 
     @property
     def _mixing_slots(self) -> int:
-        return -(-self._num_counted // self._pool.shape.numbers_per_token)
+        return -(-self._num_counted // max(1, self._pool.shape.numbers_per_token))
 
     def append(
         self, tokens: NewTokens, start: int, kept: IntArray, *, is_prefill: bool = False

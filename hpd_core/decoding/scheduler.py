@@ -10,6 +10,7 @@ from typing import Any
 from hpd_core.attention.plan import PrefixCache
 from hpd_core.decoding.cohort import Cohort
 from hpd_core.decoding.common_prefixes import CommonPrefixes
+from hpd_core.decoding.hybrid_cache import MixerRoom
 from hpd_core.decoding.memory import Limits
 from hpd_core.decoding.prompt import Prompt
 from hpd_core.decoding.shared_text import SharedText
@@ -45,6 +46,7 @@ class Scheduler:
         room_for: Callable[[int], int],
         share_text: bool = True,
         is_padded: bool = True,
+        mixer_room: MixerRoom | None = None,
     ) -> None:
         """Starts without work.
 
@@ -54,6 +56,7 @@ class Scheduler:
             room_for: cache slots that so many columns take.
             share_text: whether what documents begin with alike is computed once.
             is_padded: whether every prompt of a cohort has as many slots as its widest.
+            mixer_room: what layers beside attention take, if there are any.
         """
         self.limits = limits
         self._overlap = overlap
@@ -61,6 +64,7 @@ class Scheduler:
         self._make_cohort = make_cohort
         self._room_for = room_for
         self._is_padded = is_padded
+        self._mixer_room = mixer_room or MixerRoom()
         self._waiting: OrderedDict[Prompt, None] = OrderedDict()  # in the order of their submission
         self._turn: list[Prompt] | None = None  # of those: what `_next_in_turn` found, until others wait
         self._arrived: list[Prompt] = []  # of those: nobody has looked yet what they have in common
@@ -154,8 +158,9 @@ class Scheduler:
                 break  # prompts run in order: those behind one that waits for its prefix wait with it
             prefix = self._common.of(prompt)
             num_new += prompt.num_own_tokens
-            widest = max(widest, self._room_for(prompt.most_own_tokens))
-            num_columns += self._room_for(prompt.most_own_tokens)
+            room = self._room_for(prompt.most_own_tokens) + self._mixer_room.for_prompt(prompt)
+            widest = max(widest, room)
+            num_columns += room
             if prefix is not None:
                 users[prefix] += 1
             num_own = (len(ready) + 1) * widest if self._is_padded else num_columns
@@ -184,7 +189,7 @@ class Scheduler:
                 continue
             if isinstance(key, SharedText):
                 bare, before = self._common.to_compute(key, prompt)
-                num_free -= _text_slots(bare)
+                num_free -= self._text_slots(bare)
                 max_tokens -= bare.num_own_tokens
                 if (num_free < 0 or max_tokens < 0) and (wanted or self.running):
                     break
@@ -200,7 +205,7 @@ class Scheduler:
         """Shares less with others, where nothing runs that would make room when it ends."""
         while isinstance(text := self._common.missing(prompt), SharedText):
             bare, _ = self._common.to_compute(text, prompt)
-            if _text_slots(bare) + self._num_prefix_slots(Counter()) <= self.limits.max_cached_tokens:
+            if self._text_slots(bare) + self._num_prefix_slots(Counter()) <= self.limits.max_cached_tokens:
                 break
             text.is_given_up = True
 
@@ -236,9 +241,13 @@ class Scheduler:
         texts = self._common.texts
         if not self._share_prefixes:
             copies = sum(prefix.num_tokens * count for prefix, count in users.items())
-            return copies + sum(text.num_tokens for text in texts)
+            return copies + sum(text.num_tokens + self._mixer_room.trunk for text in texts)
         shared = {*users, *texts}.union(*(cohort.shared_prefixes for cohort in self.running))
-        return sum(prefix.num_tokens for prefix in shared)
+        return sum(prefix.num_tokens + self._mixer_room.trunk for prefix in shared)
+
+    def _text_slots(self, text: Prompt) -> int:
+        """At most so many are taken for a text that several share: as it is computed, and in its own place."""
+        return 2 * (text.layout.num_tokens + self._mixer_room.trunk)
 
     def finish_step(self, cohorts: Iterable[Cohort]) -> tuple[list[Prompt], list[Prompt], list[Prompt]]:
         """After a step of `cohorts`: caches computed prefixes, retires finished prompts, merges what has become small.
@@ -294,8 +303,3 @@ class Scheduler:
 def num_tokens(cohorts: Iterable[Cohort]) -> int:
     """That they would feed, all of their prompts at once."""
     return sum(cohort.num_next_tokens for cohort in cohorts)
-
-
-def _text_slots(text: Prompt) -> int:
-    """At most so many cache slots are taken for a text that several share: as it is computed, and in its own place."""
-    return 2 * text.layout.num_tokens

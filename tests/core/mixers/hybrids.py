@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 import transformers as tf
 
@@ -89,6 +90,12 @@ _CONFIGS |= {
     "falcon_h1_gated": lambda: tf.FalconH1Config(**_SCAN, head_dim=12, mamba_d_ssm=96, ssm_out_multiplier=0.7),
 }
 HYBRIDS = tuple(_CONFIGS)
+
+MOST_USED = ("lfm2", "qwen3_5", "granitemoehybrid")
+"""Those that `make test` proves; the others are proved by `make test-all`."""
+
+HYBRID_PARAMETERS = [pytest.param(family, marks=() if family in MOST_USED else pytest.mark.full) for family in HYBRIDS]
+"""For `pytest.mark.parametrize`."""
 
 
 def build_hybrid(family: str, seed: int = 0, **sizes: int) -> Any:

@@ -16,10 +16,10 @@ from hpd_core.training.loss import attach_training
 from tests.core.engines import answers, config
 from tests.core.products import SCHEMAS, products
 
-from .hybrids import HYBRIDS, build_hybrid
+from .hybrids import HYBRID_PARAMETERS, build_hybrid
 
 
-@pytest.fixture(scope="module", params=HYBRIDS)
+@pytest.fixture(scope="module", params=HYBRID_PARAMETERS)
 def folder(request: pytest.FixtureRequest, tiny_tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One of each family."""
     path: Path = tmp_path_factory.mktemp(request.param)

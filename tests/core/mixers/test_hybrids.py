@@ -13,10 +13,10 @@ from tests.core.native import WAYS
 from tests.core.test_exactness import engine_configs
 from tests.examples import examples
 
-from .hybrids import HYBRIDS, build_hybrid
+from .hybrids import HYBRID_PARAMETERS, HYBRIDS, build_hybrid
 
 
-@pytest.mark.parametrize("family", HYBRIDS)
+@pytest.mark.parametrize("family", HYBRID_PARAMETERS)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.usefixtures("poison")
 def test_family_equals_oracle(family: str, way: str) -> None:

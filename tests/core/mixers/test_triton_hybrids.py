@@ -1,0 +1,29 @@
+"""Layers beside attention where one launch attends for all cohorts, by Triton's interpreter."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hpd_core.config import EngineConfig
+from tests.core.helpers import Prompter, assert_equals_oracle, decode, random_case, random_endings, random_ids
+from tests.core.triton import needs_interpreter
+
+from .hybrids import build_hybrid
+
+
+@needs_interpreter
+@pytest.mark.parametrize("family", ["lfm2", "qwen3_5", "falcon_h1"])
+def test_family_equals_oracle(family: str) -> None:
+    rng = np.random.default_rng(7)
+    endings = random_endings(rng)
+    prefixes = [random_ids(rng, 9, 14), random_ids(rng, 3, 5)]
+    cases = [random_case(rng, "tree", prefixes, branches=4, k_max=6) for _ in range(4)]
+    source = Prompter(decode(build_hybrid(family), cases, endings, EngineConfig()), rng, spoilt=0.3)
+    config = EngineConfig(
+        attention="triton", max_prompts_per_cohort=2, max_tokens_per_step=64, max_draft_tokens_per_step=40
+    )
+    prompts = decode(build_hybrid(family), cases, endings, config, source)
+    oracle = build_hybrid(family)
+    for case, prompt in zip(cases, prompts, strict=True):
+        assert_equals_oracle(oracle, case, prompt, endings)
