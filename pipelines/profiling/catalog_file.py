@@ -74,7 +74,11 @@ def _id_lines(guess: Guess | None) -> Iterator[str]:
         yield "  # id: product_id"
         return
     yield f"  # {shown(guess.column)}: {guess.reason}. Without a column, '<file stem>:<row>' is the id.{_others(guess)}"
-    yield f"  id: {scalar(guess.column)}"
+    if guess.within is None:
+        yield f"  id: {scalar(guess.column)}"
+        return
+    yield f"  # The same id stands in several rows, each with another {shown(guess.within)}."
+    yield f"  id: {{join: [{scalar(guess.column)}, {scalar(guess.within)}]}}"
 
 
 def _category_lines(look: Look, guess: Guess | None) -> Iterator[str]:

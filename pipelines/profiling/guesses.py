@@ -48,6 +48,7 @@ class Guess:
         separator: between the parts of a category's path.
         name: of a field in the prompt, if not the column's.
         looked_at: the column as it was looked at, where `column` is a path to a part of it.
+        within: of an id, a column that belongs to it.
     """
 
     column: str
@@ -56,10 +57,11 @@ class Guess:
     separator: str | None = None
     name: str | None = None
     looked_at: str | None = None
+    within: str | None = None
 
     def is_of(self, column: str) -> bool:
         """Whether it is about this column."""
-        return column == (self.looked_at or self.column)
+        return column in (self.looked_at or self.column, self.within)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +138,7 @@ def _known(feed: KnownFeed, usable: Sequence[Column]) -> Guesses | None:
     others = [name for name in feed.category if name in filled and (category is None or name != category.name)]
     texts = [column for column in usable if column.name not in used and _may_be_field(column) and column.num_filled]
     return Guesses(
-        None if product_id is None else Guess(product_id.name, reason),
+        None if product_id is None else Guess(product_id.name, reason, within=_within(feed, filled)),
         None if category is None else replace(_category_of(feed, category, reason), others=others),
         [
             Guess(tag(column.name), f"{reason}; {_field_reason(column)}", name=name, looked_at=column.name)
@@ -146,6 +148,12 @@ def _known(feed: KnownFeed, usable: Sequence[Column]) -> Guesses | None:
         _language_of(feed, filled, tag, reason),
         [name for name in feed.answers if any(column.name.split(".")[0] == name for column in usable)],
     )
+
+
+def _within(feed: KnownFeed, filled: Mapping[str, Column]) -> str | None:
+    """The column that belongs to the id, if every row has it."""
+    column = filled.get(feed.id_within or "")
+    return None if column is None or column.num_empty else column.name
 
 
 def _category_of(feed: KnownFeed, column: Column, reason: str) -> Guess:

@@ -16,6 +16,7 @@ class KnownFeed:
         signs: columns by which it is known.
         answers: columns that say outright what is to be extracted: nothing of them belongs in the prompt.
         tagged: columns that are lists of values, each with its language under this key.
+        id_within: a column without which the id is of several rows.
     """
 
     name: str
@@ -25,6 +26,7 @@ class KnownFeed:
     signs: tuple[str, ...]
     answers: tuple[str, ...] = ()
     tagged: str | None = None
+    id_within: str | None = None
 
     def is_no_text(self, column: str) -> bool:
         """Whether a column, or a path into one, holds answers, or languages."""
@@ -88,6 +90,7 @@ _FEEDS = (
             *("item_weight", "material", "model_name", "model_number", "model_year", "pattern", "style"),
         ),
         tagged="language_tag",
+        id_within="domain_name",  # one item is listed in several shops
     ),
     KnownFeed(
         "the exports of Open Food Facts",

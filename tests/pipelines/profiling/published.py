@@ -32,6 +32,8 @@ def amazon_reviews(count: int = 24) -> list[Row]:
                 "details": json.dumps(details) if number % 5 == 4 else details,
                 "parent_asin": f"B0FAKE{number:04}",
                 "bought_together": None,
+                "subtitle": None,
+                "author": None,
             }
         )
     return rows
@@ -55,10 +57,11 @@ def berkeley_objects(count: int = 24) -> list[Row]:
                 *([] if is_german else [("en_US", "Pure cotton"), ("en_US", "Machine washable")]),
             ),
             "color": [{"language_tag": "en_US", "standardized_values": ["Blue"], "value": "Deep blue"}],
+            "color_code": ["#21304F"],
             "item_dimensions": {
                 "height": {"normalized_value": {"unit": "inches", "value": 1.5}, "unit": "inches", "value": 1.5}
             },
-            "item_id": f"B0MADE{number:04}",
+            "item_id": f"B0MADE{number // 2:04}",  # listed in two shops
             "item_name": _tagged(german, *([] if is_german else english)),
             "item_weight": [{"normalized_value": {"unit": "pounds", "value": 1.2}, "unit": "pounds", "value": 1.2}],
             "material": _tagged(("en_US", "Cotton")),
@@ -70,7 +73,7 @@ def berkeley_objects(count: int = 24) -> list[Row]:
             "item_keywords": _tagged(("en_US", "cushion"), ("en_US", "bedroom")),
             "country": "DE" if is_german else "US",
             "marketplace": "Amazon",
-            "domain_name": "amazon.de" if is_german else "amazon.com",
+            "domain_name": ("amazon.nl", "amazon.de" if is_german else "amazon.com")[number % 2],
             "node": [{"node_id": 12345 + number, "node_name": "/Categories/Bedding/Pillow Covers"}],
         }
         if number % 4 == 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 from collections import Counter
@@ -82,8 +83,12 @@ def test_amazon_reviews_without_the_details_that_hold_the_answers(tmp_path: Path
 
 def test_berkeley_objects_in_one_language(tmp_path: Path) -> None:
     rows = berkeley_objects()
-    config, text, printed = init(write_lines(tmp_path / "listings_0.json", rows))
-    assert (str(config.input.id), str(config.input.category)) == ("item_id", "product_type[0].value")
+    lines = write_lines(tmp_path / "listings_0.json", rows)
+    path = tmp_path / "listings_0.json.gz"  # as they are published
+    path.write_bytes(gzip.compress(lines.read_bytes()))
+    config, text, printed = init(path)
+    assert (str(config.input.id), str(config.input.category)) == ("item_id + domain_name", "product_type[0].value")
+    assert len({record(config, row).id for row in rows}) == len(rows)
     assert {name: str(each) for name, each in config.input.fields.items()} == {
         "title": "item_name[language_tag=en*|*].value",
         "bullet points": "bullet_point[language_tag=en*|*].value",
