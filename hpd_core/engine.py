@@ -89,6 +89,7 @@ class Engine(Extractor):
         steering.attach(model)
         self._weights = Weights.of(model)
         self._segments = SegmentTokenizer(tokenizer)
+        description.refuse_unknown_tokens(model, self._segments)
         vocab_size = model.get_output_embeddings().weight.shape[0]
         constraints = Constraints(tokenizer, vocab_size)
         used = constraints if self.config.constrain_values else None

@@ -83,6 +83,19 @@ def endings(model: Any, segments: SegmentTokenizer) -> Endings:
     return found.also([index for index in end_of_text_ids(model) if index < len(found)])
 
 
+def refuse_unknown_tokens(model: Any, segments: SegmentTokenizer) -> None:
+    """Raises `ModelError` if prompts would have tokens that the model has no row for: they cannot be fed."""
+    rows = model.get_input_embeddings().weight.shape[0]
+    template = str(getattr(segments.tokenizer, "chat_template", None) or "")
+    written = {text: index for text, index in segments.control_tokens.items() if text in template and index >= rows}
+    if written:
+        text, index = min(written.items())
+        raise ModelError(
+            f"the chat template writes {text!r}, which is token {index} of the tokenizer, and the model has {rows}: "
+            f"the tokenizer is another model's; put the files back that came with the checkpoint"
+        )
+
+
 def cache_shape(model: Any) -> CacheShape:
     """What one token takes in the model's KV cache: found out by a forward of two tokens, for configurations have no
     common word for it, and of some layers no word at all.

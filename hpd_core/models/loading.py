@@ -127,6 +127,13 @@ def _whole(source: str, model_config: Any, options: Mapping[str, Any]) -> Any:
     transformers.logging.set_verbosity_error()  # it warns of each weight that there is no use for
     try:
         loaded, report = loader.from_pretrained(source, config=model_config, output_loading_info=True, **options)
+    except ImportError as error:
+        if method := fp8_checkpoint.quantization_of(model_config).get("quant_method"):
+            raise ModelError(
+                f"the checkpoint is quantized by {method}, which cannot be read here ({_first_line(error)}): install "
+                f"what is missing, or take the model in bfloat16 with engine.quantization: nf4"
+            ) from error
+        raise
     finally:
         transformers.logging.set_verbosity(verbosity)
     if missing := sorted(report["missing_keys"]):
@@ -160,8 +167,10 @@ def _is_stored_in_fp8(model_config: Any, asked: str | None) -> bool:
         if asked not in (None, "fp8"):
             raise ModelError(f"the checkpoint is in FP8 already: set engine.quantization to null or fp8, not {asked!r}")
         return True
+    method = stored.get("quant_method")
+    if stored and asked not in (None, "fp8") and method != "bitsandbytes":
+        raise ModelError(f"the checkpoint is quantized already ({method}): set engine.quantization to null")
     if stored and asked == "fp8":
-        method = stored.get("quant_method")
         raise ModelError(f"the checkpoint is quantized already ({method}): FP8 is made of one in bfloat16")
     return False
 
@@ -185,11 +194,14 @@ def load_empty(model: str, config: EngineConfig) -> Any:
 
 def _not_found(model: str, error: Exception) -> str:
     names = ", ".join(sorted(EMBEDDED_MODELS))
-    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
     return (
-        f"cannot load the model {model!r}: {reason} "
+        f"cannot load the model {model!r}: {_first_line(error)} "
         f"(a model is a folder with safetensors weights, local or at any fsspec URI, a hub id, or one of: {names})"
     )
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def resolve_device(config: EngineConfig) -> torch.device:
