@@ -21,11 +21,13 @@ from collections.abc import Mapping
 
 from pipelines.exporting.value_forms import Rule
 
+_COLOR = r"[^#,]*[^\W\d_][^#,]*[^\W\d_][^#,]*|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
+_NO_COLORS = ("n/a", "see image", "various", "variety", "men", "men's", "women", "women's")
 _LENGTH = Rule("measure", choices=("cm", "in"), least=1, most=3000)
 GOOGLE: Mapping[str, Rule] = {
     "title": Rule(max_length=150),  # 6324415
     "description": Rule(max_length=5000),  # 6324468
-    "brand": Rule(max_length=70),  # 6324351
+    "brand": Rule(max_length=70, refused=("n/a", "generic", "no brand", "does not exist")),  # 6324351, 7052112; 11/2026
     "mpn": Rule(max_length=70),  # 6324482, 11/2026
     "gtin": Rule("gtin"),  # 6324461, 11/2026
     "condition": Rule("choice", choices=("new", "refurbished", "used")),  # 6324469
@@ -34,7 +36,8 @@ GOOGLE: Mapping[str, Rule] = {
     "is_bundle": Rule("yes_no"),  # 6324449
     "age_group": Rule("choice", choices=("newborn", "infant", "toddler", "kids", "adult")),  # 6324463, 11/2026
     "gender": Rule("choice", choices=("male", "female", "unisex")),  # 6324479
-    "color": Rule(max_length=100, max_item=40, max_items=3, joint="/"),  # 6324487, 11/2026
+    # 6324487, 11/2026: no commas between colors, no codes (#fff000), not digits alone, nor one letter but of CJK.
+    "color": Rule(max_length=100, max_item=40, max_items=3, joint="/", pattern=_COLOR, refused=_NO_COLORS),
     "material": Rule(max_length=200, max_items=3, joint="/"),  # 6324410, 11/2026
     "pattern": Rule(max_length=100),  # 6324483
     "size": Rule(max_length=100),  # 6324492, 11/2026

@@ -49,6 +49,7 @@ class Rule:
         choices: the only values; for "measure" the units.
         least, most: bounds of a number.
         pattern: that every value has to match, whole.
+        refused: words that are no value there, in small letters.
     """
 
     form: Form = "text"
@@ -61,6 +62,7 @@ class Rule:
     least: float | None = None
     most: float | None = None
     pattern: str | None = None
+    refused: tuple[str, ...] = ()
 
     def fill(self, items: Sequence[Item]) -> Filled:
         """The items as the target wants them. All of them or none: a part of a list would be another answer."""
@@ -88,6 +90,8 @@ class Rule:
             reason = f"longer than {self.max_bytes:,} bytes"
         if reason is None and self.joint.strip() and self.joint.strip() in value:
             reason = f"holds {self.joint.strip()!r}, which separates values there"
+        if reason is None and value.casefold() in self.refused:
+            reason = f"{value!r} is no value there"
         if reason is None and self.pattern is not None and not re.fullmatch(self.pattern, value):
             reason = "not of the form that is wanted"
         return value, reason

@@ -22,6 +22,8 @@ def items(*texts: str, unit: str | None = None, id_: str | None = None) -> list[
     [
         (GOOGLE["color"], items("Red", "Navy blue"), "Red/Navy blue"),
         (GOOGLE["color"], items("Red", "Red"), "Red"),
+        (GOOGLE["color"], items("紅", "Bleu-gris 2"), "紅/Bleu-gris 2"),
+        (GOOGLE["brand"], items("Generic Surplus"), "Generic Surplus"),
         (GOOGLE["gender"], items("Female"), "female"),
         (GOOGLE["size_system"], items("mex"), "MEX"),
         (GOOGLE["size_type"], items("big", "tall"), "big,tall"),
@@ -57,7 +59,15 @@ def test_what_is_written(rule: Rule, given_: list[Item], written: str) -> None:
 @pytest.mark.parametrize(
     ("rule", "given_", "reason"),
     [
-        (GOOGLE["color"], items(*"abcd"), "4 values, 3 at most"),
+        (GOOGLE["color"], items("red", "blue", "green", "white"), "4 values, 3 at most"),
+        (GOOGLE["color"], items("red, blue"), "not of the form that is wanted"),
+        (GOOGLE["color"], items("#fff000"), "not of the form that is wanted"),
+        (GOOGLE["color"], items("0 2 4 6"), "not of the form that is wanted"),
+        (GOOGLE["color"], items("R"), "not of the form that is wanted"),
+        (GOOGLE["color"], items("See image"), "'See image' is no value there"),
+        (GOOGLE["color"], items("red", "Various"), "'Various' is no value there"),
+        (GOOGLE["brand"], items("No brand"), "'No brand' is no value there"),
+        (GOOGLE["brand"], items("N/A"), "'N/A' is no value there"),
         (GOOGLE["color"], items("x" * 41), "longer than 40 characters"),
         (GOOGLE["color"], items("x" * 40, "y" * 40, "z" * 40), "longer than 100 characters"),
         (GOOGLE["color"], items("black/white"), "holds '/', which separates values there"),
