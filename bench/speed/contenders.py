@@ -98,7 +98,7 @@ class EngineRuns:
         self._model, self._workload, self._shape = model, workload, shape
         self._warm_up = warm_up or workload
         self._config = config
-        self._limits = fitted(config, shape, free_bytes(shape.device), activation_bytes(model))
+        self._limits = fitted(config, shape, free_bytes(shape.device), activation_bytes(model, shape))
         self._at_once, self._natural = at_once, natural
         self._decoder: Decoder | None = None
 

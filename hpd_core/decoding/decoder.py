@@ -147,7 +147,7 @@ class Decoder:
 
     def fit(self) -> None:
         """Sets limits that memory has room for, while there is no work; after a first step, which packs weights."""
-        self.limit(fitted(self._config, self._shape, self._free_bytes(), activation_bytes(self._model)))
+        self.limit(fitted(self._config, self._shape, self._free_bytes(), activation_bytes(self._model, self._shape)))
 
     def _free_bytes(self) -> int:
         return free_bytes(self._shape.device)

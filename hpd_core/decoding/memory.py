@@ -96,17 +96,16 @@ def _room_in_cgroup(names: tuple[str, str, str, str]) -> int:
     return max(0, int(limit) - int(used) + int(counts.get(inactive, 0)))
 
 
-def activation_bytes(model: Any) -> int:
+def activation_bytes(model: Any, shape: CacheShape) -> int:
     """Bytes that a token of a step takes on its way through the model, the cache apart: an estimate from above.
 
     All that goes into the linear layers of a decoder layer and comes out of them, as if it were there at once, and the
     logits of every fourth token: in a large step, most tokens are documents' and keys'.
     """
     config = model.config.get_text_config()
-    hidden, heads = config.hidden_size, config.num_attention_heads
-    head_size = getattr(config, "head_dim", None) or hidden // heads
-    kv_heads = getattr(config, "num_key_value_heads", None) or heads
-    attention = 4 * hidden + 2 * (heads + kv_heads) * head_size
+    hidden, heads = config.hidden_size, getattr(config, "num_attention_heads", None) or 0
+    of_layers = [(max(heads, at.num_kv_heads) + at.num_kv_heads) * (at.key_size + at.value_size) for at in shape.layers]
+    attention = 4 * hidden + max(of_layers, default=0)
     # Every expert that a token goes through has its own copy of it.
     experts = getattr(config, "num_experts_per_tok", None) or 1
     names = ("intermediate_size", "ffn_dim") if experts == 1 else ("moe_intermediate_size", "intermediate_size")
@@ -126,7 +125,7 @@ def fitted(config: EngineConfig, shape: CacheShape, free: int, activations: int)
         free: bytes, from `free_bytes`. Whoever shares the memory with other engines has to set a limit himself.
         activations: bytes a token, from `activation_bytes`.
     """
-    bytes_per_token = shape.numbers_per_token * shape.dtype.itemsize
+    bytes_per_token = max(1, shape.numbers_per_token * shape.dtype.itemsize)
     share = _SHARE_FOR_CACHE.get(shape.device.type, 0.5)
     limits = Limits.of(config, shape.device, int(free * (1 - share) - _LOGITS_BYTES) // activations)
     most = max(_SMALLEST_CACHE, int(free * share) // bytes_per_token)

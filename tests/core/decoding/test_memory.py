@@ -99,7 +99,7 @@ def test_what_auto_takes_on_a_gpu_leaves_room_for_a_step(size: str, free: float,
     with torch.device("meta"):
         model = tf.Qwen3ForCausalLM(sizes).to(torch.bfloat16)
     shape = replace(cache_shape(model), device=torch.device("cuda"))
-    limits = fitted(EngineConfig(), shape, int(free * GIB), activation_bytes(model))
+    limits = fitted(EngineConfig(), shape, int(free * GIB), activation_bytes(model, shape))
     assert (limits.max_tokens_per_step, limits.max_prompts_per_cohort) == (tokens, prompts)
     if free < 1:
         return
@@ -135,7 +135,8 @@ def test_models_say_the_width_of_their_mlps_in_several_ways() -> None:
             get_output_embeddings=lambda weight=weight: SimpleNamespace(weight=weight),
             get_input_embeddings=lambda weight=weight: SimpleNamespace(weight=weight),
         )
-        assert activation_bytes(model) == 4 * (attention + 3 * 12 + 3 * width + head)
+        shape = CacheShape.uniform(1, 2, 6, 6, torch.float32, CPU)
+        assert activation_bytes(model, shape) == 4 * (attention + 3 * 12 + 3 * width + head)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -159,7 +160,7 @@ def test_what_a_token_takes_is_estimated_from_above(family: str) -> None:
         model(torch.arange(tokens)[None] % VOCABULARY)
     assert len(sizes) == 3
     most = max(sizes.values()) * 4 / tokens
-    assert most <= activation_bytes(model) <= 4 * most + 4 * VOCABULARY
+    assert most <= activation_bytes(model, cache_shape(model)) <= 4 * most + 4 * VOCABULARY
 
 
 def test_free_memory_is_what_a_container_leaves(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -45,7 +45,10 @@ _SIZES: dict[str, Any] = {
     **dict.fromkeys(("linear_key_head_dim", "linear_value_head_dim"), 16),
     **dict.fromkeys(("mamba_d_state", "state_size", "ssm_state_size"), 8),
     **dict.fromkeys(("time_step_rank", "mamba_dt_rank"), 4),
-    # Of vision towers.
+    # Of vision and audio towers.
+    **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads", "num_heads"), 4),
+    **dict.fromkeys(("encoder_layers", "decoder_layers"), 1),
+    **dict.fromkeys(("out_hidden_size", "text_hidden_size", "output_dim"), 64),
     **dict.fromkeys(("depth", "vision_layers"), 1),
     "image_size": 32,
     "patch_size": 8,
@@ -57,13 +60,30 @@ _REACH = ("sliding_window", "attention_chunk_size", "index_topk", "window_size",
 REACHES = {"tight": 7, "loose": 4096}
 """Shorter than the sweep's texts, and longer."""
 
+_SECTIONS = {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [2, 3, 3]}
+_PARTIAL = {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [1, 1, 2], "partial_rotary_factor": 0.5}
+_PLAIN = {"rope_type": "default", "rope_theta": 10_000.0}
+
 _EXCEPTIONS: dict[str, dict[str, Any]] = {
+    **dict.fromkeys(
+        ("qwen2_vl_text", "qwen2_5_vl_text", "paddleocr_vl_text", "glm4v_text", "glm_ocr_text", "hunyuan_vl_text"),
+        {"rope_parameters": _SECTIONS},
+    ),
+    "cohere_compass_text": {"rope_parameters": {"full_attention": _PLAIN, "sliding_attention": _PLAIN}},
     "dots3_note_text": {"num_key_value_heads": 4},
-    "gpt_neo": {"attention_types": [[["global", "local"], NUM_LAYERS // 2]]},
-    "mamba2": {"num_heads": 8, "head_dim": 16, "n_groups": 2},
-    "zaya": {"num_experts_per_tok": 1},
     "ernie4_5_vl_moe_text": {"moe_intermediate_size": [32, 32]},
+    "gemma3n_text": {"num_kv_shared_layers": 2},
+    "gemma4_text": {"num_kv_shared_layers": 2},
+    "glm4v_moe_text": {"rope_parameters": _PARTIAL},
+    "glm5_next_text": {"num_key_value_heads": 4, "index_kpool": 1},
+    "gpt_neo": {"attention_types": [[["global", "local"], NUM_LAYERS // 2]]},
+    "lfm2_moe": {"layer_types": ["conv", "full_attention"] * (NUM_LAYERS // 2)},
+    "mamba2": {"num_heads": 8, "head_dim": 16, "n_groups": 2},
     "molmo2_vit": {"image_size": [32, 32]},
+    "qwen4_exp_text": {"indexer_budget": 8, "indexer_compress_ratio": 2},
+    "zamba": {"layers_block_type": ["linear_attention", "hybrid"] * (NUM_LAYERS // 2)},
+    "zamba2": {"layers_block_type": ["linear_attention", "hybrid"] * (NUM_LAYERS // 2)},
+    "zaya": {"num_experts_per_tok": 1},
 }
 """By model type, what it wants otherwise."""
 

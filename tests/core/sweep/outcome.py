@@ -101,7 +101,9 @@ def _outcome(name: str, layout: str, reach: str) -> Outcome:
     config = EngineConfig(max_prompts_per_cohort=3, max_tokens_per_step=64, layout=layout)
     try:
         attach(model)
-        verify(model, tiny_tokenizer(), Decoder(model, endings, config, cache_shape(model)))
+        decoder = Decoder(model, endings, config, cache_shape(model))
+        verify(model, tiny_tokenizer(), decoder)
+        decoder.fit()
         prompts = decode(model, cases, endings, config)
     except ModelError as error:
         return Outcome(name, layout, reach, "refused", _said(error))
