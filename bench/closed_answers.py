@@ -132,7 +132,7 @@ class Measured:
         return cls(
             labels=[len(each) for each in judged],
             right=[sum(each) for each in judged],
-            choices=choices,
+            choices=dict(choices),
             value_tokens=metrics.value_tokens - num_values,
             scored_tokens=metrics.scored_tokens,
             num_steps=metrics.num_steps,

@@ -147,6 +147,12 @@ class Engine(Extractor):
         return self._decoder.layers
 
     @property
+    def max_scored_tokens(self) -> int:
+        """As set; 0 where values see others, or are not constrained."""
+        is_scored = self.layout == "tree" and self.config.constrain_values
+        return self.config.max_scored_tokens if is_scored else 0
+
+    @property
     def limits(self) -> Limits:
         """How much is decoded at a time now: less than at first where memory was missing."""
         return self._decoder.limits

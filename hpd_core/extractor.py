@@ -153,6 +153,7 @@ class EngineDescription(TypedDict):
     attention: Annotated[str, "how it attends; with 'ar' by transformers' name"]
     layers: Annotated[str, "whose code runs the model's layers"]
     quantization: Annotated[str | None, "of the weights"]
+    max_scored_tokens: Annotated[int, "of the setting; 0 where closed answers are decoded token by token"]
     limits: Annotated[
         dict[str, int] | None,
         "how much is decoded at a time, when it has been loaded: max_tokens_per_step, max_prompts_per_cohort, "
@@ -237,6 +238,11 @@ class Extractor(ABC):
         """How much is decoded at a time now; None where nothing is decoded."""
 
     @property
+    def max_scored_tokens(self) -> int:
+        """Of each closed answer, the most tokens that are forwarded to score it; 0: none is scored."""
+        return 0
+
+    @property
     def overlaps_steps(self) -> bool:
         """Whether there are two steps at a time."""
         return False
@@ -313,6 +319,7 @@ class Extractor(ABC):
             "attention": self.attention,
             "layers": self.layers,
             "quantization": "fp8" if is_fp8(model) else self.config.quantization,
+            "max_scored_tokens": self.max_scored_tokens,
             "limits": None if limits is None else asdict(limits),
             "overlap_steps": self.overlaps_steps,
             "model_size": self._weights.whole_size or description.size(model),

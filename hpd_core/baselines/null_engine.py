@@ -109,6 +109,7 @@ class NullEngine(Extractor):
             "attention": self.attention,
             "layers": self.layers,
             "quantization": None,
+            "max_scored_tokens": self.max_scored_tokens,
             "limits": None,
             "overlap_steps": self.overlaps_steps,
             "model_size": None,

@@ -27,7 +27,7 @@ NOT_SAID = "not said"
 
 _FORMAT = 1
 _MOST_LABELS = 2**53  # what a float holds exactly
-_DECODED = ("decoding", "layout", "quantization")
+_DECODED = ("decoding", "layout", "quantization", "max_scored_tokens")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class CalibratedModel:
 
     Attributes:
         prompt_hash: of the prompt around the document; attributes have their own weights.
-        decoding, layout, quantization: as in an engine's description; `NOT_SAID` agrees with all.
+        decoding, layout, quantization, max_scored_tokens: as in an engine's description; `NOT_SAID` agrees with all.
     """
 
     model_id: str
@@ -46,6 +46,7 @@ class CalibratedModel:
     decoding: str | None
     layout: str | None
     quantization: str | None
+    max_scored_tokens: int | str = NOT_SAID  # as in files of before it counted
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> CalibratedModel:
