@@ -30,7 +30,7 @@ def attach(model: Any) -> None:
     refuse_unsupported(model.config)
     transformers.AttentionInterface.register(ATTENTION_NAME, packed_attention)
     name = model.config.model_type
-    if not attention_modules.steer(model) and not model._can_set_attn_implementation():
+    if not attention_modules.steer(model) and not _text_model(model)._can_set_attn_implementation():
         raise ModelError(
             f"{name} models attend by code of their own, which HPD has no description of, and not through "
             f"transformers' attention interface: take a model of a family in docs/models.md"
@@ -160,7 +160,7 @@ def own_attention(model: Any, name: str | None = None) -> Iterator[None]:
 @contextmanager
 def our_attention(model: Any) -> Iterator[None]:
     """Gives the model ours, for as long as the block runs. Raises `ModelError` as `attach`."""
-    before = model.config._attn_implementation
+    before = _text_model(model).config._attn_implementation
     attach(model)
     try:
         yield
@@ -173,4 +173,10 @@ def _use(model: Any, name: str) -> None:
     if attention_modules.described(model):
         model.config._attn_implementation = name  # they have no interface: what masks they make depends on it
     else:
-        model.set_attn_implementation(name)
+        _text_model(model).set_attn_implementation(name)
+
+
+def _text_model(model: Any) -> Any:
+    """The model, or the text tower of a multimodal one: parts that read images may have no interface."""
+    is_text = model.config.get_text_config() is model.config
+    return model if is_text else model.get_decoder()
