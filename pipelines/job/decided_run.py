@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,13 +38,14 @@ _READ = (
 _WRITTEN = ("confidence", "decision")
 _LEASE_SECONDS = 60.0
 
+Key = tuple[Any, ...]
 Row = dict[str, Any]
 Asked = Mapping[tuple[str, str], Attribute]
 
 
 @dataclass(slots=True)
 class DecidedRun:
-    """What a pass over a run did.
+    """What a pass over a run did. Answers are the models', also where people's stand in their place.
 
     Attributes:
         num_values: answers with a value.
@@ -89,7 +90,7 @@ def decide_run(uri: str, confidence: RunConfidence, console: Console, *, is_tria
     ledger, found = Ledger(folder, ""), DecidedRun()
     if is_trial:
         for shard in sorted(ledger.committed()):
-            _decide_part(_stored(ledger, shard), confidence, asked, found)
+            _decide_shard(ledger, shard, confidence, asked, found, is_trial=True)
         return found
     with RunLease(folder, _LEASE_SECONDS).hold(console) as lease:
         folder.write(CONFIDENCE_NAME, confidence.to_json())
@@ -97,11 +98,7 @@ def decide_run(uri: str, confidence: RunConfidence, console: Console, *, is_tria
             lease.check()
             settle_replacement(ledger, shard, "attributes")
             before = found.decisions.copy()
-            # What was written over by people's answers is no part of the run, and is not counted.
-            renew_kept(folder, shard, lambda kept: _decide_part(kept, confidence, asked, DecidedRun()))
-            table = _decide_part(_stored(ledger, shard), confidence, asked, found)
-            if table is not None:
-                replace_part(ledger, shard, "attributes", encode_table(table))
+            _decide_shard(ledger, shard, confidence, asked, found, is_trial=False)
             _count(ledger, shard, found.decisions - before)
         totals = Totals.from_dict(manifest["totals"])
         totals.decisions = found.decisions
@@ -122,6 +119,33 @@ def asked_by_calibration(manifest: Mapping[str, Any]) -> str | None:
         return found
     calibration = manifest.get("calibration")
     return calibration["hash"] if calibration is not None else None
+
+
+def _decide_shard(
+    ledger: Ledger, shard: int, confidence: RunConfidence, asked: Asked, found: DecidedRun, *, is_trial: bool
+) -> None:
+    """What people's answers were written over is decided, too, and counts in their place: it may stand there again."""
+    stored = _stored(ledger, shard)
+    kept: set[Key] = set()
+    texts = dict(zip(_keys(stored), stored["input_hash"].to_pylist(), strict=True))
+
+    def decide_kept(part: pa.Table) -> pa.Table | None:
+        of = dict(zip(_keys(part), part["input_hash"].to_pylist(), strict=True))
+        # Of another text than the run has now, it will stand nowhere.
+        kept.update(key for key, text in of.items() if texts.get(key) == text)
+        changed = _decide_part(part, confidence, asked, found, of.keys() - kept)
+        return None if is_trial else changed
+
+    renew_kept(ledger.folder, shard, decide_kept)
+    table = _decide_part(stored, confidence, asked, found, kept)
+    found.num_parts += 1
+    found.num_rewritten += table is not None
+    if table is not None and not is_trial:
+        replace_part(ledger, shard, "attributes", encode_table(table))
+
+
+def _keys(table: pa.Table) -> list[Key]:
+    return list(zip(*(table[name].to_pylist() for name in _KEY), strict=True))
 
 
 def _by_name(schemas: Mapping[str, CategorySchema]) -> Asked:
@@ -148,27 +172,29 @@ def _stored(ledger: Ledger, shard: int) -> pa.Table:
     return completed("attributes", read_part(ledger.folder, ledger.manifest(shard)["tables"]["attributes"]["public"]))
 
 
-def _decide_part(table: pa.Table, confidence: RunConfidence, asked: Asked, found: DecidedRun) -> pa.Table | None:
-    """Rows of attributes with the two columns; None if they have them already. Counts in `found`."""
+def _decide_part(
+    table: pa.Table, confidence: RunConfidence, asked: Asked, found: DecidedRun, uncounted: Collection[Key]
+) -> pa.Table | None:
+    """Rows of attributes with the two columns; None if they have them already. Counts in `found`, but for some keys."""
     rows: list[Row] = table.select(_READ).to_pylist()
     before = [tuple(row[name] for name in _WRITTEN) for row in rows]
     # An answer's items stand together.
-    for _, items in itertools.groupby(rows, key=lambda row: tuple(row[name] for name in _KEY)):
+    for key, items in itertools.groupby(rows, key=lambda row: tuple(row[name] for name in _KEY)):
         answer = list(items)
         was = answer[0]["confidence"], answer[0]["decision"]
         attribute = asked.get((answer[0]["category"], answer[0]["attribute"]))
         if attribute is not None:
             confidence.fill(answer, answer[0]["category"], attribute, CalibratedModel.of(answer[0]))
         first = answer[0]
+        if key in uncounted:
+            continue
         found.num_values += first["status"] == "value"
         found.num_confident += first["confidence"] is not None
         found.num_changed += was != (first["confidence"], first["decision"])
         if first["decision"] is not None:
             found.decisions[first["decision"]] += 1
-    found.num_parts += 1
     if before == [tuple(row[name] for name in _WRITTEN) for row in rows]:
         return None
-    found.num_rewritten += 1
     for name in _WRITTEN:
         place = ATTRIBUTES.get_field_index(name)
         table = table.set_column(

@@ -16,11 +16,13 @@ from pipelines.confidence.curves import Platt
 from pipelines.confidence.run_confidence import CONFIDENCE_NAME, Acceptance, NamedCalibration, RunConfidence
 from pipelines.confidence.score import KINDS, NUMBERS, Score
 from pipelines.job.decided_run import decide_run
+from pipelines.job.reviewed_run import write_reviews
 from pipelines.normalise import app
 from pipelines.store.folders import Folder
 from pipelines.store.totals import Totals
 from tests.pipelines.conftest import read_table
-from tests.pipelines.reviewing.made_runs import reviewable_run
+from tests.pipelines.reviewing.made_runs import key_of, reviewable_run
+from tests.pipelines.reviewing.said import desk, say
 
 ENGINE: dict[str, Any] = {"model_id": "m", "model_revision": "r", "adapter_revision": None, "prompt_hash": "p"}
 WITHOUT_MEDIUM = {"categories": {"Coffee": [{"name": "Roast", "type": "enum", "values": ["dark", "light"]}]}}
@@ -39,6 +41,11 @@ def run(tmp_path: Path) -> Path:
     (run / "manifest.json").write_text(json.dumps(manifest))
     decide_run(str(run), confidence, Console(quiet=True))
     return run
+
+
+def decisions(run: Path) -> dict[str, int]:
+    found: dict[str, int] = json.loads((run / "manifest.json").read_text())["totals"]["decisions"]
+    return found
 
 
 def normalise(run: Path, *arguments: str) -> tuple[str, dict[str, Any]]:
@@ -79,3 +86,21 @@ def test_a_run_without_a_calibration_has_nothing_to_follow(run: Path) -> None:
     said, counts = normalise(run)
     assert "confidence" not in said
     assert counts["decided_otherwise"] is None
+
+
+def test_decisions_are_counted_of_the_models_answers_whoever_corrected_them(run: Path) -> None:
+    before = decisions(run)
+    assert before == {"review": 12}
+    at = desk(run)
+    say(at, key_of(run, 0, "Brand"), "correct", "Acme")
+    say(at, key_of(run, 1, "Brand"), "accept")
+    say(at, key_of(run, 2, "Notes"), "absent")
+    write_reviews(str(run), Console(quiet=True))
+    at.undo("undo-this-one", "Ada")
+    at.close()
+    confidence = RunConfidence.read(Folder(str(run)))
+    assert confidence is not None
+    for is_trial in (True, False):
+        found = decide_run(str(run), confidence, Console(quiet=True), is_trial=is_trial)
+        assert (found.decisions, found.num_values, found.num_changed, found.num_parts) == (before, 12, 0, 2)
+    assert decisions(run) == before

@@ -95,6 +95,8 @@ def test_time_is_up_with_evaluated_weights_that_can_be_used(training: Training) 
     assert result["is_finished"] is False
     assert 1 <= result["step"] < result["num_steps"] == 80_000
     assert result["best_f1"] >= 0, "evaluated"
+    measured = "decoding a few validation products, to measure"
+    assert text.getvalue().count(measured) == 1, "nothing was validated before: how long it takes has to be found out"
     assert "time was up at step" in text.getvalue()
     records = [Record("1", "Shoes", {"title": "blue item 31"})]
     config, adapter = EngineConfig(**training.document["engine"]), str(training.folder / "out/model")
@@ -104,25 +106,7 @@ def test_time_is_up_with_evaluated_weights_that_can_be_used(training: Training) 
     run_finetuning(training.config(optimizer=optimizer), Console(file=text, width=300), max_minutes=0)
     assert f"continues at step {result['step']} of 80000" in text.getvalue()
     assert training.result()["step"] > result["step"], "one step at least, however little time there is"
-
-
-@pytest.mark.full
-@pytest.mark.usefixtures("shared_ray")
-def test_the_first_validation_fits_into_the_time_too(training: Training) -> None:
-    """Nothing was validated before time is nearly up, and it takes seconds. 25 s."""
-    lines = [training.line(number) | {"input": {"title": f"item {number} " * 20}} for number in range(2000)]
-    (training.folder / "gold.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    optimizer = training.document["optimizer"] | {"epochs": 1000}
-    validation = {"share": 0.7, "max_products": 1400, "evaluations_per_epoch": 0.01}
-    started = time.monotonic()
-    config = training.config(optimizer=optimizer, validation=validation)
-    run_finetuning(config, Console(quiet=True), max_minutes=25 / 60)
-    took = time.monotonic() - started
-    (score,) = (entry["validation"] for entry in training.log() if "validation" in entry)
-    validated = score["num_products"] / score["products_per_second"]
-    assert validated > 3, "else this says nothing"
-    assert took < 25 + validated / 2, f"{took:.1f} s, {validated:.1f} of them for the validation"
-    assert training.result()["step"] > 1
+    assert text.getvalue().count(measured) == 1, "it is known from the session before"
 
 
 def test_a_few_say_how_long_all_take() -> None:
