@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
-from hpd_core import HPDError
+from hpd_core import EngineConfig, HPDError
 from hpd_core.models.adapters import AdapterRecord, open_adapter, with_trained_keys
 from hpd_core.models.description import model_revision
 from hpd_core.models.loading import load_config, load_tokenizer, resolve_source
@@ -50,7 +50,13 @@ def _known(config: JobConfig) -> CalibratedModel:
         layout=settings.layout if is_hpd else NOT_SAID,
         # Weights may be stored in FP8: nobody has to ask for it.
         quantization=settings.quantization or NOT_SAID,
+        max_scored_tokens=_scored_tokens(settings) if is_hpd else NOT_SAID,
     )
+
+
+def _scored_tokens(settings: EngineConfig) -> int:
+    """As the engine describes itself."""
+    return settings.max_scored_tokens if settings.layout == "tree" and settings.constrain_values else 0
 
 
 def _revision(config: JobConfig) -> str | None:

@@ -56,7 +56,7 @@ def test_a_pilot_is_of_one_calibration(workplace: Workplace, larger: Path) -> No
     "changed",
     [
         *({"model_revision": "sha256:0"}, {"adapter_revision": "sha256:0"}, {"adapter_revision": None}),
-        *({"prompt_hash": "0"}, {"decoding": "ar"}, {"layout": "stacked"}),
+        *({"prompt_hash": "0"}, {"decoding": "ar"}, {"layout": "stacked"}, {"max_scored_tokens": 1}),
     ],
     ids=str,
 )
