@@ -62,8 +62,9 @@ class CsvFile:
         if header.cells is None:
             raise UsageError(f"{name}: its first line is no row of column names: {header.problem}")
         # Files that were joined, or written by several programs, have more byte order marks than one.
-        cells = [cell.replace("\ufeff", "").strip() for cell in header.cells]
+        cells = [_name(cell) for cell in header.cells]
         self._check_names(cells)
+        self._header = cells
         self.names = [cell or f"column {number}" for number, cell in enumerate(cells, 1)]
         if taken := HIDDEN & {*self.names}:
             raise UsageError(f"{name}: column {min(taken)!r} has a name that is ours; rename it")
@@ -108,12 +109,19 @@ class CsvFile:
 
     def _write_rows(self, records: Iterable[DelimitedRecord], writer: RowWriter) -> None:
         for number, record in enumerate(records):
-            if record.cells is None:
-                writer.refuse(number, "broken_line", f"line {record.line}: {record.problem}", record.text)
+            problem = record.problem or self._is_header(record.cells) * "the names of the columns stand here again"
+            if record.cells is None or problem:
+                writer.refuse(number, "broken_line", f"line {record.line}: {problem}", record.text)
             else:
                 writer.add(number, record.cells, record.text)
             if number % 1024 == 0:
                 self._check_encoding(writer, _MANY)
+
+    def _is_header(self, cells: Sequence[str] | None) -> bool:
+        """Whether a record is the first one again: files were joined."""
+        if not cells or len(cells) < 2 or _name(cells[0]) != self._header[0]:
+            return False
+        return [_name(cell) for cell in cells] == self._header
 
     def _check_encoding(self, writer: RowWriter, at_least: int) -> None:
         if self._is_certain or writer.num_foreign or writer.num_undecoded < at_least:
@@ -162,6 +170,11 @@ class CsvFile:
         if record.cells is None or text == record.text:
             return record
         return record._replace(cells=[mended_utf8(cell, self.encoding) for cell in record.cells], text=text)
+
+
+def _name(cell: str) -> str:
+    """A column's name. Behind a byte order mark in the midst of a file, quotes are not read as such."""
+    return cell.replace("\ufeff", "").strip().strip('"' if cell.startswith("\ufeff") else "")
 
 
 def _beginning(chunks: Iterator[str]) -> tuple[str, bool]:

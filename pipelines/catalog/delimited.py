@@ -21,6 +21,7 @@ from pipelines.catalog.text_files import readable
 
 DELIMITERS = (",", ";", "\t", "|")
 _TOLD = re.compile(r"sep=(.)[\r\n]*", re.IGNORECASE)  # Excel's own first line
+_SINGLE = re.compile(r"(?:^|[,;\t|])'[^'\n]*'(?:[,;\t|\r\n]|\Z)", re.MULTILINE)
 _NAMES = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "bar"}
 
 _UNQUOTED_WEIGHT = 4
@@ -161,6 +162,7 @@ def find_dialect(
     quotes = [(quote if quote is not None else '"', escape or "")]
     if quote is None and escape is None:
         # With an escape, the csv module takes whatever stands behind a closing quote.
+        quotes += [("'", "")] * (_SINGLE.search(sample) is not None)
         quotes += [*([('"', "\\")] if '\\"' in sample else []), ("", "")]
     best: list[tuple[_Misfit, Dialect]] = []
     for quoted, escaped in quotes:

@@ -232,7 +232,7 @@ def _rows(
     batch = batch.slice(first, last - first)
     hidden = [batch.schema.get_field_index(name) for name in (PROBLEM, TEXT, MORE)]
     problems, texts, more = ([None] * len(batch) if i < 0 else batch.column(i).to_pylist() for i in hidden)
-    own = batch.select([name for name in range(batch.num_columns) if batch.schema.names[name] not in HIDDEN])
+    own = batch.select([index for index, name in enumerate(batch.schema.names) if name not in HIDDEN])
     rows = to_rows(own, columns)
     for number, values, problem, text, rest in zip(
         numbers[first:last].tolist(), rows, problems, texts, more, strict=True

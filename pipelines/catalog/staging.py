@@ -38,7 +38,7 @@ from pipelines.store.ledger import INPUT_FOLDER
 STAGED = "staged"
 """As which format they are read."""
 
-_VERSION = 5
+_VERSION = 6
 _CHUNK = 2**22
 _KEPT_SECONDS = 14 * 24 * 3600
 _HALF_WRITTEN_SECONDS = 24 * 3600

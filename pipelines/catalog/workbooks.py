@@ -1,5 +1,5 @@
-"""Workbooks: one sheet, whose first row with something in it names the columns. Numbers become their digits, with the
-zeros in front that they are shown with.
+"""Workbooks: one sheet, whose first row with something in it names the columns, but for a title above a table. Numbers
+become their digits, with the zeros in front that they are shown with. What is merged downwards is of all its rows.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from pipelines.catalog.number_formats import with_zeros, zero_formats
 from pipelines.catalog.staged_rows import HIDDEN, RowWriter
 from pipelines.errors import UsageError
 
+_LOOKED_AT = 20
+"""Rows among which the names of the columns stand."""
 _NONE: tuple[int, Iterator[tuple[int, int, str]]] = sys.maxsize, iter(())
 """Formats that stand in no row."""
 
@@ -71,7 +73,7 @@ class Workbook:
         """Reads all of the sheet."""
         try:
             rows = self._rows()
-            header = next(rows, [])
+            above, header, rows = _without_title(rows)
             names = [_text(cell).strip() or f"column {number}" for number, cell in enumerate(header, 1)]
             if taken := HIDDEN & {*names}:
                 raise UsageError(f"{self._name}: column {min(taken)!r} has a name that is ours; rename it")
@@ -80,7 +82,7 @@ class Workbook:
                 # Whole numbers of so many digits are rounded: a record that has its id there is refused.
                 more = {name: cell for name, cell in zip(names, row, strict=True) if _is_rounded(cell)}
                 writer.add(number, [_text(cell) for cell in row], more=more)
-            writer.close(self.how())
+            writer.close({**self.how(), "above": above})
         except (CalamineError, ParseError, DefusedXmlException) as error:
             raise UsageError(f"{self._name}, sheet {self._sheet!r}, is not readable: {error}") from error
 
@@ -88,6 +90,7 @@ class Workbook:
         sheet = self._book.get_sheet_by_name(self._sheet)
         if sheet.start is None:
             return
+        merged = _Merged(sheet.merged_cell_ranges or ())
         left = sheet.start[1]  # rows are given from the sheet's first one on, cells from the first column that has any
         formats = itertools.groupby(zero_formats(self._data, self._sheet), key=itemgetter(0))
         at, padded = next(formats, _NONE)
@@ -98,7 +101,40 @@ class Workbook:
                 if 0 <= column - left < len(row):  # empty cells have formats too
                     row[column - left] = _padded(row[column - left], form)
             if any(cell != "" for cell in row):
-                yield row
+                yield merged.filled(number, row, left)
+
+
+class _Merged:
+    """Cells that are merged with those below them."""
+
+    def __init__(self, ranges: Sequence[tuple[tuple[int, int], tuple[int, int]]]) -> None:
+        self._ranges = sorted(each for each in ranges if each[1][0] > each[0][0])
+        self._next = 0
+        self._open: dict[int, tuple[int, Any]] = {}
+
+    def filled(self, number: int, row: list[Any], left: int) -> list[Any]:
+        """The row with what is merged into it. Rows come in their order."""
+        while self._next < len(self._ranges) and self._ranges[self._next][0][0] <= number:
+            (first, column), (last, _) = self._ranges[self._next]
+            self._next += 1
+            if first == number and 0 <= column - left < len(row):
+                self._open[column - left] = last, row[column - left]
+        for place, (last, value) in [*self._open.items()]:
+            if number > last:
+                del self._open[place]
+            elif row[place] == "":
+                row[place] = value
+        return row
+
+
+def _without_title(rows: Iterator[list[Any]]) -> tuple[list[str], list[Any], Iterator[list[Any]]]:
+    """What stands above a table, its names of columns, and its rows. A title is one cell above rows of several."""
+    first = list(itertools.islice(rows, _LOOKED_AT))
+    counts = [sum(cell != "" for cell in row) for row in first]
+    start = next((at for at, count in enumerate(counts) if count > 1), 0) if max(counts, default=0) > 2 else 0
+    above = [_text(cell) for row in first[:start] for cell in row if cell != ""]
+    header = first[start] if first else []
+    return above, header, itertools.chain(first[start + 1 :], rows)
 
 
 def _padded(cell: Any, form: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,6 +37,7 @@ from pipelines.store.folders import open_filesystem
 _MAX_ROWS = 10_000  # looked at whole
 _MAX_FILES = 50  # from which they are taken
 _MAX_BYTES = 64 * 2**20  # of one JSONL file
+_NUMBER = re.compile(r"[-+]?\d+([.,]\d+)*")
 MAX_COUNTED = 2_000_000  # rows whose category is counted
 
 
@@ -108,7 +110,8 @@ def look_into(source: Source) -> Look:
                 more = kept[file.name].facts["more"] if file.name in kept else ()
                 names_in_file.append({*file_types, *more} or {column for row in rows for column in row})
     if num_rows and not sample:
-        raise UsageError(f"{files[0].name}: none of its first rows can be read; in JSONL, a line is one JSON object")
+        raise UsageError(f"{files[0].name}: none of its first rows can be read{_problem(files[0], kept, source)}")
+    guessed += _doubts(sample, num_rows, kept)
     paths = nested_paths(sample)
     nested = [{path: value_at(row, path) for path in paths} for row in sample]
     columns = [*look_at(sample, types), *look_at(nested, {})]
@@ -132,6 +135,39 @@ def count_categories(look: Look, column: str) -> Counter[str]:
     staged = dict(zip((file.name for file in look.files if file.format in STAGED_FORMATS), look.staged, strict=True))
     cells = (cell for file in look.files for cell in _cells(file, staged.get(file.name), look.source, column))
     return Counter(category_text(cell) or "" for cell in islice(cells, MAX_COUNTED))
+
+
+def _problem(file: FoundFile, kept: Mapping[str, StagedFile], source: Source) -> str:
+    """Why its first row is none."""
+    if file.name in kept:
+        with open(kept[file.name].path, "rb") as opened:
+            problems = (
+                problem for _, _, problem, _ in read_staged(opened, 0, sys.maxsize, None) if problem is not None
+            )
+            return next((f": {problem.message}" for problem in problems), "")
+    if file.format == "jsonl":
+        return next((f": {problem}" for line in _lines(file.name, source) if (problem := parse_line(line).problem)), "")
+    return ""
+
+
+def _doubts(sample: Sequence[Mapping[str, Any]], num_rows: int, kept: Mapping[str, StagedFile]) -> Iterator[str]:
+    """What looks as if the rows were not the products, or their names not the columns'."""
+    for name, staged in kept.items():
+        if above := staged.facts.get("above"):
+            yield f"the columns' names: they stand below {', '.join(map(repr, above))} in {name}"
+        with pq.ParquetFile(staged.path) as parquet:
+            numbers = [each for each in staged_names(parquet) if _NUMBER.fullmatch(each)]
+        if numbers and staged.format != "xml":
+            yield (
+                f"the columns' names: {numbers[0]!r} is one in {name}. If its first row is a product, write the names "
+                "in a row above it"
+            )
+    for column, cell in sample[0].items() if num_rows == 1 and sample else ():
+        if isinstance(cell, list) and len(cell) > 1 and all(isinstance(item, Mapping) for item in cell):
+            yield (
+                f"the products: there is one row, whose {column!r} is a list of {len(cell):,} objects. If these are "
+                f"the products, write them a line each: jq -c '.[\"{column}\"][]'"
+            )
 
 
 @contextmanager

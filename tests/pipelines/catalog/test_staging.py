@@ -176,6 +176,28 @@ def test_rows_of_utf8_in_a_file_of_another_encoding_are_read_as_they_were_meant(
     assert titles == ["Größe", "Größe Á ″", "plain", "CAFÉ®"]
 
 
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+@pytest.mark.parametrize("header", [HEADER, '"id","category","title"\n'])
+def test_names_of_columns_that_stand_again_are_no_product(workplace: Workplace, mark: str, header: str) -> None:
+    """As in files that were joined; a product may be called as a column is."""
+    text = f"{header}1,Shoes,a\n{mark}{header}2,Shoes,title\nid,Shoes,title\n"
+    (file,) = scan(write(workplace, "c.csv", text.encode())).files
+    rows = rows_of(file)
+    assert [row.number for row in rows if row.values is not None] == [0, 2, 3]
+    assert rows[1].problem is not None
+    assert rows[1].problem.message == "line 3: the names of the columns stand here again"
+
+
+def test_single_quotes_are_found(workplace: Workplace) -> None:
+    lines = "".join(f"'{number}','Shoes','Shoe {number}, red'\n" for number in range(5))
+    (file,) = scan(write(workplace, "c.csv", (HEADER + lines).encode())).files
+    assert [(row.values or {})["title"] for row in rows_of(file)] == [f"Shoe {number}, red" for number in range(5)]
+    # Where they are letters, they stay.
+    lines = "".join(f"{number},Shoes,'n Roll d'Or {number}'\n" for number in range(5))
+    (file,) = scan(write(workplace, "d.csv", (HEADER + lines).encode())).files
+    assert (rows_of(file)[3].values or {})["title"] == "'n Roll d'Or 3'"
+
+
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-32"])
 def test_what_is_not_in_its_encoding_at_all_is_refused(workplace: Workplace, encoding: str) -> None:
     path = write(workplace, "c.csv", HEADER.encode() + b"1,Shoes,x\n")

@@ -120,3 +120,24 @@ def test_a_broken_workbook_is_refused(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(UsageError, match=r"c\.xlsx is no readable workbook"):
         scan(path)
+
+
+def test_what_is_merged_downwards_is_of_all_its_rows_and_a_title_is_no_name(tmp_path: Path) -> None:
+    path = tmp_path / "c.xlsx"
+    with xlsxwriter.Workbook(path) as book:
+        sheet = book.add_worksheet()
+        sheet.merge_range(1, 1, 1, 4, "Products of May")
+        sheet.write(2, 1, "as of today")
+        sheet.write_row(4, 1, ["id", "kind", "title", "size"])
+        for number in range(5, 9):
+            sheet.write_row(number, 1, [number, "", f"Bag {number}", number])
+        sheet.merge_range(5, 2, 7, 2, "Totes")
+    file = scan(path)
+    kinds = {(row or {})["id"]: (row or {})["kind"] for row in rows(file)}
+    assert kinds == {"5": "Totes", "6": "Totes", "7": "Totes", "8": ""}
+    assert rows(file)[3] == {"id": "8", "kind": "", "title": "Bag 8", "size": "8"}
+
+
+def test_one_name_above_rows_of_two_is_a_name(tmp_path: Path) -> None:
+    file = scan(write(tmp_path / "c.xlsx", {"A": [["title"], ["Bag", 1], ["Tote", 2]]}), id=None)
+    assert rows(file) == [{"title": "Bag", "column 2": "1"}, {"title": "Tote", "column 2": "2"}]

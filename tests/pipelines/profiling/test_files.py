@@ -117,6 +117,33 @@ def test_a_packed_file_beside_others(tmp_path: Path) -> None:
     assert any("2 files have the same content, and all are read" in each for each in job.warnings)
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("a.csv", "S1,Shoes,12.50\nS2,Shoes,13.00\n", "the columns' names: '12.50' is one in "),
+        ("a.json", '{"products": [{"id": 1}, {"id": 2}]}', "whose 'products' is a list of 2 objects"),
+        ("a.json", '{"products": [{"id": 1}, {"id": 2}]}', "jq -c '.[\"products\"][]'"),
+    ],
+)
+def test_what_looks_as_if_rows_were_no_products_is_said(tmp_path: Path, name: str, text: str, said: str) -> None:
+    (tmp_path / name).write_text(text)
+    result = CliRunner().invoke(app, [str(tmp_path / name), "--output", str(tmp_path / "mine")])
+    assert said in result.output
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.csv", "id,title\n1,2,3\n", "none of its first rows can be read: line 2: 3 cells for 2 columns"),
+        ("a.jsonl", '{"id": 1,}\n{"id": 2,}\n', "none of its first rows can be read: not JSON: a comma"),
+    ],
+)
+def test_why_no_row_can_be_read(tmp_path: Path, name: str, text: str, message: str) -> None:
+    (tmp_path / name).write_text(text)
+    result = CliRunner().invoke(app, [str(tmp_path / name), "--output", str(tmp_path / "mine")])
+    assert (result.exit_code, message in result.output) == (2, True), result.output
+
+
 def test_shopify(tmp_path: Path) -> None:
     header = "Handle,Title,Body (HTML),Vendor,Product Category,Type,Option1 Name,Option1 Value,Variant SKU\n"
     product = (
