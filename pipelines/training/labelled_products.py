@@ -5,26 +5,23 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from hpd_core import CategorySchema, Record
-from hpd_core.text.near_names import NearNames, near_names
+from hpd_core.text.near_names import NearNames
 from hpd_core.text.template import render_answer_line
 from hpd_core.text.values import parse_value
 from hpd_core.training.examples import ExampleBuilder
 from hpd_core.types import Attribute
-from pipelines.catalog.finding import find_files
-from pipelines.catalog.small_catalog import read_records
 from pipelines.config.finetuning import DatasetConfig, LabelPolicy
 from pipelines.errors import UsageError
 from pipelines.quality.fingerprints import fingerprint
-from pipelines.quality.gold import GoldProduct, GoldValue, read_gold
+from pipelines.quality.gold import GoldProduct, GoldValue
 from pipelines.quality.scoring import fold, words_pattern
 from pipelines.schemas.schema_file import load_schemas
-
-_MAX_EXAMPLES = 3
+from pipelines.training.data_report import DataReport
+from pipelines.training.gold_records import gold_records
 
 Items = Sequence[str] | None
 """What an attribute is labelled with; None: somebody found it absent."""
@@ -57,45 +54,6 @@ def is_held_out(record: Record, share: float) -> bool:
     return fingerprint(record.category, record.fields) < int(share * 2**64)
 
 
-@dataclass
-class DataReport:
-    """Counts of everything that was read, examples of what is not taught, and what is said of the catalogs' files."""
-
-    products: int = 0
-    values: int = 0
-    absent: int = 0
-    assumed_absent: int = 0
-    unlabelled_not_taught: int = 0
-    corrections: int = 0
-    corrections_weight: int = 1
-    not_taught: Counter[str] = field(default_factory=Counter)
-    examples: dict[str, list[str]] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-
-    def leave_out(self, reason: str, example: str) -> None:
-        """Counts one label or product that is not taught."""
-        self.not_taught[reason] += 1
-        self.examples.setdefault(reason, [])
-        if len(self.examples[reason]) < _MAX_EXAMPLES:
-            self.examples[reason].append(example)
-
-    def lines(self) -> Iterator[str]:
-        """The report for a person."""
-        yield (
-            f"{self.products:,} products; taught: {self.values:,} values, {self.absent:,} labelled absent, "
-            f"{self.assumed_absent:,} unlabelled and taken for absent; {self.unlabelled_not_taught:,} unlabelled ones "
-            f"are not taught"
-        )
-        if self.corrections:
-            yield (
-                f"answers in which people corrected a model, each taught {self.corrections_weight} times in an epoch: "
-                f"{self.corrections:,}"
-            )
-        for reason, number in self.not_taught.most_common():
-            yield f"left out, {reason}: {number:,} (e.g. {'; '.join(self.examples[reason])})"
-        yield from self.notes
-
-
 def load_products(
     datasets: Iterable[DatasetConfig], labels: LabelPolicy, builder: ExampleBuilder, validation_share: float = 0.0
 ) -> tuple[list[Product], DataReport]:
@@ -111,7 +69,7 @@ def load_products(
     products: list[Product] = []
     for dataset in datasets:
         schemas = load_schemas(dataset.schemas)
-        pairs = list(_pairs(dataset, schemas, report))
+        pairs = list(gold_records(dataset, schemas, report))
         # What validation products are labelled with must not decide what is taught.
         known = _known_values((gold for record, gold in pairs if not is_held_out(record, validation_share)), schemas)
         for category in sorted({gold.category for _, gold in pairs}):
@@ -137,69 +95,6 @@ def _corrections(product: Product) -> Product | None:
     """The product with those of its answers in which people corrected a model; None without any."""
     answers = {name: items for name, items in product.answers.items() if name in (product.gold.corrected or ())}
     return replace(product, answers=answers, assumed_absent=()) if answers else None
-
-
-def _pairs(
-    dataset: DatasetConfig, schemas: Mapping[str, CategorySchema], report: DataReport
-) -> Iterator[tuple[Record, GoldProduct]]:
-    """Every product of the gold file with its record."""
-    gold = read_gold(dataset.gold, schemas)
-    for product in gold:
-        if product.category not in schemas:
-            hint = near_names(schemas).hint(product.category)
-            raise UsageError(
-                f"{product.place_in(dataset.gold)}: {dataset.schemas} has no category {product.category!r}"
-                + (f"; {hint}" if hint else "")
-            )
-    if dataset.input is None:
-        yield from _self_contained(dataset.gold, gold, report)
-        return
-    by_id = {product.product_id: product for product in gold if product.product_id is not None}
-    by_row = {product.row: product for product in gold if product.product_id is None}
-    catalog = dataset.input
-    files = find_files(catalog.path, catalog.format, anonymous=catalog.anonymous)
-    report.notes += files.left_out.warnings()
-    if by_row and len(files.files) > 1:
-        raise UsageError(f"{dataset.gold} has no product ids; it belongs to one catalog file, not to several")
-    found: set[int] = set()
-    refused: dict[int, str] = {}
-    for number, product_id, record in read_records(catalog, schemas):
-        match = by_id.get(product_id or "") or by_row.get(number)
-        if match is None:
-            continue
-        if match.row in found:
-            report.leave_out("a second row of the same product", f"{match.name}, in row {number}")
-            continue
-        if not isinstance(record, Record):
-            refused.setdefault(match.row, f"{match.name}: {record.message}")
-            continue
-        if match.category != record.category:
-            raise UsageError(
-                f"{match.place_in(dataset.gold)}: category {match.category!r}, but the catalog says "
-                f"{record.category!r} for {record.id!r}; do the two files belong together?"
-            )
-        found.add(match.row)
-        yield record, match
-    for product in gold:
-        if product.row in found:
-            continue
-        if product.row in refused:
-            report.leave_out("the record cannot be used", refused[product.row])
-        else:
-            report.leave_out("the catalog has no such product", product.name)
-
-
-def _self_contained(path: str, gold: Sequence[GoldProduct], report: DataReport) -> Iterator[tuple[Record, GoldProduct]]:
-    for product in gold:
-        if product.fields is None:
-            raise UsageError(
-                f"{product.place_in(path)}: no 'input' with the product's fields; name the catalog in 'input' of "
-                f"the dataset"
-            )
-        if any(text.strip() for text in product.fields.values()):
-            yield Record(product.name, product.category, product.fields), product
-        else:
-            report.leave_out("the record cannot be used", f"{product.name}: every field is empty")
 
 
 def _known_values(

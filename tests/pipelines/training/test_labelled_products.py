@@ -20,7 +20,8 @@ from hpd_core.training.examples import Example, ExampleBuilder
 from pipelines.config.finetuning import DatasetConfig, FinetuneConfig, LabelPolicy
 from pipelines.errors import UsageError
 from pipelines.quality.gold import GoldProduct, GoldValue
-from pipelines.training.labelled_products import DataReport, Product, is_held_out, load_products
+from pipelines.training.data_report import DataReport
+from pipelines.training.labelled_products import Product, is_held_out, load_products
 from pipelines.training.schema_variants import draw_variant
 from pipelines.training.step_planner import StepPlanner
 from pipelines.training.validation import choose, split_products

@@ -1,0 +1,48 @@
+"""What was read for a training, and what of it is not taught."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+_MAX_EXAMPLES = 3
+
+
+@dataclass
+class DataReport:
+    """Counts of everything that was read, examples of what is not taught, and what is said of the catalogs' files."""
+
+    products: int = 0
+    values: int = 0
+    absent: int = 0
+    assumed_absent: int = 0
+    unlabelled_not_taught: int = 0
+    corrections: int = 0
+    corrections_weight: int = 1
+    not_taught: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, list[str]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def leave_out(self, reason: str, example: str) -> None:
+        """Counts one label or product that is not taught."""
+        self.not_taught[reason] += 1
+        self.examples.setdefault(reason, [])
+        if len(self.examples[reason]) < _MAX_EXAMPLES:
+            self.examples[reason].append(example)
+
+    def lines(self) -> Iterator[str]:
+        """The report for a person."""
+        yield (
+            f"{self.products:,} products; taught: {self.values:,} values, {self.absent:,} labelled absent, "
+            f"{self.assumed_absent:,} unlabelled and taken for absent; {self.unlabelled_not_taught:,} unlabelled ones "
+            f"are not taught"
+        )
+        if self.corrections:
+            yield (
+                f"answers in which people corrected a model, each taught {self.corrections_weight} times in an epoch: "
+                f"{self.corrections:,}"
+            )
+        for reason, number in self.not_taught.most_common():
+            yield f"left out, {reason}: {number:,} (e.g. {'; '.join(self.examples[reason])})"
+        yield from self.notes

@@ -1,0 +1,80 @@
+"""The products of a gold file with their texts: its own, or those of the catalog that it belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from hpd_core import CategorySchema, Record
+from hpd_core.text.near_names import near_names
+from pipelines.catalog.finding import find_files
+from pipelines.catalog.small_catalog import read_records
+from pipelines.config.finetuning import DatasetConfig
+from pipelines.errors import UsageError
+from pipelines.quality.gold import GoldProduct, read_gold
+from pipelines.training.data_report import DataReport
+
+
+def gold_records(
+    dataset: DatasetConfig, schemas: Mapping[str, CategorySchema], report: DataReport
+) -> Iterator[tuple[Record, GoldProduct]]:
+    """Every product of the gold file with its record; the others are counted in `report`.
+
+    Raises `UsageError` if the files cannot be read or do not belong together.
+    """
+    gold = read_gold(dataset.gold, schemas)
+    for product in gold:
+        if product.category not in schemas:
+            hint = near_names(schemas).hint(product.category)
+            raise UsageError(
+                f"{product.place_in(dataset.gold)}: {dataset.schemas} has no category {product.category!r}"
+                + (f"; {hint}" if hint else "")
+            )
+    if dataset.input is None:
+        yield from _self_contained(dataset.gold, gold, report)
+        return
+    by_id = {product.product_id: product for product in gold if product.product_id is not None}
+    by_row = {product.row: product for product in gold if product.product_id is None}
+    catalog = dataset.input
+    files = find_files(catalog.path, catalog.format, anonymous=catalog.anonymous)
+    report.notes += files.left_out.warnings()
+    if by_row and len(files.files) > 1:
+        raise UsageError(f"{dataset.gold} has no product ids; it belongs to one catalog file, not to several")
+    found: set[int] = set()
+    refused: dict[int, str] = {}
+    for number, product_id, record in read_records(catalog, schemas):
+        match = by_id.get(product_id or "") or by_row.get(number)
+        if match is None:
+            continue
+        if match.row in found:
+            report.leave_out("a second row of the same product", f"{match.name}, in row {number}")
+            continue
+        if not isinstance(record, Record):
+            refused.setdefault(match.row, f"{match.name}: {record.message}")
+            continue
+        if match.category != record.category:
+            raise UsageError(
+                f"{match.place_in(dataset.gold)}: category {match.category!r}, but the catalog says "
+                f"{record.category!r} for {record.id!r}; do the two files belong together?"
+            )
+        found.add(match.row)
+        yield record, match
+    for product in gold:
+        if product.row in found:
+            continue
+        if product.row in refused:
+            report.leave_out("the record cannot be used", refused[product.row])
+        else:
+            report.leave_out("the catalog has no such product", product.name)
+
+
+def _self_contained(path: str, gold: Sequence[GoldProduct], report: DataReport) -> Iterator[tuple[Record, GoldProduct]]:
+    for product in gold:
+        if product.fields is None:
+            raise UsageError(
+                f"{product.place_in(path)}: no 'input' with the product's fields; name the catalog in 'input' of "
+                f"the dataset"
+            )
+        if any(text.strip() for text in product.fields.values()):
+            yield Record(product.name, product.category, product.fields), product
+        else:
+            report.leave_out("the record cannot be used", f"{product.name}: every field is empty")
