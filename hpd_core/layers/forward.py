@@ -56,7 +56,9 @@ def transformers_logits(
             use_cache=False,
             logits_to_keep=logit_rows,
         )
-    return [output.logits[0]]
+    logits = output.logits[0]
+    # Some models make all of them, whatever they are asked for.
+    return [logits if len(logits) == len(logit_rows) else logits.index_select(0, logit_rows)]
 
 
 def why_not_ours(model: Any, by: OurLayers) -> str | None:

@@ -16,6 +16,7 @@ from hpd_core.decoding.prompt import Prompt
 from hpd_core.errors import ModelError
 from hpd_core.layers.fp8 import is_fp8
 from hpd_core.layout import Branch, tree_layout
+from hpd_core.mixers.families import layer_type_of
 from hpd_core.models import attention_modules, reaches
 from hpd_core.models.loading import refuse_unsupported
 from hpd_core.system.device import is_out_of_memory
@@ -30,6 +31,11 @@ def attach(model: Any) -> None:
     refuse_unsupported(model.config)
     transformers.AttentionInterface.register(ATTENTION_NAME, packed_attention)
     name = model.config.model_type
+    if getattr(model, "_is_stateful", False) and layer_type_of(model.config) is None:
+        raise ModelError(
+            f"{name} models are recurrent by code that HPD does not know, so that branches cannot begin from the state "
+            f"of their document: take a model of a family in docs/models.md"
+        )
     if not attention_modules.steer(model) and not _text_model(model)._can_set_attn_implementation():
         raise ModelError(
             f"{name} models attend by code of their own, which HPD has no description of, and not through "
