@@ -34,7 +34,8 @@ _SCORES = 2**24
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """Queries, keys, values, logarithms of decays and betas of tokens: [..., H_k, D], [..., H, D_v], [..., H].
+    """Queries, keys, values, logarithms of decays and betas of tokens: [..., H_k, D], [..., H, D_v], [..., H, 1 or D]
+    and [..., H].
 
     Without betas nothing is corrected.
     """
@@ -56,7 +57,7 @@ class Ancestors:
     """Of n prompts with R tokens each, what they see of steps before.
 
     Attributes:
-        keys, updates, decays: [n, C, H_k, D], [n, C, H, D_v], [n, C, H], of C columns.
+        keys, updates, decays: [n, C, H_k, D], [n, C, H, D_v], [n, C, H, 1 or D], of C columns.
         seen: bool [n, R, C].
         nearest: int64 [n, R], the deepest of them; any where there is none.
     """
@@ -79,7 +80,10 @@ def packed_delta_rule(
     use_qk_l2norm_in_kernel: bool = False,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """In place of transformers' `torch_chunk_gated_delta_rule`, with its arguments: [1, T, ...] each."""
+    """In place of transformers' `torch_chunk_gated_delta_rule`, with its arguments: [1, T, ...] each.
+
+    Or of `chunk_kimi_delta_attention`, whose `g` fades each dimension of the keys by itself.
+    """
     tokens = Tokens(*(given[0] for given in (query, key, value, g, beta)))
     wide = _widened(tokens, use_qk_l2norm_in_kernel)
     out = torch.empty_like(value[0])
@@ -95,6 +99,8 @@ def packed_delta_rule(
 
 def _widened(tokens: Tokens, normalize: bool) -> Tokens:
     wide = tokens.each(Tensor.float)
+    if wide.g.dim() < wide.v.dim():
+        wide = replace(wide, g=wide.g[..., None])
     q, k = wide.q, wide.k
     if normalize:
         q, k = (each * torch.rsqrt(each.square().sum(-1, keepdim=True) + 1e-6) for each in (q, k))
@@ -125,7 +131,7 @@ def fork(tokens: Tokens, branches: BranchTokens, memory: LayerMemory, out: Tenso
     given = tokens.each(grid.tokens.take)
     width, num_columns = branches.ancestors.shape[1], grid.before.shape[2]
     num_prompts, num_rows = given.g.shape[:2]
-    at_once = max(1, _SCORES // (given.g.shape[2] * num_rows * (num_rows + num_columns)))
+    at_once = max(1, _SCORES // (given.g[0, 0].numel() * num_rows * (num_rows + num_columns)))
     found = []
     for part in (slice(first, first + at_once) for first in range(0, num_prompts, at_once)):
         prompts = grid.prompts[part]
@@ -158,25 +164,28 @@ def forked(tokens: Tokens, state: Tensor, ancestors: Ancestors, now: Tensor) -> 
         now: bool [n, R, R], the ancestors of each among these tokens.
 
     Returns:
-        What they say and their corrections, [n, R, H, D_v] each, and their decays since the trunk, [n, R, H].
+        What they say and their corrections, [n, R, H, D_v] each, and their decays since the trunk, [n, R, H, 1 or D].
     """
     group = state.shape[1] // tokens.k.shape[2]
-    before = torch.gather(ancestors.decays, 1, ancestors.nearest[..., None].expand(-1, -1, state.shape[1]))
+    nearest = ancestors.nearest[..., None, None].expand(-1, -1, *ancestors.decays.shape[2:])
+    before = torch.gather(ancestors.decays, 1, nearest)
     itself = torch.eye(now.shape[1], dtype=torch.bool, device=now.device)
-    decays = torch.einsum("nij,njh->nih", (now | itself).to(tokens.g.dtype), tokens.g)
-    decays = decays + torch.where(ancestors.seen.any(dim=2)[..., None], before, 0)
-    faded = decays.exp().transpose(1, 2)[..., None]  # [n, H, R, 1]
+    decays = torch.einsum("nij,njhd->nihd", (now | itself).to(tokens.g.dtype), tokens.g)
+    decays = decays + torch.where(ancestors.seen.any(dim=2)[..., None, None], before, 0)
+    faded = decays.exp().transpose(1, 2)  # [n, H, R, 1 or D]
     q, k = (each.transpose(1, 2) for each in (tokens.q, tokens.k))  # [n, H_k, R, D]
     updates = tokens.v.transpose(1, 2)  # [n, H, R, D_v]
 
     def weights(rows: Tensor, keys: Tensor, key_decays: Tensor, seen: Tensor) -> Tensor:
         """[n, H, R, columns]: how much of each column's correction a row hears."""
-        scores = (rows @ keys.permute(0, 2, 3, 1)).repeat_interleave(group, dim=1)
-        distances = decays.transpose(1, 2)[..., None] - key_decays.transpose(1, 2)[:, :, None]
-        return scores * distances.masked_fill(~seen[:, None], -torch.inf).exp()
+        distances = decays.transpose(1, 2)[:, :, :, None] - key_decays.transpose(1, 2)[:, :, None]
+        faded = distances.masked_fill(~seen[:, None, ..., None], -torch.inf).exp()  # [n, H, R, columns, 1 or D]
+        if faded.shape[-1] == 1:
+            return (rows @ keys.permute(0, 2, 3, 1)).repeat_interleave(group, dim=1) * faded[..., 0]
+        return torch.einsum("nhid,njhd,nhijd->nhij", rows, keys, faded)  # each head has keys of its own
 
     def of_trunk(rows: Tensor) -> Tensor:
-        return (rows.repeat_interleave(group, dim=1) @ state) * faded
+        return (rows.repeat_interleave(group, dim=1) * faded) @ state
 
     corrections = ancestors.updates.transpose(1, 2)  # [n, H, C, D_v]
     of_before = (ancestors.keys, ancestors.decays, ancestors.seen)

@@ -50,6 +50,18 @@ def _delta_rule_shape(module: Any) -> MixerShape:
     )
 
 
+def _kimi_shape(module: Any) -> MixerShape:
+    heads, size = module.num_heads, module.head_dim
+    return replace(
+        _convolution_shape(module),
+        key_heads=heads,
+        heads=heads,
+        key_size=size,
+        value_size=size,
+        decay_size=size,
+    )
+
+
 def _scan_shape(module: Any) -> MixerShape:
     return replace(
         _convolution_shape(module),
@@ -62,6 +74,7 @@ def _scan_shape(module: Any) -> MixerShape:
 
 _CONVOLUTION: Mapping[str, PackedFunction] = {"causal_conv1d_fn": packed_convolution}
 
+_KIMI = {**_CONVOLUTION, "chunk_kimi_delta_attention": packed_delta_rule}
 _SCAN = {**_CONVOLUTION, "mamba2_chunk_scan": packed_scan}
 _DELTA_RULE = {**_CONVOLUTION, "torch_chunk_gated_delta_rule": packed_delta_rule}
 
@@ -73,6 +86,7 @@ _FAMILIES: Mapping[str, MixerFamily] = {
     "qwen3_5_text": MixerFamily("linear_attention", "Qwen3_5GatedDeltaNet", _DELTA_RULE, _delta_rule_shape),
     "qwen3_5_moe_text": MixerFamily("linear_attention", "Qwen3_5MoeGatedDeltaNet", _DELTA_RULE, _delta_rule_shape),
     "olmo_hybrid": MixerFamily("linear_attention", "OlmoHybridGatedDeltaNet", _DELTA_RULE, _delta_rule_shape),
+    "kimi_linear": MixerFamily("linear_attention", "KimiLinearDeltaAttention", _KIMI, _kimi_shape),
     "granitemoehybrid": MixerFamily("linear_attention", "GraniteMoeHybridMambaLayer", _SCAN, _scan_shape),
     "falcon_h1": MixerFamily("hybrid", "FalconH1Mixer", _SCAN, _scan_shape),
 }

@@ -43,8 +43,8 @@ def packed_scan(
     x, b, c = hidden_states[0], into_state[0], out_of_state[0]
     steps = dt[0] if dt_bias is None else dt[0] + dt_bias.to(dt.dtype)
     steps = (F.softplus(steps) if dt_softplus else steps).clamp(*dt_limit)
-    wide = x.float()
-    tokens = Tokens(c.float(), b.float(), wide * steps.float()[..., None], decay.float() * steps.float(), None)
+    wide, lengths = x.float(), steps.float()[..., None]
+    tokens = Tokens(c.float(), b.float(), wide * lengths, decay.float()[:, None] * lengths, None)
     out = torch.empty_like(wide)
     for plan in step.plans:
         memory = plan.cache.layers[step.layer]

@@ -29,6 +29,7 @@ class MixerShape:
         kernel: tokens that it looks at, the token itself included.
         key_heads, heads, key_size, value_size: of its recurrent state, `heads` matrices [key_size, value_size] in
             fp32; 0 where it has none.
+        decay_size: a state fades as a whole (1), or each of its keys' dimensions by itself (key_size).
         dtype, device: of what the convolution takes.
     """
 
@@ -40,6 +41,7 @@ class MixerShape:
     heads: int = 0
     key_size: int = 0
     value_size: int = 0
+    decay_size: int = 1
 
     @property
     def bytes_per_trunk(self) -> int:
@@ -50,7 +52,7 @@ class MixerShape:
     @property
     def bytes_per_column(self) -> int:
         """Of a token of a branch."""
-        numbers = self.key_heads * self.key_size + self.heads * (self.value_size + 1)
+        numbers = self.key_heads * self.key_size + self.heads * (self.value_size + self.decay_size)
         return self.channels * self.dtype.itemsize + (numbers if self.heads else 0) * _WIDE.itemsize
 
 
@@ -81,7 +83,7 @@ class LayerMemory:
             return cls(columns, {})
         columns["keys"] = zeros(num_columns, shape.key_heads, shape.key_size)
         columns["updates"] = zeros(num_columns, shape.heads, shape.value_size)
-        columns["decays"] = zeros(num_columns, shape.heads)
+        columns["decays"] = zeros(num_columns, shape.heads, shape.decay_size)
         return cls(columns, {"state": zeros(shape.heads, shape.key_size, shape.value_size)})
 
     def rows(self, picked: Tensor, num_columns: int) -> LayerMemory:

@@ -79,6 +79,21 @@ _SCAN: dict[str, Any] = {
     "mamba_chunk_size": 16,
 }
 _CONFIGS |= {
+    # Latent attention beside a delta rule that fades each dimension of the keys by itself.
+    "kimi_linear": lambda: tf.KimiLinearConfig(
+        **{**_COMMON, "num_key_value_heads": 4},
+        rms_norm_eps=1e-3,
+        layer_types=_LINEAR,
+        linear_num_heads=4,
+        linear_head_dim=8,
+        num_experts=4,
+        num_experts_per_token=2,
+        moe_intermediate_size=32,
+        kv_lora_rank=16,
+        qk_rope_head_dim=8,
+        qk_nope_head_dim=8,
+        v_head_dim=12,
+    ),
     "granitemoehybrid": lambda: tf.GraniteMoeHybridConfig(
         **_SCAN, layer_types=_LINEAR, num_local_experts=4, num_experts_per_tok=2, shared_intermediate_size=32
     ),

@@ -16,21 +16,23 @@ from .trees import chain_to, random_parents
 H_K, H, D, D_V = 2, 4, 5, 3
 
 
-def random_tokens(rng: np.random.Generator, size: int, dtype: torch.dtype) -> Tokens:
+def random_tokens(rng: np.random.Generator, size: int, dtype: torch.dtype, decay_size: int) -> Tokens:
     def normal(*sizes: int) -> Tensor:
         return torch.tensor(rng.standard_normal((1, size, *sizes)), dtype=dtype)
 
-    return Tokens(normal(H_K, D), normal(H_K, D) / D**0.5, normal(H, D_V), -normal(H).abs() / 4, normal(H).sigmoid())
+    k_heads, decays = (H_K, (H, 1)) if decay_size == 1 else (H, (H, decay_size))
+    q, k = normal(k_heads, D), normal(k_heads, D) / D**0.5
+    return Tokens(q, k, normal(H, D_V), -normal(*decays).abs() / 4, normal(H).sigmoid())
 
 
 def one_by_one(tokens: Tokens, state: Tensor, chain: list[int]) -> Tensor:
     """What the last token of the chain says, by the definition; [H, D_V]."""
     state = state.clone()
-    group = H // H_K
+    group = H // tokens.q.shape[2]
     for node in chain:
         q, k, v, g, beta = (getattr(tokens, name)[0, node] for name in ("q", "k", "v", "g", "beta"))
         q, k = q.repeat_interleave(group, 0), k.repeat_interleave(group, 0)
-        state *= g.exp()[:, None, None]
+        state *= g.exp()[:, :, None]
         wrong = v - torch.einsum("hdv,hd->hv", state, k)
         state += torch.einsum("hd,hv->hdv", k, beta[:, None] * wrong)
     return torch.einsum("hdv,hd->hv", state, q)
@@ -46,21 +48,24 @@ def descent(rows: range, columns: range, parents: list[int]) -> Tensor:
     return found
 
 
+@pytest.mark.parametrize("decay_size", [1, D])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-11), (torch.float32, 2e-4)])
 @given(seed=st.integers(0, 2**32 - 1), num_first=st.integers(1, 9), num_then=st.integers(1, 9))
 def test_every_path_is_as_if_it_were_alone(
-    dtype: torch.dtype, tolerance: float, seed: int, num_first: int, num_then: int
+    dtype: torch.dtype, tolerance: float, decay_size: int, seed: int, num_first: int, num_then: int
 ) -> None:
     """A tree whose first nodes are fed in a step before the others."""
     rng = np.random.default_rng(seed)
     size = num_first + num_then
     parents = random_parents(rng, size)
-    tokens = random_tokens(rng, size, dtype)
+    tokens = random_tokens(rng, size, dtype, decay_size)
     state = torch.tensor(rng.standard_normal((1, H, D, D_V)), dtype=dtype)
     first, then = range(num_first), range(num_first, size)
 
     nobody = torch.zeros(1, num_first, 1, dtype=torch.bool)
-    keys, updates, decays = (torch.ones(1, 1, *sizes, dtype=dtype) for sizes in ((H_K, D), (H, D_V), (H,)))
+    keys, updates, decays = (
+        torch.ones(1, 1, *sizes, dtype=dtype) for sizes in (tokens.k.shape[2:], (H, D_V), (H, decay_size))
+    )
     unseen = Ancestors(keys, updates, decays, nobody, nobody[..., 0].long())
     given = tokens.each(lambda each: each[:, :num_first])
     said, updates, decays = forked(given, state, unseen, descent(first, first, parents))
