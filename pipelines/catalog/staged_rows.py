@@ -204,11 +204,14 @@ def read_staged(
     needed = [name for name in dict.fromkeys(names) if name in wanted_names]
     has_more = is_lines or not wanted_names.isdisjoint(more)
     read = [*needed, ROW, PROBLEM, TEXT, *([MORE] if has_more else [])]
-    for group in range(parquet.metadata.num_row_groups):
-        stored = parquet.metadata.row_group(group)
+    metadata = parquet.metadata
+    # A large file has many groups, and is read in many pieces: not every piece looks at every group.
+    begin = bisect_left(range(metadata.num_row_groups), start, key=lambda group: _range(metadata.row_group(group))[1])
+    for group in range(begin, metadata.num_row_groups):
+        stored = metadata.row_group(group)
         first, last = _range(stored)
-        if last < start or first >= stop:
-            continue
+        if first >= stop:
+            return
         if wanted is not None and bisect_left(wanted, first) == bisect_left(wanted, last + 1):
             continue
         chunks = [stored.column(index) for index in range(stored.num_columns)]
