@@ -27,6 +27,10 @@ from pipelines.calibrating.learned import learn_from_runs
 from pipelines.calibrating.printing import print_decided, print_learned
 from pipelines.console.exit_codes import EXIT_CLEAN, run_command
 from pipelines.errors import UsageError
+from pipelines.reviewing.layer import Layer
+from pipelines.reviewing.texts_in_run import left_out_note
+from pipelines.store.asked_schemas import read_schemas
+from pipelines.store.folders import Folder
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -70,6 +74,9 @@ def main(
         _check_used(learns, out, force, precision, pool_rare)
         found = {}
         uri = calibration
+        if reviews:
+            for note in (note for run in runs for note in _left_out(run)):
+                console.print(f"Note: {note}", soft_wrap=True)
         if learns:
             learned = learn_from_runs(runs, gold or [], reviews=reviews, larger=larger, out=out)
             print_learned(console, learned, precision, pool_rare)
@@ -90,6 +97,12 @@ def main(
         return EXIT_CLEAN
 
     run_command(work)
+
+
+def _left_out(run: str) -> list[str]:
+    """What people said that is no label of the run's answers."""
+    folder = Folder(run)
+    return left_out_note(Layer.open(folder, read_schemas(folder)).left_out, run)
 
 
 def _check(

@@ -15,7 +15,8 @@ from pipelines.reporting.run_folder import OpenedRun
 from pipelines.reporting.source_texts import Key, Wanted, read_texts
 from pipelines.review_desk.candidates import draw_sample
 from pipelines.reviewing.checked_items import plain_number
-from pipelines.reviewing.corrections import Correction, corrections
+from pipelines.reviewing.corrections import Correction
+from pipelines.reviewing.layer import Layer
 from pipelines.store.folders import Folder
 
 _TEXTS_AT_ONCE = 500
@@ -31,6 +32,7 @@ class GoldFile:
         without_text: lines without the product's text, which cannot be read any more: good for evaluation alone.
         doubled_ids: products whose id another line has.
         refused: answers that no gold file may have, by the reader's word.
+        left_out: what was said of other texts than the run has now, or of rows that it does not have.
     """
 
     products: int = 0
@@ -40,6 +42,7 @@ class GoldFile:
     without_text: int = 0
     doubled_ids: int = 0
     refused: int = 0
+    left_out: int = 0
 
     def to_dict(self) -> dict[str, int]:
         """As plain data for JSON."""
@@ -57,7 +60,9 @@ def write_gold(
     Raises `UsageError` if nothing was reviewed, or something cannot be read or written.
     """
     found = GoldFile()
-    by_product = _by_product(run, sample, seed)
+    layer = Layer.open(run.folder, schemas)
+    found.left_out = len(layer.left_out)
+    by_product = _by_product(run, layer, sample, seed)
     if not by_product:
         raise UsageError(f"nothing of {run.folder.uri} is reviewed yet: hpd review {run.folder.uri}")
     lines = list(_lines(run, schemas, by_product, found))
@@ -69,13 +74,13 @@ def write_gold(
     return found
 
 
-def _by_product(run: OpenedRun, sample: int | None, seed: int) -> dict[Key, list[Correction]]:
+def _by_product(run: OpenedRun, layer: Layer, sample: int | None, seed: int) -> dict[Key, list[Correction]]:
     wanted: set[Key] | None = None
     if sample is not None:
         drawn = draw_sample(run.parts, sample, seed)
         wanted = {(each.key.source_file, each.key.source_row) for line in drawn.lines for each in line}
     found: dict[Key, list[Correction]] = defaultdict(list)
-    for key, correction in sorted(corrections(run.folder).items()):
+    for key, correction in sorted(layer.corrections.items()):
         place = key.source_file, key.source_row
         if wanted is None or place in wanted:
             found[place].append(correction)

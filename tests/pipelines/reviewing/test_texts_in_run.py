@@ -9,13 +9,19 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
+from pipelines import calibrate
 from pipelines.comparing.comparison import compare_runs
+from pipelines.confidence.calibration_file import CalibratedModel
 from pipelines.exporting.driver import Wishes as ExportWishes
 from pipelines.exporting.driver import export_run
 from pipelines.job.reviewed_run import write_reviews
+from pipelines.quality.labelled_answers import reviewed_answers
 from pipelines.reporting.gather_facts import Wishes, gather
+from pipelines.reporting.run_folder import open_run
 from pipelines.review_desk.desk import UnknownAnswerError
+from pipelines.review_desk.gold_file import write_gold
 from pipelines.reviewing.layer import Layer
 from pipelines.store.asked_schemas import read_schemas
 from pipelines.store.folders import Folder
@@ -76,6 +82,19 @@ def test_the_text_that_comes_back_has_its_answers_again(reviewed: Path) -> None:
     made_again(reviewed, coffee(0), coffee(1), coffee(2))
     assert [each.items for each in layer_of(reviewed).corrections.values()] == [(f"Brand {row}",) for row in range(3)]
     assert layer_of(reviewed).left_out == []
+
+
+def test_gold_and_a_calibration_learn_nothing_of_it(reviewed: Path, tmp_path: Path) -> None:
+    made_again(reviewed, coffee(5), coffee(1), coffee(2))
+    path = tmp_path / "gold.jsonl"
+    run = open_run(str(reviewed))
+    found = write_gold(run, read_schemas(run.folder) or {}, str(path))
+    assert (found.answers, found.left_out) == (2, 1)
+    assert [json.loads(line)["values"]["Brand"] for line in path.read_text().splitlines()] == [["Brand 1"], ["Brand 2"]]
+    result = CliRunner().invoke(calibrate.app, [str(reviewed), "--reviews", "--out", str(tmp_path / "c.json")])
+    assert "Note: 1 things that people said" in result.output
+    model = CalibratedModel.of(read_table(reviewed, "attributes")[0])
+    assert len(reviewed_answers(str(reviewed), model)) == 2
 
 
 def test_what_is_judged_anew_is_not_left_out(reviewed: Path) -> None:
