@@ -54,7 +54,7 @@ class PrefixCache:
     @property
     def num_tokens(self) -> int:
         """L."""
-        return self.keys[0].shape[1]
+        return self.keys[0].shape[1] if self.keys else int(self.mixing.num_tokens)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

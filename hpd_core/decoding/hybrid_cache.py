@@ -33,7 +33,7 @@ class MixerRoom:
     @classmethod
     def of(cls, shapes: Sequence[MixerShape], attention: CacheShape) -> MixerRoom:
         """`shapes`: of the layers beside attention, none if there are none."""
-        slot = max(1, attention.numbers_per_token * attention.dtype.itemsize)
+        slot = _slot_bytes(shapes, attention)
         trunk, column = (
             sum(getattr(shape, name) for shape in shapes) for name in ("bytes_per_trunk", "bytes_per_column")
         )
@@ -42,6 +42,12 @@ class MixerRoom:
     def for_prompt(self, prompt: Prompt) -> int:
         """What it begins with."""
         return self.trunk + self.column * columns_for([prompt])
+
+
+def _slot_bytes(shapes: Sequence[MixerShape], attention: CacheShape) -> int:
+    """Of keys and values of a token; without any attention, of a branch's token in the other layers."""
+    own = attention.numbers_per_token * attention.dtype.itemsize
+    return own or max(1, sum(shape.bytes_per_column for shape in shapes))
 
 
 def columns_for(prompts: Sequence[Prompt]) -> int:
@@ -55,7 +61,7 @@ class HybridCache:
     def __init__(self, pool: CachePool, attention: CohortCache | AddressedCache, mixing: MixerCache) -> None:
         """Of two parts with the same rows."""
         self._pool, self._attention, self._mixing = pool, attention, mixing
-        self._num_counted = 0
+        self._num_counted = self._num_bytes = 0
         self._count(mixing.num_bytes)
 
     @classmethod
@@ -90,7 +96,7 @@ class HybridCache:
         """Tells the pool, which counts in numbers of its own."""
         num_numbers = -(-num_bytes // self._pool.shape.dtype.itemsize)
         self._pool.num_used += num_numbers - self._num_counted
-        self._num_counted = num_numbers
+        self._num_counted, self._num_bytes = num_numbers, num_bytes
 
     @property
     def prefixes(self) -> list[PrefixCache | None]:
@@ -118,7 +124,7 @@ class HybridCache:
 
     @property
     def _mixing_slots(self) -> int:
-        return -(-self._num_counted // max(1, self._pool.shape.numbers_per_token))
+        return -(-self._num_bytes // _slot_bytes(self._mixing.shapes, self._pool.shape))
 
     def append(
         self, tokens: NewTokens, start: int, kept: IntArray, *, is_prefill: bool = False

@@ -126,8 +126,8 @@ class MixerCache:
     def __init__(
         self, shapes: Sequence[MixerShape], layers: Sequence[LayerMemory], seen: SeenColumns, lengths: IntArray
     ) -> None:
-        """`lengths`: int64 [P], tokens of each trunk so far."""
-        self._shapes, self.layers, self._seen, self._lengths = shapes, list(layers), seen, lengths
+        """`shapes`: of each layer; `lengths`: int64 [P], tokens of each trunk so far."""
+        self.shapes, self.layers, self._seen, self._lengths = shapes, list(layers), seen, lengths
         self._last = np.zeros(0, dtype=np.int64), np.zeros_like(lengths)  # tokens of branches of the last step
 
     @classmethod
@@ -159,7 +159,7 @@ class MixerCache:
         first = parts[0]
         layers = [LayerMemory.joined([part.layers[layer] for part in parts]) for layer in range(len(first.layers))]
         seen = SeenColumns.joined([part._seen for part in parts])
-        merged = cls(first._shapes, layers, seen, np.concatenate([part._lengths for part in parts]))
+        merged = cls(first.shapes, layers, seen, np.concatenate([part._lengths for part in parts]))
         return merged._rows(order, capacity)
 
     def keep(self, rows: IntArray) -> None:
@@ -170,11 +170,11 @@ class MixerCache:
     def _rows(self, rows: IntArray, capacity: int) -> MixerCache:
         picked = to_device(rows, self._device)
         layers = [layer.rows(picked, capacity) for layer in self.layers]
-        return MixerCache(self._shapes, layers, self._seen.rows(rows, capacity), self._lengths[rows])
+        return MixerCache(self.shapes, layers, self._seen.rows(rows, capacity), self._lengths[rows])
 
     @property
     def _device(self) -> torch.device:
-        return self._shapes[0].device
+        return self.shapes[0].device
 
     @property
     def num_bytes(self) -> int:

@@ -100,6 +100,10 @@ _CONFIGS |= {
     "granitemoehybrid_dense": lambda: tf.GraniteMoeHybridConfig(
         **_SCAN, layer_types=_LINEAR, num_local_experts=0, position_embedding_type="rope", shared_intermediate_size=32
     ),
+    # No attention at all.
+    "granitemoehybrid_bare": lambda: tf.GraniteMoeHybridConfig(
+        **_SCAN, layer_types=["linear_attention"] * 4, num_local_experts=0, shared_intermediate_size=32
+    ),
     # Attention and scan side by side in every layer.
     "falcon_h1": lambda: tf.FalconH1Config(**_SCAN, head_dim=12, mamba_d_ssm=96, mamba_rms_norm=True),
     "falcon_h1_gated": lambda: tf.FalconH1Config(**_SCAN, head_dim=12, mamba_d_ssm=96, ssm_out_multiplier=0.7),
