@@ -97,8 +97,8 @@ def left_out_note(left_out: Sequence[LeftOut], uri: str) -> list[str]:
     if not left_out:
         return []
     return [
-        f"{len(left_out):,} things that people said of this run's answers are left out: they are of other texts, or of "
-        f"rows that the run does not have (`hpd review {uri} --write` lists them)"
+        f"of what people said of this run's answers {len(left_out):,} verdict{'s' * (len(left_out) > 1)} left out: of "
+        f"another text, or of a row that the run does not have (`hpd review {uri} --write` lists them)"
     ]
 
 

@@ -92,7 +92,7 @@ def test_gold_and_a_calibration_learn_nothing_of_it(reviewed: Path, tmp_path: Pa
     assert (found.answers, found.left_out) == (2, 1)
     assert [json.loads(line)["values"]["Brand"] for line in path.read_text().splitlines()] == [["Brand 1"], ["Brand 2"]]
     result = CliRunner().invoke(calibrate.app, [str(reviewed), "--reviews", "--out", str(tmp_path / "c.json")])
-    assert "Note: 1 things that people said" in result.output
+    assert "Note: of what people said" in result.output
     model = CalibratedModel.of(read_table(reviewed, "attributes")[0])
     assert len(reviewed_answers(str(reviewed), model)) == 2
 
@@ -110,7 +110,7 @@ def test_what_is_judged_anew_is_not_left_out(reviewed: Path) -> None:
 
 def test_everybody_who_shows_answers_says_that_some_are_left_out(reviewed: Path, tmp_path: Path) -> None:
     made_again(reviewed, coffee(5), coffee(1), coffee(2))
-    said = "1 things that people said of this run's answers are left out"
+    said = "of what people said of this run's answers 1 verdict left out"
     assert any(note.startswith(said) for note in gather(str(reviewed), Wishes()).notes)
     exported = export_run(str(reviewed), ExportWishes(kind="csv", out=str(tmp_path / "out.csv")))
     assert any(note.startswith(said) for note in exported.notes)
