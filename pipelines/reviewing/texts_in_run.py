@@ -96,9 +96,10 @@ def left_out_note(left_out: Sequence[LeftOut], uri: str) -> list[str]:
     """For whoever shows the run's answers; empty where nothing is left out."""
     if not left_out:
         return []
+    number = "1 verdict is" if len(left_out) == 1 else f"{len(left_out):,} verdicts are"
     return [
-        f"of what people said of this run's answers {len(left_out):,} verdict{'s' * (len(left_out) > 1)} left out: of "
-        f"another text, or of a row that the run does not have (`hpd review {uri} --write` lists them)"
+        f"of what people said of this run's answers {number} left out: of another text, or of a row that the run does "
+        f"not have (`hpd review {uri} --write` lists them)"
     ]
 
 

@@ -110,7 +110,7 @@ def test_what_is_judged_anew_is_not_left_out(reviewed: Path) -> None:
 
 def test_everybody_who_shows_answers_says_that_some_are_left_out(reviewed: Path, tmp_path: Path) -> None:
     made_again(reviewed, coffee(5), coffee(1), coffee(2))
-    said = "of what people said of this run's answers 1 verdict left out"
+    said = "of what people said of this run's answers 1 verdict is left out"
     assert any(note.startswith(said) for note in gather(str(reviewed), Wishes()).notes)
     exported = export_run(str(reviewed), ExportWishes(kind="csv", out=str(tmp_path / "out.csv")))
     assert any(note.startswith(said) for note in exported.notes)
