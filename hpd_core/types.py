@@ -93,11 +93,12 @@ class Attribute(Frozen):
             raise ValueError(f"attribute {self.name!r} is an enum and needs a non-empty list 'values'")
         if self.type != "enum" and self.values is not None:
             raise ValueError(f"attribute {self.name!r} lists 'values' but its type is {self.type!r}, not 'enum'")
-        seen: set[str] = set()
-        for member in self.values or ():
-            if member.label in seen:
-                raise ValueError(f"attribute {self.name!r} lists a value twice: {member.label!r}")
-            seen.add(member.label)
+        seen: dict[str, str] = {}
+        for label in (member.label for member in self.values or ()):
+            if (earlier := seen.get(label.strip())) is not None:
+                twin = "" if earlier == label else f" and {earlier!r}, which differ in white space at their ends alone"
+                raise ValueError(f"attribute {self.name!r} lists a value twice: {label!r}{twin}")
+            seen[label.strip()] = label
         return self
 
     @model_serializer(mode="wrap")

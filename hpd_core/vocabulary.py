@@ -74,8 +74,12 @@ class Vocabulary:
         self._folded = _without_doubt(members, lambda text: text.strip().casefold())
 
     def label(self, text: str) -> str | None:
-        """The label of the member that `text` means, without regard to capitals if need be; None: none, or several."""
-        return self.spellings.get(text) or self._folded.get(text.strip().casefold())
+        """The label of the member that `text` means; None: none, or several.
+
+        If need be without regard to white space at its ends, and then to capitals.
+        """
+        bare = text.strip()
+        return self.spellings.get(text) or self.spellings.get(bare) or self._folded.get(bare.casefold())
 
 
 def _without_doubt(members: Iterable[Member], fold: Callable[[str], str]) -> dict[str, str]:

@@ -113,7 +113,7 @@ def _item(attribute: Attribute, answer: Any, fields: Mapping[str, str] | None) -
     if not text:
         # An empty string is no answer: null is how the model says that there is none.
         return None
-    member = attribute.vocabulary.label(text)
+    member = attribute.vocabulary.label(answer if isinstance(answer, str) else text)
     if member is None and not isinstance(answer, Literal):
         texts = fields if attribute.is_text else None
         if absence.read(text, attribute.name, texts) is not absence.Reading.VALUE:

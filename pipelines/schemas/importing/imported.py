@@ -195,7 +195,7 @@ def unique_members(members: Iterable[Member]) -> tuple[Member, ...]:
     for member in members:
         if member.label != NAMELESS:
             found.setdefault((member.label, member.id), member)
-    labels = told_apart([(label, one_line(identity)) for label, identity in found])
+    labels = told_apart([(label, one_line(identity)) for label, identity in found], str.strip)
     return tuple(
         member if member.label == label else member.model_copy(update={"label": label})
         for member, label in zip(found.values(), labels, strict=True)

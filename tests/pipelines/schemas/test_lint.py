@@ -219,7 +219,7 @@ def test_what_listed_values_cost_is_told_of_the_largest() -> None:
 @settings(max_examples=examples(200))
 @given(
     values=st.lists(
-        st.text(st.characters(codec="utf-8"), max_size=6).filter(str.strip), min_size=2, max_size=4, unique=True
+        st.text(st.characters(codec="utf-8"), max_size=6).filter(str.strip), min_size=2, max_size=4, unique_by=str.strip
     )
 )
 def test_what_is_not_doubted_can_be_answered(values: list[str]) -> None:
