@@ -93,6 +93,8 @@ def read_records(lines: Iterable[str], dialect: Dialect) -> Iterator[DelimitedRe
             for cells in csv.reader(feed(), **dialect.options):
                 width = width or len(cells)
                 cells, problem = _fitted(cells, width)
+                if problem and dialect.quote and f"{dialect.delimiter} {dialect.quote}" in taken[0]:
+                    problem += "; a quote behind a space opens no cell: remove the spaces behind delimiters"
                 if problem and _is_whole(taken, dialect, width):
                     is_broken, problem = True, "a quote is not closed"
                     break

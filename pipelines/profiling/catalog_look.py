@@ -37,6 +37,7 @@ from pipelines.store.folders import open_filesystem
 _MAX_ROWS = 10_000  # looked at whole
 _MAX_FILES = 50  # from which they are taken
 _MAX_BYTES = 64 * 2**20  # of one JSONL file
+_ROUNDED = re.compile(r"\d[.,]\d+E\+\d\d")
 _NUMBER = re.compile(r"[-+]?\d+([.,]\d+)*")
 MAX_COUNTED = 2_000_000  # rows whose category is counted
 
@@ -161,6 +162,13 @@ def _doubts(sample: Sequence[Mapping[str, Any]], num_rows: int, kept: Mapping[st
             yield (
                 f"the columns' names: {numbers[0]!r} is one in {name}. If its first row is a product, write the names "
                 "in a row above it"
+            )
+    for column in sample[0] if sample else ():
+        texts = [text for row in sample if isinstance(text := row.get(column), str) and text.strip()]
+        if texts and all(map(_ROUNDED.fullmatch, texts)):
+            yield (
+                f"the column {column!r}: {texts[0]!r} is a long number that a spreadsheet has rounded. Was it an id? "
+                "Then write the file again with that column as text"
             )
     for column, cell in sample[0].items() if num_rows == 1 and sample else ():
         if isinstance(cell, list) and len(cell) > 1 and all(isinstance(item, Mapping) for item in cell):

@@ -99,6 +99,8 @@ def _lines(start: Start) -> Iterator[str]:
     if len(forms := found_forms(start.look)) > 1:
         shown_forms = "; ".join(f"{form}: {listed(names, _MAX_CATEGORIES)}" for form, names in forms.items())
         yield f"Note: the files differ, and each is read as it was found: {shown_forms}"
+    if partial := [column.name for column in start.look.columns if not column.is_everywhere]:
+        yield f"Note: not in every file, so not proposed: {listed(partial, _MAX_CATEGORIES)}"
     for column, file in start.look.doubled.items():
         yield f"Note: column {shown(column)} stands twice in {file}: rename one of the two to have it read"
     categories = Counter({name: count for name, count in start.categories.items() if name})

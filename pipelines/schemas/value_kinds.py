@@ -19,7 +19,9 @@ from hpd_core.types import AttributeType
 from pipelines.normalising.units import is_known, same_kind, wanted_unit
 
 TRUTHS = frozenset(("yes", "no", "true", "false", "ja", "nein", "sí", "si", "oui", "non"))
-_NUMBER = re.compile(r"[+-]?\d[\d.,]*\s*(?P<unit>[^\s\d.,+-][^\d,]{0,11})?")
+_NUMBER = re.compile(
+    r"(?P<money>(?:US)?\$|[€£¥]|USD|EUR|GBP|CHF)\s?\d[\d.,]*|[+-]?\d[\d.,]*\s*(?P<unit>[^\s\d.,+-][^\d,]{0,11})?"
+)
 _CODE = re.compile(r"0\d|\d{11}")  # a postcode, a barcode: digits that are no quantity
 _DATE = re.compile(r"\d{4}-\d\d?-\d\d?|\d{1,2}[./]\d{1,2}[./]\d{4}|\d{4}/\d\d?/\d\d?")
 _QUOTE = re.compile(r"[\"\\]")  # which models often write wrongly
@@ -88,7 +90,7 @@ def _units(counts: Counter[str]) -> Counter[str]:
     units: Counter[str] = Counter()
     for value, count in counts.items():
         if match := _NUMBER.fullmatch(value):
-            units[(match["unit"] or "").strip()] += count
+            units[(match["money"] or match["unit"] or "").strip()] += count
     return units
 
 

@@ -115,12 +115,16 @@ def test_a_packed_file_beside_others(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "mine")
     _, job, _ = started(folder)
     assert any("2 files have the same content, and all are read" in each for each in job.warnings)
+    (folder / "c.jsonl").write_bytes(lines.replace(b'"name"', b'"title"'))
+    shutil.rmtree(tmp_path / "mine")
+    assert "Note: not in every file, so not proposed: name, title" in started(folder)[2]
 
 
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
         ("a.csv", "S1,Shoes,12.50\nS2,Shoes,13.00\n", "the columns' names: '12.50' is one in "),
+        ("a.csv", "id,title\n4.00638E+12,a\n4.00638E+12,b\n", "the column 'id': '4.00638E+12' is a long number"),
         ("a.json", '{"products": [{"id": 1}, {"id": 2}]}', "whose 'products' is a list of 2 objects"),
         ("a.json", '{"products": [{"id": 1}, {"id": 2}]}', "jq -c '.[\"products\"][]'"),
     ],
@@ -134,6 +138,7 @@ def test_what_looks_as_if_rows_were_no_products_is_said(tmp_path: Path, name: st
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
+        ("a.csv", 'id, title\n"1", "a, b"\n', "a quote behind a space opens no cell"),
         ("a.csv", "id,title\n1,2,3\n", "none of its first rows can be read: line 2: 3 cells for 2 columns"),
         ("a.jsonl", '{"id": 1,}\n{"id": 2,}\n', "none of its first rows can be read: not JSON: a comma"),
     ],

@@ -254,7 +254,7 @@ def test_a_file_that_is_there_is_never_written_over(tmp_path: Path) -> None:
         ("nowhere.parquet", None, "no such file or folder"),
         ("c.orc", b"ORC", "c.orc cannot be read (ORC)"),
         ("c.parquet", b"PAR1 but not really", "is cut off"),
-        ("c.jsonl", b"[1]\nno json\n", "in JSONL, a line is one JSON object"),
+        ("c.jsonl", b"[1]\nno json\n", "a JSON object is needed, not a list"),
     ],
 )
 def test_bad_input(tmp_path: Path, name: str, content: bytes | None, message: str) -> None:
