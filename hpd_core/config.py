@@ -87,8 +87,9 @@ class EngineConfig(BaseModel):
         64,
         ge=0,
         description="'tree', where values are constrained: a boolean or enum (no list) is answered with the likeliest "
-        "of its members and null, which is found by forwarding some of their tokens, at most so many; where these are "
-        "too few, with the likeliest that was found. 0: it is decoded token by token, as other values are",
+        "of its members and null, which is found by forwarding some of their tokens, at most so many, the likeliest "
+        "ones; where these are too few, with the likeliest that was found, or, where a likelier one may be left, token "
+        "by token. 0: it is decoded token by token, as other values are",
     )
     tensor_parallel: int = Field(
         1,

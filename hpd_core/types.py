@@ -221,8 +221,8 @@ class Value:
         evidence: per item, where it stands in the record; empty until `ground` has run.
         choice: how one of few possible answers was chosen (enum, boolean): "scored", the likeliest of all; "beam", of
             those there was room for; "greedy", token by token. None where it may be any text.
-        probability: the model's own: of a scored answer its share among all possible ones, null among them, too low by
-            0.001 at most (of a "beam" by more); of another that of its tokens. None where there are no
+        probability: the model's own: of a scored answer its share among all possible ones, null among them, wrong by
+            0.01 at most (of a "beam" too low, by more); of another that of its tokens. None where there are no
             log-probabilities (the baseline 'ar').
         margin: of a scored answer, log probability above the next one's, or somewhat less.
     """
