@@ -2,8 +2,9 @@
 
 An adapter is merged into the weights, so that answering costs nothing more: in float32, and rounded once to the
 model's precision (before they are put into FP8). Beside bitsandbytes' weights, which cannot take it, it stays what it
-is. Plain LoRA on linear and embedding layers is claimed; whatever else an adapter asks for is refused, because peft
-would leave out some of it without a word.
+is. LoRA on linear and embedding layers is claimed, with rsLoRA's scale and DoRA's magnitudes, and whole layers that
+were trained beside it (models/whole_layers.py); whatever else an adapter asks for is refused, because peft would leave
+out some of it without a word.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from torch import Tensor, nn
 from hpd_core.config import EngineConfig
 from hpd_core.errors import ModelError
 from hpd_core.layers.fp8 import is_fp8
+from hpd_core.models import whole_layers
 from hpd_core.models.description import files_digest
 from hpd_core.system.storage import open_filesystem
 
@@ -43,6 +45,7 @@ _SHAPE_SETTINGS = (
     "exclude_modules",
     "lora_alpha",
     "use_rslora",
+    "use_dora",
     "fan_in_fan_out",
     "layers_to_transform",
     "layers_pattern",
@@ -68,12 +71,14 @@ _IDLE_SETTINGS = (
     "qalora_group_size",
     "runtime_config",
 )
+_WHOLE_LAYERS = "modules_to_save"
 # Of the ways to begin a training those that leave the model's own weights as they are.
 _HARMLESS_STARTS = (True, False, "gaussian", "orthogonal", "eva")
 # A matrix, its layer, and the name that the adapter had in training where whole state dicts were saved.
 _LORA_KEY = re.compile(
     r"(?P<layer>.+)\.(?:(?P<linear>lora_[AB])(?:\.(?P<name>[^.]+))?\.weight"
-    r"|(?P<embedding>lora_embedding_[AB])(?:\.(?P<embedding_name>[^.]+))?)"
+    r"|(?P<embedding>lora_embedding_[AB])(?:\.(?P<embedding_name>[^.]+))?"
+    r"|(?P<magnitude>lora_magnitude_vector)(?:\.(?P<magnitude_name>(?!weight$)[^.]+))?(?:\.weight)?)"
 )
 _PREFIX = "base_model.model."
 # What stands in front of a model's own names: peft's wrapper, inside of what trained it (Lightning, DeepSpeed).
@@ -82,7 +87,6 @@ _OUTSIDE = re.compile(rf".*(?<![^.]){re.escape(_PREFIX)}")
 _WRAPPERS = frozenset(("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_forward_module"))
 # Why weights are not taken, by what is found in their key.
 _FOREIGN = {
-    r"lora_magnitude_vector": "it is a DoRA adapter; only plain LoRA is supported, train it without use_dora",
     r"\.lora_[AB](\.[^.]+)?\.bias": "its matrices have biases; only plain LoRA is supported, "
     "train it without lora_bias",
     r"lora_down": "it is in another format than peft's; convert it to that",
@@ -255,9 +259,10 @@ def _settings(name: str, path: Path) -> dict[str, Any]:
         raise _refusal(name, f"it is of type {kind!r}; train it as LORA")
     if task not in (None, "CAUSAL_LM"):
         raise _refusal(name, f"it is for the task {task!r}; train it for CAUSAL_LM")
-    used = [key for key, value in settings.items() if key not in (*_SHAPE_SETTINGS, *_IDLE_SETTINGS) and _is_on(value)]
+    known = (*_SHAPE_SETTINGS, *_IDLE_SETTINGS, _WHOLE_LAYERS)
+    used = [key for key, value in settings.items() if key not in known and _is_on(value)]
     if used:
-        raise _refusal(name, f"it uses {', '.join(sorted(used))}; only plain LoRA is supported, train it without")
+        raise _refusal(name, f"it uses {', '.join(sorted(used))}, which is not supported; train it without")
     start = settings.get("init_lora_weights", True)
     if start not in _HARMLESS_STARTS:
         raise _refusal(
@@ -295,9 +300,17 @@ def add_adapter(model: Any, adapter: Adapter, base_revision: str | None, merge: 
     quantized = bool(getattr(model, "is_quantized", False))
     if merge and quantized:
         raise _refusal(adapter.id, "it cannot be merged into quantized weights; leave it beside them")
-    _inject(model, adapter)
-    if merge or (merge is None and not quantized):
-        _merge(model, adapter)
+    if quantized and adapter.settings.get("use_dora"):
+        raise _refusal(adapter.id, "DoRA scales the model's weights, which are quantized; load the model in bfloat16")
+    weights, whole = _read_weights(adapter)
+    if weights:
+        _inject(model, adapter, weights)
+        if merge or (merge is None and not quantized):
+            _merge(model, adapter)
+    try:
+        whole_layers.put_into(model, whole)
+    except ValueError as error:
+        raise _misfit(adapter, model, str(error)) from error
     model.eval()
 
 
@@ -317,7 +330,7 @@ def lora_settings(adapter: Adapter) -> dict[str, Any]:
     return {key: adapter.settings[key] for key in _SHAPE_SETTINGS if key in adapter.settings}
 
 
-def _inject(model: Any, adapter: Adapter) -> None:
+def _inject(model: Any, adapter: Adapter, weights: dict[str, Tensor]) -> None:
     """Puts LoRA layers with the adapter's weights, in float32, around the model's layers."""
     try:
         from peft import LoraConfig, inject_adapter_in_model
@@ -330,18 +343,28 @@ def _inject(model: Any, adapter: Adapter) -> None:
         cast_adapter_dtype(model, "default")
     except (ValueError, RuntimeError, TypeError) as error:
         raise _misfit(adapter, model, _first_line(error)) from error
-    load_weights(model, adapter)
+    _fill(model, adapter, weights)
 
 
 def load_weights(model: Any, adapter: Adapter) -> None:
-    """Puts the adapter's weights into the LoRA layers of `model` (a peft model, or one with injected layers).
+    """Puts the adapter's weights into the LoRA layers of `model`, a peft model, to be trained further.
 
     Raises:
-        ModelError: a weight finds no layer, or a layer no weight.
+        ModelError: a weight finds no layer, or a layer no weight; or it holds whole layers.
     """
+    weights, whole = _read_weights(adapter)
+    if whole:
+        raise _refusal(
+            adapter.id,
+            f"it holds whole layers, such as {min(whole)}, which are not trained further; merge it into its model with "
+            f"peft's merge_and_unload, and train that",
+        )
+    _fill(model, adapter, weights)
+
+
+def _fill(model: Any, adapter: Adapter, weights: dict[str, Tensor]) -> None:
     from peft import set_peft_model_state_dict
 
-    weights = _read_weights(adapter)
     try:
         result: Any = set_peft_model_state_dict(model, weights)
     except (ValueError, RuntimeError, TypeError) as error:
@@ -358,7 +381,8 @@ def load_weights(model: Any, adapter: Adapter) -> None:
         raise _misfit(adapter, model, f"it targets layers without having weights for them, such as {bare[0]}")
 
 
-def _read_weights(adapter: Adapter) -> dict[str, Tensor]:
+def _read_weights(adapter: Adapter) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Of its low-rank matrices, as peft saves them, and of whole layers, by the model's names."""
     try:
         weights = load_file(adapter.folder / _WEIGHTS_NAME)
     except (SafetensorError, OSError) as error:
@@ -370,7 +394,12 @@ def _read_weights(adapter: Adapter) -> dict[str, Tensor]:
     for key, weight in weights.items():
         if not weight.isfinite().all():
             raise _refusal(adapter.id, f"its weight {key} is not finite; its training has diverged")
-    return _as_peft_saves(adapter, weights)
+    names = whole_layers.names_of(weights, adapter.settings.get(_WHOLE_LAYERS) or [])
+    whole = {_layer_of(name): weights.pop(key) for key, name in names.items()}
+    lost = [name for name in adapter.settings.get(_WHOLE_LAYERS) or [] if not any(name in key for key in whole)]
+    if lost:
+        raise _refusal(adapter.id, f"it has no weights for the whole layer {lost[0]}; save it again with peft")
+    return _as_peft_saves(adapter, weights), whole
 
 
 def _as_peft_saves(adapter: Adapter, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -396,16 +425,20 @@ def _adapter_name(adapter: Adapter, key: str) -> str:
     match = _LORA_KEY.fullmatch(key)
     if match is None:
         raise _refusal(adapter.id, _foreign(key))
-    return match["name"] or match["embedding_name"] or ""
+    return match["name"] or match["embedding_name"] or match["magnitude_name"] or ""
 
 
 def _plain_key(key: str) -> str:
     match = _LORA_KEY.fullmatch(key)
     assert match is not None
-    layer = ".".join(part for part in match["layer"].split(".") if part not in _WRAPPERS)
-    layer = _OUTSIDE.sub("", layer.removeprefix("module.")).removeprefix("module.")
-    matrix = match["embedding"] or f"{match['linear']}.weight"
-    return f"{_PREFIX}{layer}.{matrix}"
+    matrix = match["embedding"] or match["magnitude"] or f"{match['linear']}.weight"
+    return f"{_PREFIX}{_layer_of(match['layer'])}.{matrix}"
+
+
+def _layer_of(name: str) -> str:
+    """The model's own name of a layer, or of a weight, without what training has put around it."""
+    inside = ".".join(part for part in name.split(".") if part not in _WRAPPERS)
+    return _OUTSIDE.sub("", inside.removeprefix("module.")).removeprefix("module.")
 
 
 def _foreign(key: str) -> str:
@@ -415,7 +448,7 @@ def _foreign(key: str) -> str:
             return f"{reason} (it holds {key})"
     return (
         f"it holds more than LoRA matrices, such as {key}; save it without whole layers or embeddings "
-        f"(save_embedding_layers=False)"
+        f"(save_embedding_layers=False), or name them in modules_to_save"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -103,8 +104,6 @@ def test_a_state_dict_of_a_model_in_training(base: Any, adapter: Path) -> None:
 
 Q_PROJ = f"{PREFIX}model.layers.0.self_attn.q_proj"
 FOREIGN = {
-    f"{Q_PROJ}.lora_magnitude_vector": "it is a DoRA adapter; only plain LoRA is supported, train it without use_dora",
-    f"{Q_PROJ}.lora_magnitude_vector.default.weight": "it is a DoRA adapter",
     f"{Q_PROJ}.lora_B.bias": "its matrices have biases; only plain LoRA is supported, train it without lora_bias",
     f"{Q_PROJ}.lora_B.default.bias": "its matrices have biases",
     f"{Q_PROJ}.lora_A.my-adapter.bias": "its matrices have biases",
@@ -134,6 +133,37 @@ def test_other_weights_are_refused_by_their_name(key: str, base: Any, adapter: P
     message = refusal(base, adapter, {key: torch.ones(4)})
     assert FOREIGN[key] in message
     assert key in message
+
+
+def test_magnitudes_of_dora_that_the_settings_say_nothing_of(base: Any, adapter: Path) -> None:
+    message = refusal(base, adapter, {f"{Q_PROJ}.lora_magnitude_vector": torch.ones(4)})
+    assert "weights find no layer, such as model.layers.0.self_attn.q_proj.lora_magnitude_vector" in message
+
+
+def test_whole_layers_are_found_by_any_key(base: Any, tmp_path: Path) -> None:
+    """As peft saves them, and as a state dict in training has them."""
+    train(base, tmp_path, modules_to_save=["lm_head"])
+    expected = logits(use(base, tmp_path))
+    for middle in ("modules_to_save.", "modules_to_save.default."):
+        rename(tmp_path, lambda key, middle=middle: re.sub(r"lm_head\.(.*\.)?weight", f"lm_head.{middle}weight", key))  # type: ignore[misc]
+        assert torch.equal(logits(use(base, tmp_path)), expected)
+
+
+def test_a_whole_layer_of_another_size_is_refused(base: Any, tmp_path: Path) -> None:
+    train(base, tmp_path, modules_to_save=["lm_head"])
+    key = f"{PREFIX}lm_head.weight"
+    stored = load_file(tmp_path / "adapter_model.safetensors")
+    message = refusal(base, tmp_path, {key: torch.cat([stored[key], stored[key][:3]])})
+    assert "it has learned added tokens: merge it into its model, and save that with its tokenizer" in message
+
+
+def test_training_does_not_go_on_from_whole_layers(base: Any, tmp_path: Path) -> None:
+    trained = train(base, tmp_path, modules_to_save=["lm_head"])
+    with (
+        open_adapter(str(tmp_path)) as opened,
+        pytest.raises(ModelError, match=r"it holds whole layers, such as lm_head"),
+    ):
+        load_weights(trained, opened)
 
 
 def test_several_adapters_in_one_file(base: Any, adapter: Path) -> None:

@@ -47,8 +47,8 @@ def train(model: Any, folder: Path, seed: int = 0, **options: Any) -> Any:
     adapted = get_peft_model(copy.deepcopy(model), LoraConfig(**settings))
     with torch.no_grad():
         for name, parameter in adapted.named_parameters():
-            if "lora_" in name:
-                parameter.normal_(std=0.3)
+            if "lora_" in name or "modules_to_save" in name:
+                parameter.add_(0.3 * torch.randn_like(parameter))
     adapted.save_pretrained(folder, save_embedding_layers=False)
     return adapted.eval()
 
@@ -100,6 +100,9 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
     "mixture of experts": ("qwen3_moe", {"target_modules": ["q_proj", "o_proj"]}),
     "patterns": ("qwen2", {"rank_pattern": {"q_proj": 2}, "alpha_pattern": {"v_proj": 3}, "use_rslora": True}),
     "some layers": ("olmo2", {"layers_to_transform": [0, 2]}),
+    "dora": ("qwen3", {"use_dora": True, "use_rslora": True, "target_modules": ["q_proj", "down_proj"]}),
+    "a whole head": ("llama", {"modules_to_save": ["lm_head"]}),
+    "whole embeddings and norms": ("qwen2", {"modules_to_save": ["embed_tokens", "norm", "k_proj"]}),
     "embeddings": ("llama", {"target_modules": ["embed_tokens", "lm_head", "up_proj"]}),
 }
 
@@ -396,11 +399,11 @@ def test_another_method_than_lora(base: Any, tmp_path: Path) -> None:
 
 VARIANTS: dict[str, tuple[dict[str, Any], str]] = {
     "task": ({"task_type": "SEQ_CLS"}, "it is for the task 'SEQ_CLS'"),
-    "dora": ({"use_dora": True}, "it uses use_dora; only plain LoRA is supported"),
-    "bias": ({"bias": "lora_only"}, "it uses bias;"),
-    "whole layers": ({"modules_to_save": ["lm_head"]}, "it uses modules_to_save;"),
-    "parameters": ({"target_parameters": ["mlp.up_proj.weight"]}, "it uses target_parameters;"),
-    "of a peft to come": ({"lora_of_tomorrow": {"depth": 2}}, "it uses lora_of_tomorrow;"),
+    "dora": ({"use_dora": True}, "it targets layers without having weights for them"),
+    "bias": ({"bias": "lora_only"}, "it uses bias, which is not supported"),
+    "whole layers": ({"modules_to_save": ["lm_head"]}, "it has no weights for the whole layer lm_head"),
+    "parameters": ({"target_parameters": ["mlp.up_proj.weight"]}, "it uses target_parameters,"),
+    "of a peft to come": ({"lora_of_tomorrow": {"depth": 2}}, "it uses lora_of_tomorrow,"),
     "changed weights": ({"init_lora_weights": "pissa"}, "begun with init_lora_weights='pissa'"),
     "no rank": ({"r": 0}, "`r` should be a positive integer"),
     "nonsense": ({"r": "four"}, "it does not fit this llama model"),
