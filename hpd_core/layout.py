@@ -7,6 +7,7 @@ grow. One rule says what a token sees, for both layouts, for inference and for t
                and position(k) <= position(q)
                and step(k) <= step(q)
                and position(q) - position(k) < window        (sliding-window layers only)
+               and position(q) // chunk = position(k) // chunk    (chunked layers only; written as a window of -chunk)
 
 A token is in a scope, a number, and seen from the scopes from its own up to `last`. What is PUBLIC is seen from all;
 each branch has a number, which sees what is public and what is its own. `step` is 0 for what the prompt holds and k for
@@ -327,10 +328,13 @@ def visible(
 
     The engine needs no steps: in lock-step decoding a token of a later step does not exist yet.
 
+    Args:
+        window: how many positions a token sees, itself among them; a negative one: the chunk of so many that it is in.
+
     Returns:
         bool, of the broadcast shape.
     """
     seen = (k_scope <= q_scope) & (q_scope <= k_last) & (k_position <= q_position)
     if window is not None:
-        seen = seen & (q_position - k_position < window)
+        seen = seen & (q_position - k_position < (window if window > 0 else q_position % -window + 1))
     return seen

@@ -55,8 +55,8 @@ class PackedBatch:
         step: with `triton`, of all cohorts.
         calls: of each call of attention in order, whose keys and values it attends to (`CacheShape.calls`).
         num_calls: how many there were.
-        seen: where it is not None, the batch is for finding out what the calls are: the keys and values of each
-            are put there, and nothing is attended to.
+        seen: where it is not None, the batch is for finding out what the calls are: queries, keys and values of
+            each are put there, and nothing is attended to.
         positions: int64 [T], of the row's tokens, for who adds to scores by position; set by `attending_to`.
     """
 
@@ -65,7 +65,7 @@ class PackedBatch:
     step: TritonStep | None = None
     calls: Sequence[int] = ()
     num_calls: int = 0
-    seen: list[tuple[Tensor, Tensor]] | None = None
+    seen: list[tuple[Tensor, Tensor, Tensor]] | None = None
     positions: Tensor | None = None
 
     def forget_masks(self) -> None:
@@ -180,6 +180,16 @@ def _why_triton_cannot_compile(device: torch.device) -> str | None:
     return None
 
 
+def reach(module: torch.nn.Module, sliding_window: int | None) -> int | None:
+    """The window of a layer as `layout.visible` takes it: chunks are not passed on by models, which steer them by the
+    mask alone."""
+    config: Any = getattr(module, "config", None)
+    kinds = getattr(config, "layer_types", None)
+    if sliding_window is None and kinds and "chunked_attention" in kinds:
+        return -config.attention_chunk_size if kinds[module.layer_idx] == "chunked_attention" else None
+    return sliding_window
+
+
 def _kernel_of(way: Way) -> Callable[[AttentionPlan], NativeAttention] | None:
     """A kernel that attends for one cohort; None where it is torch's operations that do."""
     return NativeAttention if way == "native" else None
@@ -216,13 +226,14 @@ def packed_attention(
     if hpd_batch is None:
         raise RuntimeError("the model runs by packed attention, and nobody has said what the tokens attend to")
     if hpd_batch.seen is not None:
-        hpd_batch.seen.append((key, value))
+        hpd_batch.seen.append((query, key, value))
         return value.new_zeros(1, query.shape[2], query.shape[1], value.shape[3]), None
     if hpd_batch.num_calls == len(hpd_batch.calls):
         raise RuntimeError(f"attention is called more than {hpd_batch.num_calls} times, as when the model was loaded")
     # By the order of calls: a layer's number says nothing where it attends twice, or is run again.
     layer = hpd_batch.calls[hpd_batch.num_calls]
     hpd_batch.num_calls += 1
+    sliding_window = reach(module, sliding_window)
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     q, k, v = query[0].transpose(0, 1), key[0].transpose(0, 1), value[0].transpose(0, 1)  # [T, H, D]
     out = q.new_empty(q.shape[0], q.shape[1], v.shape[2])

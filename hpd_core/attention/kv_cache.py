@@ -30,11 +30,16 @@ _SLOT_MULTIPLE = 64
 
 @dataclass(frozen=True, slots=True)
 class LayerShape:
-    """What one token takes in the cache of one layer."""
+    """What one token takes in the cache of one layer.
+
+    Attributes:
+        num_heads: query heads, which have nothing in the cache but share what is there; 0 where nobody asks.
+    """
 
     num_kv_heads: int
     key_size: int
     value_size: int
+    num_heads: int = 0
 
     @property
     def numbers_per_token(self) -> int:
@@ -250,7 +255,7 @@ class CacheBlock:
         Args:
             before: such a copy, to stand in front of it.
         """
-        first = 0 if before is None else before[0][0].shape[1]
+        first = 0 if before is None or not before[0] else before[0][0].shape[1]
         stop = first + num_columns
         order, room = self._order, self._order.room_for(stop)
         memory = self.memory.new_zeros(room * self._shape.numbers_per_token)

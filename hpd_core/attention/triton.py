@@ -144,8 +144,9 @@ def _attend(  # type: ignore[no-untyped-def]
     whole = prefix_length // COLUMNS * COLUMNS
     begin_at = 0
     if HAS_WINDOW:  # what all rows have behind their windows is not read
-        nearest = tl.min(tl.where(is_row, position, prefix_length + window))
-        begin_at = tl.maximum(0, nearest - window + 1) // COLUMNS * COLUMNS
+        # With a negative window, the chunk of so many positions that the row is in.
+        lowest = tl.where(window > 0, position - window + 1, position // -window * -window)
+        begin_at = tl.maximum(0, tl.min(tl.where(is_row, lowest, prefix_length))) // COLUMNS * COLUMNS
         whole = 0
     for begin in range(0, whole, COLUMNS):
         column = begin + by_column
@@ -158,7 +159,7 @@ def _attend(  # type: ignore[no-untyped-def]
         k = _load(prefix_keys, column, prefix_length, by_key, KEY_SIZE, KEY_BLOCK, True)
         seen = is_row[:, None] & (column < prefix_length)[None, :]
         if HAS_WINDOW:
-            seen = seen & (position[:, None] - column[None, :] < window)
+            seen = seen & (column[None, :] >= lowest[:, None])
         scores = tl.where(seen, _scores(query, k, scale, softcap, HAS_SOFTCAP), float("-inf"))
         v = _load(prefix_values, column, prefix_length, by_value, VALUE_SIZE, VALUE_BLOCK, True)
         best, total, sums = _fold_in(scores, v, best, total, sums)
@@ -187,7 +188,7 @@ def _attend(  # type: ignore[no-untyped-def]
         seen = (k_scope[None, :] <= scope[:, None]) & (scope[:, None] <= k_last[None, :])
         seen = seen & (k_position[None, :] <= position[:, None])
         if HAS_WINDOW:
-            seen = seen & (position[:, None] - k_position[None, :] < window)
+            seen = seen & (k_position[None, :] >= lowest[:, None])
         seen = seen & is_row[:, None] & (column < limit)[None, :]
         scores = tl.where(seen, _scores(query, k, scale, softcap, HAS_SOFTCAP), float("-inf"))
         v = _load(values, column, limit, by_value, VALUE_SIZE, VALUE_BLOCK, True)

@@ -81,7 +81,7 @@ class TritonStep:
             self.num_kv_heads,
             self.blocks,
             # Where everything is within the window, there is none.
-            window=window if window is not None and window <= self.last_position else None,
+            window=window if window is not None and abs(window) <= self.last_position else None,
             **options,
         )
 

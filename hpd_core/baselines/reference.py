@@ -220,19 +220,20 @@ def _forward_by_position(model: Any, ids: Sequence[int], positions: Sequence[int
     """
     config = model.config.get_text_config()
     count = len(ids)
-    masks: dict[int | None, Tensor] = {}
-    windows = _windows(config)
-    for window in set(windows.values()):
+    masks: dict[tuple[int | None, int | None], Tensor] = {}
+    reaches = _reaches(config)
+    for window, chunk in set(reaches.values()):
         mask = torch.full((count, count), torch.finfo(torch.float32).min)
         for q in range(count):
             for k in range(count):
                 causal = positions[k] <= positions[q]
                 existed = steps[k] <= steps[q]
                 near = window is None or positions[q] - positions[k] < window
-                if causal and existed and near:
+                together = chunk is None or positions[q] // chunk == positions[k] // chunk
+                if causal and existed and near and together:
                     mask[q, k] = 0.0
-        masks[window] = mask[None, None].to(model.dtype)
-    mask_argument: Any = {kind: masks[window] for kind, window in windows.items()}
+        masks[window, chunk] = mask[None, None].to(model.dtype)
+    mask_argument: Any = {kind: masks[reach] for kind, reach in reaches.items()}
     if len(mask_argument) == 1:
         mask_argument = next(iter(mask_argument.values()))
     with counting_positions(model, positions):
@@ -246,10 +247,13 @@ def _forward_by_position(model: Any, ids: Sequence[int], positions: Sequence[int
     return rows
 
 
-def _windows(config: Any) -> dict[str, int | None]:
-    """Attention window per kind of layer."""
-    window = getattr(config, "sliding_window", None)
+def _reaches(config: Any) -> dict[str, tuple[int | None, int | None]]:
+    """Attention window and chunk per kind of layer."""
+    window, chunk = getattr(config, "sliding_window", None), getattr(config, "attention_chunk_size", None)
     kinds = set(getattr(config, "layer_types", None) or ())
     if kinds:
-        return {kind: window if kind == "sliding_attention" else None for kind in kinds}
-    return {"full_attention": window}
+        return {
+            kind: (window if kind == "sliding_attention" else None, chunk if kind == "chunked_attention" else None)
+            for kind in kinds
+        }
+    return {"full_attention": (window, None)}

@@ -10,6 +10,7 @@ from typing import Any
 
 import psutil
 import torch
+from transformers.integrations.heterogeneity import AmbiguousGlobalPerLayerAttributeError
 
 from hpd_core.attention.kv_cache import CacheShape
 from hpd_core.config import EngineConfig
@@ -103,17 +104,26 @@ def activation_bytes(model: Any, shape: CacheShape) -> int:
     logits of every fourth token: in a large step, most tokens are documents' and keys'.
     """
     config = model.config.get_text_config()
-    hidden, heads = config.hidden_size, getattr(config, "num_attention_heads", None) or 0
-    of_layers = [(max(heads, at.num_kv_heads) + at.num_kv_heads) * (at.key_size + at.value_size) for at in shape.layers]
+    hidden = config.hidden_size
+    of_layers = [(at.num_heads + at.num_kv_heads) * (at.key_size + at.value_size) for at in shape.layers]
     attention = 4 * hidden + max(of_layers, default=0)
     # Every expert that a token goes through has its own copy of it.
-    experts = getattr(config, "num_experts_per_tok", None) or 1
+    experts = max(_of_layers(config, "num_experts_per_tok"), default=1) or 1
     names = ("intermediate_size", "ffn_dim") if experts == 1 else ("moe_intermediate_size", "intermediate_size")
-    width = next(filter(None, (getattr(config, name, None) for name in names)), 4 * hidden)
-    width = max(width) if isinstance(width, list | tuple) else width  # of each layer
+    width = next((max(found) for name in names if (found := _of_layers(config, name))), 4 * hidden)
     head = model.get_output_embeddings().weight.shape[0]
     numbers = attention + experts * (3 * hidden + 3 * width) + head // 4
     return int(numbers * model.get_input_embeddings().weight.element_size())
+
+
+def _of_layers(config: Any, name: str) -> list[int]:
+    """What a configuration says under this name: nothing, or one number for all layers, or one for each."""
+    try:
+        found = getattr(config, name, None)
+    except AmbiguousGlobalPerLayerAttributeError:
+        found = [getattr(config.per_layer_config[layer], name) for layer in range(config.num_hidden_layers)]
+    numbers = found if isinstance(found, list | tuple) else [found]
+    return [number for number in numbers if number]
 
 
 def fitted(config: EngineConfig, shape: CacheShape, free: int, activations: int) -> Limits:

@@ -63,9 +63,8 @@ class ModelRunner:
         self._constraints, self._tries = constraints, tries
         refuse_settings(model.config, config.layout, config.tensor_parallel)
         self._mixers = Mixers.of(model)
-        # Query heads that share a KV head; each process has its part of both.
-        heads = model.config.get_text_config().num_attention_heads // config.tensor_parallel
-        self._group: int = heads // shape.layer.num_kv_heads if shape.is_uniform and shape.layers else 1
+        # Query heads that share a KV head, where it is the same in all layers.
+        self._group = shape.layer.num_heads // shape.layer.num_kv_heads if shape.is_uniform and shape.layers else 1
         self.way = way_to_attend(config.attention, shape)
         self._attention: TritonAttention | None = None
         if self.way == "triton":

@@ -13,6 +13,7 @@ import torch
 from hpd_core.attention.dispatch import PackedBatch, attending_to
 from hpd_core.attention.kv_cache import CacheShape, LayerShape
 from hpd_core.errors import ModelError
+from hpd_core.models import sparse_attention
 from hpd_core.models.embedded import embedded_revision
 from hpd_core.models.steering import our_attention
 from hpd_core.system.device import is_out_of_memory
@@ -61,7 +62,8 @@ def max_positions(model_config: Any) -> int | None:
     """How many positions the model can use, or None if it does not say.
 
     Rotary scalings that look at the longest row of the whole batch would let one long record change every other
-    record's answer; such models are held to the length up to which nothing is scaled.
+    record's answer; such models are held to the length up to which nothing is scaled. Those that pick what a token
+    attends to are held to the length up to which everything is picked.
     """
     config = model_config.get_text_config()
     limit: int | None = getattr(config, "max_position_embeddings", None) or getattr(config, "max_seq_len", None)
@@ -74,7 +76,8 @@ def max_positions(model_config: Any) -> int | None:
             )
             if original:
                 limit = min(original, limit or original)
-    return limit
+    most_seen = sparse_attention.most_seen(model_config)
+    return limit if most_seen is None else min(most_seen, limit or most_seen)
 
 
 def endings(model: Any, segments: SegmentTokenizer) -> Endings:
@@ -114,15 +117,16 @@ def cache_shape(model: Any) -> CacheShape:
         raise ModelError(f"{model.config.model_type} models do not work with steered attention: {error}") from error
     assert batch.seen is not None
     # Later layers that attend to what an earlier one has made are given the very same tensors.
-    addresses = [(key.data_ptr(), value.data_ptr()) for key, value in batch.seen]
+    addresses = [(key.data_ptr(), value.data_ptr()) for _, key, value in batch.seen]
     own = list(dict.fromkeys(addresses))
     shapes = dict(zip(addresses, batch.seen, strict=True))
     embeddings = model.get_input_embeddings().weight
     return CacheShape(
         layers=tuple(
-            LayerShape(key.shape[1], key.shape[3], value.shape[3]) for key, value in (shapes[each] for each in own)
+            LayerShape(key.shape[1], key.shape[3], value.shape[3], query.shape[1])
+            for query, key, value in (shapes[each] for each in own)
         ),
-        dtype=batch.seen[0][0].dtype if batch.seen else embeddings.dtype,
+        dtype=batch.seen[0][1].dtype if batch.seen else embeddings.dtype,
         device=model.device,
         calls=tuple(own.index(each) for each in addresses),
     )

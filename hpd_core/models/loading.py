@@ -16,14 +16,14 @@ from hpd_core.config import EngineConfig
 from hpd_core.errors import ModelError
 from hpd_core.layers import fp8
 from hpd_core.mixers.families import layer_type_of, refuse_settings
-from hpd_core.models import fp8_checkpoint, text_towers
+from hpd_core.models import fp8_checkpoint, sparse_attention, text_towers
 from hpd_core.models.embedded import EMBEDDED_MODELS, embedded_model_folder
 from hpd_core.system.storage import local_copy
 from hpd_core.system.user_cache import cache_folder
 
 logger = logging.getLogger(__name__)
 
-_KNOWN_LAYER_TYPES = frozenset({"full_attention", "sliding_attention"})
+_KNOWN_LAYER_TYPES = frozenset({"full_attention", "sliding_attention", "chunked_attention"})
 
 
 def resolve_source(model: str, *, weights: bool = True) -> str:
@@ -257,6 +257,8 @@ def refuse_unsupported(model_config: Any) -> None:
     """Raises `ModelError` for layers that our masks cannot steer."""
     text_config = model_config.get_text_config()
     kinds = set(getattr(text_config, "layer_types", None) or ()) - _KNOWN_LAYER_TYPES - {layer_type_of(model_config)}
+    if sparse_attention.most_seen(model_config) is not None:
+        kinds -= {sparse_attention.LAYER_TYPE}
     if kinds:
         raise ModelError(
             f"{model_config.model_type} has layers of type {', '.join(sorted(kinds))}. HPD steers what each token sees "

@@ -372,15 +372,21 @@ class Task {
     int64_t column = 0;
     for (; column + LANES <= columns; column += LANES) {
       const ints position = load<ints>(k_positions + column), scope = load<ints>(k_scopes + column);
-      const ints is_seen = (scope == PUBLIC) & (position <= int32_t(earliest)) & (int32_t(latest) - position < int32_t(p.window));
+      const ints is_seen = (scope == PUBLIC) & (position <= int32_t(earliest)) & is_near(position, spread(int32_t(latest)));
       if (any_of(~is_seen)) break;
     }
     return column;
   }
 
+  // Whether earlier positions are in the window of later ones; with a negative window, in their chunk of so many.
+  ints is_near(ints earlier, ints later) const {
+    if (p.window < 0) return earlier >= later - later % spread(int32_t(-p.window));
+    return later - earlier < int32_t(p.window);
+  }
+
   // Of columns and queries, one of which may be a vector and the other the same in all lanes.
   ints sees(ints k_position, ints k_scope, ints k_last, ints q_position, ints q_scope) const {
-    const ints nearby = (k_position <= q_position) & (q_position - k_position < int32_t(p.window));
+    const ints nearby = (k_position <= q_position) & is_near(k_position, q_position);
     return nearby & (k_scope <= q_scope) & (q_scope <= k_last);
   }
 
@@ -411,7 +417,7 @@ class Task {
     if (p.window == std::numeric_limits<int32_t>::max()) return highest_of_rows(rows, count);
     floats most = spread(-INFINITE);
     for (int64_t c = 0; c < count; c++)
-      most = higher(hide(rows + c * LANES, lane.positions - int32_t(first + c) < int32_t(p.window)), most);
+      most = higher(hide(rows + c * LANES, is_near(spread(int32_t(first + c)), lane.positions)), most);
     return most;
   }
 

@@ -20,12 +20,14 @@ import transformers
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
+from hpd_core.attention.dispatch import reach
 from hpd_core.attention.eager import eager_attention
 from hpd_core.attention.folding import fold, unfold
 from hpd_core.attention.sdpa import sdpa_attention
 from hpd_core.errors import ModelError
 from hpd_core.layout import visible
 from hpd_core.mixers.families import refuse_training
+from hpd_core.models.sparse_attention import most_seen
 from hpd_core.training.examples import IGNORED, Example
 
 ATTENTION_NAME = "hpd_training"
@@ -199,7 +201,7 @@ def training_attention(
             rows.index_select(0, group.columns).view(num_prompts, -1, *rows.shape[1:]).transpose(1, 2)
             for rows in (k, v)
         )
-        bias = group.bias(sliding_window, q.shape[1] // k.shape[1], q.dtype)
+        bias = group.bias(reach(module, sliding_window), q.shape[1] // k.shape[1], q.dtype)
         folded = fold(q.index_select(0, group.rows), num_prompts, k.shape[1])
         attended = attend(folded, keys, values, bias, scale, softcap=softcap, sinks=s_aux)
         outputs.append(unfold(attended, q.shape[1]).index_select(0, group.unrows))
@@ -214,6 +216,11 @@ def attach_training(model: Any) -> None:
         ModelError: the model does not go through transformers' attention interface, or has layers beside attention.
     """
     refuse_training(model.config)
+    if (most := most_seen(model.config)) is not None:
+        raise ModelError(
+            f"{model.config.model_type} picks {most} tokens for each token to attend to, which is not trained here: "
+            f"fine-tune a model that attends to all of them"
+        )
     transformers.AttentionInterface.register(ATTENTION_NAME, training_attention)
     try:
         model.set_attn_implementation(ATTENTION_NAME)

@@ -34,7 +34,7 @@ class Shape:
     value_size: int = 64
     prefix_lengths: tuple[int, ...] = ()
     dtype: torch.dtype = torch.float32
-    window: int | None = None
+    window: int | None = None  # a negative one: chunks
     softcap: float | None = None
     sinks: float | None = None
     scale: float = 0.3
@@ -224,7 +224,7 @@ SHAPES = st.builds(
     value_size=st.sampled_from([1, 8, 16, 40, 64, 80]),
     prefix_lengths=st.lists(st.sampled_from([1, 15, 16, 33, 130]), max_size=2).map(tuple),
     dtype=st.sampled_from([torch.float32, torch.bfloat16]),
-    window=st.sampled_from([None, 1, 9, 60]),
+    window=st.sampled_from([None, 1, 9, 60, -5, -32]),
     softcap=st.sampled_from([None, 3.0]),
     sinks=st.sampled_from([None, 0.0, 100.0, -100.0]),
     scale=st.sampled_from([0.3, 6.0]),

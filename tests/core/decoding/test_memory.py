@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpd_core import Engine, EngineConfig
-from hpd_core.attention.kv_cache import CacheBlock, CachePool, CacheShape
+from hpd_core.attention.kv_cache import CacheBlock, CachePool, CacheShape, LayerShape
 from hpd_core.decoding import memory
 from hpd_core.decoding.cohort_cache import CohortCache
 from hpd_core.decoding.decoder import Decoder
@@ -135,7 +135,7 @@ def test_models_say_the_width_of_their_mlps_in_several_ways() -> None:
             get_output_embeddings=lambda weight=weight: SimpleNamespace(weight=weight),
             get_input_embeddings=lambda weight=weight: SimpleNamespace(weight=weight),
         )
-        shape = CacheShape.uniform(1, 2, 6, 6, torch.float32, CPU)
+        shape = CacheShape((LayerShape(2, 6, 6, num_heads=2),), torch.float32, CPU, (0,))
         assert activation_bytes(model, shape) == 4 * (attention + 3 * 12 + 3 * width + head)
 
 

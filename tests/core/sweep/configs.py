@@ -61,14 +61,19 @@ REACHES = {"tight": 7, "loose": 4096}
 """Shorter than the sweep's texts, and longer."""
 
 _SECTIONS = {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [2, 3, 3]}
+_IN_SECTIONS = (
+    "qwen2_vl_text",
+    "qwen2_5_vl_text",
+    "paddleocr_vl_text",
+    "glm4v_text",
+    "glm_ocr_text",
+    "hunyuan_vl_text",
+)
 _PARTIAL = {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [1, 1, 2], "partial_rotary_factor": 0.5}
 _PLAIN = {"rope_type": "default", "rope_theta": 10_000.0}
 
 _EXCEPTIONS: dict[str, dict[str, Any]] = {
-    **dict.fromkeys(
-        ("qwen2_vl_text", "qwen2_5_vl_text", "paddleocr_vl_text", "glm4v_text", "glm_ocr_text", "hunyuan_vl_text"),
-        {"rope_parameters": _SECTIONS},
-    ),
+    **{name: {"rope_parameters": _SECTIONS} for name in _IN_SECTIONS},
     "cohere_compass_text": {"rope_parameters": {"full_attention": _PLAIN, "sliding_attention": _PLAIN}},
     "dots3_note_text": {"num_key_value_heads": 4},
     "ernie4_5_vl_moe_text": {"moe_intermediate_size": [32, 32]},

@@ -16,7 +16,7 @@ from hpd_core.attention import kv_cache
 from hpd_core.config import EngineConfig
 from hpd_core.decoding.decoder import Decoder
 from hpd_core.errors import ModelError
-from hpd_core.models.description import cache_shape
+from hpd_core.models.description import cache_shape, max_positions
 from hpd_core.models.steering import attach, verify
 from tests.core.helpers import (
     Case,
@@ -99,8 +99,12 @@ def _outcome(name: str, layout: str, reach: str) -> Outcome:
     prefixes = [random_ids(rng, 9, 14), random_ids(rng, 3, 5)]
     cases: list[Case] = [without_constraints(random_case(rng, layout, prefixes, branches=3, k_max=6)) for _ in range(4)]
     config = EngineConfig(max_prompts_per_cohort=3, max_tokens_per_step=64, layout=layout)
+    limit = max_positions(model.config)
+    longest = max(case.prompt().layout.num_positions for case in cases)
     try:
         attach(model)
+        if limit is not None and limit < longest:
+            return Outcome(name, layout, reach, "refused", f"texts of more than {limit} positions are refused")
         decoder = Decoder(model, endings, config, cache_shape(model))
         verify(model, tiny_tokenizer(), decoder)
         decoder.fit()

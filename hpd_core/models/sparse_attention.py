@@ -1,0 +1,52 @@
+"""Models in which an indexer picks which tokens each token attends to: as many as it sees at most, or `index_topk`.
+
+As long as no token sees more than that, all are picked, and attention is like any other: the indexer is left out while
+our decoder runs the model. Longer texts are refused, as those beyond a model's context are.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hpd_core.attention.dispatch import current_batch
+
+LAYER_TYPE = "indexed_attention"
+"""As `config.layer_types` calls such layers."""
+
+
+def most_seen(model_config: Any) -> int | None:
+    """How many tokens one may see so that all of them are picked; None where nothing is picked."""
+    config = model_config.get_text_config()
+    if LAYER_TYPE not in (getattr(config, "layer_types", None) or ()):
+        return None
+    found: int | None = getattr(config, "index_topk", None)
+    return found
+
+
+def steer(model: Any) -> None:
+    """Leaves out the model's indexers while our decoder runs it."""
+    for module in model.modules():
+        indexer = getattr(module, "indexer", None)
+        if isinstance(indexer, torch.nn.Module) and "forward" not in indexer.__dict__:
+            indexer.forward = _without_picking(indexer)
+            module.register_forward_pre_hook(_with_mask, with_kwargs=True)
+
+
+def _without_picking(indexer: Any) -> Any:
+    own = indexer.forward
+
+    @functools.wraps(own)
+    def forward(*args: Any, **kwargs: Any) -> Tensor:
+        picked: Tensor = own(*args, **kwargs) if current_batch() is None else torch.zeros(0, dtype=torch.int32)
+        return picked
+
+    return forward
+
+
+def _with_mask(_module: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]] | None:
+    """The modules hand a part of the mask on to their indexers, and need one for that."""
+    return None if current_batch() is None else (args, {**kwargs, "attention_mask": torch.zeros(1, 1, 1, 1)})
