@@ -6,8 +6,8 @@
     python bench/large_csv.py --folder /tmp/large --step run --limit 100000
 
 Each step goes on from the one before. `write` makes up a catalog with texts of about 1,300 bytes; with `--packed`, as
-gzip. `init` is `hpd init`, which reads the file for the first time; `check` is `hpd extract --dry-run`, which finds its
-rows kept; `run` is a job without a model over its first rows. The cache of kept rows lies in the folder, too: remove it
+gzip. `init` is `hpd init`, which reads the file for the first time; `check` is a dry run of a job, which finds its rows
+kept; `run` is a job without a model over its first rows. The cache of kept rows lies in the folder, too: remove it
 afterwards. One JSON object is the last line of each step. Exit codes: 0; 1 a command failed.
 """
 

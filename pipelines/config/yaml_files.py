@@ -17,6 +17,10 @@ _PLAIN = "tag:yaml.org,2002:"
 # A number of more digits is none of a configuration's; no float can hold it, and Python does not read all.
 _MAX_DIGITS = 300
 # What a byte order mark says a file is in; a mark of UTF-8 is read over.
+_PACKED = (
+    *((b"\x1f\x8b", "gunzip"), (b"BZh", "bunzip2"), (b"\xfd7zXZ", "unxz"), (b"\x28\xb5\x2f\xfd", "unzstd")),
+    *((b"\x04\x22\x4d\x18", "unlz4"), (b"PK\x03\x04", "unzip")),
+)
 _ENCODINGS = ((b"\xff\xfe", "UTF-16"), (b"\xfe\xff", "UTF-16"))
 
 
@@ -142,6 +146,8 @@ def read_text(path: str) -> str:
     except IsADirectoryError as error:
         raise UsageError(f"{path} is a folder, a YAML file is needed") from error
     except UnicodeDecodeError as error:
+        if command := next((command for mark, command in _PACKED if data.startswith(mark)), None):
+            raise UsageError(f"{path} is packed: unpack it first ({command})") from error
         found = next((name for mark, name in _ENCODINGS if data.startswith(mark)), None)
         reason = f"it is {found}" if found else f"{error.reason} at byte {error.start}, line {_line(data, error.start)}"
         raise UsageError(f"{path} is not UTF-8 text: {reason}. Save it as UTF-8") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,9 @@ def test_what_is_not_there(tmp_path: Path) -> None:
     latin = tmp_path / "x.csv"
     latin.write_bytes("type;code\npim_catalog_text;größe\n".encode("latin-1"))
     assert "is not UTF-8 text" in refused(tmp_path, latin)
+    packed = tmp_path / "gold.jsonl.gz"
+    packed.write_bytes(gzip.compress(b"{}"))
+    assert "gold.jsonl.gz is packed: unpack it first (gunzip)" in refused(tmp_path, packed)
 
 
 def test_nothing_is_written_over(tmp_path: Path) -> None:
