@@ -2,7 +2,7 @@
 
     python bench/closed_answers.py                        the sample, as configs/demo.yaml has it
     python bench/closed_answers.py --data DATA            and ExtractGPT's sets, as enums
-    python bench/closed_answers.py --data DATA --sets oa-mine --keep runs/closed    one of them; continued when stopped
+    python bench/closed_answers.py --data DATA --sets oa-mine --parts 6 --keep runs/closed    one; killed, it goes on
 
 DATA holds {oa-mine,ae-110k}.test.jsonl as published by ExtractGPT. Their attributes are made enums of their most
 frequent values; what is labelled otherwise is not counted. The engine is used alone, with the model and adapter of
@@ -22,7 +22,7 @@ import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -63,6 +63,10 @@ class ClosedSet:
     schemas: Mapping[str, CategorySchema]
     records: Sequence[Record]
     gold: Sequence[GoldProduct]
+
+    def part(self, number: int, count: int) -> ClosedSet:
+        """Every so manyth product, with all schemas."""
+        return replace(self, records=self.records[number::count], gold=self.gold[number::count])
 
 
 def sample_set(config: JobConfig) -> ClosedSet:
@@ -139,6 +143,19 @@ class Measured:
             seconds=seconds,
         )
 
+    @classmethod
+    def merge(cls, parts: Sequence[Measured]) -> Measured:
+        """Of the products of all parts."""
+        return cls(
+            labels=[count for part in parts for count in part.labels],
+            right=[count for part in parts for count in part.right],
+            choices=dict(sum((Counter(part.choices) for part in parts), Counter())),
+            value_tokens=sum(part.value_tokens for part in parts),
+            scored_tokens=sum(part.scored_tokens for part in parts),
+            num_steps=sum(part.num_steps for part in parts),
+            seconds=sum(part.seconds for part in parts),
+        )
+
     def row(self, name: str, budget: int, first: Measured) -> tuple[str, ...]:
         """A line of the table; `first`: what it is compared with."""
         right = estimate(self.share, self.resampled)
@@ -212,6 +229,7 @@ def main(
         member_bounds.NEGLIGIBLE
     ),
     dtype: Annotated[str, typer.Option(help="engine.dtype")] = "auto",
+    parts: Annotated[int, typer.Option(help="in which each line is measured, the engine loaded anew for each")] = 1,
     keep: Annotated[Path | None, typer.Option(help="folder for what was measured; what is there is not again")] = None,
 ) -> None:
     """Prints a table."""
@@ -230,8 +248,13 @@ def main(
             raise typer.BadParameter(f"{name!r} is none of sample, {', '.join(_SETS)}, or --data is missing")
         first: Measured | None = None
         for budget in map(int, budgets.split(",")):
-            path = keep / f"{name}-{members}-{limit}-{negligible}-{dtype}-{budget}.json" if keep else None
-            found = kept(path, partial(measure, config, closed, budget))
+            place = keep / f"{name}-{members}-{limit}-{negligible}-{dtype}-{budget}" if keep else None
+            found = Measured.merge(
+                [
+                    kept(place and place / f"{number}-of-{parts}.json", partial(measure, config, part, budget))
+                    for number, part in enumerate(closed.part(number, parts) for number in range(parts))
+                ]
+            )
             first = first or found
             print(" | ".join(found.row(name, budget, first)), flush=True)
 
