@@ -88,11 +88,13 @@ def packed_delta_rule(
     wide = _widened(tokens, use_qk_l2norm_in_kernel)
     out = torch.empty_like(value[0])
     for plan in step.plans:
+        # Some versions of transformers have repeated keys for the heads that share them; they are kept once.
+        group = key.shape[2] // plan.cache.shapes[step.layer].key_heads
         memory = plan.cache.layers[step.layer]
         if plan.trunk is not None:
             _go_on(original, tokens, plan.trunk, memory, out, use_qk_l2norm_in_kernel)
         if plan.branches is not None:
-            fork(wide, plan.branches, memory, out)
+            fork(replace(wide, q=wide.q[:, ::group], k=wide.k[:, ::group]), plan.branches, memory, out)
     step.has_recurred = True
     return out[None], None
 

@@ -37,6 +37,12 @@ def original(name: str) -> Any:
     return getattr(found, "hpd_original", found)
 
 
+def delta_rule(q: Tensor, k: Tensor, *others: Tensor, **options: Any) -> Any:
+    """transformers' own, in versions, too, that do not know of keys which heads share."""
+    q, k = (each.repeat_interleave(H // each.shape[2], dim=2) for each in (q, k))
+    return original("torch_chunk_gated_delta_rule")(q, k, *others, **options)
+
+
 class Text:
     """One prompt: a trunk, a tree behind it, and what each token brings along."""
 
@@ -95,8 +101,7 @@ def fed(cache: MixerCache, given: list[tuple[int, Text, list[int]]], weight: Ten
     x = behind_others(device("x")).transpose(1, 2)
     mixed = packed_convolution(step, None, x, weight, bias, activation="silu")
     q, k, v, g, beta = (behind_others(device(name)) for name in ("q", "k", "v", "g", "beta"))
-    rule = original("torch_chunk_gated_delta_rule")
-    said, _ = packed_delta_rule(step, rule, q, k, v, g, beta, use_qk_l2norm_in_kernel=True)
+    said, _ = packed_delta_rule(step, delta_rule, q, k, v, g, beta, use_qk_l2norm_in_kernel=True)
     return [mixed[0].t()[2:], said[0, 2:]]
 
 
@@ -104,7 +109,7 @@ def alone(text: Text, token: int, weight: Tensor, bias: Tensor) -> list[Tensor]:
     path = text.path(token)
     mixed = original("causal_conv1d_fn")(text.x[path].t()[None], weight, bias, activation="silu")
     arguments = (getattr(text, name)[path][None] for name in ("q", "k", "v", "g", "beta"))
-    said, _ = original("torch_chunk_gated_delta_rule")(*arguments, use_qk_l2norm_in_kernel=True)
+    said, _ = delta_rule(*arguments, use_qk_l2norm_in_kernel=True)
     return [mixed[0, :, -1], said[0, -1]]
 
 
