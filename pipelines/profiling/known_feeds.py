@@ -105,7 +105,7 @@ _FEEDS = (
             "labels": ("labels",),
             "ingredients": ("ingredients_text",),
         },
-        ("code", "product_name", "ingredients_text", "categories_tags", "states_tags"),
+        ("code", "product_name", "categories_tags"),
     ),
 )
 

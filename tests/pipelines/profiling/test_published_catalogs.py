@@ -122,6 +122,15 @@ def test_berkeley_objects_in_one_language(tmp_path: Path) -> None:
     assert str(config.input.fields["title"]) == "item_name[language_tag=de*|*].value"
 
 
+def test_a_part_of_open_food_facts(tmp_path: Path) -> None:
+    """As answers of its interface are, and files that were made of the export."""
+    kept = ("code", "lang", "product_name", "quantity", "categories_tags")
+    rows = [{name: row[name] for name in kept} for row in food_facts()]
+    config, _, _ = init(write_lines(tmp_path / "some.jsonl", rows))
+    assert (str(config.input.id), str(config.input.category)) == ("code", "categories_tags[-1]")
+    assert [str(each) for each in config.input.fields.values()] == ["product_name", "quantity"]
+
+
 def test_open_food_facts_in_both_exports(tmp_path: Path) -> None:
     rows = food_facts()
     names = ["name", "generic name", "brands", "quantity", "packaging", "labels", "ingredients"]
