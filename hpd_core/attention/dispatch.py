@@ -207,6 +207,7 @@ def packed_attention(
     sliding_window: int | None = None,
     softcap: float | None = None,
     s_aux: Tensor | None = None,
+    exact_scores: bool = False,
     **_: Any,
 ) -> tuple[Tensor, None]:
     """Attention of one layer (transformers' AttentionInterface).
@@ -215,6 +216,7 @@ def packed_attention(
         query: [1, H, T, D]; key, value: [1, H_kv, T, D] and [1, H_kv, T, D_v].
         hpd_batch: None: the one of `attending_to`.
         sliding_window, softcap, s_aux: what the model family needs (Mistral; Gemma 2; gpt-oss sinks).
+        exact_scores: as `eager_attention` has it; the other ways round no scores.
 
     Returns:
         [1, T, H, D_v] and None for the attention weights.
@@ -277,6 +279,7 @@ def packed_attention(
                     sinks=s_aux,
                     prefix=(tile.prefix.keys[layer], tile.prefix.values[layer]) if tile.prefix else None,
                     prefix_bias=tile.prefix_bias,
+                    exact_scores=exact_scores,
                 )
                 tile.unfold(attended, out)
         else:

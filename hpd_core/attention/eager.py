@@ -17,12 +17,14 @@ def eager_attention(
     sinks: Tensor | None = None,
     prefix: tuple[Tensor, Tensor] | None = None,
     prefix_bias: Tensor | None = None,
+    exact_scores: bool = False,
 ) -> Tensor:
     """Attention by matrix products, with logit softcap (Gemma 2), sinks (gpt-oss) and a prefix shared by all prompts.
 
     Args:
         q: [P, H_kv, M, D], M folded query rows; k, v: [P, H_kv, C, D]; bias: [P, 1, M, C].
         prefix: keys and values, [H_kv, L, D] each; prefix_bias: [P, 1, M, L] or None.
+        exact_scores: not rounded to the dtype of queries and keys: they are larger than what they differ by.
 
     Returns:
         [P, H_kv, M, D_v]
@@ -31,10 +33,12 @@ def eager_attention(
     shared = prefix[0].shape[1] if prefix else 0
     flat = num_prompts * num_kv_heads
     scores = q.new_empty(num_prompts, num_kv_heads, num_rows, shared + k.shape[2], dtype=torch.float32)
+    if exact_scores:
+        q, k = q.float(), k.float()
     write_products(q.reshape(flat, num_rows, -1), k.reshape(flat, *k.shape[2:]), scores[..., shared:])
     if prefix:
         by_head = q.transpose(0, 1).reshape(num_kv_heads, num_prompts * num_rows, -1)
-        write_products(by_head, prefix[0], scores[..., :shared].transpose(0, 1))
+        write_products(by_head, prefix[0].to(q.dtype), scores[..., :shared].transpose(0, 1))
     scores.mul_(scale)
     if softcap is not None:
         scores = torch.tanh(scores / softcap) * softcap

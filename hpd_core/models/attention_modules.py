@@ -48,7 +48,8 @@ def _attend(
     q, k = q.to(v.dtype), k.to(v.dtype)
     if bias is not None:
         q, k = with_key_bias(q, k, bias, scale)
-    return packed_attention(module, q, k, v, None, scaling=scale, sliding_window=window)[0]
+    has_bias = bias is not None
+    return packed_attention(module, q, k, v, None, scaling=scale, sliding_window=window, exact_scores=has_bias)[0]
 
 
 def _position_bias(module: Any, rounded_to: torch.dtype) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import transformers as tf
@@ -15,9 +16,11 @@ from hpd_core.attention.alibi import EXTRA_SIZE, with_key_bias
 from hpd_core.attention.dispatch import current_batch
 from hpd_core.config import EngineConfig
 from hpd_core.errors import ModelError
+from hpd_core.layout import Branch
 from hpd_core.models import attention_modules
 from hpd_core.models.description import cache_shape
 from hpd_core.models.steering import attach, own_attention
+from tests.core.helpers import TreeCase, decode, random_endings, random_ids
 from tests.core.native import EVERY_WAY
 
 from .attention_families import ALIBI, CONFIGS, WITHOUT_MASKS, build, check
@@ -85,6 +88,22 @@ def test_scores_have_the_bias_of_their_keys(seed: int, dtype: torch.dtype, scale
     scores = (q.double() @ k.double().transpose(2, 3) * scale)[0]
     error = {torch.float32: 2e-7, torch.bfloat16: 4e-5, torch.float16: 2e-6}[dtype]
     torch.testing.assert_close(scores, bias.T.double()[:, None].expand(3, 5, 5), rtol=error, atol=1e-4 * error)
+
+
+@pytest.mark.parametrize("way", EVERY_WAY)
+def test_in_half_precision_a_bias_far_into_a_text_is_not_rounded_with_its_scores(way: Any) -> None:
+    """It is hundreds there, and differs by less than one from key to key."""
+    model = build("mpt")
+    rng = np.random.default_rng(3)
+    case = TreeCase([], random_ids(rng, 900, 900), [Branch(random_ids(rng, 2, 2), 1) for _ in range(4)])
+    endings = random_endings(rng)
+    config = EngineConfig(attention=way, max_value_tokens=1)
+    (prompt,) = decode(copy.deepcopy(model).to(torch.bfloat16), [case], endings, config)
+    expected = case.forced(model, endings, prompt.tokens)
+    wanted = [
+        float(each.logits[0].log_softmax(-1)[tokens[0]]) for each, tokens in zip(expected, prompt.tokens, strict=True)
+    ]
+    np.testing.assert_allclose([logprobs[0] for logprobs in prompt.logprobs], wanted, atol=0.1)
 
 
 def test_every_description_is_of_a_class_that_there_is() -> None:
