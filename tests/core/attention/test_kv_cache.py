@@ -11,10 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpd_core.attention import kv_cache
-from hpd_core.attention.kv_cache import Arena, CacheBlock, CacheOrder, CachePool, CacheShape
+from hpd_core.attention.kv_cache import Arena, CacheBlock, CacheOrder, CachePool, CacheShape, LayerShape
 from tests.examples import examples
 
 SHAPE = CacheShape.uniform(2, 3, 4, 5, torch.float32, torch.device("cpu"))
+MIXED = CacheShape(
+    (LayerShape(3, 4, 5), LayerShape(1, 8, 2), LayerShape(3, 4, 5)), torch.float32, torch.device("cpu"), (0, 1, 0, 2)
+)
+"""Layers of two shapes, in turn."""
+SHAPES = [SHAPE, MIXED]
 ORDERS = [CacheOrder(), CacheOrder(block=1), CacheOrder(block=4)]
 TAKES = st.lists(st.tuples(st.booleans(), st.integers(1, 6), st.integers(1, 9), st.integers(0, 99)), max_size=30)
 
@@ -115,24 +120,28 @@ def columns(block: CacheBlock, row: int, num_columns: int) -> list[torch.Tensor]
     return [x[row, :, :num_columns] for x in (*block.keys, *values)]
 
 
+@pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("order", ORDERS)
-def test_prompts_are_copied_with_all_that_is_in_use(order: CacheOrder) -> None:
-    pool = CachePool(SHAPE, order)
+def test_prompts_are_copied_with_all_that_is_in_use(order: CacheOrder, shape: CacheShape) -> None:
+    pool = CachePool(shape, order)
     source, target = filled(pool, 3, 8, 1), filled(pool, 4, 12, 2)
     before = target.memory.clone()
     target.copy_prompts(np.array([3, 0]), source, np.array([0, 2]), np.array([5, 8]))
     for to, from_, width in ((3, 0, 5), (0, 2, 8)):
         for mine, others in zip(columns(target, to, width), columns(source, from_, width), strict=True):
             assert torch.equal(mine, others)
-    untouched = CacheBlock(SHAPE, order, before, 4, 12)
+    untouched = CacheBlock(shape, order, before, 4, 12)
     for row in (1, 2):
         for mine, others in zip(columns(target, row, 12), columns(untouched, row, 12), strict=True):
             assert torch.equal(mine, others)
 
 
+@pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("order", ORDERS)
-def test_the_copy_of_a_prompt_has_memory_of_its_own_and_is_0_behind_its_last_column(order: CacheOrder) -> None:
-    block = filled(CachePool(SHAPE, order), 2, 8, 3)
+def test_the_copy_of_a_prompt_has_memory_of_its_own_and_is_0_behind_its_last_column(
+    order: CacheOrder, shape: CacheShape
+) -> None:
+    block = filled(CachePool(shape, order), 2, 8, 3)
     expected = [x.clone() for x in columns(block, 1, 6)]
     keys, values = block.copy_of_prompt(1, 6)
     block.memory.fill_(math.nan)
@@ -144,10 +153,10 @@ def test_the_copy_of_a_prompt_has_memory_of_its_own_and_is_0_behind_its_last_col
 
 
 @settings(max_examples=examples(100), deadline=None)
-@given(st.sampled_from(ORDERS), st.lists(st.integers(1, 13), min_size=1, max_size=4))
-def test_copies_are_joined_in_any_order_of_memory(order: CacheOrder, sizes: list[int]) -> None:
+@given(st.sampled_from(ORDERS), st.sampled_from(SHAPES), st.lists(st.integers(1, 13), min_size=1, max_size=4))
+def test_copies_are_joined_in_any_order_of_memory(order: CacheOrder, shape: CacheShape, sizes: list[int]) -> None:
     """Each behind all those before it, whether blocks are full or not; 0 behind the last column."""
-    pool = CachePool(SHAPE, order)
+    pool = CachePool(shape, order)
     joined = None
     expected: list[list[torch.Tensor]] = []
     for number, size in enumerate(sizes):

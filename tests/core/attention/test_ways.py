@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from hpd_core.attention.dispatch import way_to_attend
-from hpd_core.attention.kv_cache import CacheShape
+from hpd_core.attention.kv_cache import CacheShape, LayerShape
 from hpd_core.errors import ModelError
 
 
@@ -105,3 +105,15 @@ def test_what_is_asked_for_by_name_is_not_looked_into(caplog: pytest.LogCaptureF
     with pytest.raises(ModelError, match=r"'native', but the kernel in C\+\+ runs on a CPU, not on cuda:0"):
         way_to_attend("native", on_gpu())
     assert not caplog.records
+
+
+def test_layers_of_several_shapes_are_attended_to_without_triton(
+    triton: ModuleType, caplog: pytest.LogCaptureFixture
+) -> None:
+    layers = (LayerShape(2, 16, 16), LayerShape(1, 32, 32))
+    mixed = CacheShape(layers, torch.bfloat16, torch.device("cuda", 0), (0, 1))
+    assert way_to_attend("auto", mixed) == "sdpa"
+    assert "takes one size of heads" in caplog.text
+    shared = CacheShape(layers[:1], torch.bfloat16, torch.device("cuda", 0), (0, 0))
+    with pytest.raises(ModelError, match="keys and values of its own in each layer"):
+        way_to_attend("triton", shared)

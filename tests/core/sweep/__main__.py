@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing as mp
 import os
 import warnings
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import transformers
+import transformers.models.llama.modeling_llama  # what all have in common is imported once, for all processes
 
 from tests.core.sweep.configs import REACHES
 from tests.core.sweep.outcome import LAYOUTS, Outcome, outcomes
+from tests.core.sweep.record import Record
 from tests.core.sweep.types import model_types
 
 TIME_LIMIT = 240.0
@@ -64,24 +64,21 @@ def sweep(names: list[str], num_processes: int) -> Iterator[list[Outcome]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--types", help="only these, with commas between them")
-    parser.add_argument("--out", type=Path, help="where the outcomes go, as JSON")
+    parser.add_argument("--out", type=Path, help="where the outcomes go, as JSON; those of other types stay there")
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     arguments = parser.parse_args()
     known = model_types()
     names = arguments.types.split(",") if arguments.types else list(known)
-    rows = []
-    worst: Counter[str] = Counter()
+    by_type = Record.read(arguments.out).by_type if arguments.out and arguments.out.exists() else {}
     for found in sweep(names, arguments.processes):
-        rows += found
-        kinds = {(item.layout, item.reach): item.kind for item in found}
-        worst[kinds.get(("tree", "tight"), "")] += 1
-        print(found[0].type, *(f"{a}/{b}: {kind}" for (a, b), kind in kinds.items()), sep="  ", flush=True)
+        by_type[found[0].type] = found
+        print(found[0].type, *(f"{item.layout}/{item.reach}: {item.kind}" for item in found), sep="  ", flush=True)
         for reason in sorted({item.reason for item in found if item.reason}):
             print("   ", reason[:200], flush=True)
-    print("tree, tight:", dict(worst))
-    if arguments.out:
-        table = {"transformers": transformers.__version__, "outcomes": [asdict(row) for row in rows]}
-        arguments.out.write_text(json.dumps(table, indent=1) + "\n")
+        if arguments.out:
+            Record.of(by_type[name] for name in known if name in by_type).write(arguments.out)
+    for row in zip(*(by_type[name] for name in names), strict=True):
+        print(f"{row[0].layout}, {row[0].reach}:", dict(Counter(item.kind for item in row)))
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from hpd_core.attention import kv_cache
 from hpd_core.config import EngineConfig
 from hpd_core.decoding.decoder import Decoder
 from hpd_core.errors import ModelError
+from hpd_core.models import text_towers
 from hpd_core.models.description import cache_shape, max_positions
 from hpd_core.models.steering import attach, verify
 from tests.core.helpers import (
@@ -36,6 +37,9 @@ LAYOUTS = ("tree", "stacked")
 
 _POISON = 1e4
 """In cache columns that hold nothing: who reads one is found."""
+
+
+_MOST_PARAMETERS = 100_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,10 @@ def build(name: str, reach: int) -> Any:
     maker = tf.AutoModelForCausalLM
     if type(config) not in maker._model_mapping:
         maker = tf.AutoModelForImageTextToText
+    with torch.device("meta"):
+        size = maker.from_config(config).num_parameters()
+    if size > _MOST_PARAMETERS:
+        raise ValueError(f"it has {size:,} parameters: what makes it large is not in tests/core/sweep/configs.py")
     model = maker.from_config(config, dtype=torch.float32, attn_implementation="eager")
     with torch.no_grad():
         for key, parameter in model.named_parameters():
@@ -102,6 +110,8 @@ def _outcome(name: str, layout: str, reach: str) -> Outcome:
     limit = max_positions(model.config)
     longest = max(case.prompt().layout.num_positions for case in cases)
     try:
+        if text_towers.multimodal_class(model.config) is not None:
+            model = text_towers.alone(model)
         attach(model)
         if limit is not None and limit < longest:
             return Outcome(name, layout, reach, "refused", f"texts of more than {limit} positions are refused")

@@ -68,8 +68,9 @@ ENCODER_DECODERS = frozenset(
 )
 """Whose decoder reads what an encoder made, or cannot do without an image or sound."""
 
-OTHERS = frozenset({"diffusion_gemma", "gemma4_assistant", "gemma4_unified_assistant"})
-"""What does not decode from left to right on its own: diffusion, and drafters that read another model's cache."""
+OTHERS = frozenset({"blt", "diffusion_gemma", "gemma4_assistant", "gemma4_unified_assistant"})
+"""What does not decode tokens from left to right on its own: bytes in patches that another model cuts, diffusion, and
+drafters that read another model's cache."""
 
 
 def model_types() -> dict[str, Kind]:
