@@ -22,8 +22,9 @@ import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Annotated
 
@@ -196,15 +197,28 @@ def _shown(share: Estimate, sign: str) -> str:
     return f"{value} [{low}, {high}]"
 
 
-def measure(config: JobConfig, closed: ClosedSet, budget: int) -> Measured:
-    """Loads the model, and extracts what is asked; a few of the records first, so that nothing is compiled then."""
+def measure(engine: Callable[[], Engine], closed: ClosedSet) -> Measured:
+    """Extracts what is asked."""
+    running = engine()
+    started = time.perf_counter()
+    future = running.submit(closed.records, closed.schemas)
+    results = future.result()
+    return Measured.of(closed, results, future.metrics, time.perf_counter() - started)
+
+
+@contextmanager
+def engine_of(config: JobConfig, closed: ClosedSet, budget: int) -> Iterator[Callable[[], Engine]]:
+    """Loads the model when it is first asked for; a few of the records run first, so that nothing is compiled later."""
     settings = config.engine.model_copy(update={"max_scored_tokens": budget})
-    with Engine.from_pretrained(config.model, settings, config.adapter) as engine:
-        engine.extract(closed.records[:_WARM_UP], closed.schemas)
-        started = time.perf_counter()
-        future = engine.submit(closed.records, closed.schemas)
-        results = future.result()
-        return Measured.of(closed, results, future.metrics, time.perf_counter() - started)
+    with ExitStack() as stack:
+
+        @cache
+        def engine() -> Engine:
+            found = stack.enter_context(Engine.from_pretrained(config.model, settings, config.adapter))
+            found.extract(closed.records[:_WARM_UP], closed.schemas)
+            return found
+
+        yield engine
 
 
 def kept(path: Path | None, measured: Callable[[], Measured]) -> Measured:
@@ -229,7 +243,7 @@ def main(
         member_bounds.NEGLIGIBLE
     ),
     dtype: Annotated[str, typer.Option(help="engine.dtype")] = "auto",
-    parts: Annotated[int, typer.Option(help="in which each line is measured, the engine loaded anew for each")] = 1,
+    parts: Annotated[int, typer.Option(help="in which each line is measured and kept")] = 1,
     keep: Annotated[Path | None, typer.Option(help="folder for what was measured; what is there is not again")] = None,
 ) -> None:
     """Prints a table."""
@@ -249,12 +263,13 @@ def main(
         first: Measured | None = None
         for budget in map(int, budgets.split(",")):
             place = keep / f"{name}-{members}-{limit}-{negligible}-{dtype}-{budget}" if keep else None
-            found = Measured.merge(
-                [
-                    kept(place and place / f"{number}-of-{parts}.json", partial(measure, config, part, budget))
-                    for number, part in enumerate(closed.part(number, parts) for number in range(parts))
-                ]
-            )
+            with engine_of(config, closed, budget) as engine:
+                found = Measured.merge(
+                    [
+                        kept(place and place / f"{number}-of-{parts}.json", partial(measure, engine, part))
+                        for number, part in enumerate(closed.part(number, parts) for number in range(parts))
+                    ]
+                )
             first = first or found
             print(" | ".join(found.row(name, budget, first)), flush=True)
 
