@@ -1,0 +1,105 @@
+"""Writes docs/models.md, of what the last sweep over the model types of transformers has found.
+
+python -m tests.core.sweep --out tests/core/sweep/outcomes.json    sweeps, in minutes
+python -m docs.generate_models                                     writes the page
+python -m docs.generate_models --check                             exit code 1 if it is not what was found
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from tests.core.sweep.outcome import Outcome
+from tests.core.sweep.record import Record
+from tests.core.sweep.types import ENCODER_DECODERS, ENCODERS, OTHERS
+
+PAGE = Path(__file__).resolve().with_name("models.md")
+
+_HEAD = """# Models
+
+<!-- Written by `docs/generate_models.py`. -->
+
+Every decoder-only model type of transformers {version}, and every multimodal one whose text tower is a decoder:
+{count} in all. Of each a tiny random model in fp32 is decoded by the engine and compared with the oracle, token for
+token (`python -m tests.core.sweep`). A type is what `config.json` of a checkpoint calls `model_type`. *Exact*: for
+texts shorter and longer than every window, chunk and top-k of the model.
+
+| | types |
+|---|--:|
+"""
+
+
+def page(record: Record) -> str:
+    """The page's text."""
+    groups = _groups(record)
+    lines = [_HEAD.format(version=record.transformers, count=len(record.by_type)).rstrip()]
+    lines += [f"| {title} | {len(found)} |" for title, found in groups.items()]
+    for title, found in groups.items():
+        lines += ["", f"## {title}", ""]
+        if title == _EXACT:
+            lines.append(", ".join(f"`{name}`" for name in sorted(found)) + ".")
+        else:
+            lines += ["| types | why |", "|---|---|", *_by_reason(found)]
+    lines += ["", "## Not swept", "", "| types | why |", "|---|---|"]
+    for names, why in (
+        (ENCODERS, "encoders, which nobody has trained to answer"),
+        (ENCODER_DECODERS, "their decoder reads what an encoder made, or cannot do without an image or sound"),
+        (OTHERS, "do not decode tokens from left to right on their own: bytes in patches, diffusion, drafters"),
+    ):
+        lines.append(f"| {_names(names)} | {why} |")
+    return "\n".join(lines) + "\n"
+
+
+_EXACT = "Exact in both layouts"
+_LIMITED = "Exact up to a length, refused beyond"
+_TREE = "Exact in `tree`"
+_REFUSED = "Refused"
+_UNKNOWN = "Not built here"
+
+
+def _groups(record: Record) -> dict[str, dict[str, list[Outcome]]]:
+    found: dict[str, dict[str, list[Outcome]]] = {title: {} for title in (_EXACT, _LIMITED, _TREE, _REFUSED, _UNKNOWN)}
+    for name, rows in record.by_type.items():
+        kinds = {(row.layout, row.reach): row.kind for row in rows}
+        tree = kinds["tree", "tight"], kinds["tree", "loose"]
+        if set(kinds.values()) == {"exact"}:
+            title = _EXACT
+        elif tree == ("exact", "exact"):
+            title = _TREE
+        elif tree == ("refused", "exact"):
+            title = _LIMITED
+        elif "not built" in tree:
+            title = _UNKNOWN
+        else:
+            title = _REFUSED
+        found[title][name] = rows
+    return found
+
+
+def _by_reason(types: dict[str, list[Outcome]]) -> Iterator[str]:
+    """A line for each reason, for types that have the same but for their names."""
+    names: dict[str, list[str]] = {}
+    for name, rows in types.items():
+        reason = max((row.reason for row in rows), key=len)
+        shown = reason.replace(f"{name} ", "they ").removeprefix("ModelError: ").replace("|", "\\|")
+        names.setdefault(shown, []).append(name)
+    for reason, found in sorted(names.items(), key=lambda pair: -len(pair[1])):
+        yield f"| {_names(found)} | {reason} |"
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in sorted(names))
+
+
+def main() -> None:
+    """Writes the page, or compares it."""
+    text = page(Record.read())
+    if "--check" in sys.argv:
+        sys.exit(0 if PAGE.exists() and PAGE.read_text("utf-8") == text else f"{PAGE} is not what was found")
+    PAGE.write_text(text, "utf-8")
+
+
+if __name__ == "__main__":
+    main()
