@@ -49,7 +49,6 @@ def save(folder: Path, config: Any, *, weights: bool) -> str:
 BY_CONFIG: dict[str, tuple[Any, str]] = {
     "bamba": (lambda: tf.BambaConfig(**_SMALL, mamba_n_heads=4, mamba_d_head=16), "linear_attention|mamba"),
     "mamba": (lambda: tf.MambaConfig(vocab_size=420, hidden_size=32, num_hidden_layers=2), "mamba"),
-    "llama4": (lambda: tf.Llama4TextConfig(**_SMALL, head_dim=16), "chunked_attention"),
     "t5": (
         lambda: tf.T5Config(vocab_size=420, d_model=32, d_kv=16, d_ff=32, num_layers=2, num_heads=2),
         "decoder-only",

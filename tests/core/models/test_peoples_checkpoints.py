@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers as tf
 from safetensors.torch import load_file, save_file
 
 from hpd_core import Engine, EngineConfig, ModelError, RecordResult
@@ -152,6 +153,37 @@ def test_a_tokenizer_like_llama_s(tmp_path: Path) -> None:
     tokenizer = sentencepiece_tokenizer()
     answering_model(tokenizer, eos_token_id=2).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
+    assert texts(answers(tmp_path))
+
+
+def test_gpt_oss_as_it_is_published(tmp_path: Path) -> None:
+    """Its experts are in MXFP4, which transformers puts into bfloat16 where it has no kernels for it."""
+    tokenizer = answering_tokenizer()
+    tokenizer.save_pretrained(tmp_path)
+    torch.manual_seed(0)
+    config = tf.GptOssConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=64,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=16,
+        num_local_experts=4,
+        num_experts_per_tok=2,
+        pad_token_id=0,
+        eos_token_id=2,
+    )
+    tf.GptOssForCausalLM(config).to(torch.bfloat16).save_pretrained(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    for key in [key for key in weights if key.endswith(("experts.gate_up_proj", "experts.down_proj"))]:
+        experts, inside, outside = weights.pop(key).shape
+        shape = (experts, outside, inside // 32)
+        weights[f"{key}_blocks"] = torch.randint(0, 255, (*shape, 16), dtype=torch.uint8)
+        weights[f"{key}_scales"] = torch.randint(122, 126, shape, dtype=torch.uint8)
+    save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
+    kept = ["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]
+    change(tmp_path, "config.json", quantization_config={"quant_method": "mxfp4", "modules_to_not_convert": kept})
     assert texts(answers(tmp_path))
 
 
