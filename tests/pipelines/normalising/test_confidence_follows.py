@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -28,18 +29,22 @@ ENGINE: dict[str, Any] = {"model_id": "m", "model_revision": "r", "adapter_revis
 WITHOUT_MEDIUM = {"categories": {"Coffee": [{"name": "Roast", "type": "enum", "values": ["dark", "light"]}]}}
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    """A run with a calibration that knows nothing but how a value was normalised."""
-    run = reviewable_run(tmp_path, **ENGINE)
-    kinds: dict[str, dict[str, float]] = {kind: {} for kind in KINDS} | {"norm_status": {"ok": 2.0}}
+def by_status(weight: float) -> RunConfidence:
+    """A calibration that knows nothing but how a value was normalised."""
+    kinds: dict[str, dict[str, float]] = {kind: {} for kind in KINDS} | {"norm_status": {"ok": weight}}
     score = Score(-1.0, (0.0,) * len(NUMBERS), kinds, {})
     calibration = Calibration(CalibratedModel.of(ENGINE), score, Platt(1.0, 0.0), {})
-    confidence = RunConfidence((NamedCalibration("here", calibration, is_named=True),), Acceptance(0.9))
+    return RunConfidence((NamedCalibration("here", calibration, is_named=True),), Acceptance(0.9))
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run with a calibration."""
+    run = reviewable_run(tmp_path, **ENGINE)
     manifest = json.loads((run / "manifest.json").read_text())
     manifest |= {"engine": ENGINE, "totals": Totals().to_dict()}
     (run / "manifest.json").write_text(json.dumps(manifest))
-    decide_run(str(run), confidence, Console(quiet=True))
+    decide_run(str(run), by_status(2.0), Console(quiet=True))
     return run
 
 
@@ -104,3 +109,38 @@ def test_decisions_are_counted_of_the_models_answers_whoever_corrected_them(run:
         found = decide_run(str(run), confidence, Console(quiet=True), is_trial=is_trial)
         assert (found.decisions, found.num_values, found.num_changed, found.num_parts) == (before, 12, 0, 2)
     assert decisions(run) == before
+
+
+def test_killed_at_any_write_while_people_have_answered_the_same_again_ends_the_same(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = desk(run)
+    say(at, key_of(run, 0, "Brand"), "correct", "Acme")
+    say(at, key_of(run, 2, "Notes"), "accept")
+    at.close()
+    write_reviews(str(run), Console(quiet=True))
+    whole = tmp_path / "whole"
+    shutil.copytree(run, whole)
+    decide_run(str(whole), by_status(1.0), Console(quiet=True))
+    write, num_kills = Folder.write, 0
+    for number in range(100):
+        left = [number]
+
+        def dying(folder: Folder, name: str, data: bytes, left: list[int] = left) -> None:
+            if left[0] == 0:
+                raise KeyboardInterrupt
+            left[0] -= 1
+            write(folder, name, data)
+
+        monkeypatch.setattr(Folder, "write", dying)
+        try:
+            decide_run(str(run), by_status(1.0), Console(quiet=True))
+            break
+        except KeyboardInterrupt:
+            num_kills += 1
+        finally:
+            monkeypatch.setattr(Folder, "write", write)
+    assert num_kills >= 3
+    assert read_table(run, "attributes") == read_table(whole, "attributes")
+    assert read_table(run, "reviews/replaced") == read_table(whole, "reviews/replaced")
+    assert decisions(run) == decisions(whole) == {"review": 12}
