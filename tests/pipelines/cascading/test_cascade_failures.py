@@ -1,6 +1,7 @@
 """The larger model fails, dies, or the whole run is killed between the two: no answer is lost, none is doubled.
 
-The search for a bad record restarts an actor several times, half a minute in all; the others take some seconds.
+The search for a bad record restarts an actor several times, half a minute in all; the killed job starts Ray anew each
+time, one to two minutes; the others take some seconds.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def test_a_larger_model_that_cannot_be_had_is_said_before_any_work(
 @pytest.mark.full
 @pytest.mark.usefixtures("shared_ray")
 def test_a_run_that_is_killed_between_the_models_is_continued(cascade: Workplace) -> None:
-    """Made-up answers: what is killed is the job, not an engine. A minute: a Ray of its own for each start.
+    """Made-up answers: what is killed is the job, not an engine.
 
     A kill at a commit is the same with one model (`job/test_kills.py`).
     """
