@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 
 from hpd_core import Engine, EngineConfig, ModelError
 from hpd_core.models.reaches import SHORT, shortened
@@ -19,13 +20,14 @@ def build(**sizes: Any) -> Any:
     return build_model("gemma2", sliding_window=_WINDOW, vocab_size=420, **sizes)
 
 
-def test_a_model_that_is_not_told_of_its_window_is_refused() -> None:
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_model_that_is_not_told_of_its_window_is_refused(dtype: str) -> None:
     """Its own forward hides by a mask what our attention should hide by a number."""
-    model = build()
+    model = build().to(getattr(torch, dtype))
     for layer in model.model.layers:
         layer.self_attn.sliding_window = None
     with pytest.raises(ModelError, match=f"gemma2 models do not obey sliding_window of {_WINDOW} in steered attention"):
-        Engine(model, answering_tokenizer(), CPU)
+        Engine(model, answering_tokenizer(), EngineConfig(device="cpu", dtype=dtype))
     assert model.config.sliding_window == _WINDOW
 
 
