@@ -159,6 +159,7 @@ def test_company_and_schedule_change_nothing(tiny_model_dir: Path) -> None:
 )
 def test_without_tries_it_is_decoded_token_by_token(options: dict[str, Any], tiny_model_dir: Path) -> None:
     with Engine.from_pretrained(str(tiny_model_dir), config(**options)) as engine:
+        assert engine.describe()["max_scored_tokens"] == 0
         future = engine.submit(shoes(6), SCHEMAS)
         results = future.result()
     for result in results:
@@ -176,6 +177,7 @@ def test_a_small_budget_is_said(tiny_model_dir: Path) -> None:
     choices: Counter[str | None] = Counter()
     for most in (2, 1000):
         with Engine.from_pretrained(str(tiny_model_dir), config(max_scored_tokens=most)) as engine:
+            assert engine.describe()["max_scored_tokens"] == most
             future = engine.submit(shoes(12), SCHEMAS)
             results = future.result()
         values = [result.values[a.name] for result in results for a in CLOSED.attributes if a.is_closed]
