@@ -21,6 +21,7 @@ _LOGITS_OF_THEIR_OWN = frozenset({"aya_vision", "cohere2_vision"})
 
 _REFUSED = {
     "paligemma": "its prompt is read in both directions, where decoding goes from left to right: take a Gemma",
+    "shieldgemma2": "it answers yes or no about an image, and nothing in text: take a Gemma 3",
 }
 
 
