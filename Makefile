@@ -75,6 +75,7 @@ soak: $(INSTALLED) triton
 
 docs: $(INSTALLED) .venv-docs/.installed
 	$(BIN)/python docs/generate_reference.py
+	$(BIN)/python -m docs.generate_models
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --quiet
 	@echo "Open build/site/index.html"
 

@@ -7,6 +7,7 @@ python -m docs.generate_models --check                             exit code 1 i
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -38,6 +39,7 @@ def page(record: Record) -> str:
     lines += [f"| {title} | {len(found)} |" for title, found in groups.items()]
     for title, found in groups.items():
         lines += ["", f"## {title}", ""]
+        lines += [_ABOUT[title], ""] if title in _ABOUT else []
         if title == _EXACT:
             lines.append(", ".join(f"`{name}`" for name in sorted(found)) + ".")
         else:
@@ -57,6 +59,15 @@ _LIMITED = "Exact up to a length, refused beyond"
 _TREE = "Exact in `tree`"
 _REFUSED = "Refused"
 _UNKNOWN = "Not built here"
+_SUBJECT = re.compile(r"^[\w.-]+ (?=has layers|models)")
+"""What a reason begins with that is the same for several types but for their names."""
+_ABOUT = {
+    _LIMITED: "Each token attends to the `index_topk` tokens that an indexer picks. Where no "
+    "text is longer, all are picked; a record that is longer is an error of its own.",
+    _UNKNOWN: "The sweep has no tiny model of them: a checkpoint is tried at load like any other, and refused with the "
+    "reason if it is not decoded as its own forward predicts.",
+}
+_NO_ORACLE = "the model's own forward takes no mask by position, so that `stacked` is compared with nothing"
 
 
 def _groups(record: Record) -> dict[str, dict[str, list[Outcome]]]:
@@ -82,8 +93,8 @@ def _by_reason(types: dict[str, list[Outcome]]) -> Iterator[str]:
     """A line for each reason, for types that have the same but for their names."""
     names: dict[str, list[str]] = {}
     for name, rows in types.items():
-        reason = max((row.reason for row in rows), key=len)
-        shown = reason.replace(f"{name} ", "they ").removeprefix("ModelError: ").replace("|", "\\|")
+        reason = max((_NO_ORACLE if row.kind == "no oracle" else row.reason for row in rows), key=len)
+        shown = _SUBJECT.sub("", reason.removeprefix("ModelError: ")).replace("|", "\\|")
         names.setdefault(shown, []).append(name)
     for reason, found in sorted(names.items(), key=lambda pair: -len(pair[1])):
         yield f"| {_names(found)} | {reason} |"

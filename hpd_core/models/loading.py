@@ -262,7 +262,7 @@ def refuse_unsupported(model_config: Any) -> None:
     if kinds:
         raise ModelError(
             f"{model_config.model_type} has layers of type {', '.join(sorted(kinds))}. HPD steers what each token sees "
-            f"through the attention mask; recurrent and chunked layers do not obey it. Use a model with plain "
+            f"through the attention mask; these layers do not obey it. Use a model with plain "
             f"(or sliding-window) attention in every layer"
         )
     if getattr(text_config, "is_encoder_decoder", False):

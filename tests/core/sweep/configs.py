@@ -44,7 +44,8 @@ _SIZES: dict[str, Any] = {
     # Of linear attention and convolutions.
     **dict.fromkeys(("linear_num_key_heads", "mamba_n_groups", "n_groups", "mamba_ngroups"), 2),
     **dict.fromkeys(("linear_num_value_heads", "mamba_n_heads", "mamba_num_heads", "n_mamba_heads"), 4),
-    **dict.fromkeys(("linear_key_head_dim", "linear_value_head_dim"), 16),
+    **dict.fromkeys(("linear_key_head_dim", "linear_value_head_dim", "linear_head_dim"), 16),
+    "linear_num_heads": 4,
     **dict.fromkeys(("mamba_d_state", "state_size", "ssm_state_size"), 8),
     **dict.fromkeys(("time_step_rank", "mamba_dt_rank"), 4),
     # Of vision and audio towers.

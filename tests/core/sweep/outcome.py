@@ -39,7 +39,7 @@ _POISON = 1e4
 """In cache columns that hold nothing: who reads one is found."""
 
 
-_MOST_PARAMETERS = 100_000_000
+_MOST_PARAMETERS = 150_000_000
 
 
 @dataclass(frozen=True, slots=True)
