@@ -119,7 +119,7 @@ def changed_keys(arguments: list[str]) -> Iterator[str]:
     """The keys behind `--set`, those of a mapping as well."""
     for option, value in itertools.pairwise([*arguments, ""]):
         change = option.removeprefix("--set=") if option.startswith("--set=") else value
-        if not option.startswith("--set") or change.startswith(("$", "key=")):
+        if not (option == "--set" or option.startswith("--set=")) or change.startswith(("$", "key=")):
             continue
         key, _, text = change.partition("=")
         yield key

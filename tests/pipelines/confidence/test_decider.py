@@ -90,7 +90,9 @@ def test_a_model_that_has_moved_is_the_same_by_its_revision() -> None:
     assert MODEL.differences(unknown) == ["model_id small there, elsewhere/small here"]
 
 
-@pytest.mark.parametrize("change", [{"decoding": "ar"}, {"layout": "stacked"}, {"quantization": "int8"}, {"max_scored_tokens": 0}])
+@pytest.mark.parametrize(
+    "change", [{"decoding": "ar"}, {"layout": "stacked"}, {"quantization": "int8"}, {"max_scored_tokens": 0}]
+)
 def test_answers_that_were_decoded_otherwise_are_another_models(change: dict[str, Any]) -> None:
     other = replace(MODEL, **change)
     assert MODEL.differences(other)
