@@ -258,7 +258,7 @@ def refuse_unsupported(model_config: Any) -> None:
     text_config = model_config.get_text_config()
     kinds = set(getattr(text_config, "layer_types", None) or ()) - _KNOWN_LAYER_TYPES - {layer_type_of(model_config)}
     if sparse_attention.most_seen(model_config) is not None:
-        kinds -= {sparse_attention.LAYER_TYPE}
+        kinds -= sparse_attention.LAYER_TYPES
     if kinds:
         raise ModelError(
             f"{model_config.model_type} has layers of type {', '.join(sorted(kinds))}. HPD steers what each token sees "

@@ -1,4 +1,4 @@
-"""Models in which an indexer picks which tokens each token attends to: as many as it sees at most, or `index_topk`.
+"""Models in which an indexer picks which tokens, or which blocks of them, each token attends to: so many at most.
 
 As long as no token sees more than that, all are picked, and attention is like any other: the indexer is left out while
 our decoder runs the model. Longer texts are refused, as those beyond a model's context are.
@@ -7,6 +7,8 @@ our decoder runs the model. Longer texts are refused, as those beyond a model's 
 from __future__ import annotations
 
 import functools
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,17 +16,23 @@ from torch import Tensor
 
 from hpd_core.attention.dispatch import current_batch
 
-LAYER_TYPE = "indexed_attention"
-"""As `config.layer_types` calls such layers."""
+_PICKED: Mapping[str, Sequence[str]] = {
+    "indexed_attention": ("index_topk",),
+    "minimax_m3_sparse": ("index_topk_blocks", "index_block_size"),
+}
+"""By the name that `config.layer_types` has for such layers, the settings whose product is how many are picked."""
+LAYER_TYPES = frozenset(_PICKED)
 
 
 def most_seen(model_config: Any) -> int | None:
-    """How many tokens one may see so that all of them are picked; None where nothing is picked."""
+    """How many tokens one may see so that all of them are picked; None where nothing is picked, or it is not said."""
     config = model_config.get_text_config()
-    if LAYER_TYPE not in (getattr(config, "layer_types", None) or ()):
+    kinds = LAYER_TYPES.intersection(getattr(config, "layer_types", None) or ())
+    settings: list[list[int | None]] = [[getattr(config, name, None) for name in _PICKED[kind]] for kind in kinds]
+    known = [[value for value in values if value is not None] for values in settings]
+    if not settings or known != settings:
         return None
-    found: int | None = getattr(config, "index_topk", None)
-    return found
+    return min(math.prod(values) for values in known)
 
 
 def steer(model: Any) -> None:

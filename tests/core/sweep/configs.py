@@ -57,7 +57,10 @@ _SIZES: dict[str, Any] = {
     "patch_size": 8,
 }
 
-_REACH = ("sliding_window", "attention_chunk_size", "index_topk", "window_size", "attention_window_size")
+_REACH = (
+    *("sliding_window", "attention_chunk_size", "window_size", "attention_window_size"),
+    *("index_topk", "index_topk_blocks"),
+)
 """How far a token sees, or how much of it."""
 
 REACHES = {"tight": 7, "loose": 4096}
@@ -92,6 +95,11 @@ _EXCEPTIONS: dict[str, dict[str, Any]] = {
     "gpt_neo": {"attention_types": [[["global", "local"], NUM_LAYERS // 2]]},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"] * (NUM_LAYERS // 2)},
     "mamba2": {"num_heads": 8, "head_dim": 16, "n_groups": 2},
+    # Blocks of one token: so many are picked as there are tokens.
+    "minimax_m3_vl_text": {
+        "index_block_size": 1,
+        "layer_types": ["full_attention", "minimax_m3_sparse"] * (NUM_LAYERS // 2),
+    },
     "molmo2_vit": {"image_size": [32, 32]},
     "qwen4_exp_text": {
         **{"indexer_budget": 8, "indexer_compress_ratio": 2},
