@@ -59,8 +59,9 @@ _LIMITED = "Exact up to a length, refused beyond"
 _TREE = "Exact in `tree`"
 _REFUSED = "Refused"
 _UNKNOWN = "Not built here"
-_SUBJECT = re.compile(r"^[\w.-]+ (?=has layers|models)")
+_SUBJECT = re.compile(r"^[\w.-]+ (has layers|models)")
 """What a reason begins with that is the same for several types but for their names."""
+_SUBJECTS = {"has layers": "has layers", "models": "such models"}
 _ABOUT = {
     _LIMITED: "Each token attends to the `index_topk` tokens that an indexer picks. Where no "
     "text is longer, all are picked; a record that is longer is an error of its own.",
@@ -94,7 +95,7 @@ def _by_reason(types: dict[str, list[Outcome]]) -> Iterator[str]:
     names: dict[str, list[str]] = {}
     for name, rows in types.items():
         reason = max((_NO_ORACLE if row.kind == "no oracle" else row.reason for row in rows), key=len)
-        shown = _SUBJECT.sub("", reason.removeprefix("ModelError: ")).replace("|", "\\|")
+        shown = _SUBJECT.sub(lambda found: _SUBJECTS[found[1]], reason.removeprefix("ModelError: ")).replace("|", "\\|")
         names.setdefault(shown, []).append(name)
     for reason, found in sorted(names.items(), key=lambda pair: -len(pair[1])):
         yield f"| {_names(found)} | {reason} |"
