@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import shutil
 import time
 import uuid
 from collections.abc import Iterable, Iterator
@@ -38,7 +39,7 @@ from pipelines.store.ledger import INPUT_FOLDER
 STAGED = "staged"
 """As which format they are read."""
 
-_VERSION = 6
+_VERSION = 7
 _CHUNK = 2**22
 _KEPT_SECONDS = 14 * 24 * 3600
 _HALF_WRITTEN_SECONDS = 24 * 3600
@@ -182,3 +183,16 @@ def store_rows(output: Folder, names: Iterable[str]) -> None:
         stored = f"{INPUT_FOLDER}/{name}"
         if not output.exists(stored):
             output.put(staged_path(name), stored)
+
+
+def fetch_rows(output: Folder, name: str) -> bool:
+    """Has a staged file on this machine again, if a run's folder has it. Returns whether it is there."""
+    target = Path(staged_path(name))
+    if target.exists():
+        return True
+    if not output.exists(f"{INPUT_FOLDER}/{name}"):
+        return False
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with _half_written(target) as scratch, output.open(f"{INPUT_FOLDER}/{name}") as source, scratch.open("wb") as copy:
+        shutil.copyfileobj(source, copy, _CHUNK)
+    return True

@@ -12,8 +12,9 @@ from typing import Any
 
 from hpd_core import CategorySchema
 from pipelines.catalog.input_files import SourceFile
+from pipelines.catalog.left_out import listed_names
 from pipelines.catalog.sharding import Shard, plan_shards, shard_from_dict, tokens_per_row
-from pipelines.catalog.staging import rows_at
+from pipelines.catalog.staging import fetch_rows, rows_at
 from pipelines.config.extraction import JobConfig
 from pipelines.config.result_identity import config_hash, result_config
 from pipelines.errors import UsageError
@@ -40,6 +41,11 @@ class PlannedFile:
     def rows(self) -> tuple[str, str]:
         """Where its rows can be read, and as which format, on the machine that planned the run."""
         return rows_at(self.name, self.format, self.staged)
+
+    @property
+    def content(self) -> tuple[int, str]:
+        """What changes whenever the file does; how its rows are kept may differ between versions of the project."""
+        return self.size, self.fingerprint
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,9 +192,22 @@ def check_resume(old: Plan, new: Plan, config: JobConfig, output: Folder) -> Non
     if old.limit != new.limit:
         asked = f"not {describe_limit(new.limit)}"
         raise UsageError(f"{place}, which was begun {describe_limit(old.limit)}, {asked}; {way_out}")
-    if list(old.files) != list(new.files):
+    if [(file.name, file.content) for file in old.files] != [(file.name, file.content) for file in new.files]:
         changes = "; ".join(file_differences(old.files, new.files)[:3])
         raise UsageError(f"{place}, and the input has changed since: {changes}; {way_out}")
+    if lost := [then.name for then, now in zip(old.files, new.files, strict=True) if not _has_rows(then, now, output)]:
+        raise UsageError(
+            f"{place}, and {listed_names(lost)} {'is' if len(lost) == 1 else 'are'} the same, but the rows were kept "
+            "by another version of HPD and cannot be taken from it: continue with that version, or use another "
+            "output folder"
+        )
+
+
+def _has_rows(then: PlannedFile, now: PlannedFile, output: Folder) -> bool:
+    """Whether the rows that the run was planned by can be read here. `now`: the same file, as this version reads it."""
+    if then == now:
+        return True
+    return then.num_rows == now.num_rows and then.staged is not None and fetch_rows(output, then.staged)
 
 
 def describe_limit(limit: int | None) -> str:
@@ -233,7 +252,13 @@ def file_differences(old: Sequence[PlannedFile], new: Sequence[PlannedFile]) -> 
     before, after = {file.name: file for file in old}, {file.name: file for file in new}
     gone = [f"{name} is gone" for name in before if name not in after]
     added = [f"{name} is new" for name in after if name not in before]
-    changed = [f"{name} has changed" for name in before if name in after and before[name] != after[name]]
+    changed = [
+        f"{name} has changed"
+        if file.content != after[name].content
+        else f"{name} is the same, but read otherwise (by other settings, or another version of HPD)"
+        for name, file in before.items()
+        if name in after and file != after[name]
+    ]
     if not (changed or gone or added) and list(before) != list(after):
         return ["the order of the files has changed"]
     return changed + gone + added

@@ -26,7 +26,7 @@ from pipelines.catalog.readers import pick_rows
 from pipelines.catalog.rows import mapped_text
 from pipelines.catalog.sharding import Piece
 from pipelines.catalog.shown_text import shown_record
-from pipelines.catalog.staging import stage, staged_format
+from pipelines.catalog.staging import STAGED, stage, staged_format
 from pipelines.config.catalog_input import InputConfig
 from pipelines.errors import UsageError
 from pipelines.job.prepare_stage import input_hash
@@ -153,11 +153,12 @@ def _read_rows(
 def _staged_rows(
     file: PlannedFile, numbers: Sequence[int], config: InputConfig
 ) -> Iterator[tuple[int, Mapping[str, Any] | None]]:
-    """The rows as they were kept; the file is read again where they are kept no more."""
-    if stage(file.name, staged_format(file.format), config.reading).name != file.staged:
+    """The rows as they are kept now; the file is read again where they are kept no more."""
+    staged = stage(file.name, staged_format(file.format), config.reading)
+    if (staged.size, staged.fingerprint) != file.content:
         return  # it has changed
     piece = Piece(0, 0, sys.maxsize, file.num_rows)
-    yield from ((row.number, row.values) for row in pick_rows(*file.rows, piece, numbers, config.columns))
+    yield from ((row.number, row.values) for row in pick_rows(staged.path, STAGED, piece, numbers, config.columns))
 
 
 def _parquet_rows(
