@@ -47,6 +47,10 @@ class UnknownAnswerError(KeyError):
     """The run has no such answer."""
 
 
+class OtherTextError(ValueError):
+    """A verdict is of another text than the row has."""
+
+
 class Desk:
     """May be used by several threads. Whatever is returned as said is in the log."""
 
@@ -118,18 +122,24 @@ class Desk:
         return shown_vocabulary(self._attribute(category, attribute))
 
     def judge(
-        self, id: str, reviewer: str, key: AnswerKey, verdict: VerdictName, items: Sequence[str]
+        self, id: str, reviewer: str, key: AnswerKey, shown_hash: str, verdict: VerdictName, items: Sequence[str]
     ) -> tuple[str, ...]:
         """Takes a verdict; returns the right values as they were understood. One that is known is not taken again.
 
+        Args:
+            shown_hash: the `input_hash` of what the reviewer was shown.
+
         Raises:
             ItemError: the attribute cannot have the items.
+            OtherTextError: the run was made again since, and the row has another text.
             UnknownAnswerError: the run has no such answer.
             OSError, RunError: it could not be kept.
         """
         if (known := self._verdicts.get(id)) is not None:
             return known.answer.items
         product = self._product(key)
+        if product.input_hash != shown_hash:
+            raise OtherTextError("the row has another text now than the one that this was said of: look at it again")
         attribute = self._attribute(product.category, key.attribute)
         if verdict == "accept" and product.answers[key.attribute][0]["status"] not in ("value", "absent"):
             raise ItemError("there is no whole value to accept: correct it, or mark it as not stated")

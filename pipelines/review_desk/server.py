@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
 from pipelines.errors import RunError, UsageError
-from pipelines.review_desk.desk import Desk, UnknownAnswerError
+from pipelines.review_desk.desk import Desk, OtherTextError, UnknownAnswerError
 from pipelines.review_desk.queue import Wish
 from pipelines.reviewing.checked_items import ItemError
 from pipelines.reviewing.verdicts import MAX_ITEM_CHARACTERS, MAX_ITEMS, AnswerKey, ReviewerName, VerdictName
@@ -84,9 +84,11 @@ class AskingAnswer(Asking):
 
 
 class Saying(AskingAnswer):
-    """What a reviewer says; `id` is drawn by the page, so that what it sends twice is taken once."""
+    """What a reviewer says of the text that they were shown; `id` is drawn by the page, so that what it sends twice is
+    taken once."""
 
     id: Id
+    input_hash: str
     verdict: VerdictName
     items: list[ItemInput] = Field(default=[], max_length=MAX_ITEMS)
 
@@ -111,7 +113,8 @@ def build_app(desk: Desk, token: str) -> FastAPI:
     app.add_exception_handler(RequestValidationError, _refuse_question)
     app.add_exception_handler(HTTPException, _refuse_request)
     app.add_exception_handler(UnknownAnswerError, _not_there)
-    app.add_exception_handler(ItemError, _refuse_items)
+    for kind in (ItemError, OtherTextError):
+        app.add_exception_handler(kind, _refuse_verdict)
     for kind in (RunError, UsageError, OSError):
         app.add_exception_handler(kind, _not_kept)
     app.include_router(_routes(desk), prefix=f"/{token}")
@@ -143,7 +146,7 @@ def _routes(desk: Desk) -> APIRouter:
     def say(said: Saying) -> Response:
         if said.verdict == "undo":
             raise ItemError("what is to be taken back is not said again")
-        items = desk.judge(said.id, said.reviewer, said.key.key, said.verdict, said.items)
+        items = desk.judge(said.id, said.reviewer, said.key.key, said.input_hash, said.verdict, said.items)
         return _json({"items": list(items)})
 
     @router.post("/undo")
@@ -208,7 +211,7 @@ async def _not_there(_: Request, error: Exception) -> Response:
     return _json({"problem": "the run has no such answer"}, 404)
 
 
-async def _refuse_items(_: Request, error: Exception) -> Response:
+async def _refuse_verdict(_: Request, error: Exception) -> Response:
     return _json({"problem": str(error)}, 422)
 
 

@@ -29,6 +29,7 @@ def shown_answer(
     rows = product.answers[key.attribute]
     return {
         "key": {"source_file": key.source_file, "source_row": key.source_row, "attribute": key.attribute},
+        "input_hash": product.input_hash,
         "product_id": product.product_id,
         "category": product.category,
         "attribute": shown_attribute(attribute),

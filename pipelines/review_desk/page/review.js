@@ -119,8 +119,8 @@ async function move(step) {
 
 async function say(verdict, items = []) {
   if (!answer || (verdict === "accept" && document.querySelector("[data-do=accept]").disabled)) return;
-  const { key } = answer;
-  const reply = await tell("say", folder, { id: newId(), reviewer, key, verdict, items });
+  const { key, input_hash } = answer;
+  const reply = await tell("say", folder, { id: newId(), reviewer, key, input_hash, verdict, items });
   if (reply.problem) {
     byId("problem").textContent = reply.problem;
     return;

@@ -24,7 +24,7 @@ def desk(run: Path | str, **options: Any) -> Desk:
 def say(desk: Desk, key: AnswerKey, verdict: Any, *items: str, reviewer: str = "Ada") -> str:
     """Says it and returns the verdict's id."""
     id_ = uuid.uuid4().hex
-    desk.judge(id_, reviewer, key, verdict, items)
+    desk.judge(id_, reviewer, key, desk.answer(key, reviewer)["input_hash"], verdict, items)
     return id_
 
 

@@ -48,9 +48,10 @@ class Server:
         return answer
 
     def say(self, reviewer: str, key: Mapping[str, Any], verdict: str, *items: str, id: str = "") -> dict[str, Any]:
-        """Says it; the answer says whether it was taken."""
+        """Says it of the text that is shown now; the answer says whether it was taken."""
         question = {"id": id or uuid.uuid4().hex, "reviewer": reviewer, "key": key, "verdict": verdict, "items": items}
-        return self.ask("say", question)[1]
+        shown = self.ask("answer", {"reviewer": reviewer, "key": key})[1].get("answer") or {"input_hash": ""}
+        return self.ask("say", question | {"input_hash": shown["input_hash"]})[1]
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -376,6 +377,7 @@ def test_what_was_refused_may_be_dropped(browser: Page, run: Path) -> None:
         folder = server.ask("state", {"reviewer": "Ada"})[1]["folder"]
         key = key_of(run, 77, "Brand")._asdict()
         said = {"id": "0" * 12, "reviewer": "Bob", "key": key, "verdict": "correct", "items": ["\u202eAcme"]}
+        said["input_hash"] = "0" * 16
         kept = json.dumps({"path": "say", "folder": folder, "question": said})
         browser.evaluate(f"localStorage.setItem('hpd-review-unsent-{said['id']}', {json.dumps(kept)})")
         visit(browser, server.address, _PHONE, forget=False)
@@ -390,6 +392,26 @@ def test_what_was_refused_may_be_dropped(browser: Page, run: Path) -> None:
         browser.evaluate("document.querySelectorAll('#refused button')[1].click()")
         assert browser.evaluate("document.querySelector('#refused').hidden")
         assert browser.evaluate("Object.keys(localStorage)") == ["hpd-review-name"]
+
+
+def test_what_was_said_of_another_text_is_refused_and_shown(browser: Page, run: Path) -> None:
+    (port,) = free_ports(1)
+    with serving(run, port=port) as server:
+        visit(browser, server.address)
+        enter(browser)
+        choose(browser, "Brand")
+        server.process.kill()
+        server.process.wait()
+        browser.press("n")
+        browser.until("document.querySelector('#banner').innerText.includes('Not saved yet')")
+    shutil.rmtree(run)
+    reviewable_run(run.parent, [[coffee(number) for number in range(5, 8)]])
+    with serving(run, port=port) as server:
+        browser.until("document.querySelector('#banner').innerText.includes('started anew')")
+        visit(browser, server.address, forget=False)
+        browser.until("!document.querySelector('#refused').hidden")
+        assert '"not stated" (Ada): the row has another text now' in shown(browser, "#refused")
+        assert read_verdicts(Folder(str(run))) == []
 
 
 def make_unclear(run: Path, attribute: str) -> None:

@@ -173,6 +173,9 @@ def test_a_verdict_that_cannot_be_is_refused_and_leaves_no_trace(stays: tuple[Pa
     assert "no number in g" in server.say("Ada", weight, "correct", "heavy")["problem"]
     assert "no whole value to accept" in server.say("Ada", weight, "accept")["problem"]
     assert "verdict" in server.say("Ada", weight, "praise")["problem"]
+    other = {"id": "of-another-text", "reviewer": "Ada", "key": weight, "input_hash": "0" * 16, "verdict": "absent"}
+    status, reply, _ = server.ask("say", other)
+    assert (status, "another text now" in reply["problem"]) == (422, True)
     assert server.say("Ada", weight, "undo")["problem"]
     assert "no such answer" in server.say("Ada", {**weight, "source_row": 10**6}, "skip")["problem"]
     assert "no such answer" in server.say("Ada", {**weight, "attribute": "Nothing"}, "skip")["problem"]

@@ -20,9 +20,10 @@ from pipelines.job.reviewed_run import write_reviews
 from pipelines.quality.labelled_answers import reviewed_answers
 from pipelines.reporting.gather_facts import Wishes, gather
 from pipelines.reporting.run_folder import open_run
-from pipelines.review_desk.desk import UnknownAnswerError
+from pipelines.review_desk.desk import OtherTextError, UnknownAnswerError
 from pipelines.review_desk.gold_file import write_gold
 from pipelines.reviewing.layer import Layer
+from pipelines.reviewing.log_files import read_verdicts
 from pipelines.store.asked_schemas import read_schemas
 from pipelines.store.folders import Folder
 from tests.pipelines.conftest import read_table
@@ -118,6 +119,21 @@ def test_everybody_who_shows_answers_says_that_some_are_left_out(reviewed: Path,
     other.mkdir()
     shutil.copytree(reviewed, other / "run")
     assert any(note.startswith(f"B: {said}") for note in compare_runs(str(reviewed), str(other / "run")).notes)
+
+
+def test_what_a_page_shows_of_an_earlier_text_is_not_taken_for_the_text_of_now(reviewed: Path) -> None:
+    key = key_of(reviewed, 0, "Brand")
+    at = desk(reviewed)
+    shown = at.answer(key, "Ada")["input_hash"]
+    at.close()
+    made_again(reviewed, coffee(5), coffee(1), coffee(2))
+    at = desk(reviewed)
+    for verdict, items in (("accept", ()), ("correct", ["Of the old text"]), ("absent", ()), ("skip", ())):
+        with pytest.raises(OtherTextError, match="another text now"):
+            at.judge(f"said-{verdict}", "Ada", key, shown, verdict, items)
+    at.judge("said-of-now", "Ada", key, at.answer(key, "Ada")["input_hash"], "absent", ())
+    at.close()
+    assert [each.id for each in read_verdicts(Folder(str(reviewed)))][3:] == ["said-of-now"]
 
 
 def test_an_attribute_that_the_run_does_not_ask_for_has_no_corrections(reviewed: Path) -> None:
