@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import MethodType
 from typing import Any
 
 from hpd_core.errors import ModelError
@@ -40,6 +41,9 @@ PackedFunction = Callable[..., Any]
 
 
 class _Running(threading.local):
+    """Of each thread: the steps of the modules that it runs, by their ids, and that of the module that it is in."""
+
+    steps: Mapping[int, LayerStep] = {}
     step: LayerStep | None = None
 
 
@@ -48,6 +52,8 @@ _RUNNING = _Running()
 
 def install(modules: Sequence[Any], functions: Mapping[str, PackedFunction]) -> None:
     """Puts our functions in place of those by their names in the files of these modules, once for the process.
+
+    The modules tell from now on when they are entered; that is a look into an empty mapping for whoever runs them else.
 
     Raises:
         ModelError: this version of transformers has none by such a name.
@@ -60,6 +66,10 @@ def install(modules: Sequence[Any], functions: Mapping[str, PackedFunction]) -> 
                 raise ModelError(f"{home} has no function {name} in this version of transformers")
             if not hasattr(original, "hpd_original"):
                 setattr(file, name, _dispatching(original, ours))
+    for module in modules:
+        own = vars(module).get("forward")  # that of a hook, which knows its module
+        if not getattr(own, "hpd_enters", False):
+            module.forward = MethodType(_entering(type(module).forward if own is None else _without_self(own)), module)
 
 
 def _dispatching(original: Any, ours: PackedFunction) -> Any:
@@ -76,24 +86,30 @@ def _dispatching(original: Any, ours: PackedFunction) -> Any:
 def running(modules: Sequence[Any], plans: Sequence[MixerPlan]) -> Iterator[list[LayerStep]]:
     """While it is entered, these modules run over packed rows, in this thread. Yields their steps."""
     steps = [LayerStep(layer, plans) for layer in range(len(modules))]
-    before = [module.__dict__.get("forward") for module in modules]
-    for module, step in zip(modules, steps, strict=True):
-        module.forward = _with_step(module.forward, step)
+    before = _RUNNING.steps
+    _RUNNING.steps = {id(module): step for module, step in zip(modules, steps, strict=True)}
     try:
         yield steps
     finally:
-        for module, forward in zip(modules, before, strict=True):
-            del module.forward
-            if forward is not None:
-                module.forward = forward
+        _RUNNING.steps = before
 
 
-def _with_step(forward: Any, step: LayerStep) -> Any:
-    def run(*args: Any, **kwargs: Any) -> Any:
-        _RUNNING.step = step
+def _entering(forward: Any) -> Any:
+    @functools.wraps(forward)
+    def run(module: Any, *args: Any, **kwargs: Any) -> Any:
+        before, _RUNNING.step = _RUNNING.step, _RUNNING.steps.get(id(module))
         try:
-            return forward(*args, **kwargs)
+            return forward(module, *args, **kwargs)
         finally:
-            _RUNNING.step = None
+            _RUNNING.step = before
+
+    run.hpd_enters = True  # type: ignore[attr-defined]
+    return run
+
+
+def _without_self(forward: Any) -> Any:
+    @functools.wraps(forward)
+    def run(_module: Any, *args: Any, **kwargs: Any) -> Any:
+        return forward(*args, **kwargs)
 
     return run

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from hpd_core.attention.alibi import with_key_bias
-from hpd_core.attention.dispatch import current_batch, packed_attention
+from hpd_core.attention.dispatch import ATTENTION_NAME, current_batch, packed_attention
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,9 +162,10 @@ def steer(model: Any) -> bool:
         assert description is not None
         if not hasattr(module, "layer_idx"):
             module.layer_idx = number
-        module.hpd_slopes = description.slopes(module)
+        is_known = hasattr(module, "hpd_slopes")
+        module.hpd_slopes, module.hpd_config = description.slopes(module), model.config
         setattr(module, description.method, MethodType(_method(type(module), description), module))
-        if type(module).__name__ == "MptAttention" and number == 0:
+        if type(module).__name__ == "MptAttention" and number == 0 and not is_known:
             model.base_model.register_forward_pre_hook(_with_mask, with_kwargs=True)
     return bool(modules)
 
@@ -179,12 +180,26 @@ def _method(kind: type, description: Description) -> Callable[..., Any]:
 
     @functools.wraps(own)
     def method(module: Any, *args: Any, **kwargs: Any) -> Any:
-        call = own if current_batch() is None else description.attend
+        call = description.attend if _is_steered(module.hpd_config) else own
         return call(module, *args, **kwargs)
 
     return method
 
 
-def _with_mask(_module: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]] | None:
+def _with_mask(model: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]] | None:
     """MPT works on the mask that it makes of none, and takes one that is there as it is."""
-    return None if current_batch() is None else (args, {**kwargs, "attention_mask": torch.zeros(1, 1, 1, 1)})
+    return (args, {**kwargs, "attention_mask": torch.zeros(1, 1, 1, 1)}) if _is_steered(model.config) else None
+
+
+def _is_steered(model_config: Any) -> bool:
+    """Whether our decoder runs the model.
+
+    Raises:
+        RuntimeError: somebody else does, without having given it back its own attention: it makes no mask, and would
+            see what comes.
+    """
+    if current_batch() is not None:
+        return True
+    if model_config._attn_implementation == ATTENTION_NAME:
+        raise RuntimeError("the model runs by packed attention, and nobody has said what the tokens attend to")
+    return False

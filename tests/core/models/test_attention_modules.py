@@ -60,6 +60,18 @@ def test_by_itself_the_model_is_what_it_was(family: str) -> None:
     assert current_batch() is None
 
 
+@pytest.mark.parametrize("family", ["gptj", "bloom", "mpt", "falcon", "falcon-rw", "xglm"])
+def test_who_forgets_to_give_it_back_its_own_attention_is_told(family: str) -> None:
+    """It makes no mask then, and would see what comes. However many engines have had it, it has one hook."""
+    model = build(family)
+    for _ in range(3):
+        attach(model)
+    assert sum(len(part._forward_pre_hooks) for part in model.modules()) <= 1
+    for attached in (model, copy.deepcopy(model)):
+        with pytest.raises(RuntimeError, match="nobody has said what the tokens attend to"):
+            attached(input_ids=torch.arange(3, 40)[None], use_cache=False)
+
+
 def test_shared_heads_are_stored_once() -> None:
     assert cache_shape(build("falcon")).layer.num_kv_heads == 1
     assert cache_shape(build("falcon-40b")).layer.num_kv_heads == 2
