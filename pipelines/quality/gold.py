@@ -14,8 +14,9 @@ JSON Lines, one product a line. Three layouts, told apart line by line:
   are its accepted forms; no evidence: absent.
 
 An attribute that a line does not name is not labelled. That is not the same as absent: nobody looked. It may be called
-by its id or an alias, too (gold_names.py). A line with `"review": {"corrected": ["Brand"]}` is of people who looked at
-a model's answers (`hpd review --gold`), and at none but those that it names.
+by its id or an alias, too (gold_names.py); labels under several of its names are one if they agree, and none if they
+contradict each other, which is said. A line with `"review": {"corrected": ["Brand"]}` is of people who looked at a
+model's answers (`hpd review --gold`), and at none but those that it names.
 
 Words for nothing are no values (hpd_core/text/absence.py), but for members of an enum in the schemas that the file is
 read with, and for names that the line's own text spells as such.
@@ -24,6 +25,7 @@ read with, and for names that the line's own text spells as such.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -43,6 +45,7 @@ _SHAPES = (
     '"attributes": [{"key": "Brand", "evidences": [{"value": "Acme"}]}]}'
 )
 _MAX_DIGITS = 40
+logger = logging.getLogger(__name__)
 _FORMS_SHAPE = '{"<accepted form>": 1} or {"<accepted form>": [<positions>]}'
 
 
@@ -61,6 +64,19 @@ class GoldValue:
         """Whether somebody looked and found that the product has no such value."""
         return not self.items
 
+    def joined(self, other: GoldValue) -> GoldValue | None:
+        """What both say of one attribute, with the forms that either accepts; None if they contradict each other."""
+        if len(self.items) != len(other.items):
+            return None
+        pairs = list(zip(sorted(self.items), sorted(other.items), strict=True))
+        if not all({form.casefold() for form in one} & {form.casefold() for form in two} for one, two in pairs):
+            return None
+        return (
+            self
+            if self.items == other.items
+            else GoldValue(tuple(tuple(dict.fromkeys(one + two)) for one, two in pairs))
+        )
+
     def __str__(self) -> str:
         return "; ".join(" | ".join(forms) for forms in self.items) if self.items else "(absent)"
 
@@ -77,6 +93,8 @@ class GoldProduct:
             pipelines/label.py writes does.
         corrected: of a line of a review, the attributes that the model had answered wrongly; None for other lines.
         renamed: names of attributes as they stand in the file -> as the schemas have them, where these differ.
+        contradicted: attributes that the line labels under several names, and not alike -> these names. They are in
+            `values` no more.
     """
 
     row: int
@@ -86,6 +104,7 @@ class GoldProduct:
     fields: Mapping[str, str] | None = None
     corrected: frozenset[str] | None = None
     renamed: Mapping[str, str] = field(default_factory=dict)
+    contradicted: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -122,7 +141,22 @@ def parse_gold(lines: Sequence[bytes], path: str, schemas: Sequence[Schemas] | N
     if not products:
         raise UsageError(f"{path}: the gold file is empty")
     _refuse_doubled_ids(products, path)
+    _say_contradicted(products, path)
     return products
+
+
+def _say_contradicted(products: Sequence[GoldProduct], path: str) -> None:
+    """Here, and so by every command that reads gold."""
+    found = [(product, *each) for product in products for each in product.contradicted.items()]
+    if not found:
+        return
+    product, asked, names = found[0]
+    listed = " and ".join(repr(name) for name in names)
+    logger.warning(
+        "%d answers count as not labelled: their labels contradict each other. The first: %s: %s both label the "
+        "attribute %r of %r; correct one, or leave it out",
+        *(len(found), product.place_in(path), listed, asked, product.category),
+    )
 
 
 def read_lines(path: str) -> list[bytes]:
@@ -173,9 +207,11 @@ class _LineReader:
         renamed = {name: called for name, called in asked.items() if called != name}
         if not renamed:
             return product
-        values = self._names.by_asked(self._category, product.values, self._place)
-        corrected = product.corrected and frozenset(asked.get(name, name) for name in product.corrected)
-        return replace(product, values=values, corrected=corrected, renamed=renamed)
+        values, contradicted = self._names.by_asked(self._category, product.values, GoldValue.joined)
+        corrected = product.corrected and frozenset(asked.get(name, name) for name in product.corrected) - {
+            *contradicted
+        }
+        return replace(product, values=values, corrected=corrected, renamed=renamed, contradicted=contradicted)
 
     def _integer(self, digits: str) -> int:
         if len(digits) > _MAX_DIGITS:

@@ -7,11 +7,11 @@ then among aliases.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from hpd_core import Attribute, CategorySchema
-from pipelines.errors import UsageError
 
 T = TypeVar("T")
 
@@ -30,18 +30,28 @@ class GoldNames:
             self._known[category, name] = _asked(name, found)
         return self._known[category, name]
 
-    def by_asked(self, category: str, values: Mapping[str, T], place: str) -> dict[str, T]:
-        """A line's labels under the names that are asked for. Raises `UsageError` if two are of one attribute."""
-        found: dict[str, T] = {}
-        written: dict[str, str] = {}
-        for name, value in values.items():
-            asked = self.asked(category, name)
-            if asked in found:
-                raise UsageError(
-                    f"{place}: {written[asked]!r} and {name!r} both label the attribute {asked!r}; leave out one"
-                )
-            found[asked], written[asked] = value, name
-        return found
+    def by_asked(
+        self, category: str, labels: Mapping[str, T], join: Callable[[T, T], T | None]
+    ) -> tuple[dict[str, T], dict[str, list[str]]]:
+        """A line's labels under the names that are asked for; and the attributes without one since it was labelled in
+        several ways, with the names of these labels.
+
+        Args:
+            join: two labels of one attribute as one; None if they contradict each other.
+        """
+        names: defaultdict[str, list[str]] = defaultdict(list)
+        for name in labels:
+            names[self.asked(category, name)].append(name)
+        joined = {asked: _joined([labels[name] for name in written], join) for asked, written in names.items()}
+        found = {asked: label for asked, label in joined.items() if label is not None}
+        return found, {asked: written for asked, written in names.items() if asked not in found}
+
+
+def _joined(labels: Sequence[T], join: Callable[[T, T], T | None]) -> T | None:
+    found: T | None = labels[0]
+    for label in labels[1:]:
+        found = None if found is None else join(found, label)
+    return found
 
 
 def _asked(name: str, attributes: Sequence[Attribute]) -> str:

@@ -264,9 +264,37 @@ def test_an_attribute_may_be_called_by_its_id_or_alias(tmp_path: Path) -> None:
     assert list(other.values) == ["Weight"]
 
 
-def test_two_labels_of_one_attribute_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"line 1: 'Weight' and 'net_weight' both label the attribute 'Weight'"):
-        read_gold(write(tmp_path / "g.jsonl", ours(Weight=["5"], net_weight=["6"])), SCHEMAS)
+@pytest.mark.parametrize(
+    ("one", "two", "joined"),
+    [
+        (["5"], ["5"], (("5",),)),
+        (None, None, ()),
+        (["5"], ["5", "5.0"], (("5", "5.0"),)),
+        (["a kilo"], ["A kilo"], (("a kilo", "A kilo"),)),
+        ([["5"], ["6"]], [["6"], ["5", "5.0"]], (("5", "5.0"), ("6",))),
+        (["5"], ["6"], None),
+        (["5"], None, None),
+        ([["5"], ["6"]], ["5"], None),
+    ],
+)
+def test_two_labels_of_one_attribute_are_one_or_none(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, one: Any, two: Any, joined: Any
+) -> None:
+    reviewed = {"review": {"corrected": ["net_weight", "Color"]}}
+    line = ours(Weight=one, net_weight=two, Color=["red"]) | reviewed
+    (product,) = read_gold(write(tmp_path / "g.jsonl", line), SCHEMAS)
+    assert product.values["Color"].items == (("red",),), "the rest of the line counts"
+    if joined is not None:
+        assert (product.values["Weight"].items, product.contradicted, caplog.messages) == (joined, {}, [])
+        assert product.corrected == {"Weight", "Color"}
+        return
+    assert "Weight" not in product.values
+    assert product.contradicted == {"Weight": ["Weight", "net_weight"]}
+    assert product.corrected == {"Color"}
+    (said,) = caplog.messages
+    assert "1 answers count as not labelled" in said
+    assert "line 1" in said
+    assert "'Weight' and 'net_weight' both label the attribute 'Weight' of 'Coffee'" in said
 
 
 def test_a_word_for_nothing_that_is_a_members_synonym_is_a_value(tmp_path: Path) -> None:
