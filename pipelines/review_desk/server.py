@@ -113,8 +113,8 @@ def build_app(desk: Desk, token: str) -> FastAPI:
     app.add_exception_handler(RequestValidationError, _refuse_question)
     app.add_exception_handler(HTTPException, _refuse_request)
     app.add_exception_handler(UnknownAnswerError, _not_there)
-    for kind in (ItemError, OtherTextError):
-        app.add_exception_handler(kind, _refuse_verdict)
+    app.add_exception_handler(ItemError, _refuse_verdict)
+    app.add_exception_handler(OtherTextError, _refuse_verdict)
     for kind in (RunError, UsageError, OSError):
         app.add_exception_handler(kind, _not_kept)
     app.include_router(_routes(desk), prefix=f"/{token}")
