@@ -14,6 +14,7 @@ from pipelines.catalog.delimited import (
     read_records,
     told_delimiter,
 )
+from pipelines.catalog.mixed_encodings import has_one_byte_letters, mended_record
 from pipelines.catalog.shopify_rows import is_shopify, write_products
 from pipelines.catalog.staged_rows import HIDDEN, RowWriter
 from pipelines.catalog.text_files import (
@@ -21,11 +22,9 @@ from pipelines.catalog.text_files import (
     HEAD_CHARS,
     decoded,
     find_encoding,
-    has_one_byte_letters,
     is_marked,
     is_utf8,
     marked_bytes,
-    mended_utf8,
     open_unpacked,
     readable,
     split_lines,
@@ -46,6 +45,7 @@ class CsvFile:
 
     def __init__(self, name: str, filesystem: Any, path: str, reading: Reading) -> None:
         self._name, self._filesystem, self._path = name, filesystem, path
+        self._num_mended = 0
         with open_unpacked(filesystem, path, name) as file:
             head = file.read(HEAD_BYTES)
             self.encoding, self._is_certain = find_encoding(head, reading.encoding)
@@ -61,11 +61,8 @@ class CsvFile:
         header = next(self._read(iter([sample])), DelimitedRecord([], "", "", 1))
         if header.cells is None:
             raise UsageError(f"{name}: its first line is no row of column names: {header.problem}")
-        # Files that were joined, or written by several programs, have more byte order marks than one.
-        cells = [_name(cell) for cell in header.cells]
-        self._check_names(cells)
-        self._header = cells
-        self.names = [cell or f"column {number}" for number, cell in enumerate(cells, 1)]
+        self.names = _names(header.cells)
+        self._check_names(self.names)
         if taken := HIDDEN & {*self.names}:
             raise UsageError(f"{name}: column {min(taken)!r} has a name that is ours; rename it")
         is_product = reading.format == "shopify" or (reading.format == "auto" and is_shopify(self.names))
@@ -92,8 +89,10 @@ class CsvFile:
         with open_unpacked(self._filesystem, self._path, self._name) as file:
             records = self._read(self._decoded(file))
             next(records, None)  # the header
+            self._num_mended = 0
             if self._finds_quote:
                 records = quotes.passed(records)
+            records = map(self._without_header, records)
             if self.format == "shopify":
                 write_products(records, self.names, writer)
             else:
@@ -105,23 +104,23 @@ class CsvFile:
                 'cells read without their quotes, and rows with an open one refused; or input.quote: "" to have quotes '
                 "taken as they stand"
             )
-        writer.close({**self.how(), "delimiter": self.dialect.delimiter, "dialect": str(self.dialect)})
+        told = {"delimiter": self.dialect.delimiter, "dialect": str(self.dialect), "mended": self._num_mended}
+        writer.close({**self.how(), **told})
 
     def _write_rows(self, records: Iterable[DelimitedRecord], writer: RowWriter) -> None:
         for number, record in enumerate(records):
-            problem = record.problem or self._is_header(record.cells) * "the names of the columns stand here again"
-            if record.cells is None or problem:
-                writer.refuse(number, "broken_line", f"line {record.line}: {problem}", record.text)
+            if record.cells is None:
+                writer.refuse(number, "broken_line", f"line {record.line}: {record.problem}", record.text)
             else:
                 writer.add(number, record.cells, record.text)
             if number % 1024 == 0:
                 self._check_encoding(writer, _MANY)
 
-    def _is_header(self, cells: Sequence[str] | None) -> bool:
-        """Whether a record is the first one again: files were joined."""
-        if not cells or len(cells) < 2 or _name(cells[0]) != self._header[0]:
-            return False
-        return [_name(cell) for cell in cells] == self._header
+    def _without_header(self, record: DelimitedRecord) -> DelimitedRecord:
+        """A record that is one, or says that it is the first one again."""
+        if record.cells is None or not is_header(record.cells, self.names):
+            return record
+        return record._replace(cells=None, problem="the names of the columns stand here again")
 
     def _check_encoding(self, writer: RowWriter, at_least: int) -> None:
         if self._is_certain or writer.num_foreign or writer.num_undecoded < at_least:
@@ -166,14 +165,27 @@ class CsvFile:
 
     def _mended(self, record: DelimitedRecord) -> DelimitedRecord:
         """A record that is UTF-8 in a file that is not, as it was meant: such files were put together."""
-        text = mended_utf8(record.text, self.encoding)
-        if record.cells is None or text == record.text:
+        mended = None if record.cells is None else mended_record(record.text, record.cells, self.encoding)
+        if mended is None:
             return record
-        return record._replace(cells=[mended_utf8(cell, self.encoding) for cell in record.cells], text=text)
+        self._num_mended += 1
+        return record._replace(text=mended[0], cells=mended[1])
+
+
+def is_header(cells: Sequence[str], names: Sequence[str]) -> bool:
+    """Whether a record is the first one of its file again: files were joined. `names`: of the columns."""
+    return len(cells) > 1 and _name(cells[0]) in (names[0], "") and _names(cells) == list(names)
+
+
+def _names(cells: Sequence[str]) -> list[str]:
+    return [_name(cell) or f"column {number}" for number, cell in enumerate(cells, 1)]
 
 
 def _name(cell: str) -> str:
-    """A column's name. Behind a byte order mark in the midst of a file, quotes are not read as such."""
+    """A column's name. Behind a byte order mark in the midst of a file, quotes are not read as such.
+
+    Files that were joined, or written by several programs, have more such marks than one.
+    """
     return cell.replace("\ufeff", "").strip().strip('"' if cell.startswith("\ufeff") else "")
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import bz2
 import codecs
-import functools
 import gzip
 import io
 import lzma
@@ -37,7 +36,6 @@ _ERRORS = "hpd-mark"
 # A capital with a sign behind it, as in NESCAFÉ®, is two bytes in cp1252 that are one letter in UTF-8: but one that
 # hardly any text has (of phonetics, of Syriac). Such letters are no sign of UTF-8.
 _LETTERS = re.compile("[\x80-\u017f\u0370-\u052f\u05d0-\u05ea\u0620-\u064a\u0900-\U0010ffff]")
-_EUROPEAN = re.compile("[\0-\u017f\u2000-\u22ff]*")
 _PACKED = (
     (b"\x1f\x8b", lambda file: gzip.GzipFile(fileobj=file)),
     (b"BZh", bz2.BZ2File),
@@ -140,20 +138,3 @@ def is_utf8(chunks: Iterable[bytes]) -> bool:
     except UnicodeDecodeError:
         return False
     return has_letters
-
-
-def mended_utf8(text: str, encoding: str) -> str:
-    """A text that was UTF-8 and was read in an encoding of one byte a letter ("GrÃ¶ÃŸe"), as it was meant."""
-    if text.isascii() or not has_one_byte_letters(encoding):
-        return text
-    try:
-        found = text.encode(encoding, "surrogateescape").decode()
-    except UnicodeError:
-        return text
-    return found if _EUROPEAN.fullmatch(found) else text
-
-
-@functools.cache
-def has_one_byte_letters(encoding: str) -> bool:
-    """Whether each byte is a letter of its own."""
-    return len("é".encode().decode(encoding, "replace")) == 2

@@ -1,0 +1,72 @@
+"""Rows of UTF-8 in a file of another encoding, as files are that were put together: told from rows that only look so.
+
+Read in an encoding of one byte a letter, such a row looks odd: "GrÃ¶ÃŸe". That its bytes make UTF-8 is no proof: those
+of "LÃ®" do. So a row is UTF-8 only where it looks less odd then.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Sequence
+
+from pipelines.catalog.text_files import is_marked
+
+EUROPEAN = re.compile("[\0-\u017f\u2000-\u22ff]*")
+"""What is believed to be text that was read in a wrong encoding: no letters that hardly any text has."""
+
+# No word goes on with one of them, nor ends with it. What may stand behind a word (» ” … ® ° –) is not among them.
+_NO_PART_OF_WORDS = frozenset("‰†‡ˆ˜€‹„‚‘“¡¢£¤¥¦§¨¬\xad¯±´µ¶¸¼½¾¿•")
+_ENDS_OF_WORDS = frozenset("”»›™®©°·")
+_MAY_JOIN_WORDS = frozenset("'’\xa0")
+_OF_OTHER_TONGUES = frozenset("ŠšŽžŒœŸƒŤťŹź")
+"""No language that writes Ã or Ă has them."""
+_ALONE = re.compile(r"(?<!\w)Ã\xa0 |(?<!\w)Ã[^\w\s]|Â(?:\xa0|[^\w\s])")
+"""Ã is no word, and with Â none ends."""
+_CONTROL = re.compile("[\x80-\x9f]")
+
+
+def mended_record(text: str, cells: Sequence[str], encoding: str) -> tuple[str, list[str]] | None:
+    """A record's text and cells as they were meant, if it is UTF-8 and was read in `encoding`; else None."""
+    found = None if text.isascii() else _as_utf8(text, encoding)
+    if found is None or EUROPEAN.fullmatch(found) is None or _oddness(text) <= _oddness(found):
+        return None
+    inner = [_as_utf8(cell, encoding) for cell in cells]
+    whole = [cell for cell in inner if cell is not None]
+    return (found, whole) if len(whole) == len(inner) else None
+
+
+def _as_utf8(text: str, encoding: str) -> str | None:
+    try:
+        data = text.encode(encoding, "surrogateescape")
+        return data.decode() if len(data) == len(text) else None
+    except UnicodeError:
+        return None
+
+
+def _oddness(text: str) -> int:
+    """In how many places it looks as no text does."""
+    places = zip(" " + text, text, text[1:] + " ", strict=False)
+    return len(_ALONE.findall(text)) + sum(_is_odd(*place) for place in places if not "".join(place).isascii())
+
+
+def _is_odd(before: str, letter: str, after: str) -> bool:
+    """Whether a letter is, between its neighbours."""
+    if letter in _NO_PART_OF_WORDS:
+        return before.isalpha()
+    if letter in "ÃĂ" and after in _OF_OTHER_TONGUES:
+        return True
+    if letter.isalpha():
+        is_in_capitals = before.isupper() and letter.isupper() and after.islower()
+        return is_in_capitals or (letter.islower() and after.isupper())
+    if is_marked(letter) or _CONTROL.match(letter):
+        return True
+    if letter.isspace() or letter.isascii() or letter in _MAY_JOIN_WORDS or not before.isalpha():
+        return False
+    return after.isalpha() if letter in _ENDS_OF_WORDS else after.islower()
+
+
+@functools.cache
+def has_one_byte_letters(encoding: str) -> bool:
+    """Whether each byte is a letter of its own."""
+    return len("é".encode().decode(encoding, "replace")) == 2
