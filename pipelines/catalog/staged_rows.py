@@ -94,7 +94,10 @@ class RowWriter:
     def _see(self, path: str, value: Any) -> None:
         if len(self._paths) >= _MAX_PATHS:
             return
-        for item in value if isinstance(value, list) else [value]:
+        items = [value]
+        for item in items:
+            if isinstance(item, list):
+                items += item
             for name, inner in item.items() if isinstance(item, dict) else ():
                 self._paths[f"{path}.{name}"] = None
                 self._see(f"{path}.{name}", inner)
