@@ -1,0 +1,49 @@
+"""Keys and values in tables of two columns, found in a time that grows with the text and no faster."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from pipelines.profiling.table_pairs import table_pairs
+
+
+@pytest.mark.parametrize(
+    ("text", "pairs"),
+    [
+        ("<dl><dt class=x>Color</dt>\n <dd>red</dd><dt>Size<dd>L</dl><dd>stray", [("Color", "red"), ("Size", "L")]),
+        ("<DT>Color</DT><dd>red<dd>blue<dt>Size", [("Color", "red")]),
+        ("<table><tr><th>Color<td>red<tr><td>Size</td><td>L</td></table>", [("Color", "red"), ("Size", "L")]),
+        ("|Name|Value|\n|---|---|\n|Color|red|\n| Size | L\n", [("Color", "red"), ("Size", "L")]),
+        ("Color\tred\nSize\tL\tXL", [("Color", "red")]),
+    ],
+)
+def test_pairs(text: str, pairs: list[tuple[str, str]]) -> None:
+    assert list(table_pairs(text)) == pairs
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "<dt>a ",
+        "<dt ",
+        "<dt>a<dd>b",
+        "<dt>a</dt ",
+        "<tr ",
+        "<tr><td ",
+        "<tr><td>a",
+        "|a",
+        "a\t",
+        "|a|:|\n|:|:|\n",
+        "|a|b   ",
+    ],
+)
+def test_the_time_grows_with_the_text(piece: str) -> None:
+    """What goes back at every place takes minutes for a text of this length."""
+    text = piece * (400_000 // len(piece))
+    begin = time.perf_counter()
+    list(table_pairs(text))
+    list(table_pairs(f"{piece}|a|{' ' * 200_000}|b|c"))
+    list(table_pairs(f"<dt>a</dt>{' ' * 200_000}x"))
+    assert time.perf_counter() - begin < 20
