@@ -10,6 +10,7 @@ from unittest.mock import patch
 
 import torch
 from torch import Tensor
+from transformers import DynamicCache
 
 _ALIBI = ("build_alibi_tensor", "build_mpt_alibi_tensor")
 """The functions of BLOOM, Falcon and MPT that make a bias for each token in memory."""
@@ -29,7 +30,20 @@ def counting_positions(model: Any, positions: Sequence[int]) -> Iterator[None]:
             bias = part._buffers.get("bias")
             if bias is not None and bias.dim() == 4:
                 stack.enter_context(patch.dict(part._buffers, bias=bias[:, :, at][..., at]))
+            if getattr(part, "attn_temperature_tuning", False):  # Llama 4: behind how many tokens the row comes
+                stack.callback(part.register_forward_pre_hook(_behind(at), with_kwargs=True).remove)
         yield
+
+
+def _behind(at: Tensor) -> Callable[[Any, Any, dict[str, Any]], tuple[Any, dict[str, Any]]]:
+    class Cache(DynamicCache):  # type: ignore[misc]
+        def get_seq_length(self, *_: Any) -> Tensor:
+            return at - torch.arange(len(at))
+
+    def hook(_module: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        return args, {**kwargs, "past_key_values": Cache()}
+
+    return hook
 
 
 def _by_position(build: Callable[..., Tensor], at: Tensor) -> Callable[..., Tensor]:

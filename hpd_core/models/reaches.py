@@ -13,7 +13,10 @@ from typing import Any
 SHORT = 24
 """Tokens; the text that is decoded with such windows has several times as many."""
 
-_SETTINGS = ("sliding_window", "attention_chunk_size", "window_size", "attention_window_size", "local_attention")
+_SETTINGS = (
+    *("sliding_window", "attention_chunk_size", "window_size", "attention_window_size", "local_attention"),
+    "floor_scale",  # Llama 4 scales some queries anew behind so many tokens each
+)
 
 
 @contextmanager

@@ -27,6 +27,7 @@ from hpd_core.attention.sdpa import sdpa_attention
 from hpd_core.errors import ModelError
 from hpd_core.layout import visible
 from hpd_core.mixers.families import refuse_training
+from hpd_core.models import query_scales
 from hpd_core.models.sparse_attention import most_seen
 from hpd_core.training.examples import IGNORED, Example
 
@@ -222,6 +223,7 @@ def attach_training(model: Any) -> None:
             f"fine-tune a model that attends to all of them"
         )
     transformers.AttentionInterface.register(ATTENTION_NAME, training_attention)
+    query_scales.steer(model)
     try:
         model.set_attn_implementation(ATTENTION_NAME)
     except ValueError as error:

@@ -59,7 +59,7 @@ _SIZES: dict[str, Any] = {
 
 _REACH = (
     *("sliding_window", "attention_chunk_size", "window_size", "attention_window_size"),
-    *("index_topk", "index_topk_blocks"),
+    *("index_topk", "index_topk_blocks", "floor_scale"),
 )
 """How far a token sees, or how much of it."""
 
