@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import http.client
 import ssl
 import urllib.error
 import urllib.request
+from http import HTTPStatus
 from pathlib import Path
 
 from huggingface_hub import constants, try_to_load_from_cache
@@ -30,21 +32,25 @@ def require_hub(model: str) -> None:
         return
     if constants.HF_HUB_OFFLINE or isinstance(_cached(model), str):
         return
-    # By the standard library: it goes through the proxies that the environment names, and does not ask again.
-    request = urllib.request.Request(constants.ENDPOINT, method="HEAD")
     try:
+        # By the standard library: it goes through the proxies that the environment names, and does not ask again.
+        request = urllib.request.Request(constants.ENDPOINT, method="HEAD")
         with urllib.request.urlopen(request, timeout=_SECONDS):
             return
-    except urllib.error.HTTPError:
-        return  # it answers; what of the model, it is asked next
-    except OSError as error:
-        reason = getattr(error, "reason", error)
+    except (OSError, http.client.HTTPException, ValueError) as error:  # the last: HF_ENDPOINT is no address
+        if isinstance(error, urllib.error.HTTPError):
+            if error.code < 500 and error.code != HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:
+                return  # it answers; what of the model, it is asked next
+            reason: object = error
+        else:
+            reason = getattr(error, "reason", error)
         if isinstance(reason, ssl.SSLError):
             return  # its client has certificates of its own
         names = ", ".join(sorted(EMBEDDED_MODELS))
         raise ModelError(
             f"cannot load the model {model!r}: it is neither a local folder nor one of {names}, and the model hub "
-            f"({constants.ENDPOINT}) cannot be reached: {reason}"
+            f"({constants.ENDPOINT}) cannot be reached: {str(reason).strip() or type(reason).__name__}; set "
+            f"HF_ENDPOINT to the hub's address (https://huggingface.co) and HTTPS_PROXY to that of your proxy, or name a folder"
         ) from error
 
 
