@@ -64,11 +64,15 @@ def _run(
     from pipelines.config.loading import load_config
     from pipelines.job import summary
     from pipelines.job.category_counts import count_categories
+    from pipelines.job.named_calibrations import check_named
     from pipelines.job.preflight import plan_job
     from pipelines.job.terminal_run import run_and_tell
+    from pipelines.job.wanted_confidence import wanted_confidence
 
     job = plan_job(load_config(JobConfig, config, changes), limit)
     if dry_run:
+        if job.is_new:
+            check_named(job.config, wanted_confidence(job.config))
         counts = count_categories(job.plan, job.config.input, job.schemas)
         summary.print_plan(console, job, counts)
         answer, code = summary.plan_json(job, counts), EXIT_CLEAN

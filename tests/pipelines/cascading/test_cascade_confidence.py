@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from hpd_core import Engine, EngineConfig
 from pipelines.confidence.calibration_file import CalibratedModel, Calibration
@@ -16,6 +17,7 @@ from pipelines.config.extraction import JobConfig
 from pipelines.config.loading import load_config
 from pipelines.costing.pilot import identity
 from pipelines.errors import UsageError
+from pipelines.extract import app
 from pipelines.job.named_calibrations import check_named
 from pipelines.job.preflight import plan_job
 from pipelines.job.run_plan import differences
@@ -77,6 +79,20 @@ def test_a_named_calibration_of_another_model_is_known_without_an_engine(
                 continue
             with pytest.raises(UsageError, match=match):
                 check_named(job, wanted_confidence(job))
+
+
+@pytest.mark.parametrize("is_of_it", [True, False])
+def test_a_dry_run_looks_at_a_named_calibration(workplace: Workplace, is_of_it: bool) -> None:
+    with Engine.from_pretrained(str(workplace.model), EngineConfig()) as engine:
+        description = dict(engine.describe())
+    workplace.write_parquet("a.parquet", products(3))
+    named = calibrated(
+        workplace.folder, "named", description | ({} if is_of_it else {"model_revision": "other"}), (1, 0)
+    )
+    config = workplace.write_config(calibration=named)
+    result = CliRunner().invoke(app, ["--config", str(config), "--dry-run"])
+    assert result.exit_code == (0 if is_of_it else 2), result.output
+    assert ("model_revision" in result.stderr) != is_of_it
 
 
 @pytest.mark.usefixtures("shared_ray")
