@@ -83,7 +83,7 @@ def embedded_revision(folder: Path) -> str | None:
     The files in the folder are written by whichever transformers is installed, so they differ between machines.
     """
     for name, model in EMBEDDED_MODELS.items():
-        if folder == cache_folder() / "models" / f"{name}-{_digest(model)}":
+        if folder.resolve() == (cache_folder() / "models" / f"{name}-{_digest(model)}").resolve():
             return f"sha256:{_digest(model)}"
     return None
 

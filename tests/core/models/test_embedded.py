@@ -16,7 +16,7 @@ from safetensors import safe_open
 from hpd_core import Engine, EngineConfig, ModelError
 from hpd_core.baselines.reference import decode_chain
 from hpd_core.models import embedded
-from hpd_core.models.embedded import EmbeddedModel, Wheel, embedded_model_folder
+from hpd_core.models.embedded import EmbeddedModel, Wheel, embedded_model_folder, embedded_revision
 from hpd_core.models.loading import load_model, load_tokenizer
 from hpd_core.prompt_builder import PromptBuilder
 from hpd_core.system.user_cache import cache_folder
@@ -89,6 +89,19 @@ def test_parts_are_joined_and_converted_once(
     assert embedded_model_folder("fake") == folder
     assert conversions == [b"".join(PARTS)]
     assert capfd.readouterr() == ("", "")
+
+
+def test_its_folder_has_its_revision_however_it_is_named(
+    conversions: list[bytes], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = embedded_model_folder("fake")
+    revision = embedded_revision(folder)
+    assert revision is not None
+    (tmp_path / "link").symlink_to(folder)
+    monkeypatch.chdir(folder.parent)
+    for same in (Path(folder.name), Path(f"../{folder.parent.name}/{folder.name}"), tmp_path / "link"):
+        assert embedded_revision(same) == revision
+    assert embedded_revision(Path()) is None
 
 
 def test_concurrent_callers_convert_once(conversions: list[bytes]) -> None:
