@@ -17,12 +17,13 @@ refers to itself.
 from __future__ import annotations
 
 import itertools
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from hpd_core import Attribute, Member, Unit
+from hpd_core.text.near_names import fold_name
 from pipelines.errors import UsageError
 from pipelines.schemas.importing.imported import (
     Imported,
@@ -63,6 +64,7 @@ def read(documents: Sequence[Document], name: str | None = None) -> Imported:
     library: dict[str, Attribute] = {}
     categories: list[SourceCategory] = []
     notes: list[str] = []
+    alike: list[str] = []
     readers = list(map(_Reader, documents))
     objects = [(reader, each) for reader in readers for each in reader.objects(name)]
     titles = Counter(each.title for _, each in objects)
@@ -73,12 +75,24 @@ def read(documents: Sequence[Document], name: str | None = None) -> Imported:
             library |= found
             schema_id = one_line(each.node.get("$id")) or None
             categories.append(SourceCategory(identity, (each.title,), tuple(found), schema_id=schema_id))
+            alike += _called_alike(each.title, found.values())
     for reader in readers:
         notes += reader.notes()
+    if alike:
+        notes.append(f"called alike, and told apart by where they stand: {listed(alike)}")
     if not categories:
         why = f": {'; '.join(notes)}" if notes else ""
         raise UsageError(f"{listed([each.name for each in documents])}: no property that can be asked for{why}")
     return Imported("JSON Schema", library, categories, notes)
+
+
+def _called_alike(title: str, attributes: Iterable[Attribute]) -> Iterator[str]:
+    groups: defaultdict[str, list[str]] = defaultdict(list)
+    for attribute in attributes:
+        groups[fold_name(attribute.name)].append(attribute.name)
+    for names in groups.values():
+        if len(names) > 1:
+            yield f"{' and '.join(map(repr, names))} of {title!r}"
 
 
 @dataclass(frozen=True, slots=True)

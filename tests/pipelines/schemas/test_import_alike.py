@@ -96,6 +96,16 @@ def test_two_categories_of_one_id_are_refused(tmp_path: Path) -> None:
     assert "two categories have the id '1', 'Bags' with" in refused(tmp_path, *files)
 
 
+def test_properties_that_are_called_alike_are_told(tmp_path: Path) -> None:
+    model = done(
+        tmp_path, write(tmp_path, "m.json", {"title": "Mug", "properties": {"Color": {}, "color": {}, "e": {}}})
+    )
+    assert "note: called alike, and told apart by where they stand: 'Color' and 'color' of 'Mug' " in model.printed
+    assert len(set(model.names("Mug"))) == 3
+    model = done(tmp_path, write(tmp_path, "m.json", {"title": "Mug", "properties": {"Color": {}, "e": {}}}))
+    assert "alike" not in model.printed
+
+
 def test_properties_whose_paths_read_alike(tmp_path: Path) -> None:
     properties: dict[str, Any] = {
         "w.x": {"type": "boolean"},
