@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import codecs
 from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from pipelines.config.mapping import Mapped
-from pipelines.config.reading import InputFormat, Reading
+from pipelines.config.reading import InputFormat, Reading, encoding_name
 from pipelines.config.section import Section
 
 HtmlMode = Literal["auto", "always", "never"]
@@ -70,10 +69,7 @@ class InputConfig(Section):
     @field_validator("encoding")
     @classmethod
     def _check_encoding(cls, value: str | None) -> str | None:
-        try:
-            return value if value is None else codecs.lookup(value).name
-        except LookupError:
-            raise ValueError(f"there is no encoding {value!r}; cp1252 and latin-1 are frequent ones") from None
+        return None if value is None else encoding_name(value)
 
     @model_validator(mode="after")
     def _check_dialect(self) -> InputConfig:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from dataclasses import dataclass
 from typing import Literal
 
@@ -27,3 +28,14 @@ class Reading:
     escape: str | None = None
     sheet: str | None = None
     anonymous: bool = False
+
+
+def encoding_name(given: str) -> str:
+    """An encoding's own name. Raises `ValueError` unless it is one that text of a file can be in."""
+    try:
+        name = codecs.lookup(given).name
+        # Some ways of writing are no text (hex), some are for domain names alone and take no bytes that are none.
+        codecs.getincrementaldecoder(name)("surrogateescape").decode("a,b\n".encode(name), True)
+    except (LookupError, ValueError):
+        raise ValueError(f"there is no encoding {given!r} for texts; cp1252 and latin-1 are frequent ones") from None
+    return name

@@ -28,7 +28,7 @@ from pipelines.catalog.sharding import Piece
 from pipelines.catalog.staged_rows import read_staged, staged_names
 from pipelines.catalog.staging import StagedFile, stage
 from pipelines.catalog.workbooks import SheetsError
-from pipelines.config.reading import InputFormat, Reading
+from pipelines.config.reading import InputFormat, Reading, encoding_name
 from pipelines.errors import RunError, UsageError
 from pipelines.profiling.columns import Column, arrow_kinds, look_at
 from pipelines.profiling.nested import nested_paths
@@ -44,13 +44,20 @@ MAX_COUNTED = 2_000_000  # rows whose category is counted
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What is to be looked into: a file, a folder or a glob, and how it is read."""
+    """What is to be looked into: a file, a folder or a glob, and how it is read. Raises `UsageError` if that is no
+    way to read."""
 
     path: str
     format: InputFormat = "auto"
     anonymous: bool = False
     encoding: str | None = None
     sheet: str | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            _ = self.encoding and encoding_name(self.encoding)
+        except ValueError as error:
+            raise UsageError(f"--encoding: {error}") from None
 
     @property
     def reading(self) -> Reading:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from pipelines.config.extraction import JobConfig
 from pipelines.config.loading import load_config
 from pipelines.config.result_identity import config_hash, result_config
 from pipelines.errors import UsageError
+from pipelines.profiling.catalog_look import Source
 
 SCHEMAS = {"Bags": CategorySchema(category="Bags", attributes=(Attribute(name="Brand"),))}
 
@@ -99,3 +101,16 @@ def test_what_is_wrong_is_named(tmp_path: Any, setting: str, message: str) -> No
     with pytest.raises(UsageError) as caught:
         load_config(JobConfig, str(path), [setting])
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["hex", "rot13", "base64", "idna", "punycode", "undefined", "a\0"])
+def test_what_text_of_a_file_cannot_be_in_is_no_encoding(name: str) -> None:
+    with pytest.raises(ValueError, match=r"encoding\n.*there is no encoding .* for texts; cp1252"):
+        config(encoding=name)
+    with pytest.raises(UsageError, match=r"--encoding: there is no encoding .* for texts; cp1252"):
+        Source("c.csv", encoding=name)
+
+
+@pytest.mark.parametrize("name", ["utf-8", "utf-16", "utf-7", "cp1252", "cp037", "shift_jis", "ascii", "latin-1"])
+def test_what_text_can_be_in_is_an_encoding(name: str) -> None:
+    assert config(encoding=name).encoding == codecs.lookup(name).name
