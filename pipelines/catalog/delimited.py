@@ -99,7 +99,8 @@ def read_records(lines: Iterable[str], dialect: Dialect) -> Iterator[DelimitedRe
                     is_broken, problem = True, "a quote is not closed"
                     break
                 if cells or problem:
-                    yield DelimitedRecord(None if problem else cells, problem, "".join(taken), line)
+                    text = "".join(taken)
+                    yield DelimitedRecord(None if problem else cells, _with_escape(problem, text, dialect), text, line)
                 line += len(taken)
                 taken.clear()
             else:
@@ -108,7 +109,7 @@ def read_records(lines: Iterable[str], dialect: Dialect) -> Iterator[DelimitedRe
             is_broken, problem = True, _explained(error)
         if is_broken:
             first, *rest = taken
-            yield DelimitedRecord(None, problem, first, line)
+            yield DelimitedRecord(None, _with_escape(problem, first, dialect), first, line)
             back.extendleft(reversed(rest))
             line += 1
             taken.clear()
@@ -124,6 +125,15 @@ def _fitted(cells: list[str], width: int) -> tuple[list[str], str]:
         return cells[:width], ""  # delimiters at the end of a line, as spreadsheets write them
     more = f"; behind the last column stands {shortened(readable(cells[width]))!r}" if len(cells) > width else ""
     return cells, f"{len(cells):,} {'cell' if len(cells) == 1 else 'cells'} for {width:,} columns{more}"
+
+
+def _with_escape(problem: str, text: str, dialect: Dialect) -> str:
+    """The problem, and the way out where quotes may be written as MySQL does."""
+    if not problem or not dialect.quote or dialect.escape or f"\\{dialect.quote}" not in text:
+        return problem
+    quoted = f'"{dialect.quote}"' if dialect.quote == "'" else f"'{dialect.quote}'"
+    given = rf"input.quote: {quoted} and input.escape: '\'"
+    return f"{problem}; a backslash stands in front of a quote: if that quote is a part of its cell, set {given}"
 
 
 def _is_whole(taken: list[str], dialect: Dialect, width: int) -> bool:
@@ -195,7 +205,7 @@ def _misfit(lines: list[str], dialect: Dialect, is_cut: bool) -> _Misfit:
     fits: list[bool] = []
     for record in read_records(lines, dialect):
         width = width or len(record.cells or ())
-        if record.problem == _UNFINISHED and unfinished < 0:
+        if record.problem.startswith(_UNFINISHED) and unfinished < 0:
             unfinished = len(fits)
         fits.append(record.cells is not None and (bool(dialect.quote) or not looks_quoted(record.text, dialect)))
     if is_cut and len(fits) > 1:
