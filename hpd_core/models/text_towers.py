@@ -10,14 +10,12 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from transformers.modeling_outputs import MoeModelOutputWithPast
 from transformers.models.auto import modeling_auto as auto
 
 from hpd_core.errors import ModelError
 
 _MULTIMODAL = (auto.MODEL_FOR_CAUSAL_LM_MAPPING, auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING)
-
-_LOGITS_OF_THEIR_OWN = frozenset({"aya_vision", "cohere2_vision"})
-"""Whose logits are not what their text tower's would be alone: it would scale them."""
 
 _REFUSED = {
     "paligemma": "its prompt is read in both directions, where decoding goes from left to right: take a Gemma",
@@ -71,10 +69,13 @@ def _drop_towers(model: Any) -> None:
 
 
 def alone(model: Any) -> Any:
-    """The loaded tower as a model of text, where transformers has a class for it; else the model as it is."""
+    """The loaded tower as a model of text, where transformers has a class for it that makes the same logits of it.
+
+    Else the model as it is: around a Granite, which scales its logits, a LLaVA does not.
+    """
     config, decoder = model.config.get_text_config(), model.get_decoder()
     kind = auto.MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
-    if kind is None or model.config.model_type in _LOGITS_OF_THEIR_OWN or getattr(model, "is_quantized", False):
+    if kind is None or getattr(model, "is_quantized", False):
         return model
     with torch.device("meta"):
         alone = kind(config)
@@ -83,6 +84,28 @@ def alone(model: Any) -> Any:
         return model
     setattr(alone, prefix, decoder)
     alone.set_output_embeddings(model.get_output_embeddings())
+    if not _make_the_same_logits(model, alone):
+        return model
     alone.generation_config = model.generation_config
     config._commit_hash = getattr(model.config, "_commit_hash", None)
     return alone.eval()
+
+
+@torch.inference_mode()
+def _make_the_same_logits(model: Any, alone: Any) -> bool:
+    """Whether two models around the same decoder and head do the same to what goes in and what comes out.
+
+    Decoder and head pass on what they get, so that it is told without weights, too.
+    """
+    decoder, head = model.get_decoder(), model.get_output_embeddings()
+    decoder.forward = lambda *_, inputs_embeds, **__: MoeModelOutputWithPast(last_hidden_state=inputs_embeds)
+    head.forward = lambda hidden_states: hidden_states
+    try:
+        with torch.device("cpu"):
+            given = torch.linspace(-50, 50, 3 * model.config.get_text_config().hidden_size).view(1, 3, -1)
+            theirs, ours = (each(inputs_embeds=given, use_cache=False).logits for each in (model, alone))
+            return torch.allclose(theirs, ours, rtol=1e-3)
+    except (AttributeError, RuntimeError):  # it looks at parts that are not there, or at weights: alone, it need not
+        return True
+    finally:
+        del decoder.forward, head.forward

@@ -44,10 +44,9 @@ FAMILIES = [
 ]
 
 
-def build(family: str) -> Any:
+def build(family: str, **more: Any) -> Any:
     """A tiny multimodal model in fp32, its text tower's weights wide."""
     torch.manual_seed(0)
-    more: dict[str, Any] = {}
     if family in ("qwen2_vl", "qwen2_5_vl"):  # sections of half a head of 16
         rope = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 3, 3]}
         more = {"text_config": tiny_config(f"{family}_text", _FAR, rope_parameters=rope)}
@@ -84,6 +83,23 @@ def test_the_tower_answers_as_the_whole_model(family: str, tmp_path: Path) -> No
         name: each.shape for name, each in model.named_parameters()
     }
     assert type(model).__name__ == {**ALONE, **MORE_ALONE}.get(family, type(whole).__name__)
+
+
+SCALED = {
+    "granite": {"logits_scaling": 8.0},
+    "gemma2": {"final_logit_softcapping": 2.0},
+    "cohere": {"logit_scale": 0.0625},
+}
+"""Models of text that change the logits of their head, which a LLaVA around them does not."""
+
+
+@pytest.mark.parametrize("text", SCALED)
+def test_a_tower_that_would_scale_logits_alone_runs_by_the_whole_models_class(text: str, tmp_path: Path) -> None:
+    whole = build("llava_next", text_config=tiny_config(text, _FAR, **SCALED[text]))
+    whole.save_pretrained(tmp_path)
+    model = load_model(str(tmp_path), CPU)
+    torch.testing.assert_close(logits_of(model), logits_of(whole), rtol=1e-4, atol=1e-4)
+    assert type(load_empty(str(tmp_path), CPU)).__name__ == type(model).__name__ == type(whole).__name__
 
 
 @pytest.mark.parametrize("family", FAMILIES)
