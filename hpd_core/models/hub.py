@@ -50,7 +50,8 @@ def require_hub(model: str) -> None:
         raise ModelError(
             f"cannot load the model {model!r}: it is neither a local folder nor one of {names}, and the model hub "
             f"({constants.ENDPOINT}) cannot be reached: {str(reason).strip() or type(reason).__name__}; set "
-            f"HF_ENDPOINT to the hub's address (https://huggingface.co) and HTTPS_PROXY to that of your proxy, or name a folder"
+            f"HF_ENDPOINT to the hub's address (https://huggingface.co) and HTTPS_PROXY to that of your proxy, or "
+            f"name a folder"
         ) from error
 
 
