@@ -12,6 +12,7 @@ import pandas as pd  # type: ignore[import-untyped]
 import pyarrow.compute as pc
 
 from pipelines.job.carryover import EarlierRun
+from pipelines.reviewing.layer import Layer
 from pipelines.store.folders import Folder, map_requests
 from pipelines.store.tables import read_part
 
@@ -30,6 +31,7 @@ class Changes:
         new: products whose id the earlier run did not know, carried over (from another id of the same text) or not.
         dropped: ids of the earlier run's products that the catalog does not have any more.
         reviewed: answers that people gave, kept from there.
+        reviews_left_out: verdicts there of other texts than that run has, or of rows that it does not have.
     """
 
     base: str
@@ -41,6 +43,7 @@ class Changes:
     new: int = 0
     dropped: int = 0
     reviewed: int = 0
+    reviews_left_out: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for the manifest and for machines."""
@@ -77,6 +80,7 @@ def find_changes(earlier: EarlierRun, output: Folder, obstacles: Sequence[str], 
         new=int((~is_known).sum()),
         dropped=len(np.setdiff1d(answered_before, there)),
         reviewed=carried.get("reviewed", 0),
+        reviews_left_out=len(Layer.open(earlier.folder, earlier.normalised).left_out),
     )
 
 

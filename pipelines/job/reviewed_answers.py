@@ -21,6 +21,7 @@ from pipelines.normalising.normalised import NORMALISED_COLUMNS
 from pipelines.reviewing.answer_rows import is_written
 from pipelines.reviewing.checked_items import ItemError, checked_items, with_unit
 from pipelines.reviewing.layer import Layer, by_answer
+from pipelines.reviewing.texts_in_run import LeftOut
 from pipelines.reviewing.verdicts import AnswerKey
 from pipelines.store.folders import Folder, map_requests
 from pipelines.store.tables import ATTRIBUTES, completed, open_part, read_part
@@ -37,10 +38,12 @@ class ReviewedAnswers:
     Attributes:
         rows: of the attribute table, of each text and attribute those of one answer.
         before: what was asked for.
+        left_out: what people said there of other texts than that run has, or of rows that it does not have.
     """
 
     rows: pa.Table
     before: Mapping[str, CategorySchema]
+    left_out: Sequence[LeftOut]
 
     @classmethod
     def read(cls, run: Folder, schemas: Mapping[str, CategorySchema]) -> ReviewedAnswers:
@@ -59,7 +62,8 @@ class ReviewedAnswers:
         for key, rows in sorted(answers, key=lambda answer: _age(layer, answer[0])):
             # Two products of one text: the last word on either counts for both.
             found[rows[0]["input_hash"], key.attribute] = rows
-        return cls(pa.Table.from_pylist([row for rows in found.values() for row in rows], schema=ATTRIBUTES), schemas)
+        table = pa.Table.from_pylist([row for rows in found.values() for row in rows], schema=ATTRIBUTES)
+        return cls(table, schemas, layer.left_out)
 
     def __len__(self) -> int:
         return int(pc.sum(pc.equal(self.rows["value_index"], 0)).as_py() or 0)

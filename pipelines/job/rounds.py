@@ -21,6 +21,7 @@ from pipelines.job.context import CarryOverRef, JobContext, SourceRef
 from pipelines.job.preflight import PlannedJob
 from pipelines.job.reviewed_answers import ReviewedAnswers
 from pipelines.job.run_plan import PlannedFile
+from pipelines.reviewing.texts_in_run import left_out_note
 from pipelines.store.folders import Folder, open_filesystem
 from pipelines.store.lease import RunLease
 from pipelines.store.ledger import INPUT_FOLDER, Ledger
@@ -146,6 +147,8 @@ def _carry_over(job: PlannedJob, ledger: Ledger, num_gpus: float, console: Conso
     if (earlier := job.earlier) is None:
         return None
     reviewed = ReviewedAnswers.read(earlier.folder, earlier.normalised)
+    for note in left_out_note(reviewed.left_out, earlier.folder.uri):
+        console.print(f"Run {earlier.plan.run_id}: {note}.", markup=False, soft_wrap=True)
     of_models = _models_answers(job, ledger, num_gpus, console)
     if of_models is None and not len(reviewed):
         return None

@@ -112,7 +112,8 @@ def _print_changes(console: Console, changes: Changes) -> None:
     console.print(
         f"  since {escape(changes.base_run_id)}: {changes.carried:,} carried over, {changes.completed:,} completed, "
         f"{changes.decoded_again:,} decoded again, {changes.new:,} new, {changes.dropped:,} dropped"
-        + (f"; {changes.reviewed:,} reviewed answers kept" if changes.reviewed else ""),
+        + (f"; {changes.reviewed:,} reviewed answers kept" if changes.reviewed else "")
+        + (f"; {changes.reviews_left_out:,} verdicts there are of other texts" if changes.reviews_left_out else ""),
         highlight=False,
         soft_wrap=True,
     )

@@ -99,7 +99,7 @@ def left_out_note(left_out: Sequence[LeftOut], uri: str) -> list[str]:
     number = "1 verdict is" if len(left_out) == 1 else f"{len(left_out):,} verdicts are"
     return [
         f"of what people said of this run's answers {number} left out: of another text, or of a row that the run does "
-        f"not have (`hpd review {uri} --write` lists them)"
+        f"not have (`hpd review {uri} --write` lists up to 20)"
     ]
 
 

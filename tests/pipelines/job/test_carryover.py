@@ -97,6 +97,7 @@ def test_only_what_has_changed_is_decoded(nightly: Workplace) -> None:
         "new": 2,
         "dropped": 2,
         "reviewed": 0,
+        "reviews_left_out": 0,
     }
     assert answers(output) == answers(undisturbed(nightly))
     assert product_rows(output) == product_rows(nightly.folder / "plain")
