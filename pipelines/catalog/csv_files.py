@@ -41,17 +41,26 @@ class NotUtf8Error(UsageError):
 
 
 class CsvFile:
-    """A CSV file, looked into. Raises `UsageError` if it cannot be read."""
+    """A CSV file, looked into. Raises `UsageError` if it cannot be read.
 
-    def __init__(self, name: str, filesystem: Any, path: str, reading: Reading) -> None:
+    Attributes:
+        is_utf8: whether all of it is, with letters beyond ASCII; None where that need not be known.
+    """
+
+    def __init__(
+        self, name: str, filesystem: Any, path: str, reading: Reading, *, known_utf8: bool | None = None
+    ) -> None:
+        """`known_utf8`: what was found before; else the file is read for it where an encoding is named."""
         self._name, self._filesystem, self._path = name, filesystem, path
+        self.is_utf8: bool | None = None
         self._num_mended = 0
         with open_unpacked(filesystem, path, name) as file:
             head = file.read(HEAD_BYTES)
             self.encoding, self._is_certain = find_encoding(head, reading.encoding)
-            if self._is_certain and has_one_byte_letters(self.encoding) and is_utf8(_all_of(file, head)):
+            if self._is_certain and has_one_byte_letters(self.encoding):
+                self.is_utf8 = is_utf8(_all_of(file, head)) if known_utf8 is None else known_utf8
                 # The others of a catalog may be what is named; nothing else reads as UTF-8 to its end.
-                self.encoding = "utf-8"
+                self.encoding = "utf-8" if self.is_utf8 else self.encoding
         with open_unpacked(filesystem, path, name) as file:
             head = file.read(HEAD_BYTES)
             sample, is_cut = _beginning(self._decoded(file, head))

@@ -15,7 +15,7 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,15 +101,12 @@ def stage(name: str, file_format: FileFormat, reading: Reading) -> StagedFile:
     """The file's rows, read now unless they are there. Raises `UsageError` if it cannot be read."""
     filesystem, path = open_filesystem(name, anonymous=reading.anonymous)
     size, fingerprint = measure(filesystem, path)
-    source = _look_into(name, filesystem, path, file_format, reading)
-    how = {"version": _VERSION, "content": [fingerprint, size], "read": source.how()}
+    content = [fingerprint, size]
+    source = _look_into(name, filesystem, path, file_format, reading, content)
+    how = {"version": _VERSION, "content": content, "read": source.how()}
     target = _folder() / f"{content_hash(how)}.parquet"
     if not target.exists():
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            _clear(target.parent)
-        except OSError as error:
-            raise _unwritable(target.parent, error) from error
+        _make_room(target.parent)
         with _half_written(target) as scratch:
             source.write(scratch)
     with suppress(OSError):
@@ -119,14 +116,41 @@ def stage(name: str, file_format: FileFormat, reading: Reading) -> StagedFile:
     return StagedFile(target.name, str(facts["format"]), size, fingerprint, facts)
 
 
-def _look_into(name: str, filesystem: Any, path: str, file_format: FileFormat, reading: Reading) -> Source:
+def _look_into(
+    name: str, filesystem: Any, path: str, file_format: FileFormat, reading: Reading, content: Sequence[Any]
+) -> Source:
     if file_format == "packed jsonl":
         return PackedLines(name, filesystem, path)
     if file_format == "xml":
         return FeedFile(name, filesystem, path)
     if file_format == "excel":
         return Workbook(name, filesystem, path, reading.sheet)
-    return CsvFile(name, filesystem, path, reading)
+    return _csv_file(name, filesystem, path, reading, content)
+
+
+def _csv_file(name: str, filesystem: Any, path: str, reading: Reading, content: Sequence[Any]) -> CsvFile:
+    """A CSV file. Whether it is UTF-8 is kept: to find out takes all of it, which may lie far away."""
+    kept = _folder() / f"{content_hash({'content': content})}.utf8"
+    known = None
+    with suppress(OSError):
+        known = kept.read_text() == "yes"
+    file = CsvFile(name, filesystem, path, reading, known_utf8=known)
+    if known is not None:
+        with suppress(OSError):
+            os.utime(kept)
+    elif file.is_utf8 is not None:
+        _make_room(kept.parent)
+        with _half_written(kept) as scratch:
+            scratch.write_text("yes" if file.is_utf8 else "no")
+    return file
+
+
+def _make_room(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _clear(folder)
+    except OSError as error:
+        raise _unwritable(folder, error) from error
 
 
 def measure(filesystem: Any, path: str) -> tuple[int, str]:
