@@ -55,6 +55,7 @@ class SourceFile:
         dead_in_sample: of these, those that will be dead letters.
         byte_columns: of Parquet, the mapped columns whose bytes are taken for text.
         staged: under which name its rows are kept, if it is read from its beginning on only.
+        num_mended: rows of UTF-8 in a file that is not.
     """
 
     name: str
@@ -66,6 +67,7 @@ class SourceFile:
     dead_in_sample: DeadRows = field(default_factory=DeadRows)
     byte_columns: Sequence[str] = ()
     staged: str | None = None
+    num_mended: int = 0
 
     @property
     def num_rows(self) -> int:
@@ -98,7 +100,7 @@ class Sources:
 
     def warnings(self) -> list[str]:
         """What a user should know of the files before any work, a line each."""
-        return [*self.left_out.warnings(), *self._alike(), *self._without_rows(), *self._bytes()]
+        return [*self.left_out.warnings(), *self._alike(), *self._without_rows(), *self._bytes(), *self._mended()]
 
     def _alike(self) -> Iterator[str]:
         """Copies of a file that are read as if they were others."""
@@ -134,6 +136,11 @@ class Sources:
                 f"column {column!r} holds bytes in {listed_names(names)}: they are read as UTF-8 text, and where they "
                 "are none the row will be a dead letter"
             )
+
+    def _mended(self) -> Iterator[str]:
+        for file in self.files:
+            if file.num_mended:
+                yield f"{file.num_mended:,} row(s) of {file.name} are UTF-8, where others are not, and are read as such"
 
 
 def scan_sources(config: InputConfig) -> Sources:
@@ -218,6 +225,7 @@ def _scan_staged(file: FoundFile, config: InputConfig, num_sampled: int) -> Sour
         first.num_rows,
         first.dead,
         staged=staged.name,
+        num_mended=staged.facts.get("mended", 0),
     )
 
 

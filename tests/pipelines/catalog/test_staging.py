@@ -171,7 +171,9 @@ def test_rows_of_utf8_in_a_file_of_another_encoding_are_read_as_they_were_meant(
     """As files are that were put together of two: nobody wants "GrÃ¶ÃŸe"."""
     lines = [b"1,Shoes,Gr\xf6\xdfe", "2,Shoes,Größe Á ″".encode(), b"3,Shoes,plain", b"4,Shoes,CAF\xc9\xae"]
     path = write(workplace, "c.csv", HEADER.encode() + b"\n".join(lines))
-    (file,) = scan(path, encoding="cp1252").files
+    sources = scan(path, encoding="cp1252")
+    assert sources.warnings() == [f"1 row(s) of {path} are UTF-8, where others are not, and are read as such"]
+    (file,) = sources.files
     titles = [(row.values or {})["title"] for row in rows_of(file)]
     assert titles == ["Größe", "Größe Á ″", "plain", "CAFÉ®"]
 
