@@ -15,7 +15,7 @@ from hpd_core.decoding.cohort_cache import CohortCache
 from hpd_core.decoding.cohort_input import NewTokens
 from hpd_core.decoding.prompt import Prompt
 from hpd_core.layout import IntArray
-from hpd_core.mixers.states import MixerCache, MixerShape
+from hpd_core.mixers.states import MixerCache, MixerShape, grown
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,8 @@ class MixerRoom:
         return cls(-(-trunk // slot), -(-column // slot))
 
     def for_prompt(self, prompt: Prompt) -> int:
-        """What it begins with."""
-        return self.trunk + self.column * columns_for([prompt])
+        """What it comes to when every value is as long as it may be, and all is fed that may be to choose some."""
+        return self.trunk + self.column * grown(max(columns_for([prompt]), most_columns(prompt)))
 
 
 def _slot_bytes(shapes: Sequence[MixerShape], attention: CacheShape) -> int:
@@ -55,12 +55,19 @@ def columns_for(prompts: Sequence[Prompt]) -> int:
     return max(prompt.layout.num_key_tokens + 4 * prompt.layout.num_branches for prompt in prompts)
 
 
+def most_columns(prompt: Prompt) -> int:
+    """Of its branches, in all: as `Prompt.most_own_tokens`."""
+    return prompt.layout.num_key_tokens + prompt.most_own_tokens - prompt.num_own_tokens
+
+
 class HybridCache:
     """As `CohortCache` and `AddressedCache`; rows are prompts."""
 
-    def __init__(self, pool: CachePool, attention: CohortCache | AddressedCache, mixing: MixerCache) -> None:
-        """Of two parts with the same rows."""
-        self._pool, self._attention, self._mixing = pool, attention, mixing
+    def __init__(
+        self, pool: CachePool, attention: CohortCache | AddressedCache, mixing: MixerCache, most: IntArray
+    ) -> None:
+        """Of two parts with the same rows; `most`: int64 [P], the columns of branches that each may come to."""
+        self._pool, self._attention, self._mixing, self._most = pool, attention, mixing, most
         self._num_counted = self._num_bytes = 0
         self._count(mixing.num_bytes)
 
@@ -80,7 +87,8 @@ class HybridCache:
             prefixes: of each prompt, or None.
         """
         before = [prefix.mixing if prefix else None for prefix in prefixes]
-        return cls(pool, attention, MixerCache.for_prompts(shapes, before, columns_for(prompts)))
+        most = np.array([most_columns(prompt) for prompt in prompts], dtype=np.int64)
+        return cls(pool, attention, MixerCache.for_prompts(shapes, before, columns_for(prompts)), most)
 
     @classmethod
     def merge(cls, caches: Sequence[HybridCache], picked: Sequence[IntArray], order: IntArray) -> HybridCache:
@@ -88,9 +96,10 @@ class HybridCache:
         mixing = MixerCache.merge([cache._mixing for cache in caches], picked, order)
         for cache in caches:
             cache._count(0)
+        most = np.concatenate([cache._most[rows] for cache, rows in zip(caches, picked, strict=True)])[order]
         parts = [cache._attention for cache in caches]
         attention = type(parts[0]).merge(parts, picked, order)  # type: ignore[arg-type]
-        return cls(caches[0]._pool, attention, mixing)
+        return cls(caches[0]._pool, attention, mixing, most)
 
     def _count(self, num_bytes: int) -> None:
         """Tells the pool, which counts in numbers of its own."""
@@ -116,15 +125,16 @@ class HybridCache:
     @property
     def num_slots(self) -> int:
         """Tokens that there would be room for, were it all keys and values."""
-        return self._attention.num_slots + self._mixing_slots
+        return self._attention.num_slots + self._mixing_slots(self._num_bytes)
 
     def slots_for(self, num_more: IntArray | int) -> int:
         """The same when each prompt has so many more columns in use ([P], or alike for all)."""
-        return self._attention.slots_for(num_more) + self._mixing_slots
+        # More may be tokens of trunks, which take no column.
+        num_bytes = self._mixing.bytes_for(np.minimum(self._mixing.used + num_more, self._most))
+        return self._attention.slots_for(num_more) + self._mixing_slots(num_bytes)
 
-    @property
-    def _mixing_slots(self) -> int:
-        return -(-self._num_bytes // _slot_bytes(self._mixing.shapes, self._pool.shape))
+    def _mixing_slots(self, num_bytes: int) -> int:
+        return -(-num_bytes // _slot_bytes(self._mixing.shapes, self._pool.shape))
 
     def append(
         self, tokens: NewTokens, start: int, kept: IntArray, *, is_prefill: bool = False
@@ -144,6 +154,7 @@ class HybridCache:
         """Goes on with some of the rows."""
         self._attention.keep(rows)
         self._mixing.keep(rows)
+        self._most = self._most[rows]
         self._count(self._mixing.num_bytes)
 
     def release(self) -> None:

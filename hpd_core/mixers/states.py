@@ -45,9 +45,8 @@ class MixerShape:
 
     @property
     def bytes_per_trunk(self) -> int:
-        """Of a prompt, its branches apart."""
-        inputs = (self.kernel - 1) * self.channels * self.dtype.itemsize
-        return inputs + self.heads * self.key_size * self.value_size * _WIDE.itemsize
+        """Of a prompt, its branches apart: its last tokens have whole columns."""
+        return (self.kernel - 1) * self.bytes_per_column + self.heads * self.key_size * self.value_size * _WIDE.itemsize
 
     @property
     def bytes_per_column(self) -> int:
@@ -181,6 +180,18 @@ class MixerCache:
         """That it takes."""
         return sum(layer.num_bytes for layer in self.layers)
 
+    @property
+    def used(self) -> IntArray:
+        """Columns of branches of each prompt, int64 [P]."""
+        return self._seen.used
+
+    def bytes_for(self, used: IntArray) -> int:
+        """That it takes at most when so many columns of branches are in use, int64 [P]."""
+        needed = self._seen.width + int(used.max(initial=0))
+        more = grown(needed) - self._seen.capacity if needed > self._seen.capacity else 0
+        column = sum(shape.bytes_per_column for shape in self.shapes)
+        return self.num_bytes + len(self._lengths) * more * column if more > 0 else self.num_bytes
+
     def append(
         self, prompts: IntArray, scopes: IntArray, lasts: IntArray, positions: IntArray, start: int
     ) -> MixerPlan:
@@ -217,12 +228,11 @@ class MixerCache:
         return BranchTokens(whose, stored, where, before, grid)
 
     def _reserve(self, used: IntArray) -> None:
-        """Room for so many columns, and some more, where there is none: most values have ended, few need them."""
+        """Room for so many columns, where there is none."""
         needed = self._seen.width + int(used.max())
         if needed > self._seen.capacity:
-            capacity = max(needed, self._seen.capacity + self._seen.capacity // 4)
-            grown = self._rows(np.arange(len(used)), capacity)
-            self.layers, self._seen = grown.layers, grown._seen
+            wider = self._rows(np.arange(len(used)), max(needed, grown(self._seen.capacity)))
+            self.layers, self._seen = wider.layers, wider._seen
 
     def reject(self, wrong: npt.NDArray[np.bool_]) -> None:
         """Hides those of the last step's t tokens that are of no use; the last columns go to those of the next one."""
@@ -249,6 +259,11 @@ class MixerPlan:
     cache: MixerCache
     trunk: TrunkTokens | None
     branches: BranchTokens | None
+
+
+def grown(num_columns: int) -> int:
+    """So many and some more, where there was no room for one: most values have ended, few need them."""
+    return num_columns + num_columns // 4
 
 
 def window_of(shapes: Iterable[MixerShape]) -> int:

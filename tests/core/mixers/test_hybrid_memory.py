@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 
+from hpd_core import EngineConfig
 from hpd_core.attention.kv_cache import CacheShape
 from hpd_core.decoding.decoder import Decoder
 from hpd_core.decoding.hybrid_cache import MixerRoom
 from hpd_core.decoding.prompt import Prompt
 from hpd_core.layout import Branch, tree_layout
-from hpd_core.mixers.states import LayerMemory, MixerShape
+from hpd_core.mixers.families import Mixers
+from hpd_core.mixers.states import LayerMemory, MixerShape, grown
+from hpd_core.models.description import cache_shape
+from hpd_core.models.steering import attach
+from hpd_core.text.endings import Endings, Read
+from tests.core.families import VOCABULARY
 from tests.core.helpers import new_decoder, random_ids
 
 from .hybrids import build_hybrid
@@ -27,7 +35,7 @@ def some_prompts(count: int) -> list[Prompt]:
 
 def test_a_shape_counts_what_its_memory_takes() -> None:
     with_columns, without = (LayerMemory.new(SHAPE, 3, width).num_bytes for width in (20, 3))
-    assert without - 3 * 3 * (SHAPE.bytes_per_column - 6 * 2) == 3 * SHAPE.bytes_per_trunk  # the tail's unused parts
+    assert without == 3 * SHAPE.bytes_per_trunk
     assert with_columns - without == 3 * 17 * SHAPE.bytes_per_column
 
 
@@ -36,7 +44,7 @@ def test_room_is_told_in_slots_of_keys_and_values() -> None:
     room = MixerRoom.of([SHAPE, SHAPE], attention)
     assert room.trunk == -(-2 * SHAPE.bytes_per_trunk // 64)
     assert room.column == -(-2 * SHAPE.bytes_per_column // 64)
-    assert room.for_prompt(some_prompts(1)[0]) == room.trunk + room.column * (8 + 16)
+    assert room.for_prompt(some_prompts(1)[0]) == room.trunk + room.column * grown(8 + 16)
 
 
 def most_used(decoder: Decoder, prompts: list[Prompt]) -> int:
@@ -57,3 +65,25 @@ def test_no_more_prompts_are_admitted_than_the_cache_has_room_for() -> None:
     assert alone > 3 * slot * some_prompts(1)[0].most_own_tokens  # keys and values are the lesser part
     assert most_used(limited, some_prompts(12)) <= 4 * alone
     assert most_used(decoder, some_prompts(12)) > 8 * alone
+
+
+def test_long_values_are_counted_before_they_are_written() -> None:
+    """No prompt takes more than is kept for it, and no step more than is allowed."""
+    rng = np.random.default_rng(2)
+    branches = [Branch([5, 6], 60) for _ in range(4)]
+    prompts = [Prompt(tree_layout([], random_ids(rng, 8, 8), branches), None) for _ in range(13)]
+    model = build_hybrid("qwen3_5")
+    attach(model)
+    nothing_ends = Endings(np.zeros(VOCABULARY, bool), np.full((len(Read), VOCABULARY), Read.STRING, np.uint8))
+
+    def decoder(**settings: Any) -> Decoder:
+        return Decoder(model, nothing_ends, EngineConfig(attention="eager", **settings), cache_shape(model))
+
+    alone = decoder()
+    slot, mixers = alone.pool.shape.numbers_per_token, Mixers.of(model)
+    assert mixers is not None
+    room = MixerRoom.of(mixers.shapes, alone.pool.shape).for_prompt(prompts[0])
+    own = grown(prompts[0].most_own_tokens)
+    assert most_used(alone, prompts[:1]) <= (room + own) * slot
+    limited = decoder(max_cached_tokens=3 * (room + own))
+    assert most_used(limited, prompts[1:]) <= 3 * (room + own) * slot
