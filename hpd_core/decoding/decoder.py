@@ -20,7 +20,7 @@ from hpd_core.config import EngineConfig
 from hpd_core.decoding.cohort import Cohort
 from hpd_core.decoding.cohort_input import CohortInput
 from hpd_core.decoding.drafts import Drafter
-from hpd_core.decoding.hybrid_cache import MixerRoom
+from hpd_core.decoding.hybrid_cache import MixerRoom, slot_bytes
 from hpd_core.decoding.memory import Limits, activation_bytes, fitted, free_bytes, halved
 from hpd_core.decoding.model_runner import ModelRunner
 from hpd_core.decoding.next_token import Choice, Chosen
@@ -147,7 +147,9 @@ class Decoder:
 
     def fit(self) -> None:
         """Sets limits that memory has room for, while there is no work; after a first step, which packs weights."""
-        self.limit(fitted(self._config, self._shape, self._free_bytes(), activation_bytes(self._model, self._shape)))
+        activations = activation_bytes(self._model, self._shape)
+        slot = slot_bytes(self._runner.mixer_shapes, self._shape)
+        self.limit(fitted(self._config, self._shape, self._free_bytes(), activations, slot))
 
     def _free_bytes(self) -> int:
         return free_bytes(self._shape.device)

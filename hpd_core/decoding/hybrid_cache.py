@@ -33,7 +33,7 @@ class MixerRoom:
     @classmethod
     def of(cls, shapes: Sequence[MixerShape], attention: CacheShape) -> MixerRoom:
         """`shapes`: of the layers beside attention, none if there are none."""
-        slot = _slot_bytes(shapes, attention)
+        slot = slot_bytes(shapes, attention)
         trunk, column = (
             sum(getattr(shape, name) for shape in shapes) for name in ("bytes_per_trunk", "bytes_per_column")
         )
@@ -44,7 +44,7 @@ class MixerRoom:
         return self.trunk + self.column * grown(max(columns_for([prompt]), most_columns(prompt)))
 
 
-def _slot_bytes(shapes: Sequence[MixerShape], attention: CacheShape) -> int:
+def slot_bytes(shapes: Sequence[MixerShape], attention: CacheShape) -> int:
     """Of keys and values of a token; without any attention, of a branch's token in the other layers."""
     own = attention.numbers_per_token * attention.dtype.itemsize
     return own or max(1, sum(shape.bytes_per_column for shape in shapes))
@@ -134,7 +134,7 @@ class HybridCache:
         return self._attention.slots_for(num_more) + self._mixing_slots(num_bytes)
 
     def _mixing_slots(self, num_bytes: int) -> int:
-        return -(-num_bytes // _slot_bytes(self._mixing.shapes, self._pool.shape))
+        return -(-num_bytes // slot_bytes(self._mixing.shapes, self._pool.shape))
 
     def append(
         self, tokens: NewTokens, start: int, kept: IntArray, *, is_prefill: bool = False

@@ -126,7 +126,9 @@ def _of_layers(config: Any, name: str) -> list[int]:
     return [number for number in numbers if number]
 
 
-def fitted(config: EngineConfig, shape: CacheShape, free: int, activations: int) -> Limits:
+def fitted(
+    config: EngineConfig, shape: CacheShape, free: int, activations: int, bytes_per_token: int | None = None
+) -> Limits:
     """Limits that memory has room for; the model is loaded.
 
     What the user set is taken as it is, but for a cache that cannot be had.
@@ -134,8 +136,9 @@ def fitted(config: EngineConfig, shape: CacheShape, free: int, activations: int)
     Args:
         free: bytes, from `free_bytes`. Whoever shares the memory with other engines has to set a limit himself.
         activations: bytes a token, from `activation_bytes`.
+        bytes_per_token: of the cache; None: of keys and values.
     """
-    bytes_per_token = max(1, shape.numbers_per_token * shape.dtype.itemsize)
+    bytes_per_token = bytes_per_token or max(1, shape.numbers_per_token * shape.dtype.itemsize)
     share = _SHARE_FOR_CACHE.get(shape.device.type, 0.5)
     limits = Limits.of(config, shape.device, int(free * (1 - share) - _LOGITS_BYTES) // activations)
     most = max(_SMALLEST_CACHE, int(free * share) // bytes_per_token)

@@ -10,7 +10,8 @@ import torch
 from hpd_core import EngineConfig
 from hpd_core.attention.kv_cache import CacheShape
 from hpd_core.decoding.decoder import Decoder
-from hpd_core.decoding.hybrid_cache import MixerRoom
+from hpd_core.decoding.hybrid_cache import MixerRoom, slot_bytes
+from hpd_core.decoding.memory import fitted
 from hpd_core.decoding.prompt import Prompt
 from hpd_core.layout import Branch, tree_layout
 from hpd_core.mixers.families import Mixers
@@ -87,3 +88,12 @@ def test_long_values_are_counted_before_they_are_written() -> None:
     assert most_used(alone, prompts[:1]) <= (room + own) * slot
     limited = decoder(max_cached_tokens=3 * (room + own))
     assert most_used(limited, prompts[1:]) <= 3 * (room + own) * slot
+
+
+def test_a_model_without_attention_is_fitted_by_what_its_layers_keep() -> None:
+    nothing = CacheShape((), torch.float32, CPU, ())
+    slot = slot_bytes([SHAPE], nothing)
+    assert slot == SHAPE.bytes_per_column
+    free = 2 * 10_000 * slot
+    asked = EngineConfig(max_cached_tokens=2**20)
+    assert fitted(asked, nothing, free, 1, slot).max_cached_tokens == 10_000
