@@ -44,6 +44,7 @@ Way = Literal["sdpa", "eager", "native", "triton"]
 
 ATTENTION_NAME = "hpd_packed"
 """The name under which the function is registered with transformers."""
+NO_BATCH = "the model runs by packed attention, and nobody has said what the tokens attend to"
 
 
 @dataclass(slots=True)
@@ -226,7 +227,7 @@ def packed_attention(
     """
     hpd_batch = hpd_batch or current_batch()
     if hpd_batch is None:
-        raise RuntimeError("the model runs by packed attention, and nobody has said what the tokens attend to")
+        raise RuntimeError(NO_BATCH)
     if hpd_batch.seen is not None:
         hpd_batch.seen.append((query, key, value))
         return value.new_zeros(1, query.shape[2], query.shape[1], value.shape[3]), None

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from hpd_core.attention.alibi import with_key_bias
-from hpd_core.attention.dispatch import ATTENTION_NAME, current_batch, packed_attention
+from hpd_core.attention.dispatch import ATTENTION_NAME, NO_BATCH, current_batch, packed_attention
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,10 +162,10 @@ def steer(model: Any) -> bool:
         assert description is not None
         if not hasattr(module, "layer_idx"):
             module.layer_idx = number
-        is_known = hasattr(module, "hpd_slopes")
         module.hpd_slopes, module.hpd_config = description.slopes(module), model.config
         setattr(module, description.method, MethodType(_method(type(module), description), module))
-        if type(module).__name__ == "MptAttention" and number == 0 and not is_known:
+        is_mpt = type(module).__name__ == "MptAttention"
+        if is_mpt and _with_mask not in model.base_model._forward_pre_hooks.values():
             model.base_model.register_forward_pre_hook(_with_mask, with_kwargs=True)
     return bool(modules)
 
@@ -201,5 +201,5 @@ def _is_steered(model_config: Any) -> bool:
     if current_batch() is not None:
         return True
     if model_config._attn_implementation == ATTENTION_NAME:
-        raise RuntimeError("the model runs by packed attention, and nobody has said what the tokens attend to")
+        raise RuntimeError(NO_BATCH)
     return False

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping, Sequence
+from types import MethodType
 from typing import Any
 
 import torch
@@ -40,16 +41,17 @@ def steer(model: Any) -> None:
     for module in model.modules():
         indexer = getattr(module, "indexer", None)
         if isinstance(indexer, torch.nn.Module) and "forward" not in indexer.__dict__:
-            indexer.forward = _without_picking(indexer)
+            indexer.forward = MethodType(_without_picking(type(indexer)), indexer)
             module.register_forward_pre_hook(_with_mask, with_kwargs=True)
 
 
-def _without_picking(indexer: Any) -> Any:
-    own = indexer.forward
+def _without_picking(kind: Any) -> Any:
+    own = kind.forward
 
     @functools.wraps(own)
-    def forward(*args: Any, **kwargs: Any) -> Tensor:
-        picked: Tensor = own(*args, **kwargs) if current_batch() is None else torch.zeros(0, dtype=torch.int32)
+    def forward(indexer: Any, *args: Any, **kwargs: Any) -> Tensor:
+        is_ours = current_batch() is not None
+        picked: Tensor = torch.zeros(0, dtype=torch.int32) if is_ours else own(indexer, *args, **kwargs)
         return picked
 
     return forward
