@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -46,6 +50,31 @@ def engine_configs(draw: st.DrawFn) -> EngineConfig:
     )
 
 
+def check_schedule(
+    build: Callable[[], Any],
+    layout: str,
+    seed: int,
+    num_cases: int,
+    branches: int,
+    k_max: int,
+    num_prefixes: int,
+    config: EngineConfig,
+    spoilt: float,
+) -> None:
+    """Records with drafts, of which the share `spoilt` is wrong; those in front, in the middle and at the end."""
+    rng = np.random.default_rng(seed)
+    endings = random_endings(rng, share=float(rng.choice([0.02, 0.2, 0.6])))
+    prefixes = [random_ids(rng, 0, 12) for _ in range(num_prefixes)]
+    cases = [random_case(rng, layout, prefixes, branches, k_max) for _ in range(num_cases)]
+    source = None
+    if config.max_draft_tokens_per_step:
+        source = Prompter(decode(build(), cases, endings, EngineConfig()), rng, spoilt)
+    prompts = decode(build(), cases, endings, config, source)
+    oracle = build()
+    for index in {0, num_cases // 2, num_cases - 1}:
+        assert_equals_oracle(oracle, cases[index], prompts[index], endings)
+
+
 @settings(
     max_examples=examples(25),
     deadline=None,
@@ -75,17 +104,7 @@ def test_any_schedule_equals_oracle(
     spoilt: float,
 ) -> None:
     """Records in any number and order, any budget, cohort size and drafts, prefixes evicted or shared or empty."""
-    rng = np.random.default_rng(seed)
-    endings = random_endings(rng, share=float(rng.choice([0.02, 0.2, 0.6])))
-    prefixes = [random_ids(rng, 0, 12) for _ in range(num_prefixes)]
-    cases = [random_case(rng, layout, prefixes, branches, k_max) for _ in range(num_cases)]
-    source = None
-    if config.max_draft_tokens_per_step:
-        source = Prompter(decode(build_model(family), cases, endings, EngineConfig()), rng, spoilt)
-    prompts = decode(build_model(family), cases, endings, config, source)
-    oracle = build_model(family)
-    for index in {0, num_cases // 2, num_cases - 1}:
-        assert_equals_oracle(oracle, cases[index], prompts[index], endings)
+    check_schedule(partial(build_model, family), layout, seed, num_cases, branches, k_max, num_prefixes, config, spoilt)
 
 
 def test_tree_answer_is_the_same_alone_and_among_hundreds() -> None:

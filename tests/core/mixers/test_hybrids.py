@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from hpd_core.config import EngineConfig
 from tests.core.helpers import Prompter, assert_equals_oracle, decode, random_case, random_endings, random_ids
 from tests.core.native import WAYS
-from tests.core.test_exactness import engine_configs
+from tests.core.test_exactness import check_schedule, engine_configs
 from tests.examples import examples
 
 from .hybrids import HYBRID_PARAMETERS, HYBRIDS, build_hybrid
@@ -73,17 +75,9 @@ def test_any_schedule_equals_oracle(
     spoilt: float,
 ) -> None:
     """As test_exactness.py has it: any budget, cohort size and drafts, prefixes evicted or shared or empty."""
-    rng = np.random.default_rng(seed)
-    endings = random_endings(rng, share=float(rng.choice([0.02, 0.2, 0.6])))
-    prefixes = [random_ids(rng, 0, 12) for _ in range(num_prefixes)]
-    cases = [random_case(rng, "tree", prefixes, branches, k_max) for _ in range(num_cases)]
-    source = None
-    if config.max_draft_tokens_per_step:
-        source = Prompter(decode(build_hybrid(family), cases, endings, EngineConfig()), rng, spoilt)
-    prompts = decode(build_hybrid(family), cases, endings, config, source)
-    oracle = build_hybrid(family)
-    for index in {0, num_cases // 2, num_cases - 1}:
-        assert_equals_oracle(oracle, cases[index], prompts[index], endings)
+    check_schedule(
+        partial(build_hybrid, family), "tree", seed, num_cases, branches, k_max, num_prefixes, config, spoilt
+    )
 
 
 def test_answer_is_the_same_alone_and_among_many() -> None:
