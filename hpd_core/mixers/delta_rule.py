@@ -26,7 +26,7 @@ from torch import Tensor
 
 from hpd_core.mixers.running import LayerStep
 from hpd_core.mixers.states import LayerMemory
-from hpd_core.mixers.step_plan import BranchTokens, TrunkTokens
+from hpd_core.mixers.step_plan import BranchGrid, BranchTokens, TokenGrid
 
 _SCORES = 2**24
 """Of tokens to tokens at a time, all heads: 64 MiB."""
@@ -91,8 +91,8 @@ def packed_delta_rule(
         # Some versions of transformers have repeated keys for the heads that share them; they are kept once.
         group = key.shape[2] // plan.cache.shapes[step.layer].key_heads
         memory = plan.cache.layers[step.layer]
-        if plan.trunk is not None:
-            _go_on(original, tokens, plan.trunk, memory, out, use_qk_l2norm_in_kernel)
+        for grid in plan.trunk.grids if plan.trunk is not None else ():
+            _go_on(original, tokens, grid, memory, out, use_qk_l2norm_in_kernel)
         if plan.branches is not None:
             fork(replace(wide, q=wide.q[:, ::group], k=wide.k[:, ::group]), plan.branches, memory, out)
     step.has_recurred = True
@@ -109,34 +109,37 @@ def _widened(tokens: Tokens, normalize: bool) -> Tokens:
     return replace(wide, q=q * q.shape[-1] ** -0.5, k=k)
 
 
-def _go_on(
-    original: Any, tokens: Tokens, trunk: TrunkTokens, memory: LayerMemory, out: Tensor, normalize: bool
-) -> None:
+def _go_on(original: Any, tokens: Tokens, grid: TokenGrid, memory: LayerMemory, out: Tensor, normalize: bool) -> None:
     """Trunks, by transformers' own function: padding neither fades a state nor corrects it."""
-    states, grid = memory.states["state"], trunk.grid
+    states = memory.states["state"]
     padded = tokens.each(grid.take)
     found, last = original(
         *(padded.q, padded.k, padded.v),
         g=padded.g,
         beta=padded.beta,
-        initial_state=states.index_select(0, trunk.prompts),
+        initial_state=states.index_select(0, grid.prompts),
         output_final_state=True,
         use_qk_l2norm_in_kernel=normalize,
     )
-    states[trunk.prompts] = last.to(states.dtype)
-    out[trunk.rows] = found.flatten(0, 1).index_select(0, grid.flat)
+    states[grid.prompts] = last.to(states.dtype)
+    grid.put(found, out)
 
 
 def fork(tokens: Tokens, branches: BranchTokens, memory: LayerMemory, out: Tensor) -> None:
     """Branches: writes their columns, and to `out` [T, H, D_v] what they say."""
-    grid = branches.in_order
+    for grid in branches.grids:
+        _fork(tokens, grid, memory, branches.ancestors.shape[1], out)
+
+
+def _fork(tokens: Tokens, grid: BranchGrid, memory: LayerMemory, width: int, out: Tensor) -> None:
+    """`width`: the columns in front, which are the trunk's."""
     given = tokens.each(grid.tokens.take)
-    width, num_columns = branches.ancestors.shape[1], grid.before.shape[2]
+    num_columns = grid.before.shape[2]
     num_prompts, num_rows = given.g.shape[:2]
     at_once = max(1, _SCORES // (given.g[0, 0].numel() * num_rows * (num_rows + num_columns)))
     found = []
     for part in (slice(first, first + at_once) for first in range(0, num_prompts, at_once)):
-        prompts = grid.prompts[part]
+        prompts = grid.tokens.prompts[part]
         keys, updates, decays = (
             memory.columns[name][:, width : width + num_columns].index_select(0, prompts)
             for name in ("keys", "updates", "decays")
@@ -144,13 +147,11 @@ def fork(tokens: Tokens, branches: BranchTokens, memory: LayerMemory, out: Tenso
         ancestors = Ancestors(keys, updates, decays, grid.before[part], grid.nearest[part])
         own = given.each(partial(_part, part))
         found.append(forked(own, memory.states["state"].index_select(0, prompts), ancestors, grid.now[part]))
-    said, updates, decays = (
-        torch.cat(parts).flatten(0, 1).index_select(0, grid.tokens.flat) for parts in zip(*found, strict=True)
-    )
-    memory.columns["keys"][grid.stored] = tokens.k.index_select(0, grid.rows)
-    memory.columns["updates"][grid.stored] = updates
-    memory.columns["decays"][grid.stored] = decays
-    out[grid.rows] = said.to(out.dtype)
+    said, updates, decays = (torch.cat(parts) for parts in zip(*found, strict=True))
+    whose, columns = grid.stored
+    for name, written in (("keys", given.k), ("updates", updates), ("decays", decays)):
+        memory.columns[name][whose, width + columns] = grid.tokens.pick(written)
+    grid.tokens.put(said, out)
 
 
 def _part(part: slice, tensor: Tensor) -> Tensor:

@@ -48,17 +48,17 @@ def packed_scan(
     out = torch.empty_like(wide)
     for plan in step.plans:
         memory = plan.cache.layers[step.layer]
-        if (trunk := plan.trunk) is not None:
-            # Padding is a step of no length. States are from keys to values here, and the other way round there.
-            states, grid = memory.states["state"], trunk.grid
+        # Padding is a step of no length. States are from keys to values here, and the other way round there.
+        states = memory.states["state"]
+        for grid in plan.trunk.grids if plan.trunk is not None else ():
             found, last = original(
                 *(grid.take(x), grid.take(steps), decay, grid.take(b), grid.take(c)),
                 chunk_size=chunk_size,
-                initial_states=states.index_select(0, trunk.prompts).transpose(2, 3),
+                initial_states=states.index_select(0, grid.prompts).transpose(2, 3),
                 return_final_states=True,
             )
-            states[trunk.prompts] = last.transpose(2, 3).to(states.dtype)
-            out[trunk.rows] = found.flatten(0, 1).index_select(0, grid.flat).float()
+            states[grid.prompts] = last.transpose(2, 3).to(states.dtype)
+            grid.put(found, out)
         if plan.branches is not None:
             fork(tokens, plan.branches, memory, out)
     step.has_recurred = True

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from hpd_core.layout import PUBLIC, IntArray
 from hpd_core.mixers.seen_columns import SeenColumns
-from hpd_core.mixers.step_plan import BranchGrid, BranchTokens, TrunkTokens, trunk_tokens
+from hpd_core.mixers.step_plan import BranchTokens, TrunkTokens, branch_grids, trunk_tokens
 from hpd_core.system.device import to_device
 
 
@@ -223,9 +223,9 @@ class MixerCache:
         capacity, width = self._seen.capacity, self._seen.width
         ancestors = prompts[:, None] * capacity + nearest
         device = self._device
-        grid = BranchGrid(rows, prompts, columns, positions, distances, width, device)
+        grids = branch_grids(rows, prompts, columns, positions, distances, width, device)
         whose, stored, where, before = (to_device(each, device) for each in (prompts, columns, rows, ancestors))
-        return BranchTokens(whose, stored, where, before, grid)
+        return BranchTokens(whose, stored, where, before, grids)
 
     def _reserve(self, used: IntArray) -> None:
         """Room for so many columns, where there is none."""

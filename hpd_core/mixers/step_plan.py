@@ -5,6 +5,7 @@ It is made once a step, for all layers.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -23,27 +24,41 @@ class TokenGrid:
     """Tokens of several prompts as a rectangle: of each prompt a row, padded behind its last token.
 
     Attributes:
+        prompts: int64 [P'], whose each row is.
         rows: int64 [P', R], of the packed row; padding repeats a row.
         is_token: bool [P', R], and not padding.
         flat: int64 [t], the place of each token in the rectangle, row by row.
+        packed: int64 [t], its place in the packed row.
     """
 
+    prompts: Tensor
     rows: Tensor
     is_token: Tensor
     flat: Tensor
+    packed: Tensor
 
     @classmethod
-    def of(cls, rows: IntArray, places: IntArray, ranks: IntArray, device: torch.device) -> TokenGrid:
-        """Of tokens whose prompts are numbered by `places` from 0, without gaps, and counted by `ranks`."""
-        shape = (int(places.max()) + 1, int(ranks.max()) + 1)
+    def of(cls, rows: IntArray, prompts: IntArray, device: torch.device) -> TokenGrid:
+        """Of the tokens `rows`, of the prompts `prompts` (ascending)."""
+        picked, places, counts = np.unique(prompts, return_inverse=True, return_counts=True)
+        ranks = np.arange(len(rows)) - (np.cumsum(counts) - counts)[places]
+        shape = len(picked), int(counts.max())
         grid, is_token = np.full(shape, rows[0]), np.zeros(shape, dtype=bool)
         grid[places, ranks], is_token[places, ranks] = rows, True
-        return cls(*(to_device(array, device) for array in (grid, is_token, places * shape[1] + ranks)))
+        return cls(*(to_device(each, device) for each in (picked, grid, is_token, places * shape[1] + ranks, rows)))
 
     def take(self, tokens: Tensor) -> Tensor:
         """[T, ...] -> [P', R, ...], padding 0."""
         taken = tokens.index_select(0, self.rows.flatten()).view(*self.rows.shape, *tokens.shape[1:])
         return taken.masked_fill_(~self.is_token.view(*self.rows.shape, *[1] * (tokens.dim() - 1)), 0)
+
+    def put(self, found: Tensor, out: Tensor) -> None:
+        """[P', R, ...] to its tokens of `out`, [T, ...]."""
+        out[self.packed] = self.pick(found).to(out.dtype)
+
+    def pick(self, found: Tensor) -> Tensor:
+        """[P', R, ...] -> [t, ...], without padding."""
+        return found.flatten(0, 1).index_select(0, self.flat)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +71,14 @@ class TrunkTokens:
         windows: int64 [t, W], the W tokens before each, the nearest first, of the P' * W last tokens of the trunks so
             far and of these t behind them.
         tails: int64 [P' * W], likewise, the last tokens of each trunk from now on.
-        grid: the tokens prompt by prompt.
+        grids: the tokens prompt by prompt, those of about equal length side by side; each prompt is in one of them.
     """
 
     prompts: Tensor
     rows: Tensor
     windows: Tensor
     tails: Tensor
-    grid: TokenGrid
+    grids: Sequence[TokenGrid]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +89,14 @@ class BranchTokens:
         prompts, columns: int64 [t], where each is stored.
         rows: int64 [t], of the packed row.
         ancestors: int64 [t, W], the W tokens before each, the nearest first, as prompt * columns + column.
-        in_order: what a layer needs that goes on with a state, not with single tokens.
+        grids: what a layer needs that goes on with a state, not with single tokens; each prompt is in one of them.
     """
 
     prompts: Tensor
     columns: Tensor
     rows: Tensor
     ancestors: Tensor
-    in_order: BranchGrid
+    grids: Sequence[BranchGrid]
 
 
 class BranchGrid:
@@ -92,17 +107,18 @@ class BranchGrid:
         rows: IntArray,
         prompts: IntArray,
         columns: IntArray,
-        positions: IntArray,
         distances: IntArray,
-        width: int,
+        picked: IntArray,
         device: torch.device,
     ) -> None:
-        """`distances`: int64 [t, W + C], how far each token's ancestors are before it, 0 for all other columns."""
-        order = np.lexsort((positions, prompts))  # nobody stands behind one who is deeper in the tree
-        self._rows, self._prompts, self._columns = rows[order], prompts[order], columns[order]
-        self._distances, self._width, self._device = distances[order, width:], width, device
-        self._picked, self._places = np.unique(self._prompts, return_inverse=True)
-        self._ranks = np.arange(len(order)) - np.searchsorted(self._prompts, self._prompts)
+        """Of the tokens `picked`, int64 [t'], of t.
+
+        Args:
+            columns: int64 [t], of each token, counted behind the trunk's.
+            distances: int64 [t, C], how far each token's ancestors are before it, 0 for all other columns.
+        """
+        self._rows, self._prompts, self._columns = rows[picked], prompts[picked], columns[picked]
+        self._step, self._picked, self._device = distances, picked, device
 
     def _put(self, array: npt.NDArray[Any]) -> Tensor:
         return to_device(array, self._device)
@@ -110,33 +126,25 @@ class BranchGrid:
     @cached_property
     def tokens(self) -> TokenGrid:
         """The tokens, [P', R]."""
-        return TokenGrid.of(self._rows, self._places, self._ranks, self._device)
-
-    @cached_property
-    def rows(self) -> Tensor:
-        """int64 [t], of the packed row, in the order of `tokens.flat`."""
-        return self._put(self._rows)
+        return TokenGrid.of(self._rows, self._prompts, self._device)
 
     @cached_property
     def stored(self) -> tuple[Tensor, Tensor]:
-        """int64 [t] each: prompt and column of each token, likewise."""
+        """int64 [t'] each: prompt and column of each token, counted behind the trunk's, in the order of `tokens`."""
         return self._put(self._prompts), self._put(self._columns)
-
-    @cached_property
-    def prompts(self) -> Tensor:
-        """int64 [P'], whose each row is."""
-        return self._put(self._picked)
 
     @cached_property
     def _all(self) -> tuple[IntArray, npt.NDArray[np.bool_], IntArray]:
         """Distances [P', R, C], columns filled now [P', C], and the column of each place [P', R], -1 for padding."""
-        num_prompts, num_rows = len(self._picked), int(self._ranks.max()) + 1
-        distances = np.zeros((num_prompts, num_rows, self._distances.shape[1]), dtype=np.int64)
-        distances[self._places, self._ranks] = self._distances
-        is_new = np.zeros((num_prompts, self._distances.shape[1]), dtype=bool)
-        is_new[self._places, self._columns - self._width] = True
-        columns = np.full((num_prompts, num_rows), -1)
-        columns[self._places, self._ranks] = self._columns - self._width
+        _, places, counts = np.unique(self._prompts, return_inverse=True, return_counts=True)
+        ranks = np.arange(len(places)) - (np.cumsum(counts) - counts)[places]
+        shape, num_columns = (len(counts), int(counts.max())), self._step.shape[1]
+        distances = np.zeros((*shape, num_columns), dtype=np.int64)
+        distances[places, ranks] = self._step[self._picked]
+        is_new = np.zeros((shape[0], num_columns), dtype=bool)
+        is_new[places, self._columns] = True
+        columns = np.full(shape, -1)
+        columns[places, ranks] = self._columns
         return distances, is_new, columns
 
     @cached_property
@@ -167,6 +175,58 @@ class BranchGrid:
 
 _FAR = 2**62
 
+_PADDING = 1.5
+"""A row may be so many times as long as its tokens."""
+
+_TRUNK_UNIT, _BRANCH_UNIT = 64, 16
+"""Or padded up to a multiple of this: transformers' functions compute so many tokens of a trunk at a time, or more; and
+a call more would cost as much as so many tokens of branches."""
+
+
+def alike(counts: IntArray, unit: int) -> list[IntArray]:
+    """Groups of prompts that have about so many tokens each: int64, ascending, the longest prompts first.
+
+    No prompt is padded to more than `_PADDING` times its tokens, nor beyond the next multiple of `unit`, whichever is
+    more.
+    """
+    order = np.argsort(-counts, kind="stable")
+    groups = []
+    while len(order):
+        own = counts[order]
+        fits = own[0] <= np.maximum(_PADDING * own, -(-own // unit) * unit)
+        groups.append(np.sort(order[fits]))
+        order = order[~fits]
+    return groups
+
+
+def _tokens_alike(prompts: IntArray, unit: int) -> list[IntArray]:
+    """Such groups, of tokens: their numbers. `prompts` [t], of each token, ascending."""
+    picked, places, counts = np.unique(prompts, return_inverse=True, return_counts=True)
+    groups = alike(counts, unit)
+    if len(groups) == 1:
+        return [np.arange(len(prompts))]
+    group_of = np.empty(len(picked), dtype=np.int64)
+    for number, group in enumerate(groups):
+        group_of[group] = number
+    return [np.nonzero(group_of[places] == number)[0] for number in range(len(groups))]
+
+
+def branch_grids(
+    rows: IntArray,
+    prompts: IntArray,
+    columns: IntArray,
+    positions: IntArray,
+    distances: IntArray,
+    width: int,
+    device: torch.device,
+) -> list[BranchGrid]:
+    """Of t tokens of branches; `distances`: int64 [t, W + C], as `SeenColumns.add` gives them."""
+    order = np.lexsort((positions, prompts))  # nobody stands behind one who is deeper in the tree
+    return [
+        BranchGrid(rows, prompts, columns - width, distances[:, width:], order[group], device)
+        for group in _tokens_alike(prompts[order], _BRANCH_UNIT)
+    ]
+
 
 def trunk_tokens(rows: IntArray, prompts: IntArray, width: int, device: torch.device) -> TrunkTokens:
     """The tokens `rows`, of the prompts `prompts` (ascending), one behind the other. `width`: W."""
@@ -177,9 +237,9 @@ def trunk_tokens(rows: IntArray, prompts: IntArray, width: int, device: torch.de
     windows = _of_trunk(ranks[:, None] - before, places[:, None], firsts[places][:, None], len(picked), width)
     last = counts[:, None] - width + np.arange(width)
     tails = _of_trunk(last, np.arange(len(picked))[:, None], firsts[:, None], len(picked), width)
-    grid = TokenGrid.of(rows, places, ranks, device)
+    grids = [TokenGrid.of(rows[group], prompts[group], device) for group in _tokens_alike(prompts, _TRUNK_UNIT)]
     whose, where, before_each, ends = (to_device(each, device) for each in (picked, rows, windows, tails.ravel()))
-    return TrunkTokens(whose, where, before_each, ends, grid)
+    return TrunkTokens(whose, where, before_each, ends, grids)
 
 
 def _of_trunk(ranks: IntArray, places: IntArray, firsts: IntArray, num_prompts: int, width: int) -> IntArray:

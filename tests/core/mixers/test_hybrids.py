@@ -10,7 +10,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hpd_core.config import EngineConfig
-from tests.core.helpers import Prompter, assert_equals_oracle, decode, random_case, random_endings, random_ids
+from tests.core.helpers import (
+    Prompter,
+    TreeCase,
+    assert_equals_oracle,
+    decode,
+    random_branches,
+    random_case,
+    random_endings,
+    random_ids,
+)
 from tests.core.native import WAYS
 from tests.core.test_exactness import check_schedule, engine_configs
 from tests.examples import examples
@@ -100,3 +109,17 @@ def test_long_document_is_prefilled_in_chunks() -> None:
     config = EngineConfig(max_tokens_per_step=64)
     prompts = decode(build_hybrid("lfm3"), [case], endings, config)
     assert_equals_oracle(build_hybrid("lfm3"), case, prompts[0], endings)
+
+
+@pytest.mark.parametrize("family", ["lfm2", "qwen3_5", "falcon_h1"])
+@pytest.mark.usefixtures("poison")
+def test_a_long_document_runs_beside_short_ones(family: str) -> None:
+    """In one step, as rectangles of their own."""
+    rng = np.random.default_rng(13)
+    endings = random_endings(rng)
+    prefix, sizes = random_ids(rng, 7, 7), (5, 250, 9, 90, 5)
+    cases = [TreeCase(prefix, random_ids(rng, size, size), random_branches(rng, 3, 4)) for size in sizes]
+    prompts = decode(build_hybrid(family), cases, endings, EngineConfig(max_tokens_per_step=512))
+    oracle = build_hybrid(family)
+    for case, prompt in zip(cases, prompts, strict=True):
+        assert_equals_oracle(oracle, case, prompt, endings)

@@ -7,13 +7,15 @@ from copy import copy
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from transformers.models.qwen3_5 import modeling_qwen3_5 as qwen
 
 from hpd_core.layout import EVERYBODY, PUBLIC, IntArray
+from hpd_core.mixers import step_plan
 from hpd_core.mixers.convolution import packed_convolution
 from hpd_core.mixers.delta_rule import packed_delta_rule
 from hpd_core.mixers.running import LayerStep
@@ -113,8 +115,16 @@ def alone(text: Text, token: int, weight: Tensor, bias: Tensor) -> list[Tensor]:
     return [mixed[0, :, -1], said[0, -1]]
 
 
-@settings(max_examples=examples(40))
+@pytest.fixture(params=[1, 64], ids=["apart", "together"])
+def units(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prompts with unequally many tokens in a step, which these short texts are not by the usual measure."""
+    monkeypatch.setattr(step_plan, "_TRUNK_UNIT", request.param)
+    monkeypatch.setattr(step_plan, "_BRANCH_UNIT", request.param)
+
+
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 2**32 - 1))
+@pytest.mark.usefixtures("units")
 def test_every_path_is_as_if_it_were_alone(seed: int) -> None:
     rng = np.random.default_rng(seed)
     weight, bias = weights(rng)

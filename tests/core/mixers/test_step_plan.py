@@ -1,0 +1,62 @@
+"""A step's tokens as rectangles: each token is in one of them, and padding stays within bounds."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpd_core.layout import IntArray
+from hpd_core.mixers.step_plan import TokenGrid, alike, branch_grids, trunk_tokens
+
+CPU = torch.device("cpu")
+COUNTS = st.lists(st.one_of(st.integers(1, 9), st.integers(1, 300), st.integers(1, 3000)), min_size=1, max_size=20)
+
+
+def of_prompts(counts: list[int]) -> tuple[IntArray, IntArray]:
+    """Where in the packed row the tokens of prompts are, and whose; every other prompt has none."""
+    prompts = np.repeat(2 * np.arange(len(counts)), counts)
+    return 5 + np.arange(len(prompts)), prompts
+
+
+def padded(grids: list[TokenGrid]) -> int:
+    return sum(grid.rows.numel() for grid in grids)
+
+
+@given(counts=COUNTS, unit=st.sampled_from([1, 16, 64]))
+def test_each_prompt_is_in_one_group_that_is_not_much_longer(counts: list[int], unit: int) -> None:
+    own = np.array(counts)
+    groups = alike(own, unit)
+    assert sorted(np.concatenate(groups).tolist()) == list(range(len(counts)))
+    for group in groups:
+        assert np.all(own[group].max() <= np.maximum(1.5 * own[group], own[group] + unit - 1))
+    # A group more for each half again of the length, and no more.
+    assert len(groups) <= 2 + np.log(max(counts)) / np.log(1.5)
+
+
+@given(counts=COUNTS)
+def test_trunks_are_padded_within_bounds(counts: list[int]) -> None:
+    """One long text among many short ones, too: padding does not grow with it."""
+    rows, prompts = of_prompts(counts)
+    grids = list(trunk_tokens(rows, prompts, 3, CPU).grids)
+    assert padded(grids) <= 1.5 * sum(counts) + 63 * len(counts)
+    found = torch.zeros(int(rows[-1]) + 1, dtype=torch.long)
+    for grid in grids:
+        taken = grid.take(torch.arange(len(found)))
+        grid.put(taken, found)
+        for prompt, row, is_token in zip(grid.prompts, taken, grid.is_token, strict=True):
+            assert row[is_token].tolist() == rows[prompts == prompt.item()].tolist()
+            assert not row[~is_token].any()
+    assert found.tolist() == [0] * 5 + rows.tolist()
+
+
+@given(counts=COUNTS.map(lambda counts: [min(count, 400) for count in counts]))
+def test_branches_are_padded_within_bounds(counts: list[int]) -> None:
+    rows, prompts = of_prompts(counts)
+    columns = 3 + np.concatenate([np.arange(count) for count in counts])
+    distances = np.zeros((len(rows), 3 + max(counts)), dtype=np.int64)
+    grids = branch_grids(rows, prompts, columns, np.zeros_like(rows), distances, 3, CPU)
+    assert padded([grid.tokens for grid in grids]) <= 1.5 * sum(counts) + 15 * len(counts)
+    stored = [torch.stack(grid.stored, dim=1) for grid in grids]
+    assert sorted(torch.cat(stored).tolist()) == np.stack([prompts, columns - 3], axis=1).tolist()
