@@ -19,7 +19,9 @@ from hpd_core.decoding.memory import Limits
 from hpd_core.errors import EngineError, ModelError
 from hpd_core.layers.fp8 import is_fp8
 from hpd_core.models import description, loading
-from hpd_core.models.adapters import Adapter, AdapterRecord, add_adapter, open_adapter, with_trained_keys
+from hpd_core.models.adapter_folder import Adapter, open_adapter
+from hpd_core.models.adapter_record import AdapterRecord, with_trained_keys
+from hpd_core.models.adapters import add_adapter
 from hpd_core.prompt_builder import PromptBuilder, Refusal
 from hpd_core.system.threads import in_passing_thread
 from hpd_core.text.values import error_value

@@ -14,7 +14,7 @@ from typing import Any
 from rich.console import Console
 
 from hpd_core import DocumentTokenizer, HPDError
-from hpd_core.models.adapters import open_adapter
+from hpd_core.models.adapter_folder import open_adapter
 from hpd_core.models.hub import require_hub
 from pipelines.cascading.larger_model import larger_model
 from pipelines.catalog.staging import store_rows

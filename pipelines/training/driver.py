@@ -11,7 +11,7 @@ from rich.console import Console
 
 from hpd_core import HPDError
 from hpd_core.models import loading
-from hpd_core.models.adapters import open_adapter
+from hpd_core.models.adapter_folder import open_adapter
 from hpd_core.models.hub import require_hub
 from hpd_core.training.examples import ExampleBuilder
 from hpd_core.types import content_hash

@@ -17,15 +17,9 @@ from peft import LoraConfig, get_peft_model
 from hpd_core import ModelError
 from hpd_core.layers.fp8 import is_fp8
 from hpd_core.models import description, loading
-from hpd_core.models.adapters import (
-    Adapter,
-    AdapterRecord,
-    check_base,
-    load_weights,
-    lora_settings,
-    open_adapter,
-    with_trained_keys,
-)
+from hpd_core.models.adapter_folder import Adapter, open_adapter
+from hpd_core.models.adapter_record import AdapterRecord, with_trained_keys
+from hpd_core.models.adapters import check_base, load_weights, lora_settings
 from pipelines.config.finetuning import FinetuneConfig, OptimizerConfig
 
 _STATE = "training_state.pt"

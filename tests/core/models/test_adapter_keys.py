@@ -15,7 +15,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from hpd_core import ModelError
-from hpd_core.models.adapters import load_weights, open_adapter
+from hpd_core.models.adapter_folder import open_adapter
+from hpd_core.models.adapters import load_weights
 from tests.core.families import build_model
 from tests.core.models.test_adapters import logits, train, use
 

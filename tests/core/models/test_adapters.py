@@ -20,7 +20,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from hpd_core import AutoregressiveBaseline, Engine, EngineConfig, ModelError
-from hpd_core.models.adapters import AdapterRecord, add_adapter, open_adapter
+from hpd_core.models.adapter_folder import open_adapter
+from hpd_core.models.adapter_record import AdapterRecord
+from hpd_core.models.adapters import add_adapter
 from hpd_core.models.description import model_revision
 from hpd_core.models.loading import load_model, load_tokenizer
 from tests.core.families import VOCABULARY, build_model

@@ -16,7 +16,8 @@ from transformers import AutoModelForCausalLM
 from typer.testing import CliRunner
 
 from hpd_core import EngineConfig
-from hpd_core.models.adapters import AdapterRecord, open_adapter
+from hpd_core.models.adapter_folder import open_adapter
+from hpd_core.models.adapter_record import AdapterRecord
 from pipelines.config.extraction import JobConfig
 from pipelines.config.result_identity import config_hash
 from pipelines.errors import UsageError

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hpd_core import Attribute, CategorySchema, Engine, EngineConfig, Record
-from hpd_core.models.adapters import open_adapter
+from hpd_core.models.adapter_folder import open_adapter
 from hpd_core.models.loading import load_tokenizer
 from pipelines.config.extraction import JobConfig
 from pipelines.config.loading import load_config

@@ -19,7 +19,7 @@ from rich.console import Console
 from safetensors.torch import load_file
 
 from hpd_core import AutoregressiveBaseline, Engine, EngineConfig, Record
-from hpd_core.models.adapters import AdapterRecord
+from hpd_core.models.adapter_record import AdapterRecord
 from pipelines.errors import RunError, UsageError
 from pipelines.schemas.schema_file import load_schemas
 from pipelines.store.folders import Folder

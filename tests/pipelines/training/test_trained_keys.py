@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hpd_core.models.adapters import AdapterRecord
+from hpd_core.models.adapter_record import AdapterRecord
 from pipelines.training.trained_weights import TrainedModel
 from tests.pipelines.training.trainings import Training
 

@@ -1,0 +1,198 @@
+"""An adapter's folder: fetched from where it is, and refused where its settings ask for what is not supported."""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import snapshot_download
+
+from hpd_core.errors import ModelError
+from hpd_core.models.adapter_record import RECORD_NAME, AdapterRecord
+from hpd_core.models.description import files_digest
+from hpd_core.system.storage import open_filesystem
+
+WEIGHTS_NAME = "adapter_model.safetensors"
+WHOLE_LAYERS = "modules_to_save"
+_CONFIG_NAME = "adapter_config.json"
+_FILES = (_CONFIG_NAME, WEIGHTS_NAME, RECORD_NAME)
+_HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
+
+# Settings that decide what the adapter computes.
+SHAPE_SETTINGS = (
+    "r",
+    "target_modules",
+    "exclude_modules",
+    "lora_alpha",
+    "use_rslora",
+    "use_dora",
+    "fan_in_fan_out",
+    "layers_to_transform",
+    "layers_pattern",
+    "rank_pattern",
+    "alpha_pattern",
+)
+# Settings that say where it comes from, or have a meaning only in training or together with another setting.
+_IDLE_SETTINGS = (
+    "peft_type",
+    "task_type",
+    "peft_version",
+    "auto_mapping",
+    "base_model_name_or_path",
+    "revision",
+    "inference_mode",
+    "lora_dropout",
+    "init_lora_weights",
+    "loftq_config",
+    "eva_config",
+    "corda_config",
+    "lora_ga_config",
+    "megatron_core",
+    "qalora_group_size",
+    "runtime_config",
+)
+# Of the ways to begin a training those that leave the model's own weights as they are.
+_HARMLESS_STARTS = (True, False, "gaussian", "orthogonal", "eva")
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """An adapter whose files are here and were checked, as far as they can be without the model.
+
+    Attributes:
+        id: as the user named it.
+        revision: the hub's commit, or a digest of settings and weights.
+        folder: where the files are; for as long as `open_adapter` holds it.
+        settings: `adapter_config.json`.
+        record: what it was trained for; None unless our fine-tuning made it.
+    """
+
+    id: str
+    revision: str
+    folder: Path
+    settings: Mapping[str, Any]
+    record: AdapterRecord | None
+
+    def notes(self, layout: str, prompt_hash: str, rendered_prompt_hash: str, max_value_tokens: int) -> list[str]:
+        """What to tell a user who decodes otherwise than the adapter was trained for: answers may be worse.
+
+        The arguments are as in `AdapterRecord`, of the run.
+        """
+        if self.record is None:
+            return []
+        notes = []
+        if self.record.layout != layout:
+            notes.append(f"the adapter was trained for layout {self.record.layout!r}, this run uses {layout!r}")
+        if layout == "stacked" and self.record.max_value_tokens != max_value_tokens:
+            # The gaps are K_max wide: another one moves every position behind the first key.
+            notes.append(
+                f"the adapter was trained with max_value_tokens {self.record.max_value_tokens}, this run uses "
+                f"{max_value_tokens}"
+            )
+        before, now, what = self.record.prompt_hash, prompt_hash, "other texts, or other engine.prompt.keys"
+        if before == now and self.record.rendered_prompt_hash is not None:
+            before, now = self.record.rendered_prompt_hash, rendered_prompt_hash
+            what = "another chat template, or another engine.prompt.date"
+        if before != now:
+            notes.append(f"the adapter was trained with the prompt {before}, this run uses {now}: {what}")
+        return notes
+
+
+@contextmanager
+def open_adapter(name: str) -> Iterator[Adapter]:
+    """The adapter `name`: a local folder, a folder at any fsspec URI, or a hub id.
+
+    Raises:
+        ModelError: not found, not in safetensors, or of a kind that is not supported; in one line.
+    """
+    with _local_folder(name) as (folder, commit):
+        for required in (_CONFIG_NAME, WEIGHTS_NAME):
+            if not (folder / required).is_file():
+                raise refusal(
+                    name,
+                    f"there is no {required} in it; an adapter is a folder as peft's save_pretrained writes it, "
+                    f"with {_CONFIG_NAME} and {WEIGHTS_NAME}",
+                )
+        settings = _settings(name, folder / _CONFIG_NAME)
+        revision = commit or files_digest([folder / _CONFIG_NAME, folder / WEIGHTS_NAME])
+        yield Adapter(name, revision, folder, settings, AdapterRecord.read(folder))
+
+
+@contextmanager
+def _local_folder(name: str) -> Iterator[tuple[Path, str | None]]:
+    """The folder with the adapter's files, and the hub's commit."""
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        yield folder, None
+    elif "://" in name:
+        # Small, and the files behind a URI may change: nothing is kept.
+        with tempfile.TemporaryDirectory(prefix="hpd-adapter-") as scratch:
+            _download(name, Path(scratch))
+            yield Path(scratch), None
+    elif _HUB_ID.fullmatch(name):
+        try:
+            snapshot = Path(snapshot_download(name, allow_patterns=list(_FILES)))
+        except (OSError, ValueError) as error:
+            raise refusal(name, f"no such folder, and the hub does not give it: {first_line(error)}") from error
+        yield snapshot, snapshot.name
+    else:
+        raise refusal(name, "no such folder; an adapter is a local folder, an fsspec URI, or a hub id")
+
+
+def _download(uri: str, folder: Path) -> None:
+    try:
+        filesystem, path = open_filesystem(uri)
+        for name in _FILES:
+            source = f"{path.rstrip('/')}/{name}"
+            if filesystem.exists(source):
+                filesystem.get_file(source, str(folder / name))
+    except OSError as error:
+        raise refusal(uri, f"it cannot be downloaded: {first_line(error)}; check the URI and the access") from error
+
+
+def _settings(name: str, path: Path) -> dict[str, Any]:
+    try:
+        settings = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise refusal(name, f"its {_CONFIG_NAME} is no JSON; save it again with peft") from error
+    if not isinstance(settings, dict):
+        raise refusal(name, f"its {_CONFIG_NAME} is no JSON object; save it again with peft")
+    kind, task = settings.get("peft_type"), settings.get("task_type")
+    if kind != "LORA":
+        raise refusal(name, f"it is of type {kind!r}; train it as LORA")
+    if task not in (None, "CAUSAL_LM"):
+        raise refusal(name, f"it is for the task {task!r}; train it for CAUSAL_LM")
+    known = (*SHAPE_SETTINGS, *_IDLE_SETTINGS, WHOLE_LAYERS)
+    used = [key for key, value in settings.items() if key not in known and _is_on(value)]
+    if used:
+        raise refusal(name, f"it uses {', '.join(sorted(used))}, which is not supported; train it without")
+    start = settings.get("init_lora_weights", True)
+    if start not in _HARMLESS_STARTS:
+        raise refusal(
+            name,
+            f"it was begun with init_lora_weights={start!r}, which changes the model's own weights as well; convert it "
+            f"to plain LoRA with peft's save_pretrained(path_initial_model_for_weight_conversion=...)",
+        )
+    return settings
+
+
+def _is_on(setting: Any) -> bool:
+    return setting not in (None, False, "none", "", [], {})
+
+
+def refusal(name: str, reason: str) -> ModelError:
+    """Why the adapter of this name is not used."""
+    return ModelError(f"cannot use the adapter {name!r}: {reason}")
+
+
+def first_line(error: Exception) -> str:
+    """The error in one line; of what torch says about a state dict, the first difference."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    differences = [line for line in lines if line.startswith("size mismatch")]
+    return (differences or lines or [type(error).__name__])[0].rstrip(".")

@@ -1,0 +1,69 @@
+"""What an adapter was trained for, as our fine-tuning notes it beside the adapter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from hpd_core.config import EngineConfig
+from hpd_core.errors import ModelError
+
+RECORD_NAME = "hpd.json"
+
+
+class AdapterRecord(BaseModel):
+    """What an adapter was trained for; our fine-tuning leaves it in the adapter's folder as `hpd.json`.
+
+    `prompt_hash` is of the prompt's texts, `rendered_prompt_hash` of all that stood around the documents: these texts,
+    and what the tokenizer made of them. Older records have the first alone. `keys` are those of the answers.
+    `held_out` is a hash of the validation products, from which neither it nor what it was continued from has learned,
+    as far as the records of those say; None where they say nothing, or otherwise. What a later version notes beside is
+    left unread.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    format: Literal[1] = 1
+    base_model: str
+    base_revision: str | None
+    layout: Literal["tree", "stacked", "ar"]
+    prompt_hash: str
+    rendered_prompt_hash: str | None = None
+    keys: Literal["full", "short"] = "full"
+    max_value_tokens: int
+    stack_size: int
+    held_out: str | None = None
+
+    def write(self, folder: Path) -> None:
+        """Writes `hpd.json` into the folder."""
+        (folder / RECORD_NAME).write_text(self.model_dump_json(indent=2) + "\n", encoding="utf-8")
+
+    @classmethod
+    def read(cls, folder: Path) -> AdapterRecord | None:
+        """The record in the folder, or None if it holds none.
+
+        Raises:
+            ModelError: the file is not what `write` writes.
+        """
+        path = folder / RECORD_NAME
+        try:
+            return cls.model_validate_json(path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except ValidationError as error:
+            problem = error.errors()[0]
+            place = ".".join(map(str, problem["loc"]))
+            reason = f"{place}: {problem['msg']}" if place else problem["msg"]
+            raise ModelError(
+                f"{path} is no record of a fine-tuning: {reason}; put the file that came with the adapter back"
+            ) from error
+
+
+def with_trained_keys(config: EngineConfig, record: AdapterRecord | None) -> EngineConfig:
+    """The settings with 'auto' keys as those that the model has learned: full, where nobody says so."""
+    if config.prompt.keys != "auto":
+        return config
+    keys = record.keys if record is not None else "full"
+    return config.model_copy(update={"prompt": config.prompt.model_copy(update={"keys": keys})})

@@ -1,0 +1,105 @@
+"""An adapter's weights under the keys that peft gives them, whatever wrote the file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from hpd_core.models import whole_layers
+from hpd_core.models.adapter_folder import WEIGHTS_NAME, WHOLE_LAYERS, Adapter, first_line, refusal
+
+# A matrix, its layer, and the name that the adapter had in training where whole state dicts were saved.
+_LORA_KEY = re.compile(
+    r"(?P<layer>.+)\.(?:(?P<linear>lora_[AB])(?:\.(?P<name>[^.]+))?\.weight"
+    r"|(?P<embedding>lora_embedding_[AB])(?:\.(?P<embedding_name>[^.]+))?"
+    r"|(?P<magnitude>lora_magnitude_vector)(?:\.(?P<magnitude_name>(?!weight$)[^.]+))?(?:\.weight)?)"
+)
+_PREFIX = "base_model.model."
+# What stands in front of a model's own names: peft's wrapper, inside of what trained it (Lightning, DeepSpeed).
+_OUTSIDE = re.compile(rf".*(?<![^.]){re.escape(_PREFIX)}")
+# What training puts around modules: torch.compile, FSDP, activation checkpointing, DeepSpeed.
+_WRAPPERS = frozenset(("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_forward_module"))
+# Why weights are not taken, by what is found in their key.
+_FOREIGN = {
+    r"\.lora_[AB](\.[^.]+)?\.bias": "its matrices have biases; only plain LoRA is supported, "
+    "train it without lora_bias",
+    r"lora_down": "it is in another format than peft's; convert it to that",
+    r"lora_up": "it is in another format than peft's; convert it to that",
+    r"\.lora_a": "it is in another format than peft's; convert it to that",
+    r"\.lora_b": "it is in another format than peft's; convert it to that",
+}
+
+
+def read_weights(adapter: Adapter) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Of its low-rank matrices, as peft saves them, and of whole layers, by the model's names."""
+    try:
+        weights = load_file(adapter.folder / WEIGHTS_NAME)
+    except (SafetensorError, OSError) as error:
+        raise refusal(
+            adapter.id, f"its {WEIGHTS_NAME} cannot be read: {first_line(error)}; copy or save it again"
+        ) from error
+    if not weights:
+        raise refusal(adapter.id, f"its {WEIGHTS_NAME} is empty; save it again")
+    for key, weight in weights.items():
+        if not weight.isfinite().all():
+            raise refusal(adapter.id, f"its weight {key} is not finite; its training has diverged")
+    names = whole_layers.names_of(weights, adapter.settings.get(WHOLE_LAYERS) or [])
+    whole = {_layer_of(name): weights.pop(key) for key, name in names.items()}
+    lost = [name for name in adapter.settings.get(WHOLE_LAYERS) or [] if not any(name in key for key in whole)]
+    if lost:
+        raise refusal(adapter.id, f"it has no weights for the whole layer {lost[0]}; save it again with peft")
+    return _as_peft_saves(adapter, weights), whole
+
+
+def _as_peft_saves(adapter: Adapter, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The weights under the keys that peft's save_pretrained gives them, whatever wrote the file."""
+    found: dict[str, Tensor] = {}
+    names = {_adapter_name(adapter, key): None for key in weights}
+    if len(names) > 1:
+        listed = ", ".join(name or "(without a name)" for name in names)
+        raise refusal(
+            adapter.id,
+            f"it holds several adapters: {listed}; save one alone, with save_pretrained(selected_adapters=[...])",
+        )
+    for key, weight in weights.items():
+        plain = _plain_key(key)
+        if plain in found:
+            raise refusal(adapter.id, f"it holds {plain} twice; save it again with peft's save_pretrained")
+        found[plain] = weight
+    return found
+
+
+def _adapter_name(adapter: Adapter, key: str) -> str:
+    """What the adapter was called in training, if the key says so."""
+    match = _LORA_KEY.fullmatch(key)
+    if match is None:
+        raise refusal(adapter.id, _foreign(key))
+    return match["name"] or match["embedding_name"] or match["magnitude_name"] or ""
+
+
+def _plain_key(key: str) -> str:
+    match = _LORA_KEY.fullmatch(key)
+    assert match is not None
+    matrix = match["embedding"] or match["magnitude"] or f"{match['linear']}.weight"
+    return f"{_PREFIX}{_layer_of(match['layer'])}.{matrix}"
+
+
+def _layer_of(name: str) -> str:
+    """The model's own name of a layer, or of a weight, without what training has put around it."""
+    inside = ".".join(part for part in name.split(".") if part not in _WRAPPERS)
+    return _OUTSIDE.sub("", inside.removeprefix("module.")).removeprefix("module.")
+
+
+def _foreign(key: str) -> str:
+    """Why an adapter is refused that has a weight of this key."""
+    for part, reason in _FOREIGN.items():
+        if re.search(part, key):
+            return f"{reason} (it holds {key})"
+    return (
+        f"it holds more than LoRA matrices, such as {key}; save it without whole layers or embeddings "
+        f"(save_embedding_layers=False), or name them in modules_to_save"
+    )
