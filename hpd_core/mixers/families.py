@@ -22,13 +22,13 @@ class MixerFamily:
     """How modules of one kind are found, and run.
 
     Attributes:
-        layer_type: as `config.layer_types` calls them.
+        layer_types: what `config.layer_types` calls layers that have one, with attention beside it or not.
         module: the name of their class.
         functions: ours, by the names of those of transformers that they stand in for.
         shape: of a module, what it keeps.
     """
 
-    layer_type: str
+    layer_types: frozenset[str]
     module: str
     functions: Mapping[str, PackedFunction]
     shape: Callable[[Any], MixerShape]
@@ -78,48 +78,55 @@ _KIMI = {**_CONVOLUTION, "chunk_kimi_delta_attention": packed_delta_rule}
 _SCAN = {**_CONVOLUTION, "mamba2_chunk_scan": packed_scan}
 _DELTA_RULE = {**_CONVOLUTION, "torch_chunk_gated_delta_rule": packed_delta_rule}
 
+_CONV, _LINEAR, _HYBRID = (frozenset({kind}) for kind in ("conv", "linear_attention", "hybrid"))
+
 _FAMILIES: Mapping[str, MixerFamily] = {
-    "lfm2": MixerFamily("conv", "Lfm2ShortConv", _CONVOLUTION, _convolution_shape),
-    "lfm2_moe": MixerFamily("conv", "Lfm2MoeShortConv", _CONVOLUTION, _convolution_shape),
-    "lfm3": MixerFamily("conv", "Lfm3ShortConv", _CONVOLUTION, _convolution_shape),
-    "qwen3_next": MixerFamily("linear_attention", "Qwen3NextGatedDeltaNet", _DELTA_RULE, _delta_rule_shape),
-    "qwen3_5_text": MixerFamily("linear_attention", "Qwen3_5GatedDeltaNet", _DELTA_RULE, _delta_rule_shape),
-    "qwen3_5_moe_text": MixerFamily("linear_attention", "Qwen3_5MoeGatedDeltaNet", _DELTA_RULE, _delta_rule_shape),
-    "olmo_hybrid": MixerFamily("linear_attention", "OlmoHybridGatedDeltaNet", _DELTA_RULE, _delta_rule_shape),
-    "kimi_linear": MixerFamily("linear_attention", "KimiLinearDeltaAttention", _KIMI, _kimi_shape),
-    "granitemoehybrid": MixerFamily("linear_attention", "GraniteMoeHybridMambaLayer", _SCAN, _scan_shape),
-    "falcon_h1": MixerFamily("hybrid", "FalconH1Mixer", _SCAN, _scan_shape),
+    "lfm2": MixerFamily(_CONV, "Lfm2ShortConv", _CONVOLUTION, _convolution_shape),
+    "lfm2_moe": MixerFamily(_CONV, "Lfm2MoeShortConv", _CONVOLUTION, _convolution_shape),
+    "lfm3": MixerFamily(_CONV, "Lfm3ShortConv", _CONVOLUTION, _convolution_shape),
+    "qwen3_next": MixerFamily(_LINEAR, "Qwen3NextGatedDeltaNet", _DELTA_RULE, _delta_rule_shape),
+    "qwen3_5_text": MixerFamily(_LINEAR, "Qwen3_5GatedDeltaNet", _DELTA_RULE, _delta_rule_shape),
+    "qwen3_5_moe_text": MixerFamily(_LINEAR, "Qwen3_5MoeGatedDeltaNet", _DELTA_RULE, _delta_rule_shape),
+    "olmo_hybrid": MixerFamily(_LINEAR, "OlmoHybridGatedDeltaNet", _DELTA_RULE, _delta_rule_shape),
+    "kimi_linear": MixerFamily(_LINEAR, "KimiLinearDeltaAttention", _KIMI, _kimi_shape),
+    "bailing_hybrid": MixerFamily(_LINEAR, "BailingHybridDeltaAttention", _KIMI, _kimi_shape),
+    "granitemoehybrid": MixerFamily(_LINEAR, "GraniteMoeHybridMambaLayer", _SCAN, _scan_shape),
+    "falcon_h1": MixerFamily(_HYBRID, "FalconH1Mixer", _SCAN, _scan_shape),
+    "mamba2": MixerFamily(_LINEAR, "Mamba2Mixer", _SCAN, _scan_shape),
+    "bamba": MixerFamily(_LINEAR, "BambaMixer", _SCAN, _scan_shape),
+    "nemotron_h": MixerFamily(_LINEAR, "NemotronHMamba2Mixer", _SCAN, _scan_shape),
+    "zamba2": MixerFamily(_LINEAR | _HYBRID, "Zamba2MambaMixer", _SCAN, _scan_shape),
 }
 """By the `model_type` of the text's configuration."""
 
 
-def layer_type_of(model_config: Any) -> str | None:
-    """What the layers of a model are called that we run beside attention; None: it has none."""
+def layer_types_of(model_config: Any) -> frozenset[str]:
+    """What the layers of a model are called that we run beside attention; empty: it has none."""
     family = _FAMILIES.get(model_config.get_text_config().model_type)
-    return None if family is None else family.layer_type
+    return frozenset() if family is None else family.layer_types
 
 
 def refuse_settings(model_config: Any, layout: str, tensor_parallel: int) -> None:
     """Raises `ModelError` for what such layers cannot do."""
-    kind, name = layer_type_of(model_config), model_config.model_type
-    if kind is None:
+    kinds, name = ", ".join(sorted(layer_types_of(model_config))), model_config.model_type
+    if not kinds:
         return
     if layout != "tree":
         raise ModelError(
-            f"{name} has layers of type {kind}, whose tokens hear of others in the order of the text. In the layout "
+            f"{name} has layers of type {kinds}, whose tokens hear of others in the order of the text. In the layout "
             f"{layout!r} values stand between keys that are fed before them; set engine.layout to 'tree'"
         )
     if tensor_parallel > 1:
         raise ModelError(
-            f"{name} has layers of type {kind}, which are not cut for tensor parallelism; set tensor_parallel to 1"
+            f"{name} has layers of type {kinds}, which are not cut for tensor parallelism; set tensor_parallel to 1"
         )
 
 
 def refuse_training(model_config: Any) -> None:
     """Raises `ModelError`: no gradient is computed through forked states."""
-    if (kind := layer_type_of(model_config)) is not None:
+    if kinds := layer_types_of(model_config):
         raise ModelError(
-            f"{model_config.model_type} has layers of type {kind}: what they carry from token to token is not forked "
+            f"{model_config.model_type} has layers of type {', '.join(sorted(kinds))}: what they carry from token to token is not forked "
             f"in training, so branches would hear of each other. Fine-tune a model with attention in every layer"
         )
 
@@ -142,7 +149,7 @@ class Mixers:
         """Of a model that has any: None where its configuration names none."""
         config = model.config.get_text_config()
         family = _FAMILIES.get(config.model_type)
-        if family is None or family.layer_type not in config.layer_types[: config.num_hidden_layers]:
+        if family is None or not family.layer_types.intersection(config.layer_types[: config.num_hidden_layers]):
             return None
         return cls(model, family)
 

@@ -15,7 +15,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from hpd_core.config import EngineConfig
 from hpd_core.errors import ModelError
 from hpd_core.layers import fp8
-from hpd_core.mixers.families import layer_type_of, refuse_settings
+from hpd_core.mixers.families import layer_types_of, refuse_settings
 from hpd_core.models import fp8_checkpoint, sparse_attention, text_towers
 from hpd_core.models.embedded import EMBEDDED_MODELS, embedded_model_folder
 from hpd_core.system.storage import local_copy
@@ -23,7 +23,8 @@ from hpd_core.system.user_cache import cache_folder
 
 logger = logging.getLogger(__name__)
 
-_KNOWN_LAYER_TYPES = frozenset({"full_attention", "sliding_attention", "chunked_attention"})
+_KNOWN_LAYER_TYPES = frozenset({"full_attention", "sliding_attention", "chunked_attention", "mlp", "moe"})
+"""Those that our masks steer, and those in which no token hears of another."""
 
 
 def resolve_source(model: str, *, weights: bool = True) -> str:
@@ -256,7 +257,7 @@ def _quantization(name: str, dtype: torch.dtype) -> Any:
 def refuse_unsupported(model_config: Any) -> None:
     """Raises `ModelError` for layers that our masks cannot steer."""
     text_config = model_config.get_text_config()
-    kinds = set(getattr(text_config, "layer_types", None) or ()) - _KNOWN_LAYER_TYPES - {layer_type_of(model_config)}
+    kinds = set(getattr(text_config, "layer_types", None) or ()) - _KNOWN_LAYER_TYPES - layer_types_of(model_config)
     if sparse_attention.most_seen(model_config) is not None:
         kinds -= sparse_attention.LAYER_TYPES
     if kinds:

@@ -17,7 +17,7 @@ from hpd_core.decoding.prompt import Prompt
 from hpd_core.errors import ModelError
 from hpd_core.layers.fp8 import is_fp8
 from hpd_core.layout import Branch, tree_layout
-from hpd_core.mixers.families import layer_type_of
+from hpd_core.mixers.families import layer_types_of
 from hpd_core.models import attention_modules, query_scales, reaches, sparse_attention
 from hpd_core.models.loading import refuse_unsupported
 from hpd_core.system.device import is_out_of_memory
@@ -34,7 +34,7 @@ def attach(model: Any) -> None:
     sparse_attention.steer(model)
     query_scales.steer(model)
     name = model.config.model_type
-    if getattr(model, "_is_stateful", False) and layer_type_of(model.config) is None:
+    if getattr(model, "_is_stateful", False) and not layer_types_of(model.config):
         raise ModelError(
             f"{name} models are recurrent by code that HPD does not know, so that branches cannot begin from the state "
             f"of their document: take a model of a family in docs/models.md"

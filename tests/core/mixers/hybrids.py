@@ -108,6 +108,58 @@ _CONFIGS |= {
     "falcon_h1": lambda: tf.FalconH1Config(**_SCAN, head_dim=12, mamba_d_ssm=96, mamba_rms_norm=True),
     "falcon_h1_gated": lambda: tf.FalconH1Config(**_SCAN, head_dim=12, mamba_d_ssm=96, ssm_out_multiplier=0.7),
 }
+_BARE: dict[str, Any] = {name: value for name, value in _COMMON.items() if "_heads" not in name}
+"""Of models that have nothing but scans."""
+_CONFIGS |= {
+    "bailing_hybrid": lambda: tf.BailingHybridConfig(
+        **{**_COMMON, "num_key_value_heads": 4},
+        rms_norm_eps=1e-3,
+        layer_types=_LINEAR,
+        linear_num_heads=4,
+        linear_head_dim=8,
+        num_experts=4,
+        num_experts_per_token=2,
+        num_expert_group=2,
+        topk_group=1,
+        first_k_dense_replace=1,
+        moe_intermediate_size=32,
+        kv_lora_rank=16,
+        qk_rope_head_dim=8,
+        qk_nope_head_dim=8,
+        v_head_dim=12,
+    ),
+    "mamba2": lambda: tf.Mamba2Config(**_BARE, num_heads=8, head_dim=12, n_groups=2, state_size=10, chunk_size=16),
+    "bamba": lambda: tf.BambaConfig(**_SCAN, attn_layer_indices=[1]),
+    # The least a step may be, so that padding is one, too, if it is not taken care of.
+    "nemotron_h": lambda: tf.NemotronHConfig(
+        **{name: value for name, value in _BARE.items() if name != "num_hidden_layers"},
+        layers_block_type=["linear_attention", "moe", "full_attention", "linear_attention", "mlp"],
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=12,
+        mamba_num_heads=8,
+        mamba_head_dim=12,
+        n_groups=2,
+        ssm_state_size=10,
+        chunk_size=16,
+        time_step_min=0.05,
+        n_routed_experts=4,
+        moe_intermediate_size=32,
+        moe_shared_expert_intermediate_size=32,
+    ),
+    # Attention layers share their weights, and stand in front of scans.
+    "zamba2": lambda: tf.Zamba2Config(
+        **{**_COMMON, "num_key_value_heads": 4},
+        rms_norm_eps=1e-3,
+        layers_block_type=["linear_attention", "hybrid", "linear_attention", "hybrid"],
+        n_mamba_heads=8,
+        mamba_ngroups=2,
+        mamba_d_state=10,
+        chunk_size=16,
+        time_step_min=0.05,
+        adapter_rank=8,
+    ),
+}
 _NEWER = {"lfm3": "Lfm3Config"}
 """Configurations that not all versions of transformers have that we take."""
 HYBRIDS = tuple(name for name in _CONFIGS if hasattr(tf, _NEWER.get(name, "PretrainedConfig")))
