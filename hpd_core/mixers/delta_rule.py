@@ -85,7 +85,7 @@ def packed_delta_rule(
     Or of `chunk_kimi_delta_attention`, whose `g` fades each dimension of the keys by itself.
     """
     tokens = Tokens(*(given[0] for given in (query, key, value, g, beta)))
-    wide = _widened(tokens, use_qk_l2norm_in_kernel)
+    wide = widened(tokens, use_qk_l2norm_in_kernel)
     out = torch.empty_like(value[0])
     for plan in step.plans:
         # Some versions of transformers have repeated keys for the heads that share them; they are kept once.
@@ -99,7 +99,7 @@ def packed_delta_rule(
     return out[None], None
 
 
-def _widened(tokens: Tokens, normalize: bool) -> Tokens:
+def widened(tokens: Tokens, normalize: bool) -> Tokens:
     wide = tokens.each(Tensor.float)
     if wide.g.dim() < wide.v.dim():
         wide = replace(wide, g=wide.g[..., None])

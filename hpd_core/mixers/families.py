@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -122,15 +122,6 @@ def refuse_settings(model_config: Any, layout: str, tensor_parallel: int) -> Non
         )
 
 
-def refuse_training(model_config: Any) -> None:
-    """Raises `ModelError`: no gradient is computed through forked states."""
-    if kinds := layer_types_of(model_config):
-        raise ModelError(
-            f"{model_config.model_type} has layers of type {', '.join(sorted(kinds))}: what they carry from token to token is not forked "
-            f"in training, so branches would hear of each other. Fine-tune a model with attention in every layer"
-        )
-
-
 class Mixers:
     """The layers of one model that are not attention."""
 
@@ -157,6 +148,11 @@ class Mixers:
     def num_layers(self) -> int:
         """How many they are."""
         return len(self._modules)
+
+    @property
+    def functions(self) -> Collection[PackedFunction]:
+        """Of ours, those that each of them calls once in a forward."""
+        return self._family.functions.values()
 
     @contextmanager
     def running(self, plans: Sequence[MixerPlan]) -> Iterator[None]:

@@ -26,10 +26,13 @@ from hpd_core.attention.folding import fold, unfold
 from hpd_core.attention.sdpa import sdpa_attention
 from hpd_core.errors import ModelError
 from hpd_core.layout import visible
-from hpd_core.mixers.families import refuse_training
+from hpd_core.mixers.running import PackedFunction
 from hpd_core.models import query_scales
 from hpd_core.models.sparse_attention import most_seen
+from hpd_core.training import mixing
+from hpd_core.training.cross_entropy import cross_entropy
 from hpd_core.training.examples import IGNORED, Example
+from hpd_core.training.text_order import TextOrder
 
 ATTENTION_NAME = "hpd_training"
 """The name under which the attention is registered with transformers."""
@@ -78,7 +81,8 @@ class TrainingBatch:
         targets: int64 [N], what they predict, IGNORED for padding.
         groups: the prefix (if there is one) and the examples.
         num_documents: documents in it.
-        num_calls: attention calls made, to notice a model that goes another way.
+        order: for layers beside attention, which token follows which.
+        num_calls, num_mixed: calls made of attention and of such layers, to notice a model that goes another way.
     """
 
     token_ids: Tensor
@@ -87,7 +91,14 @@ class TrainingBatch:
     targets: Tensor
     groups: Sequence[_Group]
     num_documents: int
+    order: TextOrder
     num_calls: int = 0
+    num_mixed: int = 0
+
+    def mix(self, packed: PackedFunction, original: Any, *args: Any, **kwargs: Any) -> Any:
+        """Called where the engine would call `packed`, with transformers' function and its arguments."""
+        self.num_mixed += 1
+        return mixing.TRAINED[packed](self.order, original, *args, **kwargs)
 
     @property
     def num_tokens(self) -> int:
@@ -134,6 +145,7 @@ def collate(examples: Sequence[Example], device: torch.device | str = "cpu", mul
         targets=F.pad(targets, (0, num_ignored), value=IGNORED),
         groups=groups,
         num_documents=sum(example.num_documents for example in examples),
+        order=TextOrder(size, lengths, packed["scopes"], packed["positions"], num_padding, device),
     )
 
 
@@ -214,9 +226,10 @@ def attach_training(model: Any) -> None:
     """Makes the model call the attention above.
 
     Raises:
-        ModelError: the model does not go through transformers' attention interface, or has layers beside attention.
+        ModelError: the model does not go through transformers' attention interface, or has layers beside attention
+            that are not trained.
     """
-    refuse_training(model.config)
+    mixing.calls_of(model)
     if (most := most_seen(model.config)) is not None:
         raise ModelError(
             f"{model.config.model_type} picks {most} tokens for each token to attend to, which is not trained here: "
@@ -239,20 +252,28 @@ def forward_logits(model: Any, batch: TrainingBatch) -> Tensor:
     Raises:
         ModelError: not all layers went through the attention interface.
     """
-    logits: Tensor = model(
-        input_ids=batch.token_ids,
-        position_ids=batch.positions,
-        attention_mask=None,
-        use_cache=False,
-        logits_to_keep=batch.target_rows,
-        hpd_training=batch,
-    ).logits[0]
     unwrapped = model.module if isinstance(model, DistributedDataParallel) else model
-    num_layers = unwrapped.config.get_text_config().num_hidden_layers
+    with mixing.handed_on(unwrapped, batch):
+        logits: Tensor = model(
+            input_ids=batch.token_ids,
+            position_ids=batch.positions,
+            attention_mask=None,
+            use_cache=False,
+            logits_to_keep=batch.target_rows,
+            hpd_training=batch,
+        ).logits[0]
+    num_mixed = mixing.calls_of(unwrapped)
+    config = unwrapped.config.get_text_config()
+    num_layers = mixing.num_attending(config) if num_mixed else config.num_hidden_layers
     if batch.num_calls < num_layers:
         raise ModelError(
             f"{num_layers - batch.num_calls} of {num_layers} layers did not go through transformers' attention "
             f"interface"
+        )
+    if batch.num_mixed < num_mixed:
+        raise ModelError(
+            f"layers beside attention have made {batch.num_mixed} of {num_mixed} calls to ours: their tokens have "
+            f"heard of others"
         )
     return logits
 
@@ -265,47 +286,3 @@ def forward_loss(model: Any, batch: TrainingBatch, label_smoothing: float = 0.0)
     logits = forward_logits(model, batch)
     loss = cross_entropy(logits, batch.targets, label_smoothing)
     return loss, (logits.detach().argmax(-1) == batch.targets).sum()
-
-
-def cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: float = 0.0) -> Tensor:
-    """Summed cross entropy in fp32, as torch's, for logits [N, V] and targets int64 [N] (IGNORED: none)."""
-    loss: Tensor = _CrossEntropy.apply(logits, targets, label_smoothing)  # type: ignore[no-untyped-call]
-    return loss
-
-
-class _CrossEntropy(torch.autograd.Function):
-    """Cross entropy, computed a few rows at a time.
-
-    torch's own makes four fp32 copies of [N, vocabulary]; this one keeps a single one in the logits' dtype, and its
-    blocks stay in the cache. The gradient is known in the forward: softmax minus the target.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, logits: Tensor, targets: Tensor, smoothing: float) -> Tensor:
-        """logits: [N, V]; targets: int64 [N]. Returns a scalar."""
-        gradient = torch.empty_like(logits)
-        total = torch.zeros((), dtype=torch.float32, device=logits.device)
-        at_once = _LOSS_ROWS_AT_ONCE.get(logits.device.type, 256)
-        for first in range(0, len(logits), max(1, at_once)):
-            rows = slice(first, first + at_once)
-            block = logits[rows].float()
-            counts = targets[rows, None] != IGNORED
-            target = targets[rows, None].clamp(min=0)
-            logsumexp = block.logsumexp(-1, keepdim=True)
-            likely = (1 - smoothing) * block.gather(1, target) + smoothing * block.mean(-1, keepdim=True)
-            total += ((logsumexp - likely) * counts).sum()
-            softmax = (block - logsumexp).exp_()
-            softmax -= smoothing / block.shape[1]
-            softmax.scatter_add_(1, target, softmax.new_full(target.shape, smoothing - 1))
-            gradient[rows] = softmax.mul_(counts)
-        ctx.save_for_backward(gradient)
-        return total
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        """The gradient of the logits."""
-        (gradient,) = ctx.saved_tensors
-        return gradient * gradients[0].to(gradient.dtype), None, None
-
-
-_LOSS_ROWS_AT_ONCE = {"cpu": 32, "cuda": 2048}

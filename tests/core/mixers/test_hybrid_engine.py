@@ -12,7 +12,6 @@ import torch
 from hpd_core import Engine, Record
 from hpd_core.errors import ModelError
 from hpd_core.mixers.families import Mixers
-from hpd_core.training.loss import attach_training
 from tests.core.engines import answers, config
 from tests.core.products import SCHEMAS, products
 
@@ -67,8 +66,6 @@ def test_what_cannot_be_is_refused(folder: Path, tiny_tokenizer: Any) -> None:
     model = build_hybrid("lfm2", vocab_size=len(tiny_tokenizer))
     with pytest.raises(ModelError, match=r"set engine\.layout to 'tree'"):
         Engine(model, tiny_tokenizer, config("stacked"))
-    with pytest.raises(ModelError, match="Fine-tune a model with attention in every layer"):
-        attach_training(model)
 
 
 def test_outside_of_the_engine_the_model_is_transformers_own() -> None:

@@ -1,0 +1,197 @@
+"""Layers beside attention in training: each branch of an example goes on with the state of its trunk.
+
+The prefix of a packed row is one text, its state goes on in each example, and the state of an example's trunk in each
+of its branches, where it is read and not copied (mixers/delta_rule.py). So the gradient of a trunk's state is the sum
+over its branches, that of the prefix's over its examples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers.activations import ACT2FN
+
+from hpd_core.errors import ModelError
+from hpd_core.mixers.convolution import packed_convolution
+from hpd_core.mixers.delta_rule import Ancestors, Tokens, forked, packed_delta_rule, widened
+from hpd_core.mixers.families import Mixers, layer_types_of
+from hpd_core.mixers.running import PackedFunction
+from hpd_core.mixers.selective_scan import packed_scan
+from hpd_core.mixers.step_plan import TokenGrid
+from hpd_core.training.text_order import TextOrder
+
+GoOn = Callable[[TokenGrid, Tensor | None], tuple[Tensor, Tensor]]
+"""What tokens say, [P', R, H, D_v], and the states that they come to, [P', H, D, D_v], from those before them."""
+
+
+def trained_convolution(
+    order: TextOrder,
+    _original: Any,
+    hidden_states: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    activation: str | None = None,
+    **_: Any,
+) -> Tensor:
+    """In place of transformers' `causal_conv1d_fn`, as mixers/convolution.py: [1, channels, T], and the same."""
+    x = hidden_states[0].transpose(0, 1)  # [T, channels]
+    wide = torch.promote_types(x.dtype, torch.float32)
+    taps = weight.to(wide).flip(1).t()  # [kernel, channels]: of the token itself, of the one before it, ...
+    out = x.to(wide) * taps[0]
+    if bias is not None:
+        out = out + bias
+    source = F.pad(x, (0, 0, 0, 1))  # the last row: before a text there is nothing
+    for tap, before in zip(taps[1:], order.windows(len(taps) - 1).unbind(1), strict=True):
+        out = out + source.index_select(0, before).to(wide) * tap
+    if activation is not None:
+        out = ACT2FN[activation](out)
+    return out.to(hidden_states.dtype).transpose(0, 1)[None]
+
+
+def trained_delta_rule(
+    order: TextOrder,
+    original: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    g: Tensor,
+    beta: Tensor,
+    use_qk_l2norm_in_kernel: bool = False,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """In place of `torch_chunk_gated_delta_rule` and `chunk_kimi_delta_attention`, as mixers/delta_rule.py."""
+    tokens = Tokens(*(given[0] for given in (query, key, value, g, beta)))
+
+    def go_on(grid: TokenGrid, state: Tensor | None) -> tuple[Tensor, Tensor]:
+        padded = tokens.each(grid.take)
+        found, last = original(
+            *(padded.q, padded.k, padded.v),
+            g=padded.g,
+            beta=padded.beta,
+            initial_state=state,
+            output_final_state=True,
+            use_qk_l2norm_in_kernel=use_qk_l2norm_in_kernel,
+        )
+        return found, last
+
+    wide = widened(tokens, use_qk_l2norm_in_kernel)
+    return _recurred(order, go_on, wide).to(value.dtype)[None], None
+
+
+def trained_scan(
+    order: TextOrder,
+    original: Any,
+    hidden_states: Tensor,
+    dt: Tensor,
+    decay: Tensor,
+    into_state: Tensor,
+    out_of_state: Tensor,
+    chunk_size: int,
+    D: Tensor | None = None,  # noqa: N803 (transformers' name)
+    dt_bias: Tensor | None = None,
+    dt_softplus: bool = False,
+    dt_limit: tuple[float, float] = (0.0, float("inf")),
+    **_: Any,
+) -> Tensor:
+    """In place of `mamba2_chunk_scan`, as mixers/selective_scan.py."""
+    x, b, c = hidden_states[0], into_state[0], out_of_state[0]
+    steps = dt[0] if dt_bias is None else dt[0] + dt_bias.to(dt.dtype)
+    steps = (F.softplus(steps) if dt_softplus else steps).clamp(*dt_limit)
+    wide, lengths = x.float(), steps.float()[..., None]
+    tokens = Tokens(c.float(), b.float(), wide * lengths, decay.float()[:, None] * lengths, None)
+
+    def go_on(grid: TokenGrid, state: Tensor | None) -> tuple[Tensor, Tensor]:
+        found, last = original(
+            *(grid.take(x), grid.take(steps), decay, grid.take(b), grid.take(c)),
+            chunk_size=chunk_size,
+            initial_states=None if state is None else state.transpose(2, 3),
+            return_final_states=True,
+        )
+        return found, last.transpose(2, 3)
+
+    out = _recurred(order, go_on, tokens)
+    return (out if D is None else out + D.float()[:, None] * wide)[None]
+
+
+def _recurred(order: TextOrder, go_on: GoOn, tokens: Tokens) -> Tensor:
+    """What all tokens of the row say, [T, H, D_v] as wide as `tokens`, which are in fp32 and scaled; of padding 0."""
+    out = torch.zeros_like(tokens.v)
+    states = None
+    if order.prefix is not None:
+        found, last = go_on(order.prefix, None)
+        order.prefix.put(found, out)
+        states = last.expand(order.num_examples, -1, -1, -1)
+    if order.trunks is not None:
+        whose = order.trunks.prompts
+        found, last = go_on(order.trunks, None if states is None else states.index_select(0, whose))
+        order.trunks.put(found, out)
+        if states is None:
+            states = last.new_zeros(order.num_examples, *last.shape[1:])
+        states = states.index_copy(0, whose, last.to(states.dtype))
+    if order.branches is not None:
+        assert states is not None, "a layout has a trunk"
+        grid = order.branches
+        behind = states.index_select(0, grid.prompts)
+        said, _, _ = forked(tokens.each(grid.take), behind, _nothing(grid, tokens), order.before)
+        grid.put(said, out)
+    return out
+
+
+def _nothing(grid: TokenGrid, tokens: Tokens) -> Ancestors:
+    """Nothing was fed before: one column that nobody sees."""
+    num_prompts, num_rows = grid.rows.shape
+    keys, updates, decays = (each.new_zeros(num_prompts, 1, *each.shape[1:]) for each in (tokens.k, tokens.v, tokens.g))
+    unseen = torch.zeros(num_prompts, num_rows, 1, dtype=torch.bool, device=keys.device)
+    return Ancestors(keys, updates, decays, unseen, torch.zeros_like(unseen[..., 0], dtype=torch.int64))
+
+
+TRAINED: Mapping[PackedFunction, Callable[..., Any]] = {
+    packed_convolution: trained_convolution,
+    packed_delta_rule: trained_delta_rule,
+    packed_scan: trained_scan,
+}
+"""What training calls where the engine calls its own."""
+
+
+def calls_of(model: Any) -> int:
+    """How many of these functions a forward of the model calls: 0 if it is all attention.
+
+    Raises:
+        ModelError: the engine runs such layers, and training does not.
+    """
+    mixers = Mixers.of(model)
+    if mixers is None:
+        return 0
+    if any(function not in TRAINED for function in mixers.functions):
+        raise ModelError(
+            f"{model.config.model_type} has layers of type {', '.join(sorted(layer_types_of(model.config)))}, through "
+            f"which no gradient is computed here. Fine-tune a model with attention in every layer, or beside "
+            f"convolutions, delta rules or Mamba 2"
+        )
+    return mixers.num_layers * len(mixers.functions)
+
+
+@contextmanager
+def handed_on(model: Any, batch: Any) -> Iterator[None]:
+    """While it is entered, the decoder within `model` is given the batch, which Mamba 2's model keeps from it."""
+
+    def hand_on(_module: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        return args, {"hpd_training": batch, **kwargs}
+
+    hook = model.base_model.register_forward_pre_hook(hand_on, with_kwargs=True)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+def num_attending(model_config: Any) -> int:
+    """Layers with attention."""
+    config = model_config.get_text_config()
+    kinds = config.layer_types[: config.num_hidden_layers] if layer_types_of(model_config) else ()
+    return sum(kind == "hybrid" or (kind.endswith("_attention") and kind != "linear_attention") for kind in kinds)

@@ -1,0 +1,226 @@
+"""Fine-tuning models with layers beside attention: loss and gradients are those of each value's chain alone.
+
+The model itself computes these layers in fp32, whatever its weights are in. Here both it and training are made to
+compute in fp64 throughout, so that nothing hides behind rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.overrides import TorchFunctionMode
+
+from hpd_core import EngineConfig
+from hpd_core.errors import ModelError
+from hpd_core.layout import Branch, fill_layout, tree_layout, visible
+from hpd_core.training.examples import IGNORED, Example
+from hpd_core.training.loss import TrainingBatch, attach_training, collate, forward_logits, forward_loss
+from hpd_core.training.text_order import TextOrder
+from tests.core.helpers import LOGPROB_TOLERANCE, decode, random_case, random_endings, random_ids
+from tests.core.mixers.hybrids import HYBRID_PARAMETERS, build_hybrid
+from tests.core.training.test_loss import expected_logprobs, target_logprobs, to_example
+from tests.examples import examples
+
+
+class Wide(TorchFunctionMode):
+    """Whoever asks for fp32 gets fp64."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function is torch.Tensor.float:
+            function = torch.Tensor.double
+        given = {name: _widened(each) for name, each in (kwargs or {}).items()}
+        return function(*map(_widened, args), **given)
+
+
+def _widened(argument: Any) -> Any:
+    return torch.float64 if argument is torch.float32 else argument
+
+
+@pytest.fixture
+def wide() -> Iterator[None]:
+    with Wide():
+        yield
+
+
+Chain = tuple[Sequence[int], Sequence[int]]
+"""All tokens before a value, and the value."""
+
+
+def draw(rng: np.random.Generator, num_prefix: int, branches: Sequence[int], longest: int = 80) -> Any:
+    """Examples that share a prefix, with so many branches each, and the chains that they are made of."""
+    prefix = random_ids(rng, num_prefix, num_prefix)
+    drawn: list[Example] = []
+    chains: list[Chain] = []
+    for count in branches:
+        document = random_ids(rng, 0 if num_prefix else 1, longest)
+        keys, values = ([random_ids(rng, 1, most) for _ in range(count)] for most in (4, 6))
+        layout = tree_layout(prefix, document, [Branch(key, 6) for key in keys])
+        drawn.append(Example(fill_layout(layout, values), num_prefix, 1))
+        chains += [([*prefix, *document, *key], value) for key, value in zip(keys, values, strict=True)]
+    return drawn, chains
+
+
+def loss_of(model: Any, batch: TrainingBatch) -> torch.Tensor:
+    """As `forward_loss`, which sums up in fp32."""
+    logits = forward_logits(model, batch)
+    return F.cross_entropy(logits, batch.targets, reduction="sum", ignore_index=IGNORED)
+
+
+def plain_loss(model: Any, chains: Sequence[Chain]) -> torch.Tensor:
+    """Each chain alone through the model as transformers has it."""
+    losses = []
+    for before, value in chains:
+        logits = model(input_ids=torch.tensor([[*before, *value]]), use_cache=False).logits[0, len(before) - 1 : -1]
+        losses.append(F.cross_entropy(logits, torch.tensor(value), reduction="sum"))
+    return torch.stack(losses).sum()
+
+
+def gradients(model: Any, loss: torch.Tensor) -> dict[str, torch.Tensor]:
+    model.zero_grad()
+    loss.backward()  # type: ignore[no-untyped-call]
+    return {name: weight.grad.clone() for name, weight in model.named_parameters() if weight.grad is not None}
+
+
+def assert_same(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor], tolerance: float) -> None:
+    assert found.keys() == expected.keys()
+    for name, gradient in expected.items():
+        scale = max(gradient.abs().max().item(), 1e-3)
+        assert (found[name] - gradient).abs().max().item() < tolerance * scale, name
+
+
+@pytest.mark.usefixtures("wide")
+@pytest.mark.parametrize("family", HYBRID_PARAMETERS)
+def test_loss_and_gradients_are_those_of_each_chain_alone(family: str) -> None:
+    """Documents longer than a chunk of 64 and shorter than a convolution's kernel, in one packed row."""
+    drawn, chains = draw(np.random.default_rng(0), 5, (3, 1, 4))
+    model, plain = build_hybrid(family).double(), build_hybrid(family).double()
+    attach_training(model)
+    found, expected = loss_of(model, collate(drawn, multiple=16)), plain_loss(plain, chains)
+    assert found.item() == pytest.approx(expected.item(), rel=1e-10)
+    assert_same(gradients(model, found), gradients(plain, expected), 1e-9)
+
+
+@pytest.mark.usefixtures("wide")
+@settings(max_examples=examples(8), deadline=None)
+@given(
+    st.integers(0, 10_000),
+    st.sampled_from(["lfm2", "qwen3_5", "granitemoehybrid_dense"]),
+    st.sampled_from([0, 1, 2, 70]),
+    st.lists(st.integers(1, 4), min_size=1, max_size=4),
+    st.sampled_from([1, 32]),
+)
+def test_any_packing_has_the_gradients_of_the_chains(
+    seed: int, family: str, num_prefix: int, branches: list[int], multiple: int
+) -> None:
+    drawn, chains = draw(np.random.default_rng(seed), num_prefix, branches, longest=9)
+    model, plain = build_hybrid(family).double(), build_hybrid(family).double()
+    attach_training(model)
+    found, expected = loss_of(model, collate(drawn, multiple=multiple)), plain_loss(plain, chains)
+    assert_same(gradients(model, found), gradients(plain, expected), 1e-9)
+
+
+@pytest.mark.parametrize("family", HYBRID_PARAMETERS)
+def test_teacher_forcing_gives_the_logits_of_decoding(family: str) -> None:
+    rng = np.random.default_rng(7)
+    endings = random_endings(rng)
+    prefix = random_ids(rng, 4, 8)
+    cases = [random_case(rng, "tree", [prefix], branches=4, k_max=6) for _ in range(5)]
+    model = build_hybrid(family)
+    prompts = decode(model, cases, endings, EngineConfig())
+    attach_training(model)
+    found = target_logprobs(model, collate([to_example(prompt) for prompt in prompts]))
+    expected = np.concatenate([expected_logprobs(prompt) for prompt in prompts])
+    np.testing.assert_allclose(found, expected, atol=LOGPROB_TOLERANCE)
+
+
+@pytest.mark.parametrize("family", HYBRID_PARAMETERS)
+def test_a_layer_that_is_run_anew_in_backward_finds_its_batch(family: str) -> None:
+    """Two batches, whose backwards come after both forwards."""
+    rng = np.random.default_rng(3)
+    batches = [collate(draw(rng, 5, (2, 3), longest=20)[0]) for _ in range(2)]
+
+    def run(*, checkpointing: bool) -> dict[str, torch.Tensor]:
+        model = build_hybrid(family)
+        if checkpointing:
+            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        attach_training(model)
+        model.train()
+        return gradients(model, torch.stack([forward_loss(model, batch)[0] for batch in batches]).sum())
+
+    assert_same(run(checkpointing=True), run(checkpointing=False), 1e-5)
+
+
+@pytest.mark.parametrize("family", ["lfm2", "qwen3_5"])
+def test_half_precision_is_as_near_as_the_model_itself(family: str) -> None:
+    """bfloat16 moves the loss; forking moves it no further than the plain forward of the same weights is moved."""
+    drawn, chains = draw(np.random.default_rng(1), 5, (4, 4, 4))
+    exact = plain_loss(build_hybrid(family), chains).item()
+    model, plain = build_hybrid(family).bfloat16(), build_hybrid(family).bfloat16()
+    attach_training(model)
+    found, _ = forward_loss(model, collate(drawn))
+    moved = abs(plain_loss(plain, chains).item() - exact)
+    assert abs(found.item() - exact) < max(3 * moved, 0.01 * exact)
+    assert all(weight.isfinite().all() for weight in gradients(model, found).values())
+
+
+def test_documents_of_one_row_do_not_hear_of_each_other() -> None:
+    """The layout of `ar`: each a plain causal row."""
+    drawn, chains = draw(np.random.default_rng(4), 6, (1, 1, 1, 1))
+    model = build_hybrid("qwen3_5")
+    attach_training(model)
+    with torch.no_grad():
+        alone = sum(forward_loss(model, collate([example]))[0].item() for example in drawn)
+        assert forward_loss(model, collate(drawn))[0].item() == pytest.approx(alone, rel=1e-5)
+        assert plain_loss(build_hybrid("qwen3_5"), chains).item() == pytest.approx(alone, rel=1e-5)
+
+
+@pytest.mark.parametrize("family", ["lfm2", "qwen3_5"])
+def test_stacked_texts_are_refused(family: str) -> None:
+    layout = random_case(np.random.default_rng(2), "stacked", [[5, 6]], branches=3, k_max=4).prompt().layout
+    example = Example(fill_layout(layout, [[7]] * layout.num_branches), 2, 1)
+    model = build_hybrid(family)
+    attach_training(model)
+    with pytest.raises(ModelError, match="trained in the layouts 'tree' and 'ar' alone"):
+        forward_loss(model, collate([example]))
+
+
+@settings(max_examples=examples(40))
+@given(
+    st.integers(0, 10_000),
+    st.integers(0, 4),
+    st.lists(st.integers(0, 4), min_size=1, max_size=4),
+    st.integers(1, 5),
+    st.integers(0, 3),
+)
+def test_windows_are_what_a_token_sees_last(
+    seed: int, num_prefix: int, branches: list[int], width: int, num_padding: int
+) -> None:
+    """Against the rule of layout.py, example by example."""
+    drawn, _ = draw(np.random.default_rng(seed), num_prefix, branches, longest=3)
+    own = [example.num_own_tokens for example in drawn]
+    first = drawn[0].filled
+    scopes, positions = (
+        np.concatenate([getattr(first, name)[:num_prefix], *(getattr(e.filled, name)[num_prefix:] for e in drawn)])
+        for name in ("scopes", "positions")
+    )
+    num_tokens = len(scopes) + num_padding
+    found = TextOrder(num_prefix, own, scopes, positions, num_padding, "cpu").windows(width).numpy()
+    assert found.shape == (num_tokens, width)
+    assert (found[len(scopes) :] == num_tokens).all()
+    start = num_prefix
+    for example, length in zip(drawn, own, strict=True):
+        filled = example.filled
+        rows = np.concatenate([np.arange(num_prefix), np.arange(start, start + length)])
+        for place, row in enumerate(rows):
+            seen = visible(filled.scopes[place], filled.positions[place], filled.scopes, filled.lasts, filled.positions)
+            before = sorted(np.nonzero(seen)[0].tolist(), key=lambda at: -filled.positions[at])[1 : width + 1]
+            expected = [*rows[before].tolist(), *[num_tokens] * width][:width]
+            assert found[row].tolist() == expected
+        start += length
