@@ -5,6 +5,9 @@ The model runs over one packed row of tokens, [1, T]; it knows nothing of prompt
 stretch of the row belongs to which cohort (attention/plan.py), each of which stores its keys and values and attends on
 its own; or with `triton`, what all of them attend to (attention/step_tables.py).
 
+Layers that may keep a latent of each token in place of keys and values do so where torch's operations attend
+(attention/latent.py); our kernels take keys and values.
+
 Four ways to attend. `sdpa` is torch's fused kernel; it takes no shared prefix. `eager` is made of plain matrix
 products, in tiles whose scores stay in the caches of a CPU; it takes softcap, sinks and prefixes, too.
 `native` is a kernel in C++ (native/attention.cpp), for CPUs; it takes all of that, too, and needs neither tiles nor
@@ -20,6 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -27,7 +31,8 @@ from torch import Tensor
 
 from hpd_core.attention.eager import eager_attention
 from hpd_core.attention.folding import fold, unfold
-from hpd_core.attention.kv_cache import CacheOrder, CacheShape
+from hpd_core.attention.kv_cache import CacheOrder, CacheShape, LayerShape
+from hpd_core.attention.latent import LatentAttention, LatentSizes
 from hpd_core.attention.native import NativeAttention
 from hpd_core.attention.plan import AttentionPlan
 from hpd_core.attention.sdpa import sdpa_attention
@@ -56,8 +61,9 @@ class PackedBatch:
         step: with `triton`, of all cohorts.
         calls: of each call of attention in order, whose keys and values it attends to (`CacheShape.calls`).
         num_calls: how many there were.
-        seen: where it is not None, the batch is for finding out what the calls are: queries, keys and values of
-            each are put there, and nothing is attended to.
+        keeps_latents: layers that can keep latents do.
+        seen: where it is not None, the batch is for finding out what the calls are: shape, keys and values of each are
+            put there, and nothing is attended to.
         positions: int64 [T], of the row's tokens, for who adds to scores by position; set by `attending_to`.
     """
 
@@ -66,7 +72,8 @@ class PackedBatch:
     step: TritonStep | None = None
     calls: Sequence[int] = ()
     num_calls: int = 0
-    seen: list[tuple[Tensor, Tensor, Tensor]] | None = None
+    keeps_latents: bool = False
+    seen: list[tuple[LayerShape, Tensor, Tensor]] | None = None
     positions: Tensor | None = None
 
     def forget_masks(self) -> None:
@@ -109,6 +116,9 @@ def way_to_attend(asked: Literal["auto"] | Way, shape: CacheShape) -> Way:
     if asked in ("sdpa", "eager"):
         return asked
     on_cpu = shape.device.type == "cpu"
+    if asked == "auto" and on_cpu and shape.keeps_latents:
+        return "eager"
+    shape = shape.with_keys_and_values()
     ours: Way = asked if asked != "auto" else "native" if on_cpu else "triton"
     reason = _why_not_native(shape) if ours == "native" else _why_not_triton(shape)
     if reason is None:
@@ -119,6 +129,11 @@ def way_to_attend(asked: Literal["auto"] | Way, shape: CacheShape) -> Way:
         )
     logger.warning("decoding is slower than it could be: %s", reason)
     return "eager" if on_cpu else "sdpa"
+
+
+def kept_by(way: Way, shape: CacheShape) -> CacheShape:
+    """What a token takes in the cache where it is attended to in this way: kernels of ours take no latents."""
+    return shape if way in ("sdpa", "eager") else shape.with_keys_and_values()
 
 
 def cache_order(way: Way, shape: CacheShape) -> CacheOrder:
@@ -196,8 +211,18 @@ def _kernel_of(way: Way) -> Callable[[AttentionPlan], NativeAttention] | None:
     return NativeAttention if way == "native" else None
 
 
+def _shape_of_call(module: Any, query: Tensor, key: Tensor, value: Tensor) -> LayerShape:
+    """What a token of this layer takes in the cache; arguments as `packed_attention` has them."""
+    num_heads = query.shape[1]
+    if value.shape[3]:
+        return LayerShape(key.shape[1], key.shape[3], value.shape[3], num_heads)
+    sizes = LatentSizes.of(module.kv_b_proj.weight, query.transpose(1, 2), key)
+    expanded = LayerShape(num_heads, query.shape[3], sizes.value, num_heads)
+    return LayerShape(1, key.shape[3], 0, num_heads, expanded)
+
+
 def packed_attention(
-    module: torch.nn.Module,
+    module: Any,
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -214,7 +239,8 @@ def packed_attention(
     """Attention of one layer (transformers' AttentionInterface).
 
     Args:
-        query: [1, H, T, D]; key, value: [1, H_kv, T, D] and [1, H_kv, T, D_v].
+        query: [1, H, T, D]; key, value: [1, H_kv, T, D] and [1, H_kv, T, D_v]; of a layer that keeps latents
+            [1, 1, T, r + d] and [1, 1, T, 0] (models/latent_modules.py).
         hpd_batch: None: the one of `attending_to`.
         sliding_window, softcap, s_aux: what the model family needs (Mistral; Gemma 2; gpt-oss sinks).
         exact_scores: as `eager_attention` has it; the other ways round no scores.
@@ -228,9 +254,11 @@ def packed_attention(
     hpd_batch = hpd_batch or current_batch()
     if hpd_batch is None:
         raise RuntimeError(NO_BATCH)
+    shape = _shape_of_call(module, query, key, value)
+    value_size = (shape.expanded or shape).value_size
     if hpd_batch.seen is not None:
-        hpd_batch.seen.append((query, key, value))
-        return value.new_zeros(1, query.shape[2], query.shape[1], value.shape[3]), None
+        hpd_batch.seen.append((shape, key, value))
+        return value.new_zeros(1, query.shape[2], query.shape[1], value_size), None
     if hpd_batch.num_calls == len(hpd_batch.calls):
         raise RuntimeError(f"attention is called more than {hpd_batch.num_calls} times, as when the model was loaded")
     # By the order of calls: a layer's number says nothing where it attends twice, or is run again.
@@ -239,7 +267,13 @@ def packed_attention(
     sliding_window = reach(module, sliding_window)
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     q, k, v = query[0].transpose(0, 1), key[0].transpose(0, 1), value[0].transpose(0, 1)  # [T, H, D]
-    out = q.new_empty(q.shape[0], q.shape[1], v.shape[2])
+    out = q.new_empty(q.shape[0], q.shape[1], value_size)
+    if shape.expanded is not None:
+        settings = {"scale": scale, "window": sliding_window, "softcap": softcap, "sinks": s_aux}
+        expand = partial(type(module).expand_kv, module)
+        for plan in hpd_batch.plans:
+            plan.kernel(LatentAttention).attend(layer, q, k, out, module.kv_b_proj.weight, expand, **settings)
+        return out[None], None
     way = hpd_batch.way
     if hpd_batch.step is not None:
         hpd_batch.step.store(layer, q, k, v)

@@ -6,7 +6,7 @@ import bisect
 import logging
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -34,17 +34,28 @@ class LayerShape:
 
     Attributes:
         num_heads: query heads, which have nothing in the cache but share what is there; 0 where nobody asks.
+        expanded: of a layer that keeps latents (attention/latent.py) as if they were one head's keys, and no values:
+            what its keys and values would take. None in any other layer.
     """
 
     num_kv_heads: int
     key_size: int
     value_size: int
     num_heads: int = 0
+    expanded: LayerShape | None = None
 
     @property
     def numbers_per_token(self) -> int:
         """Keys and values."""
         return self.num_kv_heads * (self.key_size + self.value_size)
+
+    @property
+    def attended_numbers(self) -> int:
+        """That a token has on its way through attention, all at once: its heads' queries, keys, values and answers."""
+        full = self.expanded or self
+        num_numbers = (full.num_heads + full.num_kv_heads) * (full.key_size + full.value_size)
+        # Absorbed: a query and an answer as large as what is kept, for each head.
+        return num_numbers + (0 if self.expanded is None else 2 * self.num_heads * self.key_size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +86,15 @@ class CacheShape:
         """The same for every layer, each of which attends once."""
         layer = LayerShape(num_kv_heads, key_size, value_size)
         return cls((layer,) * num_layers, dtype, device, tuple(range(num_layers)))
+
+    @property
+    def keeps_latents(self) -> bool:
+        """Whether any layer does."""
+        return any(layer.expanded for layer in self.layers)
+
+    def with_keys_and_values(self) -> CacheShape:
+        """The same model's, if no layer kept latents."""
+        return replace(self, layers=tuple(layer.expanded or layer for layer in self.layers))
 
     @property
     def num_layers(self) -> int:

@@ -89,7 +89,6 @@ class Decoder:
         self._model = model
         self._endings = endings
         self._config = config
-        self._shape = shape
         self._constraints = constraints
         self._tries = tries or TrieTable()
         self._open: dict[Prompt, None] = {}  # in the order in which they came
@@ -99,6 +98,7 @@ class Decoder:
         self._limits = Limits.of(config, shape.device)
         self._lost_seconds = 0.0
         self._runner = ModelRunner(model, config, shape, constraints, self._tries)
+        self._shape = shape = self._runner.shape
         share = self.way != "sdpa"  # torch's fused kernel takes one block of keys a prompt
         self._drafter = Drafter(config.max_draft_tokens_per_step, endings, constraints)
         self.pool = pool = CachePool(shape, cache_order(self.way, shape), max_tokens=self._limits.max_cached_tokens)

@@ -105,8 +105,7 @@ def activation_bytes(model: Any, shape: CacheShape) -> int:
     """
     config = model.config.get_text_config()
     hidden = config.hidden_size
-    of_layers = [(at.num_heads + at.num_kv_heads) * (at.key_size + at.value_size) for at in shape.layers]
-    attention = 4 * hidden + max(of_layers, default=0)
+    attention = 4 * hidden + max((layer.attended_numbers for layer in shape.layers), default=0)
     # Every expert that a token goes through has its own copy of it.
     experts = max(_of_layers(config, "num_experts_per_tok"), default=1) or 1
     names = ("intermediate_size", "ffn_dim") if experts == 1 else ("moe_intermediate_size", "intermediate_size")

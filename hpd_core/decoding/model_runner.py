@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hpd_core.attention.dispatch import PackedBatch, way_to_attend
+from hpd_core.attention.dispatch import PackedBatch, kept_by, way_to_attend
 from hpd_core.attention.kv_cache import CacheShape
 from hpd_core.attention.plan import AddressedPlan, AttentionPlan
 from hpd_core.attention.sdpa import fused_kernels
@@ -47,6 +47,7 @@ class ModelRunner:
 
     Attributes:
         way: how it attends.
+        shape: what a token takes in the cache then.
     """
 
     def __init__(
@@ -59,13 +60,13 @@ class ModelRunner:
     ) -> None:
         """Raises `ModelError` if what the settings ask for cannot be had."""
         self._model = model
-        self._shape = shape
         self._constraints, self._tries = constraints, tries
         refuse_settings(model.config, config.layout, config.tensor_parallel)
         self._mixers = Mixers.of(model)
+        self.way = way_to_attend(config.attention, shape)
+        self.shape = shape = kept_by(self.way, shape)
         # Query heads that share a KV head, where it is the same in all layers.
         self._group = shape.layer.num_heads // shape.layer.num_kv_heads if shape.is_uniform and shape.layers else 1
-        self.way = way_to_attend(config.attention, shape)
         self._attention: TritonAttention | None = None
         if self.way == "triton":
             devices = {str(part.device) for part in model.parameters()}
@@ -112,12 +113,12 @@ class ModelRunner:
 
         if not config.cuda_graphs:
             return None
-        reason = why_no_graphs(self._model, self._shape.device)
+        reason = why_no_graphs(self._model, self.shape.device)
         if reason is None:
             from hpd_core.attention.triton_step import TritonAttention
 
-            attention = TritonAttention(self._shape, self._group, small_steps=True)
-            return StepGraphs(self._layers, attention, self._shape.device, is_required=config.cuda_graphs is True)
+            attention = TritonAttention(self.shape, self._group, small_steps=True)
+            return StepGraphs(self._layers, attention, self.shape.device, is_required=config.cuda_graphs is True)
         if config.cuda_graphs != "auto":
             raise ModelError(f"engine.cuda_graphs is true, but {reason}; 'auto' goes without them where it must")
         return None
@@ -152,7 +153,7 @@ class ModelRunner:
         token_ids = np.concatenate([item.token_ids for item in inputs])
         logit_rows = np.concatenate([item.logit_rows + item.plan.start for item in inputs])
         states, nodes = (np.concatenate([getattr(item, name) for item in inputs]) for name in ("states", "nodes"))
-        device = self._shape.device
+        device = self.shape.device
         with self._around(), self._mixing(inputs):
             if self._attention is None:
                 positions = np.concatenate([item.positions for item in inputs])
@@ -163,10 +164,10 @@ class ModelRunner:
 
     def _around(self) -> AbstractContextManager[None]:
         if self.way == "sdpa":
-            return fused_kernels(self._shape.device)
+            return fused_kernels(self.shape.device)
         # Triton launches on torch's current device, whichever the tensors are on.
-        if self.way == "triton" and self._shape.device.type == "cuda":
-            here: AbstractContextManager[None] = torch.cuda.device(self._shape.device)
+        if self.way == "triton" and self.shape.device.type == "cuda":
+            here: AbstractContextManager[None] = torch.cuda.device(self.shape.device)
             return here
         return nullcontext()
 
@@ -178,8 +179,8 @@ class ModelRunner:
     ) -> Iterable[Tensor] | TiledLogits:
         """By the plans of cohorts, each on its own."""
         plans = [item.plan for item in inputs if isinstance(item.plan, AttentionPlan)]
-        batch = PackedBatch(plans, self.way, calls=self._shape.calls)
-        ids, places, wanted = (to_device(array, self._shape.device) for array in (token_ids, positions, logit_rows))
+        batch = PackedBatch(plans, self.way, calls=self.shape.calls, keeps_latents=self.shape.keeps_latents)
+        ids, places, wanted = (to_device(array, self.shape.device) for array in (token_ids, positions, logit_rows))
         with self._linears.active() if self._linears else nullcontext():
             if isinstance(self._layers, CpuLayers):
                 logits = self._layers.logits(ids, places, wanted, batch, self._linears)
@@ -199,7 +200,7 @@ class ModelRunner:
             if logits is not None:
                 return logits
         step = attention.step(attention.tables(plans, token_ids, logit_rows))
-        batch = PackedBatch([], self.way, step, self._shape.calls)
+        batch = PackedBatch([], self.way, step, self.shape.calls)
         if self._layers is not None and not isinstance(self._layers, CpuLayers):
             return self._layers.logits(step)
         step.note()
@@ -208,8 +209,8 @@ class ModelRunner:
         return found
 
     def _check(self, batch: PackedBatch) -> None:
-        if batch.num_calls != len(self._shape.calls):
+        if batch.num_calls != len(self.shape.calls):
             raise ModelError(
-                f"the model called attention {batch.num_calls} times in a forward, and {len(self._shape.calls)} times "
+                f"the model called attention {batch.num_calls} times in a forward, and {len(self.shape.calls)} times "
                 f"when it was loaded: nobody can tell which keys and values belong together"
             )

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from hpd_core.attention.dispatch import PackedBatch, attending_to
-from hpd_core.attention.kv_cache import CacheShape, LayerShape
+from hpd_core.attention.kv_cache import CacheShape
 from hpd_core.errors import ModelError
 from hpd_core.models import sparse_attention
 from hpd_core.models.embedded import embedded_revision
@@ -107,7 +107,7 @@ def cache_shape(model: Any) -> CacheShape:
         ModelError: it does not run, or not with our attention.
     """
     ids = torch.arange(2, device=model.device)
-    batch = PackedBatch([], seen=[])
+    batch = PackedBatch([], keeps_latents=True, seen=[])
     try:
         with torch.inference_mode(), our_attention(model), attending_to(batch, ids):
             model(input_ids=ids[None], position_ids=ids[None], use_cache=False)
@@ -119,13 +119,10 @@ def cache_shape(model: Any) -> CacheShape:
     # Later layers that attend to what an earlier one has made are given the very same tensors.
     addresses = [(key.data_ptr(), value.data_ptr()) for _, key, value in batch.seen]
     own = list(dict.fromkeys(addresses))
-    shapes = dict(zip(addresses, batch.seen, strict=True))
+    shapes = dict(zip(addresses, (shape for shape, _, _ in batch.seen), strict=True))
     embeddings = model.get_input_embeddings().weight
     return CacheShape(
-        layers=tuple(
-            LayerShape(key.shape[1], key.shape[3], value.shape[3], query.shape[1])
-            for query, key, value in (shapes[each] for each in own)
-        ),
+        layers=tuple(shapes[each] for each in own),
         dtype=batch.seen[0][1].dtype if batch.seen else embeddings.dtype,
         device=model.device,
         calls=tuple(own.index(each) for each in addresses),

@@ -18,7 +18,7 @@ from hpd_core.errors import ModelError
 from hpd_core.layers.fp8 import is_fp8
 from hpd_core.layout import Branch, tree_layout
 from hpd_core.mixers.families import layer_types_of
-from hpd_core.models import attention_modules, query_scales, reaches, sparse_attention
+from hpd_core.models import attention_modules, latent_modules, query_scales, reaches, sparse_attention
 from hpd_core.models.loading import refuse_unsupported
 from hpd_core.system.device import is_out_of_memory
 
@@ -32,6 +32,7 @@ def attach(model: Any) -> None:
     refuse_unsupported(model.config)
     transformers.AttentionInterface.register(ATTENTION_NAME, packed_attention)
     sparse_attention.steer(model)
+    latent_modules.steer(model)
     query_scales.steer(model)
     name = model.config.model_type
     if getattr(model, "_is_stateful", False) and not layer_types_of(model.config):

@@ -7,6 +7,7 @@ import copy
 import numpy as np
 import pytest
 
+from hpd_core.attention.kv_cache import LayerShape
 from hpd_core.config import EngineConfig
 from hpd_core.models.description import cache_shape
 
@@ -22,9 +23,10 @@ def test_layers_that_share_keep_nothing_of_their_own() -> None:
     assert {layer.key_size for layer in shape.layers} == {16, 512}, "windows, and the full attention's larger heads"
 
 
-def test_heads_of_latent_attention_have_two_sizes() -> None:
+def test_latent_attention_keeps_a_latent_and_one_rotated_part() -> None:
     shape = cache_shape(build("deepseek_v3", REACHES["loose"]))
-    assert (shape.layer.num_kv_heads, shape.layer.key_size, shape.layer.value_size) == (4, 24, 12)
+    assert shape.numbers_per_token == 4 * (16 + 8)
+    assert shape.with_keys_and_values().layer == LayerShape(4, 24, 12, num_heads=4), "heads of two sizes"
 
 
 @pytest.mark.full

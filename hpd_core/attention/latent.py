@@ -1,0 +1,282 @@
+"""Attention in layers that keep one latent a token, and no keys and values (multi-head latent attention, DeepSeek-V2,
+arXiv:2405.04434): several times less memory, and as many times less to read.
+
+Keys and values of all heads are linear in the latent c, and beside it each head has the same rotated part of a key:
+
+    score = q_nope (U_K c) + q_rope k_rope      answer = U_V of the values = sum of weights times (U_V c)
+
+Two forms give the same. `expanded` makes keys and values of c as the model's own code does. `absorbed` takes U_K to the
+query and U_V behind the sum, so that all heads attend to c itself, as to one KV head whose values are the first part of
+its keys. Multiplications a head, of R query rows that attend to C columns, by sizes r (latent), n, d and v (of a head's
+plain part, rotated part and value):
+
+    expanded    C r (n + v)  +  R C (n + d + v)
+    absorbed    R r (n + v)  +  R C (2 r + d)
+
+So a few rows that see many columns are absorbed (values that grow), and many rows expanded (documents, and a prefix
+that many prompts share). It is chosen for a prefix and for a prompt's own columns apart; one softmax is over both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+import torch
+from torch import Tensor
+
+from hpd_core.attention.eager import write_products
+from hpd_core.attention.plan import AttentionPlan, PrefixCache, Tile
+
+Expand = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+"""Latents [n, 1, C, r] and rotated parts [n, 1, C, d] to keys [n, H, C, n + d] and values [n, H, C, v]."""
+
+
+@dataclass(frozen=True, slots=True)
+class LatentSizes:
+    """Of a layer: its heads, and the numbers of a latent, of a head's plain and rotated part of a key, of a value."""
+
+    heads: int
+    latent: int
+    plain: int
+    rotated: int
+    value: int
+
+    @classmethod
+    def of(cls, weight: Tensor, query: Tensor, key: Tensor) -> LatentSizes:
+        """Of the matrix that makes keys and values, [H * (n + v), r], a query [..., H, n + d] and what is kept of a
+        token, [..., r + d]."""
+        heads, latent = query.shape[-2], weight.shape[1]
+        rotated = key.shape[-1] - latent
+        plain = query.shape[-1] - rotated
+        return cls(heads, latent, plain, rotated, len(weight) // heads - plain)
+
+    def is_absorbed(self, num_rows: int, num_columns: int) -> bool:
+        """Whether fewer multiplications are needed where these rows attend to latents than to keys made of them."""
+        of_weights = self.latent * (self.plain + self.value)
+        absorbed = num_rows * (of_weights + num_columns * (2 * self.latent + self.rotated))
+        return absorbed < num_columns * (of_weights + num_rows * (self.plain + self.rotated + self.value))
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Tiles of the same prompts, one behind the other, which attend to the first `num_columns` own columns."""
+
+    prompts: slice
+    num_columns: int
+    is_absorbed: bool
+    tiles: Sequence[Tile]
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """Tokens that attend to the same prefix, or to none. The tokens of its tiles are counted from its first."""
+
+    tokens: slice
+    prefix: PrefixCache | None
+    absorbs_prefix: bool
+    runs: Sequence[_Run]
+
+    @property
+    def absorbs(self) -> bool:
+        """Whether anything."""
+        return self.absorbs_prefix or any(run.is_absorbed for run in self.runs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """What rows attend to, in one of the two forms.
+
+    Attributes:
+        keys, values: [n, H, C, n + d] and [n, H, C, v], expanded; [n, 1, C, r + d] and [n, 1, C, r], absorbed. n is
+            the number of prompts, or 1 where all see the same.
+    """
+
+    keys: Tensor
+    values: Tensor
+    is_absorbed: bool
+
+    def first(self, num_columns: int) -> _Columns:
+        """So many of them."""
+        return replace(self, keys=self.keys[:, :, :num_columns], values=self.values[:, :, :num_columns])
+
+    def write_scores(self, q: Tensor, out: Tensor) -> None:
+        """Unscaled, of q [n, H, R, D] into `out` [n, H, R, C]."""
+        if self._is_by_head(q):
+            q, out = q.transpose(0, 1), out.transpose(0, 1)
+        write_products(q.reshape(self._batch, -1, q.shape[3]), self.keys.flatten(0, 1), out)
+
+    def sums(self, weights: Tensor) -> Tensor:
+        """Weights [n, H, R, C] times values, [n, H, R, ...]."""
+        by_head = self._is_by_head(weights)
+        rows = weights.transpose(0, 1) if by_head else weights
+        found = torch.bmm(rows.reshape(self._batch, -1, rows.shape[3]), self.values.flatten(0, 1))
+        found = found.view(*rows.shape[:3], -1)
+        return found.transpose(0, 1) if by_head else found
+
+    @property
+    def _batch(self) -> int:
+        return self.keys.shape[0] * self.keys.shape[1]
+
+    def _is_by_head(self, rows: Tensor) -> bool:
+        """Whether all prompts' rows of a head are one matrix."""
+        return not self.is_absorbed and len(self.keys) < len(rows)
+
+
+class LatentAttention:
+    """Attention of one cohort's tokens of one step, layer by layer."""
+
+    def __init__(self, plan: AttentionPlan) -> None:
+        self._plan = plan
+        self._stretches: dict[tuple[int | None, LatentSizes], list[_Stretch]] = {}
+
+    def attend(
+        self,
+        layer: int,
+        q: Tensor,
+        k: Tensor,
+        out: Tensor,
+        weight: Tensor,
+        expand: Expand,
+        *,
+        scale: float,
+        window: int | None = None,
+        softcap: float | None = None,
+        sinks: Tensor | None = None,
+    ) -> None:
+        """Stores what is kept of the new tokens, and attends for them.
+
+        Args:
+            q: [T, H, n + d]; k: [T, 1, r + d], latents and behind them rotated parts: of the whole packed row.
+            out: [T, H, v]; the cohort's stretch of it is written.
+            weight: [H * (n + v), r], which makes a head's plain part of a key and its value of a latent.
+            expand: the same, and the rotated part beside it, as the model's own code does it.
+            window, softcap, sinks: as `packed_attention` has them.
+        """
+        plan, keys = self._plan, self._plan.keys[layer]
+        keys[plan.kv_prompts, :, plan.kv_columns] = k[plan.start : plan.stop]
+        of = _Layer(LatentSizes.of(weight, q, k), weight, expand, scale, softcap, sinks)
+        for stretch in self._cut(window, of.sizes):
+            tokens, prefix = stretch.tokens, None
+            if stretch.prefix is not None:
+                prefix = of.columns(stretch.prefix.keys[layer][None], stretch.absorbs_prefix)
+            of.attend(stretch, q[tokens], out[tokens], keys, prefix)
+
+    def _cut(self, window: int | None, sizes: LatentSizes) -> list[_Stretch]:
+        """Equal layers share it."""
+        key = (window, sizes)
+        if key not in self._stretches:
+            tiles = self._plan.tiles(window, 1, sizes.heads)
+            by_prefix = groupby(tiles, key=lambda tile: None if tile.prefix is None else id(tile.prefix))
+            self._stretches[key] = [_stretch(list(same), sizes) for _, same in by_prefix]
+        return self._stretches[key]
+
+
+def _stretch(tiles: Sequence[Tile], sizes: LatentSizes) -> _Stretch:
+    prefix, tokens = tiles[0].prefix, slice(tiles[0].tokens.start, tiles[-1].tokens.stop)
+    absorbs_prefix = prefix is not None and sizes.is_absorbed(tokens.stop - tokens.start, prefix.num_tokens)
+    runs = []
+    for _, same in groupby(tiles, key=lambda tile: tile.prompts.start):
+        moved = [replace(tile, tokens=_moved(tile.tokens, -tokens.start)) for tile in same]
+        num_columns = max(tile.columns.stop for tile in moved)
+        prompts = moved[0].prompts
+        num_tokens = moved[-1].tokens.stop - moved[0].tokens.start
+        # Of a prompt on the average: each has columns of its own.
+        num_rows = -(-num_tokens // (prompts.stop - prompts.start))
+        runs.append(_Run(prompts, num_columns, sizes.is_absorbed(num_rows, num_columns), moved))
+    return _Stretch(tokens, prefix, absorbs_prefix, runs)
+
+
+def _moved(part: slice, by: int) -> slice:
+    return slice(part.start + by, part.stop + by)
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """One layer's weights and settings, as `LatentAttention.attend` has them."""
+
+    sizes: LatentSizes
+    weight: Tensor
+    expand: Expand
+    scale: float
+    softcap: float | None
+    sinks: Tensor | None
+
+    def columns(self, kept: Tensor, is_absorbed: bool) -> _Columns:
+        """Of what is kept, [n, 1, C, r + d]."""
+        latents = kept[..., : self.sizes.latent]
+        if is_absorbed:
+            return _Columns(kept, latents, is_absorbed)
+        return _Columns(*self.expand(latents, kept[..., self.sizes.latent :]), is_absorbed)
+
+    def attend(self, stretch: _Stretch, q: Tensor, out: Tensor, keys: Tensor, prefix: _Columns | None) -> None:
+        """For a stretch's tokens, q [t, H, n + d]; writes out [t, H, v].
+
+        Args:
+            keys: [P, 1, capacity, r + d], what is kept of the cohort's own tokens.
+            prefix: what is attended to beside it.
+        """
+        rows, answers = {False: q}, {False: out}
+        if stretch.absorbs:
+            rows[True], answers[True] = self._absorbed(q), q.new_zeros(*q.shape[:2], self.sizes.latent)
+            out.zero_()
+        for run in stretch.runs:
+            own = self.columns(keys[run.prompts, :, : run.num_columns], run.is_absorbed)
+            for tile in run.tiles:
+                self._attend_tile(tile, rows, answers, own, prefix)
+        if stretch.absorbs:
+            out += torch.bmm(answers[True].transpose(0, 1), self._matrices()[1].transpose(1, 2)).transpose(0, 1)
+
+    def _matrices(self) -> tuple[Tensor, Tensor]:
+        """U_K [H, n, r] and U_V [H, v, r]."""
+        both = self.weight.view(self.sizes.heads, -1, self.sizes.latent)
+        return both[:, : self.sizes.plain], both[:, self.sizes.plain :]
+
+    def _absorbed(self, q: Tensor) -> Tensor:
+        """Queries [t, H, n + d] as they meet what is kept, [t, H, r + d]."""
+        plain, latent = self.sizes.plain, self.sizes.latent
+        found = q.new_empty(*q.shape[:2], latent + self.sizes.rotated)
+        found[..., :latent] = torch.bmm(q[..., :plain].transpose(0, 1), self._matrices()[0]).transpose(0, 1)
+        found[..., latent:] = q[..., plain:]
+        return found
+
+    def _attend_tile(
+        self,
+        tile: Tile,
+        rows: dict[bool, Tensor],
+        answers: dict[bool, Tensor],
+        own: _Columns,
+        prefix: _Columns | None,
+    ) -> None:
+        """`rows`, `answers`: of the stretch's tokens, by whether they are absorbed."""
+        own = own.first(tile.columns.stop)
+        parts = [own] if prefix is None else [prefix, own]
+        folded = {form: tile.fold(rows[form], self.sizes.heads) for form in {part.is_absorbed for part in parts}}
+        shape, dtype = next(iter(folded.values())).shape[:3], own.keys.dtype
+        widths = [part.keys.shape[2] for part in parts]
+        scores = own.keys.new_empty(*shape, sum(widths), dtype=torch.promote_types(dtype, torch.float32))
+        for part, place in zip(parts, scores.split(widths, dim=3), strict=True):
+            part.write_scores(folded[part.is_absorbed], place)
+        weights = self._weights(scores, tile, widths[-1]).to(dtype)
+        found: dict[bool, Tensor] = {}
+        for part, own_weights in zip(parts, weights.split(widths, dim=3), strict=True):
+            sums = part.sums(own_weights)
+            form = part.is_absorbed
+            found[form] = found[form] + sums if form in found else sums
+        for form, sums in found.items():
+            tile.unfold(sums, answers[form])
+
+    def _weights(self, scores: Tensor, tile: Tile, num_own: int) -> Tensor:
+        """The softmax of scores [n, H, R, C], whose last `num_own` columns are own ones; they are written over."""
+        scores.mul_(self.scale)
+        if self.softcap is not None:
+            scores.div_(self.softcap).tanh_().mul_(self.softcap)
+        num_shared = scores.shape[3] - num_own
+        scores[..., num_shared:].add_(tile.bias)
+        if tile.prefix_bias is not None:
+            scores[..., :num_shared].add_(tile.prefix_bias)
+        if self.sinks is None:
+            return scores.softmax(dim=3)
+        sinks = self.sinks.to(scores.dtype)[None, :, None, None].expand(*scores.shape[:3], 1)
+        return torch.cat([scores, sinks], dim=3).softmax(dim=3)[..., :-1]
