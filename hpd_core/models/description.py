@@ -13,7 +13,7 @@ import torch
 from hpd_core.attention.dispatch import PackedBatch, attending_to
 from hpd_core.attention.kv_cache import CacheShape
 from hpd_core.errors import ModelError
-from hpd_core.models import sparse_attention
+from hpd_core.models import quantized_checkpoint, sparse_attention
 from hpd_core.models.embedded import embedded_revision
 from hpd_core.models.steering import our_attention
 from hpd_core.system.device import is_out_of_memory
@@ -34,7 +34,10 @@ def size(model: Any) -> dict[str, int]:
     is_tied = head is model.get_input_embeddings().weight
     # In transformers' count, a tied head is an embedding. It knows the packed weights of NF4, too.
     layers = model.num_parameters(exclude_embeddings=True) - (0 if is_tied else head.shape[0] * head.shape[1])
-    weight_bytes = sum(weight.numel() * weight.element_size() for weight in model.parameters())
+    packed = quantized_checkpoint.packed_layers(model)
+    layers += sum(layer.in_features * layer.out_features for layer in packed)
+    weights = [*model.parameters(), *(weight for layer in packed for weight in layer.buffers())]
+    weight_bytes = sum(weight.numel() * weight.element_size() for weight in weights)
     return {
         "layer_parameters": layers,
         "head_parameters": head.shape[0] * head.shape[1],

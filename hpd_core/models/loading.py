@@ -16,7 +16,7 @@ from hpd_core.config import EngineConfig
 from hpd_core.errors import ModelError
 from hpd_core.layers import fp8
 from hpd_core.mixers.families import layer_types_of, refuse_settings
-from hpd_core.models import fp8_checkpoint, sparse_attention, text_towers
+from hpd_core.models import fp8_checkpoint, quantized_checkpoint, sparse_attention, text_towers
 from hpd_core.models.embedded import EMBEDDED_MODELS, embedded_model_folder
 from hpd_core.system.storage import local_copy
 from hpd_core.system.user_cache import cache_folder
@@ -93,13 +93,15 @@ def load_weights(model: str, config: EngineConfig) -> Any:
         refuse_settings(model_config, config.layout, config.tensor_parallel)
         is_stored_in_fp8 = _is_stored_in_fp8(model_config, config.quantization)
         to_fp8 = is_stored_in_fp8 or config.quantization == "fp8"
+        is_quantized = not to_fp8 and bool(config.quantization or fp8_checkpoint.quantization_of(model_config))
+        kind = text_towers.multimodal_class(model_config)
         if to_fp8:
             if (reason := fp8.why_not(device, dtype)) is not None:
                 other = "with the model in bfloat16" if is_stored_in_fp8 else "or to 'nf4'"
                 raise ModelError(f"FP8 cannot be had: {reason}; set engine.quantization to null, {other}")
             fp8.decoder_linears(load_empty(model, config), device)  # nobody waits for the weights of what cannot work
         if is_stored_in_fp8:
-            if text_towers.multimodal_class(model_config) is not None:
+            if kind is not None:
                 raise ModelError(
                     f"{model_config.model_type} checkpoints in FP8 are not read, as they name the weights of a "
                     f"multimodal model: take the model in bfloat16 with engine.quantization: fp8"
@@ -108,11 +110,12 @@ def load_weights(model: str, config: EngineConfig) -> Any:
         else:
             if config.quantization is not None and not to_fp8:
                 options["quantization_config"] = _quantization(config.quantization, dtype)
-                options["device_map"] = {"": device}
-            loaded = _whole(source, model_config, options)
+            if is_quantized:
+                options["device_map"] = {"": device}  # by which the code that multiplies is chosen
+            loaded = _whole(source, quantized_checkpoint.readable(model_config), kind, options)
             fp8_checkpoint.refuse_unnamed(loaded, source)
-            loaded = text_towers.alone(loaded) if text_towers.multimodal_class(model_config) else loaded
-        on_device = loaded if to_fp8 or config.quantization is not None else loaded.to(device)
+            loaded = loaded if kind is None else text_towers.alone(loaded)
+        on_device = loaded if to_fp8 or is_quantized else loaded.to(device)
     except ModelError:
         raise
     except (OSError, ValueError, ImportError) as error:
@@ -120,19 +123,20 @@ def load_weights(model: str, config: EngineConfig) -> Any:
     return on_device.eval()
 
 
-def _whole(source: str, model_config: Any, options: Mapping[str, Any]) -> Any:
+def _whole(source: str, model_config: Any, kind: Any | None, options: Mapping[str, Any]) -> Any:
     """The model by transformers. Raises `ModelError` if weights are missing: transformers would make up random ones."""
-    kind = text_towers.multimodal_class(model_config)
     loader = AutoModelForCausalLM if kind is None else text_towers.without_towers(kind)
     verbosity = transformers.logging.get_verbosity()
     transformers.logging.set_verbosity_error()  # it warns of each weight that there is no use for
     try:
         loaded, report = loader.from_pretrained(source, config=model_config, output_loading_info=True, **options)
-    except ImportError as error:
+    except (ImportError, RuntimeError) as error:  # the latter: there is a part of what is needed
         if method := fp8_checkpoint.quantization_of(model_config).get("quant_method"):
+            package = quantized_checkpoint.PACKAGES.get(method)
+            install = "install what is missing" if package is None else f"pip install {package}"
+            reason = f"quantized by {method}, which cannot be read here ({_first_line(error)})"
             raise ModelError(
-                f"the checkpoint is quantized by {method}, which cannot be read here ({_first_line(error)}): install "
-                f"what is missing, or take the model in bfloat16 with engine.quantization: nf4"
+                f"the checkpoint is {reason}: {install}, or take the model in bfloat16 with engine.quantization: nf4"
             ) from error
         raise
     finally:

@@ -18,7 +18,14 @@ from hpd_core.errors import ModelError
 from hpd_core.layers.fp8 import is_fp8
 from hpd_core.layout import Branch, tree_layout
 from hpd_core.mixers.families import layer_types_of
-from hpd_core.models import attention_modules, latent_modules, query_scales, reaches, sparse_attention
+from hpd_core.models import (
+    attention_modules,
+    latent_modules,
+    quantized_checkpoint,
+    query_scales,
+    reaches,
+    sparse_attention,
+)
 from hpd_core.models.loading import refuse_unsupported
 from hpd_core.system.device import is_out_of_memory
 
@@ -119,8 +126,8 @@ def _is_exact(model: Any) -> bool:
     Half precision moves log-probabilities by tenths, and so may 8 bits, which round activations: the last bit of a sum
     decides to which side. Seeing a wrong token moves them by more.
     """
-    rounds_activations = getattr(model, "is_loaded_in_8bit", False) or is_fp8(model)
-    return model.dtype == torch.float32 and not rounds_activations
+    in_8_bits = getattr(model, "is_loaded_in_8bit", False) or is_fp8(model)
+    return model.dtype == torch.float32 and not (in_8_bits or quantized_checkpoint.rounds_activations(model))
 
 
 def _difference(

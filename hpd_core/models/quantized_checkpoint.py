@@ -1,0 +1,60 @@
+"""Checkpoints quantized by GPTQ, AWQ or compressed-tensors: transformers reads them, with packages of their makers.
+
+Their layers take each token by itself, as linear layers do, so that an answer is the same in any batch. What would not
+is refused here.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from hpd_core.errors import ModelError
+from hpd_core.models.fp8_checkpoint import quantization_of
+
+logger = logging.getLogger(__name__)
+
+PACKAGES = {"gptq": "gptqmodel optimum", "awq": "gptqmodel", "compressed-tensors": "compressed-tensors"}
+"""By `quant_method`, what reads such checkpoints, as pip calls it."""
+
+
+def readable(model_config: Any) -> Any:
+    """The configuration to read the checkpoint by.
+
+    Raises:
+        ModelError: what other products of a batch are would change an answer.
+    """
+    stored = quantization_of(model_config)
+    for rounded in _activations(stored):
+        if rounded.get("dynamic") is True and rounded.get("strategy") == "tensor":
+            raise ModelError(
+                "this checkpoint cannot be used: its activations have one scale for all tokens of a batch (dynamic, by "
+                "tensor), which other products would move; take one with strategy 'token', or the model in bfloat16 "
+                "with engine.quantization: nf4"
+            )
+    if not stored.get("kv_cache_scheme"):
+        return model_config
+    logger.warning("the checkpoint's kv_cache_scheme is not used: keys and values are kept in full precision")
+    found = copy.deepcopy(model_config)
+    found.quantization_config = {**stored, "kv_cache_scheme": None}
+    return found
+
+
+def rounds_activations(model: Any) -> bool:
+    """Whether what goes into the model's layers is rounded to few bits."""
+    return next(_activations(quantization_of(model.config)), None) is not None
+
+
+def packed_layers(model: Any) -> list[Any]:
+    """The layers whose weights are packed into tensors that are no parameters, as GPTQ's and AWQ's are."""
+    return [layer for layer in model.modules() if "qweight" in layer._buffers]
+
+
+def _activations(stored: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """How the inputs and outputs of layers are quantized, of each group of them where they are."""
+    for group in (stored.get("config_groups") or {}).values():
+        for name in ("input_activations", "output_activations"):
+            if isinstance(group, Mapping) and isinstance(group.get(name), Mapping):
+                yield group[name]
