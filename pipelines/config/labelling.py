@@ -52,7 +52,9 @@ class OpenAITeacherConfig(Section):
     instruction: str = Field(TEACHER_INSTRUCTION, description="with {attributes} and {documents}, once each")
     system: str | None = Field(None, description="system message")
     json_mode: Literal["auto", "json_object", "json_schema", "off"] = Field(
-        "auto", description="response_format; 'auto': json_object until the endpoint refuses it"
+        "auto",
+        description="response_format; 'auto': json_object until the endpoint refuses it, then json_schema if the "
+        "refusal names that, else off",
     )
     temperature: float | None = Field(0.0, ge=0, description="null: not sent, as some models demand")
     max_output_tokens: int = Field(1024, ge=1, description="limit of one answer, with its thoughts")

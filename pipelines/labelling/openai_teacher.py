@@ -254,7 +254,9 @@ class OpenAITeacher:
             raise _Failure("unreachable", self._shorten(str(error.__cause__ or error))) from error
         except openai.APIStatusError as error:
             if config.json_mode == "auto" and mode != "off" and "response_format" in error.response.text:
-                self._mode = "off"
+                # Some endpoints take JSON only with a schema, and say so.
+                wants_schema = mode == "json_object" and "json_schema" in error.response.text
+                self._mode = "json_schema" if wants_schema else "off"
                 return await self._send(messages, schema)
             raise self._failure(error) from error
 

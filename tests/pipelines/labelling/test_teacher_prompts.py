@@ -62,6 +62,18 @@ def test_json_mode_is_given_up_where_the_endpoint_refuses_it(labelling: Labellin
     assert "the teacher refuses every question: HTTP 400: response_format is not supported" in insisting.stderr
 
 
+def test_a_schema_is_sent_where_the_endpoint_asks_for_one(labelling: Labelling) -> None:
+    def behave(request: dict[str, Any], _: int) -> Reply:
+        if request.get("response_format", {}).get("type") != "json_schema":
+            return Reply({"error": {"message": "'response_format.type' must be 'json_schema' or 'text'"}}, 400)
+        return right_answer(request)
+
+    with TroubleMaker(behave) as server:
+        result = labelling.ask(server.url, teacher={"max_concurrency": 1})
+    assert (result.exit_code, len(server.requests)) == (0, 7), result.output
+    assert [request["response_format"]["type"] for request in server.requests] == ["json_object"] + ["json_schema"] * 6
+
+
 def vocabulary(name: str, count: int, letters: int = 9) -> Attribute:
     members = (Member(label=f"{name}{n:0{letters - 1}}", synonyms=(f"synonym {n}",)) for n in range(count))
     return Attribute(name=name, type="enum", values=tuple(members))
