@@ -196,14 +196,15 @@ def _why_triton_cannot_compile(device: torch.device) -> str | None:
     return None
 
 
-def reach(module: torch.nn.Module, sliding_window: int | None) -> int | None:
+def reach(module: Any, sliding_window: int | None) -> int | None:
     """The window of a layer as `layout.visible` takes it: chunks are not passed on by models, which steer them by the
     mask alone."""
-    config: Any = getattr(module, "config", None)
-    kinds = getattr(config, "layer_types", None)
-    if sliding_window is None and kinds and "chunked_attention" in kinds:
-        return -config.attention_chunk_size if kinds[module.layer_idx] == "chunked_attention" else None
-    return sliding_window
+    if sliding_window is not None:
+        return sliding_window
+    if not hasattr(module, "hpd_is_chunked"):  # found once: a configuration is slow to ask
+        kinds = getattr(getattr(module, "config", None), "layer_types", None) or ()
+        module.hpd_is_chunked = "chunked_attention" in kinds and kinds[module.layer_idx] == "chunked_attention"
+    return -module.config.attention_chunk_size if module.hpd_is_chunked else None
 
 
 def _kernel_of(way: Way) -> Callable[[AttentionPlan], NativeAttention] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -91,21 +92,22 @@ def _packed(numbers: Tensor, zeros: Tensor, scales: Tensor, method: str) -> dict
 
 def _in_words(numbers: Tensor, dim: int, order: Iterable[int]) -> Tensor:
     """int32, of eight numbers of four bits each along a dimension; the first stands lowest."""
-    eight = numbers.movedim(dim, -1).unflatten(-1, (-1, 8))[..., list(order)].long()
+    along = numbers.movedim(dim, -1)
+    eight = along.reshape(*along.shape[:-1], -1, 8)[..., list(order)].long()
     words = (eight << torch.arange(0, 32, 4)).sum(-1)
     return torch.where(words >= 2**31, words - 2**32, words).int().movedim(-1, dim).contiguous()
 
 
 def _compress(model: Any, folder: Path, method: str) -> None:
-    from compressed_tensors.compressors import ModelCompressor
-    from compressed_tensors.quantization import QuantizationConfig, QuantizationScheme, apply_quantization_config
-
-    scheme = QuantizationScheme.model_validate({"targets": ["Linear"], **_SCHEMES[method]})
-    apply_quantization_config(model, QuantizationConfig(config_groups={"group_0": scheme}, ignore=["lm_head"]))
+    quantization = importlib.import_module("compressed_tensors.quantization")
+    compressors = importlib.import_module("compressed_tensors.compressors")
+    scheme = quantization.QuantizationScheme.model_validate({"targets": ["Linear"], **_SCHEMES[method]})
+    config = quantization.QuantizationConfig(config_groups={"group_0": scheme}, ignore=["lm_head"])
+    quantization.apply_quantization_config(model, config)
     for layer in model.modules():
         if getattr(layer, "quantization_scheme", None) is not None:
             layer.weight_scale.data = _rounded(layer.weight, method)[2][..., 0].to(layer.weight_scale.dtype)
-    compressor = ModelCompressor.from_pretrained_model(model)
+    compressor = compressors.ModelCompressor.from_pretrained_model(model)
     compressor.compress_model(model)
     model.save_pretrained(folder)
     compressor.update_config(str(folder))
