@@ -30,9 +30,28 @@ def counting_positions(model: Any, positions: Sequence[int]) -> Iterator[None]:
             bias = part._buffers.get("bias")
             if bias is not None and bias.dim() == 4:
                 stack.enter_context(patch.dict(part._buffers, bias=bias[:, :, at][..., at]))
+            if hasattr(part, "build_block_mask"):  # MiniMax M3 picks blocks of memory: all, as far as it is decoded
+                stack.enter_context(patch.object(part, "forward", lambda *_: None))
+                stack.enter_context(patch.object(part, "build_block_mask", lambda _picked, mask, *_: mask))
             if getattr(part, "attn_temperature_tuning", False):  # Llama 4: behind how many tokens the row comes
                 stack.callback(part.register_forward_pre_hook(_behind(at), with_kwargs=True).remove)
         yield
+
+
+@contextmanager
+def hiding(model: Any, mask: Any) -> Iterator[Any]:
+    """For one forward, what is to be its `attention_mask`.
+
+    GPT takes none but of padding: who sees whom, [1, 1, T, T], stands in each of its layers.
+    """
+    if model.config.model_type != "openai-gpt":
+        yield mask
+        return
+    with ExitStack() as stack:
+        for part in model.modules():
+            if "bias" in part._buffers:
+                stack.enter_context(patch.dict(part._buffers, bias=(mask == 0).to(mask.dtype)))
+        yield None
 
 
 def _behind(at: Tensor) -> Callable[[Any, Any, dict[str, Any]], tuple[Any, dict[str, Any]]]:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hpd_core.baselines.by_position import counting_positions
+from hpd_core.baselines.by_position import counting_positions, hiding
 from hpd_core.text.endings import Endings, Read
 
 Choices = Callable[[Sequence[int]], Collection[int] | None]
@@ -236,11 +236,11 @@ def _forward_by_position(model: Any, ids: Sequence[int], positions: Sequence[int
     mask_argument: Any = {kind: masks[reach] for kind, reach in reaches.items()}
     if len(mask_argument) == 1:
         mask_argument = next(iter(mask_argument.values()))
-    with counting_positions(model, positions):
+    with counting_positions(model, positions), hiding(model, mask_argument) as attention_mask:
         output = model(
             input_ids=torch.tensor([ids]),
             position_ids=torch.tensor([positions]),
-            attention_mask=mask_argument,
+            attention_mask=attention_mask,
             use_cache=False,
         )
     rows: Tensor = output.logits[0].float()
