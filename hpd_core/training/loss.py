@@ -29,7 +29,7 @@ from hpd_core.layout import visible
 from hpd_core.mixers.running import PackedFunction
 from hpd_core.models import query_scales
 from hpd_core.models.sparse_attention import most_seen
-from hpd_core.training import mixing
+from hpd_core.training import mixed_models, mixing
 from hpd_core.training.cross_entropy import cross_entropy
 from hpd_core.training.examples import IGNORED, Example
 from hpd_core.training.text_order import TextOrder
@@ -229,7 +229,7 @@ def attach_training(model: Any) -> None:
         ModelError: the model does not go through transformers' attention interface, or has layers beside attention
             that are not trained.
     """
-    mixing.calls_of(model)
+    mixed_models.calls_of(model)
     if (most := most_seen(model.config)) is not None:
         raise ModelError(
             f"{model.config.model_type} picks {most} tokens for each token to attend to, which is not trained here: "
@@ -253,7 +253,7 @@ def forward_logits(model: Any, batch: TrainingBatch) -> Tensor:
         ModelError: not all layers went through the attention interface.
     """
     unwrapped = model.module if isinstance(model, DistributedDataParallel) else model
-    with mixing.handed_on(unwrapped, batch):
+    with mixed_models.handed_on(unwrapped, batch):
         logits: Tensor = model(
             input_ids=batch.token_ids,
             position_ids=batch.positions,
@@ -262,9 +262,9 @@ def forward_logits(model: Any, batch: TrainingBatch) -> Tensor:
             logits_to_keep=batch.target_rows,
             hpd_training=batch,
         ).logits[0]
-    num_mixed = mixing.calls_of(unwrapped)
+    num_mixed = mixed_models.calls_of(unwrapped)
     config = unwrapped.config.get_text_config()
-    num_layers = mixing.num_attending(config) if num_mixed else config.num_hidden_layers
+    num_layers = mixed_models.num_attending(config) if num_mixed else config.num_hidden_layers
     if batch.num_calls < num_layers:
         raise ModelError(
             f"{num_layers - batch.num_calls} of {num_layers} layers did not go through transformers' attention "

@@ -7,8 +7,7 @@ over its branches, that of the prefix's over its examples.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -16,10 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers.activations import ACT2FN
 
-from hpd_core.errors import ModelError
 from hpd_core.mixers.convolution import packed_convolution
 from hpd_core.mixers.delta_rule import Ancestors, Tokens, forked, packed_delta_rule, widened
-from hpd_core.mixers.families import Mixers, layer_types_of
 from hpd_core.mixers.running import PackedFunction
 from hpd_core.mixers.selective_scan import packed_scan
 from hpd_core.mixers.step_plan import TokenGrid
@@ -156,42 +153,3 @@ TRAINED: Mapping[PackedFunction, Callable[..., Any]] = {
     packed_scan: trained_scan,
 }
 """What training calls where the engine calls its own."""
-
-
-def calls_of(model: Any) -> int:
-    """How many of these functions a forward of the model calls: 0 if it is all attention.
-
-    Raises:
-        ModelError: the engine runs such layers, and training does not.
-    """
-    mixers = Mixers.of(model)
-    if mixers is None:
-        return 0
-    if any(function not in TRAINED for function in mixers.functions):
-        raise ModelError(
-            f"{model.config.model_type} has layers of type {', '.join(sorted(layer_types_of(model.config)))}, through "
-            f"which no gradient is computed here. Fine-tune a model with attention in every layer, or beside "
-            f"convolutions, delta rules or Mamba 2"
-        )
-    return mixers.num_layers * len(mixers.functions)
-
-
-@contextmanager
-def handed_on(model: Any, batch: Any) -> Iterator[None]:
-    """While it is entered, the decoder within `model` is given the batch, which Mamba 2's model keeps from it."""
-
-    def hand_on(_module: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        return args, {"hpd_training": batch, **kwargs}
-
-    hook = model.base_model.register_forward_pre_hook(hand_on, with_kwargs=True)
-    try:
-        yield
-    finally:
-        hook.remove()
-
-
-def num_attending(model_config: Any) -> int:
-    """Layers with attention."""
-    config = model_config.get_text_config()
-    kinds = config.layer_types[: config.num_hidden_layers] if layer_types_of(model_config) else ()
-    return sum(kind == "hybrid" or (kind.endswith("_attention") and kind != "linear_attention") for kind in kinds)

@@ -86,7 +86,8 @@ class TextOrder:
         """Rows of branches, by example, branch and position."""
         rows = self._own[self._scopes[self._own] != PUBLIC]
         keys = self._positions[rows], self._scopes[rows], self._examples[rows - self._size]
-        return rows[np.lexsort(keys)]
+        ordered: IntArray = rows[np.lexsort(keys)]
+        return ordered
 
     @cached_property
     def _parents(self) -> IntArray:

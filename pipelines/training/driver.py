@@ -14,6 +14,7 @@ from hpd_core.models import loading
 from hpd_core.models.adapter_folder import open_adapter
 from hpd_core.models.hub import require_hub
 from hpd_core.training.examples import ExampleBuilder
+from hpd_core.training.mixed_models import refuse_layout
 from hpd_core.types import content_hash
 from pipelines.config.catalog_input import InputConfig
 from pipelines.config.finetuning import DatasetConfig, FinetuneConfig
@@ -104,6 +105,7 @@ def _check_data(config: FinetuneConfig, console: Console | None) -> _Hashes:
     """Reads all data as the workers will; wrong data is found before a cluster is asked for anything."""
     try:
         require_hub(config.model)
+        refuse_layout(loading.load_config(config.model, config.engine), config.layout)
         tokenizer = loading.load_tokenizer(config.model, config.engine)
         builder = ExampleBuilder(tokenizer, config.engine, config.layout, None)
         products, report = load_products(config.datasets, config.labels, builder, config.validation.share)

@@ -20,6 +20,7 @@ from hpd_core.models import description, loading
 from hpd_core.models.adapter_folder import Adapter, open_adapter
 from hpd_core.models.adapter_record import AdapterRecord, with_trained_keys
 from hpd_core.models.adapters import check_base, load_weights, lora_settings
+from hpd_core.training.mixed_models import bypassed_linears
 from pipelines.config.finetuning import FinetuneConfig, OptimizerConfig
 
 _STATE = "training_state.pt"
@@ -55,7 +56,9 @@ class TrainedModel:
         elif config.method == "lora":
             lora = config.lora
             modules = lora.target_modules if isinstance(lora.target_modules, str) else list(lora.target_modules)
-            shape = {"r": lora.rank, "lora_alpha": lora.alpha, "target_modules": modules}
+            shape: dict[str, Any] = {"r": lora.rank, "lora_alpha": lora.alpha, "target_modules": modules}
+            if modules == "all-linear":
+                shape["exclude_modules"] = bypassed_linears(self.model) or None
             self._add_lora(shape | {"lora_dropout": lora.dropout}, None)
         # What goes on learning is asked as it was.
         self.config = config.model_copy(update={"engine": with_trained_keys(config.engine, record)})
@@ -71,6 +74,12 @@ class TrainedModel:
             self._peft = get_peft_model(self.model, shape, autocast_adapter_dtype=False)
         except (ValueError, RuntimeError, TypeError) as error:
             raise ModelError(f"the adapter does not fit the model: {error}") from error
+        if experts := self._peft.peft_config["default"].target_parameters:
+            raise ModelError(
+                f"peft takes some of lora.target_modules for what the experts hold in one tensor "
+                f"({', '.join(sorted(experts))}), and the engine loads no such adapter: name layers other than "
+                f"gate_proj, up_proj and down_proj, such as those of attention"
+            )
         if adapter is not None:
             load_weights(self._peft, adapter)
         self._peft.peft_config["default"].base_model_name_or_path = self._base_name

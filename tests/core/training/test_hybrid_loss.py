@@ -84,7 +84,7 @@ def plain_loss(model: Any, chains: Sequence[Chain]) -> torch.Tensor:
 
 def gradients(model: Any, loss: torch.Tensor) -> dict[str, torch.Tensor]:
     model.zero_grad()
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss.backward()
     return {name: weight.grad.clone() for name, weight in model.named_parameters() if weight.grad is not None}
 
 

@@ -1,0 +1,102 @@
+"""Models with layers beside attention are fine-tuned like others: their adapters learn, and the engine loads them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hpd_core import Engine, EngineConfig, Record
+from hpd_core.errors import ModelError
+from pipelines.errors import UsageError
+from pipelines.schemas.schema_file import load_schemas
+from pipelines.training.course import Course
+from pipelines.training.optimizer_step import Stepper
+from pipelines.training.trained_weights import TrainedModel
+from pipelines.training.validation import validate
+from tests.core.mixers.hybrids import MOST_USED, build_hybrid
+from tests.pipelines.training.trainings import Training
+from tests.tiny_model import build_tokenizer
+
+
+def training_of(family: str, folder: Path) -> Training:
+    tokenizer = build_tokenizer()
+    model = folder / family
+    build_hybrid(family, vocab_size=len(tokenizer)).save_pretrained(model)
+    tokenizer.save_pretrained(model)
+    return Training(folder, model)
+
+
+def answers_of(training: Training, adapter: Path, numbers: range) -> list[tuple[str, ...]]:
+    """By the adapter as a job loads it."""
+    records = [Record(str(n), "Shoes", training.line(n)["input"]) for n in numbers]
+    config = EngineConfig(**training.document["engine"])
+    with Engine.from_pretrained(training.document["model"], config, adapter=str(adapter)) as engine:
+        results = engine.extract(records, load_schemas(str(training.folder / "schemas.yaml")))
+        assert engine.notes == [], "it was trained for this"
+    return [result.values["Colour"].items for result in results]
+
+
+@pytest.mark.parametrize(
+    "family", [MOST_USED[0], *(pytest.param(name, marks=pytest.mark.full) for name in MOST_USED[1:])]
+)
+@pytest.mark.parametrize(
+    ("layout", "method", "checkpointing"),
+    [
+        ("tree", "lora", False),
+        pytest.param("tree", "full", True, marks=pytest.mark.full),
+        pytest.param("ar", "lora", False, marks=pytest.mark.full),
+    ],
+)
+def test_it_learns(family: str, layout: str, method: str, checkpointing: bool, tmp_path: Path) -> None:
+    """Without Ray: two epochs of one worker."""
+    training = training_of(family, tmp_path)
+    training.document["optimizer"] |= {"gradient_checkpointing": checkpointing, "epochs": 2}
+    course = Course.load(training.config(layout=layout, method=method), lambda _: None)
+    stepper = Stepper(course, 0, 1)
+    losses = []
+    for number in range(course.num_steps):
+        step = course.first_epoch[number % course.steps_per_epoch]
+        losses.append(stepper.take(step, number)[0] / step.num_targets)
+    assert losses[-1] < losses[0] / 2
+    score = validate(course.trained.model, course.trained.tokenizer, course.scored, course.config)
+    assert score is not None
+    assert score.refusals == ()
+    stepper.take(course.first_epoch[0], 0)  # behind a validation, it can be trained on
+    course.trained.save(tmp_path / "trained", None)
+    if (layout, method) == ("tree", "lora"):
+        assert len(answers_of(training, tmp_path / "trained", range(200, 206))) == 6
+
+
+@pytest.mark.full
+@pytest.mark.usefixtures("shared_ray")
+@pytest.mark.parametrize("family", MOST_USED[:2])
+def test_what_was_learned_is_what_is_answered(family: str, tmp_path: Path) -> None:
+    training = training_of(family, tmp_path)
+    training.document["optimizer"] |= {"epochs": 16}
+    text = training.run()
+    assert training.result()["best_f1"] > 0.8, text
+    numbers = range(200, 212)
+    expected = [tuple(training.line(n)["values"]["Colour"] or ()) for n in numbers]
+    found = answers_of(training, tmp_path / "out/model", numbers)
+    assert sum(pair[0] == pair[1] for pair in zip(found, expected, strict=True)) >= 9, found
+
+
+@pytest.mark.parametrize("family", ["falcon_h1", "mamba2", "granitemoehybrid"])
+def test_what_fused_kernels_multiply_themselves_gets_no_adapter(family: str, tmp_path: Path) -> None:
+    training = training_of(family, tmp_path)
+    names = [name for name, _ in TrainedModel(training.config()).model.named_modules() if name.endswith("lora_A")]
+    assert any(".in_proj." in name for name in names)
+    assert not any(".out_proj." in name for name in names)
+
+
+def test_what_cannot_be_trained_is_refused(tmp_path: Path) -> None:
+    training = training_of("lfm2", tmp_path)
+    with pytest.raises(UsageError, match=r"lfm2 has layers of type conv.* Set layout to 'tree' or 'ar'"):
+        training.run(layout="stacked")
+    assert not (tmp_path / "out").exists(), "nothing was started"
+    experts = training_of("qwen3_next", tmp_path)
+    with pytest.raises(ModelError, match="name layers other than gate_proj, up_proj and down_proj"):
+        TrainedModel(experts.config())
+    attention = experts.config(lora={"target_modules": ["q_proj", "v_proj", "in_proj_qkvz"]})
+    assert TrainedModel(attention).parameters
